@@ -5,7 +5,8 @@ Only nodes of the image's own size join, but for the padding of its last block o
 smaller, a gate for each channel, would be computed again for every pixel. Nothing joins that could
 stand behind a product, where a chain costs less.
 
-In front of a matrix product it is a softmax of what another one makes: an attention.
+In front of a matrix product it is a softmax of what another one makes: an attention. In front of a
+convolution in groups it is a pointwise one, and the chain behind that: an expansion.
 """
 
 from __future__ import annotations
@@ -75,6 +76,68 @@ def grow_front(
     computes = any(not is_reorder(graph.nodes[index]) for index in front)
     follows = any(_is_large_product(graph, index, convolution) for index in outside)
     return tuple(sorted(front)) if computes and not follows else ()
+
+
+def grow_expansion(
+    graph: ModelGraph,
+    convolution: int,
+    *,
+    fusible: Container[OperatorKey],
+    free: Collection[int],
+) -> tuple[int, ...]:
+    """Return the pointwise convolution whose results one in groups reads, and what lies between.
+
+    Args:
+        graph: The model.
+        convolution: Index of the node of the one in groups.
+        fusible: Operators that chain freely.
+        free: Indices of nodes that belong to no region yet.
+
+    Returns:
+        The nodes in front of `convolution`; () if they are none, or something else reads them.
+    """
+    image = graph.find_info(graph.nodes[convolution].input[0])
+    if attributes_of(graph.nodes[convolution]).get("group", 1) == 1 or image is None:
+        return ()
+    front, products = {convolution}, set[int]()
+    waiting = [-at for at in _producers(graph, graph.nodes[convolution].input[:1])]
+    while waiting:
+        index = -heappop(waiting)  # behind all that read it
+        node = graph.nodes[index]
+        made = graph.find_info(node.output[0])
+        if index in front:
+            continue
+        if index not in free or not _readers(graph, index) <= front or _is_result(graph, node):
+            return ()
+        if made is None or made.shape != image.shape:
+            return ()
+        if _is_pointwise(node):
+            products.add(index)
+        elif _joins_expansion(node, fusible):
+            for producer in _producers(graph, node.input):
+                heappush(waiting, -producer)
+        else:
+            return ()
+        front.add(index)
+    return tuple(sorted(front - {convolution})) if len(products) == 1 else ()
+
+
+def _is_pointwise(node: onnx.NodeProto) -> bool:
+    """Return True for a blocked convolution of single pixels that sums all channels."""
+    attributes = attributes_of(node)
+    return (
+        op_key(node) == BLOCKED_CONVOLUTION
+        and attributes.get("group", 1) == 1
+        and all(extent == 1 for extent in attributes.get("kernel_shape", (0,)))
+        and all(step == 1 for step in attributes.get("strides", ()))
+        and not any(attributes.get("pads", ()))
+    )
+
+
+def _joins_expansion(node: onnx.NodeProto, fusible: Container[OperatorKey]) -> bool:
+    """Return True for what a chain between two convolutions may hold."""
+    chains = op_key(node) in fusible and op_key(node) != BLOCKED_CONVOLUTION
+    return chains and not is_reorder(node) and len(node.output) == 1 and not converts(node)
 
 
 def grow_attention(

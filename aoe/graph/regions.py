@@ -6,7 +6,8 @@ Reorder nodes join only where the whole region can stay in the blocked layout. A
 (a dense convolution, a matrix product) takes the chain behind it in; where no kernel for both
 gains, `take_apart` cuts them again, each for itself. An operator that walks an axis before it makes
 any result takes the chain in front of it, too (`OperatorFacts.takes_prologue`), and so may a
-blocked convolution; two matrix products with a softmax between them are one (`feeding.py`).
+blocked convolution; two matrix products with a softmax between them are one, and so are a pointwise
+convolution and one in groups behind it (`feeding.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from itertools import product
 import onnx
 
 from aoe.graph.extraction import converts, extract_workload, has_kernel_types
-from aoe.graph.feeding import grow_attention, grow_front
+from aoe.graph.feeding import grow_attention, grow_expansion, grow_front
 from aoe.graph.folding import is_folded
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.moving import grow_moves, grow_resized, is_move, is_read_through
@@ -65,6 +66,12 @@ class Region:
         kinds = [facts_of(operation).kind for operation in self.workload.operations]
         computing = [kind for kind in kinds if kind is not OperatorKind.REORDER]
         return OperatorKind.PRODUCT in kinds and len(computing) > 1
+
+    @property
+    def is_expansion(self) -> bool:
+        """True for two convolutions, each of which may become a kernel with its own chain."""
+        convolutions = [op for op in self.workload.operations if op_key(op) == BLOCKED_CONVOLUTION]
+        return sum(facts_of(op).kind is OperatorKind.PRODUCT for op in convolutions) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +126,12 @@ def take_apart(
     anchors: Container[OperatorKey],
     classify: Classify,
 ) -> Partition:
-    """Cut the nodes of a region again, its product apart from the chain; see `partition`."""
-    growth = _Growth(graph, fusible, anchors, classify)
-    return growth.cut(region.nodes, fuse_products=False)
+    """Cut the nodes of a region again, its product apart from the chain; see `partition`.
+
+    Two convolutions are cut apart from each other first: each keeps its chain.
+    """
+    growth = _Growth(graph, fusible, anchors, classify, expands=False)
+    return growth.cut(region.nodes, fuse_products=region.is_expansion)
 
 
 def regions_within(
@@ -178,11 +188,14 @@ class _Growth:
         fusible: Container[OperatorKey],
         anchors: Container[OperatorKey],
         classify: Classify,
+        *,
+        expands: bool = True,
     ) -> None:
         self._graph = graph
         self._fusible = fusible
         self._anchors = anchors
         self._classify = classify
+        self._expands = expands
         self._free: set[int] = set()
         self._first = 0
         self._read_by = [
@@ -239,7 +252,9 @@ class _Growth:
         moving = grow_moves(self._graph, sink, fusible=self._fusible, free=self._free)
         alone = (sink,) if is_move(self._graph.nodes[sink]) and moving else ()
         resized = grow_resized(self._graph, sink, free=self._free)
-        fed = [self._fed(nodes) for nodes in found if fuse_products]
+        fed = [
+            grow(nodes) for grow in (self._expanded, self._fed) for nodes in found if fuse_products
+        ]
         if fuse_products:
             fed.append(grow_attention(self._graph, sink, fusible=self._fusible, free=self._free))
         yield from filter(None, dict.fromkeys([*fed, *anchored, resized, moving, alone, *found]))
@@ -277,6 +292,14 @@ class _Growth:
 
     def _holds_product(self, nodes: Iterable[int]) -> bool:
         return any(self._is_product(self._graph.nodes[at]) for at in nodes)
+
+    def _expanded(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
+        """Return a region with the convolution whose results its own reads; () if there is none."""
+        at = next((index for index in nodes if self._is_dense(self._graph.nodes[index])), None)
+        if at is None or not self._expands:
+            return ()
+        front = grow_expansion(self._graph, at, fusible=self._fusible, free=self._free)
+        return tuple(sorted({*front, *nodes})) if front else ()
 
     def _fed(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
         """Return a region with what makes the image of its blocked convolution; () if nothing."""

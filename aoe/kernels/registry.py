@@ -10,6 +10,7 @@ from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.cumulative_sum import CumulativeSum
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
+from aoe.kernels.expanded_convolution.family import ExpandedConvolution
 from aoe.kernels.family import KernelFamily
 from aoe.kernels.gathering.gather import GatherElements
 from aoe.kernels.gathering.grid_sample import GridSample
@@ -34,6 +35,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "matmul": MatMul(),
     "attention": AttentionFamily(),
     "plain_convolution": PlainConvolution(),
+    "expanded_convolution": ExpandedConvolution(),
     "lrn": Lrn(),
     "softmax": Softmax(),
     "softmax_rows": RowSoftmax(),

@@ -55,7 +55,7 @@ _WRITTEN_OUT_MAX = 400
 
 def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
     """Return what may be chosen for the numbers of a configuration, rising."""
-    tiles = _best_tiles(shape, target.registers)
+    tiles = best_tiles(shape, target.registers)
     return {
         BLOCKS: (1,),
         ACROSS: tuple(sorted({wide for wide, _ in tiles})),
@@ -67,7 +67,7 @@ def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[in
 def fits(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups inside the image."""
     wide, high = int(values[ACROSS]), int(values[DOWN])
-    if values[BLOCKS] != 1 or (wide, high) not in _best_tiles(shape, target.registers):
+    if values[BLOCKS] != 1 or (wide, high) not in best_tiles(shape, target.registers):
         return False
     if values[SCOPE] == IMAGE:
         return values[TILE_ROWS] == 1
@@ -87,7 +87,7 @@ def ranked(shape: ConvolutionShape, target: KernelTarget) -> Iterator[dict[str, 
 
 
 @cache
-def _best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int], ...]:
+def best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int], ...]:
     """Return columns and rows of the best register tiles, best first."""
     found = [
         tile
@@ -97,7 +97,7 @@ def _best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int
         and tile[1] <= shape.rows
         and tile[0] * tile[1] * prod(shape.kernel) <= max(_WRITTEN_OUT_MAX, tile[0])
     ]
-    return tuple(sorted(found, key=lambda tile: (_tile_cost(tile, shape), tile))[:_BEST_TILES])
+    return tuple(sorted(found, key=lambda tile: (tile_cost(tile, shape), tile))[:_BEST_TILES])
 
 
 def _registers(tile: tuple[int, int], shape: ConvolutionShape) -> int:
@@ -106,7 +106,7 @@ def _registers(tile: tuple[int, int], shape: ConvolutionShape) -> int:
     return tile[0] * tile[1] + pixels + 1
 
 
-def _tile_cost(tile: tuple[int, int], shape: ConvolutionShape) -> float:
+def tile_cost(tile: tuple[int, int], shape: ConvolutionShape) -> float:
     """Return the relative time of a register tile: results computed twice, waits, loads.
 
     Measured on Zen 5: 144 channels of 56x56 and 384 of 14x14 are fastest in tiles of 7x2, 8x2 and
@@ -132,7 +132,7 @@ def _cost(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelT
     copied = 0.1 * (groups * read / shape.height if groups > 1 else 1.0)
     tasks = shape.batch * (shape.blocks_out if values[SCOPE] == IMAGE else groups)
     idle = -(-tasks // target.threads) * target.threads / tasks
-    return (_tile_cost(tile, shape) + copied * any(shape.pads)) * idle
+    return (tile_cost(tile, shape) + copied * any(shape.pads)) * idle
 
 
 def depthwise_steps(
@@ -143,7 +143,7 @@ def depthwise_steps(
     steps = (
         *_result_steps(values, plan.shape, is_heavy=is_heavy),
         *_copy_steps(plan.shape),
-        *_product_steps(values, plan.shape, is_heavy=is_heavy),
+        *product_steps(values, plan.shape, is_heavy=is_heavy),
     )
     yield from on_threads(steps, target)
 
@@ -174,7 +174,7 @@ def _copy_steps(shape: ConvolutionShape) -> Iterator[Step]:
         yield Vectorize(PADDED, "c", shape.block)
 
 
-def _product_steps(
+def product_steps(
     values: Mapping[str, Choice], shape: ConvolutionShape, *, is_heavy: bool
 ) -> Iterator[Step]:
     stages = [PRODUCTS, SUMMED]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import halide as hl
 
@@ -35,7 +36,7 @@ PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Loops:
+class DirectLoops:
     """Loop variables; names are those schedule steps use."""
 
     o: hl.Var
@@ -45,6 +46,11 @@ class _Loops:
     b: hl.Var
     n: hl.Var
 
+    @classmethod
+    def named(cls) -> Self:
+        """Return one variable for each name."""
+        return cls(*(hl.Var(name) for name in cls.__slots__))
+
 
 def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
     """Return the algorithm.
@@ -52,7 +58,7 @@ def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
     In float32 the arguments are those of the workload. In bfloat16 the weights are packed once,
     when the kernel is created: see `pair_packing`.
     """
-    shape, v = plan.shape, _Loops(*(hl.Var(name) for name in _Loops.__slots__))
+    shape, v = plan.shape, DirectLoops.named()
     in_pairs = precision is Precision.BFLOAT16
     packing = pair_packing(shape) if in_pairs else None
     extents = pair_extents(shape) if in_pairs else shape.weight_extents
@@ -61,7 +67,7 @@ def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
     image = image_read(plan, arguments)
     stages = _image(image, shape, v, in_pairs=in_pairs)
     read = stages.get(PADDED, image)
-    products = _sums(read, arguments.at(WEIGHTS), shape, v, in_pairs=in_pairs)
+    products = direct_sums(read, arguments.at(WEIGHTS), shape, v, in_pairs=in_pairs)
     finished, result = hl.Func(FINISHED), hl.Func(RESULT)
     finished[place] = products[place]
     result[place] = finished_result(plan, arguments, finished[place], place)
@@ -119,7 +125,7 @@ def pair_packing(shape: ConvolutionShape) -> PackedInput:
 
 
 def _image(
-    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, v: _Loops, *, in_pairs: bool
+    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, v: DirectLoops, *, in_pairs: bool
 ) -> dict[str, hl.Func]:
     """Return the stage that copies the image, if there is one."""
     precision = _precision(in_pairs=in_pairs)
@@ -154,19 +160,31 @@ def depth_extents(shape: ConvolutionShape, *, in_pairs: bool) -> tuple[int, ...]
     return (*pair, shape.block // step, columns, rows, shape.blocks_summed)
 
 
-def _sums(
+def direct_sums(
     read: hl.Func | hl.ImageParam,
     weights: hl.ImageParam,
     shape: ConvolutionShape,
-    v: _Loops,
+    v: DirectLoops,
     *,
     in_pairs: bool,
+    name: str = PRODUCTS,
+    depth_name: str = "r",
 ) -> hl.Func:
-    """Return the sums of products; those of a pair are the innermost loop."""
+    """Return the sums of products; those of a pair are the innermost loop.
+
+    Args:
+        read: The image, with its zeros around it.
+        weights: As the host keeps them, or in pairs (see `pair_packing`).
+        shape: What is computed.
+        v: Loops of the result.
+        in_pairs: True if factors are bfloat16, summed up in pairs.
+        name: Of the stage.
+        depth_name: Of its loops over what is summed up, before `$x`, `$y`, ...
+    """
     is_dense = is_thinned(shape, _precision(in_pairs=in_pairs))
     strides = (1, 1) if is_dense else shape.strides
     extents = depth_extents(shape, in_pairs=in_pairs)
-    r = hl.RDom([(0, extent) for extent in extents], "r")
+    r = hl.RDom([(0, extent) for extent in extents], depth_name)
     depth = [r[at] for at in range(len(extents))]
     if in_pairs:
         first = PAIR * depth[1] + depth[0]
@@ -185,7 +203,7 @@ def _sums(
     place_of_weight = [v.o, *depth, v.b]
     if in_pairs:
         place_of_weight[:2] = depth[0], v.o
-    products, place = hl.Func(PRODUCTS), (v.o, v.w, v.h, v.b, v.n)
+    products, place = hl.Func(name), (v.o, v.w, v.h, v.b, v.n)
     products[place] = constant(0.0)
     products[place] += hl.f32(read[tuple(pixel)]) * hl.f32(weights[tuple(place_of_weight)])
     if in_pairs:

@@ -68,7 +68,7 @@ _SECTION_CYCLES = 10_000
 
 def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
     """Return what may be chosen for the numbers of a configuration, rising."""
-    tiles = _best_tiles(shape, target.registers)
+    tiles = best_tiles(shape, target.registers)
     return {
         BLOCKS: tuple(sorted({blocks for blocks, _, _ in tiles})),
         ACROSS: tuple(sorted({wide for _, wide, _ in tiles})),
@@ -80,7 +80,7 @@ def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[in
 def fits(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups inside the image."""
     blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
-    if (blocks, wide, high) not in _best_tiles(shape, target.registers):
+    if (blocks, wide, high) not in best_tiles(shape, target.registers):
         return False
     if values[SCOPE] == IMAGE:
         return values[TILE_ROWS] == 1
@@ -103,7 +103,7 @@ def ranked(
 
 
 @cache
-def _best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int, int], ...]:
+def best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int, int], ...]:
     """Return blocks, columns and rows of the best register tiles, best first.
 
     Weights of `blocks` vectors stay in registers while one broadcast value after the other meets
@@ -117,10 +117,10 @@ def _best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int
         and tile[1] <= shape.columns
         and tile[2] <= shape.rows
     ]
-    return tuple(sorted(found, key=lambda tile: (_tile_cost(tile, shape), tile))[:_BEST_TILES])
+    return tuple(sorted(found, key=lambda tile: (tile_cost(tile, shape), tile))[:_BEST_TILES])
 
 
-def _tile_cost(tile: tuple[int, int, int], shape: ConvolutionShape) -> float:
+def tile_cost(tile: tuple[int, int, int], shape: ConvolutionShape) -> float:
     """Return cycles per product and vector: two a cycle, results computed twice, waits.
 
     Many sums hide that a result of the vector unit takes four cycles and that weights and pixels
@@ -149,7 +149,7 @@ def _cycles(
     taps = shape.kernel[0] * shape.kernel[1]
     filters = shape.channels_in // shape.groups * shape.channels_out * taps
     products = filters / target.vector_lanes / pairs * shape.rows * shape.columns
-    cycles = products * _tile_cost((blocks, wide, high), shape)
+    cycles = products * tile_cost((blocks, wide, high), shape)
     rows = shape.rows
     if values[SCOPE] == GROUP:
         rows = min(rows, int(values[TILE_ROWS]) * high)
@@ -221,7 +221,7 @@ def direct_steps(
     steps = (
         *_result_steps(values, plan.shape, is_heavy=is_heavy),
         *_copy_steps(values, plan.shape, precision),
-        *_product_steps(values, plan.shape, precision, is_heavy=is_heavy),
+        *product_steps(values, plan.shape, precision, is_heavy=is_heavy),
     )
     yield from on_threads(steps, target)
 
@@ -266,7 +266,7 @@ def _copy_steps(
         yield Vectorize(PADDED, "c", shape.block)
 
 
-def _product_steps(
+def product_steps(
     values: Mapping[str, Choice],
     shape: ConvolutionShape,
     precision: Precision,

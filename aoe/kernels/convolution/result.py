@@ -49,10 +49,20 @@ def kernel_arguments(
         weights: Extents of the packed weights, innermost first.
         kind: Their type, float32 if not given.
     """
+    return buffers_of(read_extents(plan, weights), plan.inputs, kind or hl.Float(32))
+
+
+def read_extents(plan: ConvolutionPlan, weights: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+    """Return the extents of what a convolution and its chains read, innermost first, by number.
+
+    Args:
+        plan: What is computed.
+        weights: Extents of the weights as they are read.
+    """
     known = _operator_extents(plan, weights)
     for chained in _chained_extents(plan):
         known = chained | known
-    return buffers_of(known, plan.inputs, kind or hl.Float(32))
+    return known
 
 
 def buffers_of(

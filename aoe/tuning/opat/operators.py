@@ -105,22 +105,27 @@ def part_operators(
 ) -> FoundOperators:
     """Return what is left to tune when nothing was found for some fused operators.
 
+    Parts may be fused themselves, of two convolutions each with its chain: those are `fused`.
+
     Args:
         graph: The model.
         profile: Its times.
         found: From `find_operators`.
-        lost: Places of `found.fused` whose parts are to be tuned; equal parts, of other places
-            of the model too, are one operator.
+        lost: Places of `found.fused`, or of such parts, whose parts are to be tuned; equal parts,
+            of other places of the model too, are one operator.
         plan: As there.
     """
     chosen = classify if plan is None else plan.classify
     regions = [region for operator in found.operators for region in operator.regions]
-    refusals = list(found.refusals)
+    refusals, cut_out = list(found.refusals), list[Region]()
     for region in {region.nodes: region for region in lost}.values():
         cut = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=chosen)
         parts = _variants(graph, cut, plan)
-        regions += parts.regions
+        cut_out += parts.regions
         refusals += parts.refusals
+    keys = {key_of(region.workload) for region in cut_out}
+    equal = (one for one in found.fused if one.key in keys)
+    regions += [*cut_out, *(region for one in equal for region in one.regions)]
     regions.sort(key=lambda region: region.nodes[-1])
     left = Partition(regions=tuple(regions), refusals=tuple(refusals))
     return group_regions(graph, profile, left)

@@ -92,7 +92,7 @@ class _Rounds:
     """The operators of a run.
 
     Attributes:
-        left: Those that are not fused, with the parts of what was lost.
+        left: Those that are not fused, with the parts of what was lost, which may be fused.
         done: What became of each, by key.
         open: Searches that were glanced at and may go on.
         running: Trials promised to searches that go on now, by key.
@@ -116,9 +116,13 @@ class _Rounds:
 
     def all(self) -> tuple[Operator, ...]:
         """Return what there is to tune by now."""
-        first = (*self.found.fused, *self.left.operators)
+        first = (*self.fused(), *self.left.operators)
         known = {one.key for one in first}
         return (*first, *(one for one in self.later if one.key not in known))
+
+    def fused(self) -> tuple[Operator, ...]:
+        """Return what may be taken apart, with what came of others that were."""
+        return tuple({one.key: one for one in (*self.found.fused, *self.left.fused)}.values())
 
     def untouched(self) -> list[Operator]:
         """Return what nothing has been done about."""
@@ -237,11 +241,11 @@ class _Rounds:
             self.tell(tuned)
 
     def _look_for_parts(self) -> None:
-        if len(lost := _lost(self.found.fused, self.done)) > len(self.lost):
+        while len(lost := _lost(self.fused(), self.done)) > len(self.lost):
             self.lost = lost
             self.left = self.take_apart(self.found, lost)
             places = {region.nodes for region in lost}
-            for one in self.found.fused:  # its parts have their turn instead
+            for one in self.fused():  # its parts have their turn instead
                 if any(region.nodes in places for region in one.regions):
                     self.open.pop(one.key, None)
 

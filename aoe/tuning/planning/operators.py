@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from aoe.bank.operators import OperatorBank
@@ -12,7 +12,7 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
 from aoe.tuning.opat.agenda import Agenda
 from aoe.tuning.opat.lookup import Lookup, look_up
-from aoe.tuning.opat.operators import FoundOperators, Operator, find_operators, part_operators
+from aoe.tuning.opat.operators import Operator, find_operators, part_operators
 from aoe.tuning.opat.reuse import reuse_of, summary_of
 from aoe.tuning.opat.run import open_bank, precision_plan, profile_default
 from aoe.tuning.reuse.earlier import EarlierResult
@@ -58,13 +58,18 @@ def plan_operators(bench: Workbench) -> PlannedOperators:
     look = partial(looked_up_operator, bank, bench)
     lookups = {one.key: look(one) for one in found.fused}
     apart = partial(part_operators, graph, profile, plan=plan)
-    left = apart(found, _lost(found, lookups))
+    left, lost = replace(found, fused=()), list[Region]()
+    while len(now := _lost((*found.fused, *left.fused), lookups)) > len(lost):
+        left, lost = apart(found, now), now
+        lookups |= {one.key: look(one) for one in left.fused if one.key not in lookups}
     lookups |= {one.key: look(one) for one in left.operators}
-    operators = (*found.fused, *left.operators)
+    fused = {one.key: one for one in (*found.fused, *left.fused)}
+    operators = (*fused.values(), *left.operators)
     parts = [reuse_of(one, lookups[one.key], bank, base) for one in operators]
     # what fused operators leave, if they are not won, is only known then
-    every = apart(found, [region for one in found.fused for region in one.regions])
-    maybe = {one.key for one in every.operators}
+    every = apart(found, _places(found.fused))
+    every = apart(found, _places((*found.fused, *every.fused)))
+    maybe = {one.key for one in (*every.fused, *every.operators)}
     tuned = [one for one in operators if lookups[one.key].tune]
     return PlannedOperators(
         reuse=summary_of(base, parts, maybe=maybe),
@@ -86,16 +91,19 @@ def looked_up_operator(bank: OperatorBank, bench: Workbench, operator: Operator)
     )
 
 
-def _lost(found: FoundOperators, lookups: Mapping[str, Lookup]) -> list[Region]:
+def _lost(fused: Sequence[Operator], lookups: Mapping[str, Lookup]) -> list[Region]:
     """Return the places for which the default is known to be better than any fused kernel."""
     hoped = {
         region.nodes
-        for one in found.fused
+        for one in fused
         for region in one.regions
         if lookups[one.key].tune or lookups[one.key].stored is not None
     }
-    places = (region for one in found.fused for region in one.regions)
-    return [region for region in places if region.nodes not in hoped]
+    return [region for region in _places(fused) if region.nodes not in hoped]
+
+
+def _places(operators: Sequence[Operator]) -> list[Region]:
+    return [region for one in operators for region in one.regions]
 
 
 def most_seconds(bench: Workbench, operators: Sequence[Operator], model_us: float) -> float:

@@ -65,6 +65,43 @@ def in_groups(known: Workload, groups: int) -> Workload:
     )
 
 
+def depthwise(known: Workload) -> Workload:
+    """Return a convolution with one filter for each channel."""
+    return in_groups(known, known.inputs[0].shape[1])
+
+
+def expansion(
+    second: Workload, blocks: int, *between: Operation, **attributes: AttributeValue
+) -> Workload:
+    """Return a convolution in groups whose image a pointwise one makes.
+
+    Args:
+        second: The one in groups, with what is behind it.
+        blocks: Of channels the pointwise one reads.
+        between: A chain that reads `p0`, its result.
+        attributes: Of the pointwise one.
+    """
+    image = second.inputs[0]
+    channels = BLOCK * blocks
+    narrow = replace(image, shape=(image.shape[0], channels, *image.shape[2:]))
+    filters = plain(image.shape[1], channels, 1, 1, constant=True)
+    own = (narrow, filters, plain(image.shape[1], constant=True))
+    given: dict[str, AttributeValue] = {"kernel_shape": (1, 1), "strides": (1, 1), **attributes}
+    first = operation("Conv", "x0 x1 x2", "p0", domain=NCHWC_DOMAIN, group=1, **given)
+    moved = {f"x{at}": f"x{at - 1 + len(own)}" for at in range(1, len(second.inputs))}
+    moved["x0"] = (first, *between)[-1].output
+    behind = (
+        replace(item, inputs=tuple(moved.get(ref, ref) for ref in item.inputs))
+        for item in second.operations
+    )
+    return replace(
+        second,
+        op_type="expanded_convolution",
+        inputs=(*own, *second.inputs[1:]),
+        operations=(first, *between, *behind),
+    )
+
+
 def stem(known: Workload, channels: int) -> Workload:
     """Return a convolution of a plain image with few channels, as a network starts with."""
     image, weights, *others = known.inputs

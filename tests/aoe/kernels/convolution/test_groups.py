@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from support.engine.convolutions import BLOCK, chained, convolution, in_groups
+from support.engine.convolutions import BLOCK, chained, convolution, depthwise, in_groups
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.convolution.family import Convolution
@@ -31,16 +31,12 @@ SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
 RESIDUAL = operation("Add", "t0 x3", "t1")
 
 
-def _depthwise(known: Workload) -> Workload:
-    return in_groups(known, known.inputs[0].shape[1])
-
-
 def _hard_swish() -> Mapping[str, Workload]:
     """Return the activation ONNX Runtime fuses from 1.31 on, where it is that new."""
     known = tuple(int(part) for part in version("onnxruntime").split(".")[:2])
     if known < (1, 31):
         return {}
-    return {"HardSwish": _depthwise(convolution((5, 7), activation="HardSwish"))}
+    return {"HardSwish": depthwise(convolution((5, 7), activation="HardSwish"))}
 
 
 class TestGrouped(KernelFamilyTests):
@@ -78,29 +74,29 @@ class TestDepthwise(KernelFamilyTests):
     family_name = "convolution"
     share = 1.0
     cases: Mapping[str, Workload] = {
-        "prime image": _depthwise(convolution((7, 13), blocks=(3, 3), activation="Relu")),
-        "stride 2, 5x5, batch of 2": _depthwise(
+        "prime image": depthwise(convolution((7, 13), blocks=(3, 3), activation="Relu")),
+        "stride 2, 5x5, batch of 2": depthwise(
             convolution((11, 14), kernel=(5, 5), pads=(2, 2, 2, 2), strides=(2, 2), batch=2)
         ),
-        "uneven padding, dilated, no bias": _depthwise(
+        "uneven padding, dilated, no bias": depthwise(
             convolution((9, 6), kernel=(3, 2), dilations=(2, 3), pads=(2, 0, 3, 4), bias=False)
         ),
-        "no padding, stride beyond the filter": _depthwise(
+        "no padding, stride beyond the filter": depthwise(
             convolution((8, 11), kernel=(2, 1), strides=(3, 2), pads=(0, 0, 0, 0))
         ),
-        "7x7 of a small image": _depthwise(
+        "7x7 of a small image": depthwise(
             convolution((3, 2), kernel=(7, 7), pads=(3, 3, 3, 3), blocks=(2, 2))
         ),
         "heavy chain": chained(
-            _depthwise(convolution((6, 15))),
+            depthwise(convolution((6, 15))),
             operation("Gelu", "t0", "t1"),
         ),
         "residual": chained(
-            _depthwise(convolution((5, 9))), RESIDUAL, reads=(blocked(1, BLOCK, 5, 9),)
+            depthwise(convolution((5, 9))), RESIDUAL, reads=(blocked(1, BLOCK, 5, 9),)
         ),
         **_hard_swish(),
         "strict": replace(
-            _depthwise(convolution((4, 4), added=True)), precision=Precision.STRICT_FLOAT32
+            depthwise(convolution((4, 4), added=True)), precision=Precision.STRICT_FLOAT32
         ),
     }
 
@@ -117,7 +113,7 @@ def _exactly(x: np.ndarray, weights: np.ndarray, *, padding: int) -> np.ndarray:
 
 
 def test_depthwise_sums_are_as_exact_as_those_of_onnx_runtime() -> None:
-    workload = _depthwise(convolution((14, 14), kernel=(5, 5), pads=(2, 2, 2, 2), bias=False))
+    workload = depthwise(convolution((14, 14), kernel=(5, 5), pads=(2, 2, 2, 2), bias=False))
     run = run_baseline(workload, random_inputs(workload, SEED))
     exact = _exactly(run.inputs["x0"], run.inputs["x1"], padding=2)
     for guess in Convolution().space(workload, kernel_target()).first_guesses:
@@ -127,7 +123,7 @@ def test_depthwise_sums_are_as_exact_as_those_of_onnx_runtime() -> None:
 
 
 def test_special_values_of_a_channel_stay_in_it() -> None:
-    workload = _depthwise(convolution((5, 6), blocks=(2, 2), bias=False))
+    workload = depthwise(convolution((5, 6), blocks=(2, 2), bias=False))
     feed = dict(random_inputs(workload, SEED))
     feed["x0"] = feed["x0"].copy()
     flat = feed["x0"].reshape(-1)
@@ -142,7 +138,7 @@ def test_special_values_of_a_channel_stay_in_it() -> None:
 
 
 def test_depthwise_products_are_not_computed_in_bfloat16() -> None:
-    known = replace(_depthwise(convolution((6, 6))), precision=Precision.BFLOAT16)
+    known = replace(depthwise(convolution((6, 6))), precision=Precision.BFLOAT16)
     assert "one product for each value" in Convolution().supports(known).reason
 
 

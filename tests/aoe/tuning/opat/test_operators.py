@@ -101,6 +101,44 @@ def test_parts_of_fused_operators_nothing_was_found_for_are_tuned(
     assert others <= {o.key for o in left.operators}
 
 
+def _expansion_net() -> onnx.ModelProto:
+    """Return a pointwise convolution and a depthwise one behind it, both with SiLU."""
+    nodes, last = [], "x"
+    for number, attributes in enumerate(({}, {"pads": [1, 1, 1, 1], "group": 96})):
+        names = [f"{kind}{number}" for kind in ("c", "s", "m")]
+        conv = helper.make_node("Conv", [last, f"w{number}"], names[:1], names[0], **attributes)
+        nodes += [
+            conv,
+            helper.make_node("Sigmoid", [names[0]], [names[1]], names[1]),
+            helper.make_node("Mul", names[:2], [names[2]], names[2]),
+        ]
+        last = names[2]
+    rng = np.random.default_rng(0)
+    shapes = {"w0": (96, 32, 1, 1), "w1": (96, 1, 3, 3)}
+    weights = {
+        name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
+    }
+    return make_model(nodes, {"x": (1, 32, 28, 28)}, [last], weights=weights)
+
+
+@pytest.mark.skipif(not CPU.channel_block(), reason="this CPU has no blocked layout")
+def test_convolutions_that_are_not_won_together_are_tuned_each_with_its_chain(
+    tmp_path: Path, target: Target
+) -> None:
+    graph, profile = _profiled(_expansion_net(), tmp_path, target)
+    found = find_operators(graph, profile)
+    (pair,) = found.fused
+    assert pair.workload.op_type == "expanded_convolution"
+    halves = part_operators(graph, profile, found, pair.regions)
+    assert [one.workload.op_type for one in halves.fused] == ["convolution"] * 2
+    whole = sorted(index for one in halves.fused for index in one.regions[0].nodes)
+    assert whole == sorted(pair.regions[0].nodes)
+    lost = [region for one in (pair, *halves.fused) for region in one.regions]
+    rest = part_operators(graph, profile, found, lost)
+    assert {one.key for one in rest.fused} == {one.key for one in halves.fused}
+    assert {one.workload.op_type for one in rest.operators} >= {"elementwise"}
+
+
 def test_nothing_is_taken_apart_when_everything_was_won(tmp_path: Path, target: Target) -> None:
     graph, profile = _profiled(slow_chain_net(repeat=2), tmp_path, target)
     found = find_operators(graph, profile)

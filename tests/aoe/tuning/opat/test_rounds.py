@@ -109,6 +109,23 @@ def test_parts_of_what_was_not_won_take_their_place_in_the_queue(tmp_path: Path)
     assert parts == [1]
 
 
+def test_parts_that_are_not_won_either_are_taken_apart_again(tmp_path: Path) -> None:
+    whole, half = placed_operator(_chain("Sin"), 9000), placed_operator(_chain("Tanh"), 5000)
+    rest = placed_operator(_chain("Exp"), 2000)
+
+    def apart(found: FoundOperators, lost: Sequence[Region]) -> FoundOperators:
+        is_half_lost = half.regions[0].nodes in {region.nodes for region in lost}
+        return replace(found, fused=(half,), operators=(rest,) if is_half_lost else ())
+
+    for speedup, expected in ((1.0, ["Sin", "Tanh", "Exp"]), (2.0, ["Sin"])):
+        bank = tmp_path / str(speedup)
+        bank.mkdir()
+        runner = ScriptedRunner(candidate=lambda _, speedup=speedup: speedup)
+        tuned, told = _told(bank, _found(fused=(whole,)), runner, apart)
+        assert told == expected
+        assert len(tuned.operators) == len(expected)
+
+
 def test_nothing_is_taken_apart_while_another_precision_may_win(tmp_path: Path) -> None:
     exact = placed_operator(matrix_product(), 9000)
     rounded = placed_operator(matrix_product(precision=Precision.BFLOAT16), 8000)

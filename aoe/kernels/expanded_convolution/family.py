@@ -1,0 +1,60 @@
+"""A convolution in groups with the pointwise one in front of it, as one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aoe.kernels.convolution.family import varied
+from aoe.kernels.convolution.winograd.tiles import GROUP, IMAGE, SCOPE
+from aoe.kernels.expanded_convolution import tiles
+from aoe.kernels.expanded_convolution.shape import read_expansion
+from aoe.kernels.expanded_convolution.stages import expansion_pipeline
+from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.operators import BLOCKED_CONVOLUTION
+from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.workload import Workload
+
+_GUESSES = 4
+
+
+class ExpandedConvolution:
+    """y = chain(grouped(chain(x * w + bias)) + bias), blocked: an inverted residual's first half.
+
+    Mobile networks expand the channels, filter each of them, and project them back. What is between
+    is several times larger than what is read; ONNX Runtime writes it to memory and reads it again.
+    Here some blocks of channels of it are made, and filtered while they are in the caches.
+    """
+
+    name = "expanded_convolution"
+    anchors: frozenset[tuple[str, str]] = frozenset({BLOCKED_CONVOLUTION})
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is a pointwise convolution and one in groups behind it."""
+        return support_of(read_expansion(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the only algorithm there is."""
+        return expansion_pipeline(supported(workload, read_expansion(workload)))
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return register tiles, and what a task and what is kept between the stages are."""
+        expansion = supported(workload, read_expansion(workload))
+        offered = tiles.choices(expansion, target)
+        knobs = (
+            *(Knob(name, numbers) for name, numbers in offered.items()),
+            Knob(tiles.COPY, tiles.copies(expansion)),
+            Knob(SCOPE, (GROUP, IMAGE)),
+        )
+
+        def legal(values: Mapping[str, Choice]) -> bool:
+            return tiles.fits(values, expansion, target)
+
+        guesses = varied(tiles.ranked(expansion, target), _GUESSES)
+        return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        expansion = supported(workload, read_expansion(workload))
+        return Schedule(tuple(tiles.expansion_steps(configuration, expansion, target)))

@@ -1,0 +1,122 @@
+"""Both convolutions as stages of one kernel.
+
+    made sums      sums over the channels of the image that is read, in registers
+    made finished  the same put down, for chains too long to be written out for each of them
+    made           bias, activation, the chain between: the image of the second convolution
+    padded         that image with the zeros around it, where there are any
+    products, finished, y   as in `aoe.kernels.convolution.direct`
+
+What is made between is there for some blocks of channels at a time, of all its rows or of those a
+group of results needs: it never leaves the second-level cache. Zeros around it are zeros behind the
+chain, as in the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import halide as hl
+
+from aoe.kernels.convolution.direct import (
+    FINISHED,
+    PADDED,
+    PRODUCTS,
+    REDUCED,
+    SUMMED,
+    DirectLoops,
+    depth_extents,
+    direct_sums,
+)
+from aoe.kernels.convolution.result import (
+    KernelArguments,
+    buffers_of,
+    finished_pipeline,
+    finished_result,
+    finished_sum,
+)
+from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionShape, X
+from aoe.kernels.expanded_convolution.shape import Expansion
+from aoe.kernels.family import UPDATE, Pipeline
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.math.functions import constant
+
+MADE, MADE_SUMS, MADE_FINISHED = "made", "made_sums", "made_finished"
+MADE_SUMMED = f"{MADE_SUMS}{UPDATE}"
+MADE_DEPTH = ("k$x", "k$y", "k$z", "k$w")
+"""Loops over what the first convolution sums up, innermost first."""
+
+
+def expansion_pipeline(expansion: Expansion) -> Pipeline:
+    """Return the algorithm; the arguments are those of the workload."""
+    first, second, v = expansion.first, expansion.second, DirectLoops.named()
+    known = dict(enumerate(expansion.extents))
+    of_first = buffers_of(known, first.inputs, hl.Float(32))
+    of_second = replace(of_first, places=second.inputs)
+    place = (v.o, v.w, v.h, v.b, v.n)
+    stages = _made(expansion, of_first, v)
+    read = _padded(stages[MADE], second.shape, v)
+    if read is not stages[MADE]:
+        stages[PADDED] = read
+    products = direct_sums(read, of_second.at(WEIGHTS), second.shape, v, in_pairs=False)
+    finished, result = hl.Func(FINISHED), hl.Func(RESULT)
+    finished[place] = products[place]
+    result[place] = finished_result(second, of_second, finished[place], place)
+    stages |= {PRODUCTS: products, SUMMED: products.update(), FINISHED: finished}
+    return finished_pipeline(
+        of_second,
+        stages,
+        result,
+        lambda made: _loop_extents(made, expansion),
+        extents=second.shape.result_extents,
+        inlined=(FINISHED, MADE_FINISHED, PADDED),
+    )
+
+
+def _made(expansion: Expansion, arguments: KernelArguments, v: DirectLoops) -> dict[str, hl.Func]:
+    """Return the stages of the first convolution."""
+    first, place = expansion.first, (v.o, v.w, v.h, v.b, v.n)
+    sums = direct_sums(
+        arguments.at(X),
+        arguments.at(WEIGHTS),
+        first.shape,
+        v,
+        in_pairs=False,
+        name=MADE_SUMS,
+        depth_name=MADE_DEPTH[0].partition("$")[0],
+    )
+    finished, made = hl.Func(MADE_FINISHED), hl.Func(MADE)
+    finished[place] = sums[place]
+    made[place] = finished_sum(first.epilogue, arguments, finished[place], place, (v.o, v.b))
+    return {MADE_SUMS: sums, MADE_SUMMED: sums.update(), MADE_FINISHED: finished, MADE: made}
+
+
+def _padded(made: hl.Func, shape: ConvolutionShape, v: DirectLoops) -> hl.Func:
+    """Return the image with its zeros around it; as it is where there are none."""
+    if not any(shape.pads):
+        return made
+    anywhere = (hl.Expr(), hl.Expr())
+    bounds = [anywhere, (0, shape.width), (0, shape.height), anywhere, anywhere]
+    exterior = hl.BoundaryConditions.constant_exterior(made, constant(0.0), bounds)
+    top, left = shape.pads[:2]
+    padded = hl.Func(PADDED)
+    padded[v.c, v.w, v.h, v.b, v.n] = exterior[v.c, v.w - left, v.h - top, v.b, v.n]
+    return padded
+
+
+def _loop_extents(
+    stages: Mapping[str, hl.Func], expansion: Expansion
+) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Return the loops of every stage; 0 where the schedule decides how far they go."""
+    first, second = expansion.first.shape, expansion.second.shape
+    known = {"o": second.block, "c": second.block}
+    whole = {"w": second.columns, "h": second.rows, "b": second.blocks_out, "n": second.batch}
+    loops = {}
+    for name, stage in stages.items():
+        if not name.endswith(UPDATE):
+            here = known | (whole if name == RESULT else {})
+            loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
+    for name, depth, shape in ((PRODUCTS, REDUCED, second), (MADE_SUMS, MADE_DEPTH, first)):
+        extents = zip(depth, depth_extents(shape, in_pairs=False), strict=False)
+        loops[f"{name}{UPDATE}"] = (*loops[name], *extents)
+    return loops
