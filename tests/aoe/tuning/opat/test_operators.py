@@ -104,7 +104,8 @@ def test_parts_of_fused_operators_nothing_was_found_for_are_tuned(
 def _expansion_net() -> onnx.ModelProto:
     """Return a pointwise convolution and a depthwise one behind it, both with SiLU."""
     nodes, last = [], "x"
-    for number, attributes in enumerate(({}, {"pads": [1, 1, 1, 1], "group": 96})):
+    depthwise = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "group": 96}
+    for number, attributes in enumerate(({"kernel_shape": [1, 1]}, depthwise)):
         names = [f"{kind}{number}" for kind in ("c", "s", "m")]
         conv = helper.make_node("Conv", [last, f"w{number}"], names[:1], names[0], **attributes)
         nodes += [
