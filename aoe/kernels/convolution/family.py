@@ -77,7 +77,7 @@ class Convolution:
         guesses = [
             {KNOB: name, **guess}
             for name in names
-            for guess in varied(ALGORITHMS[name].ranked(plan, target), ALGORITHMS[name].guesses)
+            for guess in _varied(ALGORITHMS[name].ranked(plan, target), ALGORITHMS[name].guesses)
         ]
         return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
 
@@ -122,7 +122,7 @@ def _waits_for_weights(shape: ConvolutionShape, target: KernelTarget) -> bool:
     return transformed > target.l2_bytes and shape.rows * shape.columns <= _FEW_PIXELS
 
 
-def varied(guesses: Iterator[dict[str, Choice]], count: int) -> list[dict[str, Choice]]:
+def _varied(guesses: Iterator[dict[str, Choice]], count: int) -> list[dict[str, Choice]]:
     """Return the first guesses of both scopes and of several register tiles."""
     taken: list[dict[str, Choice]] = []
     tried: Counter[Choice] = Counter()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aoe.kernels.convolution.family import varied
 from aoe.kernels.convolution.winograd.tiles import GROUP, IMAGE, SCOPE
 from aoe.kernels.expanded_convolution import tiles
 from aoe.kernels.expanded_convolution.shape import read_expansion
@@ -13,8 +12,6 @@ from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supp
 from aoe.operators import BLOCKED_CONVOLUTION
 from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
 from aoe.workload import Workload
-
-_GUESSES = 4
 
 
 class ExpandedConvolution:
@@ -49,8 +46,10 @@ class ExpandedConvolution:
         def legal(values: Mapping[str, Choice]) -> bool:
             return tiles.fits(values, expansion, target)
 
-        guesses = varied(tiles.ranked(expansion, target), _GUESSES)
-        return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
+        best: dict[tuple[Choice, Choice], dict[str, Choice]] = {}
+        for guess in tiles.ranked(expansion, target):
+            best.setdefault((guess[SCOPE], guess[tiles.COPY]), guess)
+        return Space(knobs=knobs, constraint=legal, first_guesses=tuple(best.values()))
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget

@@ -147,5 +147,5 @@ def _joined(first: ConvolutionPlan, second: ConvolutionPlan, count: int) -> Expa
             return Support(f"input {number} is read in two ways")
     if known.keys() != set(range(count)):
         return Support("an input nothing reads")
-    extents = tuple(known[number] for number in range(count))
-    return Expansion(first=first, second=second, extents=extents)
+    ordered = tuple(known[number] for number in range(count))
+    return Expansion(first=first, second=second, extents=ordered)

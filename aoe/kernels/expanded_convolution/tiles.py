@@ -55,6 +55,10 @@ _ACROSS = range(1, 29)
 _NEAR_BYTES_PER_CYCLE, _FAR_BYTES_PER_CYCLE = 32, 12
 """What a core reads or writes of its second-level cache, and beyond it. Assumed: 100 and 40 GB/s at
 3 GHz."""
+_WAITED = 0.3
+"""Share of reading the image that products do not hide. Assumed."""
+_LEAST_SUMS = 8
+"""Sums that hide how long a product takes: four cycles, two a cycle."""
 _L2_SHARE = 0.7
 """Of the second-level cache that what is made between may take: the image read is there, too."""
 
@@ -126,8 +130,8 @@ def made_columns(expansion: Expansion, blocks: int, target: KernelTarget) -> int
         for wide in _ACROSS
         if wide <= expansion.needed_columns and blocks * (wide + 1) + 1 <= target.registers
     ]
-    shape = expansion.first.shape
-    return min(fitting, key=lambda wide: register_tiles.tile_cost((blocks, wide, 1), shape))
+    width = expansion.first.shape.width
+    return min(fitting, key=lambda wide: (_made_cycles(blocks, wide, width), -wide))
 
 
 def _cycles(values: Mapping[str, Choice], expansion: Expansion, target: KernelTarget) -> float:
@@ -138,22 +142,34 @@ def _cycles(values: Mapping[str, Choice], expansion: Expansion, target: KernelTa
     rows = second.rows if is_whole else min(second.rows, int(values[TILE_ROWS]) * high)
     groups = -(-second.rows // rows)
     pixels = expansion.read_rows(rows) * second.width
-    tile = blocks, made_columns(expansion, blocks, target), 1
-    summing = first.channels_in * register_tiles.tile_cost(tile, first)
+    across = made_columns(expansion, blocks, target)
+    summing = first.channels_in * _made_cycles(blocks, across, first.width)
     made = pixels * (summing + expansion.first.epilogue.cycles)
     results = rows * second.columns * _result_cycles((wide, high), second)
     vector = 4 * target.vector_lanes
     is_copied = values[COPY] == KEEP
     held, image = pixels * vector * (blocks + is_copied), 4 * pixels * first.channels_in
     is_near = held <= _L2_SHARE * target.l2_bytes
-    between = (2 + 2 * is_copied) * pixels * vector
-    between /= _NEAR_BYTES_PER_CYCLE if is_near else _FAR_BYTES_PER_CYCLE
+    moved = (2 + 2 * is_copied) * pixels * vector
+    between = moved / (_NEAR_BYTES_PER_CYCLE if is_near else _FAR_BYTES_PER_CYCLE)
     is_kept = held + image <= target.l2_bytes
-    read = image / blocks / (_NEAR_BYTES_PER_CYCLE if is_kept else _FAR_BYTES_PER_CYCLE)
+    read = _WAITED * image / blocks
+    read /= _NEAR_BYTES_PER_CYCLE if is_kept else _FAR_BYTES_PER_CYCLE
     weights = 0.0 if is_whole else vector * first.channels_in / _FAR_BYTES_PER_CYCLE
     cycles = (made + results + between + read + weights) * second.blocks_out * groups
     tasks = second.batch * (second.blocks_out // blocks if is_whole else groups)
     return cycles * (-(-tasks // target.threads) * target.threads / tasks)
+
+
+def _made_cycles(blocks: int, wide: int, width: int) -> float:
+    """Return cycles per product and vector of a register tile: two a cycle, waits, done twice.
+
+    Pixels that meet one block are read where they are added, so more blocks spare no reads: 144 to
+    960 channels of 56x56 to 7x7 were as fast by one block as by two and four, or faster (one
+    thread of a Zen 5 with other work, CPU time, 2026-11-23).
+    """
+    waiting = max(1.0, _LEAST_SUMS / (blocks * wide)) + 0.02 * (blocks - 1)
+    return 0.5 * waiting * (-(-width // wide) * wide / width)
 
 
 def _result_cycles(tile: tuple[int, int], shape: ConvolutionShape) -> float:
