@@ -151,11 +151,13 @@ def _with_a_sum(known: Workload) -> Workload:
 def _refused() -> Mapping[str, tuple[Workload, str]]:
     known = depthwise(convolution((6, 6), blocks=(2, 2)))
     other = expansion(in_groups(convolution((6, 6), blocks=(4, 4)), 2), 1)
+    single = in_groups(convolution((6, 6), blocks=(2, 2), kernel=(1, 1), strides=(2, 2)), 2)
     factors = chained(known, reads=(blocked(1, 2 * BLOCK, 6, 6),))
     return {
         "one alone": (replace(known, op_type="expanded_convolution"), "not two"),
         "no groups": (expansion(convolution((6, 6)), 1), "in no groups"),
         "two blocks in a group": (other, "more than a block"),
+        "both pointwise": (expansion(single, 1), "not two"),
         "automatic padding": (
             expansion(known, 1, auto_pad="SAME_UPPER"),
             "automatic padding",
