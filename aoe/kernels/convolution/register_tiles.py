@@ -292,7 +292,8 @@ def product_steps(
         yield Vectorize(stage, "o", shape.block)
         for name, factor in tile:
             yield Unroll(stage, name, factor)
-    yield Unroll(SUMMED, depth[0], extents[int(in_pairs)])
+    if not shape.is_stem:  # columns of a filter that share pixels would keep them in registers
+        yield Unroll(SUMMED, depth[0], extents[int(in_pairs)])
 
 
 _TILE_LOOPS = (("b", BLOCKS), ("w", ACROSS), ("h", DOWN))

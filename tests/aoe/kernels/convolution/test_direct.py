@@ -15,7 +15,7 @@ from aoe.kernels.convolution.direct import is_thinned
 from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.convolution.shape import ConvolutionShape, read_convolution
 from aoe.kernels.family import KernelTarget, supported
-from aoe.schedule import Configuration
+from aoe.schedule import Configuration, Unroll
 from aoe.testing.kernels import (
     SEED,
     CompiledKernel,
@@ -197,3 +197,18 @@ def test_no_thread_is_left_without_rows(threads: int) -> None:
     rows = int(best["tile_rows"]) * int(best["down"])
     tasks = 8 // int(best["blocks"]) if best["scope"] == "image" else -(-14 // rows)
     assert tasks >= threads
+
+
+@pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BFLOAT16])
+def test_columns_of_the_filter_of_a_plain_image_are_a_loop(precision: Precision) -> None:
+    """Written out, pixels they share would be kept in registers, and the sums in memory."""
+    workload = chained(STEM, *SILU) if precision is Precision.FLOAT32 else STEM
+    workload = replace(workload, precision=precision)
+    guess = Convolution().space(workload, _pairs_target()).first_guesses[0]
+    schedule = Convolution().schedule(workload, Configuration(guess), _pairs_target())
+    written = {step.var for step in schedule.steps if isinstance(step, Unroll)}
+    assert not any(name.startswith("r$") for name in written)
+
+
+def _pairs_target() -> KernelTarget:
+    return replace(kernel_target(), bf16_dot=True, bf16_tiles=False)
