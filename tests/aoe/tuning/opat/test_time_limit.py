@@ -286,7 +286,7 @@ def test_what_there_was_no_time_to_judge_is_judged_by_the_next_run(
     timed: TimedRun, costs: Costs
 ) -> None:
     usual = replace(costs)
-    costs.load_s = 12.0
+    costs.load_s = 25.0  # not even one process fits
     first = timed.tune(60.0)
     assert first.judgement.kept == () and "time limit" in first.judgement.undecided
     costs.load_s = usual.load_s
