@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Self
@@ -149,11 +151,9 @@ def build_library(
     table = file.with_suffix(".table.c")
     table.write_text(kernel_table(sources, target))
     glue = resources.files("aoe.kernels") / "glue"
-    with resources.as_file(glue) as folder:
-        parts = [
-            _compile_glue(folder, part, toolchain, file.parent)
-            for part in _glue_parts(required_features(sources, target))
-        ]
+    with resources.as_file(glue) as folder, ThreadPoolExecutor() as pool:
+        compiled = partial(_compile_glue, folder, toolchain=toolchain, directory=file.parent)
+        parts = list(pool.map(compiled, _glue_parts(required_features(sources, target))))
         toolchain.run(
             [
                 *(*_C_FLAGS, *_LINK_FLAGS, *_include_flags(folder), "-o", str(file)),

@@ -21,6 +21,9 @@ from onnx.external_data_helper import load_external_data_for_model, uses_externa
 
 INLINE_BYTES = 1 << 30
 """Weights in other files that are more than this, all together, stay outside the model."""
+LAID_OUT_BYTES = 1 << 26
+"""Models with more weights than this are optimised with these in a file beside them: in the model
+they are copied half a dozen times on the way into ONNX Runtime and back."""
 SMALL_BYTES = 1024
 """Tensors up to this size stay inside the model: shapes and scalars the runtime folds."""
 _ALIGNMENT = 64
@@ -87,17 +90,50 @@ def brought_in(tensor: TensorProto) -> TensorProto:
     )
 
 
-def load_written(file: Path) -> onnx.ModelProto:
-    """Read a model file this engine or ONNX Runtime has written, its weights if they are few."""
+def load_written(file: Path, *, whole: bool = True) -> onnx.ModelProto:
+    """Read a model file this engine or ONNX Runtime has written.
+
+    Args:
+        file: The file, its weights beside it.
+        whole: False to leave these where they are; else they are read if they are few.
+    """
     proto = onnx.load(str(file), load_external_data=False)
     outside = [tensor for tensor in proto.graph.initializer if uses_external_data(tensor)]
-    if not stay_outside(sum(int(_entries(tensor)["length"]) for tensor in outside)):
+    if whole and not stay_outside(sum(int(_entries(tensor)["length"]) for tensor in outside)):
         load_external_data_for_model(proto, str(file.parent))
         return proto
-    for tensor in outside:
-        where = _entries(tensor)
-        settle(tensor, file.parent / where["location"], int(where["offset"]), int(where["length"]))
+    _settle_all(outside, file.parent)
     return proto
+
+
+def laid_out(proto: onnx.ModelProto, file: Path) -> onnx.ModelProto:
+    """Return a model whose weights lie in a file, if they are many; else the model itself.
+
+    Args:
+        proto: The model.
+        file: Is made for them, and has to be there as long as the model is.
+    """
+    if is_outside(proto) or _declared_bytes(proto) <= LAID_OUT_BYTES:
+        return proto
+    with WeightStore(file) as store:
+        light = store.externalize(proto)
+    _settle_all(filter(uses_external_data, light.graph.initializer), file.parent)
+    return light
+
+
+def _declared_bytes(proto: onnx.ModelProto) -> int:
+    """Return what the weights of a model take by their types and shapes; none of them is read."""
+    return sum(
+        math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        for tensor in proto.graph.initializer
+    )
+
+
+def _settle_all(tensors: Iterable[TensorProto], folder: Path) -> None:
+    """Settle tensors whose data lies in files of a folder, in place."""
+    for tensor in tensors:
+        where = _entries(tensor)
+        settle(tensor, folder / where["location"], int(where["offset"]), int(where["length"]))
 
 
 def settle(tensor: TensorProto, file: Path, offset: int, length: int) -> None:
@@ -130,15 +166,35 @@ def share_places(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
         proto: A model made from the original, its weights outside.
         original: The original, its weights outside too.
     """
-    known = {
-        contents_digest(tensor): place
+    given = {
+        tensor.name: (tensor, place)
         for tensor in original.graph.initializer
         if (place := place_of(tensor)) is not None
     }
+    others = []
     for tensor in filter(is_settled, proto.graph.initializer):
-        place = known.get(contents_digest(tensor))
-        if place is not None:
-            settle(tensor, *place)
+        _, namesake = given.get(tensor.name, (None, None))
+        if namesake is not None and _hold_the_same(place_of(tensor), namesake):
+            settle(tensor, *namesake)
+        else:
+            others.append(tensor)
+    lengths = {bytes_of(tensor) for tensor in others}
+    known = {
+        contents_digest(tensor): place
+        for tensor, place in given.values()
+        if place.length in lengths
+    }
+    for tensor in others:
+        found = known.get(contents_digest(tensor)) if known else None
+        if found is not None:
+            settle(tensor, *found)
+
+
+def _hold_the_same(one: DataPlace | None, other: DataPlace) -> bool:
+    """Return whether the same bytes lie at two places."""
+    if one is None or one.length != other.length:
+        return False
+    return all(left == right for left, right in zip(_chunks(one), _chunks(other), strict=True))
 
 
 def _digest_of(chunks: Iterable[bytes]) -> bytes:

@@ -49,7 +49,7 @@ def optimize_offline(
         options.add_session_config_entry(_WEIGHTS_LEAST, str(SMALL_BYTES))
         options.add_session_config_entry(NO_PACKING, "1")  # nothing is run
     open_session(session_source(spelled, options), options)
-    optimized = load_written(file)
+    optimized = load_written(file, whole=not is_outside(spelled))
     if is_outside(spelled):
         _drop_twins(optimized, spelled, weights)
     make_canonical(optimized, spelled)

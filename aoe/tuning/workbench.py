@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -165,8 +166,10 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     settings.precision.check(target)
     root, built_in = bank_root(env, cwd), built_in_bank(env, cwd)
     toolchain = find_toolchain(env)
-    check_toolchain(toolchain, target)
-    model = entry.load(source)
+    with ThreadPoolExecutor(1) as beside:  # it runs a compiler, which takes as long as loading
+        checked = beside.submit(check_toolchain, toolchain, target)
+        model = entry.load(source)
+        checked.result()
     inputs, calibration = _inputs(settings, model)
     places = _places(context, model.name, job)
     context.progress.step(f"{job.words} of {source.path.name}")

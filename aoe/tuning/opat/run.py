@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
 
 import onnx
 
@@ -28,7 +29,7 @@ from aoe.execute.messages import TaskRunner
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.reshapes import sink_reshapes
-from aoe.graph.weights import WeightStore, is_outside
+from aoe.graph.weights import WeightStore, is_outside, laid_out
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE
 from aoe.kernels.roofline import MachineRates
@@ -71,7 +72,7 @@ from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.workbench import Workbench, model_path
 
 _RATES_TIMEOUT_S = 60.0
-_PROFILING_SHARE = 0.05
+_PROFILING_SHARE = 0.02
 """Of the time limit, for the runs of the first profile."""
 
 
@@ -315,7 +316,9 @@ def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     device, threads = bench.runner.device, bench.runner.target.core_num
     bench.phases.begin(Phase.PROFILE)
     bench.progress.step("optimising the graph with ONNX Runtime")
-    graph = optimized_graph(bench.start, device, bench.scratch, threads=threads)
+    folder = Path(mkdtemp(prefix="optimized_", dir=bench.scratch))
+    start = laid_out(bench.start, folder / WEIGHTS)
+    graph = optimized_graph(start, device, folder, threads=threads)
     proto = graph.proto
     bench.progress.step("measuring the default, node by node")
     with ScratchFolder("profile") as folder, bench.runner.turns.measuring():

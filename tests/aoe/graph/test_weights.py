@@ -11,7 +11,13 @@ from onnx import TensorProto, helper, numpy_helper
 from support.engine.cpu import open_session
 from support.engine.models import Array, conv_net, make_model, matmul_net
 
-from aoe.graph.weights import WeightStore
+from aoe.graph.weights import (
+    WeightStore,
+    array_of,
+    load_written,
+    place_of,
+    share_places,
+)
 from aoe.ort.sessions import random_feed, session_options
 
 
@@ -124,3 +130,31 @@ def test_models_can_be_read_before_the_store_is_closed(tmp_path: Path) -> None:
         file = tmp_path / "now.onnx"
         file.write_bytes(store.externalize(model).SerializeToString())
         assert _weights(onnx.load(str(file))).keys() == _weights(model).keys()
+
+
+def _settled(folder: Path, **arrays: Array) -> onnx.ModelProto:
+    """Return a model in memory whose weights lie in a file of their own."""
+    folder.mkdir()
+    model = make_model([], {}, [], weights=arrays)
+    (file,) = _stored(folder, model)
+    return load_written(file, whole=False)
+
+
+def test_equal_weights_are_shared_by_name_or_by_contents_and_others_are_not(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(0)
+    kept, moved, other, late = (rng.standard_normal(500).astype(np.float32) for _ in range(4))
+    changed = late.copy()
+    changed[-1] += 1
+    original = _settled(tmp_path / "a", kept=kept, moved=moved, late=late)
+    made = _settled(tmp_path / "b", kept=kept, renamed=moved, late=changed, new=other)
+    share_places(made, original)
+    weights = "weights.bin"
+    places = {t.name: place_of(t) for t in made.graph.initializer}
+    files = {name: place.file for name, place in places.items() if place is not None}
+    assert files["kept"] == files["renamed"] == tmp_path / "a" / weights
+    assert files["late"] == files["new"] == tmp_path / "b" / weights
+    found = {tensor.name: array_of(tensor) for tensor in made.graph.initializer}
+    for name, expected in (("kept", kept), ("renamed", moved), ("late", changed), ("new", other)):
+        np.testing.assert_array_equal(found[name], expected)
