@@ -44,7 +44,7 @@ typedef struct {
 static void run_task(void *data, size_t index) {
   task_range *range = (task_range *)data;
   run_context run = *range->run;
-  run.scratch.stack = aoe_take_stack();
+  run.scratch.stack = aoe_take_stack(AOE_OF_TASK);
   int code = range->task(&run, range->min + (int)index, range->closure);
   aoe_return_stack(run.scratch.stack);
   if (code != 0) __atomic_store_n(&range->failed, code, __ATOMIC_RELAXED);
@@ -239,7 +239,7 @@ static OrtStatus *run_kernel(const kernel_state *state, OrtKernelContext *contex
   if (status) return status;
   bind(&buffers[last], dims[last], &kernel->output, data);
   arguments[last + 1] = &buffers[last];
-  run.scratch.stack = aoe_take_stack();
+  run.scratch.stack = aoe_take_stack(AOE_OF_KERNEL);
   int code = kernel->run(arguments);
   aoe_return_stack(run.scratch.stack);
   return code ? fail(api, ORT_FAIL, "%s: the kernel failed", kernel->name) : NULL;

@@ -1,6 +1,8 @@
 /* Memory of kernels. A task takes a stack, its blocks come off it and go back, and the next task
    takes the same stack: what one kernel leaves in the caches the next one writes over, instead of
-   every kernel having cold blocks of its own. The library frees the stacks when it is unloaded. */
+   every kernel having cold blocks of its own. What a kernel shares among its tasks comes off a stack
+   of another kind, or every stack would grow to the largest of these in time. The library frees the
+   stacks when it is unloaded. */
 #define _GNU_SOURCE
 #include "scratch.h"
 
@@ -11,6 +13,7 @@
 #include "HalideRuntime.h"
 
 #define AOE_KEPT_STACKS 64
+#define AOE_SCOPES 2
 #define AOE_ALIGNMENT 64
 
 typedef struct {
@@ -18,6 +21,7 @@ typedef struct {
 } block;
 
 struct aoe_stack {
+  aoe_scope scope;
   uint8_t *memory;
   size_t capacity;
   size_t top;    /* bytes in use */
@@ -26,7 +30,7 @@ struct aoe_stack {
   int blocks;    /* not freed yet */
 };
 
-static aoe_stack *kept[AOE_KEPT_STACKS];
+static aoe_stack *kept[AOE_SCOPES][AOE_KEPT_STACKS];
 
 static void release(aoe_stack *stack) {
   if (stack) free(stack->memory);
@@ -39,15 +43,17 @@ static unsigned first_slot(void) {
   return cpu < 0 ? 0 : (unsigned)cpu;
 }
 
-aoe_stack *aoe_take_stack(void) {
+aoe_stack *aoe_take_stack(aoe_scope scope) {
   unsigned first = first_slot();
   for (unsigned at = 0; at < AOE_KEPT_STACKS; at++) {
-    aoe_stack **slot = &kept[(first + at) % AOE_KEPT_STACKS];
+    aoe_stack **slot = &kept[scope][(first + at) % AOE_KEPT_STACKS];
     if (!__atomic_load_n(slot, __ATOMIC_RELAXED)) continue;
     aoe_stack *found = __atomic_exchange_n(slot, NULL, __ATOMIC_ACQ_REL);
     if (found) return found;
   }
-  return (aoe_stack *)calloc(1, sizeof(aoe_stack));
+  aoe_stack *fresh = (aoe_stack *)calloc(1, sizeof *fresh);
+  if (fresh) fresh->scope = scope;
+  return fresh;
 }
 
 /* Makes room for as much as was wanted at once, so that next time all blocks lie in one piece. */
@@ -65,9 +71,8 @@ void aoe_return_stack(aoe_stack *stack) {
     grow(stack);
     unsigned first = first_slot();
     for (unsigned at = 0; at < AOE_KEPT_STACKS; at++) {
-      aoe_stack *nothing = NULL;
-      if (__atomic_compare_exchange_n(&kept[(first + at) % AOE_KEPT_STACKS], &nothing, stack, 0,
-                                      __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+      aoe_stack **slot = &kept[stack->scope][(first + at) % AOE_KEPT_STACKS], *nothing = NULL;
+      if (__atomic_compare_exchange_n(slot, &nothing, stack, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
     }
   }
@@ -123,5 +128,6 @@ void halide_free(void *user_context, void *pointer) {
 }
 
 __attribute__((destructor)) static void release_kept(void) {
-  for (int slot = 0; slot < AOE_KEPT_STACKS; slot++) release(kept[slot]);
+  for (int scope = 0; scope < AOE_SCOPES; scope++)
+    for (int slot = 0; slot < AOE_KEPT_STACKS; slot++) release(kept[scope][slot]);
 }

@@ -15,6 +15,7 @@ import aoe.kernels
 from aoe.device.toolchain import Toolchain, halide_include
 
 ROUNDS, THREADS, HELD = 2000, 4, 8
+OF_TASK, OF_KERNEL = 0, 1
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,7 @@ def scratch(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> c
     toolchain.run([*flags, f"-I{halide_include()}", "-o", str(file), str(source)], what="building")
     library = ctypes.CDLL(str(file))
     library.aoe_take_stack.restype = ctypes.c_void_p
+    library.aoe_take_stack.argtypes = [ctypes.c_int]
     library.aoe_return_stack.argtypes = [ctypes.c_void_p]
     library.halide_malloc.restype = ctypes.c_void_p
     library.halide_malloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -35,9 +37,9 @@ def scratch(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> c
 class Task:
     """What a task passes to `halide_malloc`: a context that starts with its stack."""
 
-    def __init__(self, scratch: ctypes.CDLL) -> None:
+    def __init__(self, scratch: ctypes.CDLL, scope: int = OF_TASK) -> None:
         self._scratch = scratch
-        self._context = ctypes.c_void_p(scratch.aoe_take_stack())
+        self._context = ctypes.c_void_p(scratch.aoe_take_stack(scope))
 
     def take(self, size: int) -> int:
         block: int = self._scratch.halide_malloc(ctypes.addressof(self._context), size)
@@ -51,8 +53,8 @@ class Task:
 
 
 @contextmanager
-def task(scratch: ctypes.CDLL) -> Iterator[Task]:
-    running = Task(scratch)
+def task(scratch: ctypes.CDLL, scope: int = OF_TASK) -> Iterator[Task]:
+    running = Task(scratch, scope)
     yield running
     running.end()
 
@@ -86,6 +88,25 @@ def test_kernels_of_all_sizes_share_one_piece(scratch: ctypes.CDLL) -> None:
             starts.add(block)
             running.give_back(block)
     assert len(starts) == 1
+
+
+def test_what_tasks_share_lies_on_a_stack_of_its_own(scratch: ctypes.CDLL) -> None:
+    """Else the stack of every thread would grow to it, one after the other."""
+    for _ in range(2):  # the first kernel of a library, and the next one
+        with task(scratch, OF_KERNEL) as kernel:
+            shared = kernel.take(8_000_000)
+            with task(scratch) as running:
+                own = running.take(1_000)
+                assert not shared <= own < shared + 8_000_000
+                running.give_back(own)
+            kernel.give_back(shared)
+    with task(scratch) as running:
+        own = running.take(1_000)
+        running.give_back(own)
+    with task(scratch, OF_KERNEL) as kernel:
+        again = kernel.take(1_000)
+        kernel.give_back(again)
+    assert again != own
 
 
 def test_a_freed_block_on_top_is_given_again(scratch: ctypes.CDLL) -> None:
