@@ -114,6 +114,12 @@ class LeftAloneError(RunError):
     code = "AOE053"
 
 
+class TurnTimeoutError(RunTimeoutError):
+    """The time limit was over before another run had ended its turn on the same cores."""
+
+    code = "AOE054"
+
+
 class AccuracyError(AoeError):
     """A tuned model does not compute what the untuned one does."""
 

@@ -88,12 +88,16 @@ class BankJournal:
         self.clock = clock
 
     def is_of_this_model(self, entry: Provenance) -> bool:
-        """Return whether a line is about the model of this run, judged as this run judges it.
+        """Return whether a line is about the model of this run, judged as this run judges it."""
+        is_same = entry.model.get("sha256") == self.model.get("sha256")
+        return is_same and self.is_judged_alike(entry)
+
+    def is_judged_alike(self, entry: Provenance) -> bool:
+        """Return whether a line is about a model with as many streams as that of this run.
 
         What helps one stream that has all caches may not help several beside each other.
         """
-        known = ("sha256", "streams")
-        return all(entry.model.get(name) == self.model.get(name) for name in known)
+        return entry.model.get("streams") == self.model.get("streams")
 
     def quarantine_reason(self, record: Record, soc_version: str | None = None) -> str | None:
         """Return why nobody should use a record, None if everybody may.

@@ -17,7 +17,14 @@ from aoe.bank.records.operator import (
 )
 from aoe.bank.remembered import RememberedOperator
 from aoe.bank.sources import kernel_source
-from aoe.bank.verdicts import OperatorVerdict, is_narrow, is_settled, note_of
+from aoe.bank.verdicts import (
+    FailedSearch,
+    KeptKernel,
+    OperatorVerdict,
+    failed_search_of,
+    is_settled,
+    note_of,
+)
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload, workload_to_json
 from aoebank import (
@@ -273,13 +280,16 @@ class OperatorBank:
                 nearest[configuration] = None
         return tuple(nearest)
 
-    def is_hopeless(self, workload: Workload, trials: int, *, threshold: float) -> bool:
-        """Return True if a search here, as large or larger, found nothing better than the default.
+    def failed_search(
+        self, workload: Workload, trials: int, *, threshold: float
+    ) -> FailedSearch | None:
+        """Return the last search here, as large or larger, if it found nothing better.
 
         Args:
             workload: What was searched.
             trials: Least size of that search.
-            threshold: Speed-up that was asked for; a wide interval around it proves nothing.
+            threshold: Speed-up that was asked for; a wide interval around it proves nothing, unless
+                it was the second one.
         """
         own, base = self.file(workload.op_type), self._base_file(workload.op_type)
         found = (
@@ -288,14 +298,12 @@ class OperatorBank:
             if file is not None
         )
         last = next(filter(None, found), None)
-        if last is None:
-            return False
-        if self._has_other_source(last, workload.op_type):
-            return False
-        limit, low, high = last.search.get("limit"), last.speedup_low, last.speedup_high
-        if low is not None and high is not None and high > threshold and not is_narrow(low, high):
-            return False
-        return isinstance(limit, int) and limit >= trials
+        if last is None or self._has_other_source(last, workload.op_type):
+            return None
+        limit = last.search.get("limit")
+        if not isinstance(limit, int) or limit < trials:
+            return None
+        return failed_search_of(last, threshold)
 
     def model_verdict(self, workload: Workload) -> Event | None:
         """Return whether this very model kept or dropped the workload's kernel, if it is settled.
@@ -312,17 +320,22 @@ class OperatorBank:
                 verdict, last = (entry.event if is_settled_now else None), entry.event
         return verdict
 
-    def is_kept_in_base(self, workload: Workload) -> bool:
-        """Return whether the model of the earlier result has kept the kernel that is used here."""
+    def kept_in_base(self, workload: Workload) -> KeptKernel | None:
+        """Return what the model of the earlier result says of the kernel that is used here.
+
+        None if it has not kept it.
+        """
         found, file = self.find(workload), self._base_file(workload.op_type)
         in_base = self._in_base(workload)[1]
         if found is None or file is None or in_base is None:
-            return False
+            return None
         verdicts = [*self._model_verdicts(file, workload)]
         same = self._answer(in_base, file)
         is_same = same is not None and same.schedule == found.schedule
         last = verdicts[-1] if verdicts else None
-        return is_same and last is not None and last.event is Event.KEPT
+        if not is_same or last is None or last.event is not Event.KEPT:
+            return None
+        return KeptKernel.of(last) if self._journal.is_judged_alike(last) else None
 
     def _model_verdicts(self, file: Path, workload: Workload) -> Iterator[Provenance | None]:
         """Yield what models have made of a kernel, None where its record was replaced."""

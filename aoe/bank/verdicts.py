@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from aoe.bank.journal import Note
-from aoe.measurement import Measurement, SpeedupEstimate
+from aoe.bank.records.operator import configuration_of
+from aoe.measurement import Measurement, Scatter, SpeedupEstimate
+from aoe.schedule import Configuration
 from aoebank import Event, Provenance
 
 SETTLED_HALF_WIDTH = 0.01
 """Half-width of the interval, relative to its middle, up to which later runs believe a verdict that
 was a matter of time: what is judged are percents."""
-_MODEL_SPEEDUP = "model_speedup"
+_MODEL_SPEEDUP, _MODEL_SCATTER, _SURROUNDINGS = "model_speedup", "model_scatter", "surroundings"
+_BEST, _AGAIN = "best", "again"
+_TRUSTED_PROCESSES = 3
+"""With fewer, a scatter says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,8 @@ class OperatorVerdict:
         *,
         reason: str,
         estimate: SpeedupEstimate | None,
+        scatter: Scatter | None = None,
+        surroundings: Collection[str] = (),
     ) -> Self:
         """Return what a whole model made of a kernel.
 
@@ -51,10 +59,87 @@ class OperatorVerdict:
             reason: In words.
             estimate: Speed-up of the model that decided, None if no time did: what computes
                 wrongly is out for good.
+            scatter: Of the processes that decided, None if they cannot tell.
+            surroundings: Digests of what stands around its places.
         """
         bounds = [round(bound, 4) for bound in (estimate.low, estimate.high)] if estimate else []
-        measured = {_MODEL_SPEEDUP: bounds} if bounds else {}
+        measured: dict[str, Any] = {_MODEL_SPEEDUP: bounds} if bounds else {}
+        if scatter is not None:
+            measured[_MODEL_SCATTER] = [round(scatter.deviation, 5), scatter.processes]
+        if surroundings:
+            measured[_SURROUNDINGS] = sorted(surroundings)
         return cls(event=event, op_names=op_names, search={"reason": reason, **measured})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptKernel:
+    """What a side-car says of a kernel a model has kept.
+
+    Attributes:
+        is_settled: True if that was no matter of noise.
+        surroundings: Digests of what stood around its places; none where nobody noted them.
+        scatter: Of the processes that judged that model, None where it is not known.
+    """
+
+    is_settled: bool
+    surroundings: frozenset[str]
+    scatter: Scatter | None
+
+    @classmethod
+    def of(cls, verdict: Provenance) -> Self:
+        """Return what a line says; what makes no sense is left out."""
+        around = verdict.search.get(_SURROUNDINGS)
+        scatter = None
+        match verdict.search.get(_MODEL_SCATTER):
+            case [float(deviation), int(processes)] if processes >= _TRUSTED_PROCESSES:
+                with suppress(ValueError):
+                    scatter = Scatter(deviation=deviation, processes=processes)
+        return cls(
+            is_settled=is_settled(verdict),
+            surroundings=frozenset(map(str, around if isinstance(around, list | tuple) else ())),
+            scatter=scatter,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedSearch:
+    """A search that found nothing better than the default.
+
+    Attributes:
+        is_open: True if noise has kept from deciding that.
+        best: Its best candidate, None where nobody noted it.
+    """
+
+    is_open: bool
+    best: Configuration | None = None
+
+
+def left_open_members(best: Configuration, *, is_again: bool) -> Mapping[str, Any]:
+    """Return what the line of a search without a gain says for a later run.
+
+    Args:
+        best: Its best candidate.
+        is_again: True if noise has left open once before what a search like it came to.
+    """
+    return {_BEST: dict(best), **({_AGAIN: True} if is_again else {})}
+
+
+def failed_search_of(line: Provenance, threshold: float) -> FailedSearch:
+    """Return what a line says of a search without a gain.
+
+    Args:
+        line: Of the side-car.
+        threshold: Speed-up that was asked for; a wide interval around it leaves open whether there
+            is none, unless that has happened twice.
+    """
+    low, high = line.speedup_low, line.speedup_high
+    is_wide = low is not None and high is not None and high > threshold and not is_narrow(low, high)
+    if not is_wide or line.search.get(_AGAIN) is True:
+        return FailedSearch(is_open=False)
+    try:
+        return FailedSearch(is_open=True, best=configuration_of(line.search.get(_BEST)))
+    except ValueError:
+        return FailedSearch(is_open=True)
 
 
 def is_settled(verdict: Provenance) -> bool:

@@ -27,6 +27,7 @@ from aoe.target import Target
 _LOG_BYTES = 2000
 _LOOK_S = 0.5
 """How often the memory of a worker is looked at."""
+_LOADING_TIMEOUT_S = 60.0
 MEASURING_TASKS = frozenset(
     {"measure_candidates", "measure_format", "compare_models", "machine_rates", "compare_itself"}
 )
@@ -56,6 +57,52 @@ class CompilerApart:
     interrupt: Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Worker:
+    """A worker process.
+
+    Attributes:
+        process: As the system has it.
+        connection: Our end of the pipe.
+        lifeline: A pipe nothing is written to; it breaks when we die.
+        log: What the process puts out.
+    """
+
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    lifeline: int
+    log: Path
+
+    def load(self) -> bool:
+        """Wait until it could be asked; False if it does not answer."""
+        with contextlib.suppress(OSError):  # one that has died is said when it is asked
+            self.connection.send(Request(task="load", arguments={}))
+        if not self.connection.poll(_LOADING_TIMEOUT_S):
+            return False
+        with contextlib.suppress(EOFError, OSError):
+            self.connection.recv()
+        return True
+
+    def stop(self, *, kill: bool) -> None:
+        """End it, at once or once it is done."""
+        with contextlib.suppress(OSError):
+            self.connection.close()
+        try:
+            if not kill:
+                self.wait(timeout_s=2)
+        finally:  # Ctrl-C once more: at once
+            if self.process.poll() is None:
+                self.process.kill()
+            self.process.wait()
+            os.close(self.lifeline)
+
+    def wait(self, *, timeout_s: float) -> int | None:
+        """Return its exit code, None if it does not end in time."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(timeout=timeout_s)
+        return None
+
+
 class Runner:
     """Runs tasks in a worker process; one that dies or hangs is replaced at the next call.
 
@@ -82,9 +129,9 @@ class Runner:
         self.turns = turns if turns is not None else Turns(None, ())
         self._cores = cores
         self._scratch = ScratchFolder("worker")
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
-        self._lifeline = -1
+        self._worker: _Worker | None = None
+        self._ahead: list[_Worker] = []
+        self._following = 0
         self._generation = 0
 
     def __enter__(self) -> Runner:
@@ -120,6 +167,7 @@ class Runner:
             raise RunError(task, self._obituary()) from error
         except BaseException:  # Ctrl-C: the answer would come later, and pass for the next one's
             self._stop(kill=True)
+            self._end_ahead()
             raise
         if self._is_hoarding():  # what a kernel never gave back, the next one would miss
             self._stop(kill=False)
@@ -147,7 +195,8 @@ class Runner:
                 raise RunError(task, "the worker took nearly all memory and was ended")
 
     def _is_hoarding(self) -> bool:
-        return self._process is not None and self.device.is_hoarding(self._process.pid)
+        worker = self._worker
+        return worker is not None and self.device.is_hoarding(worker.process.pid)
 
     def sibling(self) -> Runner:
         """Return another runner for the same target, to compile in parallel."""
@@ -162,6 +211,7 @@ class Runner:
         if not split.spare:
             return None
         self.restart()
+        self._end_ahead()
         self._cores = split.measured
         compiler = Runner(self.device, self.target, self.toolchain, self.turns, cores=split.spare)
         return CompilerApart(
@@ -173,35 +223,70 @@ class Runner:
 
     def interrupt(self) -> None:
         """Kill the worker; a call that another thread waits for fails."""
-        process = self._process
-        if process is not None:
-            process.kill()
+        worker = self._worker
+        if worker is not None:
+            worker.process.kill()
 
-    def restart(self) -> None:
-        """End the worker; the next call starts a fresh one."""
+    def restart(self, following: int = 0) -> None:
+        """End the worker; the next call is answered by a fresh one.
+
+        Args:
+            following: Restarts that are sure to come: the workers for these start with the next
+                one, beside each other, and wait. Nothing is measured before they have loaded.
+        """
         self._stop(kill=False)
+        self._following = following
+
+    def start(self) -> None:
+        """Start the worker, which loads what it needs beside whatever this process does."""
+        if self._worker is None and not self._ahead:
+            self._ahead.append(self._started())
+
+    def await_start(self) -> None:
+        """Wait until what was started has loaded, so that it disturbs nothing that is measured."""
+        self._load_ahead()
 
     def close(self) -> None:
         """End the worker and remove its files, even where that is interrupted."""
         try:
             self._stop(kill=False)
         finally:
+            self._end_ahead()
             self._scratch.remove()
 
     def _ready(self) -> Connection:
-        if self._process is not None and self._connection is not None:
-            if self._process.poll() is None:
-                return self._connection
+        if self._worker is not None:
+            if self._worker.process.poll() is None:
+                return self._worker.connection
             self._stop(kill=True)
+        if not self._ahead and self._following:
+            while len(self._ahead) <= self._following:
+                self._ahead.append(self._started())
+            self._load_ahead()
+        self._following = 0
+        while self._ahead and self._ahead[0].process.poll() is not None:
+            self._ahead.pop(0).stop(kill=True)  # it has died while it waited
+        self._worker = self._ahead.pop(0) if self._ahead else self._started()
+        return self._worker.connection
+
+    def _load_ahead(self) -> None:
+        """Wait for the workers that wait; one that does not answer is ended."""
+        for worker in self._ahead[:]:
+            if not worker.load():
+                self._ahead.remove(worker)
+                worker.stop(kill=True)
+
+    def _started(self) -> _Worker:
         self._generation += 1
         directory = self._scratch.path / str(self._generation)
         directory.mkdir()
+        log_file = self._scratch.path / f"log_{self._generation}.txt"
         ours, theirs = multiprocessing.Pipe()
-        its_lifeline, self._lifeline = os.pipe()  # never written to; it breaks when we die
+        its_lifeline, lifeline = os.pipe()  # never written to; it breaks when we die
         inherited = [theirs.fileno(), its_lifeline]
         try:
-            with theirs, self._log().open("wb") as log:
-                self._process = subprocess.Popen(
+            with theirs, log_file.open("wb") as log:
+                process = subprocess.Popen(
                     [
                         *(sys.executable, "-c", _BOOT),
                         *(str(inherited[0]), json.dumps(sys.path), str(inherited[1])),
@@ -213,49 +298,32 @@ class Runner:
                 )
         finally:
             os.close(its_lifeline)
-        self._connection = ours
-        ours.send(
-            WorkerSetup(
-                device=self.device,
-                target=self.target,
-                compiler=self.toolchain.command,
-                directory=directory,
-                cores=self._cores,
-            )
+        worker = _Worker(process=process, connection=ours, lifeline=lifeline, log=log_file)
+        setup = WorkerSetup(
+            device=self.device,
+            target=self.target,
+            compiler=self.toolchain.command,
+            directory=directory,
+            cores=self._cores,
         )
-        return ours
+        with contextlib.suppress(OSError):  # one that has died is said when it is asked
+            ours.send(setup)
+        return worker
+
+    def _end_ahead(self) -> None:
+        while self._ahead:
+            self._ahead.pop().stop(kill=True)
 
     def _stop(self, *, kill: bool) -> None:
-        if self._connection is not None:
-            with contextlib.suppress(OSError):
-                self._connection.close()
-            self._connection = None
-        if self._process is not None:
-            try:
-                if not kill:
-                    self._wait(timeout_s=2)
-            finally:  # Ctrl-C once more: at once
-                if self._process.poll() is None:
-                    self._process.kill()
-                self._process.wait()
-                self._process = None
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
-
-    def _wait(self, *, timeout_s: float) -> int | None:
-        """Return the exit code of the worker, None if it does not end in time."""
-        if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._process.wait(timeout=timeout_s)
-        return None
-
-    def _log(self) -> Path:
-        return self._scratch.path / f"log_{self._generation}.txt"
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop(kill=kill)
 
     def _obituary(self) -> str:
-        code = self._wait(timeout_s=5)
+        worker = self._worker
+        code = worker.wait(timeout_s=5) if worker is not None else None
         self._stop(kill=True)
-        tail = self._log().read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace").strip()
+        said = worker.log.read_bytes() if worker is not None else b""
+        tail = said[-_LOG_BYTES:].decode("utf-8", "replace").strip()
         cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         return f"the worker ended with {cause}" + (f"\n{tail}" if tail else "")

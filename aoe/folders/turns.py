@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from aoe.errors import RunError
+from aoe.errors import RunError, TurnTimeoutError
 from aoe.folders.locks import FileLock, take_lock
 
 _SLICE_S = 0.2
@@ -73,6 +73,7 @@ class Turns:
         folder: Where the locks are, the same for all runs on the machine; None takes no turns.
         cores: Names of what is measured on, `cpu0`; a run on others is no concern.
         tell: Is told once whom this run waits for, and if there can be no locks.
+        left_s: Seconds this run has left to wait in.
     """
 
     def __init__(
@@ -80,10 +81,12 @@ class Turns:
         folder: Path | None,
         cores: Sequence[str],
         tell: Callable[[str], None] = lambda text: None,
+        left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self._folder = folder
         self._cores = sorted(cores)  # all runs in one order: none waits for one that waits for it
         self._tell = tell
+        self._left_s = left_s
         self._told: set[int] = set()
         self._state = threading.Lock()
         self._measuring = 0
@@ -98,11 +101,10 @@ class Turns:
 
         Raises:
             RunError: it did.
+            TurnTimeoutError: the time of this run was over before.
         """
         with ExitStack() as held:
-            if not self._is_mine():
-                wait = _Wait(should_stop=should_stop, joins=self._is_mine)
-                self._take(held, wait, shared=False)  # or another thread of this run has
+            self._take_in_time(held, should_stop, shared=False)
             self._begin(held.pop_all())
             held.callback(self._end)
             yield
@@ -116,11 +118,10 @@ class Turns:
 
         Raises:
             RunError: it did.
+            TurnTimeoutError: the time of this run was over before.
         """
         with ExitStack() as held:
-            if not self._is_mine():
-                wait = _Wait(should_stop=should_stop, joins=self._is_mine)
-                self._take(held, wait, shared=True)
+            self._take_in_time(held, should_stop, shared=True)
             yield
 
     def take(self, held: ExitStack, *, wait_s: float) -> bool:
@@ -158,6 +159,21 @@ class Turns:
             self._measuring -= 1
             if self._measuring == 0:
                 self._taken.close()
+
+    def _take_in_time(
+        self, held: ExitStack, should_stop: Callable[[], bool], *, shared: bool
+    ) -> None:
+        """Take every core, or go along with another thread of this run that has them."""
+        wait = _Wait(most_s=self._left_s(), should_stop=should_stop, joins=self._is_mine)
+        while not self._is_mine() and not self._take(held, wait, shared=shared):
+            if wait.left_s() <= 0 and not self._is_mine():
+                raise TurnTimeoutError(
+                    "time limit",
+                    "it was over before the cores were free, nothing was measured",
+                    got=self.owner() or "another run compiles",
+                    expected=f"a turn on {', '.join(self._cores)}: one run measures at a time",
+                    hint="tune when the other run has ended, or allow for it: --tuning_time_limit",
+                )
 
     def _take(self, held: ExitStack, wait: _Wait, *, shared: bool) -> bool:
         """Take every core; False if the time was not enough."""
@@ -207,7 +223,10 @@ class Turns:
             return
         self._told.add(who)
         what = f"measures ({owner})" if owner is not None else "compiles"
-        self._tell(f"waiting: another run {what} on {core}; one measures at a time")
+        text = f"waiting: another run {what} on {core}; one measures at a time"
+        if math.isfinite(left_s := self._left_s()):
+            text += f"; for {left_s:.0f} s at most, as the time limit says"
+        self._tell(text)
 
     def _go_without(self, error: OSError) -> None:
         self._tell(f"measuring without a lock, other runs may disturb: {self._folder}: {error}")

@@ -11,6 +11,7 @@ from aoe.measurement.load import QUIET_SHARE, CpuUse, MachineLoad
 from aoe.measurement.pairs import MeasurePolicy, run_pairs
 from aoe.measurement.race import Race, RacePolicy, run_race
 from aoe.measurement.samples import Measurement, Outcome, PairedSamples, joined_loads
+from aoe.measurement.scatter import Scatter
 
 __all__ = [
     "ACCEPT_COVERAGE",
@@ -23,6 +24,7 @@ __all__ = [
     "PairedSamples",
     "Race",
     "RacePolicy",
+    "Scatter",
     "SpeedupEstimate",
     "accepts",
     "estimate_speedup",

@@ -152,9 +152,15 @@ class ScriptedRunner:
     def apart(self) -> None:
         """Return None: it has no cores to leave over."""
 
-    def restart(self) -> None:
+    def restart(self, following: int = 0) -> None:
         """Count the request."""
         self.restarts += 1
+
+    def start(self) -> None:
+        """Do nothing: there is no process."""
+
+    def await_start(self) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Remember it."""

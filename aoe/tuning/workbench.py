@@ -174,7 +174,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     places = _places(context, model.name, job)
     context.progress.step(f"{job.words} of {source.path.name}")
     _tell_doubts(context, whole, model)
-    turns = Turns(lock_path(env), device.cores(), context.progress.warn)
+    turns = Turns(lock_path(env), device.cores(), context.progress.warn, stopwatch.left_s)
     versions = library_versions()
     for folder in sweep_scratch():
         context.progress.step(f"removed {folder}, left by a run that was killed")

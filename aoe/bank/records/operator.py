@@ -65,10 +65,15 @@ def strategy_of(record: Record) -> tuple[Schedule, Configuration] | None:
     strategy = record.strategy
     if not isinstance(strategy, Mapping) or strategy.get("engine") != ENGINE:
         return None
-    return schedule_from_json(strategy.get("steps")), _configuration(strategy.get("knobs"))
+    return schedule_from_json(strategy.get("steps")), configuration_of(strategy.get("knobs"))
 
 
-def _configuration(knobs: object) -> Configuration:
+def configuration_of(knobs: object) -> Configuration:
+    """Return the knobs of a candidate, as they are stored.
+
+    Raises:
+        ValueError: they cannot be read.
+    """
     if isinstance(knobs, Mapping):
         values = {name: value for name, value in knobs.items() if type(value) in (int, str)}
         if len(values) == len(knobs):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic
 
-from aoe.errors import RunError, RunTimeoutError
+from aoe.errors import RunError, RunTimeoutError, TurnTimeoutError
 from aoe.execute.accuracy import Deviation
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
@@ -21,13 +22,14 @@ from aoe.measurement import (
     Measurement,
     MeasurePolicy,
     Outcome,
+    Scatter,
     SpeedupEstimate,
     estimate_speedup,
 )
 from aoe.measurement.memory import median_memory
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.judging.candidates import P, VariantWriter
-from aoe.tuning.judging.intervals import ACCEPTING, LOOKS, PRINTED, ProcessGain, ProcessRatio
+from aoe.tuning.judging.intervals import ACCEPTING, PRINTED, ProcessGain, ProcessRatio, looks
 from aoe.tuning.judging.reserve import (
     HURRIED_PROCESSES,
     LEAST_PROCESSES,
@@ -57,12 +59,15 @@ class ModelGain:
         surely: Lower end of the 99 % interval; where it has to exceed 1, a model that is no
             faster passes once in 200, with the second look of `for_the_record` at most twice.
         processes: Speed-up in each process; none where one process chose among variants.
+        scatter: How far its processes lie apart, with what was known of that; None where they
+            cannot tell.
     """
 
     comparison: ModelComparison
     estimate: SpeedupEstimate
     surely: float
     processes: tuple[float, ...] = ()
+    scatter: Scatter | None = None
 
 
 class ModelComparer(Generic[P]):
@@ -164,14 +169,21 @@ class ModelComparer(Generic[P]):
         estimate = estimate_speedup(found.measurement)
         return ModelGain(comparison=found, estimate=estimate, surely=estimate.low)
 
-    def for_the_record(self, kept: Sequence[P], baseline: ModelPart | None = None) -> ModelGain:
+    def for_the_record(
+        self,
+        kept: Sequence[P],
+        baseline: ModelPart | None = None,
+        *,
+        known: Scatter | None = None,
+    ) -> ModelGain:
         """Write the model with `kept` and measure it in several processes, one after another.
 
         Pairs of one process share where its memory came to lie, which decides a few percent, so
         what counts as a sample is a process: the interval is Student's, of the logarithms of
         their medians.
 
-        The third and the fourth process are the last where they prove a gain by far, see `LOOKS`.
+        The third and the fourth process are the last where they prove a gain by far, see `looks`;
+        where the scatter of a model like this one is known, the second and the third.
         If all show a gain but do not prove it, as many more are added once: processes of small
         models scatter by 5 %, and five of them prove a gain of 10 % no more than every other time.
 
@@ -183,16 +195,18 @@ class ModelComparer(Generic[P]):
         Args:
             kept: Parts the model has.
             baseline: What it is held against; None for the model without any.
+            known: Scatter of a model like this one on this machine.
 
         Source: the method of independent replications (A. M. Law, Simulation Modeling and
             Analysis, 5th ed., section 9.5.2).
         """
         tuned = self._assembly.write_model(kept)
         held_against = baseline or self._assembly.untuned
-        found, in_turns = self._in_processes(held_against, tuned)
-        gain = _gain(found, in_turns=in_turns)
+        found, in_turns = self._in_processes(held_against, tuned, known)
+        gain = _gain(found, in_turns=in_turns, known=known)
         if not in_turns and gain.surely <= 1 < gain.estimate.median:
-            more = self._one_by_one(held_against, tuned, self._final, [WHOLE_MODELS] * PROCESSES)
+            terms = [WHOLE_MODELS] * PROCESSES
+            more = self._one_by_one(held_against, tuned, self._final, terms, surely=PROCESSES)
             found = [*found, *more]
             gain = _gain(found, in_turns=False)
         if len(found) < LEAST_PROCESSES and gain.surely <= 1:
@@ -200,7 +214,7 @@ class ModelComparer(Generic[P]):
         return gain
 
     def _in_processes(
-        self, baseline: ModelPart, tuned: ModelPart
+        self, baseline: ModelPart, tuned: ModelPart, known: Scatter | None
     ) -> tuple[list[ModelComparison], bool]:
         """Return comparisons in fresh processes, as many as there is time for.
 
@@ -212,7 +226,15 @@ class ModelComparer(Generic[P]):
             found = self._one_by_one(baseline, tuned, self._costs.hurried(self._final), orders)
         else:
             terms = [WHOLE_MODELS] * PROCESSES
-            found = self._one_by_one(baseline, tuned, self._final, terms, is_enough=_is_clear)
+            is_clear = partial(_is_clear, known=known)
+            found = self._one_by_one(
+                baseline,
+                tuned,
+                self._final,
+                terms,
+                is_enough=is_clear,
+                surely=min(looks(known)),
+            )
         if not found:
             raise TimeIsUpError
         return found, in_turns
@@ -224,15 +246,17 @@ class ModelComparer(Generic[P]):
         policy: MeasurePolicy,
         terms: Sequence[ComparisonTerms],
         is_enough: Callable[[Sequence[ModelComparison]], bool] = lambda found: False,
+        surely: int = LEAST_PROCESSES,
     ) -> list[ModelComparison]:
         """Return a comparison in a process of its own for each of `terms`, while there is time.
 
-        No more follow once `is_enough` of those there are.
+        No more follow once `is_enough` of those there are; the first `surely` ones are started
+        beside each other, before anything is measured.
         """
         needed_s = self._costs.comparison_s(policy)
         found: list[ModelComparison] = []
         while len(found) < len(terms) and (began_s := self.left_s()) > needed_s:
-            self._runner.restart()
+            self._runner.restart(0 if found else surely - 1)
             try:
                 found.append(self._compare(baseline, tuned, policy, terms[len(found)]))
             except TimeIsUpError:
@@ -250,42 +274,57 @@ class ModelComparer(Generic[P]):
         policy: MeasurePolicy,
         terms: ComparisonTerms = WHOLE_MODELS,
     ) -> ModelComparison:
-        with self._runner.turns.measuring():  # waiting for others takes of the time, too
-            left_s, most_s = self.left_s(), _TIMEOUT_S
-            if baseline.is_large:
-                most_s = _LARGE_TIMEOUT_S
-            if left_s <= 0:
-                raise TimeIsUpError
-            try:
-                found: ModelComparison = self._runner.call(
-                    "compare_models",
-                    timeout_s=min(most_s, left_s),
-                    baseline=baseline,
-                    tuned=tuned,
-                    policy=policy,
-                    inputs=self._inputs,
-                    terms=replace(terms, streams=self._streams),
-                )
-            except RunTimeoutError as error:
-                if left_s < most_s:
-                    raise TimeIsUpError from error
-                raise
-            return found
+        try:
+            with self._runner.turns.measuring():  # waiting for others takes of the time, too
+                return self._compare_now(baseline, tuned, policy, terms)
+        except TurnTimeoutError as error:
+            if math.isfinite(self.left_s()):
+                raise TimeIsUpError from error
+            raise
+
+    def _compare_now(
+        self,
+        baseline: ModelPart,
+        tuned: ModelPart,
+        policy: MeasurePolicy,
+        terms: ComparisonTerms,
+    ) -> ModelComparison:
+        left_s, most_s = self.left_s(), _TIMEOUT_S
+        if baseline.is_large:
+            most_s = _LARGE_TIMEOUT_S
+        if left_s <= 0:
+            raise TimeIsUpError
+        try:
+            found: ModelComparison = self._runner.call(
+                "compare_models",
+                timeout_s=min(most_s, left_s),
+                baseline=baseline,
+                tuned=tuned,
+                policy=policy,
+                inputs=self._inputs,
+                terms=replace(terms, streams=self._streams),
+            )
+        except RunTimeoutError as error:
+            if left_s < most_s:
+                raise TimeIsUpError from error
+            raise
+        return found
 
 
-def _is_clear(found: Sequence[ModelComparison]) -> bool:
+def _is_clear(found: Sequence[ModelComparison], known: Scatter | None) -> bool:
     """Return True if processes prove a gain before all have run, on a machine that was quiet."""
     return (
-        len(found) in LOOKS
+        len(found) in looks(known)
         and all(one.deviation.acceptable and one.measurement.is_quiet for one in found)
-        and _gain(found, in_turns=False).surely > 1
+        and _together(found, in_turns=False, known=known).is_sure
     )
 
 
-def _gain(found: Sequence[ModelComparison], *, in_turns: bool) -> ModelGain:
+def _gain(
+    found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None = None
+) -> ModelGain:
     """Return what comparisons say, one for each process; see `ProcessGain`."""
-    processes = tuple(ProcessRatio.of(comparison.measurement) for comparison in found)
-    gain = ProcessGain(processes=processes, in_turns=in_turns)
+    gain = _together(found, in_turns=in_turns, known=known)
     printed = gain.half_width(PRINTED)
     joined = joined_comparison(found, median_memory)
     return ModelGain(
@@ -298,5 +337,13 @@ def _gain(found: Sequence[ModelComparison], *, in_turns: bool) -> ModelGain:
             coverage=PRINTED,
         ),
         surely=math.exp(gain.middle - gain.half_width(ACCEPTING)),
-        processes=tuple(math.exp(process.log) for process in processes),
+        processes=tuple(math.exp(process.log) for process in gain.processes),
+        scatter=gain.scatter,
     )
+
+
+def _together(
+    found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None
+) -> ProcessGain:
+    processes = tuple(ProcessRatio.of(comparison.measurement) for comparison in found)
+    return ProcessGain(processes=processes, in_turns=in_turns, known=known)

@@ -146,6 +146,18 @@ class GroupTests(Generic[P]):
         for half in _halves(group):
             self._examine(half, self._saving(half))
 
+    def run_among(self, group: Collection[P]) -> None:
+        """Leave out what loses of a group; the others are believed, and stay.
+
+        Whether the model computes rightly with all is left to the last comparison.
+        """
+        members = [kernel for kernel in self._in_order() if kernel in group]
+        found = self._measured(members) if members else None
+        if found is None or not found.is_correct or not found.is_quiet:
+            return
+        self._model_us = found.latency_us
+        self._examine(members, Saving.of(estimate_speedup(found)))
+
     def _in_order(self) -> list[P]:
         """Return all kernels so that those which lose for one reason, a family's, are together."""
         return sorted(self.kept, key=lambda k: (k.name in self._proven, k.kind, k.gain_us))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic
 
 from aoe.errors import RunError
 from aoe.execute.tasks import ModelComparison
-from aoe.measurement import SpeedupEstimate
+from aoe.measurement import Scatter, SpeedupEstimate
 from aoe.measurement.memory import ModelMemory
 from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.judging.candidates import P
@@ -18,6 +19,7 @@ from aoe.tuning.judging.comparing import (
     TimeIsUpError,
 )
 from aoe.tuning.judging.group_tests import Drop, GroupTests
+from aoe.tuning.judging.precedent import NO_PRECEDENT, Precedent
 from aoe.tuning.judging.reserve import PROCESSES
 
 _NO_TIME = "not decided, the time limit left no time to compare the whole model"
@@ -35,6 +37,7 @@ class Judgement(Generic[P]):
         accuracy: What the model was held to, None where nothing was asked.
         graph_chosen: True if even without any part the model is not the imported one: an earlier
             mode of the run has chosen its graph.
+        scatter: Of the processes that decided, None if they cannot tell.
     """
 
     kept: tuple[P, ...]
@@ -43,6 +46,7 @@ class Judgement(Generic[P]):
     estimate: SpeedupEstimate
     accuracy: HeldAccuracy[P] | None = None
     graph_chosen: bool = False
+    scatter: Scatter | None = None
 
     @property
     def is_changed(self) -> bool:
@@ -91,29 +95,74 @@ class Judge(Generic[P]):
         self._step = step
         self._drops: dict[str, Drop] = {}
 
-    def judge(self, kernels: Sequence[P], proven: Collection[str] = ()) -> Judgement[P]:
+    def judge(self, kernels: Sequence[P], precedent: Precedent = NO_PRECEDENT) -> Judgement[P]:
         """Drop what computes wrongly or slows the model down, then measure what is left.
 
         A kernel stays unless leaving it out shows a loss beyond noise, so that small gains add
-        up; whether they do is decided by the last comparison, for all kernels together.
+        up; whether they do is decided by the last comparison, for all kernels together. Kernels
+        that are believed stay without a test unless that comparison disagrees.
 
         Args:
             kernels: Kernels in the library.
-            proven: Names of those that an earlier result has kept in a model like this one.
+            precedent: What was judged before, in this model or in one like it.
         """
+        new = [kernel for kernel in kernels if kernel.name not in precedent.believed]
+        if len(new) == len(kernels) or (precedent.is_own and self._comparer.is_hurried):
+            return self._judge_all(kernels, precedent)
+        return self._judge_new(kernels, new, precedent)
+
+    def _judge_new(
+        self, kernels: Sequence[P], new: Sequence[P], precedent: Precedent
+    ) -> Judgement[P]:
+        """Look at what is new; at all, where the whole is not faster or computes wrongly.
+
+        One model has two last comparisons only if something is known to slow it down, so that what
+        is no faster hardly ever passes by the second one.
+        """
+        is_checked = not self._comparer.is_hurried
+        tests = self._tests(kernels, precedent.proven)
+        if is_checked:
+            tests.run_among(new)
+        self._drops |= tests.dropped
+        if precedent.is_own:  # that what it had gains is proven
+            return self.confirm(tests.kept)
+        proof = partial(self._for_the_record, known=precedent.scatter)
+        found = self._concluded(tests.kept, proof, demand_gain=True, is_checked=is_checked)
+        if found.kept or found.undecided:
+            return found
+        self._step("the model is not as one like it was: every kernel is looked at")
+        refused = replace(found, drops=dict(self._drops))
+        self._forget(tests.kept)
+        return self._judge_all(tests.kept, precedent, refused)
+
+    def _judge_all(
+        self,
+        kernels: Sequence[P],
+        precedent: Precedent,
+        refused: Judgement[P] | None = None,
+    ) -> Judgement[P]:
+        """Look at every kernel; what was refused stays so where nothing speaks against any."""
+        before = dict(self._drops)
         # loading a large model twice more takes what its proof needs, which shows wrong results too
         is_checked = not self._comparer.is_hurried
-        tests = self._tests(kernels, proven)
+        tests = self._tests(kernels, precedent.proven)
         try:
             if is_checked and not tests.are_right():
-                tests = self._tests(self._correct(list(kernels)), proven)
+                tests = self._tests(self._correct(list(kernels)), precedent.proven)
         except TimeIsUpError:
             return self.undecided(kernels)
         tests.run()
         self._drops |= tests.dropped
+        if refused is not None and self._drops == before:
+            return refused
         return self._concluded(
             tests.kept, self._for_the_record, demand_gain=True, is_checked=is_checked
         )
+
+    def _forget(self, kernels: Sequence[P]) -> None:
+        """Take back that kernels were dropped."""
+        for kernel in kernels:
+            self._drops.pop(kernel.name, None)
 
     def _tests(self, kernels: Sequence[P], proven: Collection[str]) -> GroupTests[P]:
         return GroupTests(
@@ -136,7 +185,7 @@ class Judge(Generic[P]):
         found = self._concluded(kernels, self._comparer.once, demand_gain=False)
         if found.kept or len(kernels) < 2:
             return found
-        self._drops.clear()
+        self._forget(kernels)
         try:
             right = self._correct(list(kernels))
         except TimeIsUpError:
@@ -170,9 +219,10 @@ class Judge(Generic[P]):
             kept=(), drops=self._drops, comparison=gain.comparison, estimate=gain.estimate
         )
 
-    def _for_the_record(self, kept: Sequence[P]) -> ModelGain:
-        # a model without kernels is only timed, nothing is claimed about it
-        return self._comparer.for_the_record(kept) if kept else self._comparer.once(kept)
+    def _for_the_record(self, kept: Sequence[P], known: Scatter | None = None) -> ModelGain:
+        if not kept:  # a model without kernels is only timed, nothing is claimed about it
+            return self._comparer.once(kept)
+        return self._comparer.for_the_record(kept, known=known)
 
     def _concluded(
         self,
@@ -208,6 +258,7 @@ class Judge(Generic[P]):
             drops=self._drops,
             comparison=gain.comparison,
             estimate=gain.estimate,
+            scatter=gain.scatter,
         )
 
     def _all_dropped(self, kernels: Sequence[P], drop: Drop) -> Judgement[P]:

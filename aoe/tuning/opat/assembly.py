@@ -20,6 +20,7 @@ from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.rewrite import Replacement, rewrite
+from aoe.graph.subgraphs.surroundings import surroundings_of
 from aoe.graph.weights import WeightStore, is_outside
 from aoe.om.file import (
     FALLBACK,
@@ -183,6 +184,10 @@ class Assembly:
             precision=lowest_precision(kernels),
             is_large=self._is_large,
         )
+
+    def surroundings(self, kernel: ChosenKernel) -> frozenset[str]:
+        """Return digests of what stands around the places of a kernel."""
+        return frozenset(surroundings_of(self._graph, region) for region in kernel.regions)
 
     def _plain(self, name: str) -> ModelPart:
         return ModelPart(model=self.directory / name, optimize=True, is_large=self._is_large)

@@ -18,7 +18,7 @@ from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
 from aoe.measurement import SpeedupEstimate, accepts
 from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
-from aoe.schedule import Schedule
+from aoe.schedule import Configuration, Schedule
 from aoe.workload import Workload
 
 ACCEPT_SPEEDUP = 1.03
@@ -36,13 +36,18 @@ class Lookup:
         stored: The record on a hit.
         tune: True if a search is due.
         reason: In words, for the report.
-        flaw: Why the record there is counts as a miss; empty if it does not.
+        flaw: Why the record there counts as a miss; empty if it does not.
+        left_open: The best candidate of an earlier search, where noise has kept from deciding about
+            it: it alone is measured again. None where there is a search to make.
+        is_again: True if noise has left open what an earlier search came to.
     """
 
     stored: StoredAnswer | None
     tune: bool
     reason: str
     flaw: str = ""
+    left_open: Configuration | None = None
+    is_again: bool = False
 
 
 def look_up(
@@ -58,8 +63,9 @@ def look_up(
 
     An earlier search that found nothing better than the default is believed when it was at
     least as large and made on the same machine with the same versions, and noise did not decide
-    it, unless what that leaves open is too little to be seen in the model. A record in quarantine
-    is a miss, and so is one whose strategy makes no sense.
+    it, unless what that leaves open is too little to be seen in the model. What noise has decided
+    is looked at once more, its best candidate alone, and then believed. A record in quarantine is
+    a miss, and so is one whose strategy makes no sense.
 
     Args:
         bank: Where to look.
@@ -87,11 +93,23 @@ def look_up(
         return Lookup(stored=stored, tune=False, reason=f"{where}{under}")
     # what stays below this speed-up saves less than shows in the model
     enough = max(ACCEPT_SPEEDUP, 1 + _LEAST_SAVED / share) if share > 0 else math.inf
-    if quarantined is None and bank.is_hopeless(workload, trials, threshold=enough):
+    failure = None
+    if quarantined is None:
+        failure = bank.failed_search(workload, trials, threshold=enough)
+    if failure is not None and not failure.is_open:
         reason = DEFAULT_WAS_BEST
         return Lookup(stored=None, tune=False, reason=reason, flaw=flaw)
     reason = f"its record is a miss: {flaw}" if flaw else "not in the bank"
-    return Lookup(stored=None, tune=True, reason=reason, flaw=flaw)
+    if failure is not None:
+        reason = f"{reason}, noise decided when it was searched"
+    return Lookup(
+        stored=None,
+        tune=True,
+        reason=reason,
+        flaw=flaw,
+        left_open=failure.best if failure is not None else None,
+        is_again=failure is not None,
+    )
 
 
 def settle(

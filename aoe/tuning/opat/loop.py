@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from aoe.device.compiler import KernelSource
-from aoe.errors import RunError, RunTimeoutError
+from aoe.errors import RunError, RunTimeoutError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import CompiledKernels, TaskRunner
 from aoe.kernels.algorithms import allowed_space
@@ -54,6 +54,7 @@ class SearchSettings:
         batch: Candidates compiled into one library: linking is paid once.
         warm_starts: Configurations that were best for similar workloads.
         refusal: Says why a candidate must not even be run, None if it may: the quarantine.
+        only: The one candidate that is left to decide about, None to search.
     """
 
     method: str
@@ -63,6 +64,7 @@ class SearchSettings:
     batch: int = 4
     warm_starts: tuple[Configuration, ...] = ()
     refusal: Callable[[Schedule, Configuration], str | None] = lambda schedule, configuration: None
+    only: Configuration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,8 @@ class WorkloadSearch:
             if space is not None
             else None
         )
+        if space is not None and settings.only is not None and space.is_legal(settings.only):
+            self._asked.append(settings.only)
         self._is_exhausted = space is None
         self._opening = len(opening(space, settings.warm_starts)) if space is not None else 0
 
@@ -310,6 +314,9 @@ def measure_schedules(
     """Measure schedules, in one call or, where that call dies, one by one.
 
     A crash or a time-out costs the candidate, never the run.
+
+    Raises:
+        TurnTimeoutError: the time of the run was over before the cores were free.
     """
     try:
         found: list[Measurement] = task.runner.call(
@@ -324,6 +331,8 @@ def measure_schedules(
             compiled=_compiled(task, schedules),
         )
         return found
+    except TurnTimeoutError:
+        raise
     except RunError as error:
         if len(schedules) > 1:
             return [measure_schedules(task, [s], policy, best)[0] for s in schedules]

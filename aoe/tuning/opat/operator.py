@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
-from aoe.bank.verdicts import OperatorVerdict
-from aoe.errors import RunError
+from aoe.bank.verdicts import OperatorVerdict, left_open_members
+from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
 from aoe.kernels.family import KernelTarget
@@ -18,7 +19,7 @@ from aoe.kernels.registry import get_family
 from aoe.kernels.roofline import touched_elements
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, estimate_speedup
 from aoe.results.files import NOTHING_BETTER, ONLY_LOOKED_UP, OUT_OF_TIME, RepoOutcome
-from aoe.schedule import Schedule, schedule_to_json
+from aoe.schedule import Configuration, Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.lookup import Lookup, look_up, settle
 from aoe.tuning.opat.loop import (
@@ -41,8 +42,9 @@ _FLOAT_BYTES = 4
 _WARM_SHARE = 0.5
 """Share of the budget that is enough where a similar workload has been tuned: its answer is among
 the first that are tried."""
-_WARM_TRIALS = 10
-"""More are never needed then."""
+_WARM_TRIALS = 8
+"""More are never tried then: these come before a model of the search has a say, and what fits that
+takes a second to load."""
 _WON = (RepoOutcome.ADD, RepoOutcome.UPDATE)
 
 
@@ -117,6 +119,7 @@ class OperatorSearch:
         search: As far as it is.
         seen: What a glance has brought, None before it.
         is_enough: True once all was tried that the operator is worth.
+        is_again: True if noise has left open what a search like this one came to.
     """
 
     operator: Operator
@@ -124,6 +127,7 @@ class OperatorSearch:
     search: WorkloadSearch
     seen: TunedOperator | None = None
     is_enough: bool = False
+    is_again: bool = False
 
     def glance(self, tools: OperatorTools) -> TunedOperator:
         """Return what the first guess brings: of 20 gains, 19 show there.
@@ -131,11 +135,16 @@ class OperatorSearch:
         Nothing is chosen by its pairs, so they prove what they show; where the gain is large, a
         few do. Where it is too small for them, the search goes on later, if there is time.
         """
+        if self.search.task.settings.only is not None:  # which deserves all pairs
+            return self.finish(tools, 1, is_enough=True)
         if not self._may_begin(tools):
             return self._not_tried(tools)
         policy = glance_policy(tools.runner.target.core_num, accept_busy=tools.settings.accept_busy)
-        self._go_on(1, tools, policy)
-        self.seen = self._settled(self.search.glanced(), tools, policy)
+        try:
+            self._go_on(1, tools, policy)
+            self.seen = self._settled(self.search.glanced(), tools, policy)
+        except TurnTimeoutError:
+            return self._not_tried(tools)
         return self.seen
 
     def finish(
@@ -150,6 +159,12 @@ class OperatorSearch:
         """
         if not self._may_begin(tools):
             return self.seen or self._not_tried(tools)
+        try:
+            return self._finished(tools, trials, is_enough=is_enough)
+        except TurnTimeoutError:  # nothing is noted: a later run has to decide
+            return self.seen or self._not_tried(tools)
+
+    def _finished(self, tools: OperatorTools, trials: int, *, is_enough: bool) -> TunedOperator:
         tried = len(self.search.trials)
         self._go_on(int(min(trials, tools.trials_left)), tools)
         self.is_enough = is_enough and len(self.search.trials) - tried >= trials
@@ -199,6 +214,7 @@ class OperatorSearch:
             outcome,
             tools.settings,
             is_cut=self._is_cut(tools),
+            is_again=self.is_again,
             bytes_around=self.search.task.bytes_around,
         )
         if outcome in _WON:
@@ -259,8 +275,13 @@ def begin_operator(
         return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {ONLY_LOOKED_UP}")
     if not is_chosen:
         return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {NOT_CHOSEN}")
-    task = _search_task(operator, tools, budget)
-    return OperatorSearch(operator=operator, stored=lookup.stored, search=WorkloadSearch(task))
+    task = _search_task(operator, tools, budget, lookup.left_open)
+    return OperatorSearch(
+        operator=operator,
+        stored=lookup.stored,
+        search=WorkloadSearch(task),
+        is_again=lookup.is_again,
+    )
 
 
 def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> TunedOperator:
@@ -295,7 +316,9 @@ def _flaw_of(operator: Operator, runner: TaskRunner, schedule: Schedule) -> str:
 # ---- searching ----
 
 
-def _search_task(operator: Operator, tools: OperatorTools, budget: int) -> SearchTask:
+def _search_task(
+    operator: Operator, tools: OperatorTools, budget: int, only: Configuration | None
+) -> SearchTask:
     target, settings = tools.runner.target, tools.settings
     warm = tools.bank.nearest(operator.workload)
     if warm:
@@ -311,12 +334,13 @@ def _search_task(operator: Operator, tools: OperatorTools, budget: int) -> Searc
         ),
         settings=SearchSettings(
             method=settings.search,
-            budget=budget,
+            budget=budget if only is None else 1,
             seed=settings.seed,
             screen=screen_policy(target.core_num),
             batch=settings.batch,
             warm_starts=warm,
             refusal=partial(tools.bank.refusal, operator.workload),
+            only=only,
         ),
     )
 
@@ -345,8 +369,12 @@ def _verdict(
     settings: TuneSettings,
     *,
     is_cut: bool,
+    is_again: bool,
     bytes_around: int,
 ) -> OperatorVerdict:
+    left_open: Mapping[str, Any] = {}
+    if outcome is RepoOutcome.UNSATISFIED and result.configuration is not None:
+        left_open = left_open_members(result.configuration, is_again=is_again)
     return OperatorVerdict(
         event=Event(outcome.value),
         op_names=operator.op_names,
@@ -359,6 +387,7 @@ def _verdict(
             "limit": len(result.trials) if is_cut else settings.trials,
             "trials": len(result.trials),
             "bytes_around": bytes_around,
+            **left_open,
         },
     )
 

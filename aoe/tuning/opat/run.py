@@ -14,7 +14,7 @@ The page to read first: `_tune_model` is the chart.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ import onnx
 
 from aoe.bank.operators import OperatorBank
 from aoe.device.protocol import Device
+from aoe.errors import TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
 from aoe.folders.scratch import ScratchFolder
@@ -312,14 +313,20 @@ def open_bank(bench: Workbench, base: EarlierResult | None) -> OperatorBank:
 
 
 def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
-    """Return ONNX Runtime's own optimised graph, and where its time goes."""
+    """Return ONNX Runtime's own optimised graph, and where its time goes.
+
+    Raises:
+        TurnTimeoutError: another run has measured until the time limit: nothing can be known.
+    """
     device, threads = bench.runner.device, bench.runner.target.core_num
     bench.phases.begin(Phase.PROFILE)
     bench.progress.step("optimising the graph with ONNX Runtime")
+    bench.runner.start()  # on another core than what optimises
     folder = Path(mkdtemp(prefix="optimized_", dir=bench.scratch))
     start = laid_out(bench.start, folder / WEIGHTS)
     graph = optimized_graph(start, device, folder, threads=threads)
     proto = graph.proto
+    bench.runner.await_start()
     bench.progress.step("measuring the default, node by node")
     with ScratchFolder("profile") as folder, bench.runner.turns.measuring():
         profile = profile_model(
@@ -498,25 +505,25 @@ def _profile_tuned(
         return untuned
     if bench.settings.lookup_only:
         return ModelProfile(node_us={}, model_us=untuned.model_us, runs=0)
-    left_s = bench.stopwatch.left_s() - costs.finishing_s
-    if left_s < costs.profiling_s(LEAST_RUNS):
-        bench.progress.step("the time limit leaves no time to profile the tuned model")
-        return ModelProfile(
-            node_us={},
-            model_us=judgement.comparison.measurement.latency_us * bench.streams,
-            runs=0,
-        )
     part = assembly.write_model(judgement.kept)
-    with bench.runner.turns.measuring():
-        return profile_model(
-            part.model,
-            bench.scratch,
-            bench.runner.device.open_session,
-            threads=bench.runner.target.core_num,
-            most_s=left_s - costs.profiling_s(LEAST_RUNS),
-            inputs=bench.inputs,
-            library=part.library,
-        )
+    with suppress(TurnTimeoutError), bench.runner.turns.measuring():
+        left_s = bench.stopwatch.left_s() - costs.finishing_s
+        if left_s >= costs.profiling_s(LEAST_RUNS):
+            return profile_model(
+                part.model,
+                bench.scratch,
+                bench.runner.device.open_session,
+                threads=bench.runner.target.core_num,
+                most_s=left_s - costs.profiling_s(LEAST_RUNS),
+                inputs=bench.inputs,
+                library=part.library,
+            )
+    bench.progress.step("the time limit leaves no time to profile the tuned model")
+    return ModelProfile(
+        node_us={},
+        model_us=judgement.comparison.measurement.latency_us * bench.streams,
+        runs=0,
+    )
 
 
 def _both_figures(

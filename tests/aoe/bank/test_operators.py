@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from support.engine.tuning import (
 
 from aoe.bank.operators import OperatorBank, bank_root, key_of
 from aoe.bank.sources import kernel_source
-from aoe.bank.verdicts import OperatorVerdict
+from aoe.bank.verdicts import FailedSearch, KeptKernel, OperatorVerdict, left_open_members
+from aoe.measurement import Scatter
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload
 from aoebank import (
@@ -27,6 +29,7 @@ from aoebank import (
     BankFormatError,
     BankNotFoundError,
     Event,
+    Provenance,
     make_unified_record,
 )
 from aoebank.formats.provenance import ProvenanceLog
@@ -51,6 +54,12 @@ def _judged(event: Event, low: float = 0.995, high: float = 1.0) -> OperatorVerd
     return OperatorVerdict.of_model(event, ("n0",), reason="measured", estimate=estimate)
 
 
+def _is_hopeless(bank: OperatorBank, workload: Workload, trials: int) -> bool:
+    """Return whether a search is known to have found nothing, and noise did not decide that."""
+    found = bank.failed_search(workload, trials, threshold=1.03)
+    return found is not None and not found.is_open
+
+
 def test_kernel_the_model_of_an_earlier_result_has_kept_is_known(tmp_path: Path) -> None:
     base = make_bank(tmp_path / "base", model="earlier")
     for workload, verdict in ((_EXP, Event.KEPT), (_TANH, Event.DROPPED)):
@@ -58,12 +67,49 @@ def test_kernel_the_model_of_an_earlier_result_has_kept_is_known(tmp_path: Path)
         base.note([(workload, _judged(verdict))])
     journal = make_journal(tmp_path / "own", model="changed")
     bank = OperatorBank(journal, core_num=2, base=Bank(tmp_path / "base"))
-    assert bank.is_kept_in_base(_EXP)
-    assert not bank.is_kept_in_base(_TANH)
+    assert bank.kept_in_base(_EXP) is not None
+    assert bank.kept_in_base(_TANH) is None
     assert bank.model_verdict(_EXP) is None  # this model has still to be asked
     bank.adopt(_EXP)
-    assert bank.is_kept_in_base(_EXP)
-    assert not make_bank(tmp_path / "own").is_kept_in_base(_EXP)
+    assert bank.kept_in_base(_EXP) is not None
+    assert make_bank(tmp_path / "own").kept_in_base(_EXP) is None
+
+
+def test_line_of_a_kept_kernel_says_where_it_stood_and_how_processes_scattered(
+    tmp_path: Path,
+) -> None:
+    bank = make_bank(tmp_path)
+    _save(bank)
+    verdict = OperatorVerdict.of_model(
+        Event.KEPT,
+        ("n0",),
+        reason="faster",
+        estimate=replace(make_estimate(1.1), low=1.095, high=1.105),
+        scatter=Scatter(deviation=0.012, processes=5),
+        surroundings={"b", "a"},
+    )
+    bank.note([(_EXP, verdict)])
+    journal = make_journal(tmp_path / "own", model="changed")
+    found = OperatorBank(journal, core_num=2, base=Bank(tmp_path)).kept_in_base(_EXP)
+    assert found == KeptKernel(
+        is_settled=True,
+        surroundings=frozenset({"a", "b"}),
+        scatter=Scatter(deviation=0.012, processes=5),
+    )
+
+
+@pytest.mark.parametrize(
+    "odd", [None, 3, [0.01], [0.01, 2], [0.01, "5"], ["0.01", 5], [-0.01, 5], [math.inf, 5]]
+)
+def test_scatter_nobody_can_read_is_none(odd: object) -> None:
+    line = Provenance(
+        key="k",
+        event=Event.KEPT,
+        time="2026-01-02T03:04:05Z",
+        engine="aoe",
+        search={"reason": "x", "model_scatter": odd, "surroundings": odd},
+    )
+    assert KeptKernel.of(line).scatter is None
 
 
 def test_kernel_that_was_replaced_since_is_none_an_earlier_model_has_kept(tmp_path: Path) -> None:
@@ -72,7 +118,7 @@ def test_kernel_that_was_replaced_since_is_none_an_earlier_model_has_kept(tmp_pa
     base.note([(_EXP, _judged(Event.KEPT))])
     _save(base, event=Event.UPDATE)
     bank = OperatorBank(make_journal(tmp_path / "own"), core_num=2, base=Bank(tmp_path / "base"))
-    assert not bank.is_kept_in_base(_EXP)
+    assert bank.kept_in_base(_EXP) is None
 
 
 def test_verdict_of_noise_is_believed_the_second_time(tmp_path: Path) -> None:
@@ -117,7 +163,7 @@ def test_empty_bank_is_a_miss_and_is_not_created(tmp_path: Path) -> None:
     assert bank.find(_EXP) is None
     assert bank.nearest(_EXP) == ()
     assert bank.model_verdict(_EXP) is None
-    assert not bank.is_hopeless(_EXP, 1, threshold=1.03)
+    assert not _is_hopeless(bank, _EXP, 1)
     assert not (tmp_path / "new").exists()
 
 
@@ -222,7 +268,7 @@ def test_run_over_many_records_parses_each_line_once(
         assert bank.find(workload) is not None
         assert len(bank.nearest(workload)) == 1
         assert bank.model_verdict(workload) is None
-        assert not bank.is_hopeless(workload, 1, threshold=1.03)
+        assert not _is_hopeless(bank, workload, 1)
         _save(bank, workload, event=Event.UPDATE)
     assert sum(lines) == count + (count - 1)  # those that were there, and what was added between
 
@@ -242,9 +288,9 @@ def test_equal_configurations_are_offered_once(tmp_path: Path) -> None:
 def test_hopeless_needs_a_search_as_large_here(tmp_path: Path) -> None:
     bank = make_bank(tmp_path)
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=10))])
-    assert bank.is_hopeless(_EXP, 10, threshold=1.03)
-    assert not bank.is_hopeless(_EXP, 11, threshold=1.03)
-    assert not bank.is_hopeless(_TANH, 10, threshold=1.03)
+    assert _is_hopeless(bank, _EXP, 10)
+    assert not _is_hopeless(bank, _EXP, 11)
+    assert not _is_hopeless(bank, _TANH, 10)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +303,7 @@ def test_verdicts_of_another_environment_are_not_believed(
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=10))])
     bank.note([(_TANH, _judged(Event.DROPPED))])
     other = make_bank(tmp_path, **changed)
-    assert not other.is_hopeless(_EXP, 1, threshold=1.03)
+    assert not _is_hopeless(other, _EXP, 1)
     assert other.model_verdict(_TANH) is None
 
 
@@ -265,14 +311,14 @@ def test_success_after_a_hopeless_search_is_not_hopeless(tmp_path: Path) -> None
     bank = make_bank(tmp_path)
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=10))])
     _save(bank)
-    assert not bank.is_hopeless(_EXP, 1, threshold=1.03)
+    assert not _is_hopeless(bank, _EXP, 1)
 
 
 @pytest.mark.parametrize("limit", [None, "10", 10.5, [10]])
 def test_odd_side_car_is_no_verdict(tmp_path: Path, limit: object) -> None:
     bank = make_bank(tmp_path)
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=limit))])
-    assert not bank.is_hopeless(_EXP, 1, threshold=1.03)
+    assert not _is_hopeless(bank, _EXP, 1)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +332,29 @@ def test_wide_interval_around_the_threshold_proves_nothing(
     verdict = make_verdict(Event.UNSATISFIED, limit=10)
     estimate = replace(make_estimate(1.0), low=low, high=high)
     bank.note([(_EXP, replace(verdict, estimate=estimate))])
-    assert bank.is_hopeless(_EXP, 10, threshold=1.03) is believed
+    assert _is_hopeless(bank, _EXP, 10) is believed
+
+
+def test_best_candidate_of_a_search_noise_decided_is_looked_at_once_more(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _, best = guess_of(_EXP)
+    wide = replace(make_estimate(1.0), low=0.99, high=1.1)
+    for is_again in (False, True):
+        search = {"limit": 10, **left_open_members(best, is_again=is_again)}
+        bank.note([(_EXP, replace(make_verdict(Event.UNSATISFIED, **search), estimate=wide))])
+        found = make_bank(tmp_path).failed_search(_EXP, 10, threshold=1.03)
+        assert found == FailedSearch(is_open=not is_again, best=None if is_again else best)
+    assert make_bank(tmp_path).failed_search(_EXP, 11, threshold=1.03) is None
+
+
+@pytest.mark.parametrize("best", [None, 3, {"tile": [1]}, {"tile": None}])
+def test_candidate_nobody_can_read_leaves_a_search_to_make(tmp_path: Path, best: object) -> None:
+    bank = make_bank(tmp_path)
+    verdict = make_verdict(Event.UNSATISFIED, limit=10, best=best)
+    estimate = replace(make_estimate(1.0), low=0.99, high=1.1)
+    bank.note([(_EXP, replace(verdict, estimate=estimate))])
+    found = bank.failed_search(_EXP, 10, threshold=1.03)
+    assert found == FailedSearch(is_open=True, best=None)
 
 
 def test_verdict_of_a_model_is_its_own(tmp_path: Path) -> None:
@@ -521,8 +589,8 @@ def test_verdicts_about_another_kernel_source_are_not_believed(tmp_path: Path) -
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=8))])
     _save(bank, _TANH)
     bank.note([(_TANH, _judged(Event.KEPT))])
-    assert bank.is_hopeless(_EXP, 8, threshold=1.03)
+    assert _is_hopeless(bank, _EXP, 8)
     assert bank.model_verdict(_TANH) is Event.KEPT
     changed = _bank_of(tmp_path, "b")
-    assert not changed.is_hopeless(_EXP, 8, threshold=1.03)
+    assert not _is_hopeless(changed, _EXP, 8)
     assert changed.model_verdict(_TANH) is None

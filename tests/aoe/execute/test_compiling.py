@@ -160,13 +160,13 @@ def test_real_compilers_keep_off_the_cores_that_are_measured_on(toolchain: Toolc
         assert compilers.is_beside is bool(split.spare)
         compilers.prepare(_real_sources())
         measuring.call("machine_rates", timeout_s=_PATIENCE_S)
-        assert measuring._process is not None
-        kept = frozenset(os.sched_getaffinity(measuring._process.pid))
+        assert measuring._worker is not None
+        kept = frozenset(os.sched_getaffinity(measuring._worker.process.pid))
         assert kept == (split.measured if split.spare else usable)
         assert not any(compilers.compiled(_real_sources()).errors.values())
         compiler = compilers._compiler
-        assert isinstance(compiler, Runner) and compiler._process is not None
-        kept = frozenset(os.sched_getaffinity(compiler._process.pid))
+        assert isinstance(compiler, Runner) and compiler._worker is not None
+        kept = frozenset(os.sched_getaffinity(compiler._worker.process.pid))
         assert kept == (split.spare or usable)
 
 

@@ -71,8 +71,8 @@ def _assert_works(runner: Runner, model: Path) -> None:
 
 
 def _worker_pid(runner: Runner) -> int:
-    assert runner._process is not None
-    return runner._process.pid
+    assert runner._worker is not None
+    return runner._worker.process.pid
 
 
 def _ends(pid: int, timeout_s: float = 20.0) -> bool:
@@ -222,6 +222,43 @@ def test_restart_gives_another_process(runner: Runner, plain_model: Path) -> Non
     assert _worker_pid(runner) != pid
 
 
+def test_workers_of_restarts_that_will_come_start_beside_each_other(
+    target: Target, toolchain: Toolchain, plain_model: Path
+) -> None:
+    with Runner(CPU, target, toolchain) as own:
+        _assert_works(own, plain_model)
+        own.restart(following=3)
+        _assert_works(own, plain_model)
+        waiting = [worker.process.pid for worker in own._ahead]
+        assert len(waiting) == 3
+        own.restart()
+        _assert_works(own, plain_model)
+        assert _worker_pid(own) == waiting[0]
+        os.kill(waiting[1], signal.SIGKILL)  # one that died while it waited is passed over
+        assert _ends(waiting[1])
+        own.restart()
+        _assert_works(own, plain_model)
+        assert _worker_pid(own) == waiting[2]
+        own.restart(following=1)
+        _assert_works(own, plain_model)
+        (left,) = [worker.process.pid for worker in own._ahead]
+    assert _ends(left)
+
+
+def test_worker_that_was_started_is_the_one_that_answers(
+    target: Target, toolchain: Toolchain, plain_model: Path
+) -> None:
+    with Runner(CPU, target, toolchain) as own:
+        own.start()
+        own.start()
+        (started,) = own._ahead
+        own.await_start()
+        _assert_works(own, plain_model)
+        assert _worker_pid(own) == started.process.pid
+        own.start()
+        assert not own._ahead
+
+
 def test_closing_ends_the_worker_and_removes_its_files(
     target: Target,
     toolchain: Toolchain,
@@ -256,7 +293,7 @@ runner = Runner(device, device.describe(1), Toolchain(command=("cc",)))
 try:
     runner.call("no_such_task", timeout_s=60)
 except RunError:
-    print(runner._process.pid, flush=True)
+    print(runner._worker.process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -336,7 +373,7 @@ policy = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, sample_min_us=0)
 try:
     runner.call("compare_models", timeout_s=60, policy=policy, inputs=MADE_UP,
                 baseline=ModelPart(model=plain), tuned=ModelPart(model=plain))
-    print(runner._process.pid, flush=True)
+    print(runner._worker.process.pid, flush=True)
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
     runner.call("compare_models", timeout_s=60, policy=policy, inputs=MADE_UP,
                 baseline=ModelPart(model=plain), tuned=hanging)

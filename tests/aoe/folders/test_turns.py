@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aoe.errors import RunError
+from aoe.errors import RunError, TurnTimeoutError
 from aoe.folders.turns import Turns, join_turn
 
 _RUN = """
@@ -255,6 +255,27 @@ def test_run_that_is_given_up_stops_waiting(tmp_path: Path) -> None:
             Turns(tmp_path, ["cpu0"]).compiling(lambda: True),
         ):
             raise AssertionError("it got a turn")
+
+
+@pytest.mark.parametrize("kind", ["measuring", "compiling"])
+def test_run_waits_no_longer_than_its_time_limit(tmp_path: Path, kind: str) -> None:
+    told: list[str] = []
+    with _other(tmp_path) as run:
+        assert run.said() == "has it"
+        turns = Turns(tmp_path, ["cpu0"], told.append, left_s=lambda: 1.3)
+        with (
+            pytest.raises(TurnTimeoutError, match="over before the cores were free") as caught,
+            getattr(turns, kind)(),
+        ):
+            raise AssertionError("it got a turn")
+        assert f"pid {run.process.pid}" in caught.value.headline
+    (text,) = told
+    assert "one measures at a time; for " in text and text.endswith(" as the time limit says")
+
+
+def test_run_past_its_limit_takes_cores_that_are_free(tmp_path: Path) -> None:
+    with Turns(tmp_path, ["cpu0"], left_s=lambda: 0.0).measuring():
+        assert not _is_free(Turns(tmp_path, ["cpu0"]))
 
 
 def test_place_without_locks_is_told_and_stops_nobody(tmp_path: Path) -> None:

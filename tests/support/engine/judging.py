@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
@@ -16,6 +17,7 @@ from aoe.ort.inputs import MADE_UP
 from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.judging.comparing import ModelComparer
 from aoe.tuning.judging.judge import Judge, Judgement
+from aoe.tuning.judging.precedent import Precedent
 from aoe.tuning.opat.assembly import ChosenKernel
 from support.engine.tuning import make_kernel
 
@@ -30,6 +32,9 @@ class FakeAssembly:
     contents: dict[str, frozenset[str]] = field(default_factory=dict)
     untuned: ModelPart = field(default_factory=lambda: ModelPart(model=Path("fallback.onnx")))
     imported: ModelPart = field(default_factory=lambda: ModelPart(model=Path("fallback.onnx")))
+
+    def surroundings(self, kernel: ChosenKernel) -> frozenset[str]:
+        return frozenset(f"around {name}" for name in kernel.op_names)
 
     def write_model(self, kernels: Sequence[ChosenKernel], name: str = "model.onnx") -> ModelPart:
         self.contents[name] = frozenset(kernel.source.name for kernel in kernels)
@@ -96,8 +101,12 @@ class JudgedModel:
     comparer: ModelComparer
     steps: list[str] = field(default_factory=list)
 
-    def judged(self) -> Judgement:
-        return self.judge.judge(self.kernels)
+    def judged(self, **precedent: Any) -> Judgement:
+        """Judge it; `believed` and `proven` are numbers of kernels."""
+        for name in ("believed", "proven"):
+            numbers = precedent.get(name, ())
+            precedent[name] = frozenset(self.kernels[number].name for number in numbers)
+        return self.judge.judge(self.kernels, Precedent(**precedent))
 
     def confirmed(self) -> Judgement:
         return self.judge.confirm(self.kernels)

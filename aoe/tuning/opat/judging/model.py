@@ -15,6 +15,7 @@ from aoe.tuning.judging.reserve import HURRIED_PROCESSES, NO_COSTS, ModelCosts
 from aoe.tuning.live_report import Phase
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, worth_lowering
+from aoe.tuning.opat.judging.precedent import precedent_of
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.policies import final_policy, variant_policy
@@ -95,32 +96,32 @@ def judge_kernels(
     accuracy = _held(bench, keeper, in_library) if keeper is not None else None
     held = accuracy.kernels if accuracy is not None else in_library
     kernels = [kernel for kernel in held if verdicts[kernel.key] is not Event.DROPPED]
-    known = all(verdicts[kernel.key] is Event.KEPT for kernel in kernels) and not is_proven_anew
-    lookup_only = bench.settings.lookup_only
+    settled = () if is_proven_anew else kernels
+    own = frozenset(one.name for one in settled if verdicts[one.key] is Event.KEPT)
+    lookup_only, repeat_tune = bench.settings.lookup_only, bench.settings.repeat_tune
     bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
     judge = Judge(comparer, bench.progress.step)
     if lookup_only:
         judgement = judge.take(kernels)
+    elif len(own) == len(kernels):
+        judgement = judge.confirm(kernels)
     else:
-        judgement = (
-            judge.confirm(kernels) if known else judge.judge(kernels, _proven(bank, kernels))
-        )
-    # what stays after a confirmation has been noted by the run that judged it
-    news = [kernel for kernel in kernels if not known or kernel not in judgement.kept]
-    news = [kernel for kernel in news if judgement.is_decided(kernel)]
+        precedent = precedent_of(bank, assembly, kernels, own, repeat_tune=repeat_tune)
+        judgement = judge.judge(kernels, precedent)
     if judgement.undecided:
         bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")
-    noted = [(kernel.source.workload, _model_verdict(kernel, judgement)) for kernel in news]
+    # what stays of what was kept before has been noted by the run that judged it
+    news = [one for one in kernels if one.name not in own or one not in judgement.kept]
+    noted = [
+        (one.source.workload, _model_verdict(one, judgement, assembly.surroundings(one)))
+        for one in news
+        if judgement.is_decided(one)
+    ]
     if keeper is not None and accuracy is not None:
         judgement = _still_accurate(keeper, accuracy, judge, judgement)
     if len(judgement.kept) < len(in_library):
         assembly.build(judgement.kept)  # the library a second run will build
     return judgement, () if lookup_only else noted
-
-
-def _proven(bank: OperatorBank, kernels: Sequence[ChosenKernel]) -> frozenset[str]:
-    """Return the names of kernels the model of the earlier result has kept."""
-    return frozenset(one.name for one in kernels if bank.is_kept_in_base(one.source.workload))
 
 
 def with_figures(
@@ -254,7 +255,25 @@ def compiled(
     return [kernel for kernel in kernels if kernel.source.name not in errors]
 
 
-def _model_verdict(kernel: ChosenKernel, judgement: Judgement[ChosenKernel]) -> OperatorVerdict:
+def _note(
+    bank: OperatorBank,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    judgement: Judgement[ChosenKernel],
+) -> None:
+    """Remember what became of kernels, as far as that is decided."""
+    bank.note(
+        [
+            (one.source.workload, _model_verdict(one, judgement, assembly.surroundings(one)))
+            for one in kernels
+            if judgement.is_decided(one)
+        ]
+    )
+
+
+def _model_verdict(
+    kernel: ChosenKernel, judgement: Judgement[ChosenKernel], surroundings: frozenset[str]
+) -> OperatorVerdict:
     """Return what this model did with a kernel; a second run then makes the same choice."""
     drop = judgement.drops.get(kernel.source.name)
     return OperatorVerdict.of_model(
@@ -262,6 +281,8 @@ def _model_verdict(kernel: ChosenKernel, judgement: Judgement[ChosenKernel]) -> 
         kernel.op_names,
         reason="the whole model is faster with all that are kept" if drop is None else drop.reason,
         estimate=judgement.estimate if drop is None else drop.estimate,
+        scatter=judgement.scatter if drop is None else None,
+        surroundings=surroundings if drop is None else (),
     )
 
 

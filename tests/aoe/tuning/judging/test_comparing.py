@@ -14,7 +14,7 @@ from support.engine.tuning import make_kernel
 
 from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms
-from aoe.measurement import MeasurePolicy, Outcome
+from aoe.measurement import MeasurePolicy, Outcome, Scatter
 from aoe.ort.inputs import MADE_UP
 from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError
@@ -97,6 +97,37 @@ def test_gain_far_beyond_the_scatter_takes_fewer_processes(
         counts.add(len(runner.orders()))
     assert min(counts) <= fewest and max(counts) <= max(most, PROCESSES)
     assert noise > 0 or counts == {fewest}
+
+
+@pytest.mark.parametrize(
+    ("noise", "known", "counts"),
+    [
+        (0.0, 0.012, {2}),  # 16 % are far beyond what such processes may scatter
+        (0.006, 0.012, {2}),
+        (0.012, 0.03, {2, 3, PROCESSES}),
+        (0.03, 0.001, {2, 3, PROCESSES}),
+    ],
+)
+def test_scatter_known_from_a_model_like_it_spares_processes(
+    noise: float, known: float, counts: set[int]
+) -> None:
+    found = set()
+    for seed in range(30):
+        runner = _runner(seed, speedup=1.16, noise=noise)
+        scatter = Scatter(deviation=known, processes=PROCESSES)
+        gain = _comparer(runner).for_the_record([make_kernel(1)], known=scatter)
+        found.add(len(runner.orders()))
+        assert gain.surely > 1
+        assert gain.scatter is not None and gain.scatter.processes >= PROCESSES
+        assert gain.estimate.low < 1.16 < gain.estimate.high or noise > 0
+    assert found <= counts
+
+
+def test_scatter_of_few_processes_is_none() -> None:
+    runner = _runner(left_s=17.0)
+    assert _comparer(runner).for_the_record([make_kernel(1)]).scatter is None  # in turns
+    many = _comparer(_runner(speedup=1.05, noise=0.02)).for_the_record([make_kernel(1)])
+    assert many.scatter is not None and 0.005 < many.scatter.deviation < 0.06
 
 
 def test_wrong_or_busy_processes_are_no_early_proof() -> None:

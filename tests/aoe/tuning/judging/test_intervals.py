@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from aoe.measurement import Measurement, Outcome
+from aoe.measurement import Measurement, Outcome, Scatter
 from aoe.tuning.judging.intervals import (
     ACCEPTING,
     LOOKS,
@@ -17,6 +17,7 @@ from aoe.tuning.judging.intervals import (
     PRINTED,
     ProcessGain,
     ProcessRatio,
+    looks,
 )
 from aoe.tuning.judging.reserve import HURRIED_PROCESSES, PROCESSES
 
@@ -192,3 +193,69 @@ def test_printed_interval_lies_inside_the_deciding_one() -> None:
     for count, in_turns in itertools.product(range(1, 5), (True, False)):
         gain = _of_ratios(*[1.1, 1.12, 1.09, 1.11][:count], in_turns=in_turns)
         assert gain.half_width(PRINTED) < gain.half_width(ACCEPTING)
+
+
+# ---- with the scatter of a model like it ----
+
+
+def _together(logs: Sequence[float], known: Scatter | None = None) -> ProcessGain:
+    processes = tuple(ProcessRatio(log=log) for log in logs)
+    return ProcessGain(processes=processes, in_turns=False, known=known)
+
+
+def _passes(logs: Sequence[float], known: Scatter | None) -> bool:
+    """Return whether any look at a comparison accepts a gain."""
+    return any(_together(logs[:count], known).is_sure for count in looks(known))
+
+
+def _seen(rng: random.Random, scatter: float, gain: float) -> Scatter:
+    """Return what an earlier comparison says, which ended early where that was clear."""
+    logs = [rng.gauss(gain, scatter) for _ in range(PROCESSES)]
+    counts = (count for count in looks(None) if _together(logs[:count]).is_sure)
+    return Scatter.of(logs[: next(counts, PROCESSES)])
+
+
+@pytest.mark.parametrize(
+    ("before", "worse"),
+    [(0.004, 1.0), (0.004, 5.0), (0.02, 0.5), (0.02, 1.0), (0.02, 2.0), (0.05, 1.0)],
+)
+def test_known_scatter_passes_hardly_any_equal_model(before: float, worse: float) -> None:
+    """Even where the earlier comparison ended early, or processes scatter twice as much by now."""
+    rng = random.Random(11)
+    passed = 0
+    for _ in range(_RUNS):
+        known = _seen(rng, before, gain=0.11)
+        logs = [rng.gauss(0.0, before * worse) for _ in range(PROCESSES)]
+        passed += _passes(logs, known)
+    assert passed < _RARE
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_printed_interval_of_few_processes_holds_the_truth(count: int) -> None:
+    rng = random.Random(3)
+    held = 0
+    for _ in range(_RUNS):
+        known = Scatter.of([rng.gauss(0.1, 0.02) for _ in range(PROCESSES)])
+        gain = _together([rng.gauss(0.1, 0.02) for _ in range(count)], known)
+        held += abs(gain.middle - 0.1) <= gain.half_width(PRINTED)
+    assert held >= 0.94 * _RUNS
+
+
+def test_known_scatter_says_nothing_of_processes_it_does_not_explain() -> None:
+    known = Scatter(deviation=0.001, processes=PROCESSES)
+    far = [0.3, 0.4]
+    assert _together(far, known).half_width(ACCEPTING) == _together(far).half_width(ACCEPTING)
+    assert not _together(far, known).is_sure  # there is no look after two processes then
+    close = _together([0.1, 0.101], known)
+    assert 0.05 < close.half_width(ACCEPTING) < 0.1  # no scatter is taken for less than 1.5 %
+    assert close.is_sure
+
+
+def test_all_processes_speak_for_themselves() -> None:
+    known = Scatter(deviation=0.05, processes=PROCESSES)
+    logs = [0.1, 0.102, 0.098, 0.101, 0.099]
+    alone, beside = _together(logs), _together(logs, known)
+    assert beside.half_width(PRINTED) == alone.half_width(PRINTED)
+    assert alone.half_width(ACCEPTING) < beside.half_width(ACCEPTING)
+    assert beside.half_width(ACCEPTING) < 1.2 * alone.half_width(ACCEPTING)
+    assert beside.scatter == alone.scatter == Scatter.of(logs)

@@ -181,3 +181,77 @@ def test_confirming_keeps_nothing_when_every_kernel_is_wrong() -> None:
     found = case.confirmed()
     assert found.kept == ()
     assert len(found.dropped) == 2
+
+
+# ---- what was judged before ----
+
+
+def test_believed_kernels_have_no_test_of_their_own() -> None:
+    case = model_of(0.1, 0.1, 0.05, promised=(0.2, 0.2, 0.05))
+    found = case.judged(believed=(0, 1))
+    assert case.numbers(found.kept) == [0, 1, 2]
+    groups = len(case.runner.asked("compare_models")) - case.runner.restarts
+    assert groups == 1  # without the new one, which keeps its promise
+    everything = model_of(0.1, 0.1)
+    assert len(everything.judged(believed=(0, 1)).kept) == 2
+    assert len(everything.runner.asked("compare_models")) == everything.runner.restarts
+
+
+def test_new_kernel_that_loses_is_dropped_beside_believed_ones() -> None:
+    case = model_of(0.1, 0.1, 0.02, -0.08, promised=(0.1, 0.1, 0.02, 0.05))
+    found = case.judged(believed=(0, 1))
+    assert case.numbers(found.kept) == [0, 1, 2]
+    assert list(found.dropped) == [case.kernels[3].source.name]
+    assert found.estimate.median == pytest.approx(1 / 0.78, rel=0.02)
+
+
+@pytest.mark.parametrize("facts", [{"wrong": [1]}, {"deadly": [1]}])
+def test_believed_kernel_that_computes_wrongly_here_is_found(facts: dict[str, list[int]]) -> None:
+    case = model_of(0.1, 0.1, 0.1, **facts)  # type: ignore[arg-type]
+    found = case.judged(believed=(0, 1))
+    assert case.numbers(found.kept) == [0, 2]
+    assert list(found.dropped) == [case.kernels[1].source.name]
+    assert any("every kernel is looked at" in step for step in case.steps)
+
+
+def test_believed_kernel_that_takes_all_of_the_gain_is_found() -> None:
+    case = model_of(0.05, -0.1, 0.04, promised=(0.05, 0.05, 0.04))
+    found = case.judged(believed=(0, 1), proven=(0, 1))
+    assert case.numbers(found.kept) == [0, 2]
+    assert list(found.dropped) == [case.kernels[1].source.name]
+    assert found.estimate.low > 1
+
+
+def test_model_without_a_gain_has_one_last_comparison_where_no_kernel_loses() -> None:
+    case = model_of(0.0, 0.0, 0.0, promised=(0.01, 0.01, 0.01), jitter=0.002)
+    found = case.judged(believed=(0, 1), proven=(0, 1))
+    assert found.kept == ()
+    assert set(found.dropped.values()) == {"the whole model is not faster with it"}
+    assert case.runner.restarts <= 2 * PROCESSES
+    assert case.assembly.contents["model.onnx"] == frozenset()
+
+
+def test_busy_machine_decides_nothing_about_believed_kernels() -> None:
+    case = model_of(0.1, 0.1)
+    case.runner.given_share = 0.5
+    found = case.judged(believed=(0,))
+    assert found.kept == () and "machine was busy" in found.undecided
+    assert not any("every kernel" in step for step in case.steps)
+
+
+def test_own_kernels_are_proven_and_only_what_is_open_is_looked_at() -> None:
+    case = model_of(0.1, 0.1, 0.02, promised=(0.3, 0.3, 0.02))
+    found = case.judged(believed=(0, 1), is_own=True)
+    assert case.numbers(found.kept) == [0, 1, 2]
+    assert case.runner.restarts == 0  # no proof once more
+    assert len(case.runner.asked("compare_models")) == 2
+    losing = model_of(0.1, 0.1, -0.08, promised=(0.1, 0.1, 0.05))
+    again = losing.judged(believed=(0, 1), is_own=True)
+    assert losing.numbers(again.kept) == [0, 1]
+    assert "as fast without it" in again.dropped[losing.kernels[2].source.name]
+
+
+def test_own_kernel_that_went_wrong_since_is_found_and_what_was_dropped_stays_so() -> None:
+    case = model_of(0.1, 0.1, -0.08, promised=(0.1, 0.1, 0.05), wrong=[1])
+    found = case.judged(believed=(0, 1), is_own=True)
+    assert case.kernels[1] not in found.kept and case.kernels[0] in found.kept

@@ -14,6 +14,7 @@ from support.engine.tuning import guess_of, make_bank, make_estimate, make_verdi
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
+from aoe.bank.verdicts import left_open_members
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
 from aoe.tuning.opat.lookup import ACCEPT_SPEEDUP, Lookup, look_up, settle
@@ -106,6 +107,20 @@ def test_noise_is_looked_at_again_only_where_the_model_may_gain(
     verdict = make_verdict(Event.UNSATISFIED, 1.02, limit=8)
     bank.note([(_EXP, replace(verdict, estimate=make_estimate(1.02, 0.08)))])
     assert _looked_up(bank, share=share).tune is tune
+
+
+def test_what_noise_decided_is_looked_at_once_more_and_then_believed(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    _, best = guess_of(_EXP)
+    wide = make_estimate(1.02, 0.08)
+    for is_again in (False, True):
+        search = {"limit": 8, **left_open_members(best, is_again=is_again)}
+        bank.note([(_EXP, replace(make_verdict(Event.UNSATISFIED, **search), estimate=wide))])
+        found = _looked_up(bank)
+        assert found.tune is not is_again
+        assert found.left_open == (None if is_again else best)
+        assert found.is_again is not is_again
+    assert "noise" not in found.reason
 
 
 @pytest.mark.parametrize("repeat_tune", [False, True])

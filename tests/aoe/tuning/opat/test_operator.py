@@ -17,9 +17,9 @@ from support.engine.tuning import (
     matrix_product,
 )
 
-from aoe.errors import RunError
+from aoe.errors import RunError, TurnTimeoutError
 from aoe.measurement import Outcome
-from aoe.results.files import RepoOutcome
+from aoe.results.files import OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule
 from aoe.testing.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
 from aoe.testing.kernels import operation, plain
@@ -263,7 +263,7 @@ def test_budget_is_used_up_and_not_exceeded(tmp_path: Path, budget: int) -> None
 def test_answer_for_a_similar_workload_shortens_the_search(tmp_path: Path) -> None:
     _tuned(tmp_path, _always(2.0))
     other = make_operator(chain_workload(("Exp",), shape=(1, 16, 64, 66)))
-    for budget, trials in ((24, 10), (12, 6), (3, 2)):
+    for budget, trials in ((24, 8), (12, 6), (3, 2)):
         found = _tuned(tmp_path, _always(1.0), other, repeat_tune=True, budget=budget)
         assert found.search is not None
         assert len(found.search.trials) == trials
@@ -273,6 +273,38 @@ def test_trials_are_told_to_the_user(tmp_path: Path) -> None:
     progress = RecordingProgress()
     _tuned(tmp_path, _always(2.0), progress=progress)
     assert progress.texts("trial") == ["n0 4/8", "n0 8/8"]
+
+
+def _noisy(speedup: float, seed: int) -> ScriptedRunner:
+    return ScriptedRunner(candidate=lambda _: speedup, jitter=0.2, seed=1000 * seed)
+
+
+def test_best_candidate_of_a_search_noise_decided_is_measured_once_more(tmp_path: Path) -> None:
+    first = _tuned(tmp_path, _noisy(1.0, seed=1))
+    assert first.search is not None and len(first.search.trials) == 8
+    again = _tuned(tmp_path, _noisy(1.0, seed=2))
+    assert again.search is not None
+    assert [one.configuration for one in again.search.trials] == [first.search.configuration]
+    third = _tuned(tmp_path, runner := _always(5.0))
+    assert third.outcome is RepoOutcome.UNSATISFIED and not runner.calls
+
+
+def test_candidate_noise_had_hidden_is_found_by_the_next_run(tmp_path: Path) -> None:
+    first = _tuned(tmp_path, _noisy(1.0, seed=1))
+    found = _tuned(tmp_path, runner := _always(2.0))
+    assert found.outcome is RepoOutcome.ADD
+    assert first.search is not None and found.schedule == first.search.schedule
+    assert (
+        len(runner.asked("measure_candidates")) == 2
+    )  # with the pairs of a search, and fresh ones
+
+
+def test_no_turn_before_the_time_limit_is_no_failure_of_a_candidate(tmp_path: Path) -> None:
+    waiting = _always(TurnTimeoutError("time limit", "it was over before the cores were free"))
+    found = _tuned(tmp_path, waiting)
+    assert (found.outcome, found.reason) == (RepoOutcome.UNSATISFIED, OUT_OF_TIME)
+    assert len(waiting.asked("measure_candidates")) == 1  # and not one by one
+    assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD
 
 
 # ---- a busy machine ----

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,9 @@ from support.engine.models import conv_net, save_model
 
 from aoe.device.cpu.device import Cpu
 from aoe.device.forks import NO_TIME
-from aoe.errors import RunTimeoutError
+from aoe.errors import RunTimeoutError, TurnTimeoutError
+from aoe.execute.runner import MEASURING_TASKS
+from aoe.folders.turns import Turns
 from aoe.graph.weights import WeightStore
 from aoe.om.file import MODEL, unpack
 from aoe.ort import profile
@@ -82,11 +85,15 @@ class TimedRunner(ScriptedRunner):
     costs: Costs
     is_fresh: bool = True
 
-    def restart(self) -> None:
-        ScriptedRunner.restart(self)
+    def restart(self, following: int = 0) -> None:
+        ScriptedRunner.restart(self, following)
         self.is_fresh = True
 
     def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        with self.turns.measuring() if task in MEASURING_TASKS else nullcontext():
+            return self._called(task, timeout_s, arguments)
+
+    def _called(self, task: str, timeout_s: float, arguments: dict[str, Any]) -> Any:
         needed_s = self._cost_s(task, arguments) + self.costs.process_s * self.is_fresh
         self.is_fresh = False
         self.clock.advance(task, min(needed_s, timeout_s))
@@ -118,6 +125,33 @@ class TimedRunner(ScriptedRunner):
         return 1.0 if task == "machine_rates" else 0.02
 
 
+class _WaitingTurns(Turns):
+    """Turns of a run; before one of them another run measures."""
+
+    def __init__(self, run: TimedRun, left_s: Callable[[], float]) -> None:
+        Turns.__init__(self, None, ())
+        self._run, self._left = run, left_s
+        self._depth = self._count = 0
+
+    @contextmanager
+    def measuring(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        if self._depth == 0:
+            self._count += 1
+            if self._count == self._run.turns_before + 1:
+                self._wait()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def _wait(self) -> None:
+        left_s = self._left()
+        self._run.clock.advance("waiting", min(left_s, self._run.waiting_s))
+        if self._run.waiting_s > left_s:
+            raise TurnTimeoutError("time limit", "it was over before the cores were free")
+
+
 @dataclass
 class TimedRun:
     """A whole run of operator tuning on that clock."""
@@ -126,6 +160,12 @@ class TimedRun:
     clock: Clock
     progress: RecordingProgress
     costs: Costs
+    waiting_s: float = 0.0
+    turns_before: int = 0
+
+    def turns(self, left_s: Callable[[], float]) -> Turns:
+        """Return turns before one of which another run has the cores for a while."""
+        return _WaitingTurns(self, left_s)
 
     def tune(self, limit_s: float | None, **settings: Any) -> OpatResult:
         bank = self.root / "bank"
@@ -157,9 +197,10 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
     """Return a run each phase of which costs what `costs` say."""
     clock = Clock()
 
-    def runner(device: Any, target: Any, *_: Any) -> TimedRunner:
+    def runner(device: Any, target: Any, toolchain: Any, turns: Turns) -> TimedRunner:
         return TimedRunner(
             clock=clock,
+            turns=turns,
             costs=costs,
             device=device,
             target=target,
@@ -213,7 +254,9 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
     monkeypatch.setattr(Cpu, "build_library", build_library)
     monkeypatch.setattr(Cpu, "optimize", optimize)
     monkeypatch.setattr(WeightStore, "externalize", externalize)
-    yield TimedRun(root=tmp_path, clock=clock, progress=RecordingProgress(), costs=costs)
+    run = TimedRun(root=tmp_path, clock=clock, progress=RecordingProgress(), costs=costs)
+    monkeypatch.setattr("aoe.tuning.workbench.Turns", lambda *given: run.turns(given[3]))
+    yield run
     assert profile.profile_runs(10) == 13
 
 
@@ -292,3 +335,29 @@ def test_what_there_was_no_time_to_judge_is_judged_by_the_next_run(
     costs.load_s = usual.load_s
     second = timed.tune(600.0)
     assert second.judgement.kept
+
+
+# ---- beside another run ----
+
+
+@pytest.mark.parametrize("turns_before", [0, 1])
+def test_run_that_has_no_turn_before_its_limit_ends_with_a_word(
+    timed: TimedRun, turns_before: int
+) -> None:
+    timed.waiting_s, timed.turns_before = 500.0, turns_before
+    with pytest.raises(TurnTimeoutError, match="over before the cores were free"):
+        timed.tune(60.0)
+    assert timed.clock.now_s <= 60.0 * (1 + _SLACK)
+
+
+@pytest.mark.parametrize("turns_before", [2, 3, 4, 6, 8, 10])
+@pytest.mark.parametrize("waiting_s", [20.0, 500.0])
+def test_limit_holds_wherever_another_run_is_waited_for(
+    timed: TimedRun, turns_before: int, waiting_s: float
+) -> None:
+    timed.waiting_s, timed.turns_before = waiting_s, turns_before
+    timed.tune(60.0)
+    assert timed.clock.now_s <= 60.0 * (1 + _SLACK) + 5.0, timed.clock.spent_s
+    timed.waiting_s = 0.0
+    again = timed.tune(600.0)  # nothing that was not measured is remembered
+    assert again.judgement.kept

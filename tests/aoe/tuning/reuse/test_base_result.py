@@ -122,6 +122,21 @@ def test_other_shape_is_named_and_seeds_the_search(runs: ScriptedRuns, tmp_path:
     assert _trials(second) < _trials(alone)  # half as many where a like one is known
 
 
+def test_judging_is_spared_for_what_stands_as_it_stood(runs: ScriptedRuns, tmp_path: Path) -> None:
+    changed = blocks_net([3, 5, 7, 9, 11, 15])
+    _tune(tmp_path, blocks_net([3, 5, 7, 9, 11, 13]), "first")
+    processes, comparisons = {}, {}
+    for name, options in {"with": {"base_result": tmp_path / "first"}, "alone": {}}.items():
+        runs.trials()
+        result = _tune(tmp_path, changed, name, **options)
+        (runner,) = runs.runners
+        processes[name] = runner.restarts
+        comparisons[name] = len(runner.asked("compare_models"))
+        assert len(result.judgement.kept) == 7
+    assert processes == {"with": 2, "alone": 3}
+    assert comparisons["with"] < comparisons["alone"]
+
+
 def test_result_stands_alone(runs: ScriptedRuns, tmp_path: Path) -> None:
     """What was taken over is in the bank and in the results, with its provenance."""
     _tune(tmp_path, FIRST, "first")

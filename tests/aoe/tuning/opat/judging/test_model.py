@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from support.engine.families import chain_workload
 from support.engine.judging import FakeAssembly, Machine
-from support.engine.tuning import guess_of, make_bank, make_operator
+from support.engine.tuning import guess_of, make_journal, make_operator, make_verdict
 
 from aoe.bank.operators import OperatorBank, key_of
 from aoe.bank.verdicts import SETTLED_HALF_WIDTH
@@ -29,7 +30,7 @@ from aoe.tuning.opat.judging.model import judge_model
 from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
 from aoe.workload import Precision
-from aoebank import Event
+from aoebank import Bank, Event
 
 _CONFIRMED = 1
 _NAMES = ("a", "b", "c")
@@ -41,6 +42,11 @@ class CompilingAssembly(FakeAssembly):
 
     built: list[frozenset[str]] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)
+    moved: list[str] = field(default_factory=list)
+
+    def surroundings(self, kernel: ChosenKernel) -> frozenset[str]:
+        moved = [name for name in kernel.op_names if name in self.moved]
+        return FakeAssembly.surroundings(self, kernel).union(moved)
 
     def build(self, kernels: Sequence[ChosenKernel], *, left_s: float = math.inf) -> dict[str, str]:
         names = frozenset(kernel.source.name for kernel in kernels)
@@ -82,7 +88,8 @@ def _kernel_of(tuned: TunedOperator) -> str:
 class Model:
     """A model whose kernels save these shares of its time, and runs that judge it.
 
-    Those in `lower` compute in bfloat16, and are this far off.
+    Those in `lower` compute in bfloat16, and are this far off. Those in `moved` stand between
+    others than in the model of `base`.
     """
 
     root: Path
@@ -95,11 +102,16 @@ class Model:
     precision: PrecisionSettings = KEEP_FLOAT32
     lower: Mapping[int, float] = field(default_factory=dict)
     comparisons: int = 0
+    restarts: int = 0
+    name: str = "net"
+    base: Path | None = None
+    moved: tuple[int, ...] = ()
     progress: RecordingProgress = field(default_factory=RecordingProgress)
 
     @property
     def bank(self) -> OperatorBank:
-        return make_bank(self.root)
+        base = Bank(self.base) if self.base is not None else None
+        return OperatorBank(make_journal(self.root, model=self.name), core_num=2, base=base)
 
     @property
     def tuned(self) -> list[TunedOperator]:
@@ -112,7 +124,8 @@ class Model:
         return sorted(name for kernel in judgement.kept for name in kernel.op_names)
 
     def judgement(self, *, repeat_tune: bool = False) -> Judgement:
-        assembly = CompilingAssembly(errors=self.errors)
+        moved = [_NAMES[number] for number in self.moved]
+        assembly = CompilingAssembly(errors=self.errors, moved=moved)
         numbers = {_kernel_of(tuned): number for number, tuned in enumerate(self.tuned)}
         machine = Machine(assembly, numbers, self.saves, wrong=self.wrong)
 
@@ -147,6 +160,7 @@ class Model:
         )
         found = judge_model(bench, self.bank, assembly, self.tuned)  # type: ignore[arg-type]
         self.comparisons = len(runner.asked("compare_models"))
+        self.restarts = runner.restarts
         return found
 
     def verdicts(self) -> list[Event | None]:
@@ -288,6 +302,74 @@ def test_nothing_lower_is_said_and_costs_nothing(tmp_path: Path) -> None:
     judgement = model.judgement()
     assert judgement.accuracy is None
     assert model.progress.texts("warn") == ["no kernel in bfloat16 was proven faster than float32"]
+
+
+# ---- beside what is settled ----
+
+
+def _stored(model: Model) -> None:
+    """Put the kernels of a model into its bank."""
+    for one in model.tuned:
+        _, configuration = guess_of(one.operator.workload)
+        assert one.schedule is not None
+        verdict = make_verdict(Event.ADD, 1.3, limit=8)
+        model.bank.save(one.operator.workload, one.schedule, configuration, verdict)
+
+
+def test_new_kernel_is_judged_beside_those_that_are_settled(tmp_path: Path) -> None:
+    Model(tmp_path, saves=(0.1, 0.1)).judged()
+    model = Model(tmp_path, saves=(0.1, 0.1, 0.1))
+    assert model.judged() == ["a", "b", "c"]
+    assert (model.comparisons, model.restarts) == (2, 0)  # without it, and the figures
+    assert model.verdicts() == [Event.KEPT] * 3
+    losing = Model(tmp_path / "other", saves=(0.1, 0.1))
+    losing.judged()
+    losing.saves = (0.1, 0.1, -0.1)
+    assert losing.judged() == ["a", "b"]
+    assert losing.verdicts() == [Event.KEPT, Event.KEPT, Event.DROPPED]
+
+
+# ---- after a change of the model ----
+
+
+def _changed(root: Path, **facts: Any) -> Model:
+    """Return a changed model whose earlier form has kept its first two kernels."""
+    earlier = Model(root / "base", saves=(0.1, 0.1), name="earlier")
+    _stored(earlier)
+    assert earlier.judged() == ["a", "b"]
+    model = Model(root / "own", saves=(0.1, 0.1, 0.1), base=root / "base", **facts)
+    for one in model.tuned:
+        model.bank.adopt(one.operator.workload)
+    return model
+
+
+def test_what_an_earlier_model_kept_in_the_same_place_has_no_test(tmp_path: Path) -> None:
+    model = _changed(tmp_path)
+    assert model.judged() == ["a", "b", "c"]
+    assert (model.comparisons, model.restarts) == (1 + 2, 2)  # without the new one, two processes
+    assert model.verdicts() == [Event.KEPT] * 3  # from now on it is this model that says so
+    assert model.judged() == ["a", "b", "c"]
+    assert model.comparisons == _CONFIRMED
+
+
+@pytest.mark.parametrize("moved", [(0,), (0, 1)])
+def test_kernel_between_other_neighbours_is_judged(tmp_path: Path, moved: tuple[int, ...]) -> None:
+    model = _changed(tmp_path, moved=moved)
+    model.saves = (-0.1, 0.1, 0.1)
+    assert model.judged() == ["b", "c"]
+    assert model.verdicts()[0] is Event.DROPPED
+
+
+def test_believed_kernel_that_computes_wrongly_here_is_found(tmp_path: Path) -> None:
+    model = _changed(tmp_path, wrong=frozenset({0}))
+    assert model.judged() == ["b", "c"]
+    assert any("every kernel is looked at" in text for text in model.progress.texts("step"))
+
+
+def test_repeat_tune_believes_no_earlier_model(tmp_path: Path) -> None:
+    model = _changed(tmp_path)
+    model.judged(repeat_tune=True)
+    assert model.restarts > 2
 
 
 # ---- a busy machine ----
