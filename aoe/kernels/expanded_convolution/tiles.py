@@ -59,6 +59,10 @@ _WAITED = 0.3
 """Share of reading the image that products do not hide. Assumed."""
 _LEAST_SUMS = 8
 """Sums that hide how long a product takes: four cycles, two a cycle."""
+_ZEROS_MADE = 2.0
+"""How much longer filters of stride 1 take that make the zeros where they read: 144 channels of 56
+x 56 took 320 us so and 270 with a copy, but with stride 2 190 and 240 (one thread of a Zen 5 with
+other work, CPU time, 2026-11-23)."""
 _L2_SHARE = 0.7
 """Of the second-level cache that what is made between may take: the image read is there, too."""
 
@@ -146,6 +150,8 @@ def _cycles(values: Mapping[str, Choice], expansion: Expansion, target: KernelTa
     summing = first.channels_in * _made_cycles(blocks, across, first.width)
     made = pixels * (summing + expansion.first.epilogue.cycles)
     results = rows * second.columns * _result_cycles((wide, high), second)
+    if values[COPY] == AGAIN and any(second.pads) and second.strides == (1, 1):
+        results *= _ZEROS_MADE
     vector = 4 * target.vector_lanes
     is_copied = values[COPY] == KEEP
     held, image = pixels * vector * (blocks + is_copied), 4 * pixels * first.channels_in
