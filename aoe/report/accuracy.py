@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
+from aoe.tuning.precision.constraint import told
+
 if TYPE_CHECKING:
     from aoe.tuning.judging.accuracy import HeldAccuracy
     from aoe.tuning.opat.assembly import ChosenKernel
@@ -34,7 +36,7 @@ def write_accuracy(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset
 def _with_all(held: HeldAccuracy[ChosenKernel]) -> str:
     if not held.trade.in_time and isnan(held.trade.at_first):
         return "no time was left to run the model with them"
-    return f"{held.constraint.name} was {held.trade.at_first:.6g} with all of them"
+    return f"{held.constraint.name} was {told(held.trade.at_first)} with all of them"
 
 
 def _write_trade(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]) -> None:
@@ -59,6 +61,6 @@ def _row(
         kernel.source.workload.precision.value,
         str(len(kernel.regions)),
         f"{kernel.gain_us:.1f}",
-        f"{alone:.6g}" if alone is not None else "-",
+        told(alone) if alone is not None else "-",
         state,
     )

@@ -7,7 +7,7 @@ from math import isnan
 from typing import Generic
 
 from aoe.tuning.judging.candidates import P
-from aoe.tuning.precision.constraint import AccuracyConstraint
+from aoe.tuning.precision.constraint import AccuracyConstraint, told
 from aoe.tuning.precision.sensitivity import Trade
 
 
@@ -33,7 +33,7 @@ class HeldAccuracy(Generic[P]):
 
     def __str__(self) -> str:
         inputs = "made-up inputs" if self.made_up else f"{self.sets} input sets"
-        value = f"{self.constraint.name} {self.trade.value:.6g} on {inputs}"
+        value = f"{self.constraint.name} {told(self.trade.value)} on {inputs}"
         if not self.trade.in_time and isnan(self.trade.value):
             value = f"{self.constraint.name} not measured for want of time"
         return f"{value} ({self.constraint})"

@@ -19,6 +19,7 @@ from aoe.errors import AccuracyError, OptionError
 
 OPTION = "--accuracy"
 _FORMS = "cosine>=0.999, max_relative<=0.01 or FILE.py:FUNCTION>=VALUE"
+_NEARLY_ONE = 1e-4
 
 Array = np.ndarray[Any, Any]
 Results = Sequence[Sequence[Any]]
@@ -65,6 +66,15 @@ class AccuracyConstraint:
     def holds(self, value: float) -> bool:
         """Return whether a value is within the bound; NaN is not."""
         return value >= self.bound if self.least else value <= self.bound
+
+
+def told(value: float) -> str:
+    """Return a value of a metric for people; what is nearly 1 is told from 1.
+
+    >>> told(0.2351234), told(0.99999812)
+    ('0.235123', '0.99999812')
+    """
+    return f"{value:.9g}" if 0 < abs(1 - value) < _NEARLY_ONE else f"{value:.6g}"
 
 
 # ---- metrics ----

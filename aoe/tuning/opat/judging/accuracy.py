@@ -20,7 +20,7 @@ from aoe.ort.inputs import ModelInputs
 from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
 from aoe.tuning.opat.operator import TunedOperator
-from aoe.tuning.precision.constraint import OPTION, AccuracyConstraint, Results
+from aoe.tuning.precision.constraint import OPTION, AccuracyConstraint, Results, told
 from aoe.tuning.precision.sensitivity import hold
 from aoe.workload import Precision
 
@@ -124,7 +124,7 @@ class AccuracyKeeper:
             raise AccuracyError(
                 OPTION,
                 "the untuned model itself misses the bound",
-                got=f"{self._constraint.name} {value:.6g}",
+                got=f"{self._constraint.name} {told(value)}",
                 expected=str(self._constraint),
                 hint="widen the bound, or check the metric and its inputs (--calibration)",
             )

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from aoe.errors import AccuracyError, OptionError
-from aoe.tuning.precision.constraint import DEFAULT, cosine, max_relative, parse_accuracy
+from aoe.tuning.precision.constraint import (
+    DEFAULT,
+    cosine,
+    max_relative,
+    parse_accuracy,
+    told,
+)
 
 
 def _array(*values: float) -> np.ndarray:  # type: ignore[type-arg]
@@ -149,3 +155,11 @@ def test_metric_that_fails_is_one_error_that_says_what_it_takes(
 def test_what_cannot_be_meant_is_refused(text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse_accuracy(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0, "1"), (0.9999996, "0.9999996"), (0.9990123456, "0.999012"), (0.0351234567, "0.0351235")],
+)
+def test_values_are_told_with_the_digits_that_say_something(value: float, text: str) -> None:
+    assert told(value) == text
