@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from support.engine.convolutions import convolution
 from support.engine.families import chain_workload
 from support.engine.tuning import (
     make_estimate,
@@ -129,6 +130,13 @@ def test_operators_as_fast_as_they_can_be_get_two_trials() -> None:
     assert (
         _agenda().budget(placed_operator(matrix_product(), 1000)) == 2
     )  # faster than the roofline: noise
+
+
+def test_default_that_leaves_out_zeros_tells_nothing_of_the_rates() -> None:
+    dilated = convolution((64, 64), blocks=(16, 16), dilations=(36, 36), pads=(36, 36, 36, 36))
+    agenda = _agenda()
+    agenda.see([placed_operator(dilated, 200)])
+    assert agenda.rates == RATES
 
 
 def test_a_default_above_the_rates_tells_that_they_were_taken_in_a_bad_moment() -> None:
