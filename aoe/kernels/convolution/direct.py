@@ -145,6 +145,21 @@ def _precision(*, in_pairs: bool) -> Precision:
     return Precision.BFLOAT16 if in_pairs else Precision.FLOAT32
 
 
+def met_taps(shape: ConvolutionShape) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the first row of the filter that meets more than zeros, and how many do; columns too.
+
+    Filters dilated by more than the image has rows meet it with one of theirs.
+    """
+    sizes = ((shape.height, shape.rows), (shape.width, shape.columns))
+    found = []
+    for at, (size, results) in enumerate(sizes):
+        first, apart = -shape.pads[at], shape.dilations[at]
+        reach = first + (results - 1) * shape.strides[at]
+        met = [tap for tap in range(shape.kernel[at]) if -reach <= tap * apart < size - first]
+        found.append((met[0], len(met)) if met else (0, shape.kernel[at]))
+    return found[0], found[1]
+
+
 def depth_extents(shape: ConvolutionShape, *, in_pairs: bool) -> tuple[int, ...]:
     """Return the extents of the loops that sum up, innermost first.
 
@@ -157,6 +172,7 @@ def depth_extents(shape: ConvolutionShape, *, in_pairs: bool) -> tuple[int, ...]
         return columns, rows
     if shape.is_stem:
         return (*pair, -(-columns // step), rows, shape.channels_in)
+    (_, rows), (_, columns) = met_taps(shape)
     return (*pair, shape.block // step, columns, rows, shape.blocks_summed)
 
 
@@ -196,6 +212,9 @@ def direct_sums(
     elif shape.is_stem:
         pixel = [*tap(shape, strides, (v.w, v.h), taken[0], taken[1]), taken[2], v.n]
     else:
+        (above, _), (left, _) = met_taps(shape)
+        taken[1], taken[2] = taken[1] + left, taken[2] + above
+        depth[-3:-1] = taken[1:3]
         block = taken[3]
         if shape.groups > 1:
             block = block + v.b // shape.blocks_together * shape.blocks_summed

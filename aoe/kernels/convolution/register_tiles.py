@@ -16,6 +16,7 @@ from aoe.kernels.convolution.direct import (
     SUMMED,
     depth_extents,
     is_thinned,
+    met_taps,
     needs_copy,
 )
 from aoe.kernels.convolution.shape import ConvolutionPlan, ConvolutionShape
@@ -146,7 +147,7 @@ def _cycles(
     """Return the estimated cycles of a configuration: products, traffic, tasks, idle threads."""
     blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
     size, pairs = (2, 2) if precision is Precision.BFLOAT16 else (4, 1)
-    taps = shape.kernel[0] * shape.kernel[1]
+    taps = prod(count for _, count in met_taps(shape))
     filters = shape.channels_in // shape.groups * shape.channels_out * taps
     products = filters / target.vector_lanes / pairs * shape.rows * shape.columns
     cycles = products * tile_cost((blocks, wide, high), shape)

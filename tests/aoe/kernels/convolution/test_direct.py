@@ -11,7 +11,7 @@ from support.engine.convolutions import BLOCK, chained, convolution, exactly, st
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import precision_of
-from aoe.kernels.convolution.direct import is_thinned
+from aoe.kernels.convolution.direct import is_thinned, met_taps
 from aoe.kernels.convolution.family import Convolution
 from aoe.kernels.convolution.shape import ConvolutionShape, read_convolution
 from aoe.kernels.family import KernelTarget, supported
@@ -41,6 +41,12 @@ SHAPES: Mapping[str, Workload] = {
     "3x3, dilated": convolution((11, 10), dilations=(2, 3), pads=(2, 3, 2, 3), bias=False),
     "7x7 of a small image": convolution((3, 5), kernel=(7, 7), pads=(3, 3, 3, 3)),
     "1x3 of one row": convolution((1, 29), kernel=(1, 3), pads=(0, 1, 0, 1), blocks=(2, 2)),
+    "3x3, dilated beyond the image": convolution(
+        (9, 5), dilations=(11, 3), pads=(11, 3, 11, 3), blocks=(2, 2)
+    ),
+    "3x3, dilated, stride 2": convolution(
+        (8, 9), dilations=(9, 9), pads=(9, 9, 9, 9), strides=(2, 2), blocks=(1, 2)
+    ),
 }
 
 
@@ -212,3 +218,10 @@ def test_columns_of_the_filter_of_a_plain_image_are_a_loop(precision: Precision)
 
 def _pairs_target() -> KernelTarget:
     return replace(kernel_target(), bf16_dot=True, bf16_tiles=False)
+
+
+def test_values_of_a_filter_that_meet_zeros_alone_are_left_out() -> None:
+    assert met_taps(_shape(SHAPES["3x3, dilated beyond the image"])) == ((1, 1), (0, 3))
+    assert met_taps(_shape(SHAPES["3x3, dilated, stride 2"])) == ((1, 1), (1, 1))
+    assert met_taps(_shape(SHAPES["7x7 of a small image"])) == ((1, 5), (0, 7))
+    assert met_taps(_shape(SHAPES["1x1, prime image"])) == ((0, 1), (0, 1))
