@@ -15,7 +15,7 @@ from aoe.workload import Operation, Precision, TensorSpec, Workload
 _MOST_UNPACKED, _KEYS_BY_COLUMNS = 2, 512
 """Queries that read keys and values as they lie, and keys stored column by column, at most. Of ONNX
 Runtime's time 1 query by 128 to 4096 keys takes 0.6 to 0.7, 2 take 0.8, 4 take 1.6; 1 by 1024 keys
-stored column by column, a page apart, 1.8 (12 heads of 64, one thread of a busy Zen 5, CPU time)."""
+stored column by column, a page apart, 1.8 (12 heads of 64, a thread of a busy Zen 5, CPU time)."""
 _SUMMED_AT_ONCE = 4096
 """Sums of so many columns stay on the stack of a thread, four vectors for each panel of 16."""
 
