@@ -96,7 +96,7 @@ def _converter(where: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
         raise EngineNotInstalledError(
             where,
             f"training a model file needs {error.name}, which is not installed",
-            hint="python -m pip install 'onnx2torch>=1.5.15,<2'",
+            hint="python -m pip install 'aoebank[gdat]'",
         ) from error
     except (ImportError, RuntimeError, AttributeError) as error:  # torchvision of another torch
         raise EngineNotInstalledError(

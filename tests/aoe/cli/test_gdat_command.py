@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -143,4 +144,25 @@ def test_script_under_torchrun_trains_bit_for_bit_as_plain_ddp(tmp_path: Path) -
     document = json.loads(done.stdout)
     assert document["schema"] == "aoe.gdat/1" and document["steps"] > 0
     assert (tmp_path / document["result_file"]).exists()
+    assert [(tmp_path / f"same_{rank}").read_text() for rank in (0, 1)] == ["True", "True"]
+
+
+def test_mode_4_under_torchrun_does_what_the_option_script_does(tmp_path: Path) -> None:
+    """The script says `import aoe.torch`; the variable says the rest."""
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(f"import aoe.torch\n{TRAIN}")
+    (tmp_path / "bank").mkdir()
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py", "12"]
+    env = {**os.environ, "TUNE_BANK_PATH": str(tmp_path / "bank"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**env, "AOE_MODE": "4", "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=180,
+        check=False,
+    )
+    ended = re.search(r"ended after (\d+) steps, before tuning was finished", done.stderr)
+    assert ended is not None and int(ended[1]) >= 10, done.stderr
     assert [(tmp_path / f"same_{rank}").read_text() for rank in (0, 1)] == ["True", "True"]

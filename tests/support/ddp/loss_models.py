@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 WIDTHS = (8, 16, 4)
+
+
+def skip_without_converter() -> None:
+    """Skip a test where there is no `onnx2torch`, or its torchvision was made for another torch."""
+    try:
+        import onnx2torch  # noqa: F401
+    except (ImportError, RuntimeError, AttributeError) as error:
+        pytest.skip(f"onnx2torch cannot be imported: {error}")
 
 
 def make_loss_model(

@@ -9,11 +9,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import onnx  # noqa: E402
+import torch.distributed as dist  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
-from support.ddp.loss_models import WIDTHS, make_loss_model  # noqa: E402
+from support.ddp.loss_models import (  # noqa: E402
+    WIDTHS,
+    make_loss_model,
+    skip_without_converter,
+)
 
 from aoe.entry.outputs import cut_at_outputs  # noqa: E402
 from aoe.errors import EngineNotInstalledError, ModelImportError  # noqa: E402
+from aoe.torch.ddp.ranks import Ranks  # noqa: E402
+from aoe.torch.ddp.training import DdpTraining  # noqa: E402
 from aoe.torch.model_files import conversion  # noqa: E402
 from aoe.torch.model_files.conversion import TrainableModel, trainable_model  # noqa: E402
 
@@ -33,7 +40,7 @@ class ScriptModel(torch.nn.Module):
 
 def converted(proto: onnx.ModelProto, output: str = "loss") -> TrainableModel:
     """Return the module of a model, cut off at an output."""
-    pytest.importorskip("onnx2torch", exc_type=ImportError)
+    skip_without_converter()
     cut_at_outputs(proto, (output,))
     return trainable_model(proto, "net", "--model=net.onnx")
 
@@ -44,6 +51,21 @@ def test_parameters_are_those_of_the_script_in_its_order(opset: int) -> None:
     own = [(name, p.shape) for name, p in ScriptModel().named_parameters()]
     assert [name for name, _ in own] == NAMES and not found.doubt
     assert [(name, p.shape) for name, p in found.module.named_parameters()] == own
+
+
+def _hash_in_ddp(module: torch.nn.Module) -> int:
+    """Return the modelhash of a module's gradients, as a bank has it."""
+    ddp = torch.nn.parallel.DistributedDataParallel(module)
+    return DdpTraining(ddp, lambda: None, Ranks(None, ddp.device, timeout_s=None)).model_hash
+
+
+def test_modelhash_is_that_of_the_training_script() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        own = _hash_in_ddp(ScriptModel())
+        assert _hash_in_ddp(converted(make_loss_model()).module) == own
+    finally:
+        dist.destroy_process_group()
 
 
 def test_loss_and_gradients_are_those_of_the_same_computation_in_torch() -> None:
@@ -143,7 +165,7 @@ def test_missing_converter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx2torch", None)
     with pytest.raises(EngineNotInstalledError, match=r"onnx2torch, which is not installed") as got:
         trainable_model(make_loss_model(), "net", "--model=net.onnx")
-    assert "pip install 'onnx2torch" in str(got.value.hint)
+    assert "pip install 'aoebank[gdat]'" in str(got.value.hint)
 
 
 def test_operator_the_converter_does_not_know_is_named() -> None:

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import onnx  # noqa: E402
-from support.ddp.loss_models import make_loss_model  # noqa: E402
+from support.ddp.loss_models import make_loss_model, skip_without_converter  # noqa: E402
 
 from aoe.errors import AoeError, ModelImportError, OptionError  # noqa: E402
 from aoe.torch.model_files.model_run import TrainingModel  # noqa: E402
@@ -57,7 +57,7 @@ def test_open_shapes_are_asked_for(model: Path) -> None:
 
 
 def test_loss_no_parameter_has_a_part_in_is_refused(model: Path) -> None:
-    pytest.importorskip("onnx2torch", exc_type=ImportError)
+    skip_without_converter()
     proto = onnx.load(model)
     proto.graph.node.append(onnx.helper.make_node("ArgMax", ["scores"], ["best"], axis=1))
     proto.graph.output.append(onnx.helper.make_tensor_value_info("best", 7, ["n", 1]))
@@ -67,7 +67,7 @@ def test_loss_no_parameter_has_a_part_in_is_refused(model: Path) -> None:
 
 
 def test_two_processes_train_it_and_the_bank_knows_it(model: Path) -> None:
-    pytest.importorskip("onnx2torch", exc_type=ImportError)
+    skip_without_converter()
     command = [
         *(sys.executable, "-m", "aoe", "--job_type=4", f"--model={model}", "--loss_name=loss"),
         *(f"--input_shape={SHAPES}", "--output=out", "--tuning_time_limit=0", "--json"),
