@@ -138,8 +138,9 @@ class ActionTrials:
 
     def _written(self, proto: onnx.ModelProto, name: str) -> ModelPart:
         file = self._directory / name
-        file.write_bytes(self._store.externalize(with_shared(proto, self._own)).SerializeToString())
-        return ModelPart(model=file, is_large=is_outside(proto))
+        whole = with_shared(proto, self._own)
+        file.write_bytes(self._store.externalize(whole).SerializeToString())
+        return ModelPart(model=file, is_large=is_outside(whole))
 
 
 def _shows_gain(measurement: Measurement) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 from aoe.advice.actions.batches import LARGER_BATCH
 from aoe.advice.actions.protocol import Proposal
+from aoe.advice.actions.weights import without_shared
 from aoe.advice.threads import thread_policy, try_threads
 from aoe.advice.trying import (
     ActionTrials,
@@ -68,8 +69,14 @@ def test_large_model_is_tried_in_one_process(tmp_path: Path) -> None:
     policy = MeasurePolicy(pairs_min=12, pairs_max=24, threads=2)
     trials = ActionTrials(model, cast(Runner, runner), policy, ModelInputs(), tmp_path)
     proposal = Proposal(
-        action="a", what="b", op_names=("MatMul_0",), edited=model, needs_retraining=False
+        action="a",
+        what="b",
+        op_names=("MatMul_0",),
+        edited=model,
+        needs_retraining=False,
+        baseline=model,
     )
+    proposal = without_shared(proposal, {tensor.name: tensor})
     assert trials.try_proposal(proposal, 5.0).verdict is TrialVerdict.GAIN
     trials.close()
     assert runner.restarts == 1
