@@ -113,11 +113,11 @@ def test_what_a_candidate_never_gives_back_ends_with_its_worker(
 ) -> None:
     (first,) = measure("free(malloc(1 << 20));")
     assert first.outcome is Outcome.CORRECT
-    worker = runner._process
+    worker = runner._worker
     assert worker is not None
     monkeypatch.setattr("aoe.execute.runner._LOOK_S", 60.0)  # only when an answer has come
     monkeypatch.setattr(hoarding, "host_memory", lambda *_: HostMemory(total_bytes=1, free_bytes=0))
     (second,) = measure("memset(malloc(1 << 20), 1, 1 << 20);")
     assert second.outcome is Outcome.CORRECT
-    assert runner._process is None
-    assert worker.returncode is not None
+    assert runner._worker is None
+    assert worker.process.returncode is not None

@@ -85,7 +85,8 @@ def judge_graphs(
     judgement, verdicts = judge_kernels(
         made.bench, bank, made.assembly, made.tuned.operators, made.costs
     )
-    bank.note(verdicts)
+    if verdicts:  # none where answers are only looked up
+        bank.note(verdicts)
     if alone is not None and not judgement.undecided:
         better = _judged_alone(made, judgement, alone, bank)
         if better is not None:

@@ -54,7 +54,8 @@ def judge_model(
     See `judge_kernels`; the figures are those over the imported model.
     """
     judgement, verdicts = judge_kernels(bench, bank, assembly, tuned, costs)
-    bank.note(verdicts)
+    if verdicts:
+        bank.note(verdicts)
     return with_figures(bench, assembly, judgement, costs)
 
 
