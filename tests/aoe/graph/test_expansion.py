@@ -77,8 +77,8 @@ def _nodes_of(graph: ModelGraph, cut: Partition) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _silu(source: str, result: str) -> tuple[onnx.NodeProto, onnx.NodeProto]:
-    return _op("Sigmoid", [source], f"{result}s"), _op("Mul", [source, f"{result}s"], result)
+def _gated(source: str, result: str) -> tuple[onnx.NodeProto, onnx.NodeProto]:
+    return _op("HardSigmoid", [source], f"{result}s"), _op("Mul", [source, f"{result}s"], result)
 
 
 def test_pointwise_convolution_and_one_in_groups_behind_it_are_one_region() -> None:
@@ -90,7 +90,7 @@ def test_pointwise_convolution_and_one_in_groups_behind_it_are_one_region() -> N
 
 
 def test_chains_between_and_behind_are_part_of_it() -> None:
-    graph = _graph(_first(), *_silu("p", "m"), _second("m"), *_silu("y", "z"), outputs=("z",))
+    graph = _graph(_first(), *_gated("p", "m"), _second("m"), *_gated("y", "z"), outputs=("z",))
     cut = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     assert _nodes_of(graph, cut) == [
         ("expanded_convolution", ["p", "ms", "m", "y", "zs", "z"]),
@@ -98,7 +98,7 @@ def test_chains_between_and_behind_are_part_of_it() -> None:
 
 
 def test_each_convolution_keeps_its_chain_when_they_are_taken_apart() -> None:
-    graph = _graph(_first(), *_silu("p", "m"), _second("m"), *_silu("y", "z"), outputs=("z",))
+    graph = _graph(_first(), *_gated("p", "m"), _second("m"), *_gated("y", "z"), outputs=("z",))
     (region,) = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify).regions
     parts = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     assert _nodes_of(graph, parts) == [
@@ -149,3 +149,10 @@ def test_nodes_of_other_regions_are_left_to_them() -> None:
     graph = _graph(_first(), _second("p"))
     assert _grown(graph) == ["p"]
     assert _grown(graph, free=range(2, 3)) == []
+
+
+def test_chain_that_takes_longer_than_the_convolutions_keeps_them_apart() -> None:
+    silu = (_op("Sigmoid", ["p"], "s"), _op("Mul", ["p", "s"], "m"))
+    graph = _graph(_first(), *silu, _second("m"))
+    cut = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    assert _nodes_of(graph, cut) == [("convolution", ["p", "s", "m"]), ("convolution", ["y"])]

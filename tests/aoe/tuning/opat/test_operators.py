@@ -102,7 +102,7 @@ def test_parts_of_fused_operators_nothing_was_found_for_are_tuned(
 
 
 def _expansion_net() -> onnx.ModelProto:
-    """Return a pointwise convolution and a depthwise one behind it, both with SiLU."""
+    """Return a pointwise convolution and a depthwise one behind it, both with a gate."""
     nodes, last = [], "x"
     depthwise = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "group": 96}
     for number, attributes in enumerate(({"kernel_shape": [1, 1]}, depthwise)):
@@ -110,7 +110,7 @@ def _expansion_net() -> onnx.ModelProto:
         conv = helper.make_node("Conv", [last, f"w{number}"], names[:1], names[0], **attributes)
         nodes += [
             conv,
-            helper.make_node("Sigmoid", [names[0]], [names[1]], names[1]),
+            helper.make_node("HardSigmoid", [names[0]], [names[1]], names[1]),
             helper.make_node("Mul", names[:2], [names[2]], names[2]),
         ]
         last = names[2]
