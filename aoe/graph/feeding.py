@@ -142,8 +142,8 @@ def _is_pointwise(node: onnx.NodeProto) -> bool:
 def _joins_expansion(node: onnx.NodeProto, fusible: Container[OperatorKey]) -> bool:
     """Return True for what a chain between two convolutions may hold."""
     chains = op_key(node) in fusible and op_key(node) != BLOCKED_CONVOLUTION
-    chains = chains and node.op_type not in _COSTLY
-    return chains and not is_reorder(node) and len(node.output) == 1 and not converts(node)
+    is_plain = len(node.output) == 1 and not is_reorder(node) and not converts(node)
+    return chains and is_plain and node.op_type not in _COSTLY
 
 
 def grow_attention(

@@ -256,22 +256,6 @@ def compiled(
     return [kernel for kernel in kernels if kernel.source.name not in errors]
 
 
-def _note(
-    bank: OperatorBank,
-    assembly: Assembly,
-    kernels: Sequence[ChosenKernel],
-    judgement: Judgement[ChosenKernel],
-) -> None:
-    """Remember what became of kernels, as far as that is decided."""
-    bank.note(
-        [
-            (one.source.workload, _model_verdict(one, judgement, assembly.surroundings(one)))
-            for one in kernels
-            if judgement.is_decided(one)
-        ]
-    )
-
-
 def _model_verdict(
     kernel: ChosenKernel, judgement: Judgement[ChosenKernel], surroundings: frozenset[str]
 ) -> OperatorVerdict:
