@@ -132,6 +132,11 @@ def main() -> None:
         series = 0.5 + r / 6 + r * r / 24 + r**3 / 120
         return np.where(big, (np.expm1(safe) - safe) / (safe * safe), series)
 
+    def expm1_ratio(r: Array) -> Array:
+        big = np.abs(r) > 1e-5
+        safe = np.where(big, r, 1.0)
+        return np.where(big, np.expm1(safe) / safe, 1 + r / 2)
+
     def log_rest(f: Array) -> Array:
         big = np.abs(f) > 1e-2
         safe = np.where(big, f, 1.0)
@@ -154,6 +159,7 @@ def main() -> None:
     quarter = (math.pi / 4 * 1.0001) ** 2
     jobs = (
         ("EXP", exp_rest, lambda r: r * r, -half_ln2, half_ln2, 4),
+        ("EXPM1", expm1_ratio, np.abs, -half_ln2, half_ln2, 4),
         ("LOG", log_rest, lambda f: np.abs(f) ** 2, root - 1, 1 / root - 1, 8),
         ("LOG1P", log1p_ratio, lambda t: 1 / log1p_ratio(t), 1e-9, 1.0, 10),
         ("ERFC", erfc_of_t, lambda t: 1 / erfc_of_t(t), 1 / (1 + 10.1 * ERFC_SCALE), 1.0, 9),

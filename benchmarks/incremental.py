@@ -1,18 +1,19 @@
 """Tuning again: after a change with `--base_result`, with all hits, and `aoe compile`.
 
     python benchmarks/incremental.py --smoke                 # does it work: small networks, seconds
-    python benchmarks/incremental.py --write-docs            # an idle machine: about 12 minutes
+    python benchmarks/incremental.py --write-docs            # an idle machine: about 13 minutes
     python benchmarks/incremental.py --budget 0              # without a time limit: 20 minutes
     python benchmarks/incremental.py --networks resnet50 --budget 300
 
 A network of the suite (`benchmarks/networks`) is tuned. The same command again finds everything in
 the bank, and so does `aoe compile`. Then the network gets another head (100 classes) and two other
-blocks (a 3x3 convolution becomes 5x5 or the other way round), and is tuned three times: twice with
-an empty bank, and with an empty bank and the first result as `--base_result`. Every command is a
-process; each of the four tunings has a home, a bank and a cache of kernels of its own, and
-`--budget` seconds at most. The results of the changed network are measured side by side, in turns:
-the one of the first full run against that of the second, which tells what two tunings differ by,
-and against that of `--base_result`.
+blocks (a 3x3 convolution becomes 5x5 or the other way round), and is tuned four times: twice with
+an empty bank, and twice with an empty bank and the first result as `--base_result`, once as on
+another machine and once with the kernels in the cache that the first run has compiled. Every
+command is a process; the other tunings have a home, a bank and a cache of kernels of their own, and
+each has `--budget` seconds at most. The results of the changed network are measured side by side,
+in turns: the one of the first full run against that of the second, which tells what two tunings
+differ by, and against that of `--base_result`.
 
 What is done is kept in `--results`: the same command goes on where it was ended. Needs torch, as
 `benchmarks/peers.py` does.
@@ -107,15 +108,29 @@ def measure(name: str, steps: Steps, settings: Settings) -> None:
     steps.once(f"{name} full again", lambda: _tuned(changed, work / "full_again", *options))
     with_base = (*options, f"--base_result={base}")
     steps.once(f"{name} base", lambda: _tuned(changed, work / "base", *with_base))
+    cache = work / "first.home" / "cache"
+    steps.once(
+        f"{name} base here",
+        lambda: _tuned(changed, work / "base_here", *with_base, cache=cache),
+    )
     for what in _OTHERS:
         steps.once(f"{name} against {what}", partial(_side_by_side, work, changed.stem, what))
 
 
-def _tuned(model: Path, folder: Path, *options: str) -> _Row:
-    """Tune into an empty bank; return seconds, trials and figures."""
+def _tuned(model: Path, folder: Path, *options: str, cache: Path | None = None) -> _Row:
+    """Tune into an empty bank; return seconds, trials and figures.
+
+    Args:
+        model: What is tuned.
+        folder: For the results; what lies there is removed.
+        options: Of the tuning.
+        cache: Compiled kernels of another run, None for none.
+    """
     home = folder.with_name(f"{folder.name}.home")
     for old in (folder, home):  # a tuning that was ended knows something already
         shutil.rmtree(old, ignore_errors=True)
+    if cache is not None:
+        shutil.copytree(cache, home / "cache")
     done = run_aoe(home, ["--model", str(model), f"--output={folder}", "--quiet", *options])
     return {"seconds": round(done.seconds, 1), **_figures(folder)}
 
@@ -222,6 +237,7 @@ def _tuning_rows(name: str, steps: Mapping[str, _Row]) -> list[str]:
         "changed, all anew": "full",
         "changed, all anew once more": "full again",
         "changed, --base_result": "base",
+        "changed, --base_result, where the first was tuned": "base here",
     }
     first = steps.get(f"{name} first")
     rows = []

@@ -2,7 +2,7 @@
 
 The model is a stack of wide products with a gate behind each. Its weights, normally distributed and
 seeded, lie in a file of their own. What counts is the proportional set size of the command and all
-its processes together, read ten times a second: pages of a file several of them map count once.
+its processes together, read five times a second: pages of a file several of them map count once.
 
     python benchmarks/large_model.py --gib 1.1                  # does everything work, some minutes
     python benchmarks/large_model.py --gib 2.1 --write-docs     # the table, a quarter of an hour
@@ -34,7 +34,7 @@ from comparison.files import write_whole
 from comparison.results import environment
 from comparison.steps import where_measured
 from comparison.tables import PAGE, put_between, table_row
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 BEGIN, END = "<!-- large models: begin -->", "<!-- large models: end -->"
 _HERE = Path(__file__).resolve().parent
@@ -46,7 +46,10 @@ _WIDTH = 4096
 _ROWS = 64
 _FLOAT_BYTES = 4
 _SEED = 20261123
-_PERIOD_S = 0.1
+_THREE = "three"
+_ACTION = "power-as-product"
+"""An edit of all layers, so that two models are compared."""
+_PERIOD_S = 0.2
 _SESSION = """
 import sys
 import numpy as np
@@ -88,7 +91,7 @@ def write_model(folder: Path, size_bytes: int) -> Path:
     """Write the model with at least so many bytes of weights, product by product."""
     layers = -(-size_bytes // (_WIDTH * _WIDTH * _FLOAT_BYTES))
     rng = np.random.default_rng(_SEED)
-    tensors, nodes = [], []
+    tensors, nodes = [numpy_helper.from_array(np.float32(3), _THREE)], []
     with (folder / "large.weights").open("wb") as sink:
         for layer in range(layers):
             tensor = TensorProto(
@@ -114,16 +117,17 @@ def write_model(folder: Path, size_bytes: int) -> Path:
 
 
 def _layer(number: int) -> Iterator[onnx.NodeProto]:
-    """Yield a product and the gate behind it, with a residual."""
-    x, made = f"x{number}", [f"{what}{number}" for what in ("p", "e", "n", "g", "s", "t")]
-    product, bent, negative, gate, scaled, small = made
+    """Yield a product and the gate behind it, cubed, with a residual."""
+    x, made = f"x{number}", [f"{what}{number}" for what in ("p", "e", "n", "g", "s", "t", "c")]
+    product, bent, negative, gate, scaled, small, cubed = made
     yield helper.make_node("MatMul", [x, f"w{number}"], [product], product)
     yield helper.make_node("Softplus", [product], [bent], bent)
     yield helper.make_node("Neg", [bent], [negative], negative)
     yield helper.make_node("Exp", [negative], [gate], gate)
     yield helper.make_node("Mul", [gate, product], [scaled], scaled)
     yield helper.make_node("Softsign", [scaled], [small], small)
-    yield helper.make_node("Add", [small, x], [f"x{number + 1}"], f"a{number}")
+    yield helper.make_node("Pow", [small, _THREE], [cubed], cubed)
+    yield helper.make_node("Add", [cubed, x], [f"x{number + 1}"], f"a{number}")
 
 
 def watched(command: list[str], env: dict[str, str]) -> Peaks:
@@ -134,9 +138,10 @@ def watched(command: list[str], env: dict[str, str]) -> Peaks:
     while process.poll() is None:
         pss = private = 0
         for pid in _family(process.pid):
-            pss += _kib(pid, "smaps_rollup", _PSS)
-            private += _kib(pid, "smaps_rollup", _ANONYMOUS)
-            largest = max(largest, _kib(pid, "status", _PEAK))
+            shares = _told(pid, "smaps_rollup")  # dear: every page is looked at
+            pss += _kib(shares, _PSS)
+            private += _kib(shares, _ANONYMOUS)
+            largest = max(largest, _kib(_told(pid, "status"), _PEAK))
         everything, own = max(everything, pss), max(own, private)
         time.sleep(_PERIOD_S)
     return Peaks(
@@ -159,11 +164,15 @@ def _family(pid: int) -> Iterator[int]:
             yield from _family(int(child))
 
 
-def _kib(pid: int, file: str, pattern: re.Pattern[bytes]) -> int:
+def _told(pid: int, file: str) -> bytes:
     try:
-        found = pattern.search(Path(f"/proc/{pid}/{file}").read_bytes())
-    except OSError:
-        return 0
+        return Path(f"/proc/{pid}/{file}").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+def _kib(told: bytes, pattern: re.Pattern[bytes]) -> int:
+    found = pattern.search(told)
     return int(found[1]) if found else 0
 
 
@@ -172,7 +181,8 @@ def table(document: Mapping[str, Any]) -> str:
     options, size_mib = document["options"], document["model_mib"]
     facts = (
         f"`python benchmarks/large_model.py --gib {options['gib']:g}`, {size_mib} MiB of weights, "
-        f"`--job_type={options['job_type']} --trials={options['trials']}`. "
+        f"`--job_type={options['job_type']} --trials={options['trials']} "
+        f"--tuning_time_limit={options['limit']}`. "
         f"{where_measured(document)} {document['conditions']}"
     )
     lines = [
@@ -190,6 +200,8 @@ def table(document: Mapping[str, Any]) -> str:
 
 
 def _beyond(mib: int) -> str:
+    if mib < 0:
+        return "-"  # it does not load them
     return f"**{mib}**" if mib > _BOUND_MIB else str(mib)
 
 
@@ -200,12 +212,13 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", help="where everything goes; default is a temporary folder")
     parser.add_argument("--job_type", default="opat")
     parser.add_argument("--trials", type=int, default=2)
+    parser.add_argument("--limit", type=int, default=600, help="--tuning_time_limit of tune, s")
     parser.add_argument("--only", nargs="+", default=(), help="names of commands; tune comes first")
     parser.add_argument("--conditions", default="", help="a sentence about the machine")
     parser.add_argument("--results", type=Path, default=_RESULTS)
     parser.add_argument("--write-docs", action="store_true")
     given = parser.parse_args(words)
-    options = {name: getattr(given, name) for name in ("gib", "job_type", "trials")}
+    options = {name: getattr(given, name) for name in ("gib", "job_type", "trials", "limit")}
     document: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
         "environment": environment(),
@@ -213,6 +226,8 @@ def main(words: Sequence[str] | None = None) -> int:
         "conditions": given.conditions,
         "rows": [],
     }
+    if given.folder:
+        Path(given.folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         for row in measured(Path(name), given):
             print(json.dumps(row), flush=True)
@@ -249,11 +264,12 @@ def measured(folder: Path, given: argparse.Namespace) -> Iterator[dict[str, Any]
     aoe = [sys.executable, "-m", "aoe"]
     session = [sys.executable, "-c", _SESSION, str(model)]
     tune = [f"--job_type={given.job_type}", f"--trials={given.trials}", "--output", str(om)]
+    tune += [f"--tuning_time_limit={given.limit}"]
     commands = {
         "tune": [*aoe, "--model", str(model), *tune],
         "session": session,
         "session that tunes": [*session, "tune"],
-        "advise": [*aoe, "advise", str(model), "--runs=3", "--most=2"],
+        "advise": [*aoe, "advise", str(model), "--runs=3", f"--action={_ACTION}"],
         "run": [*aoe, "run", str(om)],
         "inspect": [*aoe, "inspect", str(om)],
         "profile": [*aoe, "profile", str(om), "--runs=3"],

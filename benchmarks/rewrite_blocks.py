@@ -155,6 +155,23 @@ def _heads(model: SmallModel, x: str, rows: int, heads: int) -> str:
     return model.op("Transpose", apart, perm=[0, 2, 1, 3])
 
 
+def _encoder(rows: int, heads: int) -> onnx.ModelProto:
+    """The first half of a BERT layer without a mask, up to its residual."""
+    model = SmallModel()
+    width = 64 * heads
+    scale, bias = model.positive(width), model.weight(width)
+    x = model.op("LayerNormalization", model.input(1, rows, width), scale, bias, axis=-1)
+    query, key, value = (_heads(model, x, rows, heads) for _ in range(3))
+    scores = model.op("MatMul", query, model.op("Transpose", key, perm=[0, 1, 3, 2]))
+    weights = model.op("Softmax", model.op("Div", scores, model.constant(8.0)), axis=-1)
+    made = model.op("Transpose", model.op("MatMul", weights, value), perm=[0, 2, 1, 3])
+    made = model.op("Reshape", made, model.constant([1, rows, width]))
+    made = model.op(
+        "Add", model.op("MatMul", made, model.weight(width, width)), model.weight(width)
+    )
+    return model.model(model.op("Add", made, x))
+
+
 def _fused(rows: int, heads: int) -> onnx.ModelProto:
     model = SmallModel(opset=23)
     parts = [model.op("Neg", model.input(1, heads, rows, 64)) for _ in range(3)]
@@ -355,4 +372,8 @@ BLOCKS: Mapping[str, Blocks] = {
     "duplicates-merged": {"64x28x28": lambda: _loose("duplicates")},
     "pairs-joined": {"64x28x28": lambda: _loose("pairs")},
     "nothing-done": {"64x28x28": lambda: _loose("idle")},
+    "transformers-optimizer": {
+        "6 heads, 197 rows": lambda: _encoder(197, 6),
+        "12 heads, 128 rows": lambda: _encoder(128, 12),
+    },
 }

@@ -35,12 +35,12 @@ from aoe.entry.onnx_file import load_onnx
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.protocol import RewriteRule
-from aoe.graph.rewrites.registry import RULES
 from aoe.measurement.estimates import estimate_speedup
 from aoe.measurement.pairs import MeasurePolicy, run_pairs
 from aoe.measurement.samples import PairedSamples
 from aoe.ort.sessions import session_options, use_shared_pool
 from aoe.testing.rewrites import Feed, feed_of, matches_of, rewritten, view
+from aoe.tuning.sgat.subgraphs import RULES
 
 RESULTS = Path(__file__).resolve().parent / "results" / "rewrites.json"
 _SAMPLE_S = 2e-3

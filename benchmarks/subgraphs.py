@@ -8,7 +8,8 @@
 The networks, the processes and the rounds are those of `peers.py`: each way of tuning starts with
 an empty bank and the same seconds, writes an `.om`, and is loaded in a process of its own; the four
 take turns in an order that changes from round to round. Runs can be ended and begun again at any
-time.
+time. What an earlier version of the engine has measured stays (`--again` measures it anew); where
+there are several versions, each row names its own.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ AIMS: Mapping[str, float | None] = MappingProxyType(
 _HERE = Path(__file__).resolve().parent
 _RESULTS = _HERE / "results" / "subgraphs.json"
 _WORK = _HERE.parent / "build" / "peers"
+_DIGITS = 7
+"""Of an engine's digest: a file has a few of them."""
 _SMOKE = ("mobilenet_v3_large",)
 _ENGINE = PEERS["engine"]
 
@@ -78,7 +81,7 @@ def main(words: list[str] | None = None) -> int:
         if arguments.write_docs:
             write_docs(arguments.results, _HERE.parent / "docs")
             return 0
-        with open_results(arguments.results) as results:
+        with open_results(arguments.results, is_mixed=True) as results:
             _run(arguments, results)
     except ResultsError as error:
         print(f"subgraphs: {error}", file=sys.stderr)
@@ -164,6 +167,8 @@ def _rows(rows: Sequence[NetworkFigures]) -> Iterator[str]:
     ways = [name for name in WAYS if name != BASELINE]
     heads = ["network", "ORT ms", *(WAYS[name].title for name in ways)]
     heads += ["aim", "forms, kernels of both", "peak memory: SGAT, OPAT, both"]
+    engines = {row.engine for row in rows}
+    heads += ["engine"] if len(engines) > 1 else []
     yield table_row(heads)
     yield table_row(["---"] * len(heads))
     for row in rows:
@@ -178,12 +183,14 @@ def _rows(rows: Sequence[NetworkFigures]) -> Iterator[str]:
                 "" if aim is None else f"{aim:g}",
                 _contents(both),
                 ", ".join(_memory(row.peers.get(name)) for name in ways),
+                *([row.engine[:_DIGITS]] if len(engines) > 1 else []),
             ]
         )
     shared = shared_rows(rows, ways)
     means = [geometric_mean(shared, name) for name in ways]
     cells = [f"**{mean[0]:.2f}**" if mean else "" for mean in means]
-    yield table_row([f"**geometric mean** of {len(shared)}", "", *cells, "", "", ""])
+    cells = [f"**geometric mean** of {len(shared)}", "", *cells]
+    yield table_row([*cells, *[""] * (len(heads) - len(cells))])
 
 
 def _contents(both: PeerFigure | None) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aoe.graph.rewrites.protocol import RewriteRule
-from aoe.graph.rewrites.registry import RULES
+from aoe.tuning.sgat.subgraphs import RULES
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER / "rewrites.md"

@@ -14,6 +14,8 @@ from aoebank import plural
 THREADS_ACTION = "fewer-threads"
 _THREAD_PAIRS = 6
 _THREAD_RUNS = 5
+_ENOUGH_S = 20.0
+"""Sessions of models of several GiB take seconds to open: then the pairs of an interval will do."""
 
 
 def try_threads(
@@ -74,6 +76,7 @@ def thread_policy(threads: int, *, accept_busy: bool) -> MeasurePolicy:
         pairs_min=_THREAD_PAIRS,
         pairs_max=2 * _THREAD_PAIRS,
         warmup=0,
+        enough_s=_ENOUGH_S,
         threads=threads,
         least_quiet=0.0 if accept_busy else QUIET_SHARE,
     )

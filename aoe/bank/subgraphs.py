@@ -21,7 +21,7 @@ from aoe.bank.records.subgraph import (
 )
 from aoe.bank.remembered import RememberedOperator
 from aoe.bank.sources import rule_source
-from aoe.bank.verdicts import SETTLED_HALF_WIDTH
+from aoe.bank.verdicts import KeptKernel, is_narrow
 from aoe.measurement import Measurement, SpeedupEstimate
 from aoebank import Bank, Event, Provenance, RecordError, make_graph_record
 
@@ -304,22 +304,57 @@ class SubgraphBank:
         Args:
             graph_id: What was searched.
             options: What there is to choose.
-            threshold: Speed-up that was asked for; a wide interval around it proves nothing.
+            threshold: Speed-up that was asked for; a wide interval around it proves nothing, unless
+                that has happened twice.
         """
         files = [self.file] if self._base is None else [self.file, self._base_file(self._base)]
-        found = (self._journal.last_failure(f, graph_id, where=self._here()) for f in files)
-        entry = next(filter(None, found), None)
-        if entry is None or entry.search.get("options") != list(options):
+        found = (self._failures(file, graph_id) for file in files)
+        failures = next(filter(None, found), [])
+        if not failures or failures[-1].search.get("options") != list(options):
             return False
-        low, high = entry.speedup_low, entry.speedup_high
-        if low is None or high is None or high <= threshold:
+        low, high = failures[-1].speedup_low, failures[-1].speedup_high
+        if low is None or high is None or high <= threshold or is_narrow(low, high):
             return True
-        return high - low <= SETTLED_HALF_WIDTH * (low + high)
+        return sum(one.search.get("options") == list(options) for one in failures) > 1
+
+    def _failures(self, file: Path, graph_id: str) -> list[Provenance]:
+        """Return the searches there that found nothing since its record was last written."""
+        found: list[Provenance] = []
+        for entry in self._journal.entries(file, graph_id, where=self._here()):
+            if entry.event in CHANGES:
+                found.clear()
+            elif entry.event is Event.UNSATISFIED:
+                found.append(entry)
+        return found
 
     def model_verdict(self, graph_id: str) -> Event | None:
         """Return whether this very model kept or dropped the strategy of a record, None if open."""
         verdict = self._model_verdict(graph_id)
         return verdict.event if verdict is not None else None
+
+    def kept_in_base(self, graph_id: str) -> KeptKernel | None:
+        """Return what the model of the earlier result says of the form that is used here.
+
+        None if it has not kept it.
+        """
+        if self._base is None:
+            return None
+        file = self._base_file(self._base)
+        found, in_base = self.find(graph_id), self._find_at(self._base, file, graph_id)
+        if found is None or in_base is None or found.strategy is None:
+            return None
+        if in_base.strategy != found.strategy:
+            return None
+        last: Provenance | None = None
+        judged: Provenance | None = None
+        for entry in self._verdicts(file, graph_id):
+            last = entry
+            if entry is None or entry.search.get(BESIDE_OPERATORS) is not True:
+                judged = entry
+        if last is None or judged is None or not self._journal.is_judged_alike(judged):
+            return None
+        is_kept = {last.event, judged.event} == {Event.KEPT}
+        return KeptKernel.of(judged) if is_kept else None
 
     def is_kept_beside_operators(self, graph_id: str) -> bool:
         """Return whether this very model is known to be faster with a form and operators tuned."""
@@ -330,12 +365,18 @@ class SubgraphBank:
 
     def _model_verdict(self, graph_id: str) -> Provenance | None:
         verdict: Provenance | None = None
-        for entry in self._journal.entries(self.file, graph_id, where=self._here()):
-            if entry.event in CHANGES:
-                verdict = None
-            elif entry.event in _IN_MODEL and self._is_this_model(entry):
+        for entry in self._verdicts(self.file, graph_id):
+            if entry is None or self._is_this_model(entry):
                 verdict = entry
         return verdict
+
+    def _verdicts(self, file: Path, graph_id: str) -> Iterator[Provenance | None]:
+        """Yield what models have made of a form, None where its record was replaced."""
+        for entry in self._journal.entries(file, graph_id, where=self._here()):
+            if entry.event in CHANGES:
+                yield None
+            elif entry.event in _IN_MODEL:
+                yield entry
 
     def copy_to(self, root: Path, graph_ids: Iterable[str]) -> None:
         """Put records, with their lines of the side-car, into another bank.

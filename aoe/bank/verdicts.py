@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any, Self
 
 from aoe.bank.journal import Note
 from aoe.bank.records.operator import configuration_of
-from aoe.measurement import Measurement, Scatter, SpeedupEstimate
+from aoe.measurement import Measurement, Scatter, SpeedupEstimate, expected_gain
 from aoe.schedule import Configuration
 from aoebank import Event, Provenance
 
@@ -17,6 +18,7 @@ SETTLED_HALF_WIDTH = 0.01
 """Half-width of the interval, relative to its middle, up to which later runs believe a verdict that
 was a matter of time: what is judged are percents."""
 _MODEL_SPEEDUP, _MODEL_SCATTER, _SURROUNDINGS = "model_speedup", "model_scatter", "surroundings"
+_MODEL_PROMISE = "model_promise"
 _BEST, _AGAIN = "best", "again"
 _TRUSTED_PROCESSES = 3
 """With fewer, a scatter says nothing."""
@@ -49,6 +51,7 @@ class OperatorVerdict:
         reason: str,
         estimate: SpeedupEstimate | None,
         scatter: Scatter | None = None,
+        promise: float | None = None,
         surroundings: Collection[str] = (),
     ) -> Self:
         """Return what a whole model made of a kernel.
@@ -60,12 +63,16 @@ class OperatorVerdict:
             estimate: Speed-up of the model that decided, None if no time did: what computes
                 wrongly is out for good.
             scatter: Of the processes that decided, None if they cannot tell.
+            promise: What all kernels that stay had proven alone to save, as a share of the time
+                the model takes with them; None where nobody reckoned it.
             surroundings: Digests of what stands around its places.
         """
         bounds = [round(bound, 4) for bound in (estimate.low, estimate.high)] if estimate else []
         measured: dict[str, Any] = {_MODEL_SPEEDUP: bounds} if bounds else {}
         if scatter is not None:
             measured[_MODEL_SCATTER] = [round(scatter.deviation, 5), scatter.processes]
+        if promise is not None:
+            measured[_MODEL_PROMISE] = round(promise, 4)
         if surroundings:
             measured[_SURROUNDINGS] = sorted(surroundings)
         return cls(event=event, op_names=op_names, search={"reason": reason, **measured})
@@ -79,11 +86,14 @@ class KeptKernel:
         is_settled: True if that was no matter of noise.
         surroundings: Digests of what stood around its places; none where nobody noted them.
         scatter: Of the processes that judged that model, None where it is not known.
+        kept_share: What of their promise the kernels of that model have kept together, None where
+            it is not known.
     """
 
     is_settled: bool
     surroundings: frozenset[str]
     scatter: Scatter | None
+    kept_share: float | None = None
 
     @classmethod
     def of(cls, verdict: Provenance) -> Self:
@@ -98,7 +108,15 @@ class KeptKernel:
             is_settled=is_settled(verdict),
             surroundings=frozenset(map(str, around if isinstance(around, list | tuple) else ())),
             scatter=scatter,
+            kept_share=_kept_share(verdict),
         )
+
+
+def _kept_share(verdict: Provenance) -> float | None:
+    match verdict.search.get(_MODEL_SPEEDUP), verdict.search.get(_MODEL_PROMISE):
+        case [float(low), float(high)], float(promise) if promise > 0 and 0 < low <= high:
+            return max(0.0, math.sqrt(low * high) - 1) / promise
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +126,12 @@ class FailedSearch:
     Attributes:
         is_open: True if noise has kept from deciding that.
         best: Its best candidate, None where nobody noted it.
+        expected: Share of the operator's time a gain that noise has hidden should save.
     """
 
     is_open: bool
     best: Configuration | None = None
+    expected: float = 0.0
 
 
 def left_open_members(best: Configuration, *, is_again: bool) -> Mapping[str, Any]:
@@ -133,13 +153,14 @@ def failed_search_of(line: Provenance, threshold: float) -> FailedSearch:
             is none, unless that has happened twice.
     """
     low, high = line.speedup_low, line.speedup_high
-    is_wide = low is not None and high is not None and high > threshold and not is_narrow(low, high)
-    if not is_wide or line.search.get(_AGAIN) is True:
+    if low is None or high is None or high <= threshold or is_narrow(low, high):
         return FailedSearch(is_open=False)
-    try:
-        return FailedSearch(is_open=True, best=configuration_of(line.search.get(_BEST)))
-    except ValueError:
-        return FailedSearch(is_open=True)
+    if line.search.get(_AGAIN) is True:
+        return FailedSearch(is_open=False)
+    best: Configuration | None = None
+    with suppress(ValueError):
+        best = configuration_of(line.search.get(_BEST))
+    return FailedSearch(is_open=True, best=best, expected=expected_gain(low, high, threshold))
 
 
 def is_settled(verdict: Provenance) -> bool:

@@ -74,7 +74,7 @@ class _Extraction:
                 output = f"t{index}_{number}" if number else f"t{index}"
                 self._references[name] = output
                 operations.append(self._operation(folded, output))
-        last = self._nodes[-1].output[0]
+        last = result_of(self._graph, self._nodes[-1])
         result = self._spec(last)
         if isinstance(result, str):
             return result
@@ -94,7 +94,7 @@ class _Extraction:
     def _made(self, node: onnx.NodeProto) -> list[str]:
         """Return the results of a node that something in the region, or behind it, reads."""
         if len(node.output) == 1 or node is self._nodes[-1]:
-            return [node.output[0]]
+            return [result_of(self._graph, node)]
         read = {name for other in self._nodes for name in other.input}
         return [name for name in node.output if name in read]
 
@@ -181,6 +181,13 @@ class _Extraction:
             output=output,
             attributes=folded.attributes,
         )
+
+
+def result_of(graph: ModelGraph, node: onnx.NodeProto) -> str:
+    """Return the result of a node that is read, of those a kernel may make; else the first."""
+    facts = OPERATORS.get(op_key(node))
+    made = node.output[: facts.results] if facts else node.output[:1]
+    return str(next((name for name in made if graph.is_read(name)), node.output[0]))
 
 
 def _channel_parameters(node: onnx.NodeProto) -> list[str]:

@@ -7,6 +7,7 @@ stand behind a product, where a chain costs less.
 
 In front of a matrix product it is a softmax of what another one makes: an attention. In front of a
 convolution in groups it is a pointwise one, and the chain behind that: an expansion.
+Behind a blocked convolution stands a pooling of squares of its results.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from aoe.operators import (
     is_reorder,
     op_key,
 )
+from aoe.workload import NCHWC_DOMAIN
 
 _SOFTMAX: OperatorKey = ("", "Softmax")
+_POOLING: OperatorKey = (NCHWC_DOMAIN, "MaxPool")
 _COSTLY = frozenset(
     {"Sigmoid", "QuickGelu", "Gelu", "FastGelu", "Tanh", "Exp", "Erf", "Softplus", "Mish"}
 )
@@ -144,6 +147,30 @@ def _joins_expansion(node: onnx.NodeProto, fusible: Container[OperatorKey]) -> b
     chains = op_key(node) in fusible and op_key(node) != BLOCKED_CONVOLUTION
     is_plain = len(node.output) == 1 and not is_reorder(node) and not converts(node)
     return chains and is_plain and node.op_type not in _COSTLY
+
+
+def grow_pooled(graph: ModelGraph, sink: int, *, free: Collection[int]) -> tuple[int, ...]:
+    """Return a blocked convolution and the pooling that alone reads it.
+
+    Args:
+        graph: The model.
+        sink: Index of the pooling.
+        free: Indices of nodes that belong to no region yet.
+
+    Returns:
+        Both nodes; () if `sink` is none, or pools something else than squares side by side.
+    """
+    pooling = graph.nodes[sink]
+    sides = [attributes_of(pooling).get(name) for name in ("kernel_shape", "strides")]
+    if op_key(pooling) != _POOLING or sides != [(2, 2), (2, 2)]:
+        return ()
+    made_by = graph.producer.get(pooling.input[0])
+    if made_by is None or made_by not in free:
+        return ()
+    node = graph.nodes[made_by]
+    if op_key(node) != BLOCKED_CONVOLUTION or _is_result(graph, node):
+        return ()
+    return (made_by, sink) if _readers(graph, made_by) == {sink} else ()
 
 
 def grow_attention(

@@ -13,7 +13,14 @@ import onnx
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.weights import array_of
-from aoe.operators import BLOCKED_CONVOLUTION, OPERATORS, OperatorKey, Shape, op_key
+from aoe.operators import (
+    BLOCKED_CONVOLUTION,
+    OPERATORS,
+    RESULT_NUMBER,
+    OperatorKey,
+    Shape,
+    op_key,
+)
 from aoe.operators.movement import RESHAPE, RESHAPING, SPLIT
 from aoe.operators.products import PLAIN_CONVOLUTIONS, TRANSPOSED_CONVOLUTION
 from aoe.operators.windows import same_padding
@@ -44,7 +51,7 @@ def fold(graph: ModelGraph, node: onnx.NodeProto, output: str) -> Folded | str:
     """Return how a node makes `output`, or why a workload cannot say so.
 
     What only changes the shape is a Reshape, a part of a Split is a Slice: equal computations
-    are equal workloads, whatever the model calls them.
+    are equal workloads, whatever the model calls them. Of several results, an attribute says which.
     """
     key = op_key(node)
     if key in RESHAPING:
@@ -71,6 +78,8 @@ def fold(graph: ModelGraph, node: onnx.NodeProto, output: str) -> Folded | str:
         inputs.pop()
     if key in _PADDED:
         attributes = _with_pads(graph, node, attributes)
+    if output != node.output[0]:
+        attributes[RESULT_NUMBER] = list(node.output).index(output)
     return Folded(key=key, inputs=tuple(inputs), attributes=attributes)
 
 

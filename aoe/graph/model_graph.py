@@ -97,6 +97,10 @@ class ModelGraph:
             return None
         return float(array_of(tensor).reshape(-1)[0])
 
+    def is_read(self, name: str) -> bool:
+        """Return True if a node reads a tensor, or if it is a result of the model."""
+        return name in self.consumers or name in self.output_names
+
     def bytes_touched(self) -> int:
         """Return the bytes of constants and results, as far as their shapes are known."""
         names = [*self.initializers, *(name for node in self.nodes for name in node.output)]

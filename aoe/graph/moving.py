@@ -2,7 +2,8 @@
 
 A move costs nothing inside a kernel, it is only where the kernel reads. So moves join one another
 in any number; element-wise operators join behind them only, since a move may read one element
-many times. A Split and a reorder also join where others read them: they are read through.
+many times. A Split and a reorder also join where others read them: they are read through. In front
+of a normalisation of the channels joins what puts them last, alone or with what puts them back.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ from aoe.operators import (
 from aoe.operators.movement import RESHAPING, SPLIT, interpolates
 
 _READ_THROUGH = (SPLIT, REORDER_OUTPUT)
+_TRANSPOSE: OperatorKey = ("", "Transpose")
+_NORMALISATIONS = frozenset(
+    {("", "LayerNormalization"), ("", "RMSNormalization"), ("", "SimplifiedLayerNormalization")}
+)
 
 
 def is_move(node: onnx.NodeProto) -> bool:
@@ -100,6 +105,51 @@ def grow_resized(graph: ModelGraph, sink: int, *, free: Collection[int]) -> tupl
     if not interpolates(op_key(resize), attributes_of(resize)):
         return ()
     return (made_by, sink) if _readers(graph, made_by) == {sink} else ()
+
+
+def grow_turned(
+    graph: ModelGraph, nodes: Collection[int], *, free: Collection[int]
+) -> tuple[int, ...]:
+    """Return a region with what puts the channels last that it normalises; () if nothing does.
+
+    Args:
+        graph: The model.
+        nodes: Indices of the nodes of the region.
+        free: Indices of nodes that belong to no region yet.
+    """
+    found = [at for at in nodes if op_key(graph.nodes[at]) in _NORMALISATIONS]
+    front = graph.producer.get(graph.nodes[found[0]].input[0]) if found else None
+    if front is None or front in nodes or front not in free or len(found) > 1:
+        return ()
+    node = graph.nodes[front]
+    is_reorder_to_rows = op_key(node) == REORDER_OUTPUT and attributes_of(node).get("channels_last")
+    if op_key(node) != _TRANSPOSE and not is_reorder_to_rows:
+        return ()
+    is_read_once = _readers(graph, front) == {found[0]} and not _is_result(graph, node)
+    return tuple(sorted({front, *nodes})) if is_read_once else ()
+
+
+def grow_turned_back(graph: ModelGraph, sink: int, *, free: Collection[int]) -> tuple[int, ...]:
+    """Return a normalisation, what puts its channels last, and the Transpose behind it.
+
+    Args:
+        graph: The model.
+        sink: Index of that Transpose.
+        free: Indices of nodes that belong to no region yet.
+
+    Returns:
+        The three nodes; () if `sink` is something else, or others read what is between them.
+    """
+    if op_key(graph.nodes[sink]) != _TRANSPOSE:
+        return ()
+    made_by = graph.producer.get(graph.nodes[sink].input[0])
+    if made_by is None or made_by not in free:
+        return ()
+    node = graph.nodes[made_by]
+    if op_key(node) not in _NORMALISATIONS or _is_result(graph, node):
+        return ()
+    is_read_once = _readers(graph, made_by) == {sink}
+    return grow_turned(graph, (made_by, sink), free=free) if is_read_once else ()
 
 
 def _trimmed(graph: ModelGraph, members: set[int]) -> tuple[int, ...]:

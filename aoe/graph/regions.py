@@ -7,7 +7,8 @@ Reorder nodes join only where the whole region can stay in the blocked layout. A
 gains, `take_apart` cuts them again, each for itself. An operator that walks an axis before it makes
 any result takes the chain in front of it, too (`OperatorFacts.takes_prologue`), and so may a
 blocked convolution; two matrix products with a softmax between them are one, and so are a pointwise
-convolution and one in groups behind it (`feeding.py`).
+convolution and one in groups behind it (`feeding.py`), and a normalisation of channels with what
+puts them last (`moving.py`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,18 @@ from itertools import product
 
 import onnx
 
-from aoe.graph.extraction import converts, extract_workload, has_kernel_types
-from aoe.graph.feeding import grow_attention, grow_expansion, grow_front
+from aoe.graph.extraction import converts, extract_workload, has_kernel_types, result_of
+from aoe.graph.feeding import grow_attention, grow_expansion, grow_front, grow_pooled
 from aoe.graph.folding import is_folded
 from aoe.graph.model_graph import ModelGraph, attributes_of
-from aoe.graph.moving import grow_moves, grow_resized, is_move, is_read_through
+from aoe.graph.moving import (
+    grow_moves,
+    grow_resized,
+    grow_turned,
+    grow_turned_back,
+    is_move,
+    is_read_through,
+)
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
     OPERATORS,
@@ -66,6 +74,21 @@ class Region:
         kinds = [facts_of(operation).kind for operation in self.workload.operations]
         computing = [kind for kind in kinds if kind is not OperatorKind.REORDER]
         return OperatorKind.PRODUCT in kinds and len(computing) > 1
+
+    @property
+    def may_be_taken_apart(self) -> bool:
+        """True if its nodes are tuned each for itself where no kernel for all of them is won."""
+        return self.is_fused_product or self._is_turned
+
+    @property
+    def _is_turned(self) -> bool:
+        """True for a normalisation with what puts its channels last."""
+        operations = self.workload.operations
+        turns = any(
+            op_key(item) == ("", "Transpose") or item.attributes.get("channels_last", 0)
+            for item in operations
+        )
+        return turns and any(facts_of(item).kind is OperatorKind.AXIS for item in operations)
 
     @property
     def is_expansion(self) -> bool:
@@ -127,6 +150,8 @@ def take_apart(
     classify: Classify,
 ) -> Partition:
     """Cut the nodes of a region again, its product apart from the chain; see `partition`.
+
+    A normalisation is cut apart from what puts its channels last.
 
     Two convolutions are cut apart from each other first: each keeps its chain.
     """
@@ -256,7 +281,10 @@ class _Growth:
             grow(nodes) for grow in (self._expanded, self._fed) for nodes in found if fuse_products
         ]
         if fuse_products:
+            fed += [grow_turned(self._graph, nodes, free=self._free) for nodes in found]
+            fed.append(grow_turned_back(self._graph, sink, free=self._free))
             fed.append(grow_attention(self._graph, sink, fusible=self._fusible, free=self._free))
+            fed.append(grow_pooled(self._graph, sink, free=self._free))
         yield from filter(None, dict.fromkeys([*fed, *anchored, resized, moving, alone, *found]))
 
     def grow(self, sink: int, *, blocked: bool, takes: _Takes, prologues: bool) -> tuple[int, ...]:
@@ -347,7 +375,8 @@ class _Growth:
 
     def _is_compute(self, node: onnx.NodeProto) -> bool:
         key = op_key(node)
-        if any(self._is_needed(name) for name in node.output[1:]):
+        made = result_of(self._graph, node)
+        if any(self._graph.is_read(name) for name in node.output if name != made):
             return False  # a kernel has one result
         if is_move(node) or not has_kernel_types(self._graph, node):
             return False  # of regions of their own, or of none
@@ -385,9 +414,6 @@ class _Growth:
         facts = OPERATORS.get(op_key(self._graph.nodes[index]))
         takes_prologue = prologues and facts is not None and facts.takes_prologue
         return self._is_anchor(index) and not takes_prologue
-
-    def _is_needed(self, name: str) -> bool:
-        return name in self._graph.consumers or name in self._graph.output_names
 
     def _is_inner(self, index: int) -> bool:
         node = self._graph.nodes[index]

@@ -276,7 +276,7 @@ class WeightStore:
             return point_into(self.file.name, tensor, *self._copied(place))
         data = tensor.raw_data
         if not data and tensor.data_type != TensorProto.STRING:
-            data = numpy_helper.to_array(tensor).tobytes()
+            data = numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
         if len(data) <= SMALL_BYTES:
             return tensor
         return point_into(self.file.name, tensor, *self._stored(lambda: [data]))

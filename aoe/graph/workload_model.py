@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.operators import (
     MOVED_DTYPES,
+    RESULT_NUMBER,
     STORED_DTYPES,
     OperatorFacts,
     OperatorKind,
@@ -196,14 +197,15 @@ def indexed_extents(workload: Workload) -> dict[str, int]:
 
 
 def _scales(workload: Workload) -> dict[str, float]:
-    """Return by how much the second factor of every sum of products is made smaller."""
+    """Return by how much the second factors of every sum of products are made smaller."""
     shapes = infer_shapes(workload)
     if isinstance(shapes, str):
         return {}
     summed = {
-        operation.inputs[1]: facts_of(operation).summed(operation, shapes[operation.inputs[0]])
+        operation.inputs[at]: facts_of(operation).summed(operation, shapes[operation.inputs[0]])
         for operation in workload.operations
         if facts_of(operation).kind is OperatorKind.PRODUCT
+        for at in facts_of(operation).factors
     }
     return {name: count**-0.5 for name, count in summed.items()}
 
@@ -245,7 +247,7 @@ def _node(
     attributes: dict[str, Any] = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in operation.attributes.items()
-        if value != () and name not in made
+        if value != () and name not in made and name != RESULT_NUMBER
     }
     inputs = list(operation.inputs)
     for position, tensor in constants.items():
@@ -255,8 +257,14 @@ def _node(
     return helper.make_node(
         operation.op_type,
         inputs,
-        [output],
+        [*_in_front(operation), output],
         name=operation.output,
         domain=operation.domain,
         **attributes,
     )
+
+
+def _in_front(operation: Operation) -> list[str]:
+    """Return the results of an operator in front of the one that is meant, which nobody reads."""
+    place = operation.attributes.get(RESULT_NUMBER, 0)
+    return [""] * place if isinstance(place, int) else []

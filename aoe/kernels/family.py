@@ -129,6 +129,8 @@ class Pipeline:
             outside its bounds wherever they are.
         indexed: For arguments that hold indices, by their number, how many elements they count:
             the glue refuses what is not from minus that to one below it.
+        in_order: By stage, loops whose iterations read what those before them have made, where
+            Halide is not asked to see that: they are never shared out nor made vectors.
     """
 
     output: hl.Func
@@ -140,6 +142,7 @@ class Pipeline:
     packings: Mapping[int, PackedInput] = field(default_factory=dict)
     padded: frozenset[str] = frozenset()
     indexed: Mapping[int, int] = field(default_factory=dict)
+    in_order: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 class KernelFamily(Protocol):

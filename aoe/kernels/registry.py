@@ -23,6 +23,7 @@ from aoe.kernels.normalization.layer_normalization import LayerNormalization
 from aoe.kernels.normalization.lrn import Lrn
 from aoe.kernels.plain_convolution.family import PlainConvolution
 from aoe.kernels.pooling.family import PoolingFamily
+from aoe.kernels.recurrent.family import Recurrent
 from aoe.kernels.reductions import Reductions
 from aoe.kernels.resizing.family import ResizingFamily
 from aoe.kernels.softmax.columns import Softmax
@@ -34,6 +35,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "convolution": Convolution(),
     "matmul": MatMul(),
     "attention": AttentionFamily(),
+    "recurrent": Recurrent(),
     "plain_convolution": PlainConvolution(),
     "expanded_convolution": ExpandedConvolution(),
     "lrn": Lrn(),

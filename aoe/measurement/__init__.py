@@ -5,6 +5,7 @@ from aoe.measurement.estimates import (
     SpeedupEstimate,
     accepts,
     estimate_speedup,
+    expected_gain,
     median_interval,
 )
 from aoe.measurement.load import QUIET_SHARE, CpuUse, MachineLoad
@@ -28,6 +29,7 @@ __all__ = [
     "SpeedupEstimate",
     "accepts",
     "estimate_speedup",
+    "expected_gain",
     "joined_loads",
     "median_interval",
     "run_pairs",

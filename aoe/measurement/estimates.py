@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from aoe.measurement.samples import Measurement, PairedSamples, median_ratio
 
 ACCEPT_COVERAGE = 0.9
 """Least coverage an interval needs before its lower bound may accept anything: 5 pairs."""
+_OF_INTERVAL = 1.96
+"""Standard deviations to either side in an interval of 95 % of what is normally distributed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +93,22 @@ def estimate_speedup(
 def accepts(estimate: SpeedupEstimate, threshold: float) -> bool:
     """True if the lower bound of the speed-up exceeds `threshold`, from 5 pairs or more."""
     return estimate.coverage >= ACCEPT_COVERAGE and estimate.low > threshold
+
+
+def expected_gain(low: float, high: float, threshold: float) -> float:
+    """Return what a speed-up beyond a threshold is expected to save where only noise is in its way.
+
+    The gain `speed-up - 1` where the true speed-up exceeds the threshold, 0 elsewhere, on average
+    over a normal distribution as wide as the interval.
+
+    Args:
+        low: Lower end of an interval of 95 %.
+        high: Upper end.
+        threshold: Least speed-up that counts.
+    """
+    middle, deviation = (low + high) / 2, (high - low) / (2 * _OF_INTERVAL)
+    if deviation <= 0:
+        return max(0.0, middle - 1) if middle > threshold else 0.0
+    noise = NormalDist(middle, deviation)
+    beyond = 1 - noise.cdf(threshold)
+    return deviation**2 * noise.pdf(threshold) + (middle - 1) * beyond

@@ -32,8 +32,14 @@ class Scatter:
         return cls(deviation=stdev(logs), processes=len(logs))
 
     def pooled(self, logs: Sequence[float]) -> Scatter:
-        """Return what both say together of models that may differ in their speed-up."""
+        """Return what both say together of models that may differ in their speed-up.
+
+        Args:
+            logs: Of the other; one alone says nothing.
+        """
         known, more = self.processes - 1, len(logs) - 1
+        if not more:
+            return self
         squares = known * self.deviation**2 + more * stdev(logs) ** 2
         free = known + more
         return Scatter(deviation=math.sqrt(squares / free), processes=free + 1)

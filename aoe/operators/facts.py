@@ -19,6 +19,8 @@ STORED_DTYPES = frozenset({"float16", "int8", "uint8"})
 """Element types of tensors kernels read and make; in between they compute in float32."""
 INDEX_DTYPES = frozenset({"int32", "int64"})
 """Element types of indices, which kernels read and make but do not compute with."""
+RESULT_NUMBER = "result"
+"""Attribute of an operation in a workload: which of several results it is, if not the first."""
 
 OperatorKey = tuple[str, str]
 """(domain, op_type); ONNX's own domain is the empty string."""
@@ -205,6 +207,9 @@ class OperatorFacts:
         indices: Inputs that are indices.
         indexed: Elements those count, from the operation and the shape of its first input.
         makes_indices: True if its result is indices.
+        factors: Inputs with the second factors of products; random ones are scaled, so that sums
+            are standard normal.
+        results: Results it may make, of which a kernel makes any one.
     """
 
     kind: OperatorKind = OperatorKind.ELEMENTWISE
@@ -223,6 +228,8 @@ class OperatorFacts:
     indices: tuple[int, ...] = ()
     indexed: Callable[[Operation, Shape], int] = _one
     makes_indices: bool = False
+    factors: tuple[int, ...] = (1,)
+    results: int = 1
 
     @property
     def channel_values(self) -> range:

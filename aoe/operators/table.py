@@ -16,6 +16,7 @@ from aoe.operators.facts import (
 from aoe.operators.gathering import GATHERING_OPERATORS
 from aoe.operators.movement import INTERPOLATION, MOVEMENT_OPERATORS, interpolates, reordered
 from aoe.operators.products import BLOCKED_CONVOLUTION, DENSE_CONVOLUTION, PRODUCT_OPERATORS
+from aoe.operators.recurrent import RECURRENT_OPERATORS
 from aoe.operators.windows import WINDOW_OPERATORS
 from aoe.workload import NCHWC_DOMAIN, Operation
 
@@ -28,6 +29,7 @@ OPERATORS: dict[OperatorKey, OperatorFacts] = {
     **ELEMENTWISE_OPERATORS,
     **AXIS_OPERATORS,
     **PRODUCT_OPERATORS,
+    **RECURRENT_OPERATORS,
     **MOVEMENT_OPERATORS,
     **WINDOW_OPERATORS,
     **GATHERING_OPERATORS,

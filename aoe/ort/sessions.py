@@ -18,8 +18,12 @@ from aoe.graph.weights import is_outside, place_of, point_into
 OpenSession = Callable[[bytes | Path, ort.SessionOptions], ort.InferenceSession]
 """How a device loads a model."""
 
-_UNKNOWN_OPERATOR = "is not a registered function/op"  # ONNX Runtime's words
 _OPERATORS_HINT = "name the library that has the operator: --custom_ops_library=FILE.so"
+_UNKNOWN_OPERATORS = {
+    "is not a registered function/op": _OPERATORS_HINT,
+    "No Op registered for": f"export with the opset that has it, or {_OPERATORS_HINT}",
+}
+"""What to do about an operator nobody knows, by ONNX Runtime's words for it."""
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 NO_PACKING = "session.disable_prepacking"
 """Entry of options: "1" leaves weights where they are, for sessions nothing is computed with."""
@@ -102,7 +106,8 @@ def create_session(
         return ort.InferenceSession(source, options, providers=[provider], enable_fallback=0)
     except Exception as error:
         where = "model" if isinstance(model, bytes) else str(model)
-        hint = _OPERATORS_HINT if _UNKNOWN_OPERATOR in str(error) else None
+        hints = (hint for words, hint in _UNKNOWN_OPERATORS.items() if words in str(error))
+        hint = next(hints, None)
         raise RunError(where, f"ONNX Runtime cannot load it: {error}", hint=hint) from error
 
 

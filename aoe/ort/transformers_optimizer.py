@@ -1,94 +1,90 @@
-"""Forms of a whole model that ONNX Runtime's offline optimiser for transformers makes.
+"""ONNX Runtime's offline optimiser for transformers, as one more source of equal graphs.
 
-It comes with onnxruntime (`onnxruntime.transformers`) and knows exporters of many kinds of
-transformers; what it needs besides is not always installed. It rounds, and it may be wrong about a
-model, so what it makes is compared and measured as any other alternative.
+It comes with onnxruntime (`onnxruntime.transformers`), written in Python. It is given the shapes
+the engine has proven and infers none itself, for which it would need SymPy.
 """
 
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
+from contextlib import contextmanager, redirect_stdout
 from io import StringIO
+from threading import Lock
 
 import onnx
 
-from aoe.graph.weights import is_outside
+from aoe.graph.rewrites.attention.offline import offline_rule
 
-MODEL_TYPES = ("bert", "gpt2", "vit", "swin", "bart", "clip", "conformer")
-"""Kinds of models tried, without those made for graphics cards; source: `MODEL_TYPES` of
-`onnxruntime.transformers.optimizer`."""
-VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformerForm:
-    """A model as it was made for one kind of transformers.
-
-    Attributes:
-        model_type: The kind, one of `MODEL_TYPES`.
-        proto: The model; the same results but for rounding, if the kind is the right one.
-        fused: How many operators of each type it has that the original has not.
-    """
-
-    model_type: str
-    proto: onnx.ModelProto
-    fused: dict[str, int]
+MODEL_TYPES = ("bert", "gpt2", "bart", "clip", "conformer")
+"""Kinds of transformers that are tried, of `MODEL_TYPES` in `onnxruntime.transformers.optimizer`:
+`vit` and `swin` are `bert` with another mask, the others are for graphics cards."""
+_ONE_AT_A_TIME = Lock()
+"""Workers are searched by threads, and what keeps the optimiser quiet is the whole process's."""
 
 
-def is_optimizer_installed() -> bool:
-    """Return True if the optimiser can be loaded with what it needs."""
-    try:
-        import onnxruntime.transformers.optimizer  # noqa: F401
-    except ImportError:
-        return False
-    return True
+class TransformersOptimizer:
+    """Fuses operators of transformers, see `OfflineOptimizer`."""
+
+    def why_unavailable(self) -> str:
+        """Return why it cannot be loaded, the empty string if it can."""
+        try:
+            with _quiet():
+                import onnxruntime.transformers.fusion_options
+                import onnxruntime.transformers.optimizer  # noqa: F401
+        except Exception as error:  # files of other people that are called as its own are loaded
+            return f"onnxruntime.transformers cannot be loaded: {error}"
+        return ""
+
+    def fused(self, proto: onnx.ModelProto, *, heads: int, width: int) -> Iterator[onnx.ModelProto]:
+        """Yield what it makes of a model, once for each of `MODEL_TYPES`; `proto` stays as it is.
+
+        Args:
+            proto: With types and shapes of its tensors, as far as they are known.
+            heads: Of its attention, 0 if that is not known.
+            width: Numbers of all heads together, 0 if that is not known.
+        """
+        for model_type in MODEL_TYPES:
+            made = _fused(proto, model_type, heads, width)
+            if made is not None:
+                yield made
 
 
-def transformer_forms(proto: onnx.ModelProto) -> Iterator[TransformerForm]:
-    """Yield the different forms the optimiser makes of a model.
+def _fused(
+    proto: onnx.ModelProto, model_type: str, heads: int, width: int
+) -> onnx.ModelProto | None:
+    """Return what the optimiser makes of a copy, None where it gives up."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    with _quiet():
+        from onnxruntime.transformers.fusion_options import FusionOptions
+        from onnxruntime.transformers.optimizer import optimize_by_fusion
 
-    None if the optimiser is not installed, or finds nothing, or the weights of the model lie
-    outside, which it would read. `proto` stays as it is.
-    """
-    if is_outside(proto) or not is_optimizer_installed():
-        return
-    from onnxruntime.transformers.optimizer import optimize_model
-
-    before = _operators(proto)
-    seen: set[bytes] = set()
-    for model_type in MODEL_TYPES:
-        copy = onnx.ModelProto()
-        copy.CopyFrom(proto)
-        with _quiet():
-            try:
-                made = optimize_model(copy, model_type, opt_level=0).model
-            except Exception:  # it raises what it likes where a model is of another kind
-                continue
-        after = _operators(made)
-        fused = {name: count for name, count in after.items() if name not in before}
-        written = made.SerializeToString(deterministic=True)
-        if fused and written not in seen:
-            seen.add(written)
-            yield TransformerForm(model_type=model_type, proto=made, fused=fused)
-
-
-def _operators(proto: onnx.ModelProto) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for node in proto.graph.node:
-        found[node.op_type] = found.get(node.op_type, 0) + 1
-    return found
+        try:
+            options = FusionOptions(model_type)
+            options.enable_shape_inference = False
+            options.enable_bias_skip_layer_norm = False  # which would take attention with it
+            options.use_raw_attention_mask(True)  # else it counts on a mask that ends with zeros
+            made: onnx.ModelProto = optimize_by_fusion(
+                copy, model_type, heads, width, options
+            ).model
+        except Exception:  # it raises what it likes where a model is of another kind
+            return None
+    return made
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what the optimiser logs, and its progress bar, to ourselves."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with redirect_stderr(StringIO()):
+    """Keep what the optimiser logs, prints and warns of to ourselves."""
+    with _ONE_AT_A_TIME, warnings.catch_warnings(), redirect_stdout(StringIO()):
+        warnings.simplefilter("ignore")
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
             yield
-    finally:
-        logging.disable(before)
+        finally:
+            logging.disable(before)
+
+
+OFFLINE_RULE = offline_rule(TransformersOptimizer())

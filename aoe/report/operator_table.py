@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from aoe.workload import Precision
 
 if TYPE_CHECKING:
-    from aoe.tuning.opat.operator import TunedOperator
     from aoe.tuning.opat.result import OpatResult
+    from aoe.tuning.opat.searching.operator import TunedOperator
     from aoebank import Text
 
 _MOST_ROWS = 30

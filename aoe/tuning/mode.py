@@ -136,6 +136,7 @@ class TuneSettings:
         accept_busy: True to believe figures taken on a busy machine (`AOE_ACCEPT_BUSY`).
         trials: Most candidates measured for one workload.
         max_tuning_count: Most candidates measured in the whole run; None for no limit.
+        kernel_memory_mib: Most MiB that kernels keep of transformed weights; None for no limit.
         search: Name of the search algorithm.
         seed: Of inputs and of the search.
         tuning_time_limit_s: Seconds for searching and judging; None for no limit.
@@ -177,6 +178,7 @@ class TuneSettings:
     accept_busy: bool = False
     trials: int = 24
     max_tuning_count: int | None = None
+    kernel_memory_mib: int | None = None
     search: str = "bayesian"
     seed: int = 0
     tuning_time_limit_s: float | None = None

@@ -143,6 +143,7 @@ def tune(
     accept_busy: bool | None = None,
     trials: int | None = None,
     max_tuning_count: int | None = None,
+    kernel_memory_mib: int | None = None,
     search: str | None = None,
     target_metric: str | None = None,
     seed: int | None = None,
@@ -199,6 +200,7 @@ def tune(
             what `AOE_ACCEPT_BUSY` says.
         trials: Most candidates measured for one operator; 24 if nothing says otherwise.
         max_tuning_count: Most candidates measured in the whole run.
+        kernel_memory_mib: Most MiB that kernels keep of transformed weights.
         search: Name of the search algorithm: bayesian, genetic, random or exhaustive.
         target_metric: latency, of one run with every core, or throughput, the runs of a second
             with one stream of one thread on each core.
@@ -256,6 +258,7 @@ def tune(
         "accept_busy": accept_busy,
         "trials": trials,
         "max_tuning_count": max_tuning_count,
+        "kernel_memory": kernel_memory_mib,
         "compile_processes": compile_processes,
         "tuning_parallel_num": batch,
         "run_loop": run_loop,

@@ -53,6 +53,7 @@ class NetworkFigures:
         peers: By name; empty if the network could not be prepared.
         failure: Why it could not; empty if it could.
         others: Shares of the machine other processes had, one for every turn.
+        engine: Digest of the engine its record names, empty if it names none.
     """
 
     title: str
@@ -61,6 +62,7 @@ class NetworkFigures:
     peers: Mapping[str, PeerFigure]
     failure: str
     others: tuple[float, ...]
+    engine: str = ""
 
 
 def figures_of(document: Mapping[str, Any]) -> list[NetworkFigures]:
@@ -116,6 +118,7 @@ def _network(record: Mapping[str, Any]) -> NetworkFigures:
         peers={name: _peer(row, baseline, roof) for name, row in record["peers"].items()},
         failure=record.get("failure", ""),
         others=tuple(share for row in rows for share in row.get("others", ())),
+        engine=record.get("engine", ""),
     )
 
 

@@ -17,6 +17,8 @@ from typing import Any
 from comparison.files import write_whole
 
 SCHEMA = "peers/1"
+ENGINE = "engine"
+"""Digest of the engine's sources, of a document or of a record."""
 _PACKAGES = (
     *("onnxruntime", "openvino", "torch", "apache-tvm", "apache-tvm-ffi"),
     *("onnx", "onnxscript", "halide", "numpy"),
@@ -40,7 +42,7 @@ def environment() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
-        "engine": engine_digest(),
+        ENGINE: engine_digest(),
     }
 
 
@@ -57,18 +59,24 @@ def engine_digest() -> str:
 class ResultsFile:
     """The file a run adds to. Made by `open_results`, which holds its lock."""
 
-    def __init__(self, file: Path, here: Mapping[str, Any]) -> None:
+    def __init__(self, file: Path, here: Mapping[str, Any], *, is_mixed: bool = False) -> None:
         self.file = file
+        self._is_mixed = is_mixed
         self._records: list[Record] = []
         if file.exists():
             document = load_results(file)
-            if document["records"] and document["environment"] != here:
+            there = document["environment"]
+            difference = _difference(there, here, is_mixed=is_mixed)
+            if document["records"] and difference:
                 raise ResultsError(
                     f"{file}: results of another machine or other versions: "
-                    f"{_difference(document['environment'], here)}\n"
+                    f"{difference}\n"
                     "hint: --results with a new file"
                 )
             self._records = document["records"]
+            if is_mixed:
+                own = there.get(ENGINE, "")
+                self._records = [{**r, ENGINE: r.get(ENGINE, own)} for r in self._records]
         self._environment = dict(here)
 
     def find(self, network: str, threads: int) -> Record | None:
@@ -81,7 +89,8 @@ class ResultsFile:
         mine = (record["network"], record["threads"])
         others = [r for r in self._records if (r["network"], r["threads"]) != mine]
         today = datetime.now(UTC).date().isoformat()
-        self._records = [*others, {**record, "date": today}]
+        made_by = {ENGINE: self._environment[ENGINE]} if self._is_mixed else {}
+        self._records = [*others, {**record, **made_by, "date": today}]
         document = {
             "schema": SCHEMA,
             "environment": self._environment,
@@ -91,8 +100,12 @@ class ResultsFile:
 
 
 @contextmanager
-def open_results(file: Path) -> Iterator[ResultsFile]:
+def open_results(file: Path, *, is_mixed: bool = False) -> Iterator[ResultsFile]:
     """Open the results of this machine for adding; one run at a time.
+
+    Args:
+        file: The file.
+        is_mixed: True where records may be of several engines; each names its own then.
 
     Raises:
         ResultsError: another run holds the file, or it is of another machine or other versions.
@@ -103,7 +116,7 @@ def open_results(file: Path) -> Iterator[ResultsFile]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ResultsError(f"{file}: another run is adding to it") from error
-        yield ResultsFile(file, environment())
+        yield ResultsFile(file, environment(), is_mixed=is_mixed)
 
 
 def load_results(file: Path) -> dict[str, Any]:
@@ -128,10 +141,17 @@ def _lines(document: Mapping[str, Any]) -> str:
     return f'{head[:-2]},\n "records": [\n{records}\n]}}\n'
 
 
-def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any], *, is_mixed: bool) -> str:
+    """Return what is not the same; where engines may differ, packages may be missing, too."""
     flat = [{**side, **side.get("versions", {})} for side in (old, new)]
-    names = [name for name in flat[1] if flat[0].get(name) != flat[1][name] and name != "versions"]
-    return ", ".join(f"{name} {flat[0].get(name)} there, {flat[1][name]} here" for name in names)
+    both = {**flat[0], **flat[1]}.keys() - {"versions"}
+    names = sorted(name for name in both if flat[0].get(name) != flat[1].get(name))
+    if is_mixed:
+        absent = {name for side in flat for name, value in side.items() if value is None}
+        names = [name for name in names if name != ENGINE and name not in absent]
+    return ", ".join(
+        f"{name} {flat[0].get(name)} there, {flat[1].get(name)} here" for name in names
+    )
 
 
 def _processor() -> dict[str, Any]:

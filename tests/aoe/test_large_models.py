@@ -30,6 +30,7 @@ from aoe.device.cpu.device import Cpu
 from aoe.entry.onnx_file import load_onnx
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns
+from aoe.execute.runner import Runner
 from aoe.graph.weights import SMALL_BYTES, WeightStore, array_of, is_outside
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS, unpack
 from aoe.online.conversions import RESULT, Conversion
@@ -316,6 +317,40 @@ def test_session_takes_what_the_bank_has_for_a_large_model(
 
 
 # ---- comparing ----
+
+
+def test_advice_has_one_session_of_the_model_at_a_time(
+    model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """None of its own while the worker has one, as is shown for the worker below."""
+    opened: list[weakref.ref[ort.InferenceSession]] = []
+    asked: list[str] = []
+    open_session, call = Cpu.open_session, Runner.call
+
+    def open_alone(
+        device: Cpu, source: bytes | Path, options: ort.SessionOptions
+    ) -> ort.InferenceSession:
+        assert not any(one() for one in opened), "another one is still there"
+        session = open_session(device, source, options)
+        if [value.name for value in session.get_inputs()] == ["x0"]:
+            opened.append(weakref.ref(session))
+        return session
+
+    def call_alone(runner: Runner, task: str, **arguments: Any) -> Any:
+        assert not any(one() for one in opened), "it is still there while the worker loads it"
+        asked.append(task)
+        return call(runner, task, **arguments)
+
+    monkeypatch.setattr(Cpu, "open_session", open_alone)
+    monkeypatch.setattr(Runner, "call", call_alone)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AOE_ACCEPT_BUSY", "true")
+    words = ["aoe", "advise", str(model), "--runs=1", "--most=1", "--action=activation-relu"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert opened and asked == ["compare_models"]
 
 
 def test_one_model_of_two_is_loaded_at_a_time(

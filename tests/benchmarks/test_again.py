@@ -83,20 +83,23 @@ def test_table_of_limits_says_which_was_exceeded(tmp_path: Path) -> None:
 
 def test_table_of_large_models_marks_what_is_beyond_the_bound(tmp_path: Path) -> None:
     sizes = {"own_mib": 2300, "one_mib": 2400, "seconds": 12.4}
+    options = {"gib": 2.1, "job_type": "opat", "trials": 2, "limit": 240}
     document = {
-        **Steps(tmp_path / "steps.json", {"gib": 2.1, "job_type": "opat", "trials": 2}).document,
+        **Steps(tmp_path / "steps.json", options).document,
         "conditions": "Idle.",
         "model_mib": 2176,
         "rows": [
             {"command": "run", "all_mib": 3200, "exit_code": 0, **sizes},
             {"command": "session", "all_mib": 3201, "exit_code": 0, **sizes},
-            {"command": "inspect", "all_mib": 90, "exit_code": 3, **sizes},
+            {"command": "inspect", "all_mib": 90, "exit_code": 0, **sizes},
+            {"command": "profile", "all_mib": 90, "exit_code": 3, **sizes},
         ],
     }
     text = large_model.table(document)
     assert "| run | 3200 | 1024 | 2300 | 2400 | 12 |" in text
     assert "| session | 3201 | **1025** | 2300 | 2400 | 12 |" in text
-    assert "| inspect | failed |" in text
+    assert "| inspect | 90 | - | 2300 | 2400 | 12 |" in text
+    assert "| profile | failed |" in text
 
 
 def test_large_model_is_a_sound_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

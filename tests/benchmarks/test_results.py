@@ -65,6 +65,39 @@ def test_results_of_other_versions_are_refused(
         pass
 
 
+def test_engines_may_differ_where_records_name_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "subgraphs.json"
+    monkeypatch.setattr(results, "engine_digest", lambda: "first")
+    with open_results(file) as opened:  # before records named theirs
+        opened.put(_record("resnet18", 1))
+    monkeypatch.setattr(results, "engine_digest", lambda: "second")
+    with pytest.raises(ResultsError, match="engine first there, second here"), open_results(file):
+        pass
+    with open_results(file, is_mixed=True) as opened:
+        opened.put(_record("bert6", 1))
+        assert opened.find("resnet18", 1) is not None
+    engines = {record["network"]: record["engine"] for record in load_results(file)["records"]}
+    assert engines == {"resnet18": "first", "bert6": "second"}
+
+
+def test_mixed_results_are_of_one_machine_and_of_packages_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "subgraphs.json"
+    with open_results(file, is_mixed=True) as opened:
+        opened.put(_record("resnet18", 1))
+    known = results._version
+    missing = "onnxscript"
+    monkeypatch.setattr(results, "_version", lambda name: None if name == missing else known(name))
+    with open_results(file, is_mixed=True) as opened:
+        assert opened.find("resnet18", 1) is not None
+    monkeypatch.setattr(results, "_version", lambda name: "0.0")
+    with pytest.raises(ResultsError, match="onnxruntime"), open_results(file, is_mixed=True):
+        pass
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "other/1"}'])
 def test_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "peers.json"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from rewrite_blocks import BLOCKS
 
-from aoe.graph.rewrites.registry import RULES
 from aoe.testing.rewrites import matches_of, view
+from aoe.tuning.sgat.subgraphs import RULES
 
 
 def test_every_rule_is_measured_on_a_block() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import rewrites
 from rewrite_blocks import BLOCKS
 
-from aoe.graph.rewrites.registry import RULES
+from aoe.tuning.sgat.subgraphs import RULES
 
 _RULE = "mean-to-global-pool"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import subgraphs
+from comparison import results
 from comparison.prepared import PreparedNetwork
 from comparison.results import ResultsError, environment, load_results, open_results
 from comparison.rounds import Comparison, RoundSettings
@@ -83,8 +84,8 @@ def test_ways_differ_in_their_jobs_only() -> None:
 
 def test_table_has_ratios_aims_contents_and_memory_of_each_way(tmp_path: Path) -> None:
     file = tmp_path / "r.json"
-    with open_results(file) as results:
-        results.put(_record("densenet121", {"sgat": 1.1, "opat": 1.2, "both": 1.3}, _SETTINGS))
+    with open_results(file) as opened:
+        opened.put(_record("densenet121", {"sgat": 1.1, "opat": 1.2, "both": 1.3}, _SETTINGS))
     text = subgraphs.table(load_results(file), file.name)
     (row,) = [line for line in text.splitlines() if line.startswith("| DenseNet-121")]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
@@ -94,10 +95,24 @@ def test_table_has_ratios_aims_contents_and_memory_of_each_way(tmp_path: Path) -
     assert "| **geometric mean** of 1 |" in text
 
 
+def test_rows_name_their_engine_where_there_are_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "r.json"
+    for name, engine in (("densenet121", "aaaaaaaabb"), ("hifigan", "ccccccccdd")):
+        monkeypatch.setattr(results, "engine_digest", lambda engine=engine: engine)
+        with open_results(file, is_mixed=True) as opened:
+            opened.put(_record(name, {}, _SETTINGS))
+    lines = subgraphs.table(load_results(file), file.name).splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len({row.count("|") for row in rows}) == 1
+    assert [row.strip("| ").split(" | ")[-1] for row in rows[2:4]] == ["aaaaaaa", "ccccccc"]
+
+
 def test_page_without_markers_is_not_touched(tmp_path: Path) -> None:
     file = tmp_path / "r.json"
-    with open_results(file) as results:
-        results.put(_record("hifigan", {}, _SETTINGS))
+    with open_results(file) as opened:
+        opened.put(_record("hifigan", {}, _SETTINGS))
     page = tmp_path / "benchmarks.md"
     page.write_text("text")
     with pytest.raises(ResultsError, match="no place for the tables"):

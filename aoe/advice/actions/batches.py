@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 
 from aoe.advice.actions.protocol import AdviceAction, Proposal, copied
 from aoe.graph.model_graph import ModelGraph, subgraphs
+from aoe.graph.weights import is_outside
 from aoe.target import Target
 
 _NAME, _LARGER = "batch-split", "larger-batch"
@@ -35,7 +36,7 @@ def propose_batch_split(graph: ModelGraph, target: Target) -> Iterator[Proposal]
     batch = _batch(graph.proto.graph)
     cache = target.l2_bytes * target.core_num
     size = largest_result_bytes(graph)
-    if batch is None or batch < 2 or size <= cache or _has_subgraphs(graph):
+    if batch is None or batch < 2 or size <= cache or _is_not_cut(graph):
         return
     fitting = [n for n in range(2, batch + 1) if batch % n == 0 and size / n <= cache]
     parts = fitting[0] if fitting else batch
@@ -56,7 +57,7 @@ def propose_larger_batch(graph: ModelGraph, target: Target) -> Iterator[Proposal
     Where the graph says its batch in constants, the comparison of results finds that out.
     """
     batch = _batch(graph.proto.graph)
-    if batch is None or _has_subgraphs(graph):
+    if batch is None or _is_not_cut(graph):
         return
     wide = copied(graph.proto)
     for value in _inputs(wide.graph):
@@ -73,8 +74,13 @@ def propose_larger_batch(graph: ModelGraph, target: Target) -> Iterator[Proposal
     )
 
 
-def _has_subgraphs(graph: ModelGraph) -> bool:
-    return any(True for node in graph.nodes for _ in subgraphs(node))
+def _is_not_cut(graph: ModelGraph) -> bool:
+    """True where a node has graphs of its own, or the model several GiB of weights.
+
+    ONNX Runtime packs the weights of a product once for each part.
+    """
+    has_bodies = any(True for node in graph.nodes for _ in subgraphs(node))
+    return has_bodies or is_outside(graph.proto)
 
 
 def _inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:

@@ -78,7 +78,9 @@ class SubgraphStrategy:
 
     Attributes:
         rewrites: Rules that are applied, none of them to a node of another.
-        blocked: False to keep ONNX Runtime's blocked layout out of it.
+        blocked: False to keep ONNX Runtime's blocked layout out of it. There is no third one: its
+            convolutions over NHWC images in float32 are for Arm CPUs with SME, and there it takes
+            them by itself. Source: onnxruntime/core/optimizer/nhwc_transformer.cc.
         chunks: Pieces the batch is cut into; empty for the whole batch at once.
         scopes: Nodes that become one kernel each.
     """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.regions import Region
+from aoe.graph.subgraphs.piece import Piece
 from aoe.operators import op_key
 
 _DIGITS = 16
@@ -20,16 +22,37 @@ def surroundings_of(graph: ModelGraph, region: Region) -> str:
 
     A node is its operator, its attributes and its shapes: one with another kernel size is another.
     """
-    inside = set(region.nodes)
-    before = [
-        _words(graph, graph.producer.get(name))
-        for name in region.inputs
-        if name not in graph.initializers
+    after, is_output = _after(graph, region.output, set(region.nodes))
+    return _digest([_before(graph, region.inputs), after, is_output])
+
+
+def surroundings_of_piece(graph: ModelGraph, piece: Piece) -> str:
+    """Return a digest of the nodes a subgraph reads from and of those that read its results.
+
+    Args:
+        graph: The whole it was cut out of.
+        piece: The subgraph.
+    """
+    inside = set(piece.nodes)
+    after = [_after(graph, name, inside) for name in piece.outputs]
+    return _digest([_before(graph, piece.inputs), after])
+
+
+def _before(graph: ModelGraph, inputs: Iterable[str]) -> list[str]:
+    return [
+        _words(graph, graph.producer.get(name)) for name in inputs if name not in graph.initializers
     ]
-    readers = graph.consumers.get(region.output, ())
+
+
+def _after(graph: ModelGraph, output: str, inside: Container[int]) -> tuple[list[str], bool]:
+    """Return the nodes outside that read a result, and whether the model gives it out."""
+    readers = graph.consumers.get(output, ())
     after = sorted(_words(graph, reader) for reader in readers if reader not in inside)
-    text = json.dumps([before, after, region.output in graph.output_names])
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return after, output in graph.output_names
+
+
+def _digest(parts: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:_DIGITS]
 
 
 def _words(graph: ModelGraph, index: int | None) -> str:

@@ -49,6 +49,7 @@ class ConvolutionAlgorithm:
         ranked: Yields configurations that fit, the most promising first.
         steps: Yields the steps of a configuration.
         is_available: Tells whether a CPU has the instructions.
+        pools: True if a pooling may end what it computes.
     """
 
     guesses: int
@@ -59,6 +60,7 @@ class ConvolutionAlgorithm:
     ranked: Callable[[ConvolutionPlan, KernelTarget], Iterator[dict[str, Choice]]]
     steps: Callable[[Values, ConvolutionPlan, KernelTarget], Iterator[Step]]
     is_available: Callable[[KernelTarget], bool] = lambda target: True
+    pools: bool = False
 
 
 def _winograd(
@@ -80,6 +82,7 @@ def _winograd(
         fits=lambda values, plan, target: tiles.fits(values, plan.shape, transforms, target),
         ranked=lambda plan, target: tiles.ranked(plan.shape, transforms, target),
         steps=lambda values, plan, target: tiles.winograd_steps(values, plan, transforms, target),
+        pools=not is_for_phases,
     )
 
 
@@ -94,12 +97,15 @@ def _streamed(transforms: Transforms) -> ConvolutionAlgorithm:
         fits=lambda values, plan, target: ways.fits(values, plan.shape, transforms, target),
         ranked=lambda plan, target: ways.ranked(plan.shape, transforms, target),
         steps=lambda values, plan, target: ways.streamed_steps(values, plan, transforms, target),
+        pools=True,
     )
 
 
 def _check_tiles(plan: ConvolutionPlan, transforms: Transforms, *, is_for_phases: bool) -> Support:
     if is_for_phases and plan.shape.dilations == (1, 1):
         return Support("Conv whose filters are not dilated")
+    if plan.shape.pooled > 1 and plan.shape.dilations != (1, 1):
+        return Support("Conv with dilated filters in front of a pooling")
     return check_winograd(plan.shape, transforms)
 
 

@@ -1,6 +1,7 @@
 """Direct convolution: every product once, the sums of a register tile of results kept.
 
-padded       the image with its zeros around it, rounded to bfloat16 where factors are
+padded       the image with its zeros around it, rounded to bfloat16 where factors are; depthwise
+             those may be made where they are read
 products     sums over channels and filter of pixels times weights; depthwise over the filter alone
 finished     the same put down, for chains too long to be written out for each of them
 y            bias, the tensor added, activation, the chain
@@ -79,7 +80,7 @@ def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
         lambda known: _loop_extents(known, shape, in_pairs=in_pairs),
         extents=shape.result_extents,
         packing=packing,
-        inlined=(FINISHED,),
+        inlined=(FINISHED, PADDED) if shape.is_depthwise else (FINISHED,),
     )
 
 

@@ -29,7 +29,8 @@ class Convolution:
 
     ONNX Runtime's own blocked convolution runs at the roof of the hardware, so what gains is
     doing less: Winograd's minimal filtering, 2.25 (2 x 2) or 4 (4 x 4) times fewer products;
-    products of bfloat16, where they are allowed; and no pass of its own for the chain.
+    products of bfloat16, where they are allowed; and no pass of its own for the chain, or for the
+    pooling behind a convolution whose tiles hold whole squares.
     """
 
     name = "convolution"
@@ -96,11 +97,13 @@ def _plan(workload: Workload) -> ConvolutionPlan:
 
 def _computing(plan: ConvolutionPlan) -> tuple[str, ...]:
     """Return the algorithms that compute a convolution in its precision."""
-    precision = plan.workload.precision
+    precision, is_pooled = plan.workload.precision, plan.shape.pooled > 1
     return tuple(
         name
         for name, algorithm in ALGORITHMS.items()
-        if is_allowed(name, precision) and algorithm.supports(plan) == SUPPORTED
+        if is_allowed(name, precision)
+        and (algorithm.pools or not is_pooled)
+        and algorithm.supports(plan) == SUPPORTED
     )
 
 

@@ -236,6 +236,6 @@ def _operator_extents(
         X: shape.image_extents,
         WEIGHTS: weights,
         BIAS: (shape.block, shape.blocks_out),
-        SUM: shape.result_extents,
+        SUM: shape.summed_extents,
     }
     return {number: of_input[at] for at, number in plan.inputs.items()}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aoe.kernels.convolution.padding import without_padding_dropped
+from aoe.kernels.convolution.pooling import without_pooling
 from aoe.kernels.family import Support
 from aoe.kernels.halide.epilogue import Epilogue, split_at_product
 from aoe.kernels.halide.prologue import Prologue, read_prologue
@@ -39,6 +40,7 @@ class ConvolutionShape:
         groups: Groups of channels that have nothing to do with each other, whole blocks each; as
             many as channels where the convolution is depthwise.
         is_made: True if a chain in front makes the image: it is never read itself.
+        pooled: Rows and columns of results of which the largest is written; 1 where all are.
     """
 
     batch: int
@@ -56,6 +58,7 @@ class ConvolutionShape:
     is_stem: bool
     groups: int = 1
     is_made: bool = False
+    pooled: int = 1
 
     @property
     def is_depthwise(self) -> bool:
@@ -103,9 +106,15 @@ class ConvolutionShape:
         return self.block, self.block, columns, rows, self.blocks_summed, self.blocks_out
 
     @property
+    def summed_extents(self) -> tuple[int, ...]:
+        """Extents of the results, and of a tensor that is added to them, innermost first."""
+        return self.block, self.columns, self.rows, self.blocks_out, self.batch
+
+    @property
     def result_extents(self) -> tuple[int, ...]:
         """Extents of the buffer written, innermost first."""
-        return self.block, self.columns, self.rows, self.blocks_out, self.batch
+        across, down = self.columns // self.pooled, self.rows // self.pooled
+        return self.block, across, down, self.blocks_out, self.batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +122,7 @@ class ConvolutionPlan:
     """A workload that is one convolution, the chain behind it, and perhaps one in front.
 
     Attributes:
-        workload: All of it.
+        workload: All of it but for a pooling at its end.
         shape: What the convolution computes, in numbers.
         epilogue: The chain.
         prologue: The chain in front of it, which makes the image; None where there is none.
@@ -133,6 +142,7 @@ class ConvolutionPlan:
 
 def read_convolution(workload: Workload) -> ConvolutionPlan | Support:
     """Return what a workload computes that is a dense convolution, or why it is none."""
+    workload, pooled = without_pooling(workload)
     workload, channels = without_padding_dropped(workload)
     epilogue = split_at_product(workload, takes_front=True)
     if isinstance(epilogue, Support):
@@ -169,6 +179,7 @@ def read_convolution(workload: Workload) -> ConvolutionPlan | Support:
         is_stem=x.layout is Layout.PLAIN,
         groups=groups_of(operation),
         is_made=prologue is not None,
+        pooled=pooled,
     )
     return ConvolutionPlan(workload=workload, shape=shape, epilogue=epilogue, prologue=prologue)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from aoe.kernels.convolution.winograd.tiles import GROUP, IMAGE, SCOPE
 from aoe.kernels.expanded_convolution import tiles
-from aoe.kernels.expanded_convolution.shape import read_expansion
+from aoe.kernels.expanded_convolution.shape import Expansion, read_expansion
 from aoe.kernels.expanded_convolution.stages import expansion_pipeline
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
 from aoe.operators import BLOCKED_CONVOLUTION
@@ -30,8 +30,18 @@ class ExpandedConvolution:
         return support_of(read_expansion(workload))
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the only algorithm there is."""
-        return expansion_pipeline(supported(workload, read_expansion(workload)))
+        """Return the algorithm of the workload's precision.
+
+        Raises:
+            ValueError: it is asked for by another name.
+        """
+        expansion = supported(workload, read_expansion(workload))
+        expected = _algorithm(expansion)
+        if algorithm not in ("", expected):
+            raise ValueError(
+                f"expanded_convolution: no such algorithm (got {algorithm}, expected {expected!r})"
+            )
+        return expansion_pipeline(expansion)
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return register tiles, and what a task and what is kept between the stages are."""
@@ -56,4 +66,10 @@ class ExpandedConvolution:
     ) -> Schedule:
         """Return the steps of a configuration."""
         expansion = supported(workload, read_expansion(workload))
-        return Schedule(tuple(tiles.expansion_steps(configuration, expansion, target)))
+        steps = tiles.expansion_steps(configuration, expansion, target)
+        return Schedule(tuple(steps), algorithm=_algorithm(expansion))
+
+
+def _algorithm(expansion: Expansion) -> str:
+    """Return the name schedules have: that of the products of the first convolution."""
+    return "direct_bf16" if expansion.in_pairs else ""

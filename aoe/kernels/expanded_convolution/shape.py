@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from aoe.kernels.convolution.direct import met_taps
 from aoe.kernels.convolution.result import check_arguments, read_extents
-from aoe.kernels.convolution.shape import SUM, ConvolutionPlan, ConvolutionShape, read_convolution
+from aoe.kernels.convolution.shape import SUM, ConvolutionPlan, read_convolution
 from aoe.kernels.family import Support
 from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.operators import BLOCKED_CONVOLUTION, OperatorKind, facts_of, op_key
-from aoe.workload import Operation, TensorSpec, Workload
+from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 _AsRead = tuple[int, ...]
 """Extents of a buffer, innermost first."""
@@ -34,11 +35,19 @@ class Expansion:
     extents: tuple[_AsRead, ...]
 
     @property
+    def in_pairs(self) -> bool:
+        """True if factors of the first are bfloat16, summed up in pairs; the second is float32."""
+        return self.first.workload.precision is Precision.BFLOAT16
+
+    @property
     def needed_columns(self) -> int:
         """Columns of the image between both that results are made of; 1 at least."""
-        shape = self.second.shape
-        reach = (shape.columns - 1) * shape.strides[1] + (shape.kernel[1] - 1) * shape.dilations[1]
-        return max(1, min(shape.width, reach + 1 - shape.pads[1]))
+        shape, apart = self.second.shape, self.second.shape.dilations[1]
+        tap, taps = (0, shape.kernel[1]) if shape.is_depthwise else met_taps(shape)[1]
+        first = tap * apart - shape.pads[1]
+        last = first + (taps - 1) * apart + (shape.columns - 1) * shape.strides[1]
+        begin, end = (max(0, min(at, shape.width - 1)) for at in (first, last))
+        return end - begin + 1
 
     def read_rows(self, rows: int) -> int:
         """Return the rows of the image between both that some rows of results are made of."""
@@ -49,8 +58,9 @@ class Expansion:
 
 def read_expansion(workload: Workload) -> Expansion | Support:
     """Return both convolutions of a workload that is such a pair, or why it is none."""
-    if workload.precision.is_lower:
-        return Support("two convolutions become one in float32 only")
+    if workload.precision.is_lower and workload.precision is not Precision.BFLOAT16:
+        precision = workload.precision.value
+        return Support(f"two convolutions become one in float32 or bfloat16, not in {precision}")
     parts = _parts(workload)
     if isinstance(parts, Support):
         return parts
@@ -66,10 +76,12 @@ def read_expansion(workload: Workload) -> Expansion | Support:
         plan = read_convolution(part)
         if isinstance(plan, Support):
             return plan
+        if plan.shape.pooled > 1:
+            return Support("a pooling behind two convolutions")
         if not (alike := check_arguments(plan)):
             return alike
         plans.append(plan)
-    refused = _first_refusal(plans[0]) or _second_refusal(plans[1].shape)
+    refused = _first_refusal(plans[0]) or _second_refusal(plans[1])
     return Support(refused) if refused else _joined(plans[0], plans[1], len(workload.inputs))
 
 
@@ -128,11 +140,16 @@ def _first_refusal(plan: ConvolutionPlan) -> str:
     return ""
 
 
-def _second_refusal(shape: ConvolutionShape) -> str:
+def _second_refusal(plan: ConvolutionPlan) -> str:
     """Return why a convolution reads more of its image than the block it makes; "" if it does."""
+    shape = plan.shape
     if shape.groups == 1:
         return "the second convolution is in no groups"
-    if shape.is_depthwise or (shape.blocks_summed, shape.blocks_together) == (1, 1):
+    if shape.is_depthwise:
+        return ""
+    if plan.workload.precision is Precision.BFLOAT16:
+        return "a convolution in groups that are no channels has pairs of its own to sum up"
+    if (shape.blocks_summed, shape.blocks_together) == (1, 1):
         return ""
     return "a group of the second convolution has more than a block of channels"
 

@@ -1,5 +1,6 @@
 """Both convolutions as stages of one kernel.
 
+    rounded        the image that is read, rounded to bfloat16, where factors are
     made sums      sums over the channels of the image that is read, in registers
     made finished  the same put down, for chains too long to be written out for each of them
     made           bias, activation, the chain between: the image of the second convolution
@@ -27,6 +28,8 @@ from aoe.kernels.convolution.direct import (
     DirectLoops,
     depth_extents,
     direct_sums,
+    pair_extents,
+    pair_packing,
 )
 from aoe.kernels.convolution.result import (
     KernelArguments,
@@ -39,19 +42,25 @@ from aoe.kernels.convolution.shape import WEIGHTS, ConvolutionShape, X
 from aoe.kernels.expanded_convolution.shape import Expansion
 from aoe.kernels.family import UPDATE, Pipeline
 from aoe.kernels.halide.chain import RESULT
-from aoe.kernels.math.functions import constant
+from aoe.kernels.math.functions import constant, to_bfloat16
 
-MADE, MADE_SUMS, MADE_FINISHED = "made", "made_sums", "made_finished"
+ROUNDED, MADE, MADE_SUMS, MADE_FINISHED = "rounded", "made", "made_sums", "made_finished"
 MADE_SUMMED = f"{MADE_SUMS}{UPDATE}"
-MADE_DEPTH = ("k$x", "k$y", "k$z", "k$w")
-"""Loops over what the first convolution sums up, innermost first."""
+MADE_DEPTH = ("k$x", "k$y", "k$z", "k$w", "k$4")
+"""Loops over what the first convolution sums up, innermost first; the last is there for pairs."""
 
 
 def expansion_pipeline(expansion: Expansion) -> Pipeline:
-    """Return the algorithm; the arguments are those of the workload."""
+    """Return the algorithm; the arguments are those of the workload.
+
+    In bfloat16 the weights of the first convolution are packed once: see `pair_packing`.
+    """
     first, second, v = expansion.first, expansion.second, DirectLoops.named()
     known = dict(enumerate(expansion.extents))
-    of_first = buffers_of(known, first.inputs, hl.Float(32))
+    if expansion.in_pairs:
+        known[first.inputs[WEIGHTS]] = pair_extents(first.shape)
+    kind = hl.BFloat(16) if expansion.in_pairs else hl.Float(32)
+    of_first = buffers_of(known, first.inputs, kind)
     of_second = replace(of_first, places=second.inputs)
     place = (v.o, v.w, v.h, v.b, v.n)
     stages = _made(expansion, of_first, v)
@@ -64,11 +73,12 @@ def expansion_pipeline(expansion: Expansion) -> Pipeline:
     result[place] = finished_result(second, of_second, finished[place], place)
     stages |= {PRODUCTS: products, SUMMED: products.update(), FINISHED: finished}
     return finished_pipeline(
-        of_second,
+        of_first,
         stages,
         result,
         lambda made: _loop_extents(made, expansion),
         extents=second.shape.result_extents,
+        packing=pair_packing(first.shape) if expansion.in_pairs else None,
         inlined=(FINISHED, MADE_FINISHED, PADDED),
     )
 
@@ -76,19 +86,28 @@ def expansion_pipeline(expansion: Expansion) -> Pipeline:
 def _made(expansion: Expansion, arguments: KernelArguments, v: DirectLoops) -> dict[str, hl.Func]:
     """Return the stages of the first convolution."""
     first, place = expansion.first, (v.o, v.w, v.h, v.b, v.n)
+    rounded = _rounded(arguments.at(X), v) if expansion.in_pairs else None
     sums = direct_sums(
-        arguments.at(X),
+        arguments.at(X) if rounded is None else rounded,
         arguments.at(WEIGHTS),
         first.shape,
         v,
-        in_pairs=False,
+        in_pairs=expansion.in_pairs,
         name=MADE_SUMS,
         depth_name=MADE_DEPTH[0].partition("$")[0],
     )
     finished, made = hl.Func(MADE_FINISHED), hl.Func(MADE)
     finished[place] = sums[place]
     made[place] = finished_sum(first.epilogue, arguments, finished[place], place, (v.o, v.b))
-    return {MADE_SUMS: sums, MADE_SUMMED: sums.update(), MADE_FINISHED: finished, MADE: made}
+    stages = {MADE_SUMS: sums, MADE_SUMMED: sums.update(), MADE_FINISHED: finished, MADE: made}
+    return stages if rounded is None else {ROUNDED: rounded, **stages}
+
+
+def _rounded(image: hl.ImageParam, v: DirectLoops) -> hl.Func:
+    """Return the image as bfloat16."""
+    rounded, place = hl.Func(ROUNDED), (v.c, v.w, v.h, v.b, v.n)
+    rounded[place] = to_bfloat16(image[place])
+    return rounded
 
 
 def _padded(made: hl.Func, shape: ConvolutionShape, v: DirectLoops) -> hl.Func:
@@ -108,7 +127,7 @@ def _loop_extents(
     stages: Mapping[str, hl.Func], expansion: Expansion
 ) -> dict[str, tuple[tuple[str, int], ...]]:
     """Return the loops of every stage; 0 where the schedule decides how far they go."""
-    first, second = expansion.first.shape, expansion.second.shape
+    second = expansion.second.shape
     known = {"o": second.block, "c": second.block}
     whole = {"w": second.columns, "h": second.rows, "b": second.blocks_out, "n": second.batch}
     loops = {}
@@ -116,7 +135,15 @@ def _loop_extents(
         if not name.endswith(UPDATE):
             here = known | (whole if name == RESULT else {})
             loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
-    for name, depth, shape in ((PRODUCTS, REDUCED, second), (MADE_SUMS, MADE_DEPTH, first)):
-        extents = zip(depth, depth_extents(shape, in_pairs=False), strict=False)
+    summed = {
+        PRODUCTS: zip(REDUCED, depth_extents(second, in_pairs=False), strict=False),
+        MADE_SUMS: zip(MADE_DEPTH, made_depth(expansion), strict=False),
+    }
+    for name, extents in summed.items():
         loops[f"{name}{UPDATE}"] = (*loops[name], *extents)
     return loops
+
+
+def made_depth(expansion: Expansion) -> tuple[int, ...]:
+    """Return the extents of `MADE_DEPTH`; in pairs the first one are those of a pair."""
+    return depth_extents(expansion.first.shape, in_pairs=expansion.in_pairs)

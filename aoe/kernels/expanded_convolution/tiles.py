@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 
 from aoe.kernels.convolution import depthwise, register_tiles
-from aoe.kernels.convolution.direct import PADDED
+from aoe.kernels.convolution.direct import PADDED, PAIR
 from aoe.kernels.convolution.shape import ConvolutionShape
 from aoe.kernels.convolution.winograd.tiles import (
     ACROSS,
@@ -30,6 +30,8 @@ from aoe.kernels.expanded_convolution.stages import (
     MADE_FINISHED,
     MADE_SUMMED,
     MADE_SUMS,
+    ROUNDED,
+    made_depth,
 )
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
@@ -37,6 +39,7 @@ from aoe.kernels.halide.tiling import AGAIN, KEEP, on_threads
 from aoe.schedule import (
     Choice,
     ComputeAt,
+    ComputeRoot,
     Parallel,
     Reorder,
     Split,
@@ -59,10 +62,13 @@ _WAITED = 0.3
 """Share of reading the image that products do not hide. Assumed."""
 _LEAST_SUMS = 8
 """Sums that hide how long a product takes: four cycles, two a cycle."""
-_ZEROS_MADE = 2.0
-"""How much longer filters of stride 1 take that make the zeros where they read: 144 channels of 56
-x 56 took 320 us so and 270 with a copy, but with stride 2 190 and 240 (one thread of a Zen 5 with
-other work, CPU time, 2026-11-23)."""
+_ZEROS_MADE = 1.3
+"""How much longer filters of stride 1 take that make the zeros where they read. Both together, in
+float32 and with a copy: 144 channels of 56 x 56 204 and 214 us, 192 of 28 x 28 57 and 63, 384 of
+14 x 14 46 and 48, in groups of rows of 56 x 56 222 and 202 (one thread of a Zen 5 with other work,
+CPU time, 2026-11-23)."""
+_ROUNDING_CYCLES = 3
+"""Of a vector of the image that is read. Source: `aoe.kernels.convolution.register_tiles`."""
 _L2_SHARE = 0.7
 """Of the second-level cache that what is made between may take: the image read is there, too."""
 
@@ -142,29 +148,39 @@ def _cycles(values: Mapping[str, Choice], expansion: Expansion, target: KernelTa
     """Return the estimated cycles of a configuration: products, traffic, idle threads."""
     first, second = expansion.first.shape, expansion.second.shape
     blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    size, together = (2, PAIR) if expansion.in_pairs else (4, 1)
     is_whole = values[SCOPE] == IMAGE
     rows = second.rows if is_whole else min(second.rows, int(values[TILE_ROWS]) * high)
     groups = -(-second.rows // rows)
     pixels = expansion.read_rows(rows) * second.width
     across = made_columns(expansion, blocks, target)
-    summing = first.channels_in * _made_cycles(blocks, across, first.width)
+    summing = first.channels_in / together * _made_cycles(blocks, across, first.width)
     made = pixels * (summing + expansion.first.epilogue.cycles)
     results = rows * second.columns * _result_cycles((wide, high), second)
     if values[COPY] == AGAIN and any(second.pads) and second.strides == (1, 1):
         results *= _ZEROS_MADE
     vector = 4 * target.vector_lanes
     is_copied = values[COPY] == KEEP
-    held, image = pixels * vector * (blocks + is_copied), 4 * pixels * first.channels_in
+    held, image = pixels * vector * (blocks + is_copied), size * pixels * first.channels_in
     is_near = held <= _L2_SHARE * target.l2_bytes
     moved = (2 + 2 * is_copied) * pixels * vector
     between = moved / (_NEAR_BYTES_PER_CYCLE if is_near else _FAR_BYTES_PER_CYCLE)
     is_kept = held + image <= target.l2_bytes
     read = _WAITED * image / blocks
     read /= _NEAR_BYTES_PER_CYCLE if is_kept else _FAR_BYTES_PER_CYCLE
-    weights = 0.0 if is_whole else vector * first.channels_in / _FAR_BYTES_PER_CYCLE
+    vectors = size * target.vector_lanes
+    weights = 0.0 if is_whole else vectors * first.channels_in / _FAR_BYTES_PER_CYCLE
     cycles = (made + results + between + read + weights) * second.blocks_out * groups
+    cycles += _rounding_cycles(expansion, pixels, target) * groups
     tasks = second.batch * (second.blocks_out // blocks if is_whole else groups)
     return cycles * (-(-tasks // target.threads) * target.threads / tasks)
+
+
+def _rounding_cycles(expansion: Expansion, pixels: int, target: KernelTarget) -> float:
+    """Return what rounding some pixels of the image that is read costs; 0 in float32."""
+    if not expansion.in_pairs:
+        return 0.0
+    return _ROUNDING_CYCLES * pixels * expansion.first.shape.channels_in / target.vector_lanes
 
 
 def _made_cycles(blocks: int, wide: int, width: int) -> float:
@@ -192,6 +208,7 @@ def expansion_steps(
     """Yield the steps of a configuration."""
     steps = (
         *_result_steps(values, expansion),
+        *_rounded_steps(values, expansion),
         *_made_steps(int(values[BLOCKS]), expansion, target),
         *_product_steps(values, expansion),
     )
@@ -217,6 +234,19 @@ def _result_steps(values: Mapping[str, Choice], expansion: Expansion) -> Iterato
     yield Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
 
 
+def _rounded_steps(values: Mapping[str, Choice], expansion: Expansion) -> Iterator[Step]:
+    """Yield how the image that is read is rounded: for each group, or at once for all blocks."""
+    if not expansion.in_pairs:
+        return
+    if values[SCOPE] == GROUP:
+        yield ComputeAt(ROUNDED, RESULT, "group")
+    else:
+        yield ComputeRoot(ROUNDED)
+        yield Parallel(ROUNDED, "n")
+        yield Parallel(ROUNDED, "b")
+    yield Vectorize(ROUNDED, "c", expansion.first.shape.block)
+
+
 def _made_steps(blocks: int, expansion: Expansion, target: KernelTarget) -> Iterator[Step]:
     """Yield how the image between is made: a row after the other, tile by tile."""
     block, wide = expansion.first.shape.block, made_columns(expansion, blocks, target)
@@ -234,12 +264,16 @@ def _made_steps(blocks: int, expansion: Expansion, target: KernelTarget) -> Iter
         yield Unroll(MADE, "in_w", wide)
         yield Unroll(MADE, "b", blocks)
         yield ComputeAt(MADE_SUMS, MADE, "w")
-    yield Reorder(MADE_SUMMED, ("o", "b", "w", "h", *MADE_DEPTH, "n"))
+    pair, extents = MADE_DEPTH[: int(expansion.in_pairs)], made_depth(expansion)
+    depth = MADE_DEPTH[len(pair) : len(extents)]
+    yield Reorder(MADE_SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
+    for loop in pair:
+        yield Vectorize(MADE_SUMMED, loop, PAIR)
     for stage in stages:
         yield Vectorize(stage, "o", block)
         yield Unroll(stage, "b", blocks)
         yield Unroll(stage, "w", wide)
-    yield Unroll(MADE_SUMMED, MADE_DEPTH[0], block)
+    yield Unroll(MADE_SUMMED, depth[0], extents[len(pair)])
 
 
 def _product_steps(values: Mapping[str, Choice], expansion: Expansion) -> Iterator[Step]:

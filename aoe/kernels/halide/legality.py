@@ -50,12 +50,14 @@ class _Loop:
         extent: 0 where it is not known.
         copies: How often its body is written out.
         is_vector: True if its iterations are one vector.
+        is_in_order: True if an iteration reads what those before it have made.
     """
 
     name: str
     extent: int
     copies: int = 1
     is_vector: bool = False
+    is_in_order: bool = False
 
     @property
     def is_special(self) -> bool:
@@ -144,7 +146,10 @@ def legal_steps(pipeline: Pipeline, schedule: Schedule) -> tuple[LegalStep, ...]
     stages = {
         name: _Stage(
             name,
-            [_Loop(loop, extent) for loop, extent in nest],
+            [
+                _Loop(loop, extent, is_in_order=loop in pipeline.in_order.get(name, ()))
+                for loop, extent in nest
+            ],
             is_result=pipeline.stages[name] is pipeline.output,
             may_go_past=name.removesuffix(UPDATE) in pipeline.padded,
         )
@@ -201,8 +206,9 @@ def _split(stage: _Stage, step: Split) -> None:
     stage.demand_new(step, step.outer)
     stage.demand_new(step, step.inner)
     stage.demand_short(step, step.factor, old.extent, shifted=step.tail is not Tail.GUARD)
-    outer = _Loop(step.outer, -(-old.extent // step.factor))
-    stage.nest[at:at] = [_Loop(step.inner, step.factor), outer]
+    outer = _Loop(step.outer, -(-old.extent // step.factor), is_in_order=old.is_in_order)
+    inner = _Loop(step.inner, step.factor, is_in_order=old.is_in_order)
+    stage.nest[at:at] = [inner, outer]
 
 
 def _fuse(stage: _Stage, step: Fuse) -> None:
@@ -214,7 +220,9 @@ def _fuse(stage: _Stage, step: Fuse) -> None:
     for loop in (outer, inner):
         _demand_loop(step, loop)
     stage.demand_new(step, step.fused)
-    stage.nest.insert(at, _Loop(step.fused, outer.extent * inner.extent))
+    in_order = outer.is_in_order or inner.is_in_order
+    fused = _Loop(step.fused, outer.extent * inner.extent, is_in_order=in_order)
+    stage.nest.insert(at, fused)
 
 
 def _reorder(stage: _Stage, step: Reorder) -> None:
@@ -232,6 +240,8 @@ def _vectorize_or_unroll(stage: _Stage, step: Vectorize | Unroll) -> bool:
         raise ScheduleError(step_text(step), "the loop is vectorized or unrolled already")
     stage.demand_short(step, step.factor, loop.extent, shifted=True)
     is_vector = isinstance(step, Vectorize)
+    if is_vector:
+        _demand_any_order(step, loop)
     if is_vector and step.factor > VECTOR_MAX:
         got = step.factor
         raise ScheduleError(step_text(step), "vector is too wide", got=got, expected=VECTOR_MAX)
@@ -250,6 +260,7 @@ def _vectorize_or_unroll(stage: _Stage, step: Vectorize | Unroll) -> bool:
 def _parallel(stage: _Stage, step: Parallel) -> None:
     loop = stage.nest[stage.place_of(step, step.var)]
     _demand_loop(step, loop)
+    _demand_any_order(step, loop)
     stage.is_parallel = True
     if step.task_size is not None:
         stage.demand_short(step, step.task_size, loop.extent, shifted=True)
@@ -259,6 +270,13 @@ def _parallel(stage: _Stage, step: Parallel) -> None:
 def _demand_loop(step: Step, loop: _Loop) -> None:
     if loop.is_special:
         raise ScheduleError(step_text(step), "the loop is vectorized or unrolled already")
+
+
+def _demand_any_order(step: Step, loop: _Loop) -> None:
+    if loop.is_in_order:
+        raise ScheduleError(
+            step_text(step), "iterations read what those before them have made", got=loop.name
+        )
 
 
 # ---- places ----

@@ -30,6 +30,7 @@ from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
     AGAIN,
     KEEP,
+    LANE,
     best_tasks,
     estimate_us,
     guided_space,
@@ -59,9 +60,27 @@ from aoe.schedule import (
 )
 from aoe.workload import Operation, Workload
 
-SOURCE = "source"
+SOURCE, MOVED = "source", "moved"
 _SCRATCH_BYTES_MAX = 96 << 10
 """Of one stage that keeps a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """An input whose elements along the axis are no neighbours in memory.
+
+    From the outermost on, it lies in the first of the loops around the axis, blocks of the axis,
+    the other loops around it, and the elements of a block.
+
+    Attributes:
+        number: Of the input.
+        length: Elements along the axis, those that only fill the last block up included.
+        block: Neighbours among them; 1 where there are none.
+    """
+
+    number: int
+    length: int
+    block: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +92,13 @@ class RowPlan:
         walked: The axis; several loops where the chain behind tells parts of it apart.
         is_computed: True if what is walked has to be computed, by the chain in front of the
             operator or by the operator itself.
+        apart: What is walked, where it does not lie in rows.
     """
 
     nest: AnchoredNest
     walked: tuple[Axis, ...]
     is_computed: bool
+    apart: Apart | None = None
 
     @property
     def anchor(self) -> Operation:
@@ -91,7 +112,7 @@ class RowPlan:
 
     @property
     def columns(self) -> tuple[Axis, ...]:
-        """Loops inside of the axis, outermost first: channels of a block, or none."""
+        """Loops inside of the axis, outermost first: channels of a block, pixels, or none."""
         return self.nest.axes[self.nest.axes.index(self.walked[-1]) + 1 :]
 
     @property
@@ -110,6 +131,8 @@ class RowPlan:
         columns = tuple(hl.Var(axis.name) for axis in reversed(self.columns))
         rows = tuple(hl.Var(axis.name) for axis in reversed(self.rows))
         vector = self.columns[-1].extent if self.columns else 1
+        if self.columns and not self.nest.workload.blocked:
+            vector = 0  # a schedule says how many of them are walked together
         return Around(columns=columns, rows=rows, vector=vector, length=self.length)
 
     @property
@@ -148,7 +171,14 @@ def plan_rows(
 
 
 def plan_walk(
-    parts: Anchored, shaped: Workload, reduced: Collection[str], what: str, *, is_computed: bool
+    parts: Anchored,
+    shaped: Workload,
+    reduced: Collection[str],
+    what: str,
+    *,
+    is_computed: bool,
+    keep: Collection[str] = (),
+    takes_columns: bool = False,
 ) -> RowPlan | Support:
     """Return the loops of a workload that is split already.
 
@@ -158,8 +188,10 @@ def plan_walk(
         reduced: Names of the axes that are walked.
         what: The operator in a word, for reasons.
         is_computed: See `RowPlan`.
+        keep: Names of axes that stay apart, see `plan_iteration`.
+        takes_columns: True if a loop inside of the axis is welcome.
     """
-    iteration = plan_iteration(shaped, apart=reduced, stored=STORED_DTYPES)
+    iteration = plan_iteration(shaped, keep=keep, apart=reduced, stored=STORED_DTYPES)
     if isinstance(iteration, Support):
         return iteration
     walked = tuple(axis for axis in iteration.axes if axis.name.startswith(tuple(reduced)))
@@ -168,7 +200,8 @@ def plan_walk(
     if len(walked) > 1 and (is_computed or shaped.blocked):
         return Support(f"{what} over axes that broadcasting tells apart")
     inside = iteration.axes[iteration.axes.index(walked[-1]) + 1 :]
-    if inside and not (shaped.blocked and [axis.name for axis in inside] == ["ci"]):
+    in_blocks = shaped.blocked and [axis.name for axis in inside] == ["ci"]
+    if inside and not in_blocks and not takes_columns:
         return Support(f"{what} over an axis that is not the last")
     nest = AnchoredNest(parts=parts, iteration=iteration)
     return RowPlan(nest=nest, walked=walked, is_computed=is_computed)
@@ -221,8 +254,12 @@ class RowKernel:
         nest, self.plan = plan.nest, plan
         operands = read_operands(nest.workload, nest.iteration)
         self._flat: dict[int, hl.ImageParam] = {}
+        self._extents: dict[int, tuple[int, ...]] = {}
+        self._kept: dict[str, hl.Func] = {}
         if len(plan.walked) > 1:
             operands = self._flattened(operands, plan.anchor.inputs[0])
+        if plan.apart is not None:
+            operands = self._read_apart(operands, plan.apart)
         values = build_chain(
             nest.parts.before,
             operands.values,
@@ -234,7 +271,8 @@ class RowKernel:
         self._source[operands.variables] = walked(values)
         self._operands = replace(operands, values=values)
         self._folds: list[Fold] = []
-        self._kept = {SOURCE: self._source} if plan.is_computed else {}
+        if plan.is_computed:
+            self._kept[SOURCE] = self._source
         self.variables = operands.variables
         self.values = values
 
@@ -263,9 +301,35 @@ class RowKernel:
         rows = self.plan.around.rows
         dtype = self.plan.nest.workload.inputs[number].dtype
         flat = self._flat[number] = hl.ImageParam(element_type(dtype), 1 + len(rows), source)
+        lengths = (axis.extent for axis in reversed(self.plan.rows))
+        self._extents[number] = (self.plan.length, *lengths)
         arguments = list(operands.arguments)
         arguments[number] = flat
         values = {**operands.values, source: loaded(flat[(place, *rows)], dtype)}
+        return replace(operands, arguments=tuple(arguments), values=values)
+
+    def _read_apart(self, operands: Operands, apart: Apart) -> Operands:
+        """Return operands whose tensor that is walked is read where its elements lie."""
+        number, block = apart.number, apart.block
+        (first, *others), at = self.plan.rows, hl.Var(self.plan.inner.name)
+        others.reverse()  # buffers are described from the innermost dimension on
+        place: list[hl.Expr | hl.Var] = [hl.Var(axis.name) for axis in others]
+        extents = [axis.extent for axis in others]
+        if block > 1:
+            place = [at % block, *place, at // block]
+            extents = [block, *extents, apart.length // block]
+        else:
+            place, extents = [*place, at], [*extents, apart.length]
+        ref, dtype = f"x{number}", self.plan.nest.workload.inputs[number].dtype
+        buffer = hl.ImageParam(element_type(dtype), len(place) + 1, ref)
+        self._extents[number] = (*extents, first.extent)
+        moved = hl.Func(MOVED)
+        moved[operands.variables] = loaded(buffer[(*place, hl.Var(first.name))], dtype)
+        if block == 1:
+            self._kept[MOVED] = moved
+        arguments = list(operands.arguments)
+        arguments[number] = buffer
+        values = {**operands.values, ref: moved[operands.variables]}
         return replace(operands, arguments=tuple(arguments), values=values)
 
     def keep(self, name: str, value: hl.Expr) -> hl.Func:
@@ -298,8 +362,8 @@ class RowKernel:
             loops[name] = tuple((v.name(), extents[v.name()]) for v in self.variables)
         made = anchored_pipeline(self.plan.nest, self._operands, result, stages, loops)
         known = list(made.argument_extents)
-        for number in self._flat:
-            known[number] = (self.plan.length, *(axis.extent for axis in reversed(self.plan.rows)))
+        for number, lengths in self._extents.items():
+            known[number] = lengths
         return replace(made, argument_extents=tuple(known))
 
 
@@ -318,6 +382,7 @@ def rows_space(plan: RowPlan, target: KernelTarget, cycles: int, kept: Mapping[s
     tasks = task_choices(work, prod(axis.extent for axis in plan.rows), target)
     vectors = _vectors(plan, target)
     places = (KEEP, AGAIN) if plan.may_keep else (AGAIN,)
+    places = places if plan.apart is None else (KEEP,)
     knobs = [Knob("vector", vectors), Knob("unroll", (1, 2, 4)), Knob("tasks", tasks)]
     knobs += [Knob(knob, places) for knob in kept.values()]
     length = plan.inner.extent
@@ -357,7 +422,7 @@ def rows_schedule(
     """
     axis, vector, unroll = plan.inner, int(values["vector"]), int(values["unroll"])
     at = plan.rows[-1].name if plan.rows else None
-    steps = [*_result_steps(plan, vector, unroll)]
+    steps = [*result_steps(plan, vector, unroll)]
     steps += parallel_steps(RESULT, plan.rows, int(values["tasks"])) if plan.rows else ()
     for stage, knob in kept.items():
         if values[knob] != KEEP:
@@ -366,6 +431,9 @@ def rows_schedule(
         steps.append(StoreIn(stage, Memory.STACK))
         if plan.columns:
             steps.append(Vectorize(stage, plan.columns[-1].name, vector))
+        elif plan.apart is not None:  # a vector has the elements of one block
+            steps.append(Split(stage, axis.name, axis.name, LANE, plan.apart.block, Tail.GUARD))
+            steps.append(Vectorize(stage, LANE, plan.apart.block))
         else:
             steps += inner_steps(stage, axis.name, axis.extent, min(vector, axis.extent), 1)
     for fold in folds:
@@ -373,7 +441,8 @@ def rows_schedule(
     return Schedule(tuple(steps))
 
 
-def _result_steps(plan: RowPlan, vector: int, unroll: int) -> tuple[Step, ...]:
+def result_steps(plan: RowPlan, vector: int, unroll: int) -> tuple[Step, ...]:
+    """Return steps that vectorise the loop over the axis, and unroll it."""
     axis = plan.inner
     if not plan.columns:
         return inner_steps(RESULT, axis.name, axis.extent, vector, unroll)

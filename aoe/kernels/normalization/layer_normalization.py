@@ -11,6 +11,7 @@ from aoe.kernels.normalization.statistics import (
     normalized_schedule,
     normalized_space,
 )
+from aoe.kernels.normalization.turned import find_turned
 from aoe.operators import MICROSOFT_DOMAIN, number, op_key
 from aoe.operators.axes import normalized_axis
 from aoe.schedule import Configuration, Schedule, Space
@@ -26,7 +27,8 @@ class LayerNormalization:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias, or x / sqrt(mean square + epsilon).
 
     A row is walked for its mean, for the squares of what is left without it, and for the results.
-    What stands in front (a residual sum) is computed while the row is read first, and kept.
+    What stands in front (a residual sum) is computed while the row is read first, and kept. So are
+    channels that lie in planes or blocks, and are put last in front (`turned.py`).
     """
 
     name = "layer_normalization"
@@ -73,16 +75,13 @@ def _plan(workload: Workload) -> Normalized | Support:
     if not -rank <= axis < rank:
         return Support(f"axis {axis} of a tensor of rank {rank}")
     adds = anchor.op_type.startswith("Skip")
-    plan = plan_rows(
-        workload,
-        LayerNormalization.anchors,
-        axis_names(workload)[axis:],
-        anchor.op_type,
-        sums_inputs=adds,
-    )
+    plan = None if adds else find_turned(workload, anchor)
+    if plan is None:
+        names, known = axis_names(workload)[axis:], LayerNormalization.anchors
+        plan = plan_rows(workload, known, names, anchor.op_type, sums_inputs=adds)
     if isinstance(plan, Support):
         return plan
-    return _with_parameters(plan, anchor, adds=adds)
+    return _with_parameters(plan, plan.anchor, adds=adds)
 
 
 def _with_parameters(plan: RowPlan, anchor: Operation, *, adds: bool) -> Normalized:

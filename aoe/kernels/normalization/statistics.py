@@ -16,6 +16,7 @@ import halide as hl
 from aoe.kernels.family import KernelTarget, Pipeline
 from aoe.kernels.halide.rows import SOURCE, RowKernel, RowPlan, rows_schedule, rows_space
 from aoe.kernels.math.functions import constant, strict
+from aoe.kernels.normalization.turned import is_turned, turned_schedule, turned_space
 from aoe.schedule import Configuration, Schedule, Space
 
 _SUM, _SQUARES = "sum", "squares"
@@ -89,9 +90,13 @@ def _strict_sum(left: hl.Expr, right: hl.Expr) -> hl.Expr:
 
 def normalized_space(normalized: Normalized, target: KernelTarget) -> Space:
     """Return tasks, vectors, and whether a computed tensor is kept while it is walked."""
+    if is_turned(normalized.plan):
+        return turned_space(normalized.plan, target, _CYCLES)
     return rows_space(normalized.plan, target, _CYCLES, normalized.kept)
 
 
 def normalized_schedule(normalized: Normalized, configuration: Configuration) -> Schedule:
     """Return the steps of a configuration."""
+    if is_turned(normalized.plan):
+        return turned_schedule(normalized.plan, configuration, normalized.folds)
     return rows_schedule(normalized.plan, configuration, normalized.folds, normalized.kept)

@@ -141,6 +141,7 @@ def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
         accept_busy=found.get("accept_busy", bool),
         trials=found.get("trials", int),
         max_tuning_count=found.find("max_tuning_count", int),
+        kernel_memory_mib=found.find("kernel_memory", int),
         search=found.get("search", str),
         seed=found.get("seed", int),
         tuning_time_limit_s=None if stages else found.find("tuning_time_limit", float),

@@ -128,6 +128,13 @@ _ROWS = (
         stands_for="no limit",
     ),
     Setting(
+        name="kernel_memory",
+        meaning="most MiB that kernels of a model may keep of transformed weights",
+        parse=whole(0),
+        key="kernel_memory",
+        stands_for="no limit",
+    ),
+    Setting(
         name="trials",
         meaning="most candidates for one operator",
         parse=whole(1),

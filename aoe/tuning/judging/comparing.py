@@ -61,6 +61,7 @@ class ModelGain:
         processes: Speed-up in each process; none where one process chose among variants.
         scatter: How far its processes lie apart, with what was known of that; None where they
             cannot tell.
+        is_open: True if a few hurried processes do not say whether it is faster or not.
     """
 
     comparison: ModelComparison
@@ -68,6 +69,7 @@ class ModelGain:
     surely: float
     processes: tuple[float, ...] = ()
     scatter: Scatter | None = None
+    is_open: bool = False
 
 
 class ModelComparer(Generic[P]):
@@ -183,19 +185,24 @@ class ModelComparer(Generic[P]):
         their medians.
 
         The third and the fourth process are the last where they prove a gain by far, see `looks`;
-        where the scatter of a model like this one is known, the second and the third.
+        where the scatter of a model like this one is known, any of the first three, once the gain
+        is larger than the interval is wide: then a later run believes it, see `is_settled`.
         If all show a gain but do not prove it, as many more are added once: processes of small
         models scatter by 5 %, and five of them prove a gain of 10 % no more than every other time.
 
         Where the time limit does not allow for all of them, each loads both models once instead
         of twice, every other one the tuned one first: what the order does to the figures is no
         noise then, and is taken out where there are three. Up to four processes are judged with
-        what is known of others, see `ProcessGain`. One alone proves a large gain, and nothing else.
+        what is known of others, see `ProcessGain`; two more follow where they show a gain they do
+        not prove. One alone proves a large gain, and nothing else.
 
         Args:
             kept: Parts the model has.
             baseline: What it is held against; None for the model without any.
             known: Scatter of a model like this one on this machine.
+
+        Raises:
+            TimeIsUpError: there was time for one process at most, which does not prove a gain.
 
         Source: the method of independent replications (A. M. Law, Simulation Modeling and
             Analysis, 5th ed., section 9.5.2).
@@ -209,9 +216,14 @@ class ModelComparer(Generic[P]):
             more = self._one_by_one(held_against, tuned, self._final, terms, surely=PROCESSES)
             found = [*found, *more]
             gain = _gain(found, in_turns=False)
+        if in_turns and gain.surely <= 1 < gain.estimate.median:
+            terms = _in_turns(len(found), LEAST_PROCESSES)
+            hurried = self._costs.hurried(self._final)
+            found = [*found, *self._one_by_one(held_against, tuned, hurried, terms)]
+            gain = _gain(found, in_turns=True)
         if len(found) < LEAST_PROCESSES and gain.surely <= 1:
             raise TimeIsUpError
-        return gain
+        return replace(gain, is_open=in_turns and gain.surely <= 1 < gain.estimate.high)
 
     def _in_processes(
         self, baseline: ModelPart, tuned: ModelPart, known: Scatter | None
@@ -222,7 +234,7 @@ class ModelComparer(Generic[P]):
         """
         in_turns = self.is_hurried
         if in_turns:
-            orders = [ComparisonTerms(tuned_first=bool(n % 2)) for n in range(HURRIED_PROCESSES)]
+            orders = _in_turns(0, HURRIED_PROCESSES)
             found = self._one_by_one(baseline, tuned, self._costs.hurried(self._final), orders)
         else:
             terms = [WHOLE_MODELS] * PROCESSES
@@ -233,7 +245,7 @@ class ModelComparer(Generic[P]):
                 self._final,
                 terms,
                 is_enough=is_clear,
-                surely=min(looks(known)),
+                surely=max(LEAST_PROCESSES, min(looks(known))),
             )
         if not found:
             raise TimeIsUpError
@@ -251,21 +263,30 @@ class ModelComparer(Generic[P]):
         """Return a comparison in a process of its own for each of `terms`, while there is time.
 
         No more follow once `is_enough` of those there are; the first `surely` ones are started
-        beside each other, before anything is measured.
+        beside each other, before anything is measured. What was taken while the machine was busy
+        does not count and is taken again, at most once for each of `terms`; unless there is
+        nothing else, or it shows a wrong result, which no load explains.
         """
         needed_s = self._costs.comparison_s(policy)
         found: list[ModelComparison] = []
+        busy: list[ModelComparison] = []
         while len(found) < len(terms) and (began_s := self.left_s()) > needed_s:
-            self._runner.restart(0 if found else surely - 1)
+            self._runner.restart(0 if found or busy else surely - 1)
             try:
-                found.append(self._compare(baseline, tuned, policy, terms[len(found)]))
+                one = self._compare(baseline, tuned, policy, terms[len(found)])
             except TimeIsUpError:
                 break
             if math.isfinite(began_s):
                 needed_s = began_s - self.left_s()
-            if is_enough(found):
+            if one.measurement.is_quiet or not one.deviation.acceptable:
+                found.append(one)
+                if is_enough(found):
+                    break
+            elif len(busy) < len(terms):
+                busy.append(one)
+            else:
                 break
-        return found
+        return found or busy
 
     def _compare(
         self,
@@ -311,13 +332,25 @@ class ModelComparer(Generic[P]):
         return found
 
 
+def _in_turns(begin: int, count: int) -> list[ComparisonTerms]:
+    """Return terms for so many processes behind `begin` others, each the other order of loading."""
+    return [ComparisonTerms(tuned_first=bool(n % 2)) for n in range(begin, begin + count)]
+
+
 def _is_clear(found: Sequence[ModelComparison], known: Scatter | None) -> bool:
     """Return True if processes prove a gain before all have run, on a machine that was quiet."""
-    return (
-        len(found) in looks(known)
-        and all(one.deviation.acceptable and one.measurement.is_quiet for one in found)
-        and _together(found, in_turns=False, known=known).is_sure
+    if len(found) not in looks(known):
+        return False
+    if not all(one.deviation.acceptable and one.measurement.is_quiet for one in found):
+        return False
+    return _together(found, in_turns=False, known=known).is_sure and (
+        known is None or _is_larger_than_wide(_gain(found, in_turns=False, known=known).estimate)
     )
+
+
+def _is_larger_than_wide(estimate: SpeedupEstimate) -> bool:
+    """Return True if the least gain there is in an interval is more than it is wide."""
+    return estimate.low - 1 > estimate.high - estimate.low
 
 
 def _gain(

@@ -20,7 +20,7 @@ from aoe.tuning.judging.candidates import P
 from aoe.tuning.judging.comparing import TimeIsUpError
 
 MOST_COMPARISONS = 24
-_PROVEN = 0.5
+PROVEN = 0.5
 """Part of their promise that kernels are held to which another model has kept: alone they save more
 than in company, and that they lose nothing there is known."""
 
@@ -225,7 +225,7 @@ class GroupTests(Generic[P]):
 
     def _promise(self, group: Sequence[P]) -> float:
         """Return what the kernels of a group have proven alone; a loss binds nobody."""
-        gains = (k.gain_us * (_PROVEN if k.name in self._proven else 1.0) for k in group)
+        gains = (k.gain_us * (PROVEN if k.name in self._proven else 1.0) for k in group)
         return max(0.0, sum(gains) / self._model_us)
 
 

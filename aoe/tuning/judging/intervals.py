@@ -39,17 +39,22 @@ LOOKS = {3: _ONCE_IN_2000[1], PROCESSES - 1: _ONCE_IN_2000[2], PROCESSES: 4.908}
 """The same for the looks at a final comparison, by processes. What is no faster passes by the first
 once in 2000, by the second too, by the third once in 250: together once in 200, as by five at once.
 Source: alpha spending (K. K. G. Lan and D. L. DeMets, Biometrika 70, 1983)."""
-_EARLY = (2, 3)
+_ONCE_IN_400 = (127.32, 14.089, 7.453, 5.598, 4.773, 4.317, 4.029, 3.833, 3.690)
+"""Of one tail, which what is no faster passes once in 400."""
+_EARLY = (1, 2, 3)
 """Processes after which there is a look instead of the first two, where the scatter of a model like
-this one is known: what it is known from counts among the degrees of freedom."""
-_LAST_OF_KNOWN = 5.598
-"""For the last look then, which what is no faster passes once in 400: there may be a second last
-comparison, see `Judge`. So all of it together stays below one in a hundred."""
+this one is known: what it is known from counts among the degrees of freedom. What is no faster
+passes by the first once in 400, by the second and the third once in 2000 each, by the last, and by
+as many processes once more, once in 400: there may be a second last comparison, see `Judge`. So all
+of it together stays below one in a hundred."""
 _LEAST_SCATTER, _KNOWN = 0.015, 1.25
 """A known one counts as no less: a few processes of another day that lie close together may do so
-by chance. Processes that scatter more than the second number times as much speak for themselves.
-Source: in the simulation of the tests equal models pass once in 260, and once in 210 where the true
-scatter is twice what is known, up to the 5 % that were ever seen."""
+by chance. Processes that scatter more than the second number times as much speak for themselves."""
+_OF_BOTH = 0.03
+"""Standard deviation of a process of both orders where nothing is known, worth as many processes as
+`PLACING` is: with it, what two or three have said of a model like this one is enough to go by.
+Source: in the simulations of the tests equal models pass less than once in a hundred, also where
+the true scatter is twice what is known, up to the 5 % that were ever seen."""
 PLACING, _WORTH = 0.05, 4
 """Standard deviation of a process, order of loading and place of its memory together, and how many
 processes that counts for. Source: a model against itself read 0.96 to 1.02 in processes of one
@@ -97,7 +102,7 @@ class ProcessGain:
         in_turns: True if each has loaded both models once, every other one the tuned one first;
             False if each has loaded them in both orders.
         known: Scatter of processes of both orders of a model like this one; it helps where there
-            are two or three that scatter no more than it explains.
+            are one to three that scatter no more than it explains.
     """
 
     processes: tuple[ProcessRatio, ...]
@@ -121,8 +126,8 @@ class ProcessGain:
         if not self.in_turns and count >= _ENOUGH:
             quantile = _QUANTILES[level][count - 2]
             if level == ACCEPTING:
-                is_last = self.known is not None and count == PROCESSES
-                quantile = _LAST_OF_KNOWN if is_last else LOOKS.get(count, quantile)
+                is_strict = count > PROCESSES or (self.known is not None and count == PROCESSES)
+                quantile = _ONCE_IN_400[count - 2] if is_strict else LOOKS.get(count, quantile)
             return quantile * stdev(logs) / math.sqrt(count)
         known = self._with_experience(level)
         squares, freedom = _scatter(self._orders())
@@ -140,7 +145,7 @@ class ProcessGain:
     @property
     def scatter(self) -> Scatter | None:
         """How far they lie apart, with what was known of that; None where they cannot tell."""
-        if self.in_turns or len(self.processes) < 2:
+        if self.in_turns:
             return None
         if self.known is not None and len(self.processes) < PROCESSES:
             return self.known.pooled(self._logs)
@@ -152,10 +157,12 @@ class ProcessGain:
 
     @property
     def _is_explained(self) -> bool:
-        """True if so few scatter no more than what is known lets expect."""
+        """True if so few, or the pairs of one, scatter no more than what is known lets expect."""
         if self.known is None or self.in_turns or len(self.processes) not in _EARLY:
             return False
-        return stdev(self._logs) <= _KNOWN * max(self.known.deviation, _LEAST_SCATTER)
+        lone = len(self.processes) == 1
+        seen = math.sqrt(self.processes[0].variance) if lone else stdev(self._logs)
+        return seen <= _KNOWN * max(self.known.deviation, _LEAST_SCATTER)
 
     def _with_experience(self, level: float) -> float:
         """Return it with what is known of processes before."""
@@ -183,10 +190,21 @@ def looks(known: Scatter | None) -> Collection[int]:
 
 
 def _known_half_width(both: Scatter, count: int, level: float) -> float:
-    """Return half of the interval of a mean of so many, whose scatter is known from more."""
-    quantiles = _ONCE_IN_2000 if level == ACCEPTING else _QUANTILES[level]
-    quantile = quantiles[min(both.processes - 1, len(quantiles)) - 1]
-    return quantile * max(both.deviation, _LEAST_SCATTER) / math.sqrt(count)
+    """Return half of the interval of a mean of so many, whose scatter is known from more.
+
+    That scatter speaks alone, or where it is known from few, together with experience.
+    """
+    quantiles = _QUANTILES[level]
+    if level == ACCEPTING:
+        quantiles = _ONCE_IN_400 if count == _EARLY[0] else _ONCE_IN_2000
+    deviation, freedom = max(both.deviation, _LEAST_SCATTER), both.processes - 1
+    all_freedom = _WORTH + freedom
+    together = math.sqrt((_WORTH * _OF_BOTH**2 + freedom * deviation**2) / all_freedom)
+    half_widths = (
+        quantiles[min(free, len(quantiles)) - 1] * spread
+        for free, spread in ((freedom, deviation), (all_freedom, together))
+    )
+    return min(half_widths) / math.sqrt(count)
 
 
 def _scatter(groups: Sequence[Sequence[float]]) -> tuple[float, int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic
 
+from aoe.bank.verdicts import OperatorVerdict
 from aoe.errors import RunError
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import Scatter, SpeedupEstimate
@@ -18,11 +19,14 @@ from aoe.tuning.judging.comparing import (
     ModelGain,
     TimeIsUpError,
 )
-from aoe.tuning.judging.group_tests import Drop, GroupTests
+from aoe.tuning.judging.group_tests import PROVEN, Drop, GroupTests
+from aoe.tuning.judging.lightness import not_worth_their_memory
 from aoe.tuning.judging.precedent import NO_PRECEDENT, Precedent
 from aoe.tuning.judging.reserve import PROCESSES
+from aoebank import Event
 
 _NO_TIME = "not decided, the time limit left no time to compare the whole model"
+_OPEN = "not decided, the time limit left too few comparisons of the whole model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,37 @@ class Judgement(Generic[P]):
     def is_changed(self) -> bool:
         """True if the final model is another one than the imported."""
         return bool(self.kept) or self.graph_chosen
+
+    def verdict(
+        self, part: P, op_names: tuple[str, ...], surroundings: frozenset[str]
+    ) -> OperatorVerdict:
+        """Return what is noted of a part, so that a second run makes the same choice.
+
+        Args:
+            part: That is decided.
+            op_names: Its nodes of the model.
+            surroundings: Digests of what stands around its places.
+        """
+        drop = self.drops.get(part.name)
+        if drop is not None:
+            return OperatorVerdict.of_model(
+                Event.DROPPED, op_names, reason=drop.reason, estimate=drop.estimate
+            )
+        return OperatorVerdict.of_model(
+            Event.KEPT,
+            op_names,
+            reason="the whole model is faster with all that are kept",
+            estimate=self.estimate,
+            scatter=self.scatter,
+            promise=self.promise,
+            surroundings=surroundings,
+        )
+
+    @property
+    def promise(self) -> float | None:
+        """What the kernels that stay had proven alone to save, as a share of the time with them."""
+        with_us = self.comparison.measurement.latency_us
+        return sum(kernel.gain_us for kernel in self.kept) / with_us if with_us > 0 else None
 
     @property
     def is_measured(self) -> bool:
@@ -88,11 +123,18 @@ class Judge(Generic[P]):
     Args:
         comparer: Compares models with and without them.
         step: Is told what is dropped.
+        kept_bytes: What a kernel keeps besides the weights of the model.
     """
 
-    def __init__(self, comparer: ModelComparer[P], step: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        comparer: ModelComparer[P],
+        step: Callable[[str], None],
+        kept_bytes: Callable[[P], float] = lambda kernel: 0.0,
+    ) -> None:
         self._comparer = comparer
         self._step = step
+        self._kept_bytes = kept_bytes
         self._drops: dict[str, Drop] = {}
 
     def judge(self, kernels: Sequence[P], precedent: Precedent = NO_PRECEDENT) -> Judgement[P]:
@@ -114,26 +156,34 @@ class Judge(Generic[P]):
     def _judge_new(
         self, kernels: Sequence[P], new: Sequence[P], precedent: Precedent
     ) -> Judgement[P]:
-        """Look at what is new; at all, where the whole is not faster or computes wrongly.
+        """Look at what is new, unless the whole shows what it saves; at all, where that is nothing.
 
         One model has two last comparisons only if something is known to slow it down, so that what
         is no faster hardly ever passes by the second one.
         """
         is_checked = not self._comparer.is_hurried
         tests = self._tests(kernels, precedent.proven)
-        if is_checked:
-            tests.run_among(new)
-        self._drops |= tests.dropped
         if precedent.is_own:  # that what it had gains is proven
+            if is_checked:
+                self._examine(tests, new)
             return self.confirm(tests.kept)
         proof = partial(self._for_the_record, known=precedent.scatter)
-        found = self._concluded(tests.kept, proof, demand_gain=True, is_checked=is_checked)
+        found = self._concluded(kernels, proof, demand_gain=True, is_checked=is_checked)
+        if found.kept and is_checked and not _is_as_promised(found, new, precedent):
+            self._examine(tests, new)
+            if tests.dropped:
+                found = self._concluded(tests.kept, proof, demand_gain=True)
         if found.kept or found.undecided:
             return found
         self._step("the model is not as one like it was: every kernel is looked at")
         refused = replace(found, drops=dict(self._drops))
         self._forget(tests.kept)
         return self._judge_all(tests.kept, precedent, refused)
+
+    def _examine(self, tests: GroupTests[P], new: Sequence[P]) -> None:
+        """Leave out what loses among new kernels."""
+        tests.run_among(new)
+        self._drops |= tests.dropped
 
     def _judge_all(
         self,
@@ -155,9 +205,17 @@ class Judge(Generic[P]):
         self._drops |= tests.dropped
         if refused is not None and self._drops == before:
             return refused
-        return self._concluded(
-            tests.kept, self._for_the_record, demand_gain=True, is_checked=is_checked
-        )
+        proof = partial(self._for_the_record, known=precedent.scatter)
+        kept = self._lightened(tests.kept)
+        return self._concluded(kept, proof, demand_gain=True, is_checked=is_checked)
+
+    def _lightened(self, kernels: Sequence[P]) -> Sequence[P]:
+        """Leave out what saves next to nothing for the memory it keeps."""
+        heavy = not_worth_their_memory(kernels, self._kept_bytes)
+        for name, reason in heavy.items():
+            self._drops[name] = Drop(reason=reason)
+            self._step(f"dropped {name}: {reason}")
+        return tuple(kernel for kernel in kernels if kernel.name not in heavy)
 
     def _forget(self, kernels: Sequence[P]) -> None:
         """Take back that kernels were dropped."""
@@ -210,9 +268,9 @@ class Judge(Generic[P]):
             estimate=gain.estimate,
         )
 
-    def undecided(self, kernels: Sequence[P]) -> Judgement[P]:
+    def undecided(self, kernels: Sequence[P], reason: str = _NO_TIME) -> Judgement[P]:
         """Return the model without these kernels: there was no time to look at them in it."""
-        drop = Drop(reason=_NO_TIME, is_final=False)
+        drop = Drop(reason=reason, is_final=False)
         self._drops |= {kernel.name: drop for kernel in kernels}
         gain = self._comparer.unmeasured(())
         return Judgement(
@@ -250,6 +308,10 @@ class Judge(Generic[P]):
         if kept and demand_gain and load is not None and not load.is_quiet:
             reason = f"not decided, the machine was busy: {load}"
             return self._all_dropped(kept, Drop(reason=reason, is_final=False))
+        if kept and demand_gain and gain.is_open:
+            return self.undecided(
+                kept, f"{_OPEN}: {gain.estimate.low:.2f}x to {gain.estimate.high:.2f}x"
+            )
         if kept and demand_gain and gain.surely <= 1:
             reason = "the whole model is not faster with it"
             return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))
@@ -277,3 +339,22 @@ class Judge(Generic[P]):
         half = len(kernels) // 2
         parts = [self._correct(part) for part in (kernels[:half], kernels[half:])]
         return parts[0] + parts[1]
+
+
+def _is_as_promised(found: Judgement[P], new: Sequence[P], precedent: Precedent) -> bool:
+    """Return whether a model saves what was believed it does, and what its new kernels promise.
+
+    Believed ones are held to what of their promise they have kept before, new ones to the part of
+    it that those keep which a model has kept: alone they save more than in company. False where it
+    is not known what believed ones have kept.
+    """
+    is_new = {kernel.name for kernel in new}
+    believed = [kernel for kernel in found.kept if kernel.name not in is_new]
+    if not new:
+        return True
+    if any(kernel.name not in precedent.kept_share for kernel in believed):
+        return False
+    expected_us = sum(precedent.kept_share[kernel.name] * kernel.gain_us for kernel in believed)
+    expected_us += PROVEN * sum(kernel.gain_us for kernel in new)
+    saved_us = (found.estimate.median - 1) * found.comparison.measurement.latency_us
+    return saved_us >= expected_us

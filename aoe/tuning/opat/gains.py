@@ -7,8 +7,8 @@ from aoe.operators.model_types import model_types
 from aoe.results.files import RepoOutcome
 from aoe.results.gains import Gain, GainKind
 from aoe.results.opat import OperatorResult
-from aoe.tuning.opat.loop import SearchResult
-from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.searching.loop import SearchResult
+from aoe.tuning.opat.searching.operator import TunedOperator
 
 
 def operator_result(tuned: TunedOperator) -> OperatorResult:

@@ -69,8 +69,9 @@ class FoundOperators:
     """What there is to tune, and what is left to ONNX Runtime.
 
     Attributes:
-        fused: Sums of products with the chain behind them, by falling share of time; where
-            nothing is found for one, its parts are tuned (`part_operators`).
+        fused: Sums of products with the chain behind them, and normalisations with what turns
+            their channels, by falling share of time; where nothing is found for one, its parts
+            are tuned (`part_operators`).
         operators: All others, likewise.
         refusals: Nodes left alone, with the reason.
     """
@@ -159,8 +160,8 @@ def group_regions(graph: ModelGraph, profile: ModelProfile, parts: Partition) ->
         )
     operators.sort(key=lambda one: (-one.share, -one.workload.precision.rank, one.key))
     return FoundOperators(
-        fused=tuple(item for item in operators if item.regions[0].is_fused_product),
-        operators=tuple(item for item in operators if not item.regions[0].is_fused_product),
+        fused=tuple(item for item in operators if item.regions[0].may_be_taken_apart),
+        operators=tuple(item for item in operators if not item.regions[0].may_be_taken_apart),
         refusals=tuple(refusals),
     )
 

@@ -35,7 +35,7 @@ from aoe.tuning.model_mode import (
     trial_members,
 )
 from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
-from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
 from aoe.workload import Precision, workload_to_json

@@ -10,11 +10,12 @@ from aoe.bank.operators import OperatorBank
 from aoe.graph.regions import Region
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
-from aoe.tuning.opat.agenda import Agenda
-from aoe.tuning.opat.lookup import Lookup, look_up
+from aoe.tuning.opat.opening import open_bank, precision_plan
 from aoe.tuning.opat.operators import Operator, find_operators, part_operators
-from aoe.tuning.opat.reuse import reuse_of, summary_of
-from aoe.tuning.opat.run import open_bank, precision_plan, profile_default
+from aoe.tuning.opat.profiles import profile_default
+from aoe.tuning.opat.searching.agenda import Agenda
+from aoe.tuning.opat.searching.lookup import Lookup, look_up
+from aoe.tuning.opat.searching.reuse import reuse_of, summary_of
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
 from aoe.tuning.workbench import Workbench

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from aoe.bank.subgraphs import SubgraphBank
-from aoe.tuning.opat.run import open_bank, profile_default
+from aoe.tuning.opat.opening import open_bank
+from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.planning.operators import looked_up_operator, most_seconds
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import Reuse

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from aoe.bank.subgraphs import SubgraphBank
-from aoe.graph.rewrites.registry import RULES
 from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.planning.scopes import FORM_S, PlannedScopes, plan_scopes
 from aoe.tuning.reuse.earlier import EarlierResult
@@ -16,7 +15,7 @@ from aoe.tuning.sgat.loop import ACCEPT_SPEEDUP
 from aoe.tuning.sgat.reuse import subgraph_reuse, subgraph_summary
 from aoe.tuning.sgat.run import chosen_form, found_subgraphs, has_scopes, imported_graph, inference
 from aoe.tuning.sgat.space import strategy_space
-from aoe.tuning.sgat.subgraphs import Subgraph
+from aoe.tuning.sgat.subgraphs import RULES, Subgraph
 from aoe.tuning.workbench import Workbench
 from aoebank import Event
 

@@ -18,7 +18,7 @@ from aoe.tuning.precision.mixlist import Listing, onnx_name
 from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
 from aoe.workload import Operation, Precision, Workload
 
-_DENSE = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
+_DENSE = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN"})
 """Operators of ONNX with products whose factors may be rounded."""
 _INTEGERS = (Precision.INT8, Precision.INT4)
 """Of products by a constant matrix alone."""
@@ -43,12 +43,13 @@ class PrecisionPlan:
     def classify(self, workload: Workload) -> Workload | str:
         """Return the workload in the highest precision there is a kernel for, or why none is.
 
-        Several products become one only where it is there in every precision their own would be.
+        Several products, or one and the pooling behind it, become one only where it is there in
+        every precision their own would be.
         """
         if self.settings.strict and _spreads_specials(workload):
             return _STRICT_REASON
         found = {one: self._offered(workload, one) for one in self._precisions(workload)}
-        if sum(map(_is_product, workload.operations)) > 1:
+        if _joins_products(workload):
             integers = () if _has_constant_matrix(workload) else _INTEGERS
             refused = [said for one, said in found.items() if one not in integers]
             reason = next((said for said in refused if isinstance(said, str)), None)
@@ -163,6 +164,13 @@ def _is_dense(workload: Workload) -> bool:
 
 def _is_product(operation: Operation) -> bool:
     return facts_of(operation).kind is OperatorKind.PRODUCT
+
+
+def _joins_products(workload: Workload) -> bool:
+    """Return whether a workload has several products, or a window behind one."""
+    kinds = [facts_of(operation).kind for operation in workload.operations]
+    products = kinds.count(OperatorKind.PRODUCT)
+    return products > 1 or (products == 1 and OperatorKind.WINDOW in kinds)
 
 
 def _has_constant_matrix(workload: Workload) -> bool:

@@ -14,6 +14,7 @@ from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.subgraphs.seams import InferTensors, join_seams
 from aoe.graph.subgraphs.splicing import Splice, splice
+from aoe.graph.subgraphs.surroundings import surroundings_of_piece
 from aoe.graph.weights import WeightStore, is_outside
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS
 from aoe.tuning.sgat.subgraphs import Subgraph
@@ -91,6 +92,10 @@ class SubgraphAssembly:
         else:
             shutil.copyfile(self.directory / FALLBACK, self.directory / name)
         return self._part(name)
+
+    def surroundings(self, form: ChosenForm) -> frozenset[str]:
+        """Return digests of what stands around the places of a form."""
+        return frozenset(surroundings_of_piece(self._graph, one.piece) for one in form.splices)
 
     def _part(self, name: str) -> ModelPart:
         return ModelPart(

@@ -13,6 +13,7 @@ the kernels, in the graph this leaves.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -23,18 +24,20 @@ from aoe.bank.subgraphs import SubgraphBank, SubgraphNote
 from aoe.errors import OptionError
 from aoe.execute.messages import TaskRunner
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.attention.offline import OFFLINE, may_be_transformer
 from aoe.graph.rewrites.preparation import prepared
-from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.forms import form_of
 from aoe.graph.subgraphs.seams import InferTensors
 from aoe.graph.subgraphs.splicing import Splice
 from aoe.om.file import Manifest, SubgraphUse, write_offline_model
 from aoe.ort.static_shapes import infer_tensors
+from aoe.ort.transformers_optimizer import TransformersOptimizer
 from aoe.results.files import TuningResult
 from aoe.results.sgat import SgatReport, sgat_report_to_json
 from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.judging.comparing import ModelComparer
 from aoe.tuning.judging.judge import Judge, Judgement
+from aoe.tuning.judging.precedent import Precedent, precedent_of
 from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, searching_time
 from aoe.tuning.live_report import LiveReport, Phase, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext
@@ -61,6 +64,7 @@ from aoe.tuning.sgat.result import (
 from aoe.tuning.sgat.reuse import SubgraphReuseBook, subgraph_reuse, subgraph_summary
 from aoe.tuning.sgat.scopes.run import TunedScopes, tune_scopes
 from aoe.tuning.sgat.subgraphs import (
+    RULES,
     FoundSubgraphs,
     Subgraph,
     find_subgraphs,
@@ -130,7 +134,7 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
             experience=tools.experience,
         )
         tuned = tuple(_tuned(bench, report, found, tools, agenda))
-        judgement = _judged(bench, bank, comparer, tuned)
+        judgement = _judged(bench, bank, assembly, comparer, tuned)
         chosen = _chosen_graph(bank, assembly, judgement)
     shutil.rmtree(assembly.directory)
     scopes = _scopes(replace(whole, chosen=chosen), bank, report, reuse)
@@ -266,6 +270,7 @@ def found_subgraphs(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
     """Return the subgraphs of a model, and tell how many there are."""
     bench.phases.begin(Phase.PROFILE)
     bench.progress.step("cutting the model into subgraphs")
+    _tell_optimizer(bench, graph)
     found = find_subgraphs(
         graph, RULES, uneven=bench.settings.nonhomo_split, blocked=_has_blocked_layout(bench)
     )
@@ -276,6 +281,14 @@ def found_subgraphs(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
         f"{found.without_options} others"
     )
     return found
+
+
+def _tell_optimizer(bench: Workbench, graph: ModelGraph) -> None:
+    """Tell whether ONNX Runtime's offline optimiser is asked, where it could find something."""
+    if OFFLINE in RULES and may_be_transformer(graph):
+        why = TransformersOptimizer().why_unavailable()
+        asked = f"not asked, {why}" if why else "asked about each subgraph with attention or GELU"
+        bench.progress.detail(f"{OFFLINE}: {asked}")
 
 
 def _has_blocked_layout(bench: Workbench) -> bool:
@@ -390,6 +403,7 @@ def _comparer(
 def _judged(
     bench: Workbench,
     bank: SubgraphBank,
+    assembly: SubgraphAssembly,
     comparer: ModelComparer[ChosenForm],
     tuned: tuple[TunedSubgraph, ...],
 ) -> Judgement[ChosenForm]:
@@ -403,19 +417,22 @@ def _judged(
     }
     forms = [chosen_form(bench, one, one.strategy) for one in tuned if one.strategy is not None]
     forms = [form for form in forms if verdicts[form.subgraph.graph_id] is not Event.DROPPED]
-    known = all(verdicts[form.subgraph.graph_id] is Event.KEPT for form in forms)
+    own = frozenset(one.name for one in forms if verdicts[one.subgraph.graph_id] is Event.KEPT)
     lookup_only = bench.settings.lookup_only
     bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
     judge = Judge(comparer, bench.progress.step)
     if lookup_only or not forms:
         return judge.take(forms)  # without a form the comparison with kernels says it all
-    judgement = judge.confirm(forms) if known else judge.judge(forms)
+    if len(own) == len(forms):
+        judgement = judge.confirm(forms)
+    else:
+        judgement = judge.judge(forms, _precedent(bench, bank, assembly, forms, own))
     if judgement.undecided:
         bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")
-    news = [form for form in forms if not known or form not in judgement.kept]
+    news = [form for form in forms if form.name not in own or form not in judgement.kept]
     bank.note(
         [
-            (form.subgraph.graph_id, _model_note(form, judgement))
+            (form.subgraph.graph_id, _model_note(form, judgement, assembly.surroundings(form)))
             for form in news
             if judgement.is_decided(form)
         ]
@@ -441,18 +458,31 @@ def chosen_form(bench: Workbench, tuned: TunedSubgraph, strategy: SubgraphStrate
     )
 
 
-def _model_note(form: ChosenForm, judgement: Judgement[ChosenForm]) -> SubgraphNote:
-    drop = judgement.drops.get(form.name)
+def _precedent(
+    bench: Workbench,
+    bank: SubgraphBank,
+    assembly: SubgraphAssembly,
+    forms: Sequence[ChosenForm],
+    own: frozenset[str],
+) -> Precedent:
+    """Return what earlier models say of forms, of which this very one has kept `own`."""
+    found = {one.name: bank.kept_in_base(one.subgraph.graph_id) for one in forms}
+    in_base = {name: kept for name, kept in found.items() if kept is not None}
+    return precedent_of(
+        forms, own, in_base, assembly.surroundings, repeat_tune=bench.settings.repeat_tune
+    )
+
+
+def _model_note(
+    form: ChosenForm, judgement: Judgement[ChosenForm], surroundings: frozenset[str]
+) -> SubgraphNote:
+    op_names = form.subgraph.piece.op_names
+    verdict = judgement.verdict(form, op_names, surroundings)
     return SubgraphNote(
-        event=Event.KEPT if drop is None else Event.DROPPED,
-        op_names=form.subgraph.piece.op_names,
-        estimate=judgement.estimate if drop is None else drop.estimate,
-        search={
-            "strategy": str(form.strategy),
-            "reason": "the whole model is faster with all that are kept"
-            if drop is None
-            else drop.reason,
-        },
+        event=verdict.event,
+        op_names=op_names,
+        estimate=verdict.estimate,
+        search={"strategy": str(form.strategy), **verdict.search},
     )
 
 

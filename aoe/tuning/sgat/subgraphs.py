@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from aoe.bank.records.subgraph import AppliedRule, KernelScope, NodeFeature, SubgraphStrategy
 from aoe.graph.fusing.legality import ScopeRuling
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.regions import Region
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
+from aoe.graph.rewrites.registry import RULES as WRITTEN_RULES
 from aoe.graph.subgraphs.chunks import chunkings
 from aoe.graph.subgraphs.forms import find_rewrites
 from aoe.graph.subgraphs.identity import graph_id
 from aoe.graph.subgraphs.partition import partition
 from aoe.graph.subgraphs.piece import Piece, cut_out
 from aoe.graph.subgraphs.plain import is_blocked_by_default
+from aoe.ort.transformers_optimizer import OFFLINE_RULE
 from aoe.profiling.work import graph_work
 
+RULES: Mapping[str, RewriteRule] = MappingProxyType(
+    {**WRITTEN_RULES, OFFLINE_RULE.name: OFFLINE_RULE}
+)
+"""What forms are made by: the rules of the engine, then ONNX Runtime's offline optimiser."""
 _ITEM_BYTES = {"bool": 1, "float16": 2, "float64": 8, "int16": 2, "int64": 8, "int8": 1, "uint8": 1}
 _OPERATIONS_PER_BYTE = 10
 """Where operations and memory take equally long: some 200 GFLOP/s and 20 GB/s on two cores."""

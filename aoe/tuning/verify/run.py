@@ -39,7 +39,7 @@ from aoe.settings import accept_busy as believes_busy
 from aoe.settings import environment, lock_path
 from aoe.target import Target
 from aoe.tuning.mode import TuneSettings
-from aoe.tuning.opat.loop import SearchSettings, SearchTask, measure_schedules
+from aoe.tuning.opat.searching.loop import SearchSettings, SearchTask, measure_schedules
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress, TellProgress, progress_of
 from aoe.tuning.verify.subgraphs import (

@@ -25,18 +25,17 @@ from aoe.errors import BuildError
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
-from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.seams import InferTensors
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.om.file import LIBRARY
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
-from aoe.tuning.opat.run import optimized_graph
+from aoe.tuning.opat.profiles import optimized_graph
 from aoe.tuning.sgat.measuring import FormMeasurer
 from aoe.tuning.sgat.scopes.finding import find_scopes
 from aoe.tuning.sgat.scopes.measuring import ScopeMeasurer
 from aoe.tuning.sgat.scopes.run import flaw_of_scopes
-from aoe.tuning.sgat.subgraphs import Subgraph, places_by_id
+from aoe.tuning.sgat.subgraphs import RULES, Subgraph, places_by_id
 
 _ONNX = 5
 NO_MODEL = "a subgraph is measured in its model, which --model=FILE gives"

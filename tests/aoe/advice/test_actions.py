@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from aoe.advice.actions.protocol import Proposal
 from aoe.device.registry import default_device
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
+from aoe.graph.weights import settle
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
 from aoe.testing.fakes import make_target
@@ -160,6 +162,17 @@ def test_without_a_common_batch_nothing_is_split() -> None:
     small = SmallModel()
     x = small.op("ReduceSum", small.input(4, 64), small.constant([0]), keepdims=1)
     assert "batch-split" not in _proposals(small.model(x), l2_bytes=16, core_num=1)
+
+
+def test_model_of_several_gib_is_not_put_together_from_parts(tmp_path: Path) -> None:
+    """Each part would have packed weights of its own."""
+    small = SmallModel()
+    model = small.model(small.op("MatMul", small.input(4, 16), small.weight(16, 16)))
+    assert set(_proposals(model, l2_bytes=16, core_num=1)) == {"larger-batch", "batch-split"}
+    (tensor,) = model.graph.initializer
+    (tmp_path / "weights").write_bytes(tensor.raw_data)
+    settle(tensor, tmp_path / "weights", 0, len(tensor.raw_data))
+    assert _proposals(model, l2_bytes=16, core_num=1) == {}
 
 
 def test_larger_batch_is_compared_with_as_many_calls() -> None:

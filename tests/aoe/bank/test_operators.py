@@ -20,7 +20,7 @@ from support.engine.tuning import (
 
 from aoe.bank.operators import OperatorBank, bank_root, key_of
 from aoe.bank.sources import kernel_source
-from aoe.bank.verdicts import FailedSearch, KeptKernel, OperatorVerdict, left_open_members
+from aoe.bank.verdicts import KeptKernel, OperatorVerdict, left_open_members
 from aoe.measurement import Scatter
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload
@@ -86,16 +86,30 @@ def test_line_of_a_kept_kernel_says_where_it_stood_and_how_processes_scattered(
         reason="faster",
         estimate=replace(make_estimate(1.1), low=1.095, high=1.105),
         scatter=Scatter(deviation=0.012, processes=5),
+        promise=0.125,
         surroundings={"b", "a"},
     )
     bank.note([(_EXP, verdict)])
     journal = make_journal(tmp_path / "own", model="changed")
     found = OperatorBank(journal, core_num=2, base=Bank(tmp_path)).kept_in_base(_EXP)
-    assert found == KeptKernel(
+    assert found is not None and found.kept_share == pytest.approx(0.8, rel=0.001)
+    assert replace(found, kept_share=None) == KeptKernel(
         is_settled=True,
         surroundings=frozenset({"a", "b"}),
         scatter=Scatter(deviation=0.012, processes=5),
     )
+
+
+@pytest.mark.parametrize("promise", [None, "0.1", 0.0, -0.1, 1])
+def test_share_of_a_promise_nobody_can_read_is_none(promise: object) -> None:
+    line = Provenance(
+        key="k",
+        event=Event.KEPT,
+        time="2026-01-02T03:04:05Z",
+        engine="aoe",
+        search={"reason": "x", "model_speedup": [1.1, 1.2], "model_promise": promise},
+    )
+    assert KeptKernel.of(line).kept_share is None
 
 
 @pytest.mark.parametrize(
@@ -343,7 +357,9 @@ def test_best_candidate_of_a_search_noise_decided_is_looked_at_once_more(tmp_pat
         search = {"limit": 10, **left_open_members(best, is_again=is_again)}
         bank.note([(_EXP, replace(make_verdict(Event.UNSATISFIED, **search), estimate=wide))])
         found = make_bank(tmp_path).failed_search(_EXP, 10, threshold=1.03)
-        assert found == FailedSearch(is_open=not is_again, best=None if is_again else best)
+        assert found is not None and found.is_open is not is_again
+        assert found.best == (None if is_again else best)
+        assert (found.expected > 0) is not is_again
     assert make_bank(tmp_path).failed_search(_EXP, 11, threshold=1.03) is None
 
 
@@ -354,7 +370,7 @@ def test_candidate_nobody_can_read_leaves_a_search_to_make(tmp_path: Path, best:
     estimate = replace(make_estimate(1.0), low=0.99, high=1.1)
     bank.note([(_EXP, replace(verdict, estimate=estimate))])
     found = bank.failed_search(_EXP, 10, threshold=1.03)
-    assert found == FailedSearch(is_open=True, best=None)
+    assert found is not None and (found.is_open, found.best) == (True, None)
 
 
 def test_verdict_of_a_model_is_its_own(tmp_path: Path) -> None:

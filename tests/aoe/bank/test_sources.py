@@ -13,8 +13,8 @@ import pytest
 import aoe
 from aoe.bank import sources
 from aoe.bank.sources import kernel_source, rule_source, source_of
-from aoe.graph.rewrites.registry import RULES
 from aoe.kernels.registry import FAMILIES
+from aoe.tuning.sgat.subgraphs import RULES
 from aoebank import make_unified_record
 
 _PACKAGE = Path(aoe.__file__).parent

@@ -23,6 +23,7 @@ from aoe.bank.records.subgraph import (
 )
 from aoe.bank.sources import rule_source, source_of
 from aoe.bank.subgraphs import SubgraphBank, SubgraphNote
+from aoe.bank.verdicts import OperatorVerdict
 from aoebank import Bank, Event, Record, diff, make_graph_record, merge, validate
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry, answer_digest
@@ -211,6 +212,55 @@ def test_search_that_noise_decided_is_not_believed(
     )
     bank.note([("7", note)])
     assert bank.is_hopeless("7", ["a"], threshold=1.01) is believed
+
+
+def test_search_noise_has_decided_twice_is_made_no_third_time(tmp_path: Path) -> None:
+    bank = _bank(tmp_path)
+    wide = replace(_note(Event.UNSATISFIED, options=["a"]), estimate=make_estimate(1.0, 0.2))
+    others = replace(wide, search={"options": ["b"]})
+    for note, is_hopeless in ((others, False), (wide, False), (wide, True), (others, True)):
+        bank.note([("7", note)])
+        options = list(note.search["options"])
+        assert bank.is_hopeless("7", options, threshold=1.01) is is_hopeless
+    bank.save("7", NODES, STRATEGIES[1], _note(Event.ADD))
+    bank.note([("7", wide)])
+    assert not bank.is_hopeless("7", ["a"], threshold=1.01)
+
+
+def _verdict(event: Event, **search: Any) -> SubgraphNote:
+    """Return what a whole model made of a form."""
+    found = OperatorVerdict.of_model(
+        event, ("n0",), reason="x", estimate=make_estimate(1.2, 0.001), surroundings={"a"}
+    )
+    return SubgraphNote(event=event, op_names=("n0",), search={**found.search, **search})
+
+
+@pytest.mark.parametrize(
+    ("notes", "is_known"),
+    [
+        ([_verdict(Event.KEPT)], True),
+        ([_verdict(Event.KEPT), _verdict(Event.KEPT, beside_operators=True)], True),
+        ([_verdict(Event.KEPT), _verdict(Event.DROPPED, beside_operators=True)], False),
+        ([_verdict(Event.DROPPED)], False),
+        ([], False),
+        ([_verdict(Event.KEPT), _note(Event.UPDATE)], False),
+    ],
+)
+def test_form_the_model_of_an_earlier_result_has_kept_is_known(
+    tmp_path: Path, notes: list[SubgraphNote], is_known: bool
+) -> None:
+    base = _bank(tmp_path / "base", model="earlier")
+    base.save("7", NODES, STRATEGIES[1], _note(Event.ADD))
+    base.note([("7", note) for note in notes])
+    journal = make_journal(tmp_path / "own", model="changed")
+    bank = SubgraphBank(journal, base=Bank(tmp_path / "base"))
+    found = bank.kept_in_base("7")
+    assert (found is not None) is is_known
+    if found is not None:
+        assert (found.is_settled, found.surroundings) == (True, frozenset({"a"}))
+    bank.save("7", NODES, STRATEGIES[2], _note(Event.ADD))  # another one is used here
+    assert bank.kept_in_base("7") is None
+    assert base.kept_in_base("7") is None
 
 
 def test_model_s_verdict_is_of_the_record_as_it_is(tmp_path: Path) -> None:

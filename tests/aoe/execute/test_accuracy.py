@@ -213,6 +213,14 @@ def test_all_zero_results_have_a_tolerance() -> None:
     assert not compare_model_results([zeros], [zeros + 1]).acceptable
 
 
+def test_zeros_an_activation_has_left_do_not_narrow_what_is_tolerated() -> None:
+    """What is tolerated of a small result follows from the sums it was left over from."""
+    workload = replace(chain_workload(("Exp",)), precision=Precision.STRICT_FLOAT32)
+    sums = kernel_tolerance(workload, _array(0.5, 0.25, 0.125))
+    assert kernel_tolerance(workload, _array(0, 0, 0, 0, 0, 0.5, 0.25, 0.125)) == sums
+    assert kernel_tolerance(workload, _array(0, 0)).absolute < sums.absolute
+
+
 def test_worse_deviation_wins_and_the_larger_error_is_kept() -> None:
     first = Deviation(max_abs_err=5.0, excess=0.1)
     second = Deviation(max_abs_err=1.0, excess=2.0, detail="x")

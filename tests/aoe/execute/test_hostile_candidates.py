@@ -18,8 +18,8 @@ from aoe.kernels.family import KernelTarget
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.schedule import Schedule
 from aoe.target import Target
-from aoe.tuning.opat import loop
-from aoe.tuning.opat.loop import SearchSettings, SearchTask, measure_schedules
+from aoe.tuning.opat.searching import loop
+from aoe.tuning.opat.searching.loop import SearchSettings, SearchTask, measure_schedules
 
 _QUICK = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, sample_min_us=0)
 _EXP = chain_workload(("Exp",), shape=(1, 8, 33, 31))

@@ -11,7 +11,7 @@ from onnx import helper
 from support.engine.graphs import ANCHORS, BLOCK, FUSIBLE, SHAPE, tensors_of
 from support.engine.models import make_model
 
-from aoe.graph.feeding import grow_front
+from aoe.graph.feeding import grow_front, grow_pooled
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import Region, partition, take_apart
 from aoe.workload import NCHWC_DOMAIN, Workload
@@ -176,3 +176,31 @@ def _classify(workload: Workload) -> Workload | str:
 
 def _cut(graph: ModelGraph) -> tuple[Region, ...]:
     return partition(graph, fusible=FUSIBLE, anchors=ANCHORS, classify=_classify).regions
+
+
+def _pooling(result: str, **attributes: object) -> onnx.NodeProto:
+    given = {"kernel_shape": [2, 2], "strides": [2, 2], **attributes}
+    return _op("MaxPool", ["c"], result, domain=NCHWC_DOMAIN, **given)
+
+
+def test_pooling_of_squares_is_taken_behind_a_convolution_and_taken_apart_again() -> None:
+    graph = _graph(_blocked("x", "a"), _convolution("a", "c"), _pooling("y"))
+    anchors = ANCHORS | {(NCHWC_DOMAIN, "MaxPool")}
+    cut = partition(graph, fusible=FUSIBLE, anchors=anchors, classify=_classify)
+    assert [region.nodes for region in cut.regions] == [(1, 2)]
+    assert cut.regions[0].may_be_taken_apart
+    parts = take_apart(graph, cut.regions[0], fusible=FUSIBLE, anchors=anchors, classify=_classify)
+    assert [region.nodes for region in parts.regions] == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        _graph(_blocked("x", "a"), _convolution("a", "c"), _pooling("y", kernel_shape=[3, 3])),
+        _graph(_blocked("x", "a"), _convolution("a", "c"), _pooling("y"), outputs=("y", "c")),
+        _graph(_blocked("x", "c"), _op("Tanh", ["x"], "t"), _pooling("y")),
+    ],
+    ids=["windows that overlap", "an image that is read elsewhere", "no convolution"],
+)
+def test_other_poolings_stay_alone(graph: ModelGraph) -> None:
+    assert grow_pooled(graph, 2, free=range(len(graph.nodes))) == ()

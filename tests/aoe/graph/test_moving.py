@@ -11,7 +11,7 @@ from onnx import helper
 from support.engine.models import Array, make_model
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import Partition, partition
+from aoe.graph.regions import Partition, partition, take_apart
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.workload import NCHWC_DOMAIN
@@ -187,3 +187,82 @@ def test_moves_of_integers_are_not_looked_at() -> None:
     graph = _graph(nodes, {"x": (4, 5), "y": (5, 4)}, ["y"])
     graph = ModelGraph(graph.proto, {"y": TensorInfo(dtype="int64", shape=(5, 4))}, block=0)
     assert _cut(graph) == Partition(regions=(), refusals=())
+
+
+def _normalised(
+    front: list[onnx.NodeProto], *behind: onnx.NodeProto, outputs: list[str]
+) -> ModelGraph:
+    """Return what puts 32 channels of 5 x 5 last, their normalisation `n`, and what reads it."""
+    nodes = [
+        *front,
+        _op("LayerNormalization", ["t", "scale", "bias"], ["n"]),
+        *behind,
+    ]
+    shapes = {"x": (1, 32, 5, 5), "b": (1, 32, 5, 5), "t": (1, 5, 5, 32), "n": (1, 5, 5, 32)}
+    shapes |= {"y": (1, 5, 5, 32), "p": (1, 32, 5, 5)}
+    weights = {"scale": np.ones(32, np.float32), "bias": np.ones(32, np.float32)}
+    made = {name for node in nodes for name in node.output}
+    known = {name: shape for name, shape in shapes.items() if name in {"x", *made}}
+    return _graph(nodes, known, outputs, weights, block=16)
+
+
+def _blocks_to_rows() -> list[onnx.NodeProto]:
+    attributes = {"channels": 32, "channels_last": 1}
+    return [
+        _op("ReorderInput", ["x"], ["b"], domain=NCHWC_DOMAIN),
+        _op("ReorderOutput", ["b"], ["t"], domain=NCHWC_DOMAIN, **attributes),
+    ]
+
+
+def _planes_to_rows() -> list[onnx.NodeProto]:
+    return [_op("Transpose", ["x"], ["t"], perm=[0, 2, 3, 1])]
+
+
+def _back() -> onnx.NodeProto:
+    return _op("Transpose", ["n"], ["p"], perm=[0, 3, 1, 2])
+
+
+def test_normalisation_of_channels_takes_the_reorder_and_the_chain_around_it() -> None:
+    graph = _normalised(_blocks_to_rows(), _op("Relu", ["n"], ["y"]), outputs=["y"])
+    assert _regions(graph) == [("layer_normalization", ["t", "n", "y"])]
+    (region,) = _cut(graph).regions
+    assert region.workload.inputs[0].block == 16
+    assert region.may_be_taken_apart
+    assert not region.is_fused_product
+
+
+def test_normalisation_is_taken_apart_from_what_puts_its_channels_last() -> None:
+    graph = _normalised(_planes_to_rows(), _op("Relu", ["n"], ["y"]), outputs=["y"])
+    (region,) = _cut(graph).regions
+    parts = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    assert [part.workload.op_type for part in parts.regions] == ["movement", "layer_normalization"]
+    assert not any(part.may_be_taken_apart for part in parts.regions)
+
+
+def test_normalisation_of_planes_is_one_kernel_with_both_transposes() -> None:
+    graph = _normalised(_planes_to_rows(), _back(), outputs=["p"])
+    assert _regions(graph) == [("layer_normalization", ["t", "n", "p"])]
+
+
+def test_rows_that_others_read_too_are_made() -> None:
+    graph = _normalised(_planes_to_rows(), _back(), outputs=["p", "n"])
+    assert _regions(graph) == [("layer_normalization", ["t", "n"]), ("movement", ["p"])]
+    graph = _normalised(_planes_to_rows(), _back(), outputs=["p", "t"])
+    assert _regions(graph) == [
+        ("movement", ["t"]),
+        ("layer_normalization", ["n"]),
+        ("movement", ["p"]),
+    ]
+
+
+def test_normalised_channels_are_the_same_in_the_rewritten_model() -> None:
+    graph = _normalised(_planes_to_rows(), _back(), outputs=["p"])
+    (region,) = _cut(graph).regions
+    tuned = rewrite(graph, [Replacement(region=region, kernel="k")])
+    assert [node.op_type for node in tuned.graph.node] == ["k"]
+    x = np.arange(800, dtype=np.float32).reshape(1, 32, 5, 5)
+    session = ort.InferenceSession(tuned.SerializeToString())  # inlines the replaced operators
+    (made,) = session.run(None, {"x": x})
+    centred = x - x.mean(axis=1, keepdims=True)
+    expected = 1 + centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(made, expected, rtol=1e-5)

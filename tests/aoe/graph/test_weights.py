@@ -109,6 +109,21 @@ def test_every_way_to_write_a_tensor_is_read(tmp_path: Path, dtype: str, raw: bo
     assert np.array_equal(_weights(onnx.load(str(file)))["w"], array)
 
 
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
+@pytest.mark.parametrize("raw", [True, False])
+def test_elements_of_half_a_byte_stay_two_in_one(tmp_path: Path, kind: int, raw: bool) -> None:
+    tensor = helper.make_tensor("w", kind, [4001], [number % 8 for number in range(4001)])
+    values = numpy_helper.to_array(tensor)
+    if raw:
+        tensor = numpy_helper.from_array(values, "w")
+    model = make_model([helper.make_node("Exp", ["x"], ["y"])], {"x": [1]}, ["y"])
+    model.graph.initializer.append(tensor)
+    (file,) = _stored(tmp_path, model)
+    light = onnx.load(str(file), load_external_data=False).graph.initializer[0]
+    assert {entry.key: entry.value for entry in light.external_data}["length"] == "2001"
+    assert np.array_equal(_weights(onnx.load(str(file)))["w"], values)
+
+
 def test_strings_stay_inside(tmp_path: Path) -> None:
     tensor = helper.make_tensor("w", TensorProto.STRING, [300], [b"abcdefgh"] * 300)
     model = make_model([helper.make_node("Exp", ["x"], ["y"])], {"x": [1]}, ["y"])

@@ -401,3 +401,57 @@ def test_graphs_of_a_real_script_are_found(tmp_path: Path) -> None:
         "graph_01_net.pb [[1, 8, 8, 3]] 0",
         "graph_01_lambda.pb [[3, 3]] 0",
     ]
+
+
+_TUNED = """
+import numpy as np, tensorflow as tf
+import aoe.tensorflow
+
+layers = tf.keras.layers
+def net(name, activation):
+    stack = [layers.Input((40, 40, 8)), layers.Activation(activation), layers.Conv2D(8, 3)]
+    return tf.keras.Sequential([*stack, layers.Activation(activation)], name=name)
+
+first, second = net("first", "softplus"), net("second", "elu")
+both = tf.function(lambda a: first(a) + second(a))
+x = tf.constant(np.random.default_rng(0).normal(size=(2, 40, 40, 8)).astype(np.float32))
+plain = both(x)
+with aoe.tensorflow.enable(work_path="work", bank="bank", trials=1) as found:
+    tuned = tf.function(lambda a: first(a) + second(a))(x)
+np.testing.assert_allclose(plain, tuned, rtol=1e-6)
+print(len(found.graphs), found.problems)
+"""
+
+
+@pytest.mark.skipif(not _REAL, reason="needs AOE_TENSORFLOW_PYTHON")
+@pytest.mark.parametrize(("mode", "kind"), [("1", "sgat"), ("2", "opat")])
+def test_real_script_leaves_a_report_for_each_graph_of_its_step(
+    mode: str, kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(_TUNED)
+    (tmp_path / "work").mkdir()
+    done = subprocess.run(
+        [_REAL, "script.py"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "AOE_MODE": mode,
+            "AOE_ENGINE_PYTHON": sys.executable,
+            "AOE_ACCEPT_BUSY": "True",
+        },
+        capture_output=True,
+        text=True,
+        timeout=570,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "2 {}", done.stderr
+    assert done.stderr.count("in tune mode, training graph handled by tools") == 1
+    assert done.stderr.count("Aoe tuning graph.") == 2
+    (file,) = (tmp_path / "work").rglob(f"aoe_result_{kind}_*.json")
+    reports = json.loads(file.read_text())
+    stamp = file.stem.removeprefix(f"aoe_result_{kind}_").partition("_pid")[0]
+    assert [name.rpartition("_")[2] for name in reports] == ["1", "2"]
+    assert all(name.startswith(f"report_{stamp}") for name in reports)
+    assert (tmp_path / "bank").is_dir()

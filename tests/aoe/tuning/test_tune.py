@@ -123,6 +123,7 @@ def test_every_parameter_reaches_the_mode(
         "repeat_tune": True,
         "accept_busy": False,
         "trials": 7,
+        "kernel_memory_mib": 64,
         "search": "random",
         "seed": 9,
         "tuning_time_limit_s": 60.0,

@@ -125,6 +125,15 @@ def chained(
     )
 
 
+def pooled(known: Workload, **attributes: AttributeValue) -> Workload:
+    """Return a workload with a pooling behind it, of 2 x 2 where nothing else is said."""
+    given = {"kernel_shape": (2, 2), "strides": (2, 2), **attributes}
+    pooling = operation("MaxPool", known.result, "p", domain=NCHWC_DOMAIN, **given)
+    batch, channels, rows, columns = known.output.shape
+    output = replace(known.output, shape=(batch, channels, rows // 2, columns // 2))
+    return replace(known, operations=(*known.operations, pooling), output=output)
+
+
 def exactly(workload: Workload, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Return the convolution without bias in float64, blocked in and out."""
     attributes = workload.operations[0].attributes

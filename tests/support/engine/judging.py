@@ -101,11 +101,18 @@ class JudgedModel:
     comparer: ModelComparer
     steps: list[str] = field(default_factory=list)
 
-    def judged(self, **precedent: Any) -> Judgement:
-        """Judge it; `believed` and `proven` are numbers of kernels."""
+    def judged(self, *, kept_share: float | None = None, **precedent: Any) -> Judgement:
+        """Judge it; `believed` and `proven` are numbers of kernels.
+
+        Args:
+            kept_share: What of their promise all believed ones have kept before, None if not known.
+            precedent: What else is known.
+        """
         for name in ("believed", "proven"):
             numbers = precedent.get(name, ())
             precedent[name] = frozenset(self.kernels[number].name for number in numbers)
+        if kept_share is not None:
+            precedent["kept_share"] = dict.fromkeys(precedent["believed"], kept_share)
         return self.judge.judge(self.kernels, Precedent(**precedent))
 
     def confirmed(self) -> Judgement:

@@ -113,6 +113,15 @@ def _concat(opset: int) -> onnx.ModelProto:
     return one_operator("Concat", opset, inputs={"z": _IMAGE}, names="x z", axis=1)
 
 
+def _recurrent(
+    op_type: str, gates: int, opset: int, names: str = "x w r", **changes: Any
+) -> onnx.ModelProto:
+    weights = {"w": numbers(1, gates * 16, 8), "r": numbers(1, gates * 16, 16)}
+    reset = {"linear_before_reset": 1} if op_type == "GRU" else {}
+    given = {"hidden_size": 16, **reset, **changes}
+    return one_operator(op_type, opset, weights, names=names, shape=(5, 2, 8), **given)
+
+
 _INDEXED = {"names": "x i", "integer": ("i",)}
 _SCATTERED = {"names": "x i u", "integer": ("i",)}
 _PART = (2, 5, 12, 12)
@@ -148,12 +157,14 @@ OPERATOR_MODELS: Mapping[str, Build] = {
         name: partial(one_operator, name)
         for name in ("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool")
     },
+    "GRU": partial(_recurrent, "GRU", 3),
     "GridSample": lambda opset: one_operator(
         "GridSample", opset, inputs={"g": (2, 5, 6, 2)}, names="x g"
     ),
     "GroupNormalization": partial(_per_channel, "GroupNormalization", names="a b", num_groups=4),
     "InstanceNormalization": partial(_per_channel, "InstanceNormalization", names="a b"),
     "LRN": partial(one_operator, "LRN", size=5),
+    "LSTM": partial(_recurrent, "LSTM", 4),
     "LayerNormalization": lambda opset: one_operator(
         "LayerNormalization", opset, {"a": numbers(12), "b": numbers(12)}, names="x a b"
     ),
@@ -168,6 +179,7 @@ OPERATOR_MODELS: Mapping[str, Build] = {
     "RMSNormalization": lambda opset: one_operator(
         "RMSNormalization", opset, {"a": numbers(12)}, names="x a"
     ),
+    "RNN": partial(_recurrent, "RNN", 1),
     **{
         name: _by_constants(name, 13 if name == "ReduceSum" else 18, {"axes": (2, 3)})
         for name in _REDUCTIONS
@@ -212,8 +224,19 @@ LEFT_MODELS: Mapping[tuple[str, str], Build] = {
     ("GatherElements", "fewer indices along another axis"): lambda opset: one_operator(
         "GatherElements", opset, inputs={"i": (2, 5, 12, 3)}, axis=1, **_INDEXED
     ),
+    ("GRU", "a reset before the product"): partial(_recurrent, "GRU", 3, linear_before_reset=0),
     ("GlobalLpPool", "`p` other than 2"): partial(one_operator, "GlobalLpPool", p=3),
     ("LRN", "any rank but 4"): partial(one_operator, "LRN", size=3, shape=(2, 8, 20)),
+    ("LSTM", "several results"): partial(_recurrent, "LSTM", 4, results=("y", "h")),
+    ("LSTM", "weights that are computed"): lambda opset: one_operator(
+        "LSTM",
+        opset,
+        inputs={"w": (1, 64, 8), "r": (1, 64, 16)},
+        names="x w r",
+        shape=(5, 2, 8),
+        hidden_size=16,
+    ),
+    ("RNN", "other activations"): partial(_recurrent, "RNN", 1, activations=["Relu"]),
     ("LpPool", "`p` above 2"): partial(one_operator, "LpPool", p=3, **_WINDOW),
     ("MatMul", "up to 4 rows by a matrix that is computed"): lambda opset: one_operator(
         "MatMul", opset, inputs={"w": (64, 32)}, names="x w", shape=(4, 64)

@@ -17,7 +17,7 @@ from aoe.execute.messages import ModelPart
 from aoe.ort.profile import ModelProfile
 from aoe.schedule import Schedule
 from aoe.testing.fakes import ScriptedRunner, always_twice_as_fast
-from aoe.tuning.opat import run as opat_run
+from aoe.tuning.opat import profiles
 from support.engine.models import make_model
 
 _MODEL_US = 10_000.0
@@ -60,25 +60,25 @@ class ScriptedRuns:
         return runner
 
 
+def evenly_profiled(model: Any, *_: Any, **__: Any) -> ModelProfile:
+    """Stand in for `profile_model`: every node takes as long as any other."""
+    proto = onnx.load(str(model), load_external_data=False) if isinstance(model, Path) else model
+    each_us = _MODEL_US / len(proto.graph.node)
+    return ModelProfile(
+        node_us={node.name: each_us for node in proto.graph.node}, model_us=_MODEL_US, runs=3
+    )
+
+
 def script_runs(monkeypatch: pytest.MonkeyPatch) -> ScriptedRuns:
     """Let every run in this process be measured by a script."""
     runs = ScriptedRuns()
-
-    def profiled(model: Any, *_: Any, **__: Any) -> ModelProfile:
-        proto = (
-            onnx.load(str(model), load_external_data=False) if isinstance(model, Path) else model
-        )
-        each_us = _MODEL_US / len(proto.graph.node)
-        return ModelProfile(
-            node_us={node.name: each_us for node in proto.graph.node}, model_us=_MODEL_US, runs=3
-        )
 
     def build_library(device: Cpu, *_: object, file: Path, **__: object) -> None:
         file.write_bytes(b"library")
 
     monkeypatch.setattr("aoe.tuning.workbench.Runner", runs)
     monkeypatch.setattr("aoe.tuning.workbench.check_toolchain", lambda *_: None)
-    monkeypatch.setattr(opat_run, "profile_model", profiled)
+    monkeypatch.setattr(profiles, "profile_model", evenly_profiled)
     monkeypatch.setattr(Cpu, "build_library", build_library)
     return runs
 

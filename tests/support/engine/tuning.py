@@ -26,10 +26,10 @@ from aoe.testing.fakes import BASELINE_US, make_target
 from aoe.testing.kernels import operation, plain
 from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.loop import SearchResult, TrialRecord
-from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.opat.searching.loop import SearchResult, TrialRecord
+from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.workbench import ResultPlaces
 from aoe.workload import Precision, Workload
 from aoebank import Event

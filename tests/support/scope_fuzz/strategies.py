@@ -33,9 +33,9 @@ from aoe.ort.static_shapes import infer_tensors
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule, Space
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
-from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
-from aoe.tuning.opat.run import optimized_graph
+from aoe.tuning.opat.profiles import optimized_graph
+from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.policies import single_run_policy
 from aoe.tuning.sgat.lookup import TunedSubgraph
 from aoe.tuning.sgat.scopes.choosing import scope_space

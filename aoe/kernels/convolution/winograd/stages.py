@@ -9,7 +9,8 @@ The stages, for tiles of m x m results (T = m + 2):
     gathered     the finished products of a group of tiles
     columns      A^T products
     tile         (A^T products) A, m x m results per tile and channel
-    y            bias, the tensor added, activation, the chain
+    y            bias, the tensor added, activation, the chain; where a pooling ends it, the largest
+                 of each square of results
 
 A dilated filter meets every d-th row and column: d * d images (phases) of 1 / d of the rows and
 columns each, of which tile after tile is taken, and in it phase after phase.
@@ -24,6 +25,7 @@ from typing import Self
 
 import halide as hl
 
+from aoe.kernels.convolution.pooling import largest_of_squares
 from aoe.kernels.convolution.result import (
     KernelArguments,
     finished_pipeline,
@@ -138,13 +140,14 @@ def tiles_pipeline(
         loops: Gives the loops of all stages.
         packing: Of the weights, if they are packed.
     """
-    v, result = WinogradLoops.named(), hl.Func(RESULT)
+    v, whole, result = WinogradLoops.named(), hl.Func("whole"), hl.Func(RESULT)
     rows_apart, columns_apart = plan.shape.dilations
     j, tx = _tile_of(v.w, columns_apart, transforms)
     i, ty = _tile_of(v.h, rows_apart, transforms)
     summed = stages[TILE][v.o, j, i, tx, ty, v.b, v.n]
     place = (v.o, v.w, v.h, v.b, v.n)
-    result[place] = finished_result(plan, arguments, summed, place)
+    whole[place] = finished_result(plan, arguments, summed, place)
+    result[place] = largest_of_squares(whole, place, plan.shape.pooled)
     extents = plan.shape.result_extents
     return finished_pipeline(arguments, stages, result, loops, extents=extents, packing=packing)
 
@@ -279,7 +282,7 @@ def loop_extents(
         ROWS: {"j": size, "i": size},
         COLUMNS: {"j": size, "i": step},
         TILE: {"j": step, "i": step},
-        RESULT: {"w": shape.columns, "h": shape.rows, "b": shape.blocks_out, "n": shape.batch},
+        RESULT: dict(zip("owhbn", shape.result_extents, strict=True)),
     }
     loops = {}
     for name, stage in stages.items():

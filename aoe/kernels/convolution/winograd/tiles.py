@@ -192,8 +192,9 @@ def _result_steps(
 def tile_loops(shape: ConvolutionShape, transforms: Transforms) -> Iterator[Step]:
     """Yield how the loops of the result become those of tiles, phases and those inside a tile."""
     down, along = shape.dilations
-    yield Split(RESULT, "w", "tile_x", "in_x", transforms.results * along, Tail.GUARD)
-    yield Split(RESULT, "h", "tile_y", "in_y", transforms.results * down, Tail.GUARD)
+    step = transforms.results // shape.pooled
+    yield Split(RESULT, "w", "tile_x", "in_x", step * along, Tail.GUARD)
+    yield Split(RESULT, "h", "tile_y", "in_y", step * down, Tail.GUARD)
     if along > 1:
         yield Split(RESULT, "in_x", "in_x", PHASE_COLUMN, along, Tail.GUARD)
     if down > 1:
@@ -220,8 +221,8 @@ def tile_steps(
     step = transforms.results
     yield Vectorize(RESULT, "o", shape.block)
     if not is_heavy:
-        yield Unroll(RESULT, "in_x", step)
-        yield Unroll(RESULT, "in_y", step)
+        yield Unroll(RESULT, "in_x", step // shape.pooled)
+        yield Unroll(RESULT, "in_y", step // shape.pooled)
     is_dilated = shape.dilations != (1, 1)  # then tiles of all phases are there before the results
     for stage, rows in ((TILE, step), (COLUMNS, step)):
         is_inner = is_dilated and stage == COLUMNS

@@ -19,7 +19,7 @@ from aoe.kernels.algorithms import precision_of
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
-from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.precision.constraint import OPTION, AccuracyConstraint, Results, told
 from aoe.tuning.precision.sensitivity import hold
 from aoe.workload import Precision

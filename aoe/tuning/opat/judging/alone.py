@@ -26,7 +26,7 @@ from aoe.tuning.opat.judging.model import (
     model_comparer,
     with_figures,
 )
-from aoe.tuning.opat.rounds import TunedOperators
+from aoe.tuning.opat.searching.rounds import TunedOperators
 from aoe.tuning.workbench import Workbench
 from aoebank import Event
 

@@ -8,16 +8,18 @@ from dataclasses import replace
 from aoe.bank.operators import OperatorBank
 from aoe.bank.verdicts import OperatorVerdict
 from aoe.device.compiler import KernelSource
+from aoe.kernels.roofline import kept_bytes, multiply_adds
 from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError
 from aoe.tuning.judging.judge import Judge, Judgement
+from aoe.tuning.judging.lightness import within_memory
+from aoe.tuning.judging.precedent import Precedent, precedent_of
 from aoe.tuning.judging.reserve import HURRIED_PROCESSES, NO_COSTS, ModelCosts
 from aoe.tuning.live_report import Phase
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
 from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, worth_lowering
-from aoe.tuning.opat.judging.precedent import precedent_of
-from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import Operator
+from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.workbench import Workbench
 from aoe.workload import Workload
@@ -92,6 +94,7 @@ def judge_kernels(
     keeper = _accuracy_keeper(bench, assembly, candidates, left_s, costs)
     if keeper is None:  # else what was dropped counts too, or a second run would trade otherwise
         candidates = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
+    candidates = _within_memory(bench, candidates)
     comparer = model_comparer(bench, assembly, costs)
     in_library = compiled(bench, assembly, candidates, comparer)
     accuracy = _held(bench, keeper, in_library) if keeper is not None else None
@@ -99,22 +102,21 @@ def judge_kernels(
     kernels = [kernel for kernel in held if verdicts[kernel.key] is not Event.DROPPED]
     settled = () if is_proven_anew else kernels
     own = frozenset(one.name for one in settled if verdicts[one.key] is Event.KEPT)
-    lookup_only, repeat_tune = bench.settings.lookup_only, bench.settings.repeat_tune
+    lookup_only = bench.settings.lookup_only
     bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
-    judge = Judge(comparer, bench.progress.step)
+    judge = Judge(comparer, bench.progress.step, _more_kept)
     if lookup_only:
         judgement = judge.take(kernels)
     elif len(own) == len(kernels):
         judgement = judge.confirm(kernels)
     else:
-        precedent = precedent_of(bank, assembly, kernels, own, repeat_tune=repeat_tune)
-        judgement = judge.judge(kernels, precedent)
+        judgement = judge.judge(kernels, _precedent(bench, bank, assembly, kernels, own))
     if judgement.undecided:
         bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")
     # what stays of what was kept before has been noted by the run that judged it
     news = [one for one in kernels if one.name not in own or one not in judgement.kept]
     noted = [
-        (one.source.workload, _model_verdict(one, judgement, assembly.surroundings(one)))
+        (one.source.workload, judgement.verdict(one, one.op_names, assembly.surroundings(one)))
         for one in news
         if judgement.is_decided(one)
     ]
@@ -123,6 +125,21 @@ def judge_kernels(
     if len(judgement.kept) < len(in_library):
         assembly.build(judgement.kept)  # the library a second run will build
     return judgement, () if lookup_only else noted
+
+
+def _precedent(
+    bench: Workbench,
+    bank: OperatorBank,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    own: frozenset[str],
+) -> Precedent:
+    """Return what earlier models say of kernels, of which this very one has kept `own`."""
+    found = {one.name: bank.kept_in_base(one.source.workload) for one in kernels}
+    in_base = {name: kept for name, kept in found.items() if kept is not None}
+    return precedent_of(
+        kernels, own, in_base, assembly.surroundings, repeat_tune=bench.settings.repeat_tune
+    )
 
 
 def with_figures(
@@ -175,6 +192,28 @@ def _accuracy_keeper(
         run_s=costs.load_s + costs.run_s,
         following_s=HURRIED_PROCESSES * costs.comparison_s(proof),
     )
+
+
+def _within_memory(bench: Workbench, kernels: Sequence[ChosenKernel]) -> list[ChosenKernel]:
+    """Return the kernels that keep no more than the user allows; a later run may allow others."""
+    limit = bench.settings.kernel_memory_mib
+    if limit is None:
+        return list(kernels)
+    kept, left_out = within_memory(kernels, _more_kept, _work_of, limit << 20)
+    for name, reason in left_out.items():
+        bench.progress.step(f"left out {name}: {reason}")
+    return kept
+
+
+def _more_kept(kernel: ChosenKernel) -> float:
+    """Return the bytes a kernel keeps besides the weights of the model, all places together."""
+    workload, algorithm = kernel.source.workload, kernel.source.schedule.algorithm
+    more = kept_bytes(workload, algorithm) - kept_bytes(workload, "")
+    return len(kernel.regions) * more
+
+
+def _work_of(kernel: ChosenKernel) -> float:
+    return float(len(kernel.regions) * multiply_adds(kernel.source.workload))
 
 
 def _held(
@@ -254,21 +293,6 @@ def compiled(
     for name, error in errors.items():
         bench.progress.warn(f"kernel {name} left out: {error}")
     return [kernel for kernel in kernels if kernel.source.name not in errors]
-
-
-def _model_verdict(
-    kernel: ChosenKernel, judgement: Judgement[ChosenKernel], surroundings: frozenset[str]
-) -> OperatorVerdict:
-    """Return what this model did with a kernel; a second run then makes the same choice."""
-    drop = judgement.drops.get(kernel.source.name)
-    return OperatorVerdict.of_model(
-        Event.KEPT if drop is None else Event.DROPPED,
-        kernel.op_names,
-        reason="the whole model is faster with all that are kept" if drop is None else drop.reason,
-        estimate=judgement.estimate if drop is None else drop.estimate,
-        scatter=judgement.scatter if drop is None else None,
-        surroundings=surroundings if drop is None else (),
-    )
 
 
 def kernels_of(tuned: Sequence[TunedOperator]) -> list[ChosenKernel]:

@@ -12,7 +12,7 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.results.files import DEFAULT_WAS_BEST, NOTHING_BETTER
 from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.sgat.lookup import TunedSubgraph
 from aoe.tuning.sgat.scopes.levels import level_of
 from aoe.tuning.sgat.subgraphs import Subgraph

@@ -35,10 +35,7 @@ from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import OptimizationLevel
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, write_model
 from aoe.tuning.opat.judging.model import judge_model
-from aoe.tuning.opat.operator import TunedOperator
-from aoe.tuning.opat.operators import FoundOperators, Operator, group_regions
-from aoe.tuning.opat.rounds import tune_found
-from aoe.tuning.opat.run import (
+from aoe.tuning.opat.opening import (
     make_agenda,
     measure_rates,
     open_assembly,
@@ -47,8 +44,11 @@ from aoe.tuning.opat.run import (
     open_crew,
     operator_tools,
     precision_plan,
-    profile_default,
 )
+from aoe.tuning.opat.operators import FoundOperators, Operator, group_regions
+from aoe.tuning.opat.profiles import profile_default
+from aoe.tuning.opat.searching.operator import TunedOperator
+from aoe.tuning.opat.searching.rounds import tune_found
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress
 from aoe.tuning.sgat.experience import Experience

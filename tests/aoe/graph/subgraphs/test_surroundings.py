@@ -11,7 +11,8 @@ from support.engine.models import make_model
 
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
-from aoe.graph.subgraphs.surroundings import surroundings_of
+from aoe.graph.subgraphs.piece import cut_out
+from aoe.graph.subgraphs.surroundings import surroundings_of, surroundings_of_piece
 
 
 def _digest(
@@ -64,3 +65,23 @@ def test_place_is_known_again_whatever_its_tensors_are_called() -> None:
 )
 def test_other_neighbours_are_seen(changed: dict[str, object]) -> None:
     assert _digest() != _digest(**changed)  # type: ignore[arg-type]
+
+
+def _digests_of_pieces(middle: str, last: str = "Relu") -> list[str]:
+    """Return what stands around two runs of equal nodes behind each other."""
+    nodes, before = [], "x"
+    for at, op_type in enumerate(("Exp", "Tanh", middle, "Exp", "Tanh", last)):
+        nodes.append(helper.make_node(op_type, [before], [f"t{at}"], f"n{at}"))
+        before = f"t{at}"
+    model = make_model(nodes, {"x": SHAPE}, [before])
+    graph = ModelGraph(model, tensors_of(f"t{at}" for at in range(6)), block=BLOCK)
+    pieces = [cut_out(graph, run) for run in ((0, 1), (3, 4))]
+    return [surroundings_of_piece(graph, one) for one in pieces if not isinstance(one, str)]
+
+
+def test_subgraph_is_known_again_by_what_feeds_and_what_reads_it() -> None:
+    first, second = _digests_of_pieces("Sigmoid")
+    assert first != second  # one reads the input of the model
+    other = _digests_of_pieces("Sigmoid", last="Sin")
+    assert other[0] == first and other[1] != second
+    assert not {first, second} & set(_digests_of_pieces("Erf"))

@@ -91,6 +91,9 @@ class TestDepthwise(KernelFamilyTests):
             depthwise(convolution((6, 15))),
             operation("Gelu", "t0", "t1"),
         ),
+        "stride 2, 3x3, chain": chained(
+            depthwise(convolution((9, 13), blocks=(2, 2), strides=(2, 2))), *SILU
+        ),
         "residual": chained(
             depthwise(convolution((5, 9))), RESIDUAL, reads=(blocked(1, BLOCK, 5, 9),)
         ),
@@ -156,3 +159,13 @@ def test_depthwise_products_are_not_computed_in_bfloat16() -> None:
 )
 def test_other_groups_are_refused(workload: Workload, reason: str) -> None:
     assert reason in Convolution().supports(workload).reason
+
+
+@pytest.mark.parametrize("stride, side, is_copied", [(1, 3, False), (2, 3, False), (2, 5, True)])
+def test_image_is_copied_only_for_large_filters(stride: int, side: int, is_copied: bool) -> None:
+    workload = depthwise(
+        convolution((14, 14), strides=(stride, stride), kernel=(side, side), pads=(side // 2,) * 4)
+    )
+    for guess in Convolution().space(workload, kernel_target()).first_guesses:
+        schedule = Convolution().schedule(workload, Configuration(guess), kernel_target())
+        assert any(step.stage == "padded" for step in schedule.steps) == is_copied

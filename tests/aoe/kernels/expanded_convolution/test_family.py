@@ -17,8 +17,9 @@ from support.engine.convolutions import (
 )
 
 from aoe.graph.workload_model import random_inputs
+from aoe.kernels.algorithms import precision_of
 from aoe.kernels.expanded_convolution.family import ExpandedConvolution
-from aoe.schedule import Configuration
+from aoe.schedule import ComputeAt, ComputeRoot, Configuration
 from aoe.testing.kernels import (
     SEED,
     CompiledKernel,
@@ -91,6 +92,52 @@ class TestExpandedConvolution(KernelFamilyTests):
             activation="Relu",
         ),
     }
+
+
+@pytest.mark.skipif(BLOCK % 2 != 0, reason="bfloat16 comes in pairs of channels")
+class TestExpandedConvolutionInBfloat16(KernelFamilyTests):
+    family_name = "expanded_convolution"
+    cases: Mapping[str, Workload] = {
+        label: replace(known, precision=Precision.BFLOAT16)
+        for label, known in {
+            "clipped, prime image": expansion(
+                depthwise(convolution((7, 13), blocks=(3, 3), **RELU_6)), 2, **RELU_6
+            ),
+            "heavy chains, stride 2, batch of 2": expansion(
+                chained(
+                    depthwise(convolution((9, 14), blocks=(2, 2), strides=(2, 2), batch=2)), *SILU
+                ),
+                3,
+                SIGMOID,
+                TIMES_SIGMOID,
+            ),
+            "no padding, no bias": expansion(
+                depthwise(convolution((6, 9), kernel=(2, 3), pads=(0, 0, 0, 0), bias=False)), 1
+            ),
+            "one pixel": expansion(depthwise(convolution((1, 1), blocks=(2, 2))), 1),
+        }.items()
+    }
+
+
+def test_sums_in_pairs_read_the_image_rounded_once() -> None:
+    known = expansion(depthwise(convolution((28, 28), blocks=(12, 12))), 2)
+    workload = replace(known, precision=Precision.BFLOAT16)
+    family, target = ExpandedConvolution(), kernel_target()
+    placed = {"group": ComputeAt("rounded", "y", "group"), "image": ComputeRoot("rounded")}
+    for guess in family.space(workload, target).first_guesses:
+        schedule = family.schedule(workload, Configuration(guess), target)
+        assert precision_of(schedule.algorithm) is Precision.BFLOAT16
+        assert placed[str(guess["scope"])] in schedule.steps
+
+
+def test_each_precision_has_an_algorithm_of_its_own() -> None:
+    known = expansion(depthwise(convolution((6, 6), blocks=(2, 2))), 1)
+    with pytest.raises(ValueError, match="no such algorithm"):
+        ExpandedConvolution().pipeline(known, "direct_bf16")
+    with pytest.raises(ValueError, match="no such algorithm"):
+        ExpandedConvolution().pipeline(known, "winograd_2x2")
+    rounded = replace(known, precision=Precision.BFLOAT16)
+    assert list(ExpandedConvolution().pipeline(rounded).packings) == [1]
 
 
 def _kernels(workload: Workload) -> list[CompiledKernel]:
@@ -169,9 +216,16 @@ def _refused() -> Mapping[str, tuple[Workload, str]]:
             "a tensor is read between",
         ),
         "sum between": (_with_a_sum(expansion(known, 1)), "a tensor is read between"),
-        "lower precision": (
-            replace(expansion(known, 1), precision=Precision.BFLOAT16),
-            "in float32 only",
+        "integers": (
+            replace(expansion(known, 1), precision=Precision.INT8),
+            "not in int8",
+        ),
+        "pairs in groups": (
+            replace(
+                expansion(in_groups(convolution((6, 6), blocks=(2, 2)), 2), 1),
+                precision=Precision.BFLOAT16,
+            ),
+            "pairs of its own",
         ),
         "computed weights": (_with_computed_weights(expansion(known, 1)), "computed weights"),
     }

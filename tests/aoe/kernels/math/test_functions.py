@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import halide as hl
@@ -50,37 +52,55 @@ def each(function: Callable[[float], float]) -> Callable[[Array], Array]:
     return lambda x: np.array([function(float(v)) for v in x])
 
 
-def exact_mish(x: Array) -> Array:
-    return x * np.tanh(np.logaddexp(0, x))
+def exact_sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
 
+
+def exact_gate(x: Array) -> Array:
+    return np.tanh(np.logaddexp(0, x))
+
+
+def exact_mish(x: Array) -> Array:
+    return x * exact_gate(x)
+
+
+def exact_swish(x: Array) -> Array:
+    return x * exact_sigmoid(x)
+
+
+def exact_softplus(x: Array) -> Array:
+    return np.logaddexp(0, x)
+
+
+exact_erf = each(math.erf)
+exact_gelu = each(lambda v: 0.5 * v * math.erfc(-v / math.sqrt(2)))
+FAR, NEAR = (-86.9, -20), (-20, 80)
+"""Where e^x is so small that only its digits suffer, and where networks are."""
 
 ULP_CASES = {
     "exp": (functions.exp, np.exp, grid(-86.9, 88.7), 2),
-    "exp of negative": (functions.exp_of_negative, np.exp, grid(-86.9, 0), 2),
+    "exp of negative": (functions.exp_of_negative, np.exp, grid(-20, 0), 4),
+    "exp of negative, far": (functions.exp_of_negative, np.exp, grid(*FAR), 7),
     "expm1": (functions.expm1, np.expm1, grid(-25, 88.7), 3),
     "expm1 near zero": (functions.expm1, np.expm1, magnitudes(1e-30, 1), 3),
     "log": (functions.log, np.log, magnitudes(1e-44, 3e38)[:50_001], 2),
     "log near one": (functions.log, np.log, grid(0.5, 2), 2),
     "log1p_unit": (functions.log1p_unit, np.log1p, grid(0, 1), 2),
-    "softplus": (functions.softplus, lambda x: np.logaddexp(0, x), grid(-80, 80), 3),
-    "sigmoid": (functions.sigmoid, lambda x: 1 / (1 + np.exp(-x)), grid(-80, 80), 3),
+    "softplus": (functions.softplus, exact_softplus, grid(*NEAR), 4),
+    "softplus, far": (functions.softplus, exact_softplus, grid(*FAR), 7),
+    "sigmoid": (functions.sigmoid, exact_sigmoid, grid(*NEAR), 5),
+    "sigmoid, far": (functions.sigmoid, exact_sigmoid, grid(*FAR), 8),
+    "swish": (functions.swish, exact_swish, grid(*NEAR), 6),
+    "swish, far": (functions.swish, exact_swish, grid(*FAR), 9),
     "tanh": (functions.tanh, np.tanh, grid(-12, 12), 7),
     "tanh near zero": (functions.tanh, np.tanh, magnitudes(1e-30, 1), 7),
-    "mish": (functions.mish, exact_mish, grid(-80, 80), 5),
-    "tanh_of_softplus": (
-        functions.tanh_of_softplus,
-        lambda x: np.tanh(np.logaddexp(0, x)),
-        grid(-80, 80),
-        4,
-    ),
-    "erf": (functions.erf, each(math.erf), grid(-5, 5, 50_001), 6),
-    "erf near zero": (functions.erf, each(math.erf), magnitudes(1e-30, 1, 10_001), 4),
-    "gelu": (
-        functions.gelu,
-        each(lambda v: 0.5 * v * math.erfc(-v / math.sqrt(2))),
-        grid(-2, 6, 50_001),
-        12,
-    ),
+    "mish": (functions.mish, exact_mish, grid(*NEAR), 6),
+    "mish, far": (functions.mish, exact_mish, grid(*FAR), 9),
+    "tanh_of_softplus": (functions.tanh_of_softplus, exact_gate, grid(*NEAR), 6),
+    "tanh_of_softplus, far": (functions.tanh_of_softplus, exact_gate, grid(*FAR), 8),
+    "erf": (functions.erf, exact_erf, grid(-5, 5, 50_001), 6),
+    "erf near zero": (functions.erf, exact_erf, magnitudes(1e-30, 1, 10_001), 4),
+    "gelu": (functions.gelu, exact_gelu, grid(-2, 6, 50_001), 12),
     "inverse_root": (powers.inverse_root, lambda x: x**-0.5, np.geomspace(1e-30, 1e30, 50_001), 4),
     "inverse_power 0.75": (
         lambda x: powers.inverse_power(x, 0.75),
@@ -104,10 +124,87 @@ def test_error_stays_below_the_stated_number_of_ulps(name: str) -> None:
     assert in_ulps(evaluate(function, x), exact(x.astype(np.float64))).max() <= limit
 
 
+def exact_gelu_tanh(x: Array) -> Array:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return 0.5 * x * (1 + np.tanh(inner))
+
+
+def every_kind(count: int = 1 << 20) -> Array:
+    """Return all numbers of float16, random bits, and numbers about 1: NaN and tiny ones too."""
+    rng = np.random.default_rng(5)
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    bits = rng.integers(0, 1 << 32, count, dtype=np.uint32).view(np.float32)
+    near = rng.normal(scale=4, size=count).astype(np.float32)
+    return np.concatenate([halves, bits, near])
+
+
+EVERYWHERE = {
+    "exp": (functions.exp, np.exp, 2, 2e-38),
+    "sigmoid": (functions.sigmoid, exact_sigmoid, 8, 2e-38),
+    "softplus": (functions.softplus, exact_softplus, 7, 2e-38),
+    "swish": (functions.swish, exact_swish, 9, 2e-36),
+    "mish": (functions.mish, exact_mish, 9, 2e-36),
+    "tanh_of_softplus": (functions.tanh_of_softplus, exact_gate, 8, 2e-38),
+    "tanh": (functions.tanh, np.tanh, 7, 0),
+    "erf": (functions.erf, exact_erf, 6, 0),
+    "gelu": (functions.gelu, exact_gelu, 500, 2e-36),
+    "gelu_tanh": (functions.gelu_tanh, exact_gelu_tanh, 2, 2e-7),
+}
+"""By name: function, the same in float64, error in ulp, and what is added to that."""
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_error_is_bounded_for_every_kind_of_number(name: str) -> None:
+    function, exact, ulps, absolute = EVERYWHERE[name]
+    x = every_kind()
+    with np.errstate(all="ignore"):
+        wide = exact(x.astype(np.float64))
+        wanted, found = wide.astype(np.float32), evaluate(function, x)
+    for special in (np.isnan, np.isposinf, np.isneginf):
+        np.testing.assert_array_equal(special(found), special(wanted))
+    finite = np.isfinite(wanted)
+    wide, found = wide[finite], found[finite].astype(np.float64)
+    allowed = ulps * np.spacing(np.abs(wanted[finite])).astype(np.float64) + absolute
+    worst = np.argmax(np.abs(found - wide) - allowed)
+    assert np.all(np.abs(found - wide) <= allowed), (x[finite][worst], found[worst], wide[worst])
+
+
 def test_gelu_keeps_its_relative_accuracy_far_out() -> None:
     x = grid(-12, -2, 20_001)
-    exact = each(lambda v: 0.5 * v * math.erfc(-v / math.sqrt(2)))(x)
-    assert np.max(np.abs(evaluate(functions.gelu, x) / exact - 1)) < 3e-5
+    assert np.max(np.abs(evaluate(functions.gelu, x) / exact_gelu(x) - 1)) < 3e-5
+
+
+@pytest.mark.parametrize("alpha", [1.702, 0.5, -1.0, -2.5, 0.0, 1e-30, -3e38])
+def test_swish_has_any_factor(alpha: float) -> None:
+    x = np.concatenate([grid(-60, 60, 20_003), np.array([INF, -INF, NAN, 3e38, -3e38], np.float32)])
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+        wanted = wide * exact_sigmoid(wide * np.float64(np.float32(alpha)))
+    found = evaluate(lambda v: functions.swish(v, alpha), x)
+    np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize(
+    ("function", "most"), [(functions.swish, 18), (functions.mish, 20), (functions.tanh, 19)]
+)
+def test_function_takes_one_division_and_few_instructions(
+    function: Callable[[hl.Expr], hl.Expr], most: int, tmp_path: Path
+) -> None:
+    """What an activation costs is its instructions: ONNX Runtime's are few."""
+    x, image = hl.Var("x"), hl.ImageParam(hl.Float(32), 1, "image")
+    result = hl.Func("result")
+    result[x] = function(image[x])
+    result.vectorize(x, LANES)
+    image.dim(0).set_bounds(0, LANES)
+    result.output_buffer().dim(0).set_bounds(0, LANES)
+    file = tmp_path / "function.s"
+    features = "avx512_skylake-no_runtime-no_asserts-no_bounds_query"
+    outputs = {hl.OutputFileType.assembly: str(file)}
+    result.compile_to(outputs, [image], "function", hl.Target(f"x86-64-linux-{features}"))
+    computing = re.findall(r"^\t(v\S+)\t.*%[zk]", file.read_text(), flags=re.MULTILINE)
+    arithmetic = [name for name in computing if not name.startswith(("vmov", "vbroadcast"))]
+    assert len([name for name in arithmetic if name.startswith("vdiv")]) == 1
+    assert 10 <= len(arithmetic) <= most, arithmetic
 
 
 @pytest.mark.parametrize("function", [functions.tanh, functions.erf])
@@ -117,9 +214,7 @@ def test_what_approaches_one_never_passes_it(function: Callable[[hl.Expr], hl.Ex
 
 def test_gelu_tanh_is_its_formula() -> None:
     x = grid(-10, 10)
-    wide = x.astype(np.float64)
-    inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
-    exact = 0.5 * wide * (1 + np.tanh(inner))
+    exact = exact_gelu_tanh(x.astype(np.float64))
     assert np.max(np.abs(evaluate(functions.gelu_tanh, x) - exact)) < 1e-6
 
 

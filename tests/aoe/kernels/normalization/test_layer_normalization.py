@@ -8,10 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.operators import MICROSOFT_DOMAIN
-from aoe.testing.kernels import CompiledKernel, KernelFamilyTests, operation, plain
-from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
+from aoe.testing.kernels import (
+    CompiledKernel,
+    KernelFamilyTests,
+    block_size,
+    blocked,
+    operation,
+    plain,
+)
+from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
 
 
 def make(
@@ -70,6 +78,50 @@ def computed() -> Workload:
     )
 
 
+def turned(
+    shape: tuple[int, ...],
+    *after: Operation,
+    others: tuple[TensorSpec, ...] = (),
+    perm: tuple[int, ...] = (),
+    op_type: str = "LayerNormalization",
+) -> Workload:
+    """Return a Transpose that puts channels last, their normalisation as `t1`, and a chain."""
+    rank, channels = len(shape), plain(shape[1], constant=True)
+    references, version = ("t0 x1 x2", 17) if op_type == "LayerNormalization" else ("t0 x1", 23)
+    return Workload(
+        op_type="layer_normalization",
+        inputs=(plain(*shape), *(channels,) * (len(references.split()) - 1), *others),
+        operations=(
+            operation("Transpose", "x0", "t0", perm=perm or (0, *range(2, rank), 1)),
+            operation(op_type, references, "t1", version=version, axis=-1, epsilon=1e-6),
+            *after,
+        ),
+        output=plain(shape[0], *shape[2:], shape[1]),
+    )
+
+
+def turned_back(shape: tuple[int, ...], op_type: str = "LayerNormalization") -> Workload:
+    """Return the same with a Transpose behind it that puts the channels back."""
+    rank = len(shape)
+    back = operation("Transpose", "t1", "t2", perm=(0, rank - 1, *range(1, rank - 1)))
+    return replace(turned(shape, back, op_type=op_type), output=plain(*shape))
+
+
+def in_blocks(shape: tuple[int, ...], channels: int, *after: Operation) -> Workload:
+    """Return blocks of channels that become rows, their normalisation as `t1`, and a chain."""
+    made = plain(shape[0], *shape[2:], channels)
+    parameter = plain(channels, constant=True)
+    reorder = operation(
+        "ReorderOutput", "x0", "t0", domain=NCHWC_DOMAIN, channels=channels, channels_last=1
+    )
+    return Workload(
+        op_type="layer_normalization",
+        inputs=(blocked(*shape), parameter, parameter, *((made,) if after else ())),
+        operations=(reorder, operation("LayerNormalization", "t0 x1 x2", "t1"), *after),
+        output=made,
+    )
+
+
 class TestLayerNormalization(KernelFamilyTests):
     family_name = "layer_normalization"
     cases: Mapping[str, Workload] = {
@@ -90,7 +142,33 @@ class TestLayerNormalization(KernelFamilyTests):
         "root mean square": root_mean_square("SimplifiedLayerNormalization", 1),
         "root mean square, of ONNX": root_mean_square("RMSNormalization", 23),
         "root mean square of a sum": make_skip("SkipSimplifiedLayerNormalization", 2),
+        "planes become rows, chain behind": turned(
+            (2, 20, 5, 7),
+            operation("Gelu", "t1", "t2"),
+            operation("Add", "t2 x3", "t3"),
+            others=(plain(2, 5, 7, 20),),
+        ),
+        "a line becomes rows": turned((1, 32, 41)),
+        "pixels told apart": turned(
+            (2, 8, 6, 9), operation("Add", "t1 x3", "t2"), others=(plain(9, 1),)
+        ),
+        "planes stay planes": turned_back((2, 17, 5, 7)),
+        "lines stay lines": turned_back((3, 6, 11)),
+        "planes of one image": turned_back((1, 24, 9, 9), "RMSNormalization"),
+        "planes of one pixel": turned_back((5, 24, 1, 1)),
     }
+
+    @classmethod
+    def all_cases(cls) -> Mapping[str, Workload]:
+        if not block_size():
+            return cls.cases
+        chain = (operation("Sigmoid", "t1", "t2"), operation("Mul", "t2 x3", "t3"))
+        return {
+            **cls.cases,
+            "blocks become rows": in_blocks((2, 3 * block_size(), 5, 7), 3 * block_size(), *chain),
+            "blocks with padding": in_blocks((1, 2 * block_size(), 4, 6), 2 * block_size() - 4),
+            "blocks of one pixel": in_blocks((4, 2 * block_size(), 1, 1), 2 * block_size()),
+        }
 
 
 def test_large_mean_costs_no_digits() -> None:
@@ -151,7 +229,30 @@ def _named(op_type: str, *inputs: TensorSpec, **attributes: AttributeValue) -> W
             ),
             "LayerNormalization over axes that broadcasting tells apart",
         ),
+        (
+            turned((2, 12, 12, 12), perm=(0, 3, 1, 2)),
+            "Transpose that does not put channels last",
+        ),
+        (turned((2, 6, 4, 4)), "6 planes are not turned in squares"),
+        (turned((1, 8, 2, 3)), "8 planes are not turned in squares"),
+        (
+            turned((1, 8, 4, 4), operation("Add", "t1 t0", "t2")),
+            "what Transpose makes is read again",
+        ),
+        (
+            replace(
+                turned((2, 8, 3, 3), operation("Transpose", "t1", "t2", perm=(0, 2, 1, 3))),
+                output=plain(2, 3, 3, 8),
+            ),
+            "Transpose of what is normalised that does not put channels back",
+        ),
     ],
 )
 def test_refusal_says_why(workload: Workload, reason: str) -> None:
     assert get_family("layer_normalization").supports(workload).reason == reason
+
+
+def test_squares_of_half_the_lanes_are_turned_first() -> None:
+    target = KernelTarget(vector_lanes=16, threads=2)
+    guesses = get_family("layer_normalization").space(turned((1, 192, 28, 28)), target)
+    assert [guess["side"] for guess in guesses.first_guesses[:2]] == [8, 8]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,38 @@ def test_loss_no_parameter_has_a_part_in_is_refused(model: Path) -> None:
     onnx.save(proto, model)
     error = refused(path=model, loss_name="best", input_shape=SHAPES)
     assert isinstance(error, ModelImportError) and "trained" in str(error)
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-200])
+
+
+def _without_weights(file: Path) -> None:
+    proto = onnx.load(file)
+    onnx.save(proto, file, save_as_external_data=True, location="net.weights", size_threshold=0)
+    (file.parent / "net.weights").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "shapes", "words"),
+    [
+        (Path.unlink, SHAPES, "no such file"),
+        (_cut, SHAPES, "net.onnx"),
+        (lambda file: file.write_text("hello"), SHAPES, "not an ONNX model"),
+        (_without_weights, SHAPES, "net.weights"),
+        (lambda file: None, "input:6;label:6", "another rank"),
+        (lambda file: None, f"{SHAPES};other:1", "no such input"),
+    ],
+    ids=["missing", "truncated", "wrong-kind", "weights", "shape", "input"],
+)
+def test_broken_model_is_refused_before_any_process_trains(
+    model: Path, damage: Callable[[Path], object], shapes: str, words: str
+) -> None:
+    damage(model)
+    before = sorted(model.parent.iterdir())
+    error = refused(path=model, loss_name="loss", input_shape=shapes)
+    assert isinstance(error, ModelImportError) and words in str(error)
+    assert sorted(model.parent.iterdir()) == before
 
 
 def test_two_processes_train_it_and_the_bank_knows_it(model: Path) -> None:

@@ -18,6 +18,7 @@ _TWO_VALUES: Mapping[str, tuple[str, str]] = {
     "stage": ("sgat:5", "opat"),
     "tuning_time_limit": ("5", "6"),
     "max_tuning_count": ("7", "8"),
+    "kernel_memory": ("0", "64"),
     "trials": ("3", "4"),
     "search": ("random", "exhaustive"),
     "target_metric": ("latency", "latency"),
@@ -142,7 +143,7 @@ def test_settings_of_a_run_are_those_of_its_configuration(tmp_path: Path) -> Non
     (tmp_path / "aoe.ini").write_text("[COMMON]\nRUN_LOOP=30\nWORK_PATH=w\nTUNING_PARALLEL_NUM=6\n")
     (tmp_path / "c.json").write_text(
         '{"job_type": "operator", "tuning_time_limit": 60, "max_tuning_count": 9, '
-        '"search_algorithm": "random", "target_metric": "throughput"}'
+        '"kernel_memory": 64, "search_algorithm": "random", "target_metric": "throughput"}'
     )
     env = {"TE_PARALLEL_COMPILER": "3", "ASCEND_DEVICE_ID": "0", "REPEAT_TUNE": "True"}
     found = configure({"seed": 5}, env=env, cwd=tmp_path, config=Path("c.json"))
@@ -151,6 +152,7 @@ def test_settings_of_a_run_are_those_of_its_configuration(tmp_path: Path) -> Non
         "job_types": (JobType.OPAT,),
         "tuning_time_limit_s": 60.0,
         "max_tuning_count": 9,
+        "kernel_memory_mib": 64,
         "search": "random",
         "target_metric": "throughput",
         "trials": 24,

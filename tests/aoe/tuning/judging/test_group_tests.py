@@ -315,6 +315,12 @@ def test_rate_of_false_accepts_is_below_one_percent(precedent: dict[str, Any], r
 
 
 @pytest.mark.slow
+def test_rate_of_false_accepts_where_processes_scatter_and_the_whole_is_proven_first() -> None:
+    known = {**_BELIEVED, "scatter": Scatter(deviation=0.01, processes=3), "kept_share": 0.8}
+    assert _many(1000, [0.0] * 4, [0.01] * 4, placing=0.02, **known).accepted < 10
+
+
+@pytest.mark.slow
 def test_rate_of_false_accepts_of_kernels_that_lose_in_this_model() -> None:
     """What slows the model down is found by a second look, which may not find a gain."""
     saves = [0.0, 0.0, -0.02, 0.0]

@@ -259,3 +259,43 @@ def test_all_processes_speak_for_themselves() -> None:
     assert alone.half_width(ACCEPTING) < beside.half_width(ACCEPTING)
     assert beside.half_width(ACCEPTING) < 1.2 * alone.half_width(ACCEPTING)
     assert beside.scatter == alone.scatter == Scatter.of(logs)
+
+
+@pytest.mark.parametrize(
+    ("gain", "known", "is_sure"),
+    [
+        (1.145, Scatter(deviation=0.005, processes=3), True),
+        (1.11, Scatter(deviation=0.005, processes=3), False),
+        (1.145, Scatter(deviation=0.05, processes=3), False),
+        (1.145, None, False),
+    ],
+)
+def test_one_process_of_both_orders_proves_what_is_far_beyond_the_known_scatter(
+    gain: float, known: Scatter | None, is_sure: bool
+) -> None:
+    assert _together([math.log(gain)], known).is_sure is is_sure
+
+
+def test_one_process_whose_pairs_scatter_says_nothing_by_itself() -> None:
+    known = Scatter(deviation=0.005, processes=5)
+    for variance, is_sure in ((0.01**2, True), (0.03**2, False)):
+        process = ProcessRatio(log=0.2, variance=variance)
+        gain = ProcessGain(processes=(process,), in_turns=False, known=known)
+        assert gain.is_sure is is_sure
+
+
+@pytest.mark.parametrize("scatter", [0.005, 0.02, 0.03])
+def test_printed_interval_of_one_process_holds_the_truth(scatter: float) -> None:
+    rng = random.Random(13)
+    held = 0
+    for _ in range(_RUNS):
+        known = Scatter.of([rng.gauss(0.1, scatter) for _ in range(3)])
+        gain = _together([rng.gauss(0.1, scatter)], known)
+        held += abs(gain.middle - 0.1) <= gain.half_width(PRINTED)
+    assert held >= 0.94 * _RUNS
+
+
+def test_one_process_leaves_what_is_known_of_their_scatter_as_it_was() -> None:
+    known = Scatter(deviation=0.004, processes=4)
+    assert _together([0.2], known).scatter == known
+    assert _together([0.2]).scatter is None

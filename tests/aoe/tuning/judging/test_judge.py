@@ -7,7 +7,7 @@ from support.engine.judging import model_of
 
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
-from aoe.measurement import Outcome
+from aoe.measurement import Outcome, Scatter
 from aoe.testing.fakes import MEMORY
 from aoe.tuning.judging.group_tests import MOST_COMPARISONS
 from aoe.tuning.judging.reserve import PROCESSES
@@ -195,6 +195,31 @@ def test_believed_kernels_have_no_test_of_their_own() -> None:
     everything = model_of(0.1, 0.1)
     assert len(everything.judged(believed=(0, 1)).kept) == 2
     assert len(everything.runner.asked("compare_models")) == everything.runner.restarts
+
+
+def test_new_kernel_has_no_test_either_where_the_whole_shows_what_it_saves() -> None:
+    case = model_of(0.1, 0.1, 0.05, promised=(0.2, 0.2, 0.05))
+    found = case.judged(believed=(0, 1), kept_share=0.5)
+    assert case.numbers(found.kept) == [0, 1, 2]
+    assert len(case.runner.asked("compare_models")) == case.runner.restarts
+
+
+@pytest.mark.parametrize("save", [0.0, -0.08])
+def test_whole_that_saves_less_than_it_should_has_its_new_kernel_tested(save: float) -> None:
+    case = model_of(0.1, 0.1, save, promised=(0.2, 0.2, 0.05))
+    found = case.judged(believed=(0, 1), kept_share=0.5)
+    assert case.numbers(found.kept) == ([0, 1, 2] if save == 0 else [0, 1])
+    assert len(case.runner.asked("compare_models")) > case.runner.restarts
+
+
+def test_known_scatter_ends_the_judgement_of_what_is_believed_after_one_process() -> None:
+    case = model_of(0.1, 0.1, 0.05, promised=(0.2, 0.2, 0.05))
+    scatter = Scatter(deviation=0.004, processes=3)
+    found = case.judged(believed=(0, 1), kept_share=0.5, scatter=scatter)
+    assert case.numbers(found.kept) == [0, 1, 2]
+    assert (case.runner.restarts, len(case.runner.asked("compare_models"))) == (1, 1)
+    assert found.estimate.low < 1 / 0.75 < found.estimate.high
+    assert found.scatter == scatter
 
 
 def test_new_kernel_that_loses_is_dropped_beside_believed_ones() -> None:

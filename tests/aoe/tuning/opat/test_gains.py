@@ -13,8 +13,8 @@ from aoe.results.files import RepoOutcome
 from aoe.results.gains import Gain, GainKind
 from aoe.schedule import Configuration
 from aoe.tuning.opat.gains import gains_of, has_failed, operator_result
-from aoe.tuning.opat.loop import SearchResult, TrialRecord
-from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.searching.loop import SearchResult, TrialRecord
+from aoe.tuning.opat.searching.operator import TunedOperator
 
 
 def _trial(algorithm: str, tile: int, speedup: float | None) -> TrialRecord:

@@ -30,7 +30,7 @@ from aoe.ort import profile
 from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.mode import TuneContext, TuneSettings
-from aoe.tuning.opat import assembly
+from aoe.tuning.opat import assembly, profiles
 from aoe.tuning.opat import run as opat_run
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
@@ -249,7 +249,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
 
     monkeypatch.setattr("aoe.tuning.workbench.Runner", runner)
     monkeypatch.setattr("aoe.tuning.workbench.check_toolchain", lambda *_: None)
-    monkeypatch.setattr(opat_run, "profile_model", profiled)
+    monkeypatch.setattr(profiles, "profile_model", profiled)
     monkeypatch.setattr(assembly, "write_offline_model", write_offline_model)
     monkeypatch.setattr(Cpu, "build_library", build_library)
     monkeypatch.setattr(Cpu, "optimize", optimize)

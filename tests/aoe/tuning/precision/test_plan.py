@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
+from support.engine.convolutions import convolution, depthwise, expansion
 from support.engine.cpu import CPU, open_session
 from support.engine.families import RoundedConvolution
 from support.engine.models import conv_net, matmul_net
@@ -21,7 +23,7 @@ from aoe.tuning.opat.operators import FoundOperators, find_operators
 from aoe.tuning.precision.mixlist import NO_LISTS, Listing, MixLists
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
-from aoe.workload import Precision, Workload
+from aoe.workload import NCHWC_DOMAIN, Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
 
@@ -209,6 +211,44 @@ def test_products_are_one_kernel_only_where_it_has_all_their_precisions(
     inputs = (plain(2, 9, 8), plain(2, 8, 12, constant=constant), plain(2, 12, 8))
     workload = Workload(op_type="", inputs=inputs, operations=operations, output=plain(2, 9, 8))
     target = KernelTarget(vector_lanes=16, threads=1, bf16_dot=True)
+    plan = PrecisionPlan(settings=PrecisionSettings(mode=mode), target=target, imported=net)
+    found = plan.classify(workload)
+    assert (found.op_type if isinstance(found, Workload) else "") == family
+
+
+@pytest.mark.parametrize(
+    ("mode", "family"),
+    [(PrecisionMode.KEEP, "convolution"), (PrecisionMode.MIXED_BFLOAT16, "")],
+)
+def test_pooling_joins_a_convolution_only_where_that_has_all_its_precisions(
+    net: onnx.ModelProto, mode: PrecisionMode, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAMILIES, "convolution", Convolution())
+    alone = convolution((16, 16), blocks=(2, 2))
+    sides = {"kernel_shape": (2, 2), "strides": (2, 2)}
+    pooling = operation("MaxPool", "t0", "t1", domain=NCHWC_DOMAIN, **sides)
+    output = replace(alone.output, shape=(*alone.output.shape[:2], 8, 8))
+    workload = replace(alone, operations=(*alone.operations, pooling), output=output)
+    target = KernelTarget(vector_lanes=16, threads=1, bf16_dot=True)
+    plan = PrecisionPlan(settings=PrecisionSettings(mode=mode), target=target, imported=net)
+    found = plan.classify(workload)
+    assert (found.op_type if isinstance(found, Workload) else "") == family
+
+
+@pytest.mark.parametrize(
+    ("mode", "family"),
+    [
+        (PrecisionMode.KEEP, "expanded_convolution"),
+        (PrecisionMode.BFLOAT16, "expanded_convolution"),
+        (PrecisionMode.MIXED_BFLOAT16, "expanded_convolution"),
+        (PrecisionMode.MIXED_INT8, ""),
+    ],
+)
+def test_convolutions_are_one_kernel_only_where_it_has_all_their_precisions(
+    net: onnx.ModelProto, mode: PrecisionMode, family: str
+) -> None:
+    workload = expansion(depthwise(convolution((14, 14), blocks=(4, 4))), 1)
+    target = KernelTarget(vector_lanes=block_size(), threads=1, bf16_dot=True)
     plan = PrecisionPlan(settings=PrecisionSettings(mode=mode), target=target, imported=net)
     found = plan.classify(workload)
     assert (found.op_type if isinstance(found, Workload) else "") == family

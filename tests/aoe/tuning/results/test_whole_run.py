@@ -79,7 +79,7 @@ def test_run_that_ends_between_its_modes_has_the_summary_of_what_is_done(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("aoe.tuning.opat.run.profile_default", stop)
+    monkeypatch.setattr("aoe.tuning.opat.graphs.profile_default", stop)
     with pytest.raises(KeyboardInterrupt):
         run.tune(job_types=_BOTH)
     assert [row["mode"] for row in _summary(run)["modes"]] == ["sgat"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from support.engine.scripted_runs import ScriptedRuns, blocks_net, script_runs
 import aoe
 from aoe.bank import operators
 from aoe.errors import OfflineModelError, OptionError
+from aoe.ort.profile import ModelProfile
+from aoe.tuning.opat import profiles as opat_profiles
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.reuse.kinds import ReuseKind, ReuseSummary
 from aoebank import Bank, validate
@@ -122,19 +125,79 @@ def test_other_shape_is_named_and_seeds_the_search(runs: ScriptedRuns, tmp_path:
     assert _trials(second) < _trials(alone)  # half as many where a like one is known
 
 
-def test_judging_is_spared_for_what_stands_as_it_stood(runs: ScriptedRuns, tmp_path: Path) -> None:
-    changed = blocks_net([3, 5, 7, 9, 11, 15])
-    _tune(tmp_path, blocks_net([3, 5, 7, 9, 11, 13]), "first")
-    processes, comparisons = {}, {}
+_FIRST, _CHANGED = [3, 5, 7, 9, 11, 13], [3, 5, 7, 9, 11, 15]
+"""Sizes of LRN: one is another one, and so are the neighbours of two kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a run has asked of the machine."""
+
+    trials: int
+    comparisons: int
+    processes: int
+    profiles: int
+
+
+def _work_of(runs: ScriptedRuns, result: OpatResult, profiles: list[object]) -> _Work:
+    (runner,) = runs.runners
+    found = _Work(
+        trials=_trials(result),
+        comparisons=len(runner.asked("compare_models")),
+        processes=runner.restarts,
+        profiles=len(profiles),
+    )
+    runs.runners.clear()
+    profiles.clear()
+    return found
+
+
+@pytest.fixture
+def profiles(runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return the profiles runs take; seven kernels save as much alone as in the model."""
+    taken: list[object] = []
+    scripted = opat_profiles.profile_model
+
+    def profiled(*given: Any, **options: Any) -> ModelProfile:
+        taken.append(given)
+        return scripted(*given, **options)
+
+    monkeypatch.setattr(opat_profiles, "profile_model", profiled)
+    runs.candidate = lambda schedule: 1.05
+    return taken
+
+
+def test_judging_is_spared_for_what_stands_as_it_stood(
+    runs: ScriptedRuns, profiles: list[object], tmp_path: Path
+) -> None:
+    """What a run asks of the machine is counted, so that it cannot creep back."""
+    first = _tune(tmp_path, blocks_net(_FIRST), "first")
+    _work_of(runs, first, profiles)
+    work = {}
     for name, options in {"with": {"base_result": tmp_path / "first"}, "alone": {}}.items():
-        runs.trials()
-        result = _tune(tmp_path, changed, name, **options)
-        (runner,) = runs.runners
-        processes[name] = runner.restarts
-        comparisons[name] = len(runner.asked("compare_models"))
+        result = _tune(tmp_path, blocks_net(_CHANGED), name, **options)
+        work[name] = _work_of(runs, result, profiles)
         assert len(result.judgement.kept) == 7
-    assert processes == {"with": 2, "alone": 3}
-    assert comparisons["with"] < comparisons["alone"]
+    spared, full = work["with"], work["alone"]
+    assert (spared.comparisons, spared.processes, spared.profiles) == (1, 1, 2)
+    assert (full.comparisons, full.processes, full.profiles) == (4, 3, 2)
+    assert 0 < spared.trials < full.trials / 6
+
+
+def test_run_that_knows_everything_has_one_comparison_and_no_trial(
+    runs: ScriptedRuns, profiles: list[object], tmp_path: Path
+) -> None:
+    """So it is after a first run, after one with an earlier result, and every time."""
+    first = _tune(tmp_path, blocks_net(_FIRST), "first")
+    changed = _tune(tmp_path, blocks_net(_CHANGED), "changed", base_result=tmp_path / "first")
+    for result, model in ((first, _FIRST), (changed, _CHANGED)):
+        name = result.om_file.parent.name
+        for _ in range(2):
+            runs.runners.clear()
+            profiles.clear()
+            again = _tune(tmp_path, blocks_net(model), name)
+            assert _work_of(runs, again, profiles) == _Work(0, 1, 0, 2)
+            assert len(again.judgement.kept) == 7
 
 
 def test_result_stands_alone(runs: ScriptedRuns, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from onnx import helper
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import c2f_network
 
@@ -76,6 +77,28 @@ def test_what_is_known_is_taken_and_counted(run: Run, form: str) -> None:
     assert second.used_ids == first.used_ids
     own = run.tune()  # what was taken is in the own bank now
     assert _trials(own) == 0 and own.used_ids == first.used_ids
+
+
+def _with_another_end(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a network with one operator more behind its last one."""
+    output = model.graph.output[0]
+    model.graph.node.append(helper.make_node("Relu", [output.name], ["end"], "end"))
+    output.name = "end"
+    return model
+
+
+def test_what_the_earlier_model_has_kept_in_the_same_place_has_no_test(run: Run) -> None:
+    first = run.tune()
+    assert run.runners[-1].restarts == 3
+    _change(run, _with_another_end(c2f_network(3)))
+    second = run.tune(base_result=run.place / "base")
+    assert {one.name for one in second.judgement.kept} and second.used_ids <= first.used_ids
+    assert second.speedup == pytest.approx(first.speedup, rel=0.05)
+    assert run.runners[-1].restarts == 1  # its proof: how far processes scatter is known
+    compared = run.runners[-1].asked("compare_models")
+    assert "variant.onnx" not in {one.arguments["tuned"].model.name for one in compared}
+    third = run.tune()  # and that is its own verdict from now on
+    assert third.used_ids == second.used_ids and run.runners[-1].restarts == 0
 
 
 def test_other_shape_seeds_the_search_and_is_named(run: Run) -> None:

@@ -34,8 +34,8 @@ from aoe.testing.networks import shipped_network
 from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
 from aoe.tuning.opat.judging.accuracy import AccuracyKeeper, one_per_place, worth_lowering
-from aoe.tuning.opat.operator import TunedOperator
 from aoe.tuning.opat.operators import find_operators
+from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.precision.constraint import parse_accuracy
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.precision.settings import parse_precision

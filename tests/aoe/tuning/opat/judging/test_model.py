@@ -27,7 +27,7 @@ from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.live_report import PhaseTimes, start_stopwatch
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.judging.model import judge_model
-from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
 from aoe.workload import Precision
 from aoebank import Bank, Event
@@ -107,6 +107,7 @@ class Model:
     base: Path | None = None
     moved: tuple[int, ...] = ()
     progress: RecordingProgress = field(default_factory=RecordingProgress)
+    kernel_memory_mib: int | None = None
 
     @property
     def bank(self) -> OperatorBank:
@@ -147,6 +148,7 @@ class Model:
                 precision=self.precision,
                 run_loop=None,
                 lookup_only=False,
+                kernel_memory_mib=self.kernel_memory_mib,
             ),
             chosen=None,
             runner=runner,
@@ -346,10 +348,34 @@ def _changed(root: Path, **facts: Any) -> Model:
 def test_what_an_earlier_model_kept_in_the_same_place_has_no_test(tmp_path: Path) -> None:
     model = _changed(tmp_path)
     assert model.judged() == ["a", "b", "c"]
-    assert (model.comparisons, model.restarts) == (1 + 2, 2)  # without the new one, two processes
+    assert (model.comparisons, model.restarts) == (1, 1)  # it shows what the new one saves, too
     assert model.verdicts() == [Event.KEPT] * 3  # from now on it is this model that says so
     assert model.judged() == ["a", "b", "c"]
     assert model.comparisons == _CONFIRMED
+
+
+def test_new_kernel_that_saves_nothing_is_left_out_once(tmp_path: Path) -> None:
+    model = _changed(tmp_path)
+    model.saves = (0.1, 0.1, 0.0)
+    assert model.judged() == ["a", "b", "c"]
+    assert model.comparisons == model.restarts + 1
+    losing = _changed(tmp_path / "other")
+    losing.saves = (0.1, 0.1, -0.1)
+    assert losing.judged() == ["a", "b"]
+    assert losing.verdicts() == [Event.KEPT, Event.KEPT, Event.DROPPED]
+
+
+def test_chain_of_changes_goes_on_believing(tmp_path: Path) -> None:
+    """What was judged in one process says how far processes scatter as the one before it did."""
+    second = _changed(tmp_path)
+    assert second.judged() == ["a", "b", "c"]
+    _stored(second)
+    second.judged()
+    third = Model(tmp_path / "third", saves=(0.1, 0.1, 0.1), name="third", base=second.root)
+    for one in third.tuned:
+        third.bank.adopt(one.operator.workload)
+    assert third.judged() == ["a", "b", "c"]
+    assert (third.comparisons, third.restarts) == (1, 1)
 
 
 @pytest.mark.parametrize("moved", [(0,), (0, 1)])
@@ -409,3 +435,20 @@ def test_what_is_settled_stays_however_busy_the_machine(tmp_path: Path) -> None:
     assert model.judged() == list(_NAMES)
     model.given_share = 0.6
     assert model.judged() == list(_NAMES)
+
+
+def test_kernels_beyond_the_limit_are_left_out_for_this_run_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aoe.tuning.opat.judging.model._more_kept", lambda kernel: 8 << 20)
+    bounded = Model(tmp_path, kernel_memory_mib=20)
+    first = bounded.judged()
+    assert len(first) == 2
+    (told,) = [text for text in bounded.progress.texts("step") if text.startswith("left out ")]
+    assert told.endswith("it keeps 8.0 MiB, and all may keep 20.0 MiB")
+    assert bounded.judged() == first  # a second run leaves out the same
+    assert Model(tmp_path, kernel_memory_mib=24).judged() == ["a", "b", "c"]
+
+
+def test_no_memory_leaves_kernels_that_keep_nothing(tmp_path: Path) -> None:
+    assert Model(tmp_path, kernel_memory_mib=0).judged() == ["a", "b", "c"]

@@ -19,7 +19,7 @@ from support.scope_fuzz.run import STRATEGIES, StrategyFuzzer, fuzzing
 
 from aoe.operators import op_key
 from aoe.schedule import Schedule, Split
-from aoe.tuning.opat.operator import TunedOperator
+from aoe.tuning.opat.searching.operator import TunedOperator
 
 TRIED = int(os.environ.get("AOE_FUZZ_SCOPES", "34"))
 _MANY = 1000

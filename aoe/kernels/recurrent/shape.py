@@ -1,0 +1,188 @@
+"""What a recurrent operator computes, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+
+from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.halide.shapes import infer_shapes
+from aoe.kernels.recurrent.cells import CELLS, Cell
+from aoe.operators import RESULT_NUMBER, Attributes, Shape, number, op_key
+from aoe.workload import Operation, Precision, Workload
+
+PANEL = 16
+"""Elements of the hidden state that are computed together: a vector with AVX-512."""
+_BIAS, _LENGTHS, _STARTS, _PEEPHOLES = 3, 4, 5, 7
+"""Places of what may be omitted among the inputs; states to start from are the next two."""
+_ELEMENTS_MAX = 1 << 28
+"""Elements up to which a buffer is counted in 32 bits, in bytes."""
+_PRECISIONS = (Precision.FLOAT32, Precision.STRICT_FLOAT32, Precision.BFLOAT16)
+
+
+class Direction(StrEnum):
+    """From which end a sequence is walked; ONNX's words."""
+
+    FORWARD = "forward"
+    REVERSE = "reverse"
+    BOTH = "bidirectional"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence:
+    """One recurrent operator: numbers of its inputs, and extents.
+
+    Attributes:
+        workload: What it is all of.
+        cell: What it makes of its sums.
+        data: Number of the input (steps, rows, width) that is walked.
+        weights: Of the weights of the input.
+        recurrent: Of those of the hidden state.
+        bias: Of both biases, if there are any.
+        starts: Of the states before the first step; None where they are zero.
+        steps: Of a sequence.
+        rows: Sequences side by side.
+        width: Elements of a step.
+        hidden: Elements of the hidden state.
+        direction: From which end a sequence is walked.
+        result: Which one is wanted: all hidden states, the last one, or the last one of the cell.
+    """
+
+    workload: Workload
+    cell: Cell
+    data: int
+    weights: int
+    recurrent: int
+    bias: int | None
+    starts: tuple[int | None, ...]
+    steps: int
+    rows: int
+    width: int
+    hidden: int
+    direction: Direction
+    result: int
+
+    @property
+    def directions(self) -> int:
+        """Sequences of states for each row."""
+        return 2 if self.direction is Direction.BOTH else 1
+
+    @property
+    def panels(self) -> int:
+        """Vectors of the hidden state, the last of them not always full."""
+        return -(-self.hidden // PANEL)
+
+    @property
+    def padded(self) -> int:
+        """Elements of all panels."""
+        return self.panels * PANEL
+
+    @property
+    def products(self) -> int:
+        """Products summed up in all of it."""
+        depth = self.width + self.hidden
+        return self.directions * self.steps * self.rows * self.cell.gates * self.hidden * depth
+
+
+def read_recurrence(workload: Workload) -> Recurrence | Support:
+    """Return a workload that is one recurrent operator, or why it is none a kernel computes."""
+    anchor = workload.operations[-1]
+    cell = CELLS.get(op_key(anchor))
+    if cell is None:
+        return Support("no LSTM, GRU or RNN")
+    reason = _unusual(workload, anchor) or _unusual_attribute(anchor.attributes, anchor, cell)
+    if reason:
+        return Support(reason)
+    shapes = infer_shapes(workload)
+    if isinstance(shapes, str):
+        return Support(shapes)
+    given = [*anchor.inputs, *[""] * (_PEEPHOLES - len(anchor.inputs))]
+    numbers = [int(ref[1:]) if ref else None for ref in given]
+    data, weights, recurrent = (int(ref[1:]) for ref in given[:3])
+    (steps, rows, width), hidden = shapes[given[0]], shapes[given[2]][2]
+    found = Recurrence(
+        workload=workload,
+        cell=cell,
+        data=data,
+        weights=weights,
+        recurrent=recurrent,
+        bias=numbers[_BIAS],
+        starts=tuple(numbers[_STARTS : _STARTS + cell.states]),
+        steps=steps,
+        rows=rows,
+        width=width,
+        hidden=hidden,
+        direction=Direction(str(anchor.attributes.get("direction", Direction.FORWARD))),
+        result=int(number(anchor.attributes, RESULT_NUMBER, 0)),
+    )
+    return _check_shapes(found, anchor) and found
+
+
+def _unusual(workload: Workload, anchor: Operation) -> str:
+    """Return why a workload is not one operator by constant weights; "" if it is."""
+    name, inputs = anchor.op_type, anchor.inputs
+    if len(workload.operations) > 1:
+        return f"{name} with another operator"
+    if workload.precision not in _PRECISIONS:
+        return f"{name} in {workload.precision.value}"
+    if not all(ref.startswith("x") for ref in inputs if ref):
+        return f"{name} that reads a number for a tensor"
+    if len(inputs) > _LENGTHS and inputs[_LENGTHS]:
+        return f"{name} of sequences that differ in length"
+    if len(inputs) > _PEEPHOLES and inputs[_PEEPHOLES]:
+        return f"{name} with peepholes"
+    if any(spec.dtype != "float32" or spec.block for spec in (*workload.inputs, workload.output)):
+        return f"{name} of tensors that are not float32 row by row"
+    read = [ref for ref in inputs[: _BIAS + 1] if ref]
+    if len(set(read)) < len(read):
+        return f"{name} that reads a tensor twice"
+    if not all(workload.inputs[int(ref[1:])].constant for ref in read[1:]):
+        return f"{name} by weights that are computed"
+    return ""
+
+
+def _unusual_attribute(attributes: Attributes, anchor: Operation, cell: Cell) -> str:
+    """Return what of the attributes no kernel computes; "" if there is nothing."""
+    name = anchor.op_type
+    direction = str(attributes.get("direction", Direction.FORWARD))
+    if direction not in tuple(Direction):
+        return f"{name} in direction {direction}"
+    if number(attributes, "layout", 0):
+        return f"{name} with rows before steps, which ONNX Runtime does not compute"
+    for limit in ("clip", "input_forget"):
+        if number(attributes, limit, 0):
+            return f"{name} with {limit}"
+    if cell.keeps_apart and not number(attributes, "linear_before_reset", 0):
+        return f"{name} whose reset comes before the product"
+    given = attributes.get("activations", ())
+    names = [str(item).lower() for item in given] if isinstance(given, tuple) else [str(given)]
+    usual = [activation.lower() for activation in cell.activations]
+    if names not in ([], usual, usual * 2):
+        return f"{name} with activations {', '.join(names)}"
+    return ""
+
+
+def _check_shapes(of: Recurrence, anchor: Operation) -> Support:
+    """Tell whether the extents of all inputs agree and can be counted."""
+    gates, ends = of.cell.gates, of.directions
+    expected: list[tuple[int | None, Shape]] = [
+        (of.weights, (ends, gates * of.hidden, of.width)),
+        (of.recurrent, (ends, gates * of.hidden, of.hidden)),
+        (of.bias, (ends, 2 * gates * of.hidden)),
+        *((at, (ends, of.rows, of.hidden)) for at in of.starts),
+    ]
+    for at, shape in expected:
+        got = shape if at is None else of.workload.inputs[at].shape
+        if got != shape:
+            return Support(f"{anchor.op_type} reads {got} where {shape} is expected")
+    if of.result > of.cell.states:
+        return Support(f"{anchor.op_type} has no result {of.result}")
+    if number(anchor.attributes, "hidden_size", of.hidden) != of.hidden:
+        return Support(f"{anchor.op_type} of another hidden size than its weights")
+    kept = (of.steps + 1) * of.rows * ends * of.padded
+    entered = of.steps * of.rows * ends * of.padded * gates
+    weights = ends * of.padded * gates * max(of.width, of.padded)
+    if max(kept, entered, weights, prod(of.workload.inputs[of.data].shape)) >= _ELEMENTS_MAX:
+        return Support(f"{anchor.op_type} of too many elements")
+    return SUPPORTED

@@ -1,0 +1,172 @@
+"""How a recurrent operator is scheduled: register tile, loops, what threads share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from aoe.kernels.algorithms import KNOB
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.tiling import LANE, TASK, guided_space, on_threads
+from aoe.kernels.recurrent.shape import PANEL, Recurrence
+from aoe.kernels.recurrent.stages import (
+    DEPTH,
+    DIRECTION,
+    ELEMENT,
+    ENTERED,
+    GATE,
+    IN_PANEL,
+    OF_PANEL,
+    PANEL_OF_STEP,
+    PANELS,
+    PHASE,
+    ROW,
+    STEP_ROW,
+    STEPPED,
+    SUMMED,
+    SUMS,
+    WALKED,
+    phases_of,
+)
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    Fuse,
+    Knob,
+    Parallel,
+    Reorder,
+    Space,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+
+PANELS_IN_STEPS, ROUNDED_PANELS = "panels", "panels_bf16"
+ROWS, PHASES, SHARED = "rows", "phases", "shared"
+LOOP, WRITTEN_OUT = "loop", "written_out"
+"""What the phases of a step are."""
+_WRITTEN_OUT_MAX = 24
+"""Phases up to which all may be written out: more do not stay in the cache of instructions."""
+_ROWS_MAX = 12
+_LANES, _ROW_OF_TASK, _PANEL_OF_TASK = "r$i", "row", "r$v"
+_PRODUCTS_PER_US = 50_000
+"""What one thread multiplies and adds where its factors are at hand, roughly."""
+_SHARED_LEAST_US = 20.0
+"""Work of all threads below which handing out its parts costs more than it saves."""
+
+
+class Shared(StrEnum):
+    """What threads share."""
+
+    NOTHING = "nothing"
+    SEQUENCES = "sequences"
+    """Directions and rows: no thread waits for another one."""
+    STEPS = "steps"
+    """Panels of each step, after which all threads wait."""
+
+
+def algorithm_of(of: Recurrence) -> str:
+    """Return the algorithm for an operator in the precision of its workload."""
+    return ROUNDED_PANELS if of.workload.precision.is_lower else PANELS_IN_STEPS
+
+
+def recurrent_space(of: Recurrence, target: KernelTarget) -> Space:
+    """Return the rows of the register tile of what enters, the loops, and what threads share."""
+    rows, shared = _row_choices(of, target), _shared_choices(of, target)
+    short = phases_of(of) <= _WRITTEN_OUT_MAX
+    knobs = (
+        Knob(KNOB, (algorithm_of(of),)),
+        Knob(ROWS, rows),
+        Knob(PHASES, (LOOP, WRITTEN_OUT) if short else (LOOP,)),
+        Knob(SHARED, shared),
+    )
+    best, *others = _best_first(of, shared)
+    tried = [(rows[-1], LOOP, best), (rows[-1], WRITTEN_OUT, best)]
+    tried += [(rows[-1], LOOP, other) for other in others]
+    guesses = [(algorithm_of(of), *guess) for guess in tried if guess[1] in knobs[2].choices]
+    return guided_space(knobs, guesses)
+
+
+def _row_choices(of: Recurrence, target: KernelTarget) -> tuple[int, ...]:
+    """Return how many steps may enter together: their sums, and weights, stay in registers."""
+    wide = of.cell.gates * max(1, PANEL // target.vector_lanes)
+    most = min(_ROWS_MAX, (target.registers - wide - 1) // wide, of.steps * of.rows)
+    return tuple(sorted({max(1, most), max(1, most // 2), 1}))
+
+
+def _shared_choices(of: Recurrence, target: KernelTarget) -> tuple[str, ...]:
+    found = [Shared.NOTHING]
+    if target.threads > 1 and of.directions * of.rows > 1:
+        found.append(Shared.SEQUENCES)
+    if target.threads > 1 and of.panels > 1:
+        each_us = of.cell.gates * of.hidden * of.hidden * of.rows / _PRODUCTS_PER_US
+        if each_us > _SHARED_LEAST_US:
+            found.append(Shared.STEPS)
+    return tuple(str(one) for one in found)
+
+
+def _best_first(of: Recurrence, shared: tuple[str, ...]) -> tuple[str, ...]:
+    if of.products < _SHARED_LEAST_US * _PRODUCTS_PER_US:
+        return shared
+    order = [str(one) for one in (Shared.SEQUENCES, Shared.STEPS, Shared.NOTHING)]
+    return tuple(sorted(shared, key=order.index))
+
+
+def recurrent_steps(
+    values: Mapping[str, Choice], of: Recurrence, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    steps = (
+        Split(RESULT, ELEMENT, ELEMENT, LANE, PANEL, Tail.GUARD),
+        Vectorize(RESULT, LANE, PANEL),
+        *_entering_steps(int(values[ROWS]), of),
+        *_walking_steps(values, of, target),
+    )
+    yield from on_threads(steps, target)
+
+
+def _entering_steps(rows: int, of: Recurrence) -> Iterator[Step]:
+    gates, together = of.cell.gates, f"{STEP_ROW}_in"
+    yield Split(ENTERED, STEP_ROW, STEP_ROW, together, rows, Tail.SHIFT_INWARDS)
+    yield Reorder(ENTERED, (OF_PANEL, GATE, together, STEP_ROW, PANELS, DIRECTION))
+    yield Vectorize(ENTERED, OF_PANEL, PANEL)
+    yield Unroll(ENTERED, GATE, gates)
+    yield Unroll(ENTERED, together, rows)
+    yield Fuse(ENTERED, DIRECTION, PANELS, TASK)
+    depth = of.width * of.cell.gates * of.padded * of.steps * of.rows * of.directions
+    if depth >= _SHARED_LEAST_US * _PRODUCTS_PER_US:
+        yield Parallel(ENTERED, TASK)
+    yield ComputeAt(SUMS, ENTERED, STEP_ROW)
+    yield Reorder(SUMMED, (OF_PANEL, GATE, STEP_ROW, DEPTH, PANELS, DIRECTION))
+    for stage in (SUMS, SUMMED):
+        yield Vectorize(stage, OF_PANEL, PANEL)
+        yield Unroll(stage, GATE, gates)
+        yield Unroll(stage, STEP_ROW, rows)
+
+
+def _walking_steps(
+    values: Mapping[str, Choice], of: Recurrence, target: KernelTarget
+) -> Iterator[Step]:
+    shared, lanes = Shared(str(values[SHARED])), min(PANEL, target.vector_lanes)
+    pieces = -(-target.threads // of.directions) if shared is Shared.SEQUENCES else 1
+    yield Split(STEPPED, ROW, ROW, _ROW_OF_TASK, -(-of.rows // pieces), Tail.GUARD)
+    inner, outer = [IN_PANEL, _ROW_OF_TASK, PHASE], [PANEL_OF_STEP, WALKED, ROW, DIRECTION]
+    if lanes < PANEL:
+        yield Split(STEPPED, IN_PANEL, IN_PANEL, _LANES, lanes, Tail.GUARD)
+        inner = [_LANES, IN_PANEL, _ROW_OF_TASK, PHASE]
+    if shared is Shared.STEPS:
+        share = -(-of.panels // target.threads)
+        yield Split(STEPPED, PANEL_OF_STEP, PANEL_OF_STEP, _PANEL_OF_TASK, share, Tail.GUARD)
+        inner.append(_PANEL_OF_TASK)
+    yield Reorder(STEPPED, (*inner, *outer))
+    yield Vectorize(STEPPED, inner[0], lanes)
+    if values[PHASES] == WRITTEN_OUT:
+        yield Unroll(STEPPED, PHASE, phases_of(of))
+    if shared is Shared.STEPS:
+        yield Parallel(STEPPED, PANEL_OF_STEP)
+    if shared is Shared.SEQUENCES:
+        yield Fuse(STEPPED, DIRECTION, ROW, TASK)
+        yield Parallel(STEPPED, TASK)

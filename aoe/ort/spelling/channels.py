@@ -1,0 +1,255 @@
+"""Layer normalisation of channels that is written in parts, as one operator between Transposes.
+
+Networks in planes that have no operator for it take the mean over the channels off, divide by the
+root of the mean square, scale and add (`LayerNorm2d` of Segment Anything, the first ConvNeXt). ONNX
+Runtime joins such parts along the last axis alone, and walks the tensor for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from aoe.graph.model_graph import attributes_of, names_read
+from aoe.graph.weights import array_of
+
+_SINCE = 17
+"""Opset with LayerNormalization."""
+_RANK_MIN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """A normalisation that is written in parts.
+
+    Attributes:
+        source: Name of what is normalised.
+        rank: Of it.
+        scale: Factor of each channel.
+        bias: Summand of each channel.
+        epsilon: Added to the mean square.
+        nodes: Indices of its nodes, the last one makes the result.
+    """
+
+    source: str
+    rank: int
+    scale: np.ndarray[Any, Any]
+    bias: np.ndarray[Any, Any]
+    epsilon: float
+    nodes: tuple[int, ...]
+
+
+def join_channel_parts(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which float32 normalisations of channels are one operator each.
+
+    The model itself, if there is none.
+    """
+    opset = max((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), default=1)
+    roots = [at for at, node in enumerate(proto.graph.node) if node.op_type == "Sqrt"]
+    if opset < _SINCE or not roots:
+        return proto
+    reading = _Reading(proto)
+    found = [parts for at in roots if (parts := reading.parts_around(at)) is not None]
+    if not found:
+        return proto
+    joined = onnx.ModelProto()
+    joined.CopyFrom(proto)
+    gone = {at for parts in found for at in parts.nodes}
+    ending = {parts.nodes[-1]: parts for parts in found}
+    nodes: list[onnx.NodeProto] = []
+    for at, node in enumerate(proto.graph.node):
+        if at in ending:
+            nodes += _operators(ending[at], node, joined.graph)
+        elif at not in gone:
+            nodes.append(node)
+    del joined.graph.node[:]
+    joined.graph.node.extend(nodes)
+    return joined
+
+
+def _operators(
+    parts: _Parts, last: onnx.NodeProto, graph: onnx.GraphProto
+) -> Iterator[onnx.NodeProto]:
+    """Yield what stands for the parts; the last node has the name and the result of theirs."""
+    result, rank = last.output[0], parts.rank
+    taken = {name for node in graph.node for name in (*node.input, *node.output)}
+    prefix = f"{result}_channels"
+    while any(name.startswith(prefix) for name in taken):
+        prefix += "_"
+    words = ("last", "normalized", "scale", "bias")
+    rows, normalized, scale, bias = (f"{prefix}_{what}" for what in words)
+    graph.initializer.append(numpy_helper.from_array(parts.scale, scale))
+    graph.initializer.append(numpy_helper.from_array(parts.bias, bias))
+    forth, back = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
+    yield helper.make_node("Transpose", [parts.source], [rows], rows, perm=forth)
+    yield helper.make_node(
+        "LayerNormalization",
+        [rows, scale, bias],
+        [normalized],
+        normalized,
+        axis=-1,
+        epsilon=parts.epsilon,
+    )
+    yield helper.make_node("Transpose", [normalized], [result], last.name, perm=back)
+
+
+class _Reading:
+    """A model while parts are looked for."""
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        self._nodes = proto.graph.node
+        self._made = {name: at for at, node in enumerate(self._nodes) for name in node.output}
+        self._read: dict[str, set[int]] = {}
+        for at, node in enumerate(self._nodes):
+            for name in names_read(node):
+                self._read.setdefault(name, set()).add(at)
+        inputs = {value.name for value in proto.graph.input}  # a default may be overridden
+        self._constants = {t.name: t for t in proto.graph.initializer if t.name not in inputs}
+        self._results = {value.name for value in proto.graph.output}
+        self._proto = proto
+
+    @cached_property
+    def _shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return _float_shapes(onnx.shape_inference.infer_shapes(self._proto).graph)
+
+    def parts_around(self, root: int) -> _Parts | None:
+        """Return the normalisation a Sqrt is part of, None if there is none."""
+        summed = self._maker(self._nodes[root].input[0], "Add")
+        divided = self._reader(root, "Div")
+        if summed is None or divided is None:
+            return None
+        if self._nodes[divided].input[1] != self._nodes[root].output[0]:
+            return None
+        squares, epsilon = self._with_constant(summed)
+        deviation = self._maker(self._nodes[divided].input[0], "Sub")
+        mean_square = self._channel_mean(squares)
+        if deviation is None or mean_square is None or epsilon is None or epsilon.size != 1:
+            return None
+        source, first = self._deviation(deviation)
+        squared = self._squared(self._nodes[mean_square].input[0])
+        if squared is None or first is None:
+            return None
+        inner, second = self._deviation(squared[1])
+        shape = self._shapes.get(source, ()) if inner == source else ()
+        if second is None or len(shape) < _RANK_MIN or shape[1] < 1:
+            return None
+        chain, scale, bias = self._behind(divided, len(shape), shape[1])
+        nodes = {first, second, deviation, *squared, mean_square, summed, root, divided, *chain}
+        ordered = tuple(sorted(nodes))
+        if not self._is_closed(ordered):
+            return None
+        return _Parts(
+            source=source,
+            rank=len(shape),
+            scale=scale,
+            bias=bias,
+            epsilon=float(epsilon.reshape(-1)[0]),
+            nodes=ordered,
+        )
+
+    def _is_closed(self, nodes: tuple[int, ...]) -> bool:
+        """Return True if nothing else reads what the nodes make, but for the last."""
+        inner = [name for at in nodes[:-1] for name in self._nodes[at].output]
+        members = set(nodes)
+        return all(
+            self._read.get(name, set()) <= members and name not in self._results for name in inner
+        )
+
+    def _deviation(self, at: int) -> tuple[str, int | None]:
+        """Return what a Sub takes the mean of channels off, and that mean."""
+        source, taken = self._nodes[at].input
+        mean = self._channel_mean(taken)
+        is_own = mean is not None and self._nodes[mean].input[0] == source
+        return source, mean if is_own else None
+
+    def _squared(self, name: str) -> tuple[int, int] | None:
+        """Return the node that squares a difference, and the Sub that makes it."""
+        at = self._maker(name, "Pow", "Mul")
+        if at is None:
+            return None
+        left, right = self._nodes[at].input
+        if self._nodes[at].op_type == "Mul":
+            is_square = left == right
+        else:
+            power = self._value(right)
+            is_square = power is not None and power.size == 1 and float(power.reshape(-1)[0]) == 2.0
+        made = self._maker(left, "Sub")
+        return (at, made) if is_square and made is not None else None
+
+    def _channel_mean(self, name: str) -> int | None:
+        """Return the node that makes a tensor by a mean over axis 1, which it keeps."""
+        at = self._maker(name, "ReduceMean")
+        if at is None:
+            return None
+        node = self._nodes[at]
+        attributes = attributes_of(node)
+        axes = attributes.get("axes")
+        if axes is None and len(node.input) > 1:
+            value = self._value(node.input[1])
+            axes = None if value is None else tuple(int(axis) for axis in value.reshape(-1))
+        return at if axes == (1,) and attributes.get("keepdims", 1) else None
+
+    def _behind(
+        self, divided: int, rank: int, channels: int
+    ) -> tuple[tuple[int, ...], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the nodes behind another that scale channels, their factor and their summand."""
+        scale, bias = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+        scaled = self._reader(divided, "Mul")
+        factor = None if scaled is None else self._of_channels(scaled, rank, channels)
+        if scaled is None or factor is None:
+            return (), scale, bias
+        added = self._reader(scaled, "Add")
+        summand = None if added is None else self._of_channels(added, rank, channels)
+        if added is None or summand is None:
+            return (scaled,), factor, bias
+        return (scaled, added), factor, summand
+
+    def _of_channels(self, at: int, rank: int, channels: int) -> np.ndarray[Any, Any] | None:
+        """Return the constant of one value per channel a node reads."""
+        _, value = self._with_constant(at)
+        if value is None or value.dtype != np.float32 or value.ndim > rank:
+            return None
+        shape = (1,) * (rank - value.ndim) + value.shape
+        is_of_channels = shape == (1, channels, *(1,) * (rank - 2))
+        return value.reshape(-1) if is_of_channels else None
+
+    def _with_constant(self, at: int) -> tuple[str, np.ndarray[Any, Any] | None]:
+        """Return what a node with two inputs computes, and the constant it does it with."""
+        left, right = self._nodes[at].input
+        value = self._value(right)
+        return (left, value) if value is not None else (right, self._value(left))
+
+    def _value(self, name: str) -> np.ndarray[Any, Any] | None:
+        if name in self._constants:
+            return array_of(self._constants[name])
+        at = self._maker(name, "Constant")
+        value = None if at is None else attributes_of(self._nodes[at]).get("value")
+        return array_of(value) if isinstance(value, onnx.TensorProto) else None
+
+    def _maker(self, name: str, *op_types: str) -> int | None:
+        at = self._made.get(name)
+        return at if at is not None and self._nodes[at].op_type in op_types else None
+
+    def _reader(self, at: int, op_type: str) -> int | None:
+        """Return the only node that reads the result of another, if it is of a type."""
+        read = self._read.get(self._nodes[at].output[0], set())
+        found = next(iter(read)) if len(read) == 1 else None
+        return found if found is not None and self._nodes[found].op_type == op_type else None
+
+
+def _float_shapes(graph: onnx.GraphProto) -> Mapping[str, tuple[int, ...]]:
+    """Return the shapes of float32 tensors, 0 where an extent may differ from run to run."""
+    found = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        if tensor.elem_type == onnx.TensorProto.FLOAT and tensor.HasField("shape"):
+            found[value.name] = tuple(
+                dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim
+            )
+    return found

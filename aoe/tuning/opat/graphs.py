@@ -1,0 +1,192 @@
+"""The graphs of a run whose operators are tuned: the chosen one, and the imported one beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
+
+from aoe.bank.operators import OperatorBank
+from aoe.execute.compiling import KernelCompilers
+from aoe.graph.model_graph import ModelGraph
+from aoe.kernels.roofline import MachineRates
+from aoe.ort.profile import ModelProfile
+from aoe.tuning.judging.reserve import ModelCosts, searching_time
+from aoe.tuning.live_report import Stopwatch
+from aoe.tuning.mode import TuneSettings
+from aoe.tuning.opat.judging.alone import FINAL_COMPARISONS, TunedGraph, is_open
+from aoe.tuning.opat.judging.model import check_accuracy
+from aoe.tuning.opat.opening import (
+    make_agenda,
+    open_assembly,
+    operator_tools,
+    precision_plan,
+)
+from aoe.tuning.opat.operators import (
+    FoundOperators,
+    Operator,
+    find_operators,
+    part_operators,
+)
+from aoe.tuning.opat.profiles import profile_default
+from aoe.tuning.opat.searching.crew import Crew
+from aoe.tuning.opat.searching.lookup import Lookup
+from aoe.tuning.opat.searching.operator import TunedOperator
+from aoe.tuning.opat.searching.rounds import TunedOperators, tune_found
+from aoe.tuning.precision.plan import PrecisionPlan
+from aoe.tuning.workbench import Workbench
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A graph of the model before its operators are tuned.
+
+    Attributes:
+        bench: The model; its chosen graph is this one.
+        graph: ONNX Runtime's optimised form of it.
+        profile: Where the time of that goes.
+        plan: In which precisions its operators are tuned.
+        found: Its operators.
+    """
+
+    bench: Workbench
+    graph: ModelGraph
+    profile: ModelProfile
+    plan: PrecisionPlan
+    found: FoundOperators
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Part of the model's time of each operator, by its key."""
+        return {one.key: one.share for one in (*self.found.fused, *self.found.operators)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kit:
+    """What the operators of all graphs of a run are tuned with.
+
+    Attributes:
+        bank: Where answers come from and go to.
+        compilers: Compile candidates.
+        crew: Does the searches.
+        rates: Of the machine, None where nothing is searched.
+        tell: Is told of each operator that is done.
+        tell_lookup: Is told what the banks say of each.
+    """
+
+    bank: OperatorBank
+    compilers: KernelCompilers
+    crew: Crew
+    rates: MachineRates | None
+    tell: Callable[[TunedOperator], None]
+    tell_lookup: Callable[[Operator, Lookup], None]
+
+
+def starts_of(bench: Workbench) -> list[Start]:
+    """Return the graph operators are tuned in; then the imported one where the two may compete."""
+    starts = [_start(bench)]
+    if is_open(bench):
+        bench.progress.step("and the imported model, for operator tuning alone")
+        scratch = bench.scratch / "alone"
+        scratch.mkdir()
+        starts.append(_start(replace(bench, chosen=None, scratch=scratch)))
+    return starts
+
+
+def _start(bench: Workbench) -> Start:
+    graph, profile = profile_default(bench)
+    plan = precision_plan(bench)
+    found = find_operators(graph, profile, plan)
+    return Start(bench=bench, graph=graph, profile=profile, plan=plan, found=found)
+
+
+def tuned_graphs(starts: Sequence[Start], kit: Kit, assemblies: ExitStack) -> Iterator[TunedGraph]:
+    """Yield every graph with its operators tuned; what the first one has, others do not search."""
+    made = [
+        assemblies.enter_context(closing(open_assembly(one.bench, one.graph, kit.compilers)))
+        for one in starts
+    ]
+    costs = [
+        ModelCosts.of(one.profile, write_s=assembly.write_s)
+        for one, assembly in zip(starts, made, strict=True)
+    ]
+    bench, threads = starts[0].bench, starts[0].bench.runner.target.core_num
+    finals = FINAL_COMPARISONS if len(starts) > 1 else 1
+    searching = searching_time(bench.stopwatch, costs[0], threads, finals)
+    check_accuracy(bench, made[0])
+    known: dict[str, TunedOperator] = {}
+    for number, start in enumerate(starts):
+        share = _share_of_others(starts[number:])
+        own = searching.keeping(share * searching.left_s()) if share else searching
+        tuned = _tuned(start, kit, own, known)
+        known |= {one.operator.key: one for one in tuned.operators}
+        yield TunedGraph(
+            bench=start.bench,
+            graph=start.graph,
+            profile=start.profile,
+            tuned=tuned,
+            assembly=made[number],
+            costs=costs[number],
+        )
+
+
+def _share_of_others(starts: Sequence[Start]) -> float:
+    """Return the part of the time for operators that only graphs behind the first one have."""
+    first, others = starts[0].shares, 0.0
+    for start in starts[1:]:
+        others += sum(share for key, share in start.shares.items() if key not in first)
+    return others / (sum(first.values()) + others) if others else 0.0
+
+
+def _tuned(
+    start: Start, kit: Kit, searching: Stopwatch, known: Mapping[str, TunedOperator]
+) -> TunedOperators:
+    """Return what became of the operators of a graph; those another one has are as they are there.
+
+    Args:
+        start: The graph.
+        kit: What with.
+        searching: Time for it.
+        known: Operators of the other graph, by key.
+    """
+    bench, graph, profile = start.bench, start.graph, start.profile
+    tools = operator_tools(bench, kit.bank, graph, searching, kit.compilers)
+    is_chosen = tools.is_chosen
+
+    def is_new(operator: Operator) -> bool:
+        return operator.key not in known and is_chosen(operator)
+
+    def tell(tuned: TunedOperator) -> None:
+        if tuned.operator.key not in known:
+            kit.tell(tuned)
+
+    def tell_lookup(operator: Operator, found: Lookup) -> None:
+        if operator.key not in known:
+            kit.tell_lookup(operator, found)
+
+    tuned = tune_found(
+        start.found,
+        take_apart=partial(part_operators, graph, profile, plan=start.plan),
+        agenda=make_agenda(bench, profile, searching, kit.crew, kit.rates),
+        tools=replace(
+            tools,
+            is_chosen=is_new,
+            tell_lookup=tell_lookup,
+            settings=_settings_beside(bench.settings, known),
+        ),
+        tell=tell,
+        crew=kit.crew,
+    )
+    operators = tuple(
+        replace(known.get(one.operator.key, one), operator=one.operator) for one in tuned.operators
+    )
+    return replace(tuned, operators=operators)
+
+
+def _settings_beside(settings: TuneSettings, known: Mapping[str, TunedOperator]) -> TuneSettings:
+    """Return settings without the candidates that were measured for other operators."""
+    if settings.max_tuning_count is None:
+        return settings
+    tried = sum(len(one.search.trials) for one in known.values() if one.search is not None)
+    return replace(settings, max_tuning_count=max(0, settings.max_tuning_count - tried))

@@ -1,0 +1,138 @@
+"""What the steps of a run work with: its bank, compilers, agenda, crew, assembly.
+
+Used by operator tuning, and by those that plan, verify or tune subgraphs with the same parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
+
+from aoe.bank.operators import OperatorBank
+from aoe.execute.compiling import KernelCompilers
+from aoe.execute.messages import TaskRunner
+from aoe.graph.model_graph import ModelGraph
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.roofline import MachineRates
+from aoe.ort.profile import ModelProfile
+from aoe.tuning.live_report import Phase, Stopwatch
+from aoe.tuning.opat.assembly import Assembly
+from aoe.tuning.opat.operators import (
+    ChosenOperators,
+    Operator,
+)
+from aoe.tuning.opat.searching.agenda import Agenda
+from aoe.tuning.opat.searching.crew import Crew, FarmCrew, OneAfterAnother
+from aoe.tuning.opat.searching.operator import OperatorTools
+from aoe.tuning.operator_choice import OPTION
+from aoe.tuning.precision.plan import PrecisionPlan
+from aoe.tuning.reuse.earlier import EarlierResult
+from aoe.tuning.workbench import Workbench
+
+_RATES_TIMEOUT_S = 60.0
+
+
+def open_bank(bench: Workbench, base: EarlierResult | None) -> OperatorBank:
+    """Return the bank of a run, with those that are looked up behind it."""
+    return OperatorBank(
+        bench.journal,
+        core_num=bench.runner.target.core_num,
+        built_in=bench.built_in,
+        base=base.bank if base is not None else None,
+    )
+
+
+def precision_plan(bench: Workbench) -> PrecisionPlan:
+    """Return in which precisions operators of a model are tuned."""
+    return PrecisionPlan(
+        settings=bench.settings.precision,
+        target=KernelTarget.of(bench.runner.target),
+        imported=bench.start,
+    )
+
+
+def operator_tools(
+    bench: Workbench,
+    bank: OperatorBank,
+    graph: ModelGraph,
+    searching: Stopwatch,
+    compilers: KernelCompilers,
+) -> OperatorTools:
+    """Return what the operators of a run are tuned with."""
+    return OperatorTools(
+        settings=bench.settings,
+        runner=bench.runner,
+        bank=bank,
+        progress=bench.progress,
+        left_s=searching.left_s,
+        bytes_touched=graph.bytes_touched(),
+        compilers=compilers,
+        is_chosen=_chosen(bench, graph),
+    )
+
+
+def _chosen(bench: Workbench, graph: ModelGraph) -> Callable[[Operator], bool]:
+    """Return what says which operators are tuned; names the model does not have are told."""
+    choice = bench.settings.tune_ops
+    if choice is None:
+        return lambda operator: True
+    chosen = ChosenOperators(choice, graph, bench.start)
+    for stranger in chosen.strangers():
+        bench.progress.warn(f"{OPTION}: no node of this model has this name or type: {stranger}")
+    return chosen
+
+
+def measure_rates(bench: Workbench) -> MachineRates | None:
+    """Return what the machine can do, None where nothing is searched: no order depends on it."""
+    if bench.settings.lookup_only:
+        return None
+    found: MachineRates = bench.runner.call("machine_rates", timeout_s=_RATES_TIMEOUT_S)
+    return found
+
+
+def make_agenda(
+    bench: Workbench,
+    profile: ModelProfile,
+    searching: Stopwatch,
+    crew: Crew,
+    rates: MachineRates | None,
+) -> Agenda:
+    """Return what says which operator of a run is tuned next: from now on they are."""
+    bench.phases.begin(Phase.SEARCH)
+    return Agenda(
+        rates=rates or MachineRates(multiply_adds_per_us=1.0, bytes_per_us=1.0),
+        target=KernelTarget.of(bench.runner.target),
+        model_us=sum(profile.node_us.values()) or 1.0,
+        trials=bench.settings.trials,
+        left_s=lambda: searching.left_s() * crew.places(),
+    )
+
+
+def open_compilers(bench: Workbench, runner: TaskRunner | None = None) -> KernelCompilers:
+    """Return what compiles the kernels of a run; to be closed."""
+    return KernelCompilers(
+        runner or bench.runner,
+        bench.objects,
+        processes=bench.settings.compile_processes,
+        apart=bench.runner.apart() if runner is None and bench.streams == 1 else None,
+    )
+
+
+def open_crew(bench: Workbench) -> AbstractContextManager[Crew]:
+    """Return who searches operators: the workers there are, else this machine."""
+    if bench.farm is None:
+        return nullcontext(OneAfterAnother())
+    return closing(FarmCrew(bench.farm, partial(open_compilers, bench)))
+
+
+def open_assembly(bench: Workbench, graph: ModelGraph, compilers: KernelCompilers) -> Assembly:
+    """Return what puts the tuned model together, in the graph the run begins with; to be closed."""
+    return Assembly(
+        bench.scratch / "parts",
+        bench.model.proto,
+        graph,
+        compilers,
+        chosen=bench.chosen.proto if bench.chosen is not None else None,
+        clock=bench.stopwatch.clock,
+    )

@@ -1,0 +1,119 @@
+"""Where the time goes: in the graph ONNX Runtime makes of a model, and in the tuned model."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkdtemp
+
+import onnx
+
+from aoe.device.protocol import Device
+from aoe.errors import TurnTimeoutError
+from aoe.folders.scratch import ScratchFolder
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.reshapes import sink_reshapes
+from aoe.graph.weights import WeightStore, is_outside, laid_out
+from aoe.kernels.registry import FUSIBLE
+from aoe.om.file import MODEL, WEIGHTS
+from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile, profile_model
+from aoe.ort.static_shapes import infer_tensors
+from aoe.tuning.judging.judge import Judgement
+from aoe.tuning.judging.reserve import ModelCosts
+from aoe.tuning.live_report import Phase
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.workbench import Workbench
+
+_PROFILING_SHARE = 0.02
+"""Of the time limit, for the runs of the first profile."""
+
+
+def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
+    """Return ONNX Runtime's own optimised graph, and where its time goes.
+
+    Raises:
+        TurnTimeoutError: another run has measured until the time limit: nothing can be known.
+    """
+    device, threads = bench.runner.device, bench.runner.target.core_num
+    bench.phases.begin(Phase.PROFILE)
+    bench.progress.step("optimising the graph with ONNX Runtime")
+    bench.runner.start()  # on another core than what optimises
+    folder = Path(mkdtemp(prefix="optimized_", dir=bench.scratch))
+    start = laid_out(bench.start, folder / WEIGHTS)
+    graph = optimized_graph(start, device, folder, threads=threads)
+    proto = graph.proto
+    bench.runner.await_start()
+    bench.progress.step("measuring the default, node by node")
+    with ScratchFolder("profile") as folder, bench.runner.turns.measuring():
+        profile = profile_model(
+            proto if is_outside(proto) else _beside_its_weights(proto, folder),
+            bench.scratch,
+            device.open_session,
+            threads=threads,
+            runs=1 if bench.settings.lookup_only else RUNS,
+            most_s=_PROFILING_SHARE * bench.stopwatch.left_s(),
+            inputs=bench.inputs,
+        )
+    return graph, profile
+
+
+def optimized_graph(
+    proto: onnx.ModelProto, device: Device, scratch: Path, *, threads: int
+) -> ModelGraph:
+    """Return ONNX Runtime's own optimised graph of a model, in the form kernels are found in.
+
+    Args:
+        proto: The model.
+        device: Optimises it.
+        scratch: Directory for a file while that is done.
+        threads: Of the session.
+    """
+    file = scratch / "optimized.onnx"
+    found = device.optimize(proto, file, threads=threads)
+    file.unlink(missing_ok=True)
+    tensors = sink_reshapes(found, infer_tensors(found, device.open_session), fusible=FUSIBLE)
+    return ModelGraph(found, tensors, block=device.channel_block())
+
+
+def _beside_its_weights(proto: onnx.ModelProto, folder: Path) -> Path:
+    """Return a file of a model as comparisons load them: its weights lie in another one.
+
+    A session of the bytes of VGG-19 takes 2 to 3 s to load, of such a file 0.4 s.
+    """
+    file = folder / MODEL
+    with WeightStore(folder / WEIGHTS) as store:
+        file.write_bytes(store.externalize(proto).SerializeToString())
+    return file
+
+
+def profile_tuned(
+    bench: Workbench,
+    assembly: Assembly,
+    judgement: Judgement[ChosenKernel],
+    untuned: ModelProfile,
+    costs: ModelCosts,
+) -> ModelProfile:
+    """Return where the time of the tuned model goes; empty where there is no time to see."""
+    if not judgement.kept:
+        return untuned
+    if bench.settings.lookup_only:
+        return ModelProfile(node_us={}, model_us=untuned.model_us, runs=0)
+    part = assembly.write_model(judgement.kept)
+    with suppress(TurnTimeoutError), bench.runner.turns.measuring():
+        left_s = bench.stopwatch.left_s() - costs.finishing_s
+        if left_s >= costs.profiling_s(LEAST_RUNS):
+            return profile_model(
+                part.model,
+                bench.scratch,
+                bench.runner.device.open_session,
+                threads=bench.runner.target.core_num,
+                most_s=left_s - costs.profiling_s(LEAST_RUNS),
+                inputs=bench.inputs,
+                library=part.library,
+            )
+    bench.progress.step("the time limit leaves no time to profile the tuned model")
+    return ModelProfile(
+        node_us={},
+        model_us=judgement.comparison.measurement.latency_us * bench.streams,
+        runs=0,
+    )

@@ -1,0 +1,131 @@
+"""When a workload is tuned, and when its record is written (D9, as AOE does it).
+
+bank   REPEAT_TUNE   tuned better than      -> outcome       record
+hit    no            (not tuned)               reserved      used as it is
+hit    yes           the record                update        replaced
+hit    yes           -                         reserved      used as it is
+miss   any           the default               add           written
+miss   any           -                         unsatisfied   nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aoe.bank.operators import OperatorBank
+from aoe.bank.records.operator import StoredAnswer
+from aoe.measurement import SpeedupEstimate, accepts
+from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
+from aoe.schedule import Configuration, Schedule
+from aoe.workload import Workload
+
+ACCEPT_SPEEDUP = 1.03
+"""Lower bound of the speed-up an operator needs. Source: DESIGN D7."""
+_LEAST_SAVED = 0.001
+"""Share of the model's time a candidate has to be expected to save to be measured again where noise
+has left open whether it does: final comparisons of models tell half a percent apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """What the bank says before tuning.
+
+    Attributes:
+        stored: The record on a hit.
+        tune: True if a search is due.
+        reason: In words, for the report.
+        flaw: Why the record there counts as a miss; empty if it does not.
+        left_open: The best candidate of an earlier search, where noise has kept from deciding about
+            it: it alone is measured again. None where there is a search to make.
+        is_again: True if noise has left open what an earlier search came to.
+    """
+
+    stored: StoredAnswer | None
+    tune: bool
+    reason: str
+    flaw: str = ""
+    left_open: Configuration | None = None
+    is_again: bool = False
+
+
+def look_up(
+    bank: OperatorBank,
+    workload: Workload,
+    *,
+    repeat_tune: bool,
+    trials: int,
+    flaw_of: Callable[[Schedule], str],
+    share: float = 1.0,
+) -> Lookup:
+    """Return whether to tune a workload.
+
+    An earlier search that found nothing better than the default is believed when it was at
+    least as large and made on the same machine with the same versions, and noise did not decide
+    it, unless what may be gained there, by what noise there was, is too little to be seen in the
+    model. What noise has decided is looked at once more, its best candidate alone, and then
+    believed. A record in quarantine is a miss, and so is one whose strategy makes no sense.
+
+    Args:
+        bank: Where to look.
+        workload: What is looked for.
+        repeat_tune: True to tune what the bank has.
+        trials: Size of the search that would be made.
+        flaw_of: Says what is wrong with a schedule; empty if it can be compiled.
+        share: Part of the model's time the workload takes.
+
+    Raises:
+        BankFormatError: the bank file is corrupt.
+    """
+    stored = bank.find(workload)
+    quarantined = bank.quarantine_reason(workload)
+    flaw = quarantined or bank.flaw(workload) or ""
+    if stored is not None:
+        flaw = flaw_of(stored.schedule)
+        stored = None if flaw else stored
+    if repeat_tune:
+        return Lookup(stored=stored, tune=True, reason="REPEAT_TUNE", flaw=flaw)
+    if stored is not None:
+        where = "in the built-in bank" if stored.is_built_in else "in the bank"
+        where = "in the earlier result" if stored.is_base else where
+        under = f", under the old name {stored.old_name}" if stored.old_name else ""
+        return Lookup(stored=stored, tune=False, reason=f"{where}{under}")
+    failure = None
+    if quarantined is None:
+        failure = bank.failed_search(workload, trials, threshold=ACCEPT_SPEEDUP)
+    if failure is not None and share * failure.expected < _LEAST_SAVED:
+        reason = DEFAULT_WAS_BEST
+        return Lookup(stored=None, tune=False, reason=reason, flaw=flaw)
+    reason = f"its record is a miss: {flaw}" if flaw else "not in the bank"
+    if failure is not None:
+        reason = f"{reason}, noise decided when it was searched"
+    return Lookup(
+        stored=None,
+        tune=True,
+        reason=reason,
+        flaw=flaw,
+        left_open=failure.best if failure is not None else None,
+        is_again=failure is not None,
+    )
+
+
+def settle(
+    stored: StoredAnswer | None,
+    best: SpeedupEstimate | None,
+    stored_now: SpeedupEstimate | None,
+) -> RepoOutcome:
+    """Return what becomes of a workload after its search.
+
+    Args:
+        stored: The record on a hit.
+        best: Fresh measurement of the best candidate against the default, None if none worked.
+        stored_now: The record's strategy measured in this session, None if it no longer works.
+    """
+    good = best is not None and accepts(best, ACCEPT_SPEEDUP)
+    if stored is None:
+        return RepoOutcome.ADD if good else RepoOutcome.UNSATISFIED
+    if not good or best is None:
+        return RepoOutcome.RESERVED
+    if stored_now is None or best.low > stored_now.median * ACCEPT_SPEEDUP:
+        return RepoOutcome.UPDATE
+    return RepoOutcome.RESERVED
