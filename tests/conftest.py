@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -30,16 +31,21 @@ settings.load_profile("shared-machine")
 for _number, _default in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGTERM, signal.SIG_DFL),
 ):
     # programs under test keep on ignoring what they were started to ignore (nohup, jobs of a shell)
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _default)
+# and what was blocked when they were started never reaches them
+signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGHUP, signal.SIGTERM))
 
 with suppress(ImportError):  # PyTorch's exporter draws bars where optuna has brought tqdm along
     import tqdm
 
     tqdm.tqdm.monitor_interval = 0  # or a thread outlives the first bar, and tests count threads
 
+_BEGAN = time.monotonic()
+_KERNELS = TESTS / "aoe" / "kernels"
 BANK_VARIABLES = ("TUNE_BANK_PATH", "ASCEND_CACHE_PATH", "ASCEND_WORK_PATH")
 
 
@@ -47,10 +53,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the expected output of commands"
     )
+    parser.addoption(
+        "--seconds",
+        type=float,
+        help="skip what has not begun after so long, kernels first, as CI does on a slow machine",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what has not begun when the time is up."""
+    seconds = item.config.getoption("--seconds")
+    if seconds is not None and time.monotonic() - _BEGAN > seconds:
+        pytest.skip(f"not begun within {seconds:g} s")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is opt-in, unless `-m` says what is wanted."""
+    """Leave out what is opt-in, unless `-m` says what is wanted; where time may run out, order."""
+    if (
+        config.getoption("--seconds") is not None
+    ):  # the largest part comes last
+        items.sort(key=lambda item: _KERNELS in item.path.parents)
     if config.getoption("-m"):
         return
     opt_in = [item for item in items if any(map(item.get_closest_marker, ("slow", "gpu")))]

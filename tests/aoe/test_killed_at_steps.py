@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.engine.convolutions import BLOCK
 from support.engine.models import save_model, separate_chains_net
 from support.engine.result_files import demand_identities
 from support.engine.subgraphs import c2f_network
@@ -124,7 +125,8 @@ def test_union_of_killed_subgraph_tunings_is_what_one_run_finds(tmp_path: Path) 
     (file,) = (place.root / "out").glob("aoe_result_sgat_*.json")
     body = demand_identities(file, "the whole run")
     assert body is not None and body["repo_summary"]["repo_add_num"] > 0
-    assert any("kernel." in line for line in place.graph_records())
+    if BLOCK == 16:  # else the halves of the network are whole blocks, and nothing is left over
+        assert any("kernel." in line for line in place.graph_records())
     assert any("convolution-split@" in line for line in place.graph_records())
 
 

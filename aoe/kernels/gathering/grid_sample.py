@@ -34,7 +34,7 @@ from aoe.kernels.halide.tiling import (
     tile_steps,
     vector_choices,
 )
-from aoe.kernels.math.functions import constant
+from aoe.kernels.math.functions import constant, strict
 from aoe.operators.gathering import grid_taps
 from aoe.schedule import (
     Choice,
@@ -100,7 +100,8 @@ class GridSample:
                 key = (*pixels, number, image)
                 term = blended(at + 1, place + stages[f"{_PLACE}{at}"][key])
                 if plan.dimensions[at].taps > 1:
-                    term = term * stages[f"{_WEIGHT}{at}"][key]
+                    # strict: else a value outside is taken as 0 by its weight, and 0 * inf is NaN
+                    term = strict(term * stages[f"{_WEIGHT}{at}"][key])
                 total = total + term if total.defined() else term
             return total
 

@@ -156,7 +156,9 @@ def test_signal_has_a_document_too(tmp_path: Path) -> None:
 def test_first_signal_of_several_gives_the_code(tmp_path: Path) -> None:
     process = _started("stubborn", tmp_path)
     process.send_signal(signal.SIGTERM)
+    deadline_s = time.monotonic() + 60
     while not (tmp_path / "again").exists():
+        assert process.poll() is None and time.monotonic() < deadline_s, "the signal never came"
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.convolutions import BLOCK
 from support.engine.scripted_runs import script_runs
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import splits
@@ -24,6 +25,9 @@ from aoe.tuning.mode import JobType
 from aoe.tuning.sgat.result import SgatResult
 
 _BOTH = {"job_types": (JobType.SGAT, JobType.OPAT), "trials": 1}
+_with_operators_in_both_graphs = pytest.mark.skipif(
+    BLOCK != 16, reason="the halves of the network are whole blocks of this CPU: nothing to tune"
+)
 _HELD = "holding the whole model against operator tuning alone"
 
 
@@ -74,6 +78,7 @@ def test_forms_go_where_operators_alone_are_faster(run: Run) -> None:
     assert _again_writes_the_same(run).chosen is None
 
 
+@_with_operators_in_both_graphs
 def test_forms_stay_where_they_are_faster_with_operators(run: Run) -> None:
     run.script = _times(together=0.5, alone=0.7)
     first = run.tune(**_BOTH)
@@ -85,6 +90,7 @@ def test_forms_stay_where_they_are_faster_with_operators(run: Run) -> None:
     assert _again_writes_the_same(run).used_ids == first.used_ids
 
 
+@_with_operators_in_both_graphs
 def test_repeat_tune_decides_again(run: Run) -> None:
     run.script = _times(together=0.7, alone=0.5)
     run.tune(**_BOTH)
@@ -112,6 +118,7 @@ def test_forms_stay_for_now_where_the_other_model_cannot_be_run(run: Run) -> Non
     assert read_manifest(_om(run)).subgraphs == ()
 
 
+@_with_operators_in_both_graphs
 def test_operators_only_the_imported_graph_has_are_tuned_too(run: Run) -> None:
     run.script = _times(together=0.7, alone=0.5)
     run.tune(**_BOTH)

@@ -86,8 +86,11 @@ def test_forked_process_shares_no_pipe(clone: Path) -> None:
     reader.read(names[0])
     child = os.fork()
     if not child:
-        right = all(reader.read(name) == bytes([n]) for n, name in enumerate(names))
-        os._exit(0 if right else 1)
+        code = 1
+        try:
+            code = int(not all(reader.read(name) == bytes([n]) for n, name in enumerate(names)))
+        finally:  # or the child would go on with the tests, and this process wait for it for ever
+            os._exit(code)
     assert [reader.read(name) for name in names] == [bytes([n]) for n in range(200)]
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
