@@ -70,9 +70,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is opt-in, unless `-m` says what is wanted; where time may run out, order."""
-    if (
-        config.getoption("--seconds") is not None
-    ):  # the largest part comes last
+    if config.getoption("--seconds") is not None:  # the largest part comes last
         items.sort(key=lambda item: _KERNELS in item.path.parents)
     if config.getoption("-m"):
         return
