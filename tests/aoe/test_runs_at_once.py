@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from support.engine.models import chain_model, save_model
 
+from aoe.device.registry import default_device
+from aoe.folders.turns import Turns
 from aoe.om.file import read_manifest
 
 _AOE = [sys.executable, "-m", "aoe"]
@@ -68,6 +70,24 @@ def test_killed_run_holds_nobody_up(place: Path) -> None:
     _, told = other.communicate(timeout=500)
     assert other.returncode == 0, told
     _check_results(place, "other")
+
+
+def test_run_whose_limit_ends_while_another_one_measures_says_so(place: Path) -> None:
+    """What comes first, the profile of the untuned model, waits no longer than the limit."""
+    with Turns(place / "locks", default_device().cores()).measuring():
+        run = subprocess.run(
+            [*_AOE, "--model=net.onnx", "--tuning_time_limit=3", "--output=out"],
+            cwd=place,
+            env=_environment(place, "out"),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+    assert run.returncode == 3, run.stderr
+    assert "time limit: it was over before the cores were free" in run.stderr
+    assert f"pid {os.getpid()}" in run.stderr  # who has them
+    assert not [*(place / "out").glob("*.om")]
 
 
 @pytest.mark.parametrize("ending", ["2>&1 | head -1", ">&- 2>&-"])
