@@ -95,12 +95,15 @@ def _open_shape(runs: Runs, work: Path) -> str:
 
 def _reasons(runs: Runs, work: Path) -> str:
     from aoe.report.tuning import _reason_for_nothing
+    from aoe.results.files import NOT_DECIDED
 
-    def result(schedule: object) -> mock.Mock:
+    def result(schedule: object, reason: str = "") -> mock.Mock:
         judgement = mock.Mock(undecided="")
-        return mock.Mock(operators=[mock.Mock(schedule=schedule, reason="")], judgement=judgement)
+        tuned = mock.Mock(schedule=schedule, reason=reason)
+        return mock.Mock(operators=[tuned], judgement=judgement)
 
-    return "\n".join(_reason_for_nothing(result(schedule)) for schedule in (None, object()))
+    results = (result(None), result(object()), result(None, f"{NOT_DECIDED}: 60% of the CPU time"))
+    return "\n".join(map(_reason_for_nothing, results))
 
 
 # ---- the bank ----

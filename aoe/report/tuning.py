@@ -331,7 +331,7 @@ def _reason_for_nothing(result: OpatResult) -> str:
         return "nothing in this model is tunable"
     if undecided := result.judgement.undecided:
         return undecided
-    from aoe.results.files import ONLY_LOOKED_UP, OUT_OF_TIME
+    from aoe.results.files import NOT_DECIDED, ONLY_LOOKED_UP, OUT_OF_TIME
 
     left_out = sum(tuned.reason == OUT_OF_TIME for tuned in result.operators)
     if left_out:
@@ -341,6 +341,9 @@ def _reason_for_nothing(result: OpatResult) -> str:
         count = len(result.operators)
         return f"{missing} of {count} operators are not in the bank, and were {ONLY_LOOKED_UP}"
     if not any(tuned.schedule is not None for tuned in result.operators):
+        busy = sum(tuned.reason.startswith(NOT_DECIDED) for tuned in result.operators)
+        if busy:
+            return f"{busy} of {len(result.operators)} operators are {NOT_DECIDED}"
         return "ONNX Runtime's own kernels are as fast as any that was found"
     return "the whole model is not faster with the kernels that win alone"
 

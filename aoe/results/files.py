@@ -35,6 +35,8 @@ BANK_FOLDER = "bank"
 
 OUT_OF_TIME, ONLY_LOOKED_UP = "the time limit was reached", "only looked up"
 """Why an operator was not searched."""
+NOT_DECIDED = "not decided, the machine was busy"
+"""What the reason of an operator begins with that no comparison has decided."""
 NOTHING_BETTER = "nothing better was found"
 DEFAULT_WAS_BEST = "default was best in an earlier search"
 """What is said of an operator nothing more is to be expected of."""

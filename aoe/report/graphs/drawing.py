@@ -13,6 +13,7 @@ WIDTH = 500
 _BOX, _STEP, _LEFT, _TOP = 30, 44, 78, 14
 _LANE, _LANES = 11, 6
 _CHARACTERS = 44
+_SHORTEST = 8
 
 
 def draw_nodes(nodes: Sequence[onnx.NodeProto], gone: bool, label: str) -> str:
@@ -54,15 +55,20 @@ def _box(node: onnx.NodeProto, number: int, *, gone: bool) -> str:
     operator = f"{node.domain.rpartition('.')[2]}:{node.op_type}" if node.domain else node.op_type
     inputs = ", ".join(filter(None, node.input))
     title = f"{node.name}\n{operator}({inputs}) -> {', '.join(filter(None, node.output))}"
-    room = max(8, _CHARACTERS - len(operator))
     name = node.name.removesuffix(f"_{node.op_type}")  # as kernels are called after their operator
-    name = name if len(name) <= room else f"…{name[1 - room :]}"
+    shown = _end_of(operator, _CHARACTERS - _SHORTEST)
+    name = _end_of(name, _CHARACTERS - len(shown))
     return (
         f'<g class="{kind}"><title>{escape(title)}</title>'
         f'<rect x="{_LEFT}" y="{y}" width="{WIDTH - _LEFT - 8}" height="{_BOX}" rx="5"/>'
-        f'<text x="{_LEFT + 10}" y="{y + 20}"><tspan class="op">{escape(operator)}</tspan>'
+        f'<text x="{_LEFT + 10}" y="{y + 20}"><tspan class="op">{escape(shown)}</tspan>'
         f'<tspan class="of" dx="8">{escape(name)}</tspan></text></g>'
     )
+
+
+def _end_of(text: str, room: int) -> str:
+    """Return the end of a text, which says more than its beginning, where there is no room."""
+    return text if len(text) <= room else f"…{text[1 - room :]}"
 
 
 def _y(number: int) -> int:

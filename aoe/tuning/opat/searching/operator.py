@@ -18,7 +18,13 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.kernels.roofline import touched_elements
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, estimate_speedup
-from aoe.results.files import NOTHING_BETTER, ONLY_LOOKED_UP, OUT_OF_TIME, RepoOutcome
+from aoe.results.files import (
+    NOT_DECIDED,
+    NOTHING_BETTER,
+    ONLY_LOOKED_UP,
+    OUT_OF_TIME,
+    RepoOutcome,
+)
 from aoe.schedule import Configuration, Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.operators import Operator
@@ -437,7 +443,7 @@ def _undecided(
     progress: Progress,
 ) -> TunedOperator:
     """Return the operator as the bank has it; what a busy machine says is not remembered."""
-    reason = f"not decided, the machine was busy: {found.load}"
+    reason = f"{NOT_DECIDED}: {found.load}"
     progress.warn(f"{operator.op_name}: {reason}")
     return replace(_from_bank(operator, stored, reason), search=result)
 

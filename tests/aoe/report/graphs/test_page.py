@@ -19,6 +19,7 @@ from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.om.file import KernelUse, SubgraphUse
 from aoe.profiling.comparing import compare_profiles
 from aoe.report.graphs.alignment import AlignedNodes, Change, aligned, computed_tensors
+from aoe.report.graphs.drawing import draw_nodes
 from aoe.report.graphs.page import render_graphs
 from aoe.report.graphs.times import times_of, times_text
 from aoe.tuning.sgat.space import strategy_space
@@ -192,3 +193,13 @@ def test_page_has_times_only_where_they_were_taken() -> None:
         make_manifest(), model, model, compared
     )
     assert "→" not in render_graphs(make_manifest(), model, model).partition("<main>")[2]
+
+
+@pytest.mark.parametrize("length", [3, 30, 37, 200])
+def test_names_however_long_stay_in_their_box(length: int) -> None:
+    node = helper.make_node("K" * length, ["x"], ["y"], name="n" * length, domain="com.others")
+    drawn = draw_nodes([node], False, "nodes")
+    operator, name = re.findall(r"<tspan[^>]*>([^<]*)</tspan>", drawn)
+    assert len(operator) + len(name) <= 44
+    assert operator.endswith("KKK") and name.endswith("nnn")
+    assert f"others:{'K' * length}(x)" in drawn  # its title has all of it
