@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aoe.measurement import QUIET_SHARE
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 NOT_MEASURED = "only looked up, nothing was measured"
 """Why a run that only looks up claims no gain."""
+_NAMED = 4
+"""Parts that are named where all went for the same reason."""
 
 
 def places_document(
@@ -66,9 +68,21 @@ def write_load(text: Text, result: ModelTuning[Any]) -> None:
 
 
 def write_dropped(text: Text, result: ModelTuning[Any]) -> None:
-    """Write a line for each part the whole model did without."""
+    """Write a line for each reason for which the whole model did without parts, and a way out."""
+    names_of: dict[str, list[str]] = {}
     for name, reason in result.judgement.dropped.items():
-        text.line(f"dropped {name}: {reason}")
+        names_of.setdefault(reason, []).append(name)
+    for reason, names in names_of.items():
+        text.line(f"dropped {_listed(names)}: {reason}")
+    if result.judgement.undecided:
+        text.line("what was found is in the bank; the same command again goes on from there")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names, of many the first ones and how many more there are."""
+    if len(names) <= _NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1} more"
 
 
 def _conditions(result: ModelTuning[Any]) -> str:

@@ -8,14 +8,16 @@ each of them did.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aoe.results.files import write_json
 from aoe.tuning.mode import ModeResult
 from aoe.tuning.model_mode import ModelTuning, count_members, speed_members
 from aoe.tuning.opat.result import OpatResult, summary
 from aoe.tuning.reuse.kinds import ReuseKind
-from aoe.tuning.sgat.result import SgatResult, sgat_summary
+
+if TYPE_CHECKING:
+    from aoe.tuning.sgat.result import SgatResult
 
 _FILE = "summary.json"
 _SCHEMA = "aoe.summary/1"
@@ -32,12 +34,12 @@ def write_run_summary(modes: Sequence[ModeResult]) -> None:
     Raises:
         OutputError: it cannot be written.
     """
-    done = [mode for mode in modes if isinstance(mode, OpatResult | SgatResult)]
+    done = [mode for mode in modes if isinstance(mode, ModelTuning)]
     if done:
         write_json(done[-1].places.results / _FILE, run_summary(done))
 
 
-def run_summary(modes: Sequence[OpatResult | SgatResult]) -> dict[str, Any]:
+def run_summary(modes: Sequence[ModelTuning[Any]]) -> dict[str, Any]:
     """Return the whole run in figures.
 
     Args:
@@ -60,8 +62,13 @@ def run_summary(modes: Sequence[OpatResult | SgatResult]) -> dict[str, Any]:
     }
 
 
-def _summary_of(mode: OpatResult | SgatResult) -> _Summary:
-    return summary(mode) if isinstance(mode, OpatResult) else sgat_summary(mode)
+def _summary_of(mode: ModelTuning[Any]) -> _Summary:
+    if isinstance(mode, OpatResult):
+        return summary(mode)
+    # only a run with subgraphs has loaded what theirs needs
+    from aoe.tuning.sgat.result import sgat_summary
+
+    return sgat_summary(cast("SgatResult", mode))
 
 
 def _joined(parts: Sequence[_Summary], name: str) -> list[Any] | None:

@@ -19,6 +19,7 @@ from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
 from aoe.results.files import ONLY_LOOKED_UP, RepoOutcome
 from aoe.testing.fakes import MEMORY
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
+from aoe.tuning.judging.group_tests import Drop
 from aoe.tuning.opat.result import OpatResult, summary
 from aoebank import Report, emit
 
@@ -78,6 +79,32 @@ def test_model_that_keeps_nothing_is_unchanged_not_a_ratio(
     assert figures["tuned_ms"] == figures["baseline_ms"] == 1.0
     assert {figures[name] for name in ("speedup", "speedup_low", "speedup_high")} == {1.0}
     assert figures["improvement_percent"] == 0
+
+
+def _dropping(drops: dict[str, Drop]) -> OpatResult:
+    result = make_opat_result(make_tuned("conv1"))
+    return replace(result, judgement=replace(result.judgement, kept=(), drops=drops))
+
+
+def test_parts_that_went_for_one_reason_are_one_line_that_names_a_few(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    slow, wrong = Drop(reason="slows the model down"), Drop(reason="computes something else")
+    drops = {f"conv{n}": slow for n in range(4)} | {"lrn": wrong}
+    lines = _told(OperatorTuningReport(result=_dropping(drops)), capsys).splitlines()
+    assert "dropped conv0, conv1, conv2, conv3: slows the model down" in lines
+    assert "dropped lrn: computes something else" in lines
+    assert not any("same command" in line for line in lines)
+    many = _dropping(drops | {"conv4": slow})
+    lines = _told(OperatorTuningReport(result=many), capsys).splitlines()
+    assert "dropped conv0, conv1, conv2 and 2 more: slows the model down" in lines
+
+
+def test_undecided_model_says_what_decides_it(capsys: pytest.CaptureFixture[str]) -> None:
+    result = _dropping({"conv1": Drop(reason="not decided, no time", is_final=False)})
+    lines = _told(OperatorTuningReport(result=result), capsys).splitlines()
+    at = lines.index("dropped conv1: not decided, no time")
+    assert lines[at + 1].endswith("the same command again goes on from there")
 
 
 def _with_memory(memory: ModelMemory) -> OpatResult:

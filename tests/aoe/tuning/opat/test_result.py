@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,20 @@ def _written(folder: Path, result: OpatResult) -> None:
     placed = replace(result, places=replace(result.places, results=folder))
     write_details(placed)
     write_run_summary([placed])
+
+
+_IMPORTS = """
+import sys
+import aoe.report.tuning, aoe.tuning.opat.run, aoe.tuning.results.whole_run, aoe.tuning.run
+found = [name for name in sys.modules if name.startswith("aoe.tuning.sgat")]
+assert not found, found
+"""
+
+
+def test_operator_tuning_loads_nothing_of_subgraph_tuning() -> None:
+    command = [sys.executable, "-c", _IMPORTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def _strict(file: Path) -> Any:
