@@ -48,6 +48,12 @@ def kernel_source(op_type: str) -> str | None:
     return None if file is None else _digest(frozenset({file}), _KERNELS)
 
 
+def kernel_files(op_type: str) -> frozenset[str]:
+    """Return the files a kernel family is made of, below the package; none for an unknown one."""
+    file = _family_files().get(op_type)
+    return frozenset() if file is None else frozenset(_with_imports({file}, _KERNELS))
+
+
 def rule_source(rules: Iterable[str]) -> str | None:
     """Return the digest for rules by name, None if one of them is gone.
 

@@ -21,7 +21,8 @@ from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target
 from aoe.workload import TensorSpec, Workload, workload_to_json
 
-_BUILD_FEATURES = ("no_runtime", "no_asserts", "no_bounds_query", "user_context")
+BUILD_FEATURES = ("no_runtime", "no_asserts", "no_bounds_query", "user_context")
+"""What Halide leaves out of kernels of a tuned model, and whom they ask for threads."""
 _C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 _LINK_FLAGS = (
     *("-shared", "-pthread", "-s"),
@@ -64,9 +65,11 @@ def required_features(sources: Sequence[KernelSource], target: Target) -> tuple[
     return tuple(needed)
 
 
-def halide_features(source: KernelSource, target: Target) -> str:
+def halide_features(
+    source: KernelSource, target: Target, build_features: Sequence[str] = BUILD_FEATURES
+) -> str:
     """Return what Halide is told about the machine a kernel is for."""
-    return "-".join((_target_of(source, target).halide_name, *_BUILD_FEATURES))
+    return "-".join((_target_of(source, target).halide_name, *build_features))
 
 
 def load_compiler() -> None:
@@ -88,8 +91,15 @@ def check_kernel(source: KernelSource) -> None:
     apply_schedule(_pipeline_of(source), source.schedule)
 
 
-def compile_kernel(source: KernelSource, target: Target, directory: Path) -> Path:
+def compile_kernel(
+    source: KernelSource,
+    target: Target,
+    directory: Path,
+    build_features: Sequence[str] = BUILD_FEATURES,
+) -> Path:
     """Compile one kernel to an object file; what packs its inputs comes to lie beside it.
+
+    Its function is `kernel_symbol`, those that pack its inputs `packing_symbol`.
 
     Raises:
         ScheduleError: the schedule does not fit the kernel.
@@ -103,8 +113,8 @@ def compile_kernel(source: KernelSource, target: Target, directory: Path) -> Pat
     apply_schedule(pipeline, source.schedule)
     set_extents(pipeline)
     file = directory / f"{source.name}.o"
-    halide_target = hl.Target(halide_features(source, target))
-    symbol = _symbol(source.name)
+    halide_target = hl.Target(halide_features(source, target, build_features))
+    symbol = kernel_symbol(source.name)
     try:
         pipeline.output.compile_to_object(
             str(file), list(pipeline.arguments), symbol, halide_target
@@ -113,7 +123,7 @@ def compile_kernel(source: KernelSource, target: Target, directory: Path) -> Pat
             packing.output.compile_to_object(
                 str(file.with_suffix(f".pack{number}.o")),
                 [packing.argument],
-                _packing_symbol(symbol, number),
+                packing_symbol(symbol, number),
                 halide_target,
             )
     except hl.HalideError as error:
@@ -226,7 +236,7 @@ def _target_of(source: KernelSource, target: Target) -> Target:
 
 
 def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
-    symbol = _symbol(source.name)
+    symbol = kernel_symbol(source.name)
     inputs = source.workload.inputs
     packed = {number: packing.dtype for number, packing in pipeline.packings.items()}
     specs = [*inputs, *[TensorSpec(shape=())] * (len(pipeline.arguments) - len(inputs))]
@@ -240,11 +250,11 @@ def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
     ]
     if pipeline.packings:
         lines += [
-            f"int {_packing_symbol(symbol, number)}_argv(void **);" for number in pipeline.packings
+            f"int {packing_symbol(symbol, number)}_argv(void **);" for number in pipeline.packings
         ]
         packings = ", ".join(
             f"{{ {number}, {number if packing.source is None else packing.source}, "
-            f"{_packing_symbol(symbol, number)}_argv, "
+            f"{packing_symbol(symbol, number)}_argv, "
             f"{len(packing.argument_extents)}, {{ {_listed(packing.argument_extents)} }} }}"
             for number, packing in pipeline.packings.items()
         )
@@ -253,7 +263,7 @@ def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
 
 
 def _entry(source: KernelSource, pipeline: Pipeline) -> str:
-    symbol = _symbol(source.name)
+    symbol = kernel_symbol(source.name)
     result = source.workload.output
     output = _tensor(result, pipeline.output_extents, result.dtype)
     packings = f"{symbol}_packings" if pipeline.packings else "NULL"
@@ -278,7 +288,8 @@ def _listed(extents: Sequence[int]) -> str:
     return ", ".join(map(str, extents)) or "0"
 
 
-def _packing_symbol(symbol: str, number: int) -> str:
+def packing_symbol(symbol: str, number: int) -> str:
+    """Return the name of the function that packs an input of a kernel, given the kernel's."""
     return f"{symbol}_pack{number}"
 
 
@@ -293,5 +304,6 @@ def _include_flags(folder: Path) -> tuple[str, str]:
     return f"-I{folder}", f"-I{halide_include()}"
 
 
-def _symbol(name: str) -> str:
+def kernel_symbol(name: str) -> str:
+    """Return the name of a kernel's function in its object file."""
     return f"aoe_kernel_{name}"

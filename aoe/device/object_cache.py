@@ -1,7 +1,8 @@
 """Compiled kernels, kept from run to run: what was compiled for a target once is not again.
 
 One file for each kernel, named after the digest of all it depends on: what it computes, its
-schedule, the CPU features it is compiled for, Halide's version and the sources that make kernels.
+schedule, the CPU features it is compiled for, Halide's version and the sources of its family: a
+change of one family leaves the kernels of the others.
 A file holds the objects and their digests, is written whole or not at all, and is believed only
 when it is still what was written. What has not been used for the longest time goes first.
 """
@@ -13,7 +14,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import resources
@@ -22,7 +23,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import IO
 
-from aoe.device.compiler import KernelSource, halide_features
+from aoe.bank.sources import kernel_files
+from aoe.device.compiler import BUILD_FEATURES, KernelSource, halide_features
 from aoe.folders.locks import take_lock
 from aoe.results.files import replaced
 from aoe.schedule import schedule_to_json
@@ -36,9 +38,11 @@ _SUFFIX = ".kernel"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LEFT_SHARE = 0.9
 """Of the limit, after the cache has grown beyond it."""
-_SOURCES = ("kernels", "operators", "schedule", "device/compiler.py", "target.py", "workload.py")
-"""What decides what a kernel is compiled to, inside the package."""
-
+_SHARED_SOURCES = (
+    *("kernels/family.py", "kernels/halide", "operators", "schedule"),
+    *("device/compiler.py", "target.py", "workload.py"),
+)
+"""What every kernel depends on, inside the package; beside it the files its family imports."""
 
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
@@ -51,20 +55,28 @@ class ObjectCache:
         target: What kernels are compiled for.
         limit_bytes: What it may hold.
         renew: True to compile everything anew and keep that.
+        build_features: Halide's features the objects are compiled with.
     """
 
     def __init__(
-        self, root: Path, target: Target, *, limit_bytes: int, renew: bool = False
+        self,
+        root: Path,
+        target: Target,
+        *,
+        limit_bytes: int,
+        renew: bool = False,
+        build_features: Sequence[str] = BUILD_FEATURES,
     ) -> None:
         self.root = root
         self.hits = 0
+        self._build_features = tuple(build_features)
         self._target = target
         self._limit_bytes = limit_bytes
         self._renew = renew
 
     def take(self, source: KernelSource, directory: Path) -> bool:
         """Write the objects of a kernel into a folder; return False if they are not known."""
-        if self._renew:
+        if self._renew or not _has_sources(source):
             return False
         file = self._file_of(source)
         try:
@@ -83,6 +95,8 @@ class ObjectCache:
 
     def put(self, source: KernelSource, objects: Sequence[Path]) -> None:
         """Keep the objects of a kernel, if the folder can be written to."""
+        if not _has_sources(source):
+            return
         with suppress(OSError):
             self.root.mkdir(parents=True, exist_ok=True)
             with replaced(self._file_of(source)) as sink:
@@ -104,36 +118,59 @@ class ObjectCache:
                     total -= looks[file].st_size
 
     def _file_of(self, source: KernelSource) -> Path:
-        return self.root / f"{object_key(source, self._target)}{_SUFFIX}"
+        key = object_key(source, self._target, self._build_features)
+        return self.root / f"{key}{_SUFFIX}"
 
 
-def object_key(source: KernelSource, target: Target) -> str:
-    """Return a digest of all that decides the bytes a kernel is compiled to."""
+def object_key(
+    source: KernelSource,
+    target: Target,
+    build_features: Sequence[str] = BUILD_FEATURES,
+    *,
+    halide_version: str | None = None,
+    sources: Callable[[str], str] | None = None,
+) -> str:
+    """Return a digest of all that decides the bytes a kernel is compiled to.
+
+    Args:
+        source: The kernel.
+        target: What it is compiled for.
+        build_features: Halide's features it is compiled with.
+        halide_version: Of the compiler; the installed one by default.
+        sources: Gives the digest of the sources of a family, `sources_digest` by default.
+    """
     facts = [
         source.name,
         workload_to_json(source.workload),
         schedule_to_json(source.schedule),
-        halide_features(source, target),
-        version("halide"),
-        sources_digest(),
+        halide_features(source, target, build_features),
+        halide_version or version("halide"),
+        (sources or sources_digest)(source.workload.op_type),
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
+def _has_sources(source: KernelSource) -> bool:
+    """Tell whether the key follows the sources of a family: one made at run time has none."""
+    return bool(kernel_files(source.workload.op_type))
+
+
 @cache
-def sources_digest() -> str:
-    """Return a digest of the sources kernels are made by."""
-    digest = hashlib.sha256()
+def sources_digest(op_type: str) -> str:
+    """Return a digest of the sources that make the kernels of a family."""
     package = resources.files("aoe")
-    for name in _SOURCES:
-        for path, file in sorted(_files(package / name, name)):
-            digest.update(f"{path}\n".encode() + file.read_bytes())
+    found = {path: package / path for path in kernel_files(op_type)}
+    for name in _SHARED_SOURCES:
+        found.update(_files(package / name, name))
+    digest = hashlib.sha256()
+    for path in sorted(found):
+        digest.update(f"{path}\n".encode() + found[path].read_bytes())
     return digest.hexdigest()
 
 
 def _files(place: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
     if place.is_file():
-        if path.endswith((".py", ".c", ".h")):
+        if path.endswith(".py"):
             yield path, place
         return
     for entry in place.iterdir():

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from support.engine.families import chain_workload, schedules_of
 
-from aoe.device import object_cache
 from aoe.device.compiler import KernelSource
-from aoe.device.object_cache import ObjectCache, object_key
+from aoe.device.object_cache import ObjectCache, object_key, sources_digest
+from aoe.kernels.registry import FAMILIES
 from aoe.target import Target
 from aoe.testing.fakes import make_target
 
@@ -71,21 +71,31 @@ def test_damaged_file_is_no_hit_and_goes(
     assert not file.exists()
 
 
-def test_other_kernel_target_version_or_source_is_another_file(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_kernel_target_version_or_source_is_another_file() -> None:
     keys = {
         object_key(_SOURCE, _TARGET),
         object_key(replace(_SOURCE, name="other"), _TARGET),
         object_key(replace(_SOURCE, schedule=schedules_of(_EXP, _TARGET, 2)[1]), _TARGET),
         object_key(replace(_SOURCE, workload=chain_workload(("Exp",), shape=(3, 8))), _TARGET),
         object_key(_SOURCE, _other_target()),
+        object_key(_SOURCE, _TARGET, ("no_runtime",)),
+        object_key(_SOURCE, _TARGET, halide_version="0.0"),
+        object_key(_SOURCE, _TARGET, sources=lambda family: "edited"),
     }
-    monkeypatch.setattr(object_cache, "version", lambda name: "0.0")
-    keys.add(object_key(_SOURCE, _TARGET))
-    monkeypatch.setattr(object_cache, "sources_digest", lambda: "edited")
-    keys.add(object_key(_SOURCE, _TARGET))
-    assert len(keys) == 7
+    assert len(keys) == 8
+
+
+def test_each_family_has_the_digest_of_its_own_sources() -> None:
+    digests = {name: sources_digest(name) for name in FAMILIES}
+    assert len(set(digests.values())) == len(FAMILIES)
+    assert sources_digest("elementwise") == digests["elementwise"]
+
+
+def test_kernel_of_a_family_without_sources_is_not_kept(cache: ObjectCache, tmp_path: Path) -> None:
+    source = replace(_SOURCE, workload=replace(_EXP, op_type="made_at_run_time"))
+    cache.put(source, _objects(tmp_path / "built"))
+    assert not cache.take(source, tmp_path)
+    assert list(cache.root.glob("*.kernel")) == []
 
 
 def _other_target() -> Target:
