@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from pathlib import Path
+from functools import cache
 from typing import Any, ClassVar
 
-import halide as hl
 import numpy as np
 import onnx
 import pytest
 
-import aoe.kernels
 from aoe.device.registry import default_device
-from aoe.device.toolchain import find_toolchain, halide_include
 from aoe.errors import ScheduleError
 from aoe.execute.accuracy import Tolerance, compare, kernel_tolerance
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.kernels.algorithms import allowed_space, precision_of
-from aoe.kernels.family import KernelFamily, KernelTarget, Pipeline
-from aoe.kernels.halide.apply import apply_schedule, set_extents
+from aoe.kernels.family import KernelFamily, KernelTarget
+from aoe.kernels.halide.apply import apply_schedule
 from aoe.kernels.registry import get_family
 from aoe.ort.sessions import session_options
 from aoe.schedule import (
     ComputeRoot,
+    Configuration,
     Parallel,
     Schedule,
     Split,
@@ -37,7 +32,7 @@ from aoe.schedule import (
     schedule_from_json,
     schedule_to_json,
 )
-from aoe.settings import environment
+from aoe.testing.compiled_kernel import THREADS, CompiledKernel, kernel_target
 from aoe.workload import (
     NCHWC_DOMAIN,
     AttributeValue,
@@ -49,97 +44,30 @@ from aoe.workload import (
     workload_to_json,
 )
 
+__all__ = [
+    "SEED",
+    "STRICTNESS",
+    "THREADS",
+    "BaselineRun",
+    "CompiledKernel",
+    "KernelFamilyTests",
+    "assert_close",
+    "between_reorders",
+    "block_size",
+    "blocked",
+    "kernel_target",
+    "operation",
+    "plain",
+    "run_baseline",
+]
+
 Array = np.ndarray[Any, Any]
-THREADS = 2
 SEED = 7
 SAMPLED_SCHEDULES = 2
 STRICTNESS = 1 / 4
 """Share of the product's tolerance kernels are held to here: other CPUs need the rest."""
 BFLOAT16_STRICTNESS = 1 / 2
 """The same where products are of lower precision, whose rounding is the same on every CPU."""
-
-
-def kernel_target() -> KernelTarget:
-    """Return this machine's CPU with the thread number tests use."""
-    return KernelTarget.of(default_device().describe(THREADS))
-
-
-class CompiledKernel:
-    """A kernel compiled into this process, run-time checks on.
-
-    Args:
-        workload: What to compute.
-        schedule: How; None for Halide's default.
-
-    Raises:
-        ScheduleError: the schedule does not fit.
-    """
-
-    def __init__(self, workload: Workload, schedule: Schedule | None = None) -> None:
-        schedule = schedule or Schedule()
-        family = get_family(workload.op_type)
-        if kernel_target().bf16_tiles:
-            _load_tiles()
-        pipeline: Pipeline = family.pipeline(workload, schedule.algorithm)
-        apply_schedule(pipeline, schedule)
-        set_extents(pipeline)
-        target = hl.get_jit_target_from_environment()
-        self._workload = workload
-        self._pipeline = pipeline
-        self._call = pipeline.output.compile_to_callable(list(pipeline.arguments), target)
-        self._pack = {
-            number: packing.output.compile_to_callable([packing.argument], target)
-            for number, packing in pipeline.packings.items()
-        }
-
-    def run(self, inputs: Mapping[str, Array]) -> Array:
-        """Return the result for inputs `x0`, `x1`, ...: type and shape of the workload's."""
-        extents = self._pipeline.argument_extents
-        views = [self._argument(i, inputs, extents[i]) for i in range(len(extents))]
-        dtype = self._workload.output.dtype
-        result = _unwritten(self._pipeline.output_extents, _SEEN_AS.get(dtype, dtype))
-        self._call(*views, result)
-        return result.reshape(self._workload.output.shape).view(dtype)
-
-    def _argument(
-        self, number: int, inputs: Mapping[str, Array], extents: Sequence[int]
-    ) -> Array | hl.Buffer:
-        """Return an argument as the kernel reads it: packed, where it is read so."""
-        packing = self._pipeline.packings.get(number)
-        if packing is None:
-            given = np.ascontiguousarray(inputs[f"x{number}"])
-            seen = given.view(_SEEN_AS.get(given.dtype.name, given.dtype))
-            return seen.reshape(tuple(reversed(extents)))
-        source = number if packing.source is None else packing.source
-        dense = np.ascontiguousarray(inputs[f"x{source}"])
-        packed = _PACKED_TYPES[packing.dtype](list(extents))
-        self._pack[number](dense.reshape(tuple(reversed(packing.argument_extents))), packed)
-        return packed
-
-
-_SEEN_AS = {"float16": "uint16"}
-"""Types kernels see the bits of."""
-_PACKED_TYPES = {
-    "float32": partial(hl.Buffer, hl.Float(32)),
-    "bfloat16": partial(hl.Buffer, hl.BFloat(16)),
-    "int8": partial(hl.Buffer, hl.Int(8)),
-}
-
-
-@cache
-def _load_tiles() -> None:
-    """Make the glue's function for matrix tiles known to kernels of this process."""
-    with tempfile.TemporaryDirectory(prefix="aoe_tiles_") as folder:
-        file = Path(folder) / "tiles.so"
-        source = Path(aoe.kernels.__file__).parent / "glue" / "tiles.c"
-        flags = ["-O2", "-shared", "-fPIC", f"-I{halide_include()}", "-o", str(file)]
-        find_toolchain(environment()).run([*flags, str(source)], what="building tiles")
-        if ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL).aoe_request_tiles():
-            raise RuntimeError("the system keeps the tile registers back")
-
-
-def _unwritten(extents: Sequence[int], dtype: str) -> Array:
-    return np.full(tuple(reversed(extents)), 77, dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +173,15 @@ def between_reorders(
     )
 
 
+_FIRST_CASE_EVERYDAY: set[Callable[..., None]] = set()
+
+
+def _first_case_everyday(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test as slow for all cases of a family but the first."""
+    _FIRST_CASE_EVERYDAY.add(test)
+    return test
+
+
 class KernelFamilyTests:
     """What every kernel family promises; a subclass names it and gives workloads.
 
@@ -265,9 +202,15 @@ class KernelFamilyTests:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run tests that take a `workload` once for each case."""
-        if "workload" in metafunc.fixturenames:
-            cases = self.all_cases()
-            metafunc.parametrize("workload", list(cases.values()), ids=list(cases))
+        if "workload" not in metafunc.fixturenames:
+            return
+        cases = [pytest.param(case, id=label) for label, case in self.all_cases().items()]
+        if metafunc.function in _FIRST_CASE_EVERYDAY:
+            rest = [
+                pytest.param(*case.values, id=case.id, marks=pytest.mark.slow) for case in cases
+            ]
+            cases[1:] = rest[1:]
+        metafunc.parametrize("workload", cases)
 
     @property
     def target(self) -> KernelTarget:
@@ -283,25 +226,49 @@ class KernelFamilyTests:
         assert self.family.name == self.family_name == workload.op_type
         assert self.family.supports(workload).reason == ""
 
-    def test_every_candidate_computes_what_onnx_runtime_does(self, workload: Workload) -> None:
-        runs = [
-            run_baseline(workload, random_inputs(workload, SEED)),
-            run_baseline(workload, special_inputs(workload, SEED)),
-        ]
+    def test_best_guess_computes_what_onnx_runtime_does(self, workload: Workload) -> None:
         space = self.family.space(workload, self.target)
-        rng = random.Random(SEED)
+        self._compare(workload, [Configuration(space.first_guesses[0])])
+
+    @_first_case_everyday
+    def test_drawn_schedule_computes_what_onnx_runtime_does(self, workload: Workload) -> None:
+        space = self.family.space(workload, self.target)
+        self._compare(workload, [random.Random(SEED).choice(space.configurations())])
+
+    def test_unscheduled_kernel_computes_what_onnx_runtime_does(self) -> None:
+        self._compare(self._first_case(), [], unscheduled=True)
+
+    @pytest.mark.slow
+    def test_every_candidate_computes_what_onnx_runtime_does(self, workload: Workload) -> None:
+        space = self.family.space(workload, self.target)
         everything = space.configurations()
-        sample = rng.sample(everything, min(SAMPLED_SCHEDULES, len(everything)))
-        configurations = [*space.first_guesses, *sample]
-        kernels = {"unscheduled": CompiledKernel(workload)}
-        for chosen in dict.fromkeys(tuple(sorted(c.items())) for c in configurations):
-            configuration = next(c for c in everything if tuple(sorted(c.items())) == chosen)
-            schedule = self.family.schedule(workload, configuration, self.target)
-            kernels[repr(configuration)] = CompiledKernel(workload, schedule)
-        for label, kernel in kernels.items():
-            for kind, run in zip(("random", "special"), runs, strict=True):
-                actual, what = kernel.run(run.inputs), f"{label}, {kind}"
+        sample = random.Random(SEED).sample(everything, min(SAMPLED_SCHEDULES, len(everything)))
+        guesses = map(Configuration, space.first_guesses)
+        self._compare(workload, [*guesses, *sample], unscheduled=True)
+
+    def _compare(
+        self,
+        workload: Workload,
+        configurations: Sequence[Configuration],
+        *,
+        unscheduled: bool = False,
+    ) -> None:
+        """Compare kernels with ONNX Runtime on random and on special values."""
+        kernels = {"unscheduled": CompiledKernel(workload)} if unscheduled else {}
+        for configuration in configurations:
+            label = repr(sorted(configuration.items()))
+            if label not in kernels:
+                schedule = self.family.schedule(workload, configuration, self.target)
+                kernels[label] = CompiledKernel(workload, schedule)
+        for kind, make in (("random", random_inputs), ("special", special_inputs)):
+            run = run_baseline(workload, make(workload, SEED))
+            for label, kernel in kernels.items():
+                what = f"{label}, {kind}"
+                actual = kernel.run(run.inputs)
                 assert_close(workload, actual, run.result, what, share=self.share)
+
+    def _first_case(self) -> Workload:
+        return next(iter(self.all_cases().values()))
 
     def test_first_guesses_are_few_legal_and_distinct(self, workload: Workload) -> None:
         space = self.family.space(workload, self.target)
@@ -310,6 +277,7 @@ class KernelFamilyTests:
         assert all(space.is_legal(guess) for guess in space.first_guesses)
         assert 1 <= space.size <= 500
 
+    @_first_case_everyday
     def test_every_configuration_has_a_schedule_that_survives_json(
         self, workload: Workload
     ) -> None:
@@ -318,6 +286,7 @@ class KernelFamilyTests:
             schedule = self.family.schedule(workload, configuration, self.target)
             assert schedule_from_json(schedule_to_json(schedule)) == schedule
 
+    @_first_case_everyday
     def test_factors_are_rounded_only_where_that_is_allowed(self, workload: Workload) -> None:
         if workload.precision.is_lower:
             assert allowed_space(self.family, workload, self.target) is not None
@@ -326,6 +295,7 @@ class KernelFamilyTests:
             schedule = self.family.schedule(workload, configuration, self.target)
             assert not precision_of(schedule.algorithm).is_lower
 
+    @_first_case_everyday
     def test_every_configuration_can_be_applied(self, workload: Workload) -> None:
         space = self.family.space(workload, self.target)
         for configuration in space.configurations():
@@ -333,6 +303,7 @@ class KernelFamilyTests:
             pipeline = self.family.pipeline(workload, schedule.algorithm)
             apply_schedule(pipeline, schedule)
 
+    @_first_case_everyday
     def test_one_thread_gets_no_parallel_loop(self, workload: Workload) -> None:
         target = replace(self.target, threads=1)
         for configuration in self.family.space(workload, target).configurations():
@@ -366,13 +337,13 @@ class KernelFamilyTests:
         ],
     )
     def test_illegal_step_is_a_schedule_error_that_names_it(self, step: Any) -> None:
-        workload = next(iter(self.all_cases().values()))
+        workload = self._first_case()
         with pytest.raises(ScheduleError) as caught:
             apply_schedule(self.family.pipeline(workload), Schedule((step,)))
         assert caught.value.where.startswith(f"{step.stage}: ")
 
     def test_vector_wider_than_its_loop_is_a_schedule_error(self) -> None:
-        workload = next(iter(self.all_cases().values()))
+        workload = self._first_case()
         pipeline = self.family.pipeline(workload)
         name, extent = pipeline.loops["y"][0]
         step = Split("y", name, name, "inner", extent + 1, Tail.SHIFT_INWARDS)
