@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,15 +18,18 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests may load ONNX Runti
 TESTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS.parent))
 sys.path.append(str(TESTS))  # support
+from support import tiers  # noqa: E402
+
 pytest.register_assert_rewrite("aoebank.testing", "aoe.testing.kernels")
 
-settings.register_profile(
-    "shared-machine",
-    deadline=None,  # nothing here asserts a time
-    derandomize=bool(os.environ.get("CI")),  # the same examples in every CI run, others at home
-    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
-)
-settings.load_profile("shared-machine")
+for _tier, _examples in ((tiers.EVERYDAY, 25), (tiers.SLOW, 300)):
+    settings.register_profile(
+        _tier,
+        max_examples=_examples,
+        deadline=None,  # nothing here asserts a time
+        derandomize=bool(os.environ.get("CI")),  # the same examples in every CI run, others at home
+        suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
+    )
 
 for _number, _default in (
     (signal.SIGINT, signal.default_int_handler),
@@ -44,8 +47,11 @@ with suppress(ImportError):  # PyTorch's exporter draws bars where optuna has br
 
     tqdm.tqdm.monitor_interval = 0  # or a thread outlives the first bar, and tests count threads
 
-_BEGAN = time.monotonic()
-_KERNELS = TESTS / "aoe" / "kernels"
+# kernels that tests compile stay for later runs; HOME is another one during the tests
+_CACHES = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+os.environ.setdefault("AOE_TEST_CACHE", str(Path(_CACHES) / "aoebank-tests"))
+_MOST_WORKERS = 8
+"""Tests measure and compile on two threads each; more workers take memory, not time."""
 BANK_VARIABLES = ("TUNE_BANK_PATH", "ASCEND_CACHE_PATH", "ASCEND_WORK_PATH")
 
 
@@ -54,29 +60,74 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="rewrite the expected output of commands"
     )
     parser.addoption(
-        "--seconds",
-        type=float,
-        help="skip what has not begun after so long, kernels first, as CI does on a slow machine",
+        "--update-durations",
+        action="store_true",
+        help="record in tests/durations.json how long each test file took",
+    )
+    parser.addoption(
+        "--slice",
+        type=int,
+        metavar="N",
+        help="of the tests asked for only slice N, counted round and round: two minutes on 2 cores",
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile(tiers.tier_of(config.option.markexpr))
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return a worker for each core, none where single files are asked for."""
+    if all(Path(argument.partition("::")[0]).is_file() for argument in config.args):
+        config.option.dist = "no"
+        return 0
+    return min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what has not begun when the time is up."""
-    seconds = item.config.getoption("--seconds")
-    if seconds is not None and time.monotonic() - _BEGAN > seconds:
-        pytest.skip(f"not begun within {seconds:g} s")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is opt-in, unless `-m` says what is wanted; where time may run out, order."""
-    if config.getoption("--seconds") is not None:  # the largest part comes last
-        items.sort(key=lambda item: _KERNELS in item.path.parents)
-    if config.getoption("-m"):
-        return
-    opt_in = [item for item in items if any(map(item.get_closest_marker, ("slow", "gpu")))]
-    config.hook.pytest_deselected(items=opt_in)
-    items[:] = [item for item in items if item not in opt_in]
+    """Choose the tier, its slice if one is asked for, and bring the longest files to the front."""
+    tier = tiers.tier_of(config.option.markexpr)
+    if tier == tiers.SLOW:  # properties are tried with more examples there
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker(pytest.mark.slow)
+    left_out = {"gpu"} if tier == tiers.SLOW else {"gpu", "slow"}
+    if config.option.markexpr and tier == tiers.EVERYDAY:
+        left_out = set()  # pytest chooses by the expression alone
+    _keep(config, items, lambda item: not any(map(item.get_closest_marker, left_out)))
+    if tier == tiers.SLOW:
+        _keep(config, items, lambda item: item.get_closest_marker("slow") is not None)
+    durations = tiers.load_durations(tier)
+    files = {item: item.nodeid.partition("::")[0] for item in items}
+    if (number := config.getoption("--slice")) is not None:
+        slices = tiers.slices_of(files.values(), durations)
+        chosen = slices[number % len(slices)]
+        _keep(config, items, lambda item: files[item] in chosen)
+    order = {name: at for at, name in enumerate(tiers.longest_first(files.values(), durations))}
+    items.sort(key=lambda item: order[files[item]])
+
+
+def _keep(
+    config: pytest.Config, items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]
+) -> None:
+    left_out = [item for item in items if not wanted(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if wanted(item)]
+
+
+_SECONDS: dict[str, float] = defaultdict(float)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _SECONDS[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if config.getoption("--update-durations") and not hasattr(config, "workerinput"):
+        tiers.save_durations(tiers.tier_of(config.option.markexpr), _SECONDS)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -22,9 +22,14 @@ from aoe.target import Target
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_real_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep unpacked models out of the cache of whoever runs the tests."""
+    """Keep unpacked models out of the cache of whoever runs the tests; kernels stay for later."""
     saved = os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    folder = tmp_path_factory.mktemp("cache")
+    kernels = Path(os.environ["AOE_TEST_CACHE"]) / "kernels"
+    kernels.mkdir(parents=True, exist_ok=True)
+    (folder / "aoe").mkdir()
+    (folder / "aoe" / "kernels").symlink_to(kernels)
+    os.environ["XDG_CACHE_HOME"] = str(folder)
     yield
     if saved is None:
         os.environ.pop("XDG_CACHE_HOME", None)
@@ -53,9 +58,9 @@ def toolchain() -> Toolchain:
     return find_toolchain(os.environ)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def runner(target: Target, toolchain: Toolchain) -> Iterator[Runner]:
-    """Return a worker that the tests of a module share; a start takes two seconds."""
+    """Return a worker that all tests share; a start takes two seconds."""
     with Runner(default_device(), target, toolchain) as shared:
         yield shared
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tiers import slow_after
 
 from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.registry import get_family
@@ -122,7 +123,9 @@ def shape_of(pattern: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(extent if full else 1 for extent, full in zip(SHAPE, pattern, strict=True))
 
 
-@pytest.mark.parametrize(("left", "right"), list(itertools.product(PATTERNS, PATTERNS)))
+@pytest.mark.parametrize(
+    ("left", "right"), slow_after(12, list(itertools.product(PATTERNS, PATTERNS)))
+)
 def test_every_broadcast_pattern(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     shapes = [shape_of(left), shape_of(right)]
     output = broadcast(shapes)

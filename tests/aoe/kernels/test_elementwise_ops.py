@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
+from support.tiers import slow_after
 
 from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
@@ -166,7 +167,10 @@ def test_operator_computes_what_onnx_runtime_does(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, w in CASES.items() if n not in NO_REFERENCE and not w.operations[0].domain]
+    "name",
+    slow_after(
+        8, [n for n, w in CASES.items() if n not in NO_REFERENCE and not w.operations[0].domain]
+    ),
 )
 def test_operator_computes_what_the_onnx_reference_does(name: str) -> None:
     workload = CASES[name]

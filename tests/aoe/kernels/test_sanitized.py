@@ -55,6 +55,7 @@ def _suites() -> list[str]:
     return [_module(file) for file in files if "(KernelFamilyTests)" in file.read_text()]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_reads_too_far_is_found(environment: Mapping[str, str]) -> None:
     done = _sanitized(environment, "--too-far")
     assert done.returncode != 0
@@ -63,6 +64,7 @@ def test_a_kernel_that_reads_too_far_is_found(environment: Mapping[str, str]) ->
     assert "too far" not in done.stdout
 
 
+@pytest.mark.slow
 def test_kernels_stay_inside_their_tensors(environment: Mapping[str, str]) -> None:
     modules = [_module(Path(__file__).parent / f"{name}.py") for name in _SOME]
     done = _sanitized(environment, *modules)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.tiers import slow_after
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import allowed_space
@@ -105,7 +106,7 @@ def _try(number: int) -> None:
     assert_close(workload, kernel.run(run.inputs), run.result, f"{number}: {chosen}", share=1.0)
 
 
-@pytest.mark.parametrize("number", range(_SOME))
+@pytest.mark.parametrize("number", slow_after(2, range(_SOME)))
 def test_attention_of_any_batch_is_computed(number: int) -> None:
     _try(number)
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx.reference
 import onnxruntime
 import pytest
+from support.tiers import slow_after
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import partition
@@ -101,7 +102,9 @@ def _special_grid(shape: tuple[int, ...]) -> Array:
 
 
 @pytest.mark.parametrize(
-    ("mode", "border", "corners"), [*product(MODES, BORDERS, (0, 1))], ids=lambda value: str(value)
+    ("mode", "border", "corners"),
+    slow_after(4, [*product(MODES, BORDERS, (0, 1))]),
+    ids=lambda value: str(value),
 )
 def test_whatever_a_grid_holds_only_the_image_is_read(mode: str, border: str, corners: int) -> None:
     workload = make((1, 2, 7, 9), (12, 11), mode=mode, padding_mode=border, align_corners=corners)
@@ -128,7 +131,9 @@ def test_special_values_of_an_image_come_out_where_onnx_runtime_has_them(mode: s
 
 
 @pytest.mark.parametrize(
-    ("mode", "border", "corners"), [*product(MODES, BORDERS, (0, 1))], ids=lambda value: str(value)
+    ("mode", "border", "corners"),
+    slow_after(5, [*product(MODES, BORDERS, (0, 1))]),
+    ids=lambda value: str(value),
 )
 def test_onnx_reference_agrees(mode: str, border: str, corners: int) -> None:
     if (mode, border) == ("cubic", "border"):

@@ -11,6 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from support.engine.convolutions import chained
 from support.engine.plain_convolutions import plain_convolution, transposed_convolution
+from support.tiers import slow_after
 
 from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.kernels.algorithms import allowed_space
@@ -287,7 +288,7 @@ def test_long_chain_behind_many_channels_is_left_to_vectors_of_channels(
 
 
 @pytest.mark.parametrize(
-    ("chain", "channels", "loops"), [((), 48, 1), (SILU, 48, 2), (SILU, 16, 1)]
+    ("chain", "channels", "loops"), slow_after(1, [((), 48, 1), (SILU, 48, 2), (SILU, 16, 1)])
 )
 def test_channels_are_walked_in_two_loops_in_front_of_a_long_chain(
     chain: tuple[Operation, ...], channels: int, loops: int

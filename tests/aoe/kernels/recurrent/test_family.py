@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.engine.recurrences import NAME, bfloat16_pairs, by_definition, lowered, recurrence
+from support.tiers import slow_after
 
 from aoe.errors import ScheduleError
 from aoe.graph.model_graph import ModelGraph, TensorInfo
@@ -98,7 +99,7 @@ def test_gates_far_from_zero_are_open_or_shut() -> None:
     np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("op_type", slow_after(1, ["LSTM", "GRU", "RNN"]))
 def test_nan_stays_from_its_step_on_in_its_row(op_type: str) -> None:
     workload = recurrence(op_type, 6, 2, 4, 18)
     inputs = inputs_of(workload)
@@ -119,6 +120,7 @@ def test_infinite_state_to_start_from_leaves_what_is_behind_the_last_element_alo
     np.testing.assert_allclose(made, by_definition(workload, inputs), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_registers_of_other_cpus_have_schedules() -> None:
     family, workload = get_family(NAME), recurrence("LSTM", 5, 3, 7, 40, direction=BOTH)
     for lanes in (4, 8, 16):

@@ -1,0 +1,84 @@
+"""Tests are ordered by recorded durations, and the slow tier is cut into slices."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import tiers
+from support.tiers import slow_after
+
+_ROOT = Path(__file__).resolve().parents[1]
+_FILES = st.dictionaries(st.text("abc", min_size=1), st.floats(0, 500), min_size=1)
+
+
+@given(durations=_FILES, slice_s=st.floats(20, 400))
+def test_every_file_is_in_one_slice_and_no_slice_is_much_longer(
+    durations: dict[str, float], slice_s: float
+) -> None:
+    slices = tiers.slices_of(durations, durations, slice_s)
+    assert sorted(file for files in slices for file in files) == sorted(durations)
+    loads = [sum(durations[file] for file in files) for files in slices]
+    assert max(loads) <= slice_s + max(durations.values())
+
+
+def test_longest_file_is_first_and_unknown_ones_are_in_between() -> None:
+    durations = {"short": 0.1, "long": 30.0}
+    assert tiers.longest_first(["new", "short", "long"], durations) == ["long", "new", "short"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "tier"),
+    [("", "everyday"), ("slow", "slow"), ("not slow", "everyday"), ("slow and not gpu", "slow")],
+)
+def test_tier_is_what_the_mark_expression_asks_for(expression: str, tier: str) -> None:
+    assert tiers.tier_of(expression) == tier
+
+
+def test_durations_of_files_that_were_not_run_stay(tmp_path: Path) -> None:
+    file = tmp_path / "durations.json"
+    here = "tests/test_tiers.py"
+    tiers.save_durations(tiers.SLOW, {here: 9.0, "tests/gone.py": 5.0}, file)
+    tiers.save_durations(tiers.EVERYDAY, {here: 1.26}, file)
+    assert json.loads(file.read_text()) == {"everyday": {here: 1.3}, "slow": {here: 9.0}}
+
+
+@pytest.mark.parametrize("value", slow_after(1, ["first", "second"]))
+def test_parameters_behind_the_first_are_slow(value: str, request: pytest.FixtureRequest) -> None:
+    slow = request.node.get_closest_marker("slow") is not None
+    assert slow == (value == "second")
+
+
+@given(st.integers())
+def test_property_is_tried_in_both_tiers(number: int) -> None:
+    assert number * 0 == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ([], ["[first]", "in_both_tiers"]),
+        (["-m", "slow"], ["[second]", "in_both_tiers"]),
+        (["-m", "not slow"], ["[first]", "in_both_tiers"]),
+    ],
+)
+def test_mark_expression_chooses_the_tier(options: list[str], names: list[str]) -> None:
+    chosen = "test_parameters_behind or in_both_tiers"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider"),
+            *("-vv", "--collect-only", "-k", chosen, *options, str(Path(__file__))),
+        ],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [line for line in done.stdout.splitlines() if "::" in line or "Function" in line]
+    assert len(found) == len(names), done.stdout
+    assert all(name in line for name, line in zip(names, found, strict=True))
