@@ -1,4 +1,4 @@
-"""Files for developers agree with the project: hooks, the changelog and its fragments."""
+"""Files for developers agree with the project: hooks, the workflow, changelog and fragments."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+WORKFLOW = ROOT / ".github" / "workflows" / "check.yml"
 FRAGMENT = re.compile(r"[a-z0-9-]+\.(added|changed|fixed|removed|format)\.md")
 
 
@@ -19,10 +20,29 @@ def _document(file: Path) -> dict[Any, Any]:
     return loaded
 
 
+def _tried() -> dict[str, str]:
+    """Return what the workflow runs for each release of Python."""
+    rows = _document(WORKFLOW)["jobs"]["check"]["strategy"]["matrix"]["include"]
+    return {row["python"]: row["command"] for row in rows}
+
+
 def test_hooks_of_this_repository_need_no_network() -> None:
     (repository,) = _document(ROOT / ".pre-commit-config.yaml")["repos"]
     assert repository["repo"] == "local"
     assert {hook["language"] for hook in repository["hooks"]} == {"system"}
+
+
+def test_workflow_runs_the_script_and_the_test_command_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    script, *others = _tried().values()
+    assert script == "bash .ci/run"
+    assert all(f"$ {command}\n" in readme for command in others)
+
+
+def test_workflow_tries_every_python_of_the_classifiers() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    assert found and set(found) <= set(_tried())
 
 
 def test_changelog_begins_with_the_version_of_the_package() -> None:
