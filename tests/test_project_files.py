@@ -1,4 +1,4 @@
-"""Files for developers agree with the project: hooks, the workflow, changelog and fragments."""
+"""Files for developers agree with the project: hooks, workflow, changelog, contributing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOW = ROOT / ".github" / "workflows" / "check.yml"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+PATH = re.compile(r"`((?:aoe|aoebank|benchmarks|changes|docs|tests|\.ci|\.github)/[\w./-]+)`")
 FRAGMENT = re.compile(r"[a-z0-9-]+\.(added|changed|fixed|removed|format)\.md")
 
 
@@ -43,6 +46,26 @@ def test_workflow_tries_every_python_of_the_classifiers() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
     assert found and set(found) <= set(_tried())
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/design.md"])
+def test_files_a_page_for_developers_names_exist(page: str) -> None:
+    named = PATH.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert len(named) > 10
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_contract_suites_and_registries_are_where_the_page_says() -> None:
+    page = CONTRIBUTING.read_text(encoding="utf-8")
+    named = re.findall(r"`(\w+)`, `([\w/]+\.py)`", page)
+    assert {"KernelFamilyTests", "FormatTests", "FAMILIES", "FORMATS"} <= {
+        name for name, _ in named
+    }
+    assert not [
+        (name, file)
+        for name, file in named
+        if not re.search(rf"^(class )?{name}\b", (ROOT / file).read_text(), re.MULTILINE)
+    ]
 
 
 def test_changelog_begins_with_the_version_of_the_package() -> None:
