@@ -14,7 +14,8 @@ from aoe.errors import AoeError
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+FIRST_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "changes/README.md")
+PAGES = [*(ROOT / name for name in FIRST_PAGES), *sorted(DOCS.glob("*.md"))]
 SOURCES = [*(ROOT / "aoe").rglob("*.py"), *(ROOT / "aoebank").rglob("*.py")]
 VARIABLE = re.compile(r"""(?:env\.get\(|env\[|variables?=\(?)\s*["']([A-Z][A-Z_]+)["']""")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
@@ -64,7 +65,7 @@ def test_every_environment_variable_is_documented() -> None:
     assert undocumented in ([], ["PATH"])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
     broken = [
         target for target in LINK.findall(page.read_text()) if not (page.parent / target).exists()
