@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,8 @@ CHECKED_FEATURES = ("no_runtime",)
 _CACHE_BYTES = 4 << 30
 _SEEN_AS = {"float16": "uint16"}
 """Types kernels see the bits of."""
+_PACK_ALIGNMENT = 64
+"""Bytes; kernels store whole vectors to packed inputs. Source: AOE_ALIGNMENT of the glue."""
 _LIBRARY = "kernel.so"
 _UNWRITTEN = 77
 """What an output holds before the kernel writes it."""
@@ -153,12 +156,17 @@ def _type_of(values: Array) -> _Type:
 
 
 def _packed(packing: PackedInput, extents: Sequence[int]) -> tuple[Array, _Type]:
-    """Return an unwritten packed argument; NumPy has no bfloat16, its bits are held."""
-    shape = tuple(reversed(extents))
-    if packing.dtype == "bfloat16":
-        return np.zeros(shape, np.uint16), _Type(_BFLOAT16, 16, 1)
-    values = np.zeros(shape, packing.dtype)
-    return values, _type_of(values)
+    """Return an unwritten packed argument, aligned as the glue aligns it.
+
+    NumPy has no bfloat16: an array of its bits stands for one.
+    """
+    rounded = packing.dtype == "bfloat16"
+    dtype = np.dtype(np.uint16 if rounded else packing.dtype)
+    size = math.prod(extents) * dtype.itemsize
+    memory = np.zeros(size + _PACK_ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % _PACK_ALIGNMENT
+    values = memory[first : first + size].view(dtype).reshape(tuple(reversed(extents)))
+    return values, _Type(_BFLOAT16, 16, 1) if rounded else _type_of(values)
 
 
 def _call(function: Any, arguments: Sequence[tuple[Array, _Type]]) -> None:
