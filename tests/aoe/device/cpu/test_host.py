@@ -19,7 +19,6 @@ from aoe.device.cpu.host import describe_host, missing_features, usable_cores
 from aoe.target import Target
 from aoe.workload import Precision
 
-
 Describe = Callable[..., Target]
 
 
