@@ -46,7 +46,7 @@ class ScratchFolder:
             self.path, self._lock = _new_folder(f"{PREFIX}{purpose}_", root)
         except OSError as error:
             raise OutputError(
-                root or tempfile.gettempdir(),
+                str(root or tempfile.gettempdir()),
                 f"no scratch folder can be made: {error.strerror or error}",
                 hint="set TMPDIR to a directory you may write to",
             ) from error

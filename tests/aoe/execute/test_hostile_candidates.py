@@ -75,7 +75,7 @@ def test_one_candidate_of_a_batch_that_writes_behind_its_result_fails_alone(
     "harm",
     [
         "volatile float far = x[count]; (void)far;",
-        "x[0] = 7;",  # its input, which the next candidate reads too
+        pytest.param("x[0] = 7;", marks=pytest.mark.slow),  # the next candidate reads it too
     ],
 )
 def test_candidate_that_touches_what_is_not_its_own_is_ended(measure: Measure, harm: str) -> None:
