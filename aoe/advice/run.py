@@ -25,6 +25,7 @@ from aoe.advice.constants import find_recomputed
 from aoe.advice.precision import PRECISION_ACTION, try_precision
 from aoe.advice.threads import THREADS_ACTION, thread_policy, try_threads
 from aoe.advice.trying import ActionTrials, TriedAction
+from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.execute.quiet import QuietPairs
 from aoe.execute.runner import Runner
@@ -44,6 +45,7 @@ from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoebank import plural
 
 MOST_TRIED = 12
+OpenRunner = Callable[[Device, Target, Toolchain, Turns], Runner]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,8 @@ def advise_file(
     actions: Collection[str] = (),
     precision: PrecisionSettings = KEEP_FLOAT32,
     tell: Callable[[str], None] = lambda text: None,
+    profile_of: Callable[..., ProfiledModel] = profile_subject,
+    open_runner: OpenRunner = Runner,
 ) -> ModelAdvice:
     """Return what loses time in a model, and which actions were shown to help on this machine.
 
@@ -87,6 +91,8 @@ def advise_file(
         actions: Names of those that are tried; none for all.
         precision: What the user allows: a lower one is tried by operator tuning.
         tell: Is told what makes figures doubtful, and what is tried.
+        profile_of: Profiles the model, as `profile_subject` does.
+        open_runner: Opens the worker that compares a copy with the model.
 
     Raises:
         AoeError: the model cannot be read, or not be run.
@@ -96,7 +102,7 @@ def advise_file(
         for folder in (opened, trials, tuned):
             folder.mkdir()
         subject = open_model(settings, opened)
-        profile = profile_subject(subject, settings, opened, tell)
+        profile = profile_of(subject, settings, opened, tell)
         target = subject.device.describe(profile.threads)
         low = find_low_performers(
             profile,
@@ -108,7 +114,9 @@ def advise_file(
         )
         precision.check(target)
         wanted = _Wanted(most=most, names=frozenset(actions))
-        tried, left = _try_all(subject, settings, profile, target, trials, wanted, tell)
+        tried, left = _try_all(
+            subject, settings, profile, target, trials, wanted, tell, open_runner
+        )
         if wanted.has(PRECISION_ACTION) and precision.mode.lowered:
             tell(f"trying --precision_mode={precision.mode.value}")
             found = try_precision(settings, precision, tuned, room_us=profile.lost_us)
@@ -148,6 +156,7 @@ def _try_all(
     directory: Path,
     wanted: _Wanted,
     tell: Callable[[str], None],
+    open_runner: OpenRunner,
 ) -> tuple[tuple[TriedAction, ...], tuple[str, ...]]:
     model = prepared(subject.imported)
     tensors = infer_tensors(model, subject.device.open_session)
@@ -180,7 +189,7 @@ def _try_all(
                 )
             )
     if ranked[:most]:
-        with Runner(subject.device, target, Toolchain(command=()), turns) as runner:
+        with open_runner(subject.device, target, Toolchain(command=()), turns) as runner:
             trials = ActionTrials(model, runner, policy, inputs, directory)
             for proposal, room_us in ranked[:most]:
                 tell(f"trying {proposal.action}")

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 
 from aoe.errors import BuildError, BuildTimeoutError, CompilerNotFoundError
 
 _CANDIDATES = ("cc", "gcc", "clang")
-_TIMEOUT_S = 120.0
 _STDERR_LINES = 12
+
+FindPackage = Callable[[str], ModuleSpec | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """A command that compiles and links C, for example `("gcc",)`."""
+    """A command that compiles and links C.
+
+    Attributes:
+        command: Its words, for example `("gcc",)`.
+        timeout_s: After which a compiler is ended.
+    """
 
     command: tuple[str, ...]
+    timeout_s: float = 120.0
 
     def run(self, arguments: Sequence[str], *, what: str) -> None:
         """Run the compiler.
@@ -36,11 +44,12 @@ class Toolchain:
                 [*self.command, *arguments],
                 capture_output=True,
                 text=True,
-                timeout=_TIMEOUT_S,
+                timeout=self.timeout_s,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise BuildTimeoutError(what, f"{self.command[0]} took over {_TIMEOUT_S} s") from error
+            problem = f"{self.command[0]} took over {self.timeout_s} s"
+            raise BuildTimeoutError(what, problem) from error
         except OSError as error:
             raise BuildError(what, f"cannot run {self.command[0]}: {error}") from error
         if done.returncode:
@@ -48,8 +57,12 @@ class Toolchain:
             raise BuildError(what, f"{self.command[0]} failed with code {done.returncode}\n{tail}")
 
 
-def find_toolchain(env: Mapping[str, str]) -> Toolchain:
+def find_toolchain(env: Mapping[str, str], find_package: FindPackage = find_spec) -> Toolchain:
     """Return the C compiler: `$CC`, else cc, gcc or clang on `$PATH`, else PyPI's ziglang.
+
+    Args:
+        env: Environment variables.
+        find_package: Returns where a Python package is, None if it is not installed.
 
     Raises:
         CompilerNotFoundError: there is none; the hint says what to install.
@@ -66,7 +79,7 @@ def find_toolchain(env: Mapping[str, str]) -> Toolchain:
         found = shutil.which(name, path=path)
         if found:
             return Toolchain(command=(found,))
-    if importlib.util.find_spec("ziglang"):
+    if find_package("ziglang"):
         return Toolchain(command=(sys.executable, "-m", "ziglang", "cc"))
     raise CompilerNotFoundError(
         "C compiler",
@@ -90,9 +103,9 @@ INSTALL_HINT = (
 )
 
 
-def halide_include() -> Path:
+def halide_include(find_package: FindPackage = find_spec) -> Path:
     """Return the directory of Halide's public C header, which the wheel ships."""
-    spec = importlib.util.find_spec("halide")
+    spec = find_package("halide")
     if spec is None or not spec.submodule_search_locations:
         raise BuildError("halide", "the package is not installed", hint="pip install halide")
     return Path(spec.submodule_search_locations[0]) / "include"

@@ -63,6 +63,8 @@ class CandidateMeasurer:
         toolchain: Links the kernels.
         directory: Scratch files.
         pairs: Takes the samples.
+        shared_pool: Sessions share the threads of the process, see `use_shared_pool`.
+        outside_bytes: Size from which on constants lie in a file.
     """
 
     def __init__(
@@ -73,12 +75,16 @@ class CandidateMeasurer:
         toolchain: Toolchain,
         directory: Path,
         pairs: QuietPairs,
+        shared_pool: bool = True,
+        outside_bytes: int = _OUTSIDE_BYTES,
     ) -> None:
         self._device = device
         self._target = target
         self._toolchain = toolchain
         self._directory = directory
         self._pairs = pairs
+        self._shared_pool = shared_pool
+        self._outside_bytes = outside_bytes
         self._baseline: tuple[tuple[Workload, int, int], _Baseline] | None = None
         self._libraries = 0
         self._files = 0
@@ -173,7 +179,7 @@ class CandidateMeasurer:
         bytes_around: int,
     ) -> tuple[ort.InferenceSession, CacheSurroundings]:
         """Return a session, and its inputs as in the middle of a model, in the shapes it takes."""
-        options = session_options(threads=self._target.core_num, optimize=False, shared_pool=True)
+        options = self._options()
         session = self._device.open_session(model.SerializeToString(), options)
         shaped = {
             spec.name: feed[spec.name].reshape([extent or 0 for extent in spec.shape])
@@ -215,11 +221,8 @@ class CandidateMeasurer:
         best_ratio: float | None,
     ) -> Measurement:
         try:
-            options = session_options(
-                threads=self._target.core_num, optimize=False, shared_pool=True, library=library
-            )
             model = candidate_model(baseline.model, source)
-            session = self._open(model, options)
+            session = self._open(model, self._options(library))
             deviation = _worst(source.workload, baseline, session)
         except AoeError as error:
             return Measurement.failure(Outcome.RUNTIME, str(error))
@@ -247,7 +250,7 @@ class CandidateMeasurer:
             return self._baseline[1]
         self._forget_baseline()  # before the next one takes memory
         model = workload_model(workload, seed=seed, store=self._stored)
-        options = session_options(threads=self._target.core_num, optimize=False, shared_pool=True)
+        options = self._options()
         session = self._open(model, options)
         feeds = (random_inputs(workload, seed), special_inputs(workload, seed))
         results = tuple(run_session(session, feed)[0] for feed in feeds)
@@ -277,7 +280,7 @@ class CandidateMeasurer:
 
     def _stored(self, array: Array, name: str) -> TensorProto:
         """Return an initializer; the data of a large one goes into a file all sessions read."""
-        if array.nbytes < _OUTSIDE_BYTES:
+        if array.nbytes < self._outside_bytes:
             return numpy_helper.from_array(array, name)
         self._files += 1
         file = self._directory / f"constant_{self._files}.bin"
@@ -286,6 +289,14 @@ class CandidateMeasurer:
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         tensor = TensorProto(name=name, data_type=kind, dims=array.shape)
         return point_into(file.name, tensor, 0, array.nbytes)
+
+    def _options(self, library: Path | None = None) -> ort.SessionOptions:
+        return session_options(
+            threads=self._target.core_num,
+            optimize=False,
+            shared_pool=self._shared_pool,
+            library=library,
+        )
 
     def _open(self, model: onnx.ModelProto, options: ort.SessionOptions) -> ort.InferenceSession:
         """Load a model; one that reads files has to be one, beside them."""

@@ -25,8 +25,6 @@ from aoe.folders.turns import Turns
 from aoe.target import Target
 
 _LOG_BYTES = 2000
-_LOOK_S = 0.5
-"""How often the memory of a worker is looked at."""
 _LOADING_TIMEOUT_S = 60.0
 MEASURING_TASKS = frozenset(
     {"measure_candidates", "measure_format", "compare_models", "machine_rates", "compare_itself"}
@@ -112,6 +110,9 @@ class Runner:
         toolchain: C compiler for the worker.
         turns: Taken for tasks that measure or compile; None takes none.
         cores: What the worker keeps to; none for whatever the system gives it.
+        root: Where scratch files go; None for `TMPDIR`.
+        look_s: How often the memory of the worker is looked at.
+        boot: Program of the worker, as `python -c` takes it.
     """
 
     def __init__(
@@ -122,13 +123,18 @@ class Runner:
         turns: Turns | None = None,
         *,
         cores: frozenset[int] = frozenset(),
+        root: Path | None = None,
+        look_s: float = 0.5,
+        boot: str = _BOOT,
     ) -> None:
         self.device = device
         self.target = target
         self.toolchain = toolchain
         self.turns = turns if turns is not None else Turns(None, ())
         self._cores = cores
-        self._scratch = ScratchFolder("worker")
+        self._look_s = look_s
+        self._boot = boot
+        self._scratch = ScratchFolder("worker", root)
         self._worker: _Worker | None = None
         self._ahead: list[_Worker] = []
         self._following = 0
@@ -139,6 +145,16 @@ class Runner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def process(self) -> int | None:
+        """Number of the worker process; None before there is one, and after its end."""
+        return self._worker.process.pid if self._worker is not None else None
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """Numbers of the processes that have been started ahead, in the order they are used."""
+        return tuple(worker.process.pid for worker in self._ahead)
 
     def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
         """Run one task in the worker and return its result.
@@ -188,7 +204,7 @@ class Runner:
             RunError: the worker takes all memory.
         """
         end_s = time.monotonic() + timeout_s
-        while not connection.poll(min(_LOOK_S, max(0.0, end_s - time.monotonic()))):
+        while not connection.poll(min(self._look_s, max(0.0, end_s - time.monotonic()))):
             if time.monotonic() >= end_s:
                 raise RunTimeoutError(task, "no answer from the worker", got=f"over {timeout_s} s")
             if self._is_hoarding():
@@ -288,7 +304,7 @@ class Runner:
             with theirs, log_file.open("wb") as log:
                 process = subprocess.Popen(
                     [
-                        *(sys.executable, "-c", _BOOT),
+                        *(sys.executable, "-c", self._boot),
                         *(str(inherited[0]), json.dumps(sys.path), str(inherited[1])),
                     ],
                     pass_fds=inherited,

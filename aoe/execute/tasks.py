@@ -242,6 +242,17 @@ def compare_parts(
     """
     if terms.streams == 1 and any(part.is_large for part in models):
         return _compare_in_turns(setup, pairs, models, policy, inputs, terms)
+    found = [
+        _compare_once(setup, pairs, models, share, inputs, terms, tuned_first=tuned_first)
+        for tuned_first, share in comparison_rounds(policy, terms)
+    ]
+    return joined_comparison(found, mean_memory)
+
+
+def comparison_rounds(
+    policy: MeasurePolicy, terms: ComparisonTerms
+) -> list[tuple[bool, MeasurePolicy]]:
+    """Return the rounds of a comparison: whether the tuned model is loaded first, and its pairs."""
     orders = (False, True) if policy.pairs_max >= PAIRS_OF_TWO_ROUNDS else (False,)
     if terms.tuned_first is not None:
         orders = (terms.tuned_first,)
@@ -250,11 +261,7 @@ def compare_parts(
         pairs_min=math.ceil(policy.pairs_min / len(orders)),
         pairs_max=math.ceil(policy.pairs_max / len(orders)),
     )
-    found = [
-        _compare_once(setup, pairs, models, share, inputs, terms, tuned_first=tuned_first)
-        for tuned_first in orders
-    ]
-    return joined_comparison(found, mean_memory)
+    return [(tuned_first, share) for tuned_first in orders]
 
 
 def joined_comparison(

@@ -29,6 +29,10 @@ class ScratchFolder:
 
     At the latest it goes with the process: a removal that is interrupted is made up for then.
 
+    Args:
+        purpose: A word for its name.
+        root: Where it is made; None for `TMPDIR`.
+
     Attributes:
         path: Where it is; it holds a hidden file that says it is in use.
 
@@ -36,13 +40,13 @@ class ScratchFolder:
         OutputError: no folder can be made there.
     """
 
-    def __init__(self, purpose: str) -> None:
+    def __init__(self, purpose: str, root: Path | None = None) -> None:
         self._process = os.getpid()
         try:
-            self.path, self._lock = _new_folder(f"{PREFIX}{purpose}_")
+            self.path, self._lock = _new_folder(f"{PREFIX}{purpose}_", root)
         except OSError as error:
             raise OutputError(
-                tempfile.gettempdir(),
+                str(root or tempfile.gettempdir()),
                 f"no scratch folder can be made: {error.strerror or error}",
                 hint="set TMPDIR to a directory you may write to",
             ) from error
@@ -84,10 +88,10 @@ def _removed_by(process: int, path: Path, lock: FileLock | None) -> None:
         lock.release()
 
 
-def _new_folder(prefix: str) -> tuple[Path, FileLock | None]:
+def _new_folder(prefix: str, root: Path | None) -> tuple[Path, FileLock | None]:
     """Return a new folder with the lock of its owner file, None where there are no locks."""
     while True:
-        path = Path(tempfile.mkdtemp(prefix=prefix))
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
         try:
             lock = take_lock(path / OWNER)
         except OSError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -45,48 +45,6 @@ class ProbedPeak:
     was_kept: bool = False
 
 
-def machine_peak(device: Device, target: Target, cache: Path | None) -> ProbedPeak:
-    """Return the peak of this machine, measured in a second or two if no run has done so yet.
-
-    Args:
-        device: The machine.
-        target: Describes it; its cores are the threads.
-        cache: Folder measured peaks are kept in, None to measure each time.
-    """
-    file = cache / _file_name(target) if cache is not None else None
-    kept = _read(file) if file is not None else None
-    if kept is not None:
-        return ProbedPeak(peak=kept, was_kept=True)
-    peak, quiet = _measure_quietly(device, target)
-    if quiet and file is not None:
-        with suppress(OutputError):  # no room or no permission: measured again next time
-            write_json(file, {"cpu_model": target.cpu_model, **_to_json(peak)})
-    return ProbedPeak(peak=peak, quiet=quiet)
-
-
-def _measure_quietly(device: Device, target: Target) -> tuple[MachinePeak, bool]:
-    """Return the best of a few tries, and whether the machine was quiet in the last of them."""
-    best: MachinePeak | None = None
-    for _ in range(_TRIES):
-        before = device.usage()
-        found = measure_peak(device, target)
-        best = found if best is None else _faster(best, found)
-        if device.usage().since(before).given_share >= QUIET_SHARE:
-            return best, True
-    assert best is not None
-    return best, False
-
-
-def _faster(one: MachinePeak, other: MachinePeak) -> MachinePeak:
-    """Return the better of two measurements of one machine, rate by rate."""
-    levels = (
-        max(pair, key=lambda level: level.bytes_per_us)
-        for pair in zip(one.levels, other.levels, strict=True)
-    )
-    flops_per_us = max(one.flops_per_us, other.flops_per_us)
-    return replace(one, flops_per_us=flops_per_us, levels=tuple(levels))
-
-
 def measure_peak(device: Device, target: Target) -> MachinePeak:
     """Return the best of a few runs of a matrix product and of element-wise operators."""
     threads = target.core_num
@@ -102,6 +60,56 @@ def measure_peak(device: Device, target: Target) -> MachinePeak:
     return MachinePeak(
         threads=threads, flops_per_us=2 * rates.multiply_adds_per_us, levels=tuple(sets)
     )
+
+
+def machine_peak(
+    device: Device,
+    target: Target,
+    cache: Path | None,
+    measure: Callable[[Device, Target], MachinePeak] = measure_peak,
+) -> ProbedPeak:
+    """Return the peak of this machine, measured in a second or two if no run has done so yet.
+
+    Args:
+        device: The machine.
+        target: Describes it; its cores are the threads.
+        cache: Folder measured peaks are kept in, None to measure each time.
+        measure: Measures a peak.
+    """
+    file = cache / _file_name(target) if cache is not None else None
+    kept = _read(file) if file is not None else None
+    if kept is not None:
+        return ProbedPeak(peak=kept, was_kept=True)
+    peak, quiet = _measure_quietly(device, target, measure)
+    if quiet and file is not None:
+        with suppress(OutputError):  # no room or no permission: measured again next time
+            write_json(file, {"cpu_model": target.cpu_model, **_to_json(peak)})
+    return ProbedPeak(peak=peak, quiet=quiet)
+
+
+def _measure_quietly(
+    device: Device, target: Target, measure: Callable[[Device, Target], MachinePeak]
+) -> tuple[MachinePeak, bool]:
+    """Return the best of a few tries, and whether the machine was quiet in the last of them."""
+    best: MachinePeak | None = None
+    for _ in range(_TRIES):
+        before = device.usage()
+        found = measure(device, target)
+        best = found if best is None else _faster(best, found)
+        if device.usage().since(before).given_share >= QUIET_SHARE:
+            return best, True
+    assert best is not None
+    return best, False
+
+
+def _faster(one: MachinePeak, other: MachinePeak) -> MachinePeak:
+    """Return the better of two measurements of one machine, rate by rate."""
+    levels = (
+        max(pair, key=lambda level: level.bytes_per_us)
+        for pair in zip(one.levels, other.levels, strict=True)
+    )
+    flops_per_us = max(one.flops_per_us, other.flops_per_us)
+    return replace(one, flops_per_us=flops_per_us, levels=tuple(levels))
 
 
 def peak_of_rates(rates: MachineRates, threads: int) -> MachinePeak:

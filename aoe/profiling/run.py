@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from aoe.device.protocol import Device
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
 from aoe.folders.scratch import ScratchFolder
@@ -23,7 +24,7 @@ from aoe.profiling.counters import HardwareCounters, count_runs
 from aoe.profiling.figures import ProfiledModel
 from aoe.profiling.fusion import fusion_limits
 from aoe.profiling.operators import profile_operators
-from aoe.profiling.probe import machine_peak
+from aoe.profiling.probe import ProbedPeak, machine_peak
 from aoe.profiling.subject import ProfileSubject, open_subject
 from aoe.profiling.warm import with_warm_times
 from aoe.settings import cache_path, lock_path
@@ -68,20 +69,28 @@ class ProfileSettings:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+FindPeak = Callable[[Device, Target, Path | None], ProbedPeak]
+
+
 def profile_file(
-    settings: ProfileSettings, tell: Callable[[str], None] = lambda text: None
+    settings: ProfileSettings,
+    tell: Callable[[str], None] = lambda text: None,
+    *,
+    find_peak: FindPeak = machine_peak,
 ) -> ProfiledModel:
     """Return where the time of a model goes on this machine.
 
     Args:
         settings: What is asked for.
         tell: Is told what makes the figures doubtful.
+        find_peak: Returns what the machine does at its best, see `machine_peak`.
 
     Raises:
         AoeError: the model cannot be read, or not be run.
     """
     with ScratchFolder("profile") as scratch:
-        return profile_subject(open_model(settings, scratch), settings, scratch, tell)
+        subject = open_model(settings, scratch)
+        return profile_subject(subject, settings, scratch, tell, find_peak)
 
 
 def open_model(settings: ProfileSettings, scratch: Path) -> ProfileSubject:
@@ -115,6 +124,7 @@ def profile_subject(
     settings: ProfileSettings,
     scratch: Path,
     tell: Callable[[str], None] = lambda text: None,
+    find_peak: FindPeak = machine_peak,
 ) -> ProfiledModel:
     """Return where the time of a model that is ready to run goes; see `profile_file`."""
     device = subject.device
@@ -124,10 +134,10 @@ def profile_subject(
         tell(unmet)
     inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
     with Turns(lock_path(settings.env), device.cores(), tell).measuring():
-        probed = machine_peak(device, target, _peaks(settings.env))
+        probed = find_peak(device, target, _peaks(settings.env))
         if not probed.quiet:
             tell("the machine is busy: its peak and the times are not what they are on a quiet one")
-        counts = _thread_counts(target.core_num) if settings.sweeps else (target.core_num,)
+        counts = thread_counts(target.core_num) if settings.sweeps else (target.core_num,)
         by_threads = {
             threads: _times(subject, settings, scratch, inputs, threads) for threads in counts
         }
@@ -200,10 +210,10 @@ def compare_tuned(
     return compare_profiles(replace(before, model=f"{file}, untuned"), profile_file(settings, tell))
 
 
-def _thread_counts(most: int) -> tuple[int, ...]:
+def thread_counts(most: int) -> tuple[int, ...]:
     """Return the numbers of threads that are tried: all up to four, then powers of two.
 
-    >>> _thread_counts(12)
+    >>> thread_counts(12)
     (1, 2, 3, 4, 8, 12)
     """
     few = set(range(1, min(most, 4) + 1))

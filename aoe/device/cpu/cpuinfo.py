@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-_CPUINFO = Path("/proc/cpuinfo")
+CPUINFO = Path("/proc/cpuinfo")
 _ARM_FAMILY = 0  # Arm numbers its parts, in no families
 
 
@@ -38,11 +38,11 @@ class CpuInfo:
         return f"{self.vendor} family {self.family} model {self.model}"
 
 
-def read_cpuinfo() -> CpuInfo:
+def read_cpuinfo(file: Path = CPUINFO) -> CpuInfo:
     """Return what this machine says; where it says nothing, nothing is known."""
     try:
-        with _CPUINFO.open() as file:
-            return parse_cpuinfo(file)
+        with file.open() as lines:
+            return parse_cpuinfo(lines)
     except OSError:
         return CpuInfo()
 

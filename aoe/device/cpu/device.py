@@ -143,22 +143,23 @@ class Cpu:
         *,
         repeats: int,
         before: Callable[[], object] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> Callable[[], float]:
         """Return a function that takes one sample; a run is done when it returns."""
 
         def sample() -> float:
-            start = time.perf_counter()
+            start = clock()
             for _ in range(repeats):
                 run()
-            return (time.perf_counter() - start) * 1e6 / repeats
+            return (clock() - start) * 1e6 / repeats
 
         def prepared_sample() -> float:
             taken = 0.0
             for _ in range(repeats):
                 prepare()
-                start = time.perf_counter()
+                start = clock()
                 run()
-                taken += time.perf_counter() - start
+                taken += clock() - start
             return taken * 1e6 / repeats
 
         if before is None:

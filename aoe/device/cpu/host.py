@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Collection
+from pathlib import Path
 
-from aoe.device.cpu.cpuinfo import read_cpuinfo
+from aoe.device.cpu.cpuinfo import CPUINFO, read_cpuinfo
 from aoe.device.cpu.microarchitectures import name_cpu
 from aoe.target import InstructionSet, Target
 
@@ -47,20 +49,30 @@ what it emits."""
 _BF16_TILES = InstructionSet(cpu_features=("amx_tile", "amx_bf16"))
 
 _HALIDE_ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "arm-64"}
-_CACHE_ROOT = "/sys/devices/system/cpu/cpu0/cache"
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-def describe_host(core_num: int | None = None) -> Target:
+def describe_host(
+    core_num: int | None = None,
+    *,
+    cpuinfo: Path = CPUINFO,
+    machine: str | None = None,
+    caches: Path = _CACHES,
+) -> Target:
     """Describe the CPU of this machine.
 
     Args:
         core_num: Threads to tune for, at most the cores this process may use; default is all.
+        cpuinfo: What the kernel says of the processors.
+        machine: Architecture as `platform.machine` spells it; None for this machine's.
+        caches: What the kernel says of the caches.
     """
-    info, machine = read_cpuinfo(), platform.machine().lower()
+    info, machine = read_cpuinfo(cpuinfo), (machine or platform.machine()).lower()
     features = tuple(
         name for name, needed in _HALIDE_FEATURES.items() if info.features.issuperset(needed)
     )
-    name = name_cpu(info)
+    name = name_cpu(info, machine)
     dots, int8_dots = (
         [known for known in sets if info.features.issuperset(known.cpu_features)]
         for sets in (_BF16_DOT.values(), _INT8_DOT)
@@ -73,8 +85,8 @@ def describe_host(core_num: int | None = None) -> Target:
         features=features,
         cpu_features=tuple(needed for key in features for needed in _HALIDE_FEATURES[key]),
         vector_lanes=16 if "avx512_skylake" in features else 8 if "avx2" in features else 4,
-        l1_bytes=_cache_bytes(1, 32 << 10),
-        l2_bytes=_cache_bytes(2, 1 << 20),
+        l1_bytes=_cache_bytes(caches, 1, 32 << 10),
+        l2_bytes=_cache_bytes(caches, 2, 1 << 20),
         cpu_model=info.name or platform.processor() or platform.machine(),
         doubt=name.doubt,
         bf16_dot=next(iter(dots), None),
@@ -83,18 +95,22 @@ def describe_host(core_num: int | None = None) -> Target:
     )
 
 
-def missing_features(needed: tuple[str, ...]) -> tuple[str, ...]:
+def missing_features(needed: tuple[str, ...], cpuinfo: Path = CPUINFO) -> tuple[str, ...]:
     """Return those of `needed` (named as in `/proc/cpuinfo`) which this CPU lacks."""
-    have = read_cpuinfo().features
+    have = read_cpuinfo(cpuinfo).features
     return tuple(name for name in needed if name not in have)
 
 
-def usable_cores() -> int:
-    """Cores this process may use: CPU affinity, cut by a cgroup quota."""
-    cores = len(os.sched_getaffinity(0))
+def usable_cores(affinity: Collection[int] | None = None, quota_file: Path = _QUOTA) -> int:
+    """Return how many cores this process may use: CPU affinity, cut by a cgroup quota.
+
+    Args:
+        affinity: Cores it may run on; None asks the system.
+        quota_file: What the control group says of the CPU, `cpu.max`.
+    """
+    cores = len(os.sched_getaffinity(0) if affinity is None else affinity)
     try:
-        with open("/sys/fs/cgroup/cpu.max") as file:  # noqa: PTH123 - not a user's path
-            quota, period = file.read().split()
+        quota, period = quota_file.read_text().split()
         if quota != "max":
             cores = min(cores, max(1, int(quota) // int(period)))
     except (OSError, ValueError):
@@ -102,13 +118,11 @@ def usable_cores() -> int:
     return cores
 
 
-def _cache_bytes(level: int, default: int) -> int:
+def _cache_bytes(caches: Path, level: int, default: int) -> int:
     for index in range(8):
         try:
-            values = []
-            for name in ("level", "type", "size"):
-                with open(f"{_CACHE_ROOT}/index{index}/{name}") as file:  # noqa: PTH123
-                    values.append(file.read().strip())
+            folder = caches / f"index{index}"
+            values = [(folder / name).read_text().strip() for name in ("level", "type", "size")]
         except OSError:
             return default
         if values[0] == str(level) and values[1] in ("Data", "Unified"):

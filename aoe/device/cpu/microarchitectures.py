@@ -176,10 +176,13 @@ def _by_numbers(info: CpuInfo, known: Sequence[Microarchitecture]) -> Microarchi
 
 def _by_features(info: CpuInfo, architecture: str) -> str:
     """Return the newest microarchitecture whose features are all there, as archspec finds it."""
-    from archspec.cpu import detect
+    from archspec.cpu import TARGETS, detect, generic_microarchitecture
 
     partial = detect.partial_uarch(vendor=info.vendor, features=set(info.features))
-    fitting = detect.compatible_microarchitectures(partial)
+    family = architecture.replace("-", "_")
+    fits = detect.COMPATIBILITY_CHECKS.get(family, lambda said, known: False)
+    fitting = [known for known in TARGETS.values() if fits(partial, known)]
+    fitting = fitting or [generic_microarchitecture(family)]
     generic = max((one for one in fitting if one.vendor == "generic"), key=_depth)
     newer = [one for one in fitting if one > generic]  # a niche feature may be off in the BIOS
     name = str(max(newer, key=_depth, default=generic).name).replace("_", "-")

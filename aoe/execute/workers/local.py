@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.errors import EngineNotInstalledError, FarmError, OptionError
@@ -17,7 +18,6 @@ from aoe.folders.scratch import ScratchFolder
 if TYPE_CHECKING:
     from distributed import Client
 
-_CONNECT_S = 15.0
 _START_S = 60.0
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://\S+")
 _MOST_PROCESSES = 64
@@ -55,8 +55,15 @@ def parse_workers(text: str, where: str = "--workers") -> int | str:
 
 
 @contextmanager
-def connected(where: int | str) -> Iterator[Client]:
+def connected(
+    where: int | str, *, connect_s: float = 15.0, root: Path | None = None
+) -> Iterator[Client]:
     """Give a client of Dask's scheduler, with processes of our own where a number is asked for.
+
+    Args:
+        where: See `parse_workers`.
+        connect_s: After which a scheduler is given up.
+        root: Where scratch files of processes of our own go; None for `TMPDIR`.
 
     Raises:
         EngineNotInstalledError: Dask is not there.
@@ -70,11 +77,11 @@ def connected(where: int | str) -> Iterator[Client]:
         ) from error
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with ExitStack() as opened:
-        address = opened.enter_context(local_scheduler()) if isinstance(where, int) else where
+        address = opened.enter_context(local_scheduler(root)) if isinstance(where, int) else where
         try:
             client = Client(
                 address,
-                timeout=_CONNECT_S,
+                timeout=connect_s,
                 set_as_default=False,
                 name="aoe",
                 direct_to_workers=False,
@@ -87,7 +94,7 @@ def connected(where: int | str) -> Iterator[Client]:
             ) from error
         opened.enter_context(client)
         if isinstance(where, int):
-            opened.enter_context(started_workers(address, where))
+            opened.enter_context(started_workers(address, where, root=root))
             _wait_for(client, where)
         yield client
 
@@ -97,6 +104,7 @@ def started_workers(
     address: str,
     count: int,
     name: Callable[[int], str] = lambda number: f"local{number + 1}",
+    root: Path | None = None,
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Have worker processes of a scheduler on this machine; they end with it at the latest.
 
@@ -104,8 +112,9 @@ def started_workers(
         address: Of the scheduler.
         count: How many.
         name: Of a worker, by number from 0.
+        root: Where their scratch files go; None for `TMPDIR`.
     """
-    scratch = ScratchFolder("dask")
+    scratch = ScratchFolder("dask", root)
     boot = [sys.executable, "-c", _BOOT, json.dumps(sys.path), address, *_WORKER_OPTIONS]
     boot += ["--local-directory", str(scratch.path)]
     started = [
@@ -133,12 +142,12 @@ def started_workers(
 
 
 @contextmanager
-def local_scheduler() -> Iterator[str]:
+def local_scheduler(root: Path | None = None) -> Iterator[str]:
     """Have a scheduler in this process, which only this machine reaches; give its address."""
     from distributed import LocalCluster
 
     with (
-        ScratchFolder("dask") as folder,
+        ScratchFolder("dask", root) as folder,
         LocalCluster(
             n_workers=0,
             host="127.0.0.1",

@@ -13,37 +13,27 @@ from typing import Any
 import pytest
 from support.engine.profiles import PEAK
 
-from aoe.advice import run
 from aoe.advice.actions.registry import ACTIONS
 from aoe.advice.causes import Cause
 from aoe.advice.names import ACTION_NAMES
 from aoe.advice.run import advise_file
 from aoe.advice.threads import THREADS_ACTION
-from aoe.profiling import run as profiling
 from aoe.profiling.figures import ProfiledModel
 from aoe.profiling.probe import ProbedPeak
-from aoe.profiling.run import ProfileSettings
+from aoe.profiling.run import ProfileSettings, profile_subject
 from aoe.testing.fakes import ScriptedRunner
 from aoe.testing.planted_models import PLANTED
 
 
-@pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+def _profile(*arguments: Any) -> ProfiledModel:
     """Let every operator take as long, lose as much, and be fastest with one of two threads."""
-
-    def profile(*arguments: Any) -> ProfiledModel:
-        found = profiling.profile_subject(*arguments)
-        times = {
-            "median_us": 100.0,
-            "roofline_us": 10.0,
-            "us_by_threads": {1: 50.0, found.threads: 100.0},
-        }
-        return replace(found, operators=tuple(replace(one, **times) for one in found.operators))
-
-    runner = ScriptedRunner(model=lambda *_: 0.99, drift=0.0)
-    monkeypatch.setattr(profiling, "machine_peak", lambda *_: ProbedPeak(peak=PEAK))
-    monkeypatch.setattr(run, "profile_subject", profile)
-    monkeypatch.setattr(run, "Runner", lambda *_: runner)
+    found = profile_subject(*arguments, find_peak=lambda *_: ProbedPeak(peak=PEAK))
+    times = {
+        "median_us": 100.0,
+        "roofline_us": 10.0,
+        "us_by_threads": {1: 50.0, found.threads: 100.0},
+    }
+    return replace(found, operators=tuple(replace(one, **times) for one in found.operators))
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -54,7 +44,13 @@ def test_problem_is_found_and_what_helps_is_tried(name: str, tmp_path: Path) -> 
     settings = ProfileSettings(
         model=file, runs=1, threads=2, sweeps=False, counts=False, fusion=True, env=os.environ
     )
-    advice = advise_file(settings, actions=[planted.action or "no such action"])
+    runner = ScriptedRunner(model=lambda *_: 0.99, drift=0.0)
+    advice = advise_file(
+        settings,
+        actions=[planted.action or "no such action"],
+        profile_of=_profile,
+        open_runner=lambda *_: runner,  # type: ignore[arg-type,return-value]
+    )
     found = {
         one.cause
         for low in advice.low

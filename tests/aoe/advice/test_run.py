@@ -10,35 +10,26 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from support.engine.models import conv_net
 from support.engine.profiles import PEAK, make_operator_profile, make_profile
 
-from aoe.advice import run
 from aoe.advice.actions.protocol import Proposal
 from aoe.advice.causes import Cause
 from aoe.advice.run import ModelAdvice, advise_file, rank_proposals
 from aoe.advice.trying import TrialVerdict
 from aoe.execute.messages import ModelPart
-from aoe.profiling import run as profiling
 from aoe.profiling.figures import ProfiledModel
 from aoe.profiling.probe import ProbedPeak
-from aoe.profiling.run import ProfileSettings
+from aoe.profiling.run import ProfileSettings, profile_subject
 from aoe.testing.fakes import ScriptedRunner
 from aoe.testing.small_models import SmallModel
 
 
-@pytest.fixture(autouse=True)
-def _scripted_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def _profile(*arguments: Any) -> ProfiledModel:
     """Let every operator take as long and lose as much, whatever it did here."""
-
-    def profile(*arguments: Any) -> ProfiledModel:
-        found = profiling.profile_subject(*arguments)
-        times = {"median_us": 100.0, "roofline_us": 10.0}
-        return replace(found, operators=tuple(replace(one, **times) for one in found.operators))
-
-    monkeypatch.setattr(profiling, "machine_peak", lambda *_: ProbedPeak(peak=PEAK))
-    monkeypatch.setattr(run, "profile_subject", profile)
+    found = profile_subject(*arguments, find_peak=lambda *_: ProbedPeak(peak=PEAK))
+    times = {"median_us": 100.0, "roofline_us": 10.0}
+    return replace(found, operators=tuple(replace(one, **times) for one in found.operators))
 
 
 def _planted() -> onnx.ModelProto:
@@ -50,29 +41,23 @@ def _planted() -> onnx.ModelProto:
 
 
 def _advise(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    script: Callable[[ModelPart, ModelPart], float],
-    **how: Any,
+    folder: Path, script: Callable[[ModelPart, ModelPart], float], **how: Any
 ) -> ModelAdvice:
     runner = ScriptedRunner(model=script, drift=0.0)
-    monkeypatch.setattr(run, "Runner", lambda *_: runner)
     file = folder / "net.onnx"
     file.write_bytes(_planted().SerializeToString())
     settings = ProfileSettings(
         model=file, runs=1, threads=1, sweeps=False, counts=False, fusion=True, env=os.environ
     )
-    return advise_file(settings, **how)
+    return advise_file(settings, profile_of=_profile, open_runner=lambda *_: runner, **how)
 
 
-def test_every_planted_problem_is_tried_and_gains_are_claimed_as_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_planted_problem_is_tried_and_gains_are_claimed_as_measured(tmp_path: Path) -> None:
     def script(baseline: ModelPart, tuned: ModelPart) -> float:
         nodes = onnx.load(str(tuned.model)).graph.node
         return 1.3 if all(node.op_type != "Pow" for node in nodes) else 0.99
 
-    advice = _advise(tmp_path, monkeypatch, script)
+    advice = _advise(tmp_path, script)
     tried = {one.action: one for one in advice.tried}
     planted = {"power-as-product", "activation-relu", "activation-hard-swish", "integer-resize"}
     assert {*planted, "channels-to-a-block"} <= set(tried)
@@ -84,19 +69,15 @@ def test_every_planted_problem_is_tried_and_gains_are_claimed_as_measured(
     assert Cause.UNALIGNED in causes
 
 
-def test_where_nothing_is_faster_nothing_is_claimed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    advice = _advise(tmp_path, monkeypatch, lambda *_: 0.99, most=2)
+def test_where_nothing_is_faster_nothing_is_claimed(tmp_path: Path) -> None:
+    advice = _advise(tmp_path, lambda *_: 0.99, most=2)
     assert len(advice.tried) == 2
     assert len(advice.not_tried) >= 3
     assert all(one.verdict is TrialVerdict.NO_GAIN for one in advice.tried)
 
 
-def test_nothing_is_tried_when_that_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    advice = _advise(tmp_path, monkeypatch, lambda *_: 2.0, most=0)
+def test_nothing_is_tried_when_that_is_asked_for(tmp_path: Path) -> None:
+    advice = _advise(tmp_path, lambda *_: 2.0, most=0)
     assert advice.tried == ()
 
 
@@ -104,7 +85,7 @@ def test_edits_of_a_tuned_model_are_those_of_the_model_inside(tuned_net: Any) ->
     settings = ProfileSettings(
         model=tuned_net.file, runs=1, sweeps=False, counts=False, fusion=True, env=os.environ
     )
-    advice = advise_file(settings, most=0)
+    advice = advise_file(settings, most=0, profile_of=_profile)
     assert advice.of_untuned
     names = {node.name for node in conv_net().graph.node}
     assert advice.worth_tuning
@@ -119,7 +100,7 @@ def test_copy_is_really_compared_in_another_process(tmp_path: Path) -> None:
     settings = ProfileSettings(
         model=file, runs=1, threads=1, sweeps=False, counts=False, env=os.environ
     )
-    (tried,) = advise_file(settings, actions=["power-as-product"]).tried
+    (tried,) = advise_file(settings, actions=["power-as-product"], profile_of=_profile).tried
     assert tried.action == "power-as-product"
     assert tried.verdict is not TrialVerdict.FAILED, tried.reason
     assert tried.estimate is not None

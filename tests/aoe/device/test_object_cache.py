@@ -138,6 +138,7 @@ def test_place_that_cannot_be_written_to_is_no_error(tmp_path: Path) -> None:
     assert not cache.take(_SOURCE, tmp_path)
 
 
+@pytest.mark.slow
 def test_processes_that_put_take_and_prune_at_once_see_whole_kernels_only(tmp_path: Path) -> None:
     script = """
 import sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,49 +13,77 @@ import pytest
 from support.engine.families import Substituted, chain_workload, schedules_of
 from support.engine.tuning import matrix_product
 
-from aoe.device.compiler import KernelSource
 from aoe.device.cpu.device import Cpu
 from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, RunError
-from aoe.execute import candidates
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.quiet import QuietPairs
+from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FAMILIES
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
-from aoe.ort.guarded import GuardedRuns
-from aoe.ort.sessions import session_options
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
 from aoe.testing.kernels import operation, plain
 from aoe.workload import Operation, TensorSpec, Workload
 
+CPU = Cpu()
 _QUICK = MeasurePolicy(pairs_min=5, pairs_max=5, warmup=0, sample_min_us=0)
 _EXP = chain_workload(("Exp",))
+_ILLEGAL = Schedule((Vectorize("nowhere", "x", 8),))
+_NO_COMPILER = Toolchain(command=("false",))
 
 
-@pytest.fixture
-def measurer(
-    target: Target, toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@dataclass(frozen=True, slots=True)
+class _WatchedCpu(Cpu):
+    """The CPU; it notes the models it loads, and refuses kernels where it is told to."""
+
+    opened: list[onnx.ModelProto] = field(default_factory=list)
+    refuses_kernels: bool = False
+
+    def open_session(
+        self, model: bytes | Path, options: ort.SessionOptions
+    ) -> ort.InferenceSession:
+        data = model.read_bytes() if isinstance(model, Path) else model
+        self.opened.append(onnx.load_model_from_string(data))
+        if self.refuses_kernels and _has_kernel(self.opened[-1]):
+            raise RunError("model", "refused")
+        return Cpu.open_session(self, model, options)
+
+
+def _has_kernel(model: onnx.ModelProto) -> bool:
+    return any(node.domain == KERNEL_DOMAIN for node in model.graph.node)
+
+
+def _measurer(
+    directory: Path, target: Target, toolchain: Toolchain, device: Cpu = CPU, **how: Any
 ) -> CandidateMeasurer:
     """Return a measurer in this process, so that families can be replaced.
 
     Its sessions have pools of their own: a process with the shared pool refuses such sessions
     ever after.
     """
-
-    def own_pool(*, shared_pool: bool, **others: Any) -> ort.SessionOptions:
-        assert shared_pool
-        return session_options(shared_pool=False, **others)
-
-    monkeypatch.setattr(candidates, "session_options", own_pool)
     return CandidateMeasurer(
-        device=Cpu(),
+        device=device,
         target=target,
         toolchain=toolchain,
-        directory=tmp_path,
-        pairs=QuietPairs(usage=Cpu().usage),
+        directory=directory,
+        pairs=QuietPairs(usage=device.usage),
+        shared_pool=False,
+        **how,
     )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where the measurer of the module puts its files."""
+    return tmp_path_factory.mktemp("measurer")
+
+
+@pytest.fixture(scope="module")
+def measurer(folder: Path, target: Target, toolchain: Toolchain) -> CandidateMeasurer:
+    """Return a measurer that the tests of the module share; it compiles the glue once."""
+    return _measurer(folder, target, toolchain)
 
 
 def _measure(
@@ -68,12 +97,20 @@ def _measure(
     return measurer.measure(workload, schedules, policy=policy, seed=0, best_ratio=best_ratio)
 
 
-def test_correct_candidates_are_timed_in_pairs(measurer: CandidateMeasurer, target: Target) -> None:
-    found = _measure(measurer, _EXP, schedules_of(_EXP, target, 3))
+@pytest.fixture(scope="module")
+def several(measurer: CandidateMeasurer, target: Target) -> list[Measurement]:
+    """Return what was measured of three schedules, the first of them again, and of none."""
+    schedules = schedules_of(_EXP, target, 3)
+    return _measure(measurer, _EXP, [*schedules, schedules[0], Schedule()])
+
+
+def test_correct_candidates_are_timed_in_pairs(several: list[Measurement]) -> None:
+    found = several[:3]
     assert [m.outcome for m in found] == [Outcome.CORRECT] * 3
     # 3 pairs where a candidate lost the race against a better one, else all 5
     assert all(3 <= len(m.baseline_us) == len(m.tuned_us) <= 5 for m in found)
     assert len({m.tuned_us for m in found}) == 3
+    assert all(np.all(np.array(m.tuned_us) > 0) for m in found)
 
 
 def test_layout_is_measured_by_the_default_without_what_changes_it(
@@ -123,15 +160,19 @@ def test_no_candidates_are_no_measurements(measurer: CandidateMeasurer) -> None:
     assert _measure(measurer, _EXP, []) == []
 
 
-def test_unscheduled_kernel_is_a_candidate_too(measurer: CandidateMeasurer) -> None:
-    assert _measure(measurer, _EXP, [Schedule()])[0].outcome is Outcome.CORRECT
+def test_unscheduled_kernel_is_a_candidate_too(several: list[Measurement]) -> None:
+    assert several[4].outcome is Outcome.CORRECT
 
 
-def test_equal_schedules_are_measured_once(measurer: CandidateMeasurer, target: Target) -> None:
-    (schedule,) = schedules_of(_EXP, target, 1)
-    found = _measure(measurer, _EXP, [schedule, schedule])
-    assert found[0] == found[1]
-    assert found[0].is_correct
+def test_equal_schedules_are_measured_once(several: list[Measurement]) -> None:
+    assert several[3] == several[0]
+    assert several[0].is_correct
+
+
+@pytest.mark.usefixtures("several")
+def test_objects_of_measured_candidates_are_removed(folder: Path) -> None:
+    assert all(file.name.startswith("aoe_") for file in folder.glob("*.o"))  # the glue
+    assert not list(folder.glob("*.c"))
 
 
 def test_illegal_schedule_is_a_compile_failure_and_spoils_no_other(
@@ -139,7 +180,7 @@ def test_illegal_schedule_is_a_compile_failure_and_spoils_no_other(
 ) -> None:
     (good,) = schedules_of(_EXP, target, 1)
     bad = [
-        Schedule((Vectorize("nowhere", "x", 8),)),
+        _ILLEGAL,
         Schedule((Split("y", "nothing", "a", "b", 8),)),
     ]
     found = _measure(measurer, _EXP, [bad[0], good, bad[1]])
@@ -148,15 +189,9 @@ def test_illegal_schedule_is_a_compile_failure_and_spoils_no_other(
     assert "nothing" in found[2].detail
 
 
-def test_only_illegal_schedules_need_no_linker(
-    measurer: CandidateMeasurer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unwanted(*_: object, **__: object) -> None:
-        raise AssertionError("nothing to link")
-
-    monkeypatch.setattr(Cpu, "build_library", unwanted)
-    found = _measure(measurer, _EXP, [Schedule((Vectorize("nowhere", "x", 8),))])
-    assert found[0].outcome is Outcome.COMPILE
+def test_only_illegal_schedules_need_no_linker(tmp_path: Path, target: Target) -> None:
+    measurer = _measurer(tmp_path, target, _NO_COMPILER)
+    assert _measure(measurer, _EXP, [_ILLEGAL])[0].outcome is Outcome.COMPILE
 
 
 def _operations(*op_types: str, **attributes: float) -> tuple[Operation, ...]:
@@ -214,67 +249,42 @@ def test_nan_in_a_small_operand_hides_nothing(
 
 
 def test_kernel_onnxruntime_cannot_run_is_a_runtime_failure(
-    measurer: CandidateMeasurer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: Target, toolchain: Toolchain
 ) -> None:
-    _measure(measurer, _EXP, [Schedule()])  # the baseline runs
-
-    def refuse(*_: object) -> None:
-        raise RunError("model", "refused")
-
-    monkeypatch.setattr(GuardedRuns, "run", refuse)
+    measurer = _measurer(tmp_path, target, toolchain, _WatchedCpu(refuses_kernels=True))
     found = _measure(measurer, _EXP, [Schedule()])
     assert found[0].outcome is Outcome.RUNTIME
     assert "refused" in found[0].detail
 
 
-def test_failing_linker_is_an_error_of_the_call(
-    measurer: CandidateMeasurer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise BuildError("linking kernels", "cc failed")
-
-    monkeypatch.setattr(Toolchain, "run", fail)
-    with pytest.raises(BuildError, match="cc failed"):
-        _measure(measurer, _EXP, [Schedule()])
+def test_failing_linker_is_an_error_of_the_call(tmp_path: Path, target: Target) -> None:
+    with pytest.raises(BuildError, match="false failed with code 1"):
+        _measure(_measurer(tmp_path, target, _NO_COMPILER), _EXP, [Schedule()])
 
 
-def test_baseline_is_built_once_for_a_workload(
-    measurer: CandidateMeasurer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built = []
-    original = candidates.workload_model
-
-    def counted(workload: Workload, **how: Any) -> object:
-        built.append(workload)
-        return original(workload, **how)
-
-    monkeypatch.setattr(candidates, "workload_model", counted)
-    other = chain_workload(("Tanh",))
-    for workload in (_EXP, _EXP, other, other):
-        _measure(measurer, workload, [Schedule()])
-    assert built == [_EXP, other]
+def test_baseline_is_built_once_for_a_workload(tmp_path: Path, target: Target) -> None:
+    device = _WatchedCpu()
+    measurer = _measurer(tmp_path, target, _NO_COMPILER, device)
+    for workload in (_EXP, _EXP, chain_workload(("Tanh",)), chain_workload(("Tanh",))):
+        _measure(measurer, workload, [_ILLEGAL])
+    op_types = [node.op_type for model in device.opened for node in model.graph.node]
+    assert [op_type for op_type in op_types if op_type in ("Exp", "Tanh")] == ["Exp", "Tanh"]
 
 
 def test_large_constants_lie_in_a_file_as_long_as_they_are_measured_with(
-    measurer: CandidateMeasurer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tmp_path: Path, target: Target, toolchain: Toolchain
 ) -> None:
     product = matrix_product(columns=64)
-    seen: list[int] = []
     constant_bytes = 4 * product.inputs[1].size
     assert product.inputs[1].constant
-    monkeypatch.setattr(candidates, "_OUTSIDE_BYTES", constant_bytes)
-    original = candidates.candidate_model
-
-    def watched(model: onnx.ModelProto, source: KernelSource) -> onnx.ModelProto:
-        seen.append(model.ByteSize())
-        return original(model, source)
-
-    monkeypatch.setattr(candidates, "candidate_model", watched)
+    device = _WatchedCpu()
+    measurer = _measurer(tmp_path, target, toolchain, device, outside_bytes=constant_bytes)
     found = _measure(measurer, product, [Schedule()])
     assert found[0].outcome is Outcome.CORRECT, found[0].detail
-    assert seen[0] < constant_bytes
+    assert _has_kernel(device.opened[-1])
+    assert all(model.ByteSize() < constant_bytes for model in device.opened)
     assert [file.stat().st_size for file in tmp_path.glob("*.bin")] == [constant_bytes]
-    _measure(measurer, _EXP, [Schedule()])
+    _measure(measurer, _EXP, [_ILLEGAL])
     assert not list(tmp_path.glob("*.bin"))
 
 
@@ -283,14 +293,6 @@ def test_clear_loser_is_dropped_after_the_race(measurer: CandidateMeasurer) -> N
     found = _measure(measurer, _EXP, [Schedule()], policy=policy, best_ratio=1e6)
     assert found[0].is_correct
     assert len(found[0].tuned_us) == 3
-
-
-def test_objects_of_measured_candidates_are_removed(
-    measurer: CandidateMeasurer, tmp_path: Path, target: Target
-) -> None:
-    _measure(measurer, _EXP, schedules_of(_EXP, target, 2))
-    assert all(file.name.startswith("aoe_") for file in tmp_path.glob("*.o"))  # the glue
-    assert not list(tmp_path.glob("*.c"))
 
 
 def test_constant_operands_are_part_of_the_candidate_model(measurer: CandidateMeasurer) -> None:
@@ -307,8 +309,3 @@ def test_constant_operands_are_part_of_the_candidate_model(measurer: CandidateMe
         output=big,
     )
     assert _measure(measurer, workload, [Schedule()])[0].outcome is Outcome.CORRECT
-
-
-def test_samples_are_positive_times(measurer: CandidateMeasurer) -> None:
-    (found,) = _measure(measurer, _EXP, [Schedule()])
-    assert np.all(np.array(found.tuned_us) > 0)

@@ -153,21 +153,19 @@ def test_run_that_ends_kills_what_compiles_beside_it() -> None:
 def test_real_compilers_keep_off_the_cores_that_are_measured_on(toolchain: Toolchain) -> None:
     usable = frozenset(os.sched_getaffinity(0))
     split = CPU.apart(1)
-    with (
-        Runner(CPU, CPU.describe(1), toolchain) as measuring,
-        closing(KernelCompilers(measuring, apart=measuring.apart())) as compilers,
-    ):
-        assert compilers.is_beside is bool(split.spare)
-        compilers.prepare(_real_sources())
-        measuring.call("machine_rates", timeout_s=_PATIENCE_S)
-        assert measuring._worker is not None
-        kept = frozenset(os.sched_getaffinity(measuring._worker.process.pid))
-        assert kept == (split.measured if split.spare else usable)
-        assert not any(compilers.compiled(_real_sources()).errors.values())
-        compiler = compilers._compiler
-        assert isinstance(compiler, Runner) and compiler._worker is not None
-        kept = frozenset(os.sched_getaffinity(compiler._worker.process.pid))
-        assert kept == (split.spare or usable)
+    with Runner(CPU, CPU.describe(1), toolchain) as measuring:
+        apart = measuring.apart()
+        with closing(KernelCompilers(measuring, apart=apart)) as compilers:
+            assert compilers.is_beside is bool(split.spare)
+            compilers.prepare(_real_sources()[:2])
+            measuring.call("machine_rates", timeout_s=_PATIENCE_S)
+            assert measuring.process is not None
+            kept = frozenset(os.sched_getaffinity(measuring.process))
+            assert kept == (split.measured if split.spare else usable)
+            assert not any(compilers.compiled(_real_sources()[:2]).errors.values())
+            if apart is not None:
+                assert isinstance(apart.runner, Runner) and apart.runner.process is not None
+                assert frozenset(os.sched_getaffinity(apart.runner.process)) == split.spare
 
 
 def test_only_what_goes_into_a_model_is_remembered_for_other_runs(tmp_path: Path) -> None:
@@ -188,7 +186,7 @@ def test_kernel_has_the_same_bytes_whatever_was_compiled_before(
 ) -> None:
     sources = _real_sources()
     found = []
-    for number, order in enumerate((sources, sources[::-1], sources[1:])):
+    for number, order in enumerate((sources[:2], sources[1:3][::-1])):
         directory = tmp_path / str(number)
         directory.mkdir()
         with closing(KernelCompilers(runner)) as compilers:
@@ -197,7 +195,7 @@ def test_kernel_has_the_same_bytes_whatever_was_compiled_before(
             assert not any(compilers.compile(order, directory).values())
         files = objects_of(directory / f"{sources[1].name}.o")
         found.append([file.read_bytes() for file in files])
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
     assert len(found[0][0]) > 1000
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from support.engine.cpu import CPU
+from support.engine.cpu import CPU, InterruptingCpu
 from support.engine.models import chain_model, make_model, save_model
 
 from aoe.device.toolchain import Toolchain
@@ -71,8 +71,8 @@ def _assert_works(runner: Runner, model: Path) -> None:
 
 
 def _worker_pid(runner: Runner) -> int:
-    assert runner._worker is not None
-    return runner._worker.process.pid
+    assert runner.process is not None
+    return runner.process
 
 
 def _ends(pid: int, timeout_s: float = 20.0) -> bool:
@@ -146,14 +146,11 @@ def test_unknown_error_arrives_with_its_traceback(runner: Runner, plain_model: P
     _assert_works(runner, plain_model)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "cause"), [("crash", "signal 11"), ("give_up", "signal 6\nthese were my last words")]
-)
 def test_crash_is_an_error_with_its_cause_and_the_next_call_works(
-    runner: Runner, plain_model: Path, abi_library: Path, tmp_path: Path, kernel: str, cause: str
+    runner: Runner, plain_model: Path, abi_library: Path, tmp_path: Path
 ) -> None:
-    deadly = ModelPart(model=_kernel_model(tmp_path, kernel), library=abi_library, optimize=False)
-    with pytest.raises(RunError, match=f"the worker ended with {cause}"):
+    deadly = ModelPart(model=_kernel_model(tmp_path, "crash"), library=abi_library, optimize=False)
+    with pytest.raises(RunError, match="the worker ended with signal 11"):
         _compare(runner, plain_model, deadly)
     _assert_works(runner, plain_model)
 
@@ -192,19 +189,15 @@ def test_worker_leaves_signals_of_the_group_to_its_parent(
 
 
 def test_answer_of_an_interrupted_call_is_never_taken_for_the_next_one_s(
-    runner: Runner, plain_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    target: Target, toolchain: Toolchain, plain_model: Path, tmp_path: Path
 ) -> None:
-    _assert_works(runner, plain_model)
     other = save_model(chain_model(["Neg"], (1,)), tmp_path / "other.onnx")
-
-    def interrupted(*_: object) -> bool:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("multiprocessing.connection.Connection.poll", interrupted)
+    device = InterruptingCpu()
+    with Runner(device, target, toolchain, look_s=0.0) as own:
+        device.interrupts.append(KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            _compare(runner, plain_model, ModelPart(model=other))
-    _assert_works(runner, plain_model)
+            _compare(own, plain_model, ModelPart(model=other))
+        _assert_works(own, plain_model)
 
 
 def test_arguments_that_cannot_be_sent_spoil_nothing(runner: Runner, plain_model: Path) -> None:
@@ -222,6 +215,7 @@ def test_restart_gives_another_process(runner: Runner, plain_model: Path) -> Non
     assert _worker_pid(runner) != pid
 
 
+@pytest.mark.slow
 def test_workers_of_restarts_that_will_come_start_beside_each_other(
     target: Target, toolchain: Toolchain, plain_model: Path
 ) -> None:
@@ -229,7 +223,7 @@ def test_workers_of_restarts_that_will_come_start_beside_each_other(
         _assert_works(own, plain_model)
         own.restart(following=3)
         _assert_works(own, plain_model)
-        waiting = [worker.process.pid for worker in own._ahead]
+        waiting = own.waiting
         assert len(waiting) == 3
         own.restart()
         _assert_works(own, plain_model)
@@ -241,7 +235,7 @@ def test_workers_of_restarts_that_will_come_start_beside_each_other(
         assert _worker_pid(own) == waiting[2]
         own.restart(following=1)
         _assert_works(own, plain_model)
-        (left,) = [worker.process.pid for worker in own._ahead]
+        (left,) = own.waiting
     assert _ends(left)
 
 
@@ -251,12 +245,12 @@ def test_worker_that_was_started_is_the_one_that_answers(
     with Runner(CPU, target, toolchain) as own:
         own.start()
         own.start()
-        (started,) = own._ahead
+        (started,) = own.waiting
         own.await_start()
         _assert_works(own, plain_model)
-        assert _worker_pid(own) == started.process.pid
+        assert _worker_pid(own) == started
         own.start()
-        assert not own._ahead
+        assert not own.waiting
 
 
 def test_closing_ends_the_worker_and_removes_its_files(
@@ -264,10 +258,8 @@ def test_closing_ends_the_worker_and_removes_its_files(
     toolchain: Toolchain,
     plain_model: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with Runner(CPU, target, toolchain) as own:
+    with Runner(CPU, target, toolchain, root=tmp_path) as own:
         assert list(tmp_path.iterdir())
         _assert_works(own, plain_model)
         pid = _worker_pid(own)
@@ -293,25 +285,35 @@ runner = Runner(device, device.describe(1), Toolchain(command=("cc",)))
 try:
     runner.call("no_such_task", timeout_s=60)
 except RunError:
-    print(runner._worker.process.pid, flush=True)
+    print(runner.process, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_script_that_uses_a_runner_is_not_run_again_in_the_worker(tmp_path: Path) -> None:
-    """It has no `if __name__ == "__main__"`: a child of multiprocessing would import it."""
-    script = tmp_path / "script.py"
+@pytest.fixture(scope="module")
+def orphaned(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """Return the end of a script that is killed while it has a worker.
+
+    It has no `if __name__ == "__main__"`: a child of multiprocessing would import it.
+    """
+    folder = tmp_path_factory.mktemp("orphaned")
+    script = folder / "script.py"
     script.write_text("print('started', flush=True)\n" + _ORPHAN)
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, str(script)],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(folder)},
     )
-    assert done.stdout.count("started") == 1
-    assert len(done.stdout.splitlines()) == 2
+
+
+def test_script_that_uses_a_runner_is_not_run_again_in_the_worker(
+    orphaned: subprocess.CompletedProcess[str],
+) -> None:
+    assert orphaned.stdout.count("started") == 1
+    assert len(orphaned.stdout.splitlines()) == 2
 
 
 def test_what_a_kernel_prints_stays_out_of_the_answer(
@@ -324,17 +326,14 @@ def test_what_a_kernel_prints_stays_out_of_the_answer(
     deadly = ModelPart(
         model=_kernel_model(tmp_path, "give_up"), library=abi_library, optimize=False
     )
-    with pytest.raises(RunError):
+    with pytest.raises(RunError, match="the worker ended with signal 6\nthese were my last words"):
         _compare(runner, plain_model, deadly)
     out, err = capfd.readouterr()
     assert (out, err) == ("", "")
 
 
-def test_worker_that_cannot_start_says_why(
-    target: Target, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aoe.execute.runner._BOOT", "import no_such_module")
-    with Runner(CPU, target, toolchain) as own:
+def test_worker_that_cannot_start_says_why(target: Target, toolchain: Toolchain) -> None:
+    with Runner(CPU, target, toolchain, boot="import no_such_module") as own:
         with pytest.raises(RunError, match="the worker ended with exit code 1") as caught:
             own.call("anything", timeout_s=_LONG_S)
         assert "No module named 'no_such_module'" in str(caught.value)
@@ -373,7 +372,7 @@ policy = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, sample_min_us=0)
 try:
     runner.call("compare_models", timeout_s=60, policy=policy, inputs=MADE_UP,
                 baseline=ModelPart(model=plain), tuned=ModelPart(model=plain))
-    print(runner._worker.process.pid, flush=True)
+    print(runner.process, flush=True)
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
     runner.call("compare_models", timeout_s=60, policy=policy, inputs=MADE_UP,
                 baseline=ModelPart(model=plain), tuned=hanging)
@@ -400,19 +399,11 @@ def test_worker_that_hangs_does_not_outlive_a_killed_parent(
     assert _ends(int(done.stdout))
 
 
-def test_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
-    script = tmp_path / "orphan.py"
-    script.write_text(_ORPHAN)
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert _ends(int(done.stdout))
+def test_worker_does_not_outlive_a_killed_parent(
+    orphaned: subprocess.CompletedProcess[str],
+) -> None:
+    assert orphaned.returncode == -signal.SIGKILL, orphaned.stderr
+    assert _ends(int(orphaned.stdout.splitlines()[-1]))
 
 
 def test_results_are_compared_on_every_input_set(runner: Runner, tmp_path: Path) -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from support.engine.tuning import make_measurement
 
-from aoe.execute import tasks
 from aoe.execute.accuracy import Deviation
-from aoe.execute.messages import ModelPart
-from aoe.execute.tasks import ComparisonTerms, ModelComparison, compare_parts
+from aoe.execute.tasks import ComparisonTerms, ModelComparison, comparison_rounds, joined_comparison
 from aoe.measurement import MeasurePolicy
-from aoe.ort.inputs import MADE_UP
+from aoe.measurement.memory import mean_memory
 
 
 @pytest.mark.parametrize(
@@ -26,31 +21,18 @@ from aoe.ort.inputs import MADE_UP
     ],
 )
 def test_each_order_has_a_round_unless_one_is_asked_for(
-    pairs: int,
-    tuned_first: bool | None,
-    orders: list[tuple[bool, int]],
-    monkeypatch: pytest.MonkeyPatch,
+    pairs: int, tuned_first: bool | None, orders: list[tuple[bool, int]]
 ) -> None:
-    seen: list[tuple[bool, int]] = []
+    policy = MeasurePolicy(pairs_min=pairs, pairs_max=pairs)
+    rounds = comparison_rounds(policy, ComparisonTerms(tuned_first=tuned_first))
+    assert [(first, share.pairs_max) for first, share in rounds] == orders
 
-    def once(
-        setup: Any, quiet: Any, models: Any, policy: MeasurePolicy, *_: Any, tuned_first: bool
-    ) -> ModelComparison:
-        seen.append((tuned_first, policy.pairs_max))
-        return ModelComparison(
-            measurement=make_measurement(2.0, policy.pairs_max),
+
+def test_pairs_of_all_rounds_are_one_comparison() -> None:
+    rounds = [
+        ModelComparison(
+            measurement=make_measurement(2.0, 6),
             deviation=Deviation(max_abs_err=0.0, excess=0.0),
         )
-
-    monkeypatch.setattr(tasks, "_compare_once", once)
-    part = ModelPart(model=Path("model.onnx"))
-    found = compare_parts(
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        (part, part),
-        MeasurePolicy(pairs_min=pairs, pairs_max=pairs),
-        MADE_UP,
-        ComparisonTerms(tuned_first=tuned_first),
-    )
-    assert seen == orders
-    assert len(found.measurement.tuned_us) == pairs
+    ] * 2
+    assert len(joined_comparison(rounds, mean_memory).measurement.tuned_us) == 12

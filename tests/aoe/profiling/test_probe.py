@@ -10,11 +10,11 @@ import pytest
 from support.engine.cpu import CPU
 
 from aoe.device.cpu.device import Cpu
+from aoe.device.protocol import Device
 from aoe.execute.rates import STREAM_BYTES
 from aoe.measurement import CpuUse
-from aoe.profiling import probe
 from aoe.profiling.peak import MachinePeak
-from aoe.profiling.probe import machine_peak, measure_peak, peak_of_rates
+from aoe.profiling.probe import ProbedPeak, machine_peak, measure_peak, peak_of_rates
 from aoe.target import Target
 from aoe.testing.fakes import RATES
 
@@ -40,24 +40,28 @@ def _target(threads: int = 2) -> Target:
     return replace(CPU.describe(1), core_num=threads)
 
 
-@pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the threads peaks were measured with; each time it is faster."""
-    found: list[int] = []
+class _Measured(list[int]):
+    """The threads peaks were measured with; each time the machine is faster."""
 
-    def measure(device: object, target: Target) -> MachinePeak:
-        found.append(target.core_num)
-        rates = replace(RATES, multiply_adds_per_us=1000.0 * len(found))
+    def measure(self, device: object, target: Target) -> MachinePeak:
+        self.append(target.core_num)
+        rates = replace(RATES, multiply_adds_per_us=1000.0 * len(self))
         return peak_of_rates(rates, target.core_num)
 
-    monkeypatch.setattr(probe, "measure_peak", measure)
-    return found
+    def peak(self, device: Device, target: Target, cache: Path) -> ProbedPeak:
+        return machine_peak(device, target, cache, self.measure)
 
 
-def test_peak_is_measured_once_per_number_of_threads(tmp_path: Path, measured: list[int]) -> None:
-    first = machine_peak(_machine(_QUIET), _target(), tmp_path)
-    again = machine_peak(_machine(), _target(), tmp_path)
-    machine_peak(_machine(_QUIET), _target(1), tmp_path)
+@pytest.fixture
+def measured() -> _Measured:
+    """Return what notes and makes up the peaks of a test."""
+    return _Measured()
+
+
+def test_peak_is_measured_once_per_number_of_threads(tmp_path: Path, measured: _Measured) -> None:
+    first = measured.peak(_machine(_QUIET), _target(), tmp_path)
+    again = measured.peak(_machine(), _target(), tmp_path)
+    measured.peak(_machine(_QUIET), _target(1), tmp_path)
     assert measured == [2, 1]
     assert again.peak == first.peak
     assert (first.was_kept, again.was_kept) == (False, True)
@@ -65,41 +69,41 @@ def test_peak_is_measured_once_per_number_of_threads(tmp_path: Path, measured: l
 
 @pytest.mark.parametrize("change", [{"cpu_model": "another"}, {"features": ("avx2",)}])
 def test_peak_of_another_machine_is_not_taken(
-    tmp_path: Path, measured: list[int], change: dict[str, object]
+    tmp_path: Path, measured: _Measured, change: dict[str, object]
 ) -> None:
-    machine_peak(_machine(_QUIET), _target(), tmp_path)
-    machine_peak(_machine(_QUIET), replace(_target(), **change), tmp_path)
+    measured.peak(_machine(_QUIET), _target(), tmp_path)
+    measured.peak(_machine(_QUIET), replace(_target(), **change), tmp_path)
     assert len(measured) == 2
 
 
 def test_busy_machine_is_tried_again_and_its_peak_not_kept(
-    tmp_path: Path, measured: list[int]
+    tmp_path: Path, measured: _Measured
 ) -> None:
-    found = machine_peak(_machine(_BUSY, _BUSY, _BUSY), _target(), tmp_path)
+    found = measured.peak(_machine(_BUSY, _BUSY, _BUSY), _target(), tmp_path)
     assert not found.quiet
     assert found.peak.flops_per_us == 2 * 3000.0  # the best of three
     assert list(tmp_path.iterdir()) == []
 
 
-def test_second_try_may_be_quiet(tmp_path: Path, measured: list[int]) -> None:
-    assert machine_peak(_machine(_BUSY, _QUIET), _target(), tmp_path).quiet
+def test_second_try_may_be_quiet(tmp_path: Path, measured: _Measured) -> None:
+    assert measured.peak(_machine(_BUSY, _QUIET), _target(), tmp_path).quiet
     assert len(measured) == 2
     assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": "aoe.machine_peak/1"}', "[1]"])
-def test_damaged_file_is_measured_anew(tmp_path: Path, measured: list[int], text: str) -> None:
-    machine_peak(_machine(_QUIET), _target(), tmp_path)
+def test_damaged_file_is_measured_anew(tmp_path: Path, measured: _Measured, text: str) -> None:
+    measured.peak(_machine(_QUIET), _target(), tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_text(text)
-    assert not machine_peak(_machine(_QUIET), _target(), tmp_path).was_kept
-    assert machine_peak(_machine(), _target(), tmp_path).was_kept
+    assert not measured.peak(_machine(_QUIET), _target(), tmp_path).was_kept
+    assert measured.peak(_machine(), _target(), tmp_path).was_kept
 
 
-def test_folder_that_cannot_be_written_does_not_matter(tmp_path: Path, measured: list[int]) -> None:
+def test_folder_that_cannot_be_written_does_not_matter(tmp_path: Path, measured: _Measured) -> None:
     place = tmp_path / "file"
     place.write_text("")
-    assert machine_peak(_machine(_QUIET), _target(), place / "peaks").quiet
+    assert measured.peak(_machine(_QUIET), _target(), place / "peaks").quiet
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,17 @@ from support.engine.models import conv_net, if_net
 from support.engine.profiles import PEAK
 
 from aoe.errors import OptionError, RunError
-from aoe.profiling import run, subject
+from aoe.om.file import write_offline_model
+from aoe.profiling.figures import ProfiledModel
 from aoe.profiling.peak import MachinePeak
 from aoe.profiling.probe import ProbedPeak
-from aoe.profiling.run import ProfileSettings, profile_file
+from aoe.profiling.run import ProfileSettings, profile_file, thread_counts
 
 
-@pytest.fixture(autouse=True)
-def _no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    def known(device: object, target: object, cache: object) -> ProbedPeak:
-        return ProbedPeak(peak=PEAK, was_kept=True)
-
-    monkeypatch.setattr(run, "machine_peak", known)
+def _profile(settings: ProfileSettings, **how: Any) -> ProfiledModel:
+    """Profile on a machine whose peak is known."""
+    known = ProbedPeak(peak=PEAK, was_kept=True)
+    return profile_file(settings, **{"find_peak": lambda *_: known, **how})
 
 
 def _settings(file: Path, **members: object) -> ProfileSettings:
@@ -42,7 +41,7 @@ def _saved(model: onnx.ModelProto, folder: Path) -> Path:
 
 def test_every_node_of_the_user_s_model_is_in_one_operator(tmp_path: Path) -> None:
     model = conv_net()
-    profile = profile_file(_settings(_saved(model, tmp_path)))
+    profile = _profile(_settings(_saved(model, tmp_path)))
     names = [name for operator in profile.operators for name in operator.op_names]
     assert len(set(names)) == len(names)
     assert set(names) == {node.name for node in model.graph.node}
@@ -51,7 +50,7 @@ def test_every_node_of_the_user_s_model_is_in_one_operator(tmp_path: Path) -> No
 
 
 def test_operators_say_what_they_are(tmp_path: Path) -> None:
-    profile = profile_file(_settings(_saved(conv_net(), tmp_path)))
+    profile = _profile(_settings(_saved(conv_net(), tmp_path)))
     by_node = {name: operator for operator in profile.operators for name in operator.op_names}
     assert by_node["prelu0"].dtype == "float32"
     assert by_node["lrn1"].layout == "plain"
@@ -62,7 +61,7 @@ def test_operators_say_what_they_are(tmp_path: Path) -> None:
 
 
 def test_reorders_belong_to_no_node_and_say_what_they_change(tmp_path: Path) -> None:
-    profile = profile_file(_settings(_saved(conv_net(), tmp_path)))
+    profile = _profile(_settings(_saved(conv_net(), tmp_path)))
     reorders = [op for op in profile.operators if "Reorder" in op.op_type]
     assert all(operator.op_names == () for operator in reorders)
     assert all(" -> " in operator.layout for operator in reorders)
@@ -70,7 +69,7 @@ def test_reorders_belong_to_no_node_and_say_what_they_change(tmp_path: Path) -> 
 
 def test_threads_are_tried_one_by_one_and_all_at_last(tmp_path: Path) -> None:
     file = _saved(conv_net(), tmp_path)
-    profile = profile_file(_settings(file, threads=None, sweeps=True))
+    profile = _profile(_settings(file, threads=None, sweeps=True))
     assert sorted(profile.model_us_by_threads)[0] == 1
     assert max(profile.model_us_by_threads) == profile.threads
     operator = profile.operators[0]
@@ -79,32 +78,32 @@ def test_threads_are_tried_one_by_one_and_all_at_last(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("most", "counts"), [(1, (1,)), (3, (1, 2, 3)), (16, (1, 2, 3, 4, 8, 16))])
 def test_thread_counts_end_with_the_most(most: int, counts: tuple[int, ...]) -> None:
-    assert run._thread_counts(most) == counts
+    assert thread_counts(most) == counts
 
 
 def test_more_threads_than_cores_are_told(tmp_path: Path) -> None:
     told: list[str] = []
-    profile = profile_file(_settings(_saved(conv_net(), tmp_path), threads=4096), told.append)
+    profile = _profile(_settings(_saved(conv_net(), tmp_path), threads=4096), tell=told.append)
     assert profile.threads < 4096
     assert any("instead of 4096" in text for text in told)
 
 
-def test_busy_machine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "machine_peak", lambda *_: ProbedPeak(peak=PEAK, quiet=False))
-    told: list[str] = []
-    profile_file(_settings(_saved(conv_net(), tmp_path)), told.append)
+def test_busy_machine_is_told(tmp_path: Path) -> None:
+    busy, told = ProbedPeak(peak=PEAK, quiet=False), list[str]()
+    settings = _settings(_saved(conv_net(), tmp_path))
+    _profile(settings, tell=told.append, find_peak=lambda *_: busy)
     assert any("machine is busy" in text for text in told)
 
 
 def test_warm_times_are_of_what_takes_long_and_can_run_alone(tmp_path: Path) -> None:
-    profile = profile_file(_settings(_saved(conv_net(), tmp_path), warm=True))
+    profile = _profile(_settings(_saved(conv_net(), tmp_path), warm=True))
     slowest = max(profile.operators, key=lambda operator: operator.median_us)
     assert slowest.warm_us is not None
     assert slowest.warm_us > 0
 
 
 def test_operator_that_holds_a_graph_has_a_time_and_no_roofline(tmp_path: Path) -> None:
-    profile = profile_file(_settings(_saved(if_net(), tmp_path), warm=True))
+    profile = _profile(_settings(_saved(if_net(), tmp_path), warm=True))
     branch = next(operator for operator in profile.operators if operator.op_type == "If")
     assert branch.median_us >= 0
     assert (branch.roofline_us, branch.warm_us) == (None, None)
@@ -114,7 +113,7 @@ def test_operator_that_holds_a_graph_has_a_time_and_no_roofline(tmp_path: Path) 
 
 
 def test_kernels_of_a_tuned_model_compute_nodes_of_the_user_s_model(tuned_net: Any) -> None:
-    profile = profile_file(_settings(tuned_net.file, warm=True))
+    profile = _profile(_settings(tuned_net.file, warm=True))
     kernels = [operator for operator in profile.operators if operator.op_type.startswith("aoe:")]
     assert kernels
     assert all(operator.op_names for operator in kernels)
@@ -124,23 +123,23 @@ def test_kernels_of_a_tuned_model_compute_nodes_of_the_user_s_model(tuned_net: A
 
 
 def test_threads_are_those_a_model_was_tuned_for(tuned_net: Any) -> None:
-    profile = profile_file(_settings(tuned_net.file, threads=None))
+    profile = _profile(_settings(tuned_net.file, threads=None))
     assert profile.threads == tuned_net.manifest.core_num
 
 
-def test_kernels_of_another_cpu_are_refused(
-    tuned_net: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subject, "unfit_reason", lambda manifest: "this CPU lacks amx")
-    with pytest.raises(RunError, match="do not fit this machine: this CPU lacks amx"):
-        profile_file(_settings(tuned_net.file))
+def test_kernels_of_another_cpu_are_refused(tuned_net: Any, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere.om"
+    manifest = replace(tuned_net.manifest, cpu_features=("amx_of_tomorrow",))
+    write_offline_model(elsewhere, tuned_net.copy_parts(tmp_path / "parts"), manifest)
+    with pytest.raises(RunError, match="do not fit this machine: this CPU lacks amx_of_t"):
+        _profile(_settings(elsewhere))
 
 
 def test_model_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"none\.onnx"):
-        profile_file(_settings(tmp_path / "none.onnx"))
+        _profile(_settings(tmp_path / "none.onnx"))
 
 
 def test_framework_nobody_knows_is_told(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--framework"):
-        profile_file(_settings(_saved(conv_net(), tmp_path), framework=17))
+        _profile(_settings(_saved(conv_net(), tmp_path), framework=17))

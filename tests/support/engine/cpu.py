@@ -2,7 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aoe.device.cpu.device import Cpu
+from aoe.device.cpu.hoarding import is_hoarding
 from aoe.device.registry import DEVICES
 
 CPU = DEVICES["cpu"]
 open_session = CPU.open_session
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptingCpu(Cpu):
+    """The CPU beside a user who presses Ctrl-C when a worker that is busy is looked at.
+
+    Attributes:
+        interrupts: What is still to be raised.
+    """
+
+    interrupts: list[BaseException] = field(default_factory=list)
+
+    def is_hoarding(self, process: int) -> bool:
+        """Raise the next interrupt; False where there is none left."""
+        if self.interrupts:
+            raise self.interrupts.pop()
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfinedCpu(Cpu):
+    """The CPU of a control group with little memory.
+
+    Attributes:
+        group: What the kernel says of the group: `memory.max` and `memory.current`.
+    """
+
+    group: Path = Path()
+
+    def is_hoarding(self, process: int) -> bool:
+        """Return whether a process holds most of the group's memory."""
+        return is_hoarding(process, cgroup=self.group)
+
+    def fill(self, total_bytes: int) -> None:
+        """Let the group have so much memory, and nothing of it free."""
+        for name in ("memory.max", "memory.current"):
+            (self.group / name).write_text(str(total_bytes))
+        (self.group / "memory.stat").write_text("inactive_file 0\n")

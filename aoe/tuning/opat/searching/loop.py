@@ -30,8 +30,6 @@ from aoe.workload import Workload, workload_to_json
 
 _TRIAL_S, _LEAST_TRIAL_S = 2.0, 0.1
 """What a candidate should take before one has been measured, and at least."""
-_CALL_TIMEOUT_S = 60.0
-_CANDIDATE_TIMEOUT_S = 20.0
 _AS_FAST = 0.95
 """Share of the best speed that is enough for a kernel that keeps smaller weights: a model has
 dozens of them, and candidates are told apart by a few percent only."""
@@ -55,6 +53,8 @@ class SearchSettings:
         warm_starts: Configurations that were best for similar workloads.
         refusal: Says why a candidate must not even be run, None if it may: the quarantine.
         only: The one candidate that is left to decide about, None to search.
+        call_timeout_s: After which a call of the worker is given up.
+        candidate_timeout_s: What each candidate of a call adds to that.
     """
 
     method: str
@@ -65,6 +65,8 @@ class SearchSettings:
     warm_starts: tuple[Configuration, ...] = ()
     refusal: Callable[[Schedule, Configuration], str | None] = lambda schedule, configuration: None
     only: Configuration | None = None
+    call_timeout_s: float = 60.0
+    candidate_timeout_s: float = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,14 +320,15 @@ def measure_schedules(
     Raises:
         TurnTimeoutError: the time of the run was over before the cores were free.
     """
+    settings = task.settings
     try:
         found: list[Measurement] = task.runner.call(
             "measure_candidates",
-            timeout_s=_CALL_TIMEOUT_S + _CANDIDATE_TIMEOUT_S * len(schedules),
+            timeout_s=settings.call_timeout_s + settings.candidate_timeout_s * len(schedules),
             workload=workload_to_json(task.workload),
             schedules=[schedule_to_json(schedule) for schedule in schedules],
             policy=policy,
-            seed=task.settings.seed,
+            seed=settings.seed,
             best_ratio=best,
             bytes_around=task.bytes_around,
             compiled=_compiled(task, schedules),
@@ -351,7 +354,7 @@ def format_speedup(task: SearchTask, policy: MeasurePolicy) -> float | None:
     try:
         found: Measurement = task.runner.call(
             "measure_format",
-            timeout_s=_CALL_TIMEOUT_S,
+            timeout_s=task.settings.call_timeout_s,
             workload=workload_to_json(task.workload),
             policy=policy,
             seed=task.settings.seed,

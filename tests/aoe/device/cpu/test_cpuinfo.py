@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from support.engine.processors import KUNPENG_920, SKYLAKE_X
 
-from aoe.device.cpu import cpuinfo
 from aoe.device.cpu.cpuinfo import CpuInfo, parse_cpuinfo, read_cpuinfo
 
 
@@ -37,17 +36,11 @@ def test_a_number_the_kernel_does_not_know_is_none() -> None:
     assert (info.family, info.model, info.stepping) == (6, -1, 0)
 
 
-def test_a_machine_without_the_file_is_nothing_known(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(cpuinfo, "_CPUINFO", tmp_path / "none")
-    assert read_cpuinfo() == CpuInfo()
+def test_a_machine_without_the_file_is_nothing_known(tmp_path: Path) -> None:
+    assert read_cpuinfo(tmp_path / "none") == CpuInfo()
 
 
-def test_every_line_counts_up_to_the_first_empty_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_every_line_counts_up_to_the_first_empty_one(tmp_path: Path) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(SKYLAKE_X)
-    monkeypatch.setattr(cpuinfo, "_CPUINFO", file)
-    assert read_cpuinfo() == parse_cpuinfo(SKYLAKE_X.splitlines())
+    assert read_cpuinfo(file) == parse_cpuinfo(SKYLAKE_X.splitlines())

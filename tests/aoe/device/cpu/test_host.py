@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,18 +15,28 @@ from support.engine.processors import (
     ZEN4,
 )
 
-from aoe.device.cpu import cpuinfo, host
 from aoe.device.cpu.host import describe_host, missing_features, usable_cores
+from aoe.target import Target
 from aoe.workload import Precision
+
+Describe = Callable[..., Target]
 
 
 @pytest.fixture
-def cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Return the file this machine's CPU is described in, to be filled."""
-    file = tmp_path / "cpuinfo"
-    monkeypatch.setattr(cpuinfo, "_CPUINFO", file)
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    return file
+def cpu(tmp_path: Path) -> Path:
+    """Return a file for what the kernel says of a CPU."""
+    return tmp_path / "cpuinfo"
+
+
+@pytest.fixture
+def described(cpu: Path) -> Describe:
+    """Return a function that describes two cores of a CPU: (its text, its architecture)."""
+
+    def describe(text: str, machine: str = "x86_64") -> Target:
+        cpu.write_text(text)
+        return describe_host(2, cpuinfo=cpu, machine=machine)
+
+    return describe
 
 
 def test_soc_version_is_stable_readable_and_fits_a_bank_file_name() -> None:
@@ -64,32 +74,29 @@ def test_halide_accepts_the_target_name() -> None:
     assert target.natural_vector_size(hl.Float(32)) == describe_host().vector_lanes
 
 
-def test_masked_features_change_what_is_compiled_but_not_the_name(cpu: Path) -> None:
-    cpu.write_text(ZEN4)
-    whole = describe_host(2)
-    cpu.write_text(MASKED_ZEN4)
-    masked = describe_host(2)
+def test_masked_features_change_what_is_compiled_but_not_the_name(
+    cpu: Path, described: Describe
+) -> None:
+    whole, masked = described(ZEN4), described(MASKED_ZEN4)
     assert whole.soc_version == masked.soc_version == "x86-64-zen4"
     assert (whole.vector_lanes, masked.vector_lanes) == (16, 8)
     assert whole.features == (*masked.features, "avx512", "avx512_skylake")
     assert masked.cpu_features == ("sse4_1", "avx", "f16c", "fma", "avx2")
-    assert missing_features(whole.cpu_features) == (
+    assert missing_features(whole.cpu_features, cpu) == (
         *("avx512f", "avx512cd", "avx512vl", "avx512bw", "avx512dq"),
     )
     assert (whole.cpu_model, whole.doubt) == ("AMD EPYC 9R14", "")
 
 
-def test_arm_has_its_own_architecture(cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    cpu.write_text(NEOVERSE_N1)
-    target = describe_host(1)
+def test_arm_has_its_own_architecture(described: Describe) -> None:
+    target = described(NEOVERSE_N1, "aarch64")
     assert (target.soc_version, target.halide_name) == ("aarch64-neoverse-n1", "arm-64-linux")
     assert (target.features, target.vector_lanes) == ((), 4)
 
 
 def test_a_machine_that_says_nothing_is_the_least_of_its_architecture(cpu: Path) -> None:
     assert not cpu.exists()
-    target = describe_host(1)
+    target = describe_host(1, cpuinfo=cpu, machine="x86_64")
     assert (target.soc_version, target.features) == ("x86-64", ())
     assert target.doubt == "the CPU does not say what it is"
     assert target.cpu_model
@@ -101,92 +108,76 @@ def test_caches_have_plausible_sizes() -> None:
     assert target.l1_bytes < target.l2_bytes
 
 
-def test_affinity_limits_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
-    assert usable_cores() == 1
+def test_affinity_limits_the_cores() -> None:
+    assert usable_cores({3}) == 1
 
 
 @pytest.mark.parametrize(
     ("quota", "cores"),
     [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("nonsense", 8)],
 )
-def test_a_container_s_quota_limits_the_cores(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quota: str, cores: int
-) -> None:
+def test_a_container_s_quota_limits_the_cores(tmp_path: Path, quota: str, cores: int) -> None:
     file = tmp_path / "cpu.max"
     file.write_text(quota)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    monkeypatch.setattr("builtins.open", lambda name: file.open())
-    assert usable_cores() == cores
+    assert usable_cores(range(8), file) == cores
 
 
-def test_unreadable_caches_fall_back_to_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_CACHE_ROOT", "/nowhere")
-    target = describe_host()
+def test_unreadable_caches_fall_back_to_defaults() -> None:
+    target = describe_host(caches=Path("/nowhere"))
     assert (target.l1_bytes, target.l2_bytes) == (32 << 10, 1 << 20)
 
 
-def test_bf16_is_compiled_for_the_processor_that_has_it(cpu: Path) -> None:
+def test_bf16_is_compiled_for_the_processor_that_has_it(cpu: Path, described: Describe) -> None:
     """LLVM's Zen 4 knows SSE4a, its Sapphire Rapids half precision: neither knows the other's."""
-    cpu.write_text(ZEN4)
-    zen4 = describe_host(2)
-    cpu.write_text(SAPPHIRE_RAPIDS)
-    xeon = describe_host(2)
+    zen4, xeon = described(ZEN4), described(SAPPHIRE_RAPIDS)
     assert zen4.bf16_dot is not None
     assert xeon.bf16_dot is not None
     assert (zen4.bf16_dot.features, zen4.bf16_tiles) == (("avx512_zen4",), None)
-    assert missing_features(zen4.bf16_dot.cpu_features) == ("sse4a",)
+    assert missing_features(zen4.bf16_dot.cpu_features, cpu) == ("sse4a",)
     assert xeon.bf16_dot.features == ("avx512_sapphirerapids",)
     assert xeon.bf16_tiles is not None
     assert xeon.features == zen4.features
 
 
-def test_int8_needs_instructions_halide_makes_use_of(cpu: Path) -> None:
+def test_int8_needs_instructions_halide_makes_use_of(described: Describe) -> None:
     """Others have VNNI too, but there it emits nothing of it."""
     for text, feature in ((ZEN4, "avx512_zen4"), (SAPPHIRE_RAPIDS, "avx512_sapphirerapids")):
-        cpu.write_text(text)
-        found = describe_host(2).int8_dot
+        found = described(text).int8_dot
         assert found is not None
         assert found.features == (feature,)
         assert "avx512_vnni" in found.cpu_features
     for text in (MASKED_ZEN4, COOPER_LAKE):
-        cpu.write_text(text)
-        assert describe_host(2).int8_dot is None
+        assert described(text).int8_dot is None
 
 
-def test_without_what_kernels_may_use_there_is_no_bf16(cpu: Path) -> None:
+def test_without_what_kernels_may_use_there_is_no_bf16(described: Describe) -> None:
     for text in (MASKED_ZEN4, COOPER_LAKE):
-        cpu.write_text(text)
-        target = describe_host(2)
+        target = described(text)
         assert (target.bf16_dot, target.bf16_tiles) == (None, None)
 
 
-def test_arm_has_bf16_where_the_cpu_says_so(cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    cpu.write_text(NEOVERSE_N1)
-    assert describe_host(1).bf16_dot is None
-    cpu.write_text(NEOVERSE_V1)
-    found = describe_host(1).bf16_dot
+def test_arm_has_bf16_where_the_cpu_says_so(described: Describe) -> None:
+    assert described(NEOVERSE_N1, "aarch64").bf16_dot is None
+    target = described(NEOVERSE_V1, "aarch64")
+    found = target.bf16_dot
     assert found is not None
     assert found.cpu_features == ("bf16",)
-    assert describe_host(1).int8_dot is None
+    assert target.int8_dot is None
 
 
-def test_halide_accepts_the_targets_of_bf16(cpu: Path) -> None:
+def test_halide_accepts_the_targets_of_bf16(described: Describe) -> None:
     hl = pytest.importorskip("halide")
     for text in (ZEN4, SAPPHIRE_RAPIDS):
-        cpu.write_text(text)
-        name = describe_host(1).for_kernel(Precision.BFLOAT16).halide_name
+        name = described(text).for_kernel(Precision.BFLOAT16).halide_name
         assert hl.Target(name).natural_vector_size(hl.Float(32)) == 16
 
 
 @pytest.mark.parametrize("text", [ZEN4, SAPPHIRE_RAPIDS], ids=["zen4", "sapphire rapids"])
 def test_targets_of_bf16_emit_its_dot_product_and_float32_does_not(
-    cpu: Path, tmp_path: Path, text: str
+    described: Describe, tmp_path: Path, text: str
 ) -> None:
     hl = pytest.importorskip("halide")
-    cpu.write_text(text)
-    target = describe_host(1)
+    target = described(text)
     counts = {}
     for precision in (Precision.FLOAT32, Precision.BFLOAT16):
         name = f"{target.for_kernel(precision).halide_name}-no_runtime-no_asserts-no_bounds_query"

@@ -144,6 +144,7 @@ def test_killed_worker_loses_what_it_was_doing_and_others_do_it_again(tmp_path: 
         assert told == ["no worker is left to measure on; this machine goes on alone"]
 
 
+@pytest.mark.slow
 def test_task_that_takes_two_workers_with_it_is_a_failed_one(tmp_path: Path) -> None:
     with simulated_farm(tmp_path, ("mortal1", "mortal2", "zgood")) as farm:
         seat = _seat(farm.farm)
@@ -155,6 +156,7 @@ def test_task_that_takes_two_workers_with_it_is_a_failed_one(tmp_path: Path) -> 
         assert seat.call("measure_candidates", schedules=schedules, **_MEASURE)
 
 
+@pytest.mark.slow
 def test_worker_that_is_gone_is_missed_and_one_that_comes_is_used(tmp_path: Path) -> None:
     from aoe.execute.workers.local import started_workers
 
@@ -170,6 +172,7 @@ def test_worker_that_is_gone_is_missed_and_one_that_comes_is_used(tmp_path: Path
             assert [post.announced.name for post in farm.farm.measuring()] == ["good2"]
 
 
+@pytest.mark.slow
 def test_run_that_ends_waits_for_nobody_and_a_lost_worker_is_told_from_a_failed_task(
     tmp_path: Path,
 ) -> None:

@@ -34,16 +34,13 @@ def test_missing_dask_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "aoebank[workers]" in caught.value.hint
 
 
-def test_scheduler_that_does_not_answer_is_an_error_with_a_way_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("aoe.execute.workers.local._CONNECT_S", 1.0)
+def test_scheduler_that_does_not_answer_is_an_error_with_a_way_out() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
         with (
             pytest.raises(FarmError, match="the scheduler does not answer") as caught,
-            connected(address),
+            connected(address, connect_s=1.0),
         ):
             pass
     assert "dask scheduler" in caught.value.hint
@@ -52,9 +49,8 @@ def test_scheduler_that_does_not_answer_is_an_error_with_a_way_out(
 def test_local_workers_end_with_the_run_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with connected(1) as client:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the worker
+    with connected(1, root=tmp_path) as client:
         (pid,) = client.run(_pid).values()
         assert {path.name.split("_")[1] for path in tmp_path.iterdir()} == {"dask"}
     assert not [*tmp_path.iterdir()]
