@@ -198,6 +198,7 @@ def test_script_that_is_over_tunes_on_its_way_out(tmp_path: Path) -> None:
     assert list((tmp_path / "bank").rglob("*.jsonl"))
 
 
+@pytest.mark.slow
 def test_script_that_fails_tunes_nothing_and_fails_as_ever(tmp_path: Path) -> None:
     done = _run(tmp_path, "raise SystemError('mine')")
     assert done.returncode == 1 and "SystemError: mine" in done.stderr

@@ -115,6 +115,7 @@ def test_who_fails_leaves_the_turn_to_others(
     assert found
 
 
+@pytest.mark.slow
 def test_two_processes_share_one_new_bank(tmp_path: Path) -> None:
     (script := tmp_path / "script.py").write_text(_SCRIPT)
     bank = tmp_path / "new" / "bank"

@@ -135,6 +135,7 @@ def test_an_argument_of_the_module_given_as_an_option_is_told_its_place() -> Non
     assert "example_kwargs={'mask': ...}" in (caught.value.hint or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Bert", "Roberta", "Llama", "GPT2"])
 def test_base_models_of_transformers_are_served(name: str) -> None:
     transformers = pytest.importorskip("transformers")
