@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ _WHOLE_BYTES = (
     *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
 )
 _ELEMENT_BYTES = {kind: helper.tensor_dtype_to_np_dtype(kind).itemsize for kind in _WHOLE_BYTES}
+CheckModel = Callable[[onnx.ModelProto], object]
 _MIN_IR_VERSION = 4  # from here on an initializer need not be a graph input, so it is a constant
 
 
@@ -115,8 +116,12 @@ def _doubt(proto: onnx.ModelProto) -> str:
     )
 
 
-def read_onnx(path: Path) -> onnx.ModelProto:
+def read_onnx(path: Path, *, check: CheckModel = onnx.checker.check_model) -> onnx.ModelProto:
     """Return a checked ONNX file as it is: input shapes may be open.
+
+    Args:
+        path: The file.
+        check: Raises `onnx.checker.ValidationError` for a model that is not valid.
 
     Raises:
         ModelNotFoundError: no such file.
@@ -136,7 +141,7 @@ def read_onnx(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise ModelImportError(f"--model={path}", f"cannot be read: {error}") from error
     _take_weights(path, proto)
-    _check(path, proto)
+    _check(path, proto, check)
     return proto
 
 
@@ -164,7 +169,7 @@ def _check_size(size: int, path: Path) -> None:
         )
 
 
-def _check(path: Path, proto: onnx.ModelProto) -> None:
+def _check(path: Path, proto: onnx.ModelProto, check: CheckModel) -> None:
     if not proto.graph.node:
         raise ModelImportError(f"--model={path}", "not an ONNX model, or one without any operator")
     undecoded = _undecoded_text(proto)
@@ -178,7 +183,7 @@ def _check(path: Path, proto: onnx.ModelProto) -> None:
     for tensor in shapeless:  # the checker wants one, ONNX Runtime does not
         tensor.shape.SetInParent()
     try:
-        onnx.checker.check_model(_without_contents(proto))
+        check(_without_contents(proto))
     except onnx.checker.ValidationError as error:
         # Operators of other domains are ONNX Runtime's business: it says so when it loads them.
         if "No Op registered" not in str(error) and "No opset import" not in str(error):

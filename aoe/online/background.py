@@ -33,7 +33,7 @@ class Background:
     """
 
     def __init__(self, work: FormWork, *, tune: bool, most_forms: int) -> None:
-        self._work = work
+        self.work = work
         self._tune = tune
         self._most_forms = most_forms
         self._forms: dict[CallForm, _Seen] = {}
@@ -49,7 +49,7 @@ class Background:
 
     def look_up_now(self, form: CallForm) -> ServedForm:
         """Look a form up while the caller waits; it is tuned later if that was asked for."""
-        served = self._work.look_up(form)
+        served = self.work.look_up(form)
         with self._state:
             self._forms[form] = _Seen(served, is_taken=True)
             self._wake()
@@ -77,7 +77,7 @@ class Background:
         with self._state:
             self._closed = True
             thread = self._thread
-        self._work.stop()
+        self.work.stop()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -119,8 +119,8 @@ class Background:
     def _step(self, form: CallForm, before: ServedForm) -> ServedForm:
         try:
             if before.stage is Stage.SEEN:
-                return self._work.look_up(form)
-            after = self._work.tune(form)
+                return self.work.look_up(form)
+            after = self.work.tune(form)
         except (AoebankError, OSError) as error:
             return replace(before, stage=Stage.FAILED, problem=str(error))
         if after.kernels:

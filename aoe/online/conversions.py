@@ -114,6 +114,11 @@ class ConvertingProcess:
                 start_new_session=True,  # a Ctrl-C is for us, and all of it can be ended
             )
 
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
     def wait(self) -> Converted:
         """Return what became of it; see `ConversionRun`."""
         code = self._process.wait()

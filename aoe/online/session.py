@@ -83,7 +83,7 @@ class InferenceSession(SwappingSession):
     What is wrong with the model is said by ONNX Runtime's own exceptions.
     """
 
-    _start: ClassVar[StartConversion] = ConvertingProcess
+    start_conversion: ClassVar[StartConversion] = ConvertingProcess
 
     def __init__(
         self,
@@ -129,12 +129,12 @@ class InferenceSession(SwappingSession):
             limits,
             substitutes,
             _adjusting(sess_options),
-            self._start,
+            self.start_conversion,
         )
-        self._background = Background(work, tune=tune, most_forms=most_forms)
-        self._end = weakref.finalize(self, self._background.close)
-        if self._static_form is not None and most_forms:
-            found = self._background.look_up_now(self._static_form)
+        self.background = Background(work, tune=tune, most_forms=most_forms)
+        self._end = weakref.finalize(self, self.background.close)
+        if self.static_form is not None and most_forms:
+            found = self.background.look_up_now(self.static_form)
             if found.problem:
                 self._warn(f"the bank cannot be used for it: {found.problem}")
             if not found.kernels:
@@ -143,7 +143,7 @@ class InferenceSession(SwappingSession):
     @property
     def forms(self) -> tuple[ServedForm, ...]:
         """The shapes the session was called with, and what computes them."""
-        return self._background.forms
+        return self.background.forms
 
     def wait_for_tuning(self, timeout_s: float | None = None) -> bool:
         """Wait until the background has nothing left to do.
@@ -154,7 +154,7 @@ class InferenceSession(SwappingSession):
         Returns:
             True if there is nothing left to do.
         """
-        return self._background.wait(timeout_s)
+        return self.background.wait(timeout_s)
 
     def close(self) -> None:
         """End the work in the background; the session goes on with what it has.
@@ -193,11 +193,11 @@ class InferenceSession(SwappingSession):
             )
         except Exception:  # what is wrong is said when it is opened as it was asked for
             return False
-        return self._static_form is not None  # calls of any shape may be its own
+        return self.static_form is not None  # calls of any shape may be its own
 
     def _saw(self, form: CallForm) -> None:
-        if self._static_form is None:
-            self._background.saw(form)
+        if self.static_form is None:
+            self.background.saw(form)
 
     def _gave_up(self, error: Exception) -> None:
         self._warn(f"the tuned one failed: {error}")
@@ -205,8 +205,8 @@ class InferenceSession(SwappingSession):
 
     def _load_untuned(self) -> None:
         """Let a session of the model itself compute, where it was not worth its memory before."""
-        if self._untuned is not None and self._substitutes.find(self._static_form) is None:
-            self._substitutes.offer(self._static_form, self._untuned())
+        if self._untuned is not None and self.substitutes.find(self.static_form) is None:
+            self.substitutes.offer(self.static_form, self._untuned())
 
     def _warn(self, reason: str) -> None:
         text = f"running the untuned model: {reason}"

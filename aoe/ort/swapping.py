@@ -96,8 +96,8 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
 
     def __init__(self, substitutes: Substitutes, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._substitutes = substitutes
-        self._static_form = declared_form(self)
+        self.substitutes = substitutes
+        self.static_form = declared_form(self)
 
     def _saw(self, form: CallForm) -> None:
         """Is told the form of every call that the model itself computes."""
@@ -152,7 +152,7 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
 
         It stays with that session: ask for a new one to use what was swapped in since.
         """
-        return HeldBinding(self, self._substitutes.find(self._static_form))
+        return HeldBinding(self, self.substitutes.find(self.static_form))
 
     def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> Any:
         """Compute what a binding of this session binds; see `onnxruntime.InferenceSession`."""
@@ -166,13 +166,13 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
 
         Those of the substitutes lie beside it.
         """
-        for session in self._substitutes.all():
+        for session in self.substitutes.all():
             session.end_profiling()
         return str(super().end_profiling())
 
     def _session_for(self, feed: Mapping[str, Any]) -> ort.InferenceSession | None:
         form = form_of(feed)
-        session = self._substitutes.find(form)
+        session = self.substitutes.find(form)
         if session is None and form is not None:
             self._saw(form)
         return session
@@ -191,7 +191,7 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
             return substitute(session)
         except Exception as error:  # onnxruntime raises its own unrelated classes
             result = itself()  # what is wrong with the call is said here
-            if self._substitutes.drop(session):
+            if self.substitutes.drop(session):
                 self._gave_up(error)
             return result
 

@@ -88,6 +88,13 @@ def set_aoe(
     return collector
 
 
+def _is_first_rank() -> bool:
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return True
+    return bool(distributed.get_rank() == 0)
+
+
 class Collector:
     """Watches module calls and operators of one thread; a context manager that ends watching.
 
@@ -98,12 +105,19 @@ class Collector:
         writer: The dump.
         steps: How many steps to collect.
         tuning: How the dump is tuned when it is done; None leaves that to somebody else.
+        is_first_rank: Whether this process is the one of its job that collects.
     """
 
     def __init__(
-        self, writer: DumpWriter, *, steps: int, tuning: FolderTuning | None = None
+        self,
+        writer: DumpWriter,
+        *,
+        steps: int,
+        tuning: FolderTuning | None = None,
+        is_first_rank: Callable[[], bool] = _is_first_rank,
     ) -> None:
         self.problems: dict[str, str] = {}
+        self._is_first_rank = is_first_rank
         self._tuning = tuning
         self._writer = writer
         self._steps = steps
@@ -232,7 +246,7 @@ class Collector:
 
         A forked child has the collector too, and the same thread by number.
         """
-        self._bystander = self._bystander or not _is_first_rank()
+        self._bystander = self._bystander or not self._is_first_rank()
         return not self._bystander and os.getpid() == self._process
 
     def _call_inner(
@@ -384,10 +398,3 @@ def _unwatched() -> Iterator[None]:
     """Keep every dispatch mode, the user's too, from seeing what is done for the dump."""
     with _python_dispatch._disable_current_modes():
         yield
-
-
-def _is_first_rank() -> bool:
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return True
-    return bool(distributed.get_rank() == 0)

@@ -26,10 +26,6 @@ import torch.distributed as dist
 from aoe.errors import OptionError
 from aoe.gradients.trace import GradientTrace
 
-_FORGET_STEPS = 1000
-"""A reducer which may still fill its buckets again remembers the order of every step's gradients.
-16 bytes a gradient and step are dropped after so many steps."""
-
 _NEEDED = (
     "reducer",
     "process_group",
@@ -53,7 +49,7 @@ _NEEDED_OF_REDUCER = (
 """Parts of DDP that are not its public interface. Source: torch 2.9, 2.13 and 2.14
 (pull request 128262 mended `_reset_state` before them)."""
 
-_SWITCHES = ("skip_all_reduce_unused_params", "batched_grad_copy", "lazy_bucket_allocation")
+SWITCHES = ("skip_all_reduce_unused_params", "batched_grad_copy", "lazy_bucket_allocation")
 """Options of DDP that its reducer is told; older versions of torch know some of them."""
 
 
@@ -143,12 +139,44 @@ def match_order(
     return tuple(by_size[size].pop() for size in trace.sizes_bytes)
 
 
+class FixedReducer(dist.Reducer):  # type: ignore[misc]
+    """A reducer that keeps the buckets it was made with.
+
+    A reducer which may still fill its buckets again remembers the order of every step's gradients.
+
+    Attributes:
+        forget_steps: After so many steps that is dropped, 16 bytes a gradient and step.
+    """
+
+    forget_steps = 1000
+    _steps = 0
+
+    def _rebuild_buckets(self) -> bool:
+        self._check_reducer_finalized()  # its message about unused parameters is DDP's
+        return False
+
+    def prepare_for_forward(self) -> None:
+        """Drop what is remembered for filling again, at a point where no step is under way."""
+        self._steps += 1
+        if self._steps % self.forget_steps == 0:
+            self._check_reducer_finalized()
+            self._reset_state()
+        super().prepare_for_forward()
+
+
 def has_comm_hook(ddp: Any) -> bool:
     """Return whether the user gave DDP a communication hook, of Python or built in."""
     return bool(ddp._comm_hooks) or bool(ddp._get_ddp_logging_data().get("comm_hook"))
 
 
-def install_buckets(ddp: Any, buckets: Sequence[Sequence[int]], *, lasting: bool = True) -> None:
+def install_buckets(
+    ddp: Any,
+    buckets: Sequence[Sequence[int]],
+    *,
+    lasting: bool = True,
+    knows_caps: bool | None = None,
+    fixed: type[FixedReducer] = FixedReducer,
+) -> None:
     """Make DDP reduce its gradients in exactly these buckets from the next forward on.
 
     Gradients, parameters, buffers and communication hooks stay as they are. All ranks have to do
@@ -159,6 +187,8 @@ def install_buckets(ddp: Any, buckets: Sequence[Sequence[int]], *, lasting: bool
         buckets: Positions in `reduced_gradients`, every one exactly once.
         lasting: False for a few steps of measuring: DDP never fills the buckets again, so the
             first step already has the buckets of all later ones.
+        knows_caps: Whether DDP may be given a cap for each bucket; None asks this torch.
+        fixed: Reducer that never fills again.
 
     Raises:
         OptionError: DDP is used in a way which this cannot carry over.
@@ -169,7 +199,9 @@ def install_buckets(ddp: Any, buckets: Sequence[Sequence[int]], *, lasting: bool
     old = ddp.reducer
     old._check_reducer_finalized()
     hook_name = ddp._get_ddp_logging_data().get("comm_hook", "")
-    reducer = _make_reducer(ddp, buckets, lasting=lasting)
+    if knows_caps is None:
+        knows_caps = has_cap_per_bucket()
+    reducer = _make_reducer(ddp, buckets, fixed, native=lasting and knows_caps)
     old._remove_autograd_hooks()  # somebody may keep the old one alive
     ddp.reducer = reducer
     _carry_over(ddp, hook_name)
@@ -180,25 +212,9 @@ def has_cap_per_bucket() -> bool:
     return "bucket_bytes_cap_list" in (dist.Reducer.__init__.__doc__ or "")
 
 
-class _FixedReducer(dist.Reducer):  # type: ignore[misc]
-    """A reducer that keeps the buckets it was made with."""
-
-    _steps = 0
-
-    def _rebuild_buckets(self) -> bool:
-        self._check_reducer_finalized()  # its message about unused parameters is DDP's
-        return False
-
-    def prepare_for_forward(self) -> None:
-        """Drop what is remembered for filling again, at a point where no step is under way."""
-        self._steps += 1
-        if self._steps % _FORGET_STEPS == 0:
-            self._check_reducer_finalized()
-            self._reset_state()
-        super().prepare_for_forward()
-
-
-def _make_reducer(ddp: Any, buckets: Sequence[Sequence[int]], *, lasting: bool) -> Any:
+def _make_reducer(
+    ddp: Any, buckets: Sequence[Sequence[int]], fixed: type[FixedReducer], *, native: bool
+) -> Any:
     parameters, sparse = ddp._build_params_for_reducer()
     sizes = [
         sum(parameters[i].numel() * parameters[i].element_size() for i in bucket)
@@ -210,13 +226,13 @@ def _make_reducer(ddp: Any, buckets: Sequence[Sequence[int]], *, lasting: bool) 
         (p.dtype, p.device, is_sparse) for p, is_sparse in zip(parameters, sparse, strict=True)
     }
     uniform = len(kinds) == 1 and not any(sparse) and not ddp.static_graph
-    native = lasting and uniform and has_cap_per_bucket()
+    native = native and uniform
     if refills and native:
         options["bucket_bytes_cap_list"] = sizes
-    for name in _SWITCHES:
+    for name in SWITCHES:
         if getattr(ddp, name, False):
             options[name] = True
-    kind = _FixedReducer if refills and not native else dist.Reducer
+    kind = fixed if refills and not native else dist.Reducer
     return kind(
         params=parameters,
         bucket_indices=[list(bucket) for bucket in buckets],

@@ -125,7 +125,7 @@ class Ranks:
     @contextmanager
     def _time_limit(self) -> Iterator[None]:
         """Shorten the time-out of the group: its own default is half an hour."""
-        before = _timeout_of(self.group, self.device)
+        before = timeout_of(self.group, self.device)
         if self._timeout_s is None or before is None:
             yield
             return
@@ -144,7 +144,7 @@ def _set_timeout(timeout: timedelta, group: Any) -> None:
         distributed_c10d._set_pg_timeout(timeout, group)
 
 
-def _timeout_of(group: Any, device: Any) -> timedelta | None:
+def timeout_of(group: Any, device: Any) -> timedelta | None:
     """Return the time-out of a group, None where torch does not tell."""
     try:
         backend = group._get_backend(torch.device(device))

@@ -63,7 +63,7 @@ class TrainingScript:
 
         gate = StepGate(tune_module)
         with refused_sharding(), gate.watching():
-            exit_code = _run(self.path, self.arguments)
+            exit_code = run_script(self.path, self.arguments)
         if gate.error is not None:
             raise _ending_as(gate.error, exit_code)
         if gate.result is None:
@@ -85,7 +85,7 @@ def _ending_as(error: BaseException, exit_code: int) -> BaseException:
     return error
 
 
-def _run(script: Path, arguments: Sequence[str]) -> int:
+def run_script(script: Path, arguments: Sequence[str]) -> int:
     """Run the script as the main program and return its exit code."""
     with _as_main(script, arguments):
         try:

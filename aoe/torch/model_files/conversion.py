@@ -166,7 +166,7 @@ def _is_weight(tensor: onnx.TensorProto) -> bool:
     return (
         tensor.data_type in kinds
         and len(tensor.dims) > 0
-        and not (is_number and not _is_of_module(tensor.name))
+        and not (is_number and not is_of_module(tensor.name))
     )
 
 
@@ -228,7 +228,7 @@ class _Weights:
         foreign = [
             name
             for name in self._found
-            if not _is_of_module(name) or name.removesuffix(_FOLDED) in self._found.keys() - {name}
+            if not is_of_module(name) or name.removesuffix(_FOLDED) in self._found.keys() - {name}
         ]
         if foreign:
             return f"{foreign[0]} is no parameter of a module: the exporter made it of some"
@@ -254,10 +254,10 @@ class _Weights:
         )
 
 
-def _is_of_module(name: str) -> bool:
+def is_of_module(name: str) -> bool:
     """Return whether a name can be that of a parameter, `layers.0.weight`.
 
-    >>> _is_of_module("layers.0.weight"), _is_of_module("onnx::MatMul_12"), _is_of_module("val_3")
+    >>> is_of_module("layers.0.weight"), is_of_module("onnx::MatMul_12"), is_of_module("val_3")
     (True, False, False)
     """
     parts = name.split(".")

@@ -19,7 +19,7 @@ from aoebank import AoebankError
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """Compiling waits for tuning, so a graph may not search for ever; the bank remembers the rest."""
-_MOST_WEIGHT_SETS = 8
+MOST_WEIGHT_SETS = 8
 """Tuned models kept for one graph: modules of the same class share a graph, not their weights."""
 _OPERATOR = re.compile(r"operator ([\w.]+)")
 _STATIC = "_dynamo_static_input_type"
@@ -32,6 +32,7 @@ def aoe_backend(
     *,
     options: Mapping[str, Any] | None = None,
     engine: Engine | None = None,
+    most_weight_sets: int = MOST_WEIGHT_SETS,
 ) -> Callable[..., Any]:
     """Return what computes a graph: a tuned model for inference, PyTorch for everything else.
 
@@ -43,6 +44,7 @@ def aoe_backend(
         example_inputs: What it was traced with.
         options: See `OptimizeOptions`; `tuning_time_limit` is 60 seconds if it is not given.
         engine: What tunes, by default the engine itself.
+        most_weight_sets: Most tuned models kept for the graph.
 
     Raises:
         OptionError: an unknown option or value.
@@ -53,7 +55,7 @@ def aoe_backend(
         _warn(reason)
         eager: Callable[..., Any] = graph_module.forward
         return eager
-    return CompiledGraph(graph_module, settings, engine)
+    return CompiledGraph(graph_module, settings, engine, most_weight_sets)
 
 
 class CompiledGraph:
@@ -63,14 +65,20 @@ class CompiledGraph:
         graph_module: What Dynamo traced.
         options: How to tune.
         engine: What tunes.
+        most_weight_sets: Most tuned models kept.
     """
 
     def __init__(
-        self, graph_module: torch.fx.GraphModule, options: OptimizeOptions, engine: Engine | None
+        self,
+        graph_module: torch.fx.GraphModule,
+        options: OptimizeOptions,
+        engine: Engine | None,
+        most_weight_sets: int,
     ) -> None:
         self._graph_module = graph_module
         self._options = options
         self._engine = engine
+        self._most_weight_sets = most_weight_sets
         self._static = [
             _is_static(node) for node in graph_module.graph.find_nodes(op="placeholder")
         ]
@@ -106,8 +114,9 @@ class CompiledGraph:
         values: Sequence[torch.Tensor],
     ) -> _TunedGraph | None:
         """Return a tuned form of the graph, None (and no second attempt) if there is none."""
-        if len(self._tuned) >= _MOST_WEIGHT_SETS:
-            self._give_up(f"the graph is used with more than {_MOST_WEIGHT_SETS} sets of weights")
+        most = self._most_weight_sets
+        if len(self._tuned) >= most:
+            self._give_up(f"the graph is used with more than {most} sets of weights")
             return None
         fixed = GraphWithWeights(self._graph_module, static, weights).eval()
         try:

@@ -9,7 +9,7 @@ import torch
 from aoe.torch.modules.calls import FlatCall
 
 Strides = tuple[int, ...]
-_MOST = 64
+MOST_LAYOUTS = 64
 """Ways of arguments to lie that are remembered; each is learnt from one call PyTorch computes."""
 
 
@@ -26,7 +26,7 @@ class ResultLayouts:
     @property
     def is_full(self) -> bool:
         """Whether so many ways are known that no other is learnt."""
-        return len(self.known) >= _MOST
+        return len(self.known) >= MOST_LAYOUTS
 
     def knows(self, call: FlatCall) -> bool:
         """Return True if PyTorch was seen to compute a call with such strides."""

@@ -132,6 +132,7 @@ def optimize(
     *,
     example_kwargs: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    engine: Engine | None = None,
     **options: Any,
 ) -> OptimizedModule:
     """Tune the inference form of a module for inputs like these; return a drop-in module.
@@ -144,6 +145,7 @@ def optimize(
         job_type: AOE's number or name, as the command line takes it.
         example_kwargs: Keyword arguments of the call.
         progress: Is told what happens; default is silence.
+        engine: What tunes the exported model, by default `run_engine`.
         **options: See `OptimizeOptions`: bank, output, tuning_time_limit, trials, search, seed,
             core_num, precision_mode, modify_mixlist, accuracy, calibration, strict_fp32,
             lookup_only, cache_mode, cache_dir, frozen; what is not given is as `set_option` says.
@@ -172,6 +174,7 @@ def optimize(
         example_kwargs or {},
         settings,
         progress=progress or SilentProgress(),
+        engine=engine,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from aoe.torch.modules.tensor_watch import TensorWatch
+from aoe.torch.modules.tensor_watch import AddressOf, TensorWatch
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -30,17 +30,24 @@ class ModuleState:
         module: The module as it is exported.
         modes: Training flags it was exported with, default are those it has.
         change: What has changed already.
+        address_of: Tells where a parameter or buffer lies.
     """
 
     def __init__(
-        self, module: torch.nn.Module, *, modes: tuple[bool, ...] = (), change: str = ""
+        self,
+        module: torch.nn.Module,
+        *,
+        modes: tuple[bool, ...] = (),
+        change: str = "",
+        address_of: AddressOf = torch.Tensor.data_ptr,
     ) -> None:
         self._watches = [
             _ModuleWatch(name, submodule) for name, submodule in module.named_modules()
         ]
         self._members = list(module.modules())
         self._tensors = TensorWatch(
-            {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            {**dict(module.named_parameters()), **dict(module.named_buffers())},
+            address_of=address_of,
         )
         self.parameters = tuple(module.parameters())
         self.modes = modes or tuple(map(_training, self._members))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import c_char
 from operator import attrgetter
 from typing import Literal, cast
@@ -18,8 +18,8 @@ _BITS: Mapping[int, tuple[torch.dtype, _Code]] = {
     4: (torch.int32, "i"),
     8: (torch.int64, "q"),
 }
+AddressOf = Callable[[torch.Tensor], int]
 _versions = attrgetter("_version")
-_addresses = torch.Tensor.data_ptr
 
 
 class TensorWatch:
@@ -30,16 +30,23 @@ class TensorWatch:
 
     Args:
         tensors: By name; dense CPU tensors.
+        address_of: Tells where a tensor lies.
     """
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        *,
+        address_of: AddressOf = torch.Tensor.data_ptr,
+    ) -> None:
         self._change = ""
+        self._address_of = address_of
         self._names = tuple(tensors)
         self._tensors = tuple(tensors.values())
         self._counted = tuple(tensor for tensor in self._tensors if not tensor.is_inference())
         self._storages = tuple(tensor.untyped_storage() for tensor in self._tensors)  # kept alive
         self._versions = list(map(_versions, self._counted))
-        self._addresses = list(map(_addresses, self._tensors))
+        self._addresses = list(map(self._address_of, self._tensors))
         self._elements = [_elements(tensor) for tensor in self._tensors]
         self._before = [memoryview(view.tobytes()).cast(_code(view)) for view in self._elements]
 
@@ -58,7 +65,7 @@ class TensorWatch:
         """Return True if no tensor was written to or moved since; addresses before elements."""
         return (
             not self._change
-            and list(map(_addresses, self._tensors)) == self._addresses
+            and list(map(self._address_of, self._tensors)) == self._addresses
             and list(map(_versions, self._counted)) == self._versions
             and self._elements == self._before
         )
@@ -71,7 +78,7 @@ class TensorWatch:
         return next(
             name
             for name, tensor, address, elements, before in rows
-            if _addresses(tensor) != address
+            if self._address_of(tensor) != address
             or (id(tensor) in versions and _versions(tensor) != versions[id(tensor)])
             or elements != before
         )

@@ -14,8 +14,10 @@ import pytest
 from onnx import helper
 from support.caffe.model_files import TestLayer, TestNet, caffemodel
 from support.engine.models import chain_model, make_model, matmul_net, save_model
+from support.temp_folder import temp_folder
 
-from aoe.cli.app import main
+from aoe.cli.app import app
+from aoe.cli.errors import run_app
 from aoe.entry.torch_dump import SCHEMA
 
 _CAFFE = ("--framework=0", "--model=net.prototxt", "--weight=net.caffemodel")
@@ -249,6 +251,7 @@ _BROKEN = [
 ]
 
 
+@pytest.mark.usefixtures("quick_compiler")
 @pytest.mark.parametrize("broken", _BROKEN, ids=[one.name for one in _BROKEN])
 def test_broken_model_is_one_message_and_leaves_nothing_behind(
     broken: Broken,
@@ -260,16 +263,13 @@ def test_broken_model_is_one_message_and_leaves_nothing_behind(
         (tmp_path / name).mkdir()
     broken.make(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "bank"))
     monkeypatch.setenv("AOE_TENSORFLOW_PYTHON", str(tmp_path / "python"))
-    words = ["aoe", *broken.words, "--job_type=2", "--output=result", "--quiet"]
-    monkeypatch.setattr("sys.argv", words)
     before = {*tmp_path.rglob("*")}
-    with pytest.raises(SystemExit) as ended:
-        main()
+    with temp_folder(tmp_path / "tmp"):
+        code = run_app(app, [*broken.words, "--job_type=2", "--output=result", "--quiet"])
     said = capsys.readouterr()
-    assert ended.value.code == broken.code, said.err
+    assert code == broken.code, said.err
     assert said.out == "" and broken.says in said.err
     assert said.err.startswith("error: ") and len(said.err.splitlines()) <= 2
     left = sorted({*tmp_path.rglob("*")} - before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from aoe.online.conversions import Conversion, ConvertingProcess
 from aoe.settings import environment
 asked = Conversion(model=sys.argv[1], shapes={}, core_num=1, lookup_only=False)
 process = ConvertingProcess(asked, Path(sys.argv[2]), environment())
-print(process._process.pid, flush=True)
+print(process.pid, flush=True)
 time.sleep(3600)
 """
 
@@ -87,7 +88,7 @@ def test_problem_of_a_conversion_is_its_answer(model: Path, folder: Path, tmp_pa
 
 def test_process_that_breaks_is_told_with_its_last_words(folder: Path, tmp_path: Path) -> None:
     process = ConvertingProcess(_asked(tmp_path / "none.onnx"), folder, _env(tmp_path))
-    process._process.kill()
+    os.kill(process.pid, signal.SIGKILL)
     assert "ended with code -9" in process.wait().problem
 
 
@@ -95,12 +96,12 @@ def test_stopped_process_is_gone(model: Path, folder: Path, tmp_path: Path) -> N
     process = ConvertingProcess(_asked(model, lookup_only=False), folder, _env(tmp_path))
     process.stop()
     assert process.wait().problem
-    assert _is_gone(process._process.pid)
+    assert _is_gone(process.pid)
 
 
 def test_process_has_the_lowest_priority(model: Path, folder: Path, tmp_path: Path) -> None:
     process = ConvertingProcess(_asked(model), folder, _env(tmp_path))
-    pid = process._process.pid
+    pid = process.pid
     assert _comes_true(lambda: os.getpriority(os.PRIO_PROCESS, pid) == 19), (
         folder / LOG
     ).read_text()

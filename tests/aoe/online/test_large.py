@@ -107,7 +107,7 @@ def test_model_itself_is_loaded_when_nothing_was_found(
     session = Script(answer).session_class()(model, options, bank=bank)
     assert while_looking == [[]]
     assert _value(session) == PLAIN and opened == [model], "opened once, and by its name"
-    (computing,) = session._substitutes.all()
+    (computing,) = session.substitutes.all()
     assert computing.get_session_options().graph_optimization_level == _EVERYTHING
 
 
@@ -128,10 +128,10 @@ def test_model_itself_is_loaded_once_the_tuned_one_has_failed(
 
     found = tuned_file(files, FOUND)
     session = Script(lambda asked: found).session_class()(model, bank=bank)
-    session._substitutes.put(session._static_form, Broken())
+    session.substitutes.put(session.static_form, Broken())
     with pytest.warns(aoe.FallbackWarning, match="the tuned one failed: kernel"):
         assert _value(session) == PLAIN
-    assert model in opened and len(session._substitutes.all()) == 1
+    assert model in opened and len(session.substitutes.all()) == 1
     assert _value(session) == PLAIN
 
 
@@ -145,14 +145,14 @@ def test_better_model_takes_the_place_of_the_model_itself(
     script.go.set()
     assert session.wait_for_tuning(60)
     assert _value(session) == TUNED
-    assert len(session._substitutes.all()) == 1
+    assert len(session.substitutes.all()) == 1
 
 
 def test_open_shapes_are_served_by_the_model_itself(tmp_path: Path, bank: Path) -> None:
     session = Script(lambda asked: None).session_class()(_saved(tmp_path / "open", "n"), bank=bank)
     assert _value(session, 3) == PLAIN
     assert session.get_session_options().graph_optimization_level == _EVERYTHING
-    assert not session._substitutes.all()
+    assert not session.substitutes.all()
 
 
 def test_options_are_what_the_caller_made_them(model: str, bank: Path, files: Path) -> None:
@@ -169,7 +169,7 @@ def test_profile_is_of_the_model_itself(model: str, bank: Path, tmp_path: Path) 
     options.enable_profiling = True
     options.profile_file_prefix = str(tmp_path / "profile")
     session = Script(lambda asked: None).session_class()(model, options, bank=bank)
-    assert _value(session) == PLAIN and not session._substitutes.all()
+    assert _value(session) == PLAIN and not session.substitutes.all()
     assert Path(session.end_profiling()).is_file()
 
 

@@ -201,10 +201,10 @@ def test_many_threads_call_while_models_are_swapped(files: Path, bank: Path) -> 
 
     with ThreadPoolExecutor(4) as pool:
         calls = [pool.submit(call) for _ in range(4)]
-        work = session._background._work
+        work = session.background.work
         try:
             for _ in range(9):
-                assert work.tune(session._static_form).kernels == 1
+                assert work.tune(session.static_form).kernels == 1
         finally:  # or the calls never end
             done.set()
         assert all(one.result() > 0 for one in calls)
@@ -372,7 +372,7 @@ def test_tuned_model_that_fails_is_given_up(found: Any) -> None:
         def run(self, *given: Any) -> Any:
             raise RuntimeError("kernel")
 
-    found._substitutes.put(found._static_form, Broken())
+    found.substitutes.put(found.static_form, Broken())
     with pytest.warns(aoe.FallbackWarning, match="the tuned one failed: kernel"):
         assert _value(found) == PLAIN
     with warnings.catch_warnings():
@@ -389,7 +389,7 @@ def test_options_of_the_session_reach_the_tuned_model(
     options.profile_file_prefix = str(tmp_path / "profile")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = both.session_class()(adding(PLAIN), options, bank=bank)
-    (tuned,) = session._substitutes.all()
+    (tuned,) = session.substitutes.all()
     entry = tuned.get_session_options().get_session_config_entry("session.intra_op.allow_spinning")
     assert (tuned.get_session_options().intra_op_num_threads, entry) == (1, "0")
     assert both.asked[0].core_num == 1

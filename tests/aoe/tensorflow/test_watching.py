@@ -7,21 +7,19 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import support.tensorflow.stand_in as stand_in
+from support.scripted_command import ScriptedCommand
 
 import aoe.tensorflow
 from aoe.errors import EngineNotInstalledError, OptionError, OutputError
-from aoe.online import command
-from aoe.tensorflow import watching
+from aoe.online.command import run_aoe
 
 ROOT = Path(__file__).resolve().parents[3]
-Runs = list[tuple[list[str], Mapping[str, str], Path | None, dict[str, str]]]
 
 
 @pytest.fixture
@@ -31,18 +29,11 @@ def tf(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """Return what `aoe` was run with, and the graphs that lay there; it is not run."""
-    seen: Runs = []
-
-    def run(arguments: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> int:
-        folder = Path(arguments[0].partition("=")[2])
-        graphs = {file.name: file.read_text() for file in sorted(folder.iterdir())}
-        seen.append((list(arguments), env, cwd, graphs))
-        return 0
-
-    monkeypatch.setattr(watching, "run_aoe", run)
-    return seen
+def command(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> ScriptedCommand:
+    """Return what stands in for `aoe`."""
+    return ScriptedCommand(tmp_path_factory.mktemp("aoe") / "command", monkeypatch)
 
 
 def _rows(count: int) -> Any:
@@ -54,7 +45,7 @@ def _rows(count: int) -> Any:
 
 def test_model_that_trains_is_tuned_in_its_inference_form_for_its_batch(
     tf: Any,
-    runs: Runs,
+    command: ScriptedCommand,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -64,7 +55,8 @@ def test_model_that_trains_is_tuned_in_its_inference_form_for_its_batch(
     with aoe.tensorflow.enable(work_path=tmp_path, trials=3):
         for _ in range(2):
             model.fit(_rows(10), batch_size=8)
-    ((arguments, env, cwd, graphs),) = runs
+    (run,) = command.runs
+    arguments, env, cwd, graphs = run.arguments, run.env, run.cwd, run.files
     assert arguments[1:] == ["--job_type=2", "--trials=3"]
     assert graphs == {"graph_01_net.pb": "forward [(8, 4)]"}
     assert cwd == tmp_path and env["AOE_TENSORFLOW_PYTHON"] == sys.executable
@@ -74,20 +66,22 @@ def test_model_that_trains_is_tuned_in_its_inference_form_for_its_batch(
     assert said.count("Aoe tuning graph.") == 1
 
 
-def test_each_shape_of_a_model_is_tuned_once(tf: Any, runs: Runs, tmp_path: Path) -> None:
+def test_each_shape_of_a_model_is_tuned_once(
+    tf: Any, command: ScriptedCommand, tmp_path: Path
+) -> None:
     model = stand_in.Model()
     with aoe.tensorflow.enable(1, work_path=tmp_path) as watcher:
         for count in (2, 3, 2):
             model(_rows(count))
-    assert [graphs["graph_01_net.pb"] for *_, graphs in runs] == [
+    assert [run.files["graph_01_net.pb"] for run in command.runs] == [
         "forward [(2, 4)]",
         "forward [(3, 4)]",
     ]
-    assert runs[0][0][1] == "--job_type=1"
+    assert command.runs[0].arguments[1] == "--job_type=1"
     assert watcher.graphs == ["net", "net"]
 
 
-def test_function_is_tuned_as_it_is(tf: Any, runs: Runs, tmp_path: Path) -> None:
+def test_function_is_tuned_as_it_is(tf: Any, command: ScriptedCommand, tmp_path: Path) -> None:
     def scores(x: Any) -> Any:
         return x
 
@@ -95,20 +89,22 @@ def test_function_is_tuned_as_it_is(tf: Any, runs: Runs, tmp_path: Path) -> None
     with aoe.tensorflow.enable(work_path=tmp_path):
         function(_rows(2))
         function(_rows(2))
-    assert [graphs for *_, graphs in runs] == [{"graph_01_scores.pb": "scores [(2, 4)]"}]
+    assert [run.files for run in command.runs] == [{"graph_01_scores.pb": "scores [(2, 4)]"}]
 
 
-def test_step_that_changes_variables_is_left_alone(tf: Any, runs: Runs, tmp_path: Path) -> None:
+def test_step_that_changes_variables_is_left_alone(
+    tf: Any, command: ScriptedCommand, tmp_path: Path
+) -> None:
     function = stand_in.Function(lambda x: x, types=["MatMul", "AssignAddVariableOp"])
     with (
         aoe.tensorflow.enable(work_path=tmp_path) as watcher,
         pytest.warns(UserWarning, match="left alone: it changes what it reads: AssignAdd"),
     ):
         function(_rows(2))
-    assert not runs and len(watcher.problems) == 1
+    assert not command.runs and len(watcher.problems) == 1
 
 
-def test_open_shape_is_left_alone(tf: Any, runs: Runs, tmp_path: Path) -> None:
+def test_open_shape_is_left_alone(tf: Any, command: ScriptedCommand, tmp_path: Path) -> None:
     model = stand_in.Model()
     step = tf.function(lambda x: model(x))
     with (
@@ -116,29 +112,31 @@ def test_open_shape_is_left_alone(tf: Any, runs: Runs, tmp_path: Path) -> None:
         pytest.warns(UserWarning, match="its shapes are open"),
     ):
         step(stand_in.Spec(stand_in.Shape((None, 4)), np.float32))
-    assert not runs
+    assert not command.runs
 
 
-def test_shapes_keras_only_looks_at_are_no_call(tf: Any, runs: Runs, tmp_path: Path) -> None:
+def test_shapes_keras_only_looks_at_are_no_call(
+    tf: Any, command: ScriptedCommand, tmp_path: Path
+) -> None:
     model = stand_in.Model()
     with aoe.tensorflow.enable(work_path=tmp_path), stand_in.traced():
         model(_rows(83))
-    assert not runs
+    assert not command.runs
 
 
-def test_other_threads_are_not_watched(tf: Any, runs: Runs, tmp_path: Path) -> None:
+def test_other_threads_are_not_watched(tf: Any, command: ScriptedCommand, tmp_path: Path) -> None:
     model = stand_in.Model()
     with aoe.tensorflow.enable(work_path=tmp_path):
         thread = threading.Thread(target=model, args=(_rows(2),))
         thread.start()
         thread.join()
-    assert not runs
+    assert not command.runs
 
 
 def test_script_goes_on_when_tuning_fails(
-    tf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tf: Any, tmp_path: Path, command: ScriptedCommand
 ) -> None:
-    monkeypatch.setattr(watching, "run_aoe", lambda arguments, env, cwd: 3)
+    command.ends_with(3)
     model = stand_in.Model()
     with (
         aoe.tensorflow.enable(work_path=tmp_path),
@@ -147,28 +145,31 @@ def test_script_goes_on_when_tuning_fails(
         assert model(_rows(2)).shape == (2, 4)
 
 
-def test_closing_leaves_tensorflow_as_it_was(tf: Any, runs: Runs, tmp_path: Path) -> None:
+def test_closing_leaves_tensorflow_as_it_was(
+    tf: Any, command: ScriptedCommand, tmp_path: Path
+) -> None:
     before = (stand_in.Function.__call__, stand_in.Model.__call__, stand_in.Model.fit)
     aoe.tensorflow.enable(work_path=tmp_path).close()
     assert (stand_in.Function.__call__, stand_in.Model.__call__, stand_in.Model.fit) == before
     stand_in.Model()(_rows(2))
-    assert not runs
+    assert not command.runs
 
 
 # ---- what is asked for ----
 
 
 def test_script_counts_more_than_the_environment(
-    tf: Any, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tf: Any, command: ScriptedCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOE_MODE", "1")
     monkeypatch.setenv("ASCEND_WORK_PATH", str(tmp_path / "elsewhere"))
     for mode, place in ((None, None), ("2", tmp_path)):
         with aoe.tensorflow.enable(mode, work_path=place):
             stand_in.Model()(_rows(2))
-    assert [arguments[1] for arguments, *_ in runs] == ["--job_type=1", "--job_type=2"]
-    assert ["ASCEND_WORK_PATH" in env for _, env, *_ in runs] == [True, False]
-    assert not any("AOE_MODE" in env for _, env, *_ in runs)
+    runs = command.runs
+    assert [run.arguments[1] for run in runs] == ["--job_type=1", "--job_type=2"]
+    assert ["ASCEND_WORK_PATH" in run.env for run in runs] == [True, False]
+    assert not any("AOE_MODE" in run.env for run in runs)
 
 
 @pytest.mark.parametrize(
@@ -241,31 +242,25 @@ def test_settings_without_a_difference_are_passed_over(tf: Any, tmp_path: Path) 
 def test_operators_a_file_names_are_those_that_are_tuned(
     tf: Any,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: ScriptedCommand,
     given: dict[str, Any],
     option: dict[str, Any] | None,
 ) -> None:
-    seen: list[Any] = []
-
-    def run(arguments: Sequence[str], env: Any, cwd: Any) -> int:
-        files = [one.partition("=")[2] for one in arguments if one.startswith("--tune_ops_file=")]
-        seen.append(json.loads(Path(files[0]).read_text()) if files else None)
-        return 0
-
-    monkeypatch.setattr(watching, "run_aoe", run)
     (tmp_path / "aoe.json").write_text(json.dumps(given))
     with aoe.tensorflow.enable(aoe_config_file=tmp_path / "aoe.json", work_path=tmp_path):
         stand_in.Model()(_rows(2))
-    assert seen == [option]
+    (run,) = command.runs
+    files = [one.partition("=")[2] for one in run.arguments if one.startswith("--tune_ops_file=")]
+    assert [json.loads(run.files[file]) for file in files] == ([] if option is None else [option])
 
 
 def test_features_are_followed_in_the_mode_they_are_for(
-    tf: Any, runs: Runs, tmp_path: Path
+    tf: Any, command: ScriptedCommand, tmp_path: Path
 ) -> None:
     (tmp_path / "aoe.json").write_text('{"feature": ["nonhomo_split"]}')
     with aoe.tensorflow.enable(1, aoe_config_file=tmp_path / "aoe.json", work_path=tmp_path):
         stand_in.Model()(_rows(2))
-    assert "--Fnonhomo_split" in runs[0][0]
+    assert "--Fnonhomo_split" in command.runs[0].arguments
     with pytest.warns(UserWarning, match="it is for aoe_mode=1"):
         aoe.tensorflow.enable(2, aoe_config_file=tmp_path / "aoe.json").close()
 
@@ -305,13 +300,13 @@ def test_engine_of_another_python_is_used(tmp_path: Path) -> None:
     python.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\nexit 7\n')
     python.chmod(0o755)
     env = {"AOE_ENGINE_PYTHON": str(python), "PATH": os.environ["PATH"]}
-    assert command.run_aoe(["--model_path=x"], env, tmp_path) == 7
+    assert run_aoe(["--model_path=x"], env, tmp_path) == 7
     assert (tmp_path / "called").read_text() == "-m aoe --model_path=x\n"
 
 
 def test_engine_that_is_not_there_is_named() -> None:
     with pytest.raises(OptionError, match=r"AOE_ENGINE_PYTHON: cannot be run.* \(got /no/python"):
-        command.run_aoe([], {"AOE_ENGINE_PYTHON": "/no/python"}, None)
+        run_aoe([], {"AOE_ENGINE_PYTHON": "/no/python"}, None)
 
 
 def _module(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -357,7 +352,6 @@ _REAL = os.environ.get("AOE_TENSORFLOW_PYTHON", "")
 _SCRIPT = """
 import numpy as np, tensorflow as tf
 import aoe.tensorflow
-from aoe.tensorflow import watching
 
 def run(arguments, env, cwd):
     import pathlib

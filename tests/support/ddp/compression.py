@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from aoe.torch.ddp.compressed import CompressedDdpTraining
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining
 
+COMM_HOOKS = attrgetter("_comm_hooks")
+"""PyTorch has no public name for it."""
+
 
 def _hooks(ddp: Any) -> list[str]:
-    return [hook.__name__ for hook, _ in ddp._comm_hooks]
+    return [hook.__name__ for hook, _ in COMM_HOOKS(ddp)]
 
 
 def _tuned(folder: Path, ddp: Any, compression: Compression | None) -> tuple[Any, Told]:

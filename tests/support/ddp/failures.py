@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tuned import QUICK, net, stepper
 
 from aoe.torch import tune_gradients
-from aoe.torch.ddp.ranks import _timeout_of
+from aoe.torch.ddp.ranks import timeout_of
 from aoe.tuning.gdat.settings import GdatSettings
 
 
@@ -92,15 +92,15 @@ def no_backward(folder: Path) -> dict[str, Any]:
 def time_out_restored(folder: Path) -> dict[str, Any]:
     """After tuning the group has the time-out it had before."""
     ddp = DistributedDataParallel(net())
-    before = _timeout_of(ddp.process_group, ddp.device)
+    before = timeout_of(ddp.process_group, ddp.device)
     during = []
     run = stepper(ddp)
 
     def step() -> None:
-        during.append(_timeout_of(ddp.process_group, ddp.device))
+        during.append(timeout_of(ddp.process_group, ddp.device))
         run()
 
     settings = GdatSettings(loops=4, tuning_time_limit_s=0.0, least_speedup=1e9)
     tune_gradients(ddp, step, bank=folder, output=folder, settings=settings, timeout_s=17)
-    after = _timeout_of(ddp.process_group, ddp.device)
+    after = timeout_of(ddp.process_group, ddp.device)
     return {"before": str(before), "during": str(during[0]), "after": str(after)}

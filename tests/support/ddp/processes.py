@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 WORKER = Path(__file__).resolve().parent / "worker.py"
-TIMEOUT_S = 180
+TIMEOUT_S = 600
 
 Found = list[dict[str, Any]]
 

@@ -19,8 +19,6 @@ import torch.distributed as dist
 import tuned
 import twins
 
-from aoe.torch.ddp import buckets
-
 PLAIN: dict[str, Callable[[], dict[str, Any]]] = {
     "same_caps": twins.same_caps,
     "recorded": tuned.recorded,
@@ -50,14 +48,7 @@ WITH_FOLDER: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 def _run(case: str, folder: Path) -> dict[str, Any]:
     if case in twins.SAME:
-        native = buckets.has_cap_per_bucket
-        forget = buckets._FORGET_STEPS
-        buckets._FORGET_STEPS = 2  # what happens rarely, happens often here
-        try:
-            return twins.same_as_ddp(**twins.SAME[case])
-        finally:
-            buckets.has_cap_per_bucket = native
-            buckets._FORGET_STEPS = forget
+        return twins.same_as_ddp(**twins.SAME[case])
     if case in PLAIN:
         return PLAIN[case]()
     own = folder / case

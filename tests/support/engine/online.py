@@ -94,7 +94,7 @@ class Script:
         """Return a class of sessions that convert by this script."""
 
         class Scripted(InferenceSession):
-            _start = staticmethod(self.start)  # type: ignore[assignment]
+            start_conversion = staticmethod(self.start)  # type: ignore[assignment]
 
         return Scripted
 

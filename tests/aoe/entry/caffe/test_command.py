@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import json
-import os
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +13,18 @@ from support.caffe.model_files import TestLayer, TestNet, caffemodel, write_net
 from support.caffe.reference import run_reference
 
 import aoe
+from aoe.cli.app import app
+from aoe.cli.errors import run_app
 
 _SHAPE = (1, 16, 72, 72)
 
 
-def _net() -> TestNet:
-    """Return LRN and chains of element-wise layers around a small convolution."""
+def _net(*, is_small: bool = False) -> TestNet:
+    """Return LRN and chains of element-wise layers around a small convolution.
+
+    Args:
+        is_small: Leave it at the convolution and one layer after it.
+    """
     rng = np.random.default_rng(11)
     weights = rng.normal(0, 0.2, (16, 16, 1, 1)).astype(np.float32)
 
@@ -49,32 +53,39 @@ def _net() -> TestNet:
         layer("TanH", "tanh", "conv", "conv"),
         layer("AbsVal", "result", "conv", "result"),
     )
+    if is_small:
+        *_, conv, tanh, _last = layers
+        few = (replace(conv, bottoms=("data",)), replace(tanh, tops=("result",)))
+        return TestNet(inputs={"data": (1, 16, 24, 24)}, layers=few)
     return TestNet(inputs={"data": _SHAPE}, layers=layers)
 
 
-def _aoe(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "TUNE_BANK_PATH": str(folder / "bank"), "AOE_ACCEPT_BUSY": "True"}
-    command = [sys.executable, "-m", "aoe", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=570
-    )
+@pytest.fixture(autouse=True)
+def _own_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run commands in an empty folder with an empty bank."""
+    (tmp_path / "bank").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "bank"))
+
+
+def _aoe(*arguments: str) -> int:
+    return run_app(app, arguments)
 
 
 _TUNE = (
     *("--framework=0", "--model=net.prototxt", "--weight=net.caffemodel", "--job_type=2"),
-    *("--trials=2", "--json"),
+    "--json",
 )
 
 
-def test_caffe_model_is_tuned_found_again_and_run(tmp_path: Path) -> None:
-    net = _net()
+@pytest.mark.parametrize("is_small", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_caffe_model_is_tuned_found_again_and_run(tmp_path: Path, is_small: bool) -> None:
+    net = _net(is_small=is_small)
     write_net(net, tmp_path)
-    (tmp_path / "bank").mkdir()
-    first = _aoe(tmp_path, *_TUNE, "--output=first")
-    assert first.returncode == 0, first.stderr
+    tune = (*_TUNE, "--trials=1" if is_small else "--trials=2")
+    assert _aoe(*tune, "--output=first") == 0
     for name in ("again", "once_more"):  # a full run would judge anew, as the machine has it then
-        found = _aoe(tmp_path, *_TUNE, "--lookup_only", f"--output={name}")
-        assert found.returncode == 0, found.stderr
+        assert _aoe(*tune, "--lookup_only", f"--output={name}") == 0
     files = [next(tmp_path.glob(f"{name}/*.om")) for name in ("first", "again", "once_more")]
     tuned = files[0]
     assert all(file.name.startswith("net") for file in files)
@@ -83,10 +94,9 @@ def test_caffe_model_is_tuned_found_again_and_run(tmp_path: Path) -> None:
     names = {name for part in report for name in _names(part)}
     assert names & {layer.name for layer in net.layers}, names
 
-    x = np.random.default_rng(0).standard_normal(_SHAPE).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal(net.inputs["data"]).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    done = _aoe(tmp_path, "run", str(tuned), "--input=data:x.npy", "--output=out")
-    assert done.returncode == 0, done.stderr
+    assert _aoe("run", str(tuned), "--input=data:x.npy", "--output=out") == 0
     (result,) = (tmp_path / "out").glob("*.npy")
     wanted = run_reference(net, {"data": x})["result"]
     np.testing.assert_allclose(np.load(result), wanted, rtol=1e-3, atol=1e-4)
@@ -101,6 +111,7 @@ def _names(value: object) -> set[str]:
     return keys.union(*map(_names, inside))
 
 
+@pytest.mark.usefixtures("quick_compiler")
 @pytest.mark.parametrize(
     ("weights", "code", "words"),
     [
@@ -110,25 +121,28 @@ def _names(value: object) -> set[str]:
     ],
 )
 def test_refusal_leaves_nothing_behind(
-    tmp_path: Path, weights: bytes | None, code: int, words: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    weights: bytes | None,
+    code: int,
+    words: str,
 ) -> None:
     write_net(_net(), tmp_path)
-    (tmp_path / "bank").mkdir()
     arguments = ["--framework=0", "--model=net.prototxt", "--output=result", "--quiet"]
     if weights is not None:
         (tmp_path / "net.caffemodel").write_bytes(weights)
         arguments.append("--weight=net.caffemodel")
     before = sorted(tmp_path.rglob("*"))
-    done = _aoe(tmp_path, *arguments)
-    assert done.returncode == code
-    assert words in done.stderr
-    assert len(done.stderr.splitlines()) <= 2
+    assert _aoe(*arguments) == code
+    said = capsys.readouterr().err
+    assert words in said
+    assert len(said.splitlines()) <= 2
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_caffe_model_is_tuned_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_caffe_model_is_tuned_from_python(tmp_path: Path) -> None:
     text, weights = write_net(_net(), tmp_path)
-    monkeypatch.setenv("AOE_ACCEPT_BUSY", "True")
     tuned = aoe.tune(
         text,
         framework=0,

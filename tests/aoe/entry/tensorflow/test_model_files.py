@@ -19,6 +19,7 @@ import pytest
 import support.tensorflow.make_models as make_models
 from onnx import helper
 from support.engine.models import chain_model, make_model, save_model
+from support.temp_folder import temp_folder
 
 import aoe
 from aoe.entry.imported_model import ImportedModel
@@ -28,12 +29,10 @@ from aoe.errors import ModelImportError, ModelNotFoundError
 
 
 @pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def scratch(tmp_path: Path) -> Iterator[Path]:
     """Return the folder of scratch files, which is empty again in the end."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    yield folder
+    with temp_folder(tmp_path / "scratch") as folder:
+        yield folder
     assert [*folder.iterdir()] == []
 
 

@@ -30,6 +30,7 @@ from aoe.ort.sessions import session_options  # noqa: E402
 from aoe.target import Target  # noqa: E402
 from aoe.testing.fakes import RecordingProgress  # noqa: E402
 from aoe.torch.collecting import collect  # noqa: E402
+from aoe.torch.collecting.dump import DumpWriter  # noqa: E402
 from aoe.torch.modules import optimization  # noqa: E402
 from aoe.torch.modules.optimization import OptimizeOptions, optimize_call  # noqa: E402
 from aoe.tuning.mode import TuneSettings  # noqa: E402
@@ -182,11 +183,12 @@ def test_a_module_that_cannot_be_exported_is_taken_apart(tmp_path: Path) -> None
 
 def test_collecting_ends_by_itself_after_the_steps(tmp_path: Path) -> None:
     net, x = Net(), torch.randn(1, 3, 8, 8)
+    plain_call = nn.Module.__call__
     collector = aoe.torch.set_aoe(tmp_path, steps=2)
     _train(net, x, steps=1)
-    assert nn.Module.__call__ is not collector._plain_call
+    assert nn.Module.__call__ is not plain_call
     _train(net, x, steps=4)
-    assert nn.Module.__call__ is collector._plain_call
+    assert nn.Module.__call__ is plain_call
     assert _graphs(tmp_path)[0][2] == 2
     collector.close()
 
@@ -249,13 +251,12 @@ def test_only_the_thread_that_asked_is_watched(tmp_path: Path) -> None:
     assert _graphs(tmp_path) == []
 
 
-def test_only_one_process_of_a_job_collects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_one_process_of_a_job_collects(tmp_path: Path) -> None:
     first = False
-    monkeypatch.setattr(collect, "_is_first_rank", lambda: first)
     net = nn.Linear(256, 256)
-    with torch.no_grad(), aoe.torch.set_aoe(tmp_path):
+    collector = collect.Collector(DumpWriter(tmp_path), steps=1, is_first_rank=lambda: first)
+    with torch.no_grad(), collector:
+        collector.start()
         net(torch.randn(256, 256))
         first = True  # the process group is gone
     assert not list(tmp_path.iterdir())

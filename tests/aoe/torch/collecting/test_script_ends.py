@@ -82,7 +82,13 @@ WAYS: dict[str, tuple[str, int | tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+EVERYDAY = {"sys.exit"}
+"""Each way is a process that imports PyTorch and exports a module."""
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=() if way in EVERYDAY else pytest.mark.slow) for way in WAYS]
+)
 def test_the_dump_is_usable_and_the_exit_code_is_the_scripts(way: str, tmp_path: Path) -> None:
     body, code = WAYS[way]
     script, dump = tmp_path / "script.py", tmp_path / "dump"

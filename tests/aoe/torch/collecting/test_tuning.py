@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.scripted_command import ScriptedCommand  # noqa: E402
+
 import aoe.torch  # noqa: E402
 from aoe.errors import OptionError, OutputError  # noqa: E402
-from aoe.online import command  # noqa: E402
-from aoe.torch.collecting import collect  # noqa: E402
+from aoe.online.command import FolderTuning, run_aoe  # noqa: E402
+from aoe.settings import environment  # noqa: E402
+from aoe.torch.collecting.collect import Collector  # noqa: E402
+from aoe.torch.collecting.dump import DumpWriter  # noqa: E402
 
 _LIMIT_S = 300
 _SCRIPT = """
@@ -32,21 +35,11 @@ net(torch.randn(64, 64))
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Mapping[str, str]]]:
-    """Return what `aoe` was called with; it is not run."""
-    seen: list[tuple[list[str], Mapping[str, str]]] = []
-
-    def run(arguments: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> int:
-        dump = Path(arguments[0].partition("=")[2])
-        assert (dump / "dump.json").is_file() and list(dump.glob("*.onnx"))
-        seen.append((list(arguments), env))
-        return 0
-
-    monkeypatch.setattr(command, "run_aoe", run)
-    return seen
-
-
-Calls = list[tuple[list[str], Mapping[str, str]]]
+def command(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> ScriptedCommand:
+    """Return what stands in for `aoe`."""
+    return ScriptedCommand(tmp_path_factory.mktemp("aoe") / "command", monkeypatch)
 
 
 def _net() -> Any:
@@ -59,63 +52,70 @@ def _step(net: Any) -> None:
     optimizer.step()
 
 
-def test_dump_is_tuned_when_its_steps_are_over(calls: Calls, tmp_path: Path) -> None:
+def test_dump_is_tuned_when_its_steps_are_over(command: ScriptedCommand, tmp_path: Path) -> None:
     net = _net()
     _step(net)  # tutorials call set_aoe when the script has warmed up
     aoe.torch.set_aoe(tmp_path / "dump", steps=2, tune=True)
     _step(net)
-    assert not calls
+    assert not command.runs
     _step(net)
     _step(net)
-    ((arguments, _),) = calls
-    assert arguments == [f"--model_path={tmp_path / 'dump'}", "--job_type=2"]
+    (run,) = command.runs
+    assert "dump.json" in run.files and any(name.endswith(".onnx") for name in run.files)
+    assert run.arguments == [f"--model_path={tmp_path / 'dump'}", "--job_type=2"]
 
 
-def test_options_reach_the_command(calls: Calls, tmp_path: Path) -> None:
+def test_options_reach_the_command(command: ScriptedCommand, tmp_path: Path) -> None:
     given = {"output": tmp_path / "out", "tuning_time_limit": 30, "trials": 4}
     with aoe.torch.set_aoe(tmp_path / "dump", tune=True, bank=tmp_path / "bank", **given):
         _step(_net())
-    ((arguments, env),) = calls
-    assert arguments[2:] == [f"--output={tmp_path / 'out'}", "--tuning_time_limit=30", "--trials=4"]
-    assert env["TUNE_BANK_PATH"] == str(tmp_path / "bank")
+    (run,) = command.runs
+    assert run.arguments[2:] == [
+        f"--output={tmp_path / 'out'}",
+        "--tuning_time_limit=30",
+        "--trials=4",
+    ]
+    assert run.env["TUNE_BANK_PATH"] == str(tmp_path / "bank")
 
 
-def test_nothing_is_tuned_unless_it_is_asked_for(calls: Calls, tmp_path: Path) -> None:
+def test_nothing_is_tuned_unless_it_is_asked_for(command: ScriptedCommand, tmp_path: Path) -> None:
     with aoe.torch.set_aoe(tmp_path):
         _step(_net())
-    assert not calls
+    assert not command.runs
 
 
-def test_what_was_collected_before_is_tuned_by_a_later_call(calls: Calls, tmp_path: Path) -> None:
+def test_what_was_collected_before_is_tuned_by_a_later_call(
+    command: ScriptedCommand, tmp_path: Path
+) -> None:
     with aoe.torch.set_aoe(tmp_path):
         _step(_net())
     with pytest.warns(UserWarning, match="no step followed"):
         aoe.torch.set_aoe(tmp_path, tune=True).close()
-    assert len(calls) == 1
+    assert len(command.runs) == 1
 
 
 @pytest.mark.parametrize("tune", [True, False])
 def test_call_no_step_follows_is_said_and_tunes_nothing(
-    calls: Calls, tmp_path: Path, tune: bool
+    command: ScriptedCommand, tmp_path: Path, tune: bool
 ) -> None:
     _step(_net())
     with pytest.warns(UserWarning, match="no step followed the call, so nothing was collected"):
         aoe.torch.set_aoe(tmp_path, tune=tune).close()
-    assert not calls
+    assert not command.runs
 
 
-def test_call_a_step_follows_is_not_warned_of(calls: Calls, tmp_path: Path) -> None:
+def test_call_a_step_follows_is_not_warned_of(command: ScriptedCommand, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with aoe.torch.set_aoe(tmp_path, tune=True):
             _step(_net())
-    assert len(calls) == 1
+    assert len(command.runs) == 1
 
 
-def test_block_that_fails_is_not_tuned(calls: Calls, tmp_path: Path) -> None:
+def test_block_that_fails_is_not_tuned(command: ScriptedCommand, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), aoe.torch.set_aoe(tmp_path, tune=True):
         _step_that_fails()
-    assert not calls
+    assert not command.runs
 
 
 def _step_that_fails() -> None:
@@ -124,20 +124,21 @@ def _step_that_fails() -> None:
 
 
 def test_other_processes_of_a_job_neither_tune_nor_warn(
-    calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: ScriptedCommand, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(collect, "_is_first_rank", lambda: False)
+    writer, tuning = DumpWriter(tmp_path), FolderTuning()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with aoe.torch.set_aoe(tmp_path, tune=True):
+        with Collector(writer, steps=1, tuning=tuning, is_first_rank=lambda: False) as collector:
+            collector.start()
             _step(_net())
-    assert not calls
+    assert not command.runs
 
 
 def test_tuning_that_fails_is_a_warning_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, command: ScriptedCommand
 ) -> None:
-    monkeypatch.setattr(command, "run_aoe", lambda arguments, env, cwd: 3)
+    command.ends_with(3)
     with (
         pytest.warns(UserWarning, match=r"ended with code 3; the dump is there: aoe --model_path"),
         aoe.torch.set_aoe(tmp_path, tune=True),
@@ -174,7 +175,7 @@ def _run(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "script.py"],
         cwd=folder,
-        env={**command.environment(), "PYTHONPATH": ":".join(sys.path), "AOE_ACCEPT_BUSY": "True"},
+        env={**environment(), "PYTHONPATH": ":".join(sys.path), "AOE_ACCEPT_BUSY": "True"},
         capture_output=True,
         text=True,
         timeout=_LIMIT_S,
@@ -182,11 +183,8 @@ def _run(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_command_is_run_with_what_this_process_can_import(tmp_path: Path) -> None:
-    assert command.run_aoe(["--version"], {"PATH": "/usr/bin"}, None) == 0
-    assert (
-        command.run_aoe([f"--model_path={tmp_path}", "--trials=x"], {"PATH": "/usr/bin"}, tmp_path)
-        == 2
-    )
+    assert run_aoe(["--version"], {"PATH": "/usr/bin"}, None) == 0
+    assert run_aoe([f"--model_path={tmp_path}", "--trials=x"], {"PATH": "/usr/bin"}, tmp_path) == 2
 
 
 @pytest.mark.slow
@@ -198,6 +196,7 @@ def test_script_that_is_over_tunes_on_its_way_out(tmp_path: Path) -> None:
     assert list((tmp_path / "bank").rglob("*.jsonl"))
 
 
+@pytest.mark.slow
 def test_script_that_fails_tunes_nothing_and_fails_as_ever(tmp_path: Path) -> None:
     done = _run(tmp_path, "raise SystemError('mine')")
     assert done.returncode == 1 and "SystemError: mine" in done.stderr

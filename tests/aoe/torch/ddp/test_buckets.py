@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
 
@@ -10,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from collections.abc import Iterator  # noqa: E402
 
 import torch.distributed as dist  # noqa: E402
+from support.ddp.cases import SAME_AS_DDP  # noqa: E402
 from support.ddp.processes import Found, run_processes  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
@@ -20,58 +19,22 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from aoe.errors import OptionError  # noqa: E402
 from aoe.gradients.segmentation import from_cap_list  # noqa: E402
 from aoe.gradients.trace import GradientTrace  # noqa: E402
-from aoe.torch.ddp import buckets as ddp_buckets  # noqa: E402
 from aoe.torch.ddp.buckets import (  # noqa: E402
+    SWITCHES,
+    FixedReducer,
     ReducedGradient,
     bucket_indices,
     bucket_sizes_bytes,
     default_buckets,
+    has_cap_per_bucket,
     install_buckets,
     match_order,
     own_caps_bytes,
     reduced_gradients,
 )
 
-CASES = (
-    "plain",
-    "bucket_view",
-    "bucket_view_kept",
-    "accumulate",
-    "accumulate_view",
-    "unused",
-    "unused_accumulate",
-    "static",
-    "static_unused",
-    "static_view",
-    "mixed",
-    "mixed_view",
-    "mixed_static",
-    "sparse",
-    "autocast",
-    "hook",
-    "built_in_hook",
-    "measuring",
-    "measuring_static",
-    "older_torch",
-    "older_torch_accumulate",
-    "older_torch_static",
-)
 CHAIN = [[2592, 4704, 2496, 2304], [2496, 2496, 4704, 2400]]
 """Bytes of six layers of 24 x 24, two with shared weights, cut at 4, 7, 10 and at 3, 6, 9."""
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """Run all cases in two real processes."""
-    return run_processes(tmp_path_factory.mktemp("two"), *CASES)
-
-
-@pytest.fixture
-def alone() -> Iterator[None]:
-    """Be a process group of one."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def gradient(index: int, size: int, dtype: str = "float32", *, sparse: bool = False):  # type: ignore[no-untyped-def]
@@ -87,7 +50,7 @@ def layers(count: int = 6, **options: object) -> DistributedDataParallel:
     return DistributedDataParallel(net, **options)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", SAME_AS_DDP)
 def test_training_with_other_buckets_is_bit_equal_to_plain_ddp(found: Found, case: str) -> None:
     for rank in found:
         assert rank[case] == {**rank[case], "difference": ""}, rank
@@ -129,20 +92,21 @@ def test_mixed_dtypes_get_a_bucket_each(found: Found) -> None:
         ("plain", "Reducer"),
         ("unused", "Reducer"),
         ("hook", "Reducer"),
-        ("static", "_FixedReducer"),
-        ("mixed", "_FixedReducer"),
-        ("sparse", "_FixedReducer"),
-        ("measuring", "_FixedReducer"),
-        ("older_torch", "_FixedReducer"),
+        ("static", "ForgetfulReducer"),
+        ("mixed", "ForgetfulReducer"),
+        ("sparse", "ForgetfulReducer"),
+        ("measuring", "ForgetfulReducer"),
+        ("older_torch", "ForgetfulReducer"),
     ],
 )
 def test_reducer_is_torch_s_own_wherever_that_can_keep_the_buckets(
     found: Found, case: str, kind: str
 ) -> None:
-    is_known = ddp_buckets.has_cap_per_bucket() or case not in ("plain", "hook")
-    assert found[0][case]["kind"] == (kind if is_known else "_FixedReducer")
+    is_known = has_cap_per_bucket() or case not in ("plain", "hook")
+    assert found[0][case]["kind"] == (kind if is_known else "ForgetfulReducer")
 
 
+@pytest.mark.slow
 def test_three_processes_are_bit_equal_to_ddp_with_the_same_caps(tmp_path: Path) -> None:
     for rank in run_processes(tmp_path, "same_caps", world=3):
         assert rank["same_caps"] == {"difference": "", "plain": [7296, 4800], "tuned": [7296, 4800]}
@@ -186,7 +150,7 @@ def test_default_buckets_of_unused_parameters_are_those_ddp_starts_with(alone: N
 
 LISTED = {"bucket_cap_mb_list": [0.01, 0.05, 0.02]}
 needs_cap_list = pytest.mark.skipif(
-    not ddp_buckets.has_cap_per_bucket(), reason="this torch takes one size for all buckets"
+    not has_cap_per_bucket(), reason="this torch takes one size for all buckets"
 )
 
 
@@ -231,30 +195,35 @@ def test_a_list_of_caps_is_kept_when_buckets_are_exchanged(alone: None, unused: 
         assert bucket_sizes_bytes(ddp) == own
 
 
-@pytest.mark.parametrize("name", ddp_buckets._SWITCHES)
-def test_switches_of_ddp_reach_the_new_reducer(
-    alone: None, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", SWITCHES)
+def test_switches_of_ddp_reach_the_new_reducer(alone: None, name: str) -> None:
     ddp, given = layers(2), []
 
-    class Noted(dist.Reducer):
+    class Noted(FixedReducer):
         def __init__(self, **options: object) -> None:
             given.append(options.pop(name, False))
             super().__init__(**options)
 
-    monkeypatch.setattr(ddp_buckets, "_FixedReducer", Noted)
     for value in (False, True):
         setattr(ddp, name, value)
-        install_buckets(ddp, [[3, 2], [1, 0]], lasting=False)
+        install_buckets(ddp, [[3, 2], [1, 0]], lasting=False, fixed=Noted)
     assert given == [False, True]
 
 
-def test_every_option_of_the_reducer_is_given_to_a_new_one() -> None:
+def test_every_option_of_the_reducer_is_given_to_a_new_one(alone: None) -> None:
+    given: set[str] = set()
+
+    class Noted(FixedReducer):
+        def __init__(self, **options: object) -> None:
+            given.update(options)
+            super().__init__(**options)
+
+    install_buckets(layers(2), [[3, 2], [1, 0]], lasting=False, fixed=Noted)
     text = dist.Reducer.__init__.__doc__ or ""
     known = set(re.findall(r"[,(] ?(\w+): ", text)) - {"self"}
-    source = inspect.getsource(ddp_buckets._make_reducer)
     refused = {"use_python_reducer"}  # see check_supported
-    assert known - refused <= {*re.findall(r"\w+", source), *ddp_buckets._SWITCHES}
+    of_a_lasting_one = {"bucket_bytes_cap_list"}
+    assert known - refused - of_a_lasting_one <= given | {*SWITCHES}
 
 
 def test_names_are_those_of_the_wrapped_module_and_shared_weights_count_once(alone: None) -> None:
@@ -327,7 +296,7 @@ def test_broken_buckets_leave_ddp_as_it_was(alone: None, buckets: list[list[int]
 
 def test_optimizer_in_backward_is_refused(alone: None) -> None:
     ddp = layers(2)
-    next(ddp.parameters())._in_backward_optimizers = [object()]
+    vars(next(ddp.parameters()))["_in_backward_optimizers"] = [object()]
     with pytest.raises(OptionError, match="an optimizer that runs in backward"):
         install_buckets(ddp, [[0, 1, 2, 3]])
 
@@ -340,17 +309,18 @@ def test_torch_that_has_changed_is_refused_by_name(alone: None, name: str) -> No
         install_buckets(ddp, [[0, 1, 2, 3]])
 
 
-def test_fixed_reducer_forgets_what_it_remembers_for_filling_again(
-    alone: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ddp_buckets, "_FORGET_STEPS", 3)
-    ddp = layers(2)
-    install_buckets(ddp, [[3, 2], [1, 0]], lasting=False)
+def test_fixed_reducer_forgets_what_it_remembers_for_filling_again(alone: None) -> None:
     forgotten = []
-    reset = type(ddp.reducer)._reset_state
-    monkeypatch.setattr(
-        type(ddp.reducer), "_reset_state", lambda self: (forgotten.append(1), reset(self))
-    )
+
+    class Forgetful(FixedReducer):
+        forget_steps = 3
+
+        def _reset_state(self) -> None:
+            forgotten.append(1)
+            super()._reset_state()
+
+    ddp = layers(2)
+    install_buckets(ddp, [[3, 2], [1, 0]], lasting=False, fixed=Forgetful)
     for _ in range(10):
         ddp(torch.ones(1, 64)).sum().backward()
     assert len(forgotten) == 3

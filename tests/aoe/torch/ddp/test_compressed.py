@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
-from support.ddp.processes import Found, run_processes  # noqa: E402
+from support.ddp.processes import Found  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
@@ -23,18 +23,6 @@ from aoe.torch.ddp.training import DdpTraining  # noqa: E402
 from aoebank import Bank  # noqa: E402
 
 _HOOK = ["_sum_in_bfloat16"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where the processes leave banks and results, by case."""
-    return tmp_path_factory.mktemp("compressed")
-
-
-@pytest.fixture(scope="module")
-def found(folder: Path) -> Found:
-    """Run all cases in two real processes."""
-    return run_processes(folder, "allowed", "too_inexact", "left_alone")
 
 
 def test_allowed_type_is_in_use_once_it_won(found: Found) -> None:

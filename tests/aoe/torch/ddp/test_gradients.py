@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.distributed as dist  # noqa: E402
-from support.ddp.processes import Found, run_processes  # noqa: E402
+from support.ddp.processes import Found  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
@@ -30,44 +28,8 @@ from aoe.torch.ddp.gradients import StrategyWarning  # noqa: E402
 from aoe.tuning.gdat.fitting import CHECK_STEPS  # noqa: E402
 from aoebank import Bank  # noqa: E402
 
-CASES = (
-    "recorded",
-    "tune_and_reuse",
-    "tune_unsatisfied",
-    "tune_repeatedly",
-    "other_cluster",
-    "other_link",
-    "foreign_record",
-    "readable_record",
-    "missing_bank",
-    "time_out_restored",
-    "no_backward",
-    "failing_step",
-    "hanging_step",
-    "dying_step",  # the last one takes a process with it
-)
 TUNED = "tune_and_reuse/new/bank"
 """Folder of bank and results of a case; the tuner makes it."""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where the processes leave banks and results, by case."""
-    return tmp_path_factory.mktemp("tuned")
-
-
-@pytest.fixture(scope="module")
-def found(folder: Path) -> Found:
-    """Run all cases in two real processes."""
-    return run_processes(folder, *CASES)
-
-
-@pytest.fixture
-def alone() -> Iterator[None]:
-    """Be a process group of one."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def bank_lists(folder: Path) -> dict[str, Any]:

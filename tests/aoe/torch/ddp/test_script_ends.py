@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,15 +36,18 @@ dist.destroy_process_group()
 """
 
 
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("end", "code", "told"),
     [
-        ("dist.destroy_process_group(); sys.exit(0)", 3, "before tuning was finished"),
-        ("", 3, "before tuning was finished"),
+        slow("dist.destroy_process_group(); sys.exit(0)", 3, "before tuning was finished"),
+        slow("", 3, "before tuning was finished"),
         ("sys.exit(5)", 5, "before tuning was finished"),
-        ("raise KeyError('label')", 1, "failed: KeyError: 'label'"),
-        ("os._exit(6)", 6, ""),  # ends the process at once, whatever anybody has to say
-        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "interrupted"),
+        slow("raise KeyError('label')", 1, "failed: KeyError: 'label'"),
+        slow("os._exit(6)", 6, ""),  # ends the process at once, whatever anybody has to say
+        slow("os.kill(os.getpid(), signal.SIGTERM)", 143, "interrupted"),
     ],
 )
 def test_script_that_ends_early_is_told_so_and_ends_with_its_own_code(
@@ -63,6 +67,7 @@ for epoch in range(int(sys.argv[3])):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inputs", [("14", "7"), ("9", "1")])
 def test_uneven_inputs_end_the_tuning_and_not_the_training(
     tmp_path: Path, inputs: tuple[str, str]
@@ -78,6 +83,7 @@ def test_uneven_inputs_end_the_tuning_and_not_the_training(
     assert tuned == (tmp_path / "weights_0").read_text()
 
 
+@pytest.mark.slow
 def test_even_inputs_inside_join_are_tuned_across_epochs(tmp_path: Path) -> None:
     ended = run_under_aoe(tmp_path, START + JOIN + END, "6", "6", "3")
     assert ended.code == 3, ended.said
@@ -93,6 +99,7 @@ train(12)
 """
 
 
+@pytest.mark.slow
 def test_script_with_a_power_sgd_hook_is_left_alone(tmp_path: Path) -> None:
     ended = run_under_aoe(tmp_path, START + POWER_SGD + END)
     assert ended.code == 3, ended.said
@@ -114,7 +121,7 @@ open(f"went_on_{{rank}}", "w")
 
 
 @pytest.mark.parametrize(
-    "shard", ["fsdp.FullyShardedDataParallel(model)", "fsdp.fully_shard(model)"]
+    "shard", [slow("fsdp.FullyShardedDataParallel(model)"), "fsdp.fully_shard(model)"]
 )
 def test_script_with_fsdp_is_refused_where_it_shards(tmp_path: Path, shard: str) -> None:
     ended = run_under_aoe(tmp_path, START + FSDP.format(shard=shard))

@@ -6,6 +6,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from aoe.errors import RunError  # noqa: E402
-from aoe.torch.ddp.script_run import TrainingScript, _run  # noqa: E402
+from aoe.torch.ddp.script_run import TrainingScript, run_script  # noqa: E402
 from aoe.torch.ddp.step_gate import StepGate  # noqa: E402
 
 Step = Callable[[], None]
+GRADIENT_HOOKS = attrgetter("_post_accumulate_grad_hooks")
+"""PyTorch has no public name for them."""
 
 
 @pytest.fixture(autouse=True)
@@ -205,7 +208,7 @@ def test_nothing_is_left_behind() -> None:
     script = Script()
     run_gate(lambda ddp, step: step(), lambda: script.train(6))
     assert DistributedDataParallel.forward is forward
-    assert not any(parameter._post_accumulate_grad_hooks for parameter in script.ddp.parameters())
+    assert not any(map(GRADIENT_HOOKS, script.ddp.parameters()))
 
 
 def test_model_is_kept_until_the_process_ends() -> None:
@@ -254,7 +257,7 @@ def test_script_runs_as_python_runs_it(
 ) -> None:
     (tmp_path / "beside.py").write_text("")
     (tmp_path / "train.py").write_text(text)
-    assert _run(tmp_path / "train.py", ["--a", "b c"]) == code
+    assert run_script(tmp_path / "train.py", ["--a", "b c"]) == code
 
 
 @pytest.mark.parametrize("text", ["1 / 0", "import not_there", "def", "raise ValueError('x')"])
@@ -263,6 +266,6 @@ def test_script_that_fails_is_an_error_with_its_traceback(
 ) -> None:
     (tmp_path / "train.py").write_text(text)
     with pytest.raises(RunError, match=r"train\.py: failed: ") as caught:
-        _run(tmp_path / "train.py", [])
+        run_script(tmp_path / "train.py", [])
     assert caught.value.exit_code == 1
     assert "Traceback" in capsys.readouterr().err

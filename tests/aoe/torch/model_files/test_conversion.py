@@ -21,8 +21,10 @@ from aoe.entry.outputs import cut_at_outputs  # noqa: E402
 from aoe.errors import EngineNotInstalledError, ModelImportError  # noqa: E402
 from aoe.torch.ddp.ranks import Ranks  # noqa: E402
 from aoe.torch.ddp.training import DdpTraining  # noqa: E402
-from aoe.torch.model_files import conversion  # noqa: E402
-from aoe.torch.model_files.conversion import TrainableModel, trainable_model  # noqa: E402
+from aoe.torch.model_files.conversion import (  # noqa: E402
+    TrainableModel,
+    trainable_model,
+)
 
 NAMES = ["first.weight", "first.bias", "last.weight", "last.scale"]
 
@@ -181,4 +183,4 @@ def test_operator_the_converter_does_not_know_is_named() -> None:
     [("layers.0.weight", True), ("scale", True), ("onnx::MatMul_12", False), ("val_3", False)],
 )
 def test_names_of_modules(name: str, is_of_module: bool) -> None:
-    assert conversion._is_of_module(name) is is_of_module
+    assert is_of_module(name) is is_of_module

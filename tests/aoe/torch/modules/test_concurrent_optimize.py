@@ -15,12 +15,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from support.engine.untuned import UntunedEngine  # noqa: E402
+from support.optimized_modules import optimize  # noqa: E402
 from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
-from aoe.errors import OutputError  # noqa: E402
+from aoe.errors import ModelImportError, OutputError  # noqa: E402
 from aoe.testing.fakes import RecordingProgress  # noqa: E402
-from aoe.torch.modules import optimization  # noqa: E402
 from aoe.torch.modules.optimization import OptimizeOptions, optimize_call  # noqa: E402
 from aoe.tuning.mode import TuneSettings  # noqa: E402
 from aoe.tuning.progress import Progress, SilentProgress  # noqa: E402
@@ -63,9 +63,8 @@ class Net(nn.Module):
         return {"y": self.layers(x)}
 
 
-def test_four_threads_optimize_and_serve_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_threads_optimize_and_serve_at_once() -> None:
     engine = Alone()
-    monkeypatch.setattr(optimization, "run_engine", engine)
     count, everybody = 4, threading.Barrier(4)
     nets, x = [Net(8 + number).eval() for number in range(count)], torch.randn(2, 8)
     progresses = [RecordingProgress() for _ in nets]
@@ -76,7 +75,7 @@ def test_four_threads_optimize_and_serve_at_once(monkeypatch: pytest.MonkeyPatch
         try:
             with torch.no_grad():
                 everybody.wait()
-                tuned = aoe.torch.optimize(net, x, progress=progresses[number])
+                tuned = optimize(net, x, progress=progresses[number], engine=engine)
                 for _ in range(20):
                     torch.testing.assert_close(tuned(x)["y"], net(x)["y"], rtol=1e-4, atol=1e-5)
                 assert not aoe.torch.fallbacks(tuned)
@@ -94,27 +93,33 @@ def test_four_threads_optimize_and_serve_at_once(monkeypatch: pytest.MonkeyPatch
     assert len(waited) == count - 1
 
 
-@pytest.mark.parametrize("fails", ["engine", "export"])
-def test_who_fails_leaves_the_turn_to_others(
-    fails: str, monkeypatch: pytest.MonkeyPatch, engine: UntunedEngine
-) -> None:
-    def failing(*_: Any) -> Any:
-        raise OutputError("disk", "is full")
+class Branching(nn.Module):
+    """Cannot be exported."""
 
-    name = {"engine": "run_engine", "export": "export_module"}[fails]
-    with monkeypatch.context() as patch:
-        patch.setattr(optimization, name, failing)
-        with pytest.raises(OutputError):
-            aoe.torch.optimize(nn.Mish().eval(), torch.randn(2, 3))
+    def forward(self, x: Any) -> Any:
+        return x if x.sum() > 0 else -x
+
+
+def _failing(*_: Any) -> Any:
+    raise OutputError("disk", "is full")
+
+
+@pytest.mark.parametrize(
+    ("module", "error"), [(nn.Mish(), OutputError), (Branching(), ModelImportError)]
+)
+def test_who_fails_leaves_the_turn_to_others(module: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        optimize(module.eval(), torch.randn(2, 3), engine=_failing)
     found: list[Any] = []
     thread = threading.Thread(
-        target=lambda: found.append(aoe.torch.optimize(nn.Mish().eval(), torch.randn(2, 3)))
+        target=lambda: found.append(optimize(nn.Mish().eval(), torch.randn(2, 3)))
     )
     thread.start()
     thread.join()
     assert found
 
 
+@pytest.mark.slow
 def test_two_processes_share_one_new_bank(tmp_path: Path) -> None:
     (script := tmp_path / "script.py").write_text(_SCRIPT)
     bank = tmp_path / "new" / "bank"
@@ -169,6 +174,6 @@ def test_a_bank_that_cannot_be_made_is_named_as_it_was_given(tmp_path: Path) -> 
     progress = RecordingProgress()
     for bank in (file, file / "bank"):
         with pytest.raises(OutputError, match=rf"bank={bank}: cannot be created") as caught:
-            aoe.torch.optimize(nn.Mish().eval(), torch.randn(2, 3), bank=bank, progress=progress)
+            optimize(nn.Mish().eval(), torch.randn(2, 3), bank=bank, progress=progress)
         assert "TUNE_BANK_PATH" not in str(caught.value)
     assert not progress.events  # found before anything was exported

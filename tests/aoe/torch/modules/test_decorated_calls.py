@@ -10,14 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.optimized_modules import optimize  # noqa: E402
 from torch import nn  # noqa: E402
 
-import aoe.torch  # noqa: E402
 from aoe.errors import AccuracyError, ModelImportError, OptionError  # noqa: E402
 from aoe.om.loading import FallbackWarning  # noqa: E402
 from aoe.torch.modules.calls import CallConvention  # noqa: E402
-
-pytestmark = pytest.mark.usefixtures("engine")
 
 
 def configured(forward: Any) -> Any:
@@ -56,30 +54,28 @@ def _inference() -> Any:
 
 def test_an_argument_the_decorator_puts_in_is_given_once() -> None:
     module, x = Configured().eval(), torch.randn(2, 3)
-    tuned = aoe.torch.optimize(module, x)
+    tuned = optimize(module, x)
     torch.testing.assert_close(tuned(x), x * 3)
     torch.testing.assert_close(tuned(x=x), x * 3)
 
 
 def test_positions_and_names_behind_a_decorator_are_the_same_call() -> None:
     module, x, mask = Configured().eval(), torch.randn(2, 3), torch.rand(2, 3)
-    tuned = aoe.torch.optimize(module, (x, mask), example_kwargs={"scale": 2.0})
+    tuned = optimize(module, (x, mask), example_kwargs={"scale": 2.0})
     for found in (tuned(x, mask, scale=2.0), tuned(scale=2.0, mask=mask, x=x)):
         torch.testing.assert_close(found, x * 2 * mask)
 
 
 def test_a_default_the_decorator_overrides_is_not_taken_for_a_missing_argument() -> None:
     module, x = Configured().eval(), torch.randn(2, 3)
-    tuned = aoe.torch.optimize(module, x)
+    tuned = optimize(module, x)
     with pytest.warns(FallbackWarning, match="tuned for other inputs"):
         torch.testing.assert_close(tuned(x, scale=1.0), x)
 
 
 def test_a_result_that_is_a_cache_names_the_argument_that_turns_it_off() -> None:
     with pytest.raises(ModelImportError, match="returns a Cache") as caught:
-        aoe.torch.optimize(
-            Configured().eval(), torch.randn(2, 3), example_kwargs={"use_cache": True}
-        )
+        optimize(Configured().eval(), torch.randn(2, 3), example_kwargs={"use_cache": True})
     assert "'use_cache': False" in (caught.value.hint or "")
 
 
@@ -126,15 +122,16 @@ def test_an_encoder_that_leaves_padding_out_names_its_option() -> None:
 def _without_torchs_note(module: nn.Module, x: Any, mask: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The PyTorch API of nested tensors", UserWarning)
-        return aoe.torch.optimize(module, x, example_kwargs={"src_key_padding_mask": mask})
+        return optimize(module, x, example_kwargs={"src_key_padding_mask": mask})
 
 
 def test_an_argument_of_the_module_given_as_an_option_is_told_its_place() -> None:
     with pytest.raises(OptionError, match=r"given as an option .got mask") as caught:
-        aoe.torch.optimize(Configured().eval(), torch.randn(2, 3), mask=torch.ones(2, 3))
+        optimize(Configured().eval(), torch.randn(2, 3), mask=torch.ones(2, 3))
     assert "example_kwargs={'mask': ...}" in (caught.value.hint or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Bert", "Roberta", "Llama", "GPT2"])
 def test_base_models_of_transformers_are_served(name: str) -> None:
     transformers = pytest.importorskip("transformers")
@@ -149,7 +146,7 @@ def test_base_models_of_transformers_are_served(name: str) -> None:
     )
     module = getattr(transformers, f"{name}Model")(config).eval()
     ids = torch.randint(0, 90, (1, 12))
-    tuned = aoe.torch.optimize(module, ids, example_kwargs={"use_cache": False})
+    tuned = optimize(module, ids, example_kwargs={"use_cache": False})
     found, expected = tuned(ids, use_cache=False), module(ids, use_cache=False)
     assert type(found) is type(expected)
     torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)

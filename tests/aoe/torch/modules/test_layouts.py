@@ -10,13 +10,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.optimized_modules import (  # noqa: E402
+    computed_by_torch,
+    optimize,
+    tensors_in,
+    untuned,
+)
 from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
 from aoe.om.loading import FallbackWarning  # noqa: E402
-from aoe.torch.modules import layouts  # noqa: E402
+from aoe.torch.modules.layouts import MOST_LAYOUTS  # noqa: E402
 
-pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.filterwarnings("error")]
+pytestmark = pytest.mark.filterwarnings("error")
 
 VIEWS: dict[str, Any] = {
     "as it is": lambda x: x * 1,
@@ -74,7 +80,7 @@ def _inference() -> Iterator[None]:
 
 
 def _assert_alike(found: Any, expected: Any) -> None:
-    for one, other in zip(*map(torch.utils._pytree.tree_leaves, (found, expected)), strict=True):
+    for one, other in zip(*map(tensors_in, (found, expected)), strict=True):
         assert (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
 
@@ -82,7 +88,7 @@ def _assert_alike(found: Any, expected: Any) -> None:
 @pytest.mark.parametrize("kind", [Views, Convolutions])
 def test_results_have_the_strides_pytorch_gives_them(kind: Any) -> None:
     module, x = kind().eval(), torch.rand(2, 3, 4, 6)
-    tuned = aoe.torch.optimize(module, x)
+    tuned = optimize(module, x)
     for lay in ARGUMENTS.values():
         for _ in range(3):
             argument = lay(torch.rand(2, 3, 4, 6))
@@ -92,65 +98,49 @@ def test_results_have_the_strides_pytorch_gives_them(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [Views, Convolutions])
 def test_compiled_graphs_return_the_strides_pytorch_returns(kind: Any) -> None:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     module = kind().eval()
-    compiled = torch.compile(module, backend="aoe", dynamic=False)
+    compiled = torch.compile(module, backend=untuned, dynamic=False)
     for name in ("contiguous", "channels last"):
         x = ARGUMENTS[name](torch.rand(2, 3, 4, 6))
         for _ in range(2):
             _assert_alike(compiled(x), module(x))
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 def test_weights_in_channels_last_decide_too() -> None:
     module, x = Convolutions().eval().to(memory_format=torch.channels_last), torch.rand(2, 3, 4, 6)
-    tuned = aoe.torch.optimize(module, x)
+    tuned = optimize(module, x)
     _assert_alike(tuned(x), module(x))
     assert not tuned(x)[0].is_contiguous()
 
 
-def test_strides_are_learnt_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strides_are_learnt_once() -> None:
     module, x = Convolutions().eval(), torch.rand(2, 3, 4, 6)
-    tuned = aoe.torch.optimize(module, x)
-    computed: list[Any] = []
-    undo = _count_calls(monkeypatch, computed)
+    tuned = optimize(module, x)
     other = ARGUMENTS["channels last"](x)
-    for argument in (x, other, x, other, other):
-        tuned(argument)
-    undo()
+    with computed_by_torch(tuned) as computed:
+        for argument in (x, other, x, other, other):
+            tuned(argument)
     assert len(computed) == 1
 
 
-def _count_calls(monkeypatch: pytest.MonkeyPatch, computed: list[Any]) -> Any:
-    forward = Convolutions.forward
-
-    def counted(self: Any, x: Any) -> Any:
-        computed.append(x)
-        return forward(self, x)
-
-    monkeypatch.setattr(Convolutions, "forward", counted)
-    return monkeypatch.undo
-
-
-def test_a_copy_knows_the_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_knows_the_strides() -> None:
     module, x = Convolutions().eval(), ARGUMENTS["channels last"](torch.rand(2, 3, 4, 6))
-    tuned = pickle.loads(pickle.dumps(aoe.torch.optimize(module, x)))
-    computed: list[Any] = []
-    undo = _count_calls(monkeypatch, computed)
-    found = tuned(x)
-    undo()
+    tuned = pickle.loads(pickle.dumps(optimize(module, x)))
+    with computed_by_torch(tuned) as computed:
+        found = tuned(x)
     assert not computed
     _assert_alike(found, module(x))
 
 
 @pytest.mark.filterwarnings("default::UserWarning")
-def test_too_many_layouts_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layouts, "_MOST", 2)
+def test_too_many_layouts_are_left_to_pytorch() -> None:
     module, x = Convolutions().eval(), torch.rand(2, 3, 4, 6)
-    tuned = aoe.torch.optimize(module, x)
+    tuned = optimize(module, x)
     with pytest.warns(FallbackWarning, match="too many ways") as caught:
-        for _ in range(2):
-            for lay in ARGUMENTS.values():
-                _assert_alike(tuned(lay(x)), module(lay(x)))
+        for width in range(7, 7 + MOST_LAYOUTS + 2):  # rows that lie ever further apart
+            argument = torch.rand(2, 3, 4, width)[..., :6]
+            _assert_alike(tuned(argument), module(argument))
     assert len(caught) == 1
-    assert aoe.torch.fallbacks(tuned) == {"too many layouts": 6}
+    assert aoe.torch.fallbacks(tuned) == {"too many layouts": 3}  # the example's is known too

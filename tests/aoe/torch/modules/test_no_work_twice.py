@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime as ort
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from support.engine.offline import regions_of, view_of  # noqa: E402
 from support.engine.untuned import UntunedEngine  # noqa: E402
+from support.optimized_modules import optimize  # noqa: E402
 from torch import nn  # noqa: E402
 
-import aoe.torch  # noqa: E402
 from aoe.entry.onnx_file import load_onnx  # noqa: E402
 from aoe.target import Target  # noqa: E402
-from aoe.torch.modules import optimization, served  # noqa: E402
 from aoe.torch.modules.onnx_translation import quiet_exporter  # noqa: E402
 from aoe.tuning.mode import TuneSettings  # noqa: E402
 from aoe.tuning.progress import Progress  # noqa: E402
@@ -77,13 +77,13 @@ def test_module_is_exported_and_its_model_loaded_once(
     translations: Counter[str] = Counter()
     _counted(monkeypatch, torch.onnx, "export", translations)
     others: Counter[str] = Counter()
-    _counted(monkeypatch, served, "load", others)
-    _counted(monkeypatch, optimization, "_save", others)
+    _counted(monkeypatch, ort, "InferenceSession", others)
+    _counted(monkeypatch, onnx, "save", others)
     calls: list[int] = []
     module[1].register_forward_hook(lambda *_: calls.append(1))
-    aoe.torch.optimize(module, image)
+    optimize(module, image, engine=engine)
     assert (exports["export"], translations["export"]) == (1, 1)
-    assert others == {"load": 1, "_save": 1}
+    assert others == {"InferenceSession": 1, "save": 1}
     assert len(calls) == 2, "traced once, and computed once to be compared with"
     assert len(engine.asked) == 1
 
@@ -99,7 +99,6 @@ def test_what_is_tuned_is_what_a_plain_export_has(
     image: Any,
     tmp_path: Path,
     target: Target,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = UntunedEngine()
 
@@ -107,8 +106,7 @@ def test_what_is_tuned_is_what_a_plain_export_has(
         (tmp_path / "ours.onnx").write_bytes(Path(str(settings.model)).read_bytes())
         return fake(settings, env, progress)
 
-    monkeypatch.setattr(optimization, "run_engine", kept)
-    aoe.torch.optimize(module, image)
+    optimize(module, image, engine=kept)
     with torch.no_grad(), quiet_exporter():
         plain = torch.onnx.export(module, (image,), dynamo=True, verbose=False).model_proto
     onnx.save(plain, tmp_path / "plain.onnx")

@@ -12,18 +12,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from support.engine.untuned import UntunedEngine  # noqa: E402
-from support.optimized_modules import Linear, snapshot  # noqa: E402
+from support.optimized_modules import Linear, optimize, snapshot  # noqa: E402
 from torch import nn  # noqa: E402
 
-import aoe.torch  # noqa: E402
 from aoe.errors import AccuracyError, ModelImportError  # noqa: E402
-from aoe.torch.modules import optimization  # noqa: E402
 from aoe.tuning.mode import TuneSettings  # noqa: E402
 from aoe.tuning.progress import Progress  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def _inference(engine: UntunedEngine) -> Iterator[None]:
+def _inference() -> Iterator[None]:
     torch.manual_seed(0)
     with torch.no_grad():
         yield
@@ -111,7 +109,7 @@ def test_an_error_names_the_inner_module_and_leaves_all_untouched(
     before = snapshot(module)
     values = {key: value.clone() for key, value in module.state_dict().items()}
     with pytest.raises(ModelImportError, match=message) as caught:
-        aoe.torch.optimize(module, torch.randn(2, 4))
+        optimize(module, torch.randn(2, 4), engine=engine)
     assert caught.value.where == f"module layers.1.attn ({type(child).__name__})"
     assert snapshot(module) == before
     assert all(torch.equal(value, values[key]) for key, value in module.state_dict().items())
@@ -155,7 +153,7 @@ def test_what_cannot_be_served_is_refused_with_a_reason(
     module: Any, inputs: Any, message: str
 ) -> None:
     with pytest.raises(ModelImportError, match=message):
-        aoe.torch.optimize(module.eval(), inputs)
+        optimize(module.eval(), inputs)
 
 
 def test_a_script_module_is_refused() -> None:
@@ -163,12 +161,10 @@ def test_a_script_module_is_refused() -> None:
         warnings.simplefilter("ignore")
         scripted = torch.jit.script(nn.Linear(3, 3))
     with pytest.raises(ModelImportError, match="script module"):
-        aoe.torch.optimize(scripted, torch.ones(3, 3))
+        optimize(scripted, torch.ones(3, 3))
 
 
-def test_an_export_that_computes_something_else_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_export_that_computes_something_else_is_refused() -> None:
     class Wrong(UntunedEngine):
         def __call__(self, settings: TuneSettings, env: Any, progress: Progress) -> Path:
             import onnx
@@ -180,6 +176,5 @@ def test_an_export_that_computes_something_else_is_refused(
             onnx.save(proto, str(settings.model))
             return super().__call__(settings, env, progress)
 
-    monkeypatch.setattr(optimization, "run_engine", Wrong())
     with pytest.raises(AccuracyError, match="computes something else"):
-        aoe.torch.optimize(Linear().eval(), torch.randn(2, 4))
+        optimize(Linear().eval(), torch.randn(2, 4), engine=Wrong())

@@ -5,13 +5,16 @@ Transforms of torch.func, dual numbers, autocast, inference mode, subclasses, di
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.optimized_modules import optimize  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
@@ -19,10 +22,7 @@ import aoe.torch  # noqa: E402
 from aoe.om.loading import FallbackWarning  # noqa: E402
 from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
 
-pytestmark = [
-    pytest.mark.usefixtures("engine"),
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 
 class Scaled(nn.Module):
@@ -99,9 +99,15 @@ def _inference() -> Iterator[None]:
         yield
 
 
+@cache
+def _optimized() -> OptimizedModule:
+    return optimize(Scaled().eval().requires_grad_(False), torch.rand(2, 3))
+
+
 def _tuned() -> tuple[Scaled, OptimizedModule, Any]:
-    module, x = Scaled().eval().requires_grad_(False), torch.rand(2, 3)
-    return module, aoe.torch.optimize(module, x), x
+    """Return a copy of a module that is exported once for all tests."""
+    tuned = copy.deepcopy(_optimized())
+    return tuned.original, tuned, torch.rand(2, 3)
 
 
 @pytest.mark.parametrize("name", LEFT_TO_PYTORCH)
