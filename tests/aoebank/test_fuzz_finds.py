@@ -22,12 +22,17 @@ WHOLE = {path.name: path for path in samples.ALL}
 
 
 def _finds() -> Iterator[Any]:
+    """Yield the finds; every day the first of each kind of fault and of each file will do."""
     listing = FOLDER / "finds.json"
     if not listing.is_file():
         return
+    seen: set[str] = set()
     for find in json.loads(listing.read_bytes()):
         file = FOLDER / find["folder"] / find["file"]
-        yield pytest.param(find["args"], file.absolute(), id=find["folder"])
+        is_first = not seen >= {find["kind"], find["file"]}
+        seen |= {find["kind"], find["file"]}
+        marks = () if is_first else pytest.mark.slow
+        yield pytest.param(find["args"], file.absolute(), id=find["folder"], marks=marks)
 
 
 @pytest.mark.parametrize(("arguments", "file"), [*_finds()])

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format
 from aoebank.model.json_value import JsonValue
@@ -213,3 +215,13 @@ def _bump(value: JsonValue, by: int) -> tuple[JsonValue, bool]:
 
 
 SAMPLES = {path.parent.name + "-" + path.stem[-12:]: SampleBank(path) for path in samples.ALL}
+_EVERYDAY = ("unified_bank-3_runtime_kb", "cube-910B2_matmul")  # one of lines, one of one object
+EVERY_FORMAT = pytest.mark.parametrize("bank", SAMPLES.values(), ids=SAMPLES.keys())
+SOME_FORMATS = pytest.mark.parametrize(  # every format with `-m slow`: each is a merge by git
+    "bank",
+    [
+        pytest.param(bank, marks=() if name in _EVERYDAY else pytest.mark.slow)
+        for name, bank in SAMPLES.items()
+    ],
+    ids=SAMPLES.keys(),
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,7 @@ from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Record, with_raw
 from aoebank.model.resolution import Query
+from aoebank.processes import count_processes
 
 _CONTENT = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{[^\n]*"info_dict"\s*:\s*\{[^\n]*"knowledge"\s*:\s*\{'
@@ -64,7 +65,13 @@ _BATCH = 4096
 
 
 class RuntimeKbFormat(Format):
-    """Reads and writes `<soc>_<core>_AiCore_<op type>_runtime_kb.json`."""
+    """Reads and writes `<soc>_<core>_AiCore_<op type>_runtime_kb.json`.
+
+    Args:
+        reader: Release whose fields records are checked against.
+        templates: Makes the memory of how the lines of one file are written.
+        processes: Says how many processes scan a file of so many bytes.
+    """
 
     name = "runtime_kb"
     empty = b"{}\n"
@@ -75,8 +82,16 @@ class RuntimeKbFormat(Format):
     may_be_sorted = True
     fatal_codes = frozenset({"AB112"})  # each blank line ends a worker, and there may be one only
 
-    def __init__(self, reader: Release = NEWEST) -> None:
+    def __init__(
+        self,
+        reader: Release = NEWEST,
+        *,
+        templates: Callable[[], LineTemplates] = LineTemplates,
+        processes: Callable[[int], int] = count_processes,
+    ) -> None:
         self._reader = reader
+        self._templates = templates
+        self._processes = processes
 
     def parse_name(self, name: str) -> BankName | None:
         """Return the parts of the name of a runtime bank; its reader knows only AiCore."""
@@ -100,7 +115,8 @@ class RuntimeKbFormat(Format):
         known = KnownLines(like) if like is not None and like.format is self else None
         scan = start_scan(data, path)
         if not is_stub(data):
-            scan_lines(scan, partial(_scan_part, known=known))
+            work = partial(_scan_part, known=known, templates=self._templates)
+            scan_lines(scan, work, self._processes)
         return scan.file(self)
 
     def record(self, parsed: ParsedFile, number: int) -> Record:
@@ -241,9 +257,16 @@ def _is_sound(value: JsonValue) -> bool:
     return True
 
 
-def _scan_part(scan: FileScan, first: int, stop: int, *, known: KnownLines | None = None) -> None:
+def _scan_part(
+    scan: FileScan,
+    first: int,
+    stop: int,
+    *,
+    known: KnownLines | None,
+    templates: Callable[[], LineTemplates],
+) -> None:
     """Add the records and findings of the lines between two bytes."""
-    data, batch = scan.data, _Batch(scan.keys)
+    data, batch = scan.data, _Batch(scan.keys, templates())
     for start, end in iter_lines(data, first, stop):
         raw = data[start:end]
         key = known.find_key(raw) if known is not None else None
@@ -298,11 +321,11 @@ def _struct_key(hash_: int, packed: bytes, start: hashlib.blake2b) -> str:
 class _Batch:
     """Keys of records, their hashes computed some thousand at a time."""
 
-    def __init__(self, keys: list[str]) -> None:
+    def __init__(self, keys: list[str], templates: LineTemplates) -> None:
         self._keys = keys
         self._pending: dict[str, tuple[list[int], list[bytes]]] = {}
         self._schemas = operator_schemas()
-        self._templates = LineTemplates()
+        self._templates = templates
 
     def add_like(self, raw: bytes) -> bool:
         """Add the record of a line written as an earlier one, or return False."""

@@ -24,7 +24,8 @@ _FLOAT = _INT + rb"(?:\.[0-9]++(?:[eE][+-]?[0-9]++)?|[eE][+-]?[0-9]++)"
 _BOOL = rb"true|false"
 _MOST_SPELLINGS = 100_000
 _LONGEST_LINE = 16_384  # bytes; a pattern takes 130 bytes of memory per byte, real lines have 1,500
-_MOST_TEMPLATES = 8  # files mix a few writers at most; making one takes milliseconds
+_MOST_TEMPLATES = 8  # files mix a few writers at most
+TEMPLATE_AFTER = 500  # lines read as JSON: making a template takes as long as it saves on these
 
 
 class _Values(dict[bytes, object]):
@@ -68,10 +69,15 @@ class LineTemplate:
 
 
 class LineTemplates:
-    """The ways lines of a file were written so far, the last one used first."""
+    """The ways lines of a file were written so far, the last one used first.
 
-    def __init__(self) -> None:
+    Args:
+        after: Lines read as JSON before the first template is made.
+    """
+
+    def __init__(self, after: int = TEMPLATE_AFTER) -> None:
         self._known: list[LineTemplate] = []
+        self._wait = after
 
     def find(self, raw: bytes) -> tuple[LineTemplate, bytes] | None:
         """Return a template that fits a line, and the packed key struct; None if none fits."""
@@ -85,7 +91,9 @@ class LineTemplates:
 
     def learn(self, raw: bytes, value: Mapping[str, JsonValue], schema: OperatorSchema) -> None:
         """Remember how a line is written that was read as JSON and has nothing odd about it."""
-        if len(self._known) < _MOST_TEMPLATES and len(raw) <= _LONGEST_LINE:
+        if self._wait:
+            self._wait -= 1
+        elif len(self._known) < _MOST_TEMPLATES and len(raw) <= _LONGEST_LINE:
             template = _make(raw, value, schema)
             if template is not None:
                 self._known.insert(0, template)

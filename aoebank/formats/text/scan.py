@@ -136,15 +136,22 @@ def start_scan(data: bytes, path: Path) -> FileScan:
     return FileScan(data=data, path=path, lines=lines, findings=[*check_text(data, path, lines)])
 
 
-def scan_lines(scan: FileScan, work: Callable[[FileScan, int, int], None]) -> None:
+def scan_lines(
+    scan: FileScan,
+    work: Callable[[FileScan, int, int], None],
+    count: Callable[[int], int] = count_processes,
+    spread: Callable[..., Iterator[ScannedPart]] = map_in_order,
+) -> None:
     """Let `work` fill `scan` from all bytes of its file; parts of a large one at the same time.
 
     Args:
         scan: Nothing found in it yet but what is odd about the text as a whole.
         work: Adds the records and findings of whole lines between two bytes.
+        count: Says how many processes scan so many bytes.
+        spread: Does the parts in these processes, as `map_in_order`.
     """
     size = len(scan.data)
-    processes = count_processes(size)
+    processes = count(size)
     # each line in the part its first byte is in
     cuts = {scan.data.find(b"\n", size * part // processes) + 1 for part in range(1, processes)}
     places = sorted({0, size, *cuts})
@@ -157,5 +164,5 @@ def scan_lines(scan: FileScan, work: Callable[[FileScan, int, int], None]) -> No
         work(own, *part)
         return ScannedPart(own.keys, own.starts, own.ends, own.findings, own.left_out)
 
-    for found in map_in_order(scan_part, [*pairwise(places)], processes):
+    for found in spread(scan_part, [*pairwise(places)], processes):
         scan.take_over(found)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,11 @@ from support import merge_files
 from support.merge_files import Answer, Style, make_file
 
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.runtime_kb import format, line_template
+from aoebank.formats.runtime_kb.format import RuntimeKbFormat
 from aoebank.formats.runtime_kb.known_lines import KnownLines
+from aoebank.formats.runtime_kb.line_template import LineTemplates
+from aoebank.formats.runtime_kb.operator_schema import OperatorSchema, operator_schemas
+from aoebank.model.json_value import JsonValue
 
 RUNTIME = "runtime_kb"
 NAME = Path(merge_files.NAMES[RUNTIME])
@@ -63,22 +69,18 @@ SPELLINGS = (
 )
 
 
+FAST = RuntimeKbFormat(templates=partial(LineTemplates, 0))
+SLOW = RuntimeKbFormat(templates=partial(LineTemplates, sys.maxsize))
+
+
+def parse(data: bytes, format_: RuntimeKbFormat = FAST) -> ParsedFile:
+    """Parse with a template from the first line on."""
+    return format_.parse(data, Path("bank") / NAME)
+
+
 def parse_slowly(data: bytes) -> ParsedFile:
     """Parse without templates."""
-    templates = format.LineTemplates
-    format.LineTemplates = lambda: _Nothing()  # type: ignore[assignment, misc]
-    try:
-        return merge_files.get(RUNTIME, data)
-    finally:
-        format.LineTemplates = templates  # type: ignore[misc]
-
-
-class _Nothing:
-    def find(self, raw: bytes) -> None:
-        return None
-
-    def learn(self, *arguments: object) -> None:
-        return None
+    return parse(data, SLOW)
 
 
 def assert_same(a: ParsedFile, b: ParsedFile) -> None:
@@ -110,59 +112,67 @@ def test_any_spelling_behind_a_usual_line_is_read_as_json_would(member: bytes) -
     usual = merge_files.record_text(RUNTIME, 1, Answer()).encode()
     for spelling in SPELLINGS:
         data = b"\n".join([usual, respelled(usual, member, spelling), usual])
-        assert_same(merge_files.get(RUNTIME, data), parse_slowly(data))
+        assert_same(parse(data), parse_slowly(data))
 
 
 @given(texts=st.lists(lines(), max_size=6))
 def test_templates_change_nothing_but_time(texts: list[bytes]) -> None:
     data = b"\n".join(texts)
-    assert_same(merge_files.get(RUNTIME, data), parse_slowly(data))
+    assert_same(parse(data), parse_slowly(data))
 
 
 @given(first=st.lists(lines(), max_size=6), second=st.lists(lines(), max_size=6))
 def test_parsing_like_another_version_changes_nothing_but_time(
     first: list[bytes], second: list[bytes]
 ) -> None:
-    like = merge_files.get(RUNTIME, b"\n".join(first))
+    like = parse(b"\n".join(first))
     data = b"\n".join([*second, *first[::2], *second[::-1]])
-    assert_same(like.format.parse_like(data, Path("bank") / NAME, like), parse_slowly(data))
+    assert_same(FAST.parse_like(data, Path("bank") / NAME, like), parse_slowly(data))
 
 
-def test_lines_of_one_writer_need_the_json_reader_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = []
-    scan = format.json_text.scan_line
-    monkeypatch.setattr(
-        format.json_text, "scan_line", lambda text: [read.append(text), scan(text)][1]
-    )
+class Counting(LineTemplates):
+    """Count the lines that were read as JSON."""
+
+    read = 0
+
+    def learn(self, raw: bytes, value: Mapping[str, JsonValue], schema: OperatorSchema) -> None:
+        self.read += 1
+        super().learn(raw, value, schema)
+
+
+@pytest.mark.parametrize(("after", "read"), [(0, 1), (7, 8), (50, 50)])
+def test_lines_of_one_writer_need_the_json_reader_until_there_is_a_template(
+    after: int, read: int
+) -> None:
+    templates = Counting(after)
     data = make_file(RUNTIME, {key: Answer(tile=key) for key in range(50)})
-    assert len(merge_files.get(RUNTIME, data).keys) == 50
-    assert len(read) == 1
+    assert len(parse(data, RuntimeKbFormat(templates=lambda: templates)).keys) == 50
+    assert templates.read == read
 
 
 def test_many_writers_do_not_make_many_templates() -> None:
     record = json.loads(merge_files.record_text(RUNTIME, 1, Answer()))
     texts = [json.dumps({**record, f"extra{number}": 1}) for number in range(30)]
-    templates = line_template.LineTemplates()
-    schema = format.operator_schemas()["MatMulV3"]
+    templates, schema = LineTemplates(0), operator_schemas()["MatMulV3"]
     for text in texts:
         templates.learn(text.encode(), json.loads(text), schema)
     assert sum(templates.find(text.encode()) is not None for text in texts) == 8
     data = "\n".join(texts).encode()
-    assert len(merge_files.get(RUNTIME, data)) == 30
+    assert len(parse(data)) == 30
 
 
 def test_name_that_comes_twice_is_read_as_json() -> None:
     text = merge_files.record_text(RUNTIME, 1, Answer())
     twice = text.replace('"m":2', '"m":5,"m":2')
     data = "\n".join([twice, twice.replace('"m":2', '"m":3')]).encode()
-    assert_same(merge_files.get(RUNTIME, data), parse_slowly(data))
-    assert len({*merge_files.get(RUNTIME, data).keys}) == 2
+    assert_same(parse(data), parse_slowly(data))
+    assert len({*parse(data).keys}) == 2
 
 
 @given(data=st.data())
 def test_known_lines_give_the_key_of_these_very_bytes(data: st.DataObject) -> None:
     keys = data.draw(st.permutations(range(6)))
-    parsed = merge_files.get(RUNTIME, make_file(RUNTIME, {key: Answer() for key in keys}))
+    parsed = parse(make_file(RUNTIME, {key: Answer() for key in keys}))
     known = KnownLines(parsed)
     for number in data.draw(st.lists(st.integers(0, 5), max_size=12)):
         raw = parsed.raw(number)
@@ -171,17 +181,12 @@ def test_known_lines_give_the_key_of_these_very_bytes(data: st.DataObject) -> No
         assert known.find_key(b"") is None
 
 
-def test_long_line_is_not_made_into_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_line_is_not_made_into_a_pattern() -> None:
     """A pattern takes 130 bytes of memory for each byte of the line it is made from."""
-    made: list[int] = []
-
-    def remember(raw: bytes, *_: object) -> None:
-        made.append(len(raw))
-
-    monkeypatch.setattr(line_template, "_make", remember)
-    line = json.loads(merge_files.record_text(RUNTIME, 0, Answer()))
-    line["knowledge"]["more"] = [0] * 100_000
-    short = merge_files.record_text(RUNTIME, 1, Answer())
-    data = f"{json.dumps(line)}\n{short}\n".encode()
-    assert len(format.RuntimeKbFormat().parse(data, NAME)) == 2
-    assert made == [len(short)]
+    templates, schema = LineTemplates(0), operator_schemas()["MatMulV3"]
+    record = json.loads(merge_files.record_text(RUNTIME, 0, Answer()))
+    for number, is_learnt in ((4_000, True), (100_000, False)):
+        record["knowledge"]["more"] = [0] * number
+        line = json.dumps(record).encode()
+        templates.learn(line, record, schema)
+        assert (templates.find(line) is not None) is is_learnt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ TAGS = {
     "cann-9.1.0-beta.3": "v9.1.0-beta.3",
     "cann-9.1.0": "v9.1.0.pre",
 }
+EVERYDAY = ("newest", "cann-8.5.0")
 
 
 def name_for(op: str) -> str:
@@ -48,6 +50,16 @@ def record_of(release: Release, op: str, **more: Any) -> dict[str, Any]:
         record["knowledge"] = {row[0]: row[1] == "bool" or 1 for row in rows}
     record["knowledge"] |= more
     return record
+
+
+SOME_RELEASES = pytest.mark.parametrize(  # every day the newest and the oldest
+    "release",
+    [
+        pytest.param(release, marks=() if release.name in EVERYDAY else pytest.mark.slow)
+        for release in known_releases()
+    ],
+    ids=lambda release: str(release.name),
+)
 
 
 def told(record: dict[str, Any], release: Release) -> list[tuple[str, str | None]]:
@@ -120,7 +132,7 @@ def test_fields_of_two_releases_that_never_met_are_judged_by_the_newest(tmp_path
     assert aoebank.validate(write_bank(tmp_path / "bank", record)).reader is NEWEST
 
 
-@pytest.mark.parametrize("release", known_releases(), ids=lambda release: str(release.name))
+@SOME_RELEASES
 @pytest.mark.parametrize("name", ["stepM", "groupEnlarge ", "reservedParam9", "baseMM", "zzz"])
 @pytest.mark.parametrize("without", ["", "groupEnlarge", "baseM"])
 def test_following_the_hint_about_a_field_removes_the_finding(
@@ -146,7 +158,7 @@ def test_following_the_hint_about_a_field_removes_the_finding(
         ]
 
 
-@pytest.mark.parametrize("release", known_releases(), ids=lambda release: str(release.name))
+@SOME_RELEASES
 @pytest.mark.parametrize("op", [*operator_schemas()])
 def test_adding_the_missing_fields_removes_the_finding(release: Release, op: str) -> None:
     whole = record_of(release, op)
@@ -188,16 +200,19 @@ def test_revision_without_headers_is_an_error(tmp_path: Path) -> None:
         aoebank.schema_import("HEAD", beside=tree.top)
 
 
+@pytest.mark.parametrize(
+    "names", [EVERYDAY[1:], pytest.param([*TAGS], marks=pytest.mark.slow)], ids=["one", "all"]
+)
 def test_data_files_are_what_the_headers_of_their_tags_say(
-    shared_data: Path, tmp_path: Path
+    shared_data: Path, tmp_path: Path, names: Sequence[str]
 ) -> None:
     bundle = shared_data / "ops_nn_history.bundle"
     if not bundle.exists():
         pytest.skip("no history at hand")
     tree = WorkTree(tmp_path)
     tree.git("fetch", "-q", str(bundle), "refs/tags/*:refs/tags/*")
-    for name, tag in TAGS.items():
-        release = aoebank.schema_import(f"git:{tag}", name=name, beside=tree.top)
+    for name in names:
+        release = aoebank.schema_import(f"git:{TAGS[name]}", name=name, beside=tree.top)
         assert serialize_release(release) == (RELEASES / f"{name}.json").read_text()
     tree.git("checkout", "-q", "v9.1.0-beta.2.pre")
     counts = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,8 @@ from support import sample_bank_files
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat
-from aoebank.formats.text import scan as scan_module
-from aoebank.formats.text.scan import FileScan, scan_lines
-from aoebank.processes import map_in_order
+from aoebank.formats.text.json_lines import iter_lines
+from aoebank.formats.text.scan import FileScan, ScannedPart, scan_lines
 
 NAME = Path(sample_bank_files.RUNTIME_KB.name)
 EXAMPLE = sample_bank_files.RUNTIME_KB.read_bytes()
@@ -30,13 +29,8 @@ FILES = {
 }
 
 
-def parse(data: bytes) -> ParsedFile:
-    return RuntimeKbFormat().parse(data, NAME)
-
-
-def use(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
-    """Make every file one for several processes."""
-    monkeypatch.setattr(scan_module, "count_processes", lambda _: processes)
+def parse(data: bytes, processes: int = 1) -> ParsedFile:
+    return RuntimeKbFormat(processes=lambda _: processes).parse(data, NAME)
 
 
 def assert_same(one: ParsedFile, other: ParsedFile) -> None:
@@ -46,44 +40,44 @@ def assert_same(one: ParsedFile, other: ParsedFile) -> None:
 
 @pytest.mark.parametrize("processes", [2, 3, 5])
 @pytest.mark.parametrize("name", FILES)
-def test_parts_hold_what_the_whole_holds(
-    name: str, processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = parse(FILES[name])
-    use(monkeypatch, processes)
-    assert_same(parse(FILES[name]), alone)
+def test_parts_hold_what_the_whole_holds(name: str, processes: int) -> None:
+    assert_same(parse(FILES[name], processes), parse(FILES[name]))
 
 
 @pytest.mark.parametrize("processes", [2, 3, 5])
-def test_each_line_is_scanned_once(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_line_is_scanned_once(processes: int) -> None:
     def work(scan: FileScan, start: int, stop: int) -> None:
         scan.add(f"{start}-{stop}", start, stop)
 
-    use(monkeypatch, processes)
     scan = FileScan(data=EXAMPLE, path=NAME, lines=parse(b"").lines)
-    scan_lines(scan, work)
+    scan_lines(scan, work, lambda _: processes)
     parts = list(zip(scan.starts, scan.ends, strict=True))
     assert len(parts) == min(processes, len(LINES))
     assert b"".join(EXAMPLE[start:stop] for start, stop in parts) == EXAMPLE
     assert all(EXAMPLE[:stop].endswith(b"\n") for _, stop in parts)
 
 
-def test_what_is_sent_holds_no_byte_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_sent_holds_no_byte_of_the_file() -> None:
     sizes: list[int] = []
 
-    def noting(work: Callable[[object], object], pieces: object, _: int) -> Iterator[object]:
-        for found in map_in_order(work, [*pieces], 1):  # type: ignore[misc]
+    def noting(
+        work: Callable[[object], ScannedPart], pieces: Iterable[object], _: int
+    ) -> Iterator[ScannedPart]:
+        for found in map(work, pieces):
             sizes.append(len(pickle.dumps(found)))
             yield found
 
-    use(monkeypatch, 2)
-    monkeypatch.setattr(scan_module, "map_in_order", noting)
-    lines = EXAMPLE * 100
-    assert len(parse(lines)) == 600
+    def work(scan: FileScan, start: int, stop: int) -> None:
+        for place in iter_lines(EXAMPLE * 100, start, stop):
+            scan.add(f"{place[0]:032x}", *place)
+
+    scan = FileScan(data=EXAMPLE * 100, path=NAME, lines=parse(b"").lines)
+    scan_lines(scan, work, lambda _: 2, noting)
+    assert len(scan.keys) == 600
     assert len(sizes) == 2
-    assert sum(sizes) < len(lines) / 4
+    assert sum(sizes) < len(scan.data) / 4
 
 
-def test_small_files_are_scanned_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_module, "map_in_order", lambda *_: pytest.fail("several processes"))
-    assert len(parse(EXAMPLE)) == 6
+def test_small_files_are_scanned_by_one() -> None:
+    scan = FileScan(data=EXAMPLE, path=NAME, lines=parse(b"").lines)
+    scan_lines(scan, lambda *_: None, spread=lambda *_: pytest.fail("several processes"))

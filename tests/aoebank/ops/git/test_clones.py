@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.git_work_tree import SAMPLES, SampleBank, WorkTree
+from support.git_work_tree import SAMPLES, SOME_FORMATS, SampleBank, WorkTree
 
-FORMATS = pytest.mark.parametrize("bank", SAMPLES.values(), ids=SAMPLES.keys())
 UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
 NAME = f"banks/{UNIFIED.name}"
 
@@ -65,7 +64,7 @@ def test_pull_with_rebase_and_autostash_keeps_all_three_records(tree: WorkTree) 
     assert tree.git("stash", "list", cwd=other) == ""
 
 
-@FORMATS
+@SOME_FORMATS
 def test_range_of_commits_is_picked_in_a_linked_work_tree(tree: WorkTree, bank: SampleBank) -> None:
     name = f"banks/{bank.name}"
     tree.commit("base", {name: bank.without(0, 1, 2)})

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import golden_harness
-from support.git_work_tree import SAMPLES, SampleBank
+from support.git_work_tree import EVERY_FORMAT, SAMPLES, SampleBank
 
 from aoebank.ops.merge.file import merge_ancestors
 from aoebank.ops.merge.plan import Three
 
-FORMATS = pytest.mark.parametrize("bank", SAMPLES.values(), ids=SAMPLES.keys())
 UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
 
 
@@ -38,20 +37,20 @@ def _result() -> bytes:
     return Path("A").read_bytes()
 
 
-@FORMATS
+@EVERY_FORMAT
 def test_clean_merge_is_silent_and_exits_with_0(bank: SampleBank) -> None:
     outcome = _drive(bank.without(0, 1), bank.without(0), bank.without(1), path=bank.name)
     assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "")
     assert bank.records(_result()) == bank.records(bank.data)
 
 
-@FORMATS
+@EVERY_FORMAT
 def test_empty_ancestor_means_that_both_added_the_file(bank: SampleBank) -> None:
     assert _drive(b"", bank.without(0), bank.without(1), path=bank.name).exit_code == 0
     assert bank.records(_result()) == bank.records(bank.data)
 
 
-@FORMATS
+@EVERY_FORMAT
 def test_all_records_removed_leaves_a_file_of_the_format(bank: SampleBank) -> None:
     half = len(bank.keys) // 2
     ours, theirs = bank.without(*range(half)), bank.without(*range(half, len(bank.keys)))
@@ -153,7 +152,7 @@ def test_file_that_is_no_bank_is_a_conflict() -> None:
     assert _result() == b"A"
 
 
-@FORMATS
+@EVERY_FORMAT
 @pytest.mark.parametrize("options", [(), ("--inner",)])
 @pytest.mark.parametrize("blank", [b"", b" \n\n"])
 def test_side_without_bytes_never_counts_as_one_without_records(
@@ -201,7 +200,7 @@ def test_side_cars_keep_the_lines_of_both() -> None:
     assert _result() == b"a\nb\nc\n"
 
 
-@FORMATS
+@EVERY_FORMAT
 def test_ancestors_that_disagree_get_the_record_of_theirs(bank: SampleBank) -> None:
     """As `--inner` is called: what the two bases answer differently is as before both."""
     base = bank.without(4)
@@ -228,7 +227,7 @@ def _edited(bank: SampleBank, edits: dict[int, str | int]) -> bytes:
     return bank.without(*(place for place, edit in edits.items() if edit == "remove"), of=data)
 
 
-@FORMATS
+@EVERY_FORMAT
 @given(base=EDITS, ours=EDITS, theirs=EDITS)
 def test_merge_of_ancestors_invents_nothing_and_does_not_depend_on_the_side(
     bank: SampleBank,

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 
 import pytest
-from support.git_work_tree import SAMPLES, SampleBank, WorkTree
+from support.git_work_tree import EVERY_FORMAT, SAMPLES, SOME_FORMATS, SampleBank, WorkTree
 
 from aoebank.formats.provenance import serialize_provenance
 from aoebank.model.record import Record
 from aoebank.testing.factories import make_provenance
 
-FORMATS = pytest.mark.parametrize("bank", SAMPLES.values(), ids=SAMPLES.keys())
 UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
 
 
-@FORMATS
-def test_records_added_on_both_sides_are_all_there(tree: WorkTree, bank: SampleBank) -> None:
-    ours, theirs = bank.without(0), bank.without(1)
-    tree.fork({bank.name: bank.without(0, 1)}, {bank.name: ours}, {bank.name: theirs})
+def test_records_added_on_both_sides_are_all_there(tree: WorkTree) -> None:
+    banks = SAMPLES.values()
+    tree.fork(
+        {bank.name: bank.without(0, 1) for bank in banks},
+        {bank.name: bank.without(0) for bank in banks},
+        {bank.name: bank.without(1) for bank in banks},
+    )
     tree.git("merge", "-q", "--no-edit", "theirs")
-    merged = bank.records(tree.read(bank.name))
-    assert merged == bank.records(bank.data)
-    raws = {record.raw for data in (ours, theirs) for record in bank.records(data).values()}
-    assert {record.raw for record in merged.values()} <= raws
+    for bank in banks:
+        merged = bank.records(tree.read(bank.name))
+        assert merged == bank.records(bank.data)
+        sides = (bank.without(0), bank.without(1))
+        raws = {record.raw for data in sides for record in bank.records(data).values()}
+        assert {record.raw for record in merged.values()} <= raws
 
 
-@FORMATS
+@SOME_FORMATS
 def test_same_merge_without_driver_conflicts_or_breaks(clone: WorkTree, bank: SampleBank) -> None:
     clone.fork(
         {bank.name: bank.without(0, 1)}, {bank.name: bank.without(0)}, {bank.name: bank.without(1)}
@@ -36,40 +41,51 @@ def test_same_merge_without_driver_conflicts_or_breaks(clone: WorkTree, bank: Sa
     assert result.returncode or clone.read(bank.name) != bank.data
 
 
-def _fork_conflict(tree: WorkTree, bank: SampleBank) -> tuple[bytes, bytes]:
-    """Let both sides give record 0 another strategy."""
+def _fork_conflict(tree: WorkTree, *banks: SampleBank) -> bytes:
+    """Let both sides give record 0 another strategy; return the last file of theirs."""
     tree.git("config", "aoebank.merge.policy", "fail")
-    ours, theirs = bank.bumped(0, 1), bank.bumped(0, 2, of=bank.without(5))
-    tree.fork({bank.name: bank.data}, {bank.name: ours}, {bank.name: theirs})
-    return ours, theirs
+    ours = {bank.name: bank.bumped(0, 1) for bank in banks}
+    theirs = {bank.name: bank.bumped(0, 2, of=bank.without(5)) for bank in banks}
+    tree.fork({bank.name: bank.data for bank in banks}, ours, theirs)
+    return theirs[banks[-1].name]
 
 
-@FORMATS
-def test_conflict_leaves_a_valid_file_with_our_record(tree: WorkTree, bank: SampleBank) -> None:
-    ours, _ = _fork_conflict(tree, bank)
-    result = tree.try_git("merge", "--no-edit", "theirs")
+@pytest.fixture(scope="module")
+def conflicts(
+    installed: WorkTree, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[WorkTree, subprocess.CompletedProcess[str]]:
+    """Return a work tree in which a bank of each format is in conflict, and what git said."""
+    tree = installed.copy(tmp_path_factory.mktemp("conflicts"))
+    _fork_conflict(tree, *SAMPLES.values())
+    return tree, tree.try_git("merge", "--no-edit", "theirs")
+
+
+@EVERY_FORMAT
+def test_conflict_leaves_a_valid_file_with_our_record(
+    conflicts: tuple[WorkTree, subprocess.CompletedProcess[str]], bank: SampleBank
+) -> None:
+    tree, result = conflicts
     assert result.returncode == 1
     assert f"UU {bank.name}" in tree.git("status", "--porcelain")
     merged = bank.records(tree.read(bank.name))
-    assert merged[bank.keys[0]] == bank.records(ours)[bank.keys[0]]
+    assert merged[bank.keys[0]] == bank.records(bank.bumped(0, 1))[bank.keys[0]]
     assert bank.keys[5] not in merged  # what is no conflict is merged
     assert b"<<<<" not in tree.read(bank.name)
 
 
-@FORMATS
+@EVERY_FORMAT
 def test_conflict_file_has_both_records_and_is_seen_in_status(
-    tree: WorkTree, bank: SampleBank
+    conflicts: tuple[WorkTree, subprocess.CompletedProcess[str]], bank: SampleBank
 ) -> None:
-    _fork_conflict(tree, bank)
-    output = tree.try_git("merge", "--no-edit", "theirs").stdout
-    assert f"{bank.name}.conflicts" in output
+    tree, result = conflicts
+    assert f"{bank.name}.conflicts" in result.stdout
     document = json.loads(tree.read(f"{bank.name}.conflicts"))
     assert [decision["key"] for decision in document["decisions"]] == [bank.keys[0]]
     assert f"?? {bank.name}.conflicts" in tree.git("status", "--porcelain")
 
 
 def test_conflict_file_goes_when_the_merge_is_made_again(tree: WorkTree) -> None:
-    _, theirs = _fork_conflict(tree, UNIFIED)
+    theirs = _fork_conflict(tree, UNIFIED)
     tree.try_git("merge", "--no-edit", "theirs")
     tree.git("merge", "--abort")
     tree.git("config", "aoebank.merge.policy", "theirs")
@@ -193,7 +209,7 @@ def test_checkout_with_merge_keeps_uncommitted_records(tree: WorkTree) -> None:
     assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(UNIFIED.data)
 
 
-@FORMATS
+@SOME_FORMATS
 def test_file_added_on_both_sides_is_merged(tree: WorkTree, bank: SampleBank) -> None:
     tree.fork({}, {bank.name: bank.without(0)}, {bank.name: bank.without(1)})
     tree.git("merge", "-q", "--no-edit", "theirs")
@@ -222,7 +238,7 @@ def test_file_removed_by_one_side_and_changed_by_the_other_stays_whole(tree: Wor
     assert tree.read(UNIFIED.name) == UNIFIED.without(0)
 
 
-@FORMATS
+@SOME_FORMATS
 def test_line_ends_of_ours_stay(tree: WorkTree, bank: SampleBank) -> None:
     ours, theirs = (bank.without(number).replace(b"\n", b"\r\n") for number in (0, 1))
     base = bank.without(0, 1).replace(b"\n", b"\r\n")
@@ -245,7 +261,7 @@ def test_renamed_soc_takes_the_records_of_the_other_side_along(tree: WorkTree) -
     assert {*UNIFIED.records(tree.read(new))} == {*UNIFIED.keys} - {UNIFIED.keys[1]}
 
 
-@FORMATS
+@SOME_FORMATS
 @pytest.mark.parametrize("mover", ["ours", "theirs"])
 def test_record_added_to_a_renamed_file_ends_in_the_renamed_file(
     tree: WorkTree, bank: SampleBank, mover: str
@@ -475,16 +491,16 @@ def test_merge_started_below_the_top_finds_its_files(tree: WorkTree) -> None:
 
 
 def test_merge_can_be_made_again_with_another_policy(tree: WorkTree) -> None:
-    _, theirs = _fork_conflict(tree, UNIFIED)
+    theirs = _fork_conflict(tree, UNIFIED)
     tree.try_git("merge", "theirs")
     tree.git("-c", "aoebank.merge.policy=theirs", "checkout", "-m", "--", UNIFIED.name)
     assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(theirs)
     assert not (tree.top / f"{UNIFIED.name}.conflicts").exists()
 
 
-@FORMATS
+@SOME_FORMATS
 def test_edited_conflict_file_settles_the_merge(tree: WorkTree, bank: SampleBank) -> None:
-    _, theirs = _fork_conflict(tree, bank)
+    theirs = _fork_conflict(tree, bank)
     tree.try_git("merge", "theirs")
     conflicts = f"{bank.name}.conflicts"
     text = tree.read(conflicts).replace(b'"action": "conflict"', b'"action": "take-theirs"')

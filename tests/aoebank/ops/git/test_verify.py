@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from support import merge_files
-from support.git_work_tree import SAMPLES, SampleBank, WorkTree
+from support.git_work_tree import SAMPLES, SOME_FORMATS, SampleBank, WorkTree
 
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import serialize_quarantine
 
-FORMATS = pytest.mark.parametrize("bank", SAMPLES.values(), ids=SAMPLES.keys())
 UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
 NAME, KEYS = UNIFIED.name, UNIFIED.keys
 
@@ -52,7 +51,7 @@ def _fork_conflict(tree: WorkTree) -> tuple[bytes, bytes]:
     return ours, theirs
 
 
-@FORMATS
+@SOME_FORMATS
 def test_merge_of_the_driver_is_in_order(tree: WorkTree, bank: SampleBank) -> None:
     _fork_additions(tree, bank)
     tree.git("merge", "-q", "--no-edit", "theirs")
@@ -62,14 +61,14 @@ def test_merge_of_the_driver_is_in_order(tree: WorkTree, bank: SampleBank) -> No
     assert merge["commit"] == tree.git("rev-parse", "HEAD").strip()
 
 
-@FORMATS
+@SOME_FORMATS
 def test_record_that_is_gone_is_lost(clone: WorkTree, bank: SampleBank) -> None:
     _fork_additions(clone, bank)
     _merge_as(clone, {bank.name: bank.without(0)})
     assert _faults(clone) == [("lost", bank.keys[0])]
 
 
-@FORMATS
+@SOME_FORMATS
 def test_record_of_no_parent_is_invented(clone: WorkTree, bank: SampleBank) -> None:
     _fork_additions(clone, bank)
     _merge_as(clone, {bank.name: bank.bumped(3, 7)})
@@ -93,7 +92,7 @@ def test_key_that_is_there_twice_is_a_duplicate(clone: WorkTree) -> None:
     assert ("duplicate", KEYS[0]) in _faults(clone)
 
 
-@FORMATS
+@SOME_FORMATS
 def test_conflict_marker_is_found_at_its_line(clone: WorkTree, bank: SampleBank) -> None:
     _fork_additions(clone, bank)
     _merge_as(clone, {bank.name: b"<<<<<<< ours\n" + bank.data})
