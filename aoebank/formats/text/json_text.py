@@ -16,7 +16,12 @@ from aoebank.model.json_value import ExactFloat, ExactInt, JsonValue
 
 _FLAT = (int, float, bool, type(None))
 MAX_DEPTH = 100  # real records nest 8 deep; every recursive reader in C++ or Python takes 100
-_SPACE = re.compile(r"[ \t\r\n]*")
+_SPACES = " \t\r\n"
+_SPACE = re.compile(f"[{_SPACES}]*")
+_LAST_COMMA = {
+    "Expecting value": ("]", "array"),
+    "Expecting property name enclosed in double quotes": ("}", "object"),
+}
 _STRING_OR_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<constant>-?Infinity|NaN)')
 
 
@@ -125,7 +130,7 @@ def _decode_any(decoder: json.JSONDecoder, text: str, offset: int) -> tuple[Json
     try:
         value, end = decoder.raw_decode(text, offset)
     except json.JSONDecodeError as error:
-        raise JsonTextError(_lower(error.msg), error.pos) from error
+        raise JsonTextError(*_explain(error)) from error
     except RecursionError as error:
         raise JsonTextError("values are nested too deeply", offset, "AB108") from error
     except _ConstantError as error:
@@ -138,8 +143,19 @@ def _decode_any(decoder: json.JSONDecoder, text: str, offset: int) -> tuple[Json
     return value, end
 
 
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:]
+def _explain(error: json.JSONDecodeError) -> tuple[str, int]:
+    """Return what is wrong and where, in the words of Python 3.13 whatever Python runs.
+
+    Older ones expect a value, or a name, behind a comma that is one too many.
+    """
+    message, place = error.msg, error.pos
+    end, container = _LAST_COMMA.get(message, ("", ""))
+    if end and error.doc.startswith(end, place):
+        before = error.doc[:place].rstrip(_SPACES)
+        if before.endswith(","):
+            message = f"illegal trailing comma before end of {container}"
+            place = len(before) - 1
+    return message[:1].lower() + message[1:], place
 
 
 def _find_constant(text: str, offset: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -67,12 +68,11 @@ class SqliteTable:
 
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "bank.db")
-            database = Database(str(file))
-            database.table("about").insert({"schema": SCHEMA})
-            columns = {"file": str, "format": str, **_PLAIN, "document": str}
-            database.table("rows").create(columns)
-            database.table("rows").insert_all(map(_columns, rows))
-            database.close()
+            with closing(Database(str(file))) as database:
+                database.table("about").insert({"schema": SCHEMA})
+                columns = {"file": str, "format": str, **_PLAIN, "document": str}
+                database.table("rows").create(columns)
+                database.table("rows").insert_all(map(_columns, rows))
             return file.read_bytes()
 
     def parse(self, path: Path) -> Iterator[BankRow]:

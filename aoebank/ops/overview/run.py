@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import date
 from itertools import combinations
 from statistics import median
@@ -78,23 +79,26 @@ def overview(
     """
     from sqlite_utils import Database
 
-    database = Database(memory=True)
-    closed = fill(database, sides, today=today)
-    database.conn.execute("CREATE INDEX by_key ON records (key, bank, file)")
-    records = [*database.query(_RECORDS)]
-    return OverviewResult(
-        sizes=tuple(_sizes(database)),
-        coverage=tuple(_coverage(records)),
-        ages=tuple(Age(**row) for row in database.query(_AGES)),
-        staleness=tuple(_staleness(side, stale_of(side)) for side in sides),
-        outliers=tuple(_outliers(records)),
-        disagreements=(*_between_banks(records), *_within_side_cars(database)),
-        duplicates=tuple(
-            Duplicates(bank=row["bank"], files=(row["one"], row["other"]), records=row["records"])
-            for row in database.query(_DUPLICATES)
-        ),
-        closed=tuple(closed),
-    )
+    with closing(Database(memory=True)) as database:
+        closed = fill(database, sides, today=today)
+        database.conn.execute("CREATE INDEX by_key ON records (key, bank, file)")
+        records = [*database.query(_RECORDS)]
+        return OverviewResult(
+            sizes=tuple(_sizes(database)),
+            coverage=tuple(_coverage(records)),
+            ages=tuple(Age(**row) for row in database.query(_AGES)),
+            staleness=tuple(_staleness(side, stale_of(side)) for side in sides),
+            outliers=tuple(_outliers(records)),
+            disagreements=(*_between_banks(records), *_within_side_cars(database)),
+            duplicates=tuple(_duplicates(database)),
+            closed=tuple(closed),
+        )
+
+
+def _duplicates(database: Database) -> Iterator[Duplicates]:
+    for row in database.query(_DUPLICATES):
+        files = (row["one"], row["other"])
+        yield Duplicates(bank=row["bank"], files=files, records=row["records"])
 
 
 def _sizes(database: Database) -> Iterator[Size]:

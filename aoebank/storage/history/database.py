@@ -137,10 +137,14 @@ def _connect(path: Path) -> Database:
     # `rw` also reads a file we may not write; with `ro` a dead writer's journal is in the way
     place = f"file:{quote(os.fsencode(path))}?mode=rw"
     connection = sqlite3.connect(place, uri=True, timeout=LOCK_TIMEOUT_S, isolation_level=None)
-    connection.execute("PRAGMA synchronous = EXTRA")
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    return Database(connection)
+    try:  # it is read here for the first time: a damaged file is found by this
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        return Database(connection)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _check_schema(database: Database, path: Path, *, create: bool) -> None:

@@ -54,12 +54,20 @@ def test_words_that_only_python_reads_are_refused_where_they_stand(text: str) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "offset"), [("", 0), ("[1,]", 3), ('{"a" 1}', 5), ("[1] x", 4), ('"a\nb"', 2)]
+    ("text", "offset"), [("", 0), ("[1,}", 3), ('{"a" 1}', 5), ("[1] x", 4), ('"a\nb"', 2)]
 )
 def test_syntax_error_has_the_offset_of_what_is_wrong(text: str, offset: int) -> None:
     with pytest.raises(JsonTextError) as caught:
         loads(text)
     assert caught.value.offset == offset
+
+
+@pytest.mark.parametrize(("text", "container"), [("[1 ,\n]", "array"), ('{"a":1,}', "object")])
+def test_comma_too_many_is_told_alike_by_every_python(text: str, container: str) -> None:
+    with pytest.raises(JsonTextError) as caught:
+        loads(text)
+    assert caught.value.problem == f"illegal trailing comma before end of {container}"
+    assert text[caught.value.offset] == ","
 
 
 @pytest.mark.parametrize("depth", [101, 500, 100_000])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -47,9 +48,9 @@ def test_bank_comes_back_byte_for_byte(bank: Path, tmp_path: Path, suffix: str) 
 
 def test_columns_answer_questions(bank: Path, tmp_path: Path) -> None:
     aoebank.convert(bank, output=tmp_path / "rows.db")
-    connection = sqlite3.connect(tmp_path / "rows.db")
     sql = "SELECT file, workload ->> '$.op_type', cost_us FROM rows WHERE key = ?"
-    ((file, op_type, cost),) = connection.execute(sql, [make_record(2).key])
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as connection:
+        ((file, op_type, cost),) = connection.execute(sql, [make_record(2).key])
     assert (Path(file).name, op_type) == (banks.file_of(bank).name, "Softmax")
     assert cost == make_record(2).cost_us
 

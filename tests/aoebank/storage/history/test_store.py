@@ -176,6 +176,16 @@ def test_file_that_is_no_database(bank: Path) -> None:
     _expect(bank, HistoryError, "damaged: file is not a database")
 
 
+def test_damaged_database_is_closed_while_its_error_is_held(bank: Path) -> None:
+    path = history_path(bank)
+    path.write_bytes(b"nothing of the kind, and long enough to be looked at" * 40)
+    with pytest.raises(HistoryError) as found:
+        get_snapshot("latest", root=bank)
+    # the error holds the frames that opened it; from Python 3.13 on an unclosed one is a warning
+    assert found.value.__traceback__
+    assert path not in [place.resolve() for place in Path("/proc/self/fd").iterdir()]
+
+
 def test_database_of_another_program(bank: Path) -> None:
     history_path(bank).unlink()
     connection = sqlite3.connect(history_path(bank))
