@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import signal
 import sys
@@ -132,12 +134,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_real_bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Point HOME at an empty folder, forget where banks are, believe figures of a busy machine."""
-    changed = ("HOME", "AOE_ACCEPT_BUSY", "AOE_LOCK_PATH", *BANK_VARIABLES)
+    """Point HOME at an empty folder, forget where banks are, believe figures of a busy machine.
+
+    Of the cache of whoever runs the tests nothing is seen; compiled kernels stay for later runs.
+    """
+    changed = ("HOME", "XDG_CACHE_HOME", "AOE_ACCEPT_BUSY", "AOE_LOCK_PATH", *BANK_VARIABLES)
     saved = {name: os.environ.get(name) for name in changed}
     for name in BANK_VARIABLES:
         os.environ.pop(name, None)
     os.environ["HOME"] = str(tmp_path_factory.mktemp("home"))
+    os.environ["XDG_CACHE_HOME"] = str(_cache_with_kept_kernels(tmp_path_factory))
     os.environ["AOE_ACCEPT_BUSY"] = "True"  # tests have busy neighbours
     os.environ["AOE_LOCK_PATH"] = str(tmp_path_factory.mktemp("locks"))  # and do not wait for them
     yield
@@ -146,6 +152,15 @@ def _no_real_bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+
+
+def _cache_with_kept_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    kernels = Path(os.environ["AOE_TEST_CACHE"]) / "kernels"
+    kernels.mkdir(parents=True, exist_ok=True)
+    (folder / "aoe").mkdir()
+    (folder / "aoe" / "kernels").symlink_to(kernels)
+    return folder
 
 
 @pytest.fixture
@@ -165,7 +180,18 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def aoe_runs(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """Return a folder in which small models were tuned: `support.aoe_contract.Runs`."""
-    from support.aoe_contract import tune_models
+    """Return a folder in which small models were tuned: `support.aoe_contract.Runs`.
 
-    return tune_models(tmp_path_factory.mktemp("aoe"))
+    The first worker that asks tunes them, the others wait for its folder.
+    """
+    from support.aoe_contract import Runs, tune_models
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, done = shared / "aoe_runs", shared / "aoe_runs.json"
+    with (shared / "aoe_runs.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            folder.mkdir()
+            done.write_text(json.dumps(dict(tune_models(folder).screens)))
+    return Runs(folder, json.loads(done.read_text()))

@@ -21,23 +21,6 @@ from aoe.target import Target
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_real_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep unpacked models out of the cache of whoever runs the tests; kernels stay for later."""
-    saved = os.environ.get("XDG_CACHE_HOME")
-    folder = tmp_path_factory.mktemp("cache")
-    kernels = Path(os.environ["AOE_TEST_CACHE"]) / "kernels"
-    kernels.mkdir(parents=True, exist_ok=True)
-    (folder / "aoe").mkdir()
-    (folder / "aoe" / "kernels").symlink_to(kernels)
-    os.environ["XDG_CACHE_HOME"] = str(folder)
-    yield
-    if saved is None:
-        os.environ.pop("XDG_CACHE_HOME", None)
-    else:
-        os.environ["XDG_CACHE_HOME"] = saved
-
-
-@pytest.fixture(autouse=True, scope="session")
 def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let runs with an environment of their own not wait for those of whoever runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
