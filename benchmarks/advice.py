@@ -72,9 +72,14 @@ Again = Callable[[Path, ModelAdvice, TriedAction], list[float]]
 """Returns ratios of turns, model over copy, of an action a gain is claimed of."""
 
 
-def main() -> int:
-    """Measure what is not there yet, keep it, print the tables."""
-    arguments = _arguments()
+def main(words: Sequence[str] | None = None, page: Path = PAGE) -> int:
+    """Measure what is not there yet, keep it, print the tables.
+
+    Args:
+        words: Of the command line.
+        page: Where the tables go, if that is asked for.
+    """
+    arguments = _arguments(words)
     file: Path = arguments.output.resolve() / "advice.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     records = json.loads(file.read_text())["records"] if file.exists() else []
@@ -87,7 +92,7 @@ def main() -> int:
                 print(_line(records[-1]), file=sys.stderr, flush=True)
     text = tables(records, json.loads(file.read_text())["machine"])
     if arguments.write_docs:
-        write_whole(PAGE, put_between(PAGE, BEGIN, END, text))
+        write_whole(page, put_between(page, BEGIN, END, text))
     print(text)
     return 0
 
@@ -111,11 +116,11 @@ class Job:
     actions: tuple[str, ...] = ()
 
 
-def advised(job: Job, again: Again) -> Record:
+def advised(job: Job, again: Again, advise: Callable[..., ModelAdvice] = advise_file) -> Record:
     """Return what was found in a model, and what became of each claim when it was tried again."""
     began_s = time.monotonic()
     settings = ProfileSettings(model=job.file, counts=False, fusion=True, env=os.environ)
-    advice = advise_file(settings, most=job.most, actions=job.actions)
+    advice = advise(settings, most=job.most, actions=job.actions)
     claims = [
         {
             "action": one.action,
@@ -168,9 +173,9 @@ def try_again(file: Path, advice: ModelAdvice, claimed: TriedAction) -> list[flo
     device = default_device()
     threads = advice.profile.threads
     best = advice.profile.best_threads if claimed.action == THREADS_ACTION else threads
-    both = _both(file, claimed.action, device, threads)
+    both = both_models(file, claimed.action, device, threads)
     networks = [
-        _network(f"{side}", folder / side, proto)
+        network_of(f"{side}", folder / side, proto)
         for side, proto in zip(("model", "copy"), both, strict=True)
     ]
     ratios: list[float] = []
@@ -203,7 +208,7 @@ def _taken_turns(sides: Sequence[RuntimeProcess]) -> Iterator[float]:
         yield took[0] / took[1]
 
 
-def _both(
+def both_models(
     file: Path, action: str, device: Device, threads: int
 ) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """Return what was compared: the model, or what stands in for it, and the copy."""
@@ -218,7 +223,7 @@ def _both(
     return proposal.baseline or model, proposal.edited
 
 
-def _network(name: str, folder: Path, proto: onnx.ModelProto) -> PreparedNetwork:
+def network_of(name: str, folder: Path, proto: onnx.ModelProto) -> PreparedNetwork:
     """Return a network the processes of the suite run; inputs are made up as those of advice."""
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(proto, folder / MODEL)
@@ -349,7 +354,7 @@ def _line(record: Record) -> str:
     return f"{name}: {claims or 'nothing claimed'}{found}{missed} ({record['seconds']:.0f} s)"
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
     parser.add_argument("--prepared", type=Path, metavar="DIR", help="networks made before")
@@ -357,7 +362,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sound", nargs="*", default=list(SOUND), metavar="NETWORK")
     parser.add_argument("--most", type=int, default=_MOST_ON_SOUND, metavar="N")
     parser.add_argument("--write-docs", action="store_true")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,8 +51,19 @@ NOTE = "README.md"
 _TUNED = "tuned.json"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Tune, pick, say how much was put into the package."""
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    prepare: Callable[[str, Path], PreparedNetwork] = PreparedNetwork.make,
+    tune_network: Callable[..., dict[str, Any]] | None = None,
+) -> int:
+    """Tune, pick, say how much was put into the package.
+
+    Args:
+        arguments: Of the command line.
+        prepare: Builds a network in a folder.
+        tune_network: Tunes it into a bank; None for `tune`.
+    """
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="bank, and what is tuned so far")
     parser.add_argument("--prepared", type=Path, help="built networks; default DIR/networks")
@@ -67,10 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bank.mkdir(parents=True, exist_ok=True)
     done: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     prepared = options.prepared or options.work / "networks"
+    run = tune_network or tune
     for name in options.networks:
         if name not in done:
-            model = PreparedNetwork.make(name, prepared / name).model
-            done[name] = tune(name, model, bank, options.seconds, accept_busy=options.accept_busy)
+            model = prepare(name, prepared / name).model
+            done[name] = run(name, model, bank, options.seconds, accept_busy=options.accept_busy)
             write_json(file, done)
     written = dict(pick(bank, options.into, options.at_least))
     for target in sorted({path.relative_to(options.into).parts[0] for path in written}):

@@ -87,18 +87,16 @@ class Peaks:
     exit_code: int
 
 
-def write_model(folder: Path, size_bytes: int) -> Path:
+def write_model(folder: Path, size_bytes: int, width: int = _WIDTH) -> Path:
     """Write the model with at least so many bytes of weights, product by product."""
-    layers = -(-size_bytes // (_WIDTH * _WIDTH * _FLOAT_BYTES))
+    layers = -(-size_bytes // (width * width * _FLOAT_BYTES))
     rng = np.random.default_rng(_SEED)
     tensors, nodes = [numpy_helper.from_array(np.float32(3), _THREE)], []
     with (folder / "large.weights").open("wb") as sink:
         for layer in range(layers):
-            tensor = TensorProto(
-                name=f"w{layer}", data_type=TensorProto.FLOAT, dims=[_WIDTH, _WIDTH]
-            )
+            tensor = TensorProto(name=f"w{layer}", data_type=TensorProto.FLOAT, dims=[width, width])
             tensor.data_location = TensorProto.EXTERNAL
-            weights = rng.standard_normal((_WIDTH, _WIDTH), dtype=np.float32) / _WIDTH**0.5
+            weights = rng.standard_normal((width, width), dtype=np.float32) / width**0.5
             places = {"location": "large.weights", "offset": sink.tell(), "length": weights.nbytes}
             for key, value in places.items():
                 tensor.external_data.add(key=key, value=str(value))
@@ -106,7 +104,7 @@ def write_model(folder: Path, size_bytes: int) -> Path:
             tensors.append(tensor)
             nodes += _layer(layer)
     value = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [_ROWS, _WIDTH])
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [_ROWS, width])
         for name in ("x0", f"x{layers}")
     ]
     graph = helper.make_graph(nodes, "large", value[:1], value[1:], tensors)

@@ -24,6 +24,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -48,9 +51,27 @@ _PACKAGE_OF = {
 }
 
 
-def main(words: list[str] | None = None) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """What the suite does with networks, and where its results are.
+
+    Attributes:
+        prepare: Builds a network in a folder.
+        compare: Lets runtimes take turns.
+        open_roof: Measures what the processor can do, with files in a folder.
+        results: Of this machine.
+    """
+
+    prepare: Callable[[str, Path], PreparedNetwork] = PreparedNetwork.make
+    compare: Callable[[Comparison, RoundSettings, Callable[[str], None]], dict[str, Any]] = compare
+    open_roof: Callable[[Path], FmaRoof | None] = FmaRoof
+    results: Path = _RESULTS
+
+
+def main(words: list[str] | None = None, suite: Suite | None = None) -> int:
     """Measure, or list, or write the documentation."""
-    arguments = _arguments(words)
+    suite = suite or Suite()
+    arguments = _arguments(words, suite.results)
     if arguments.list:
         _print_lists()
         return 0
@@ -61,14 +82,14 @@ def main(words: list[str] | None = None) -> int:
             write_docs(arguments.results, _HERE.parent / "docs")
             return 0
         with open_results(arguments.results) as results:
-            _run(arguments, results)
+            _run(arguments, results, suite)
     except ResultsError as error:
         print(f"peers: {error}", file=sys.stderr)
         return 3
     return 0
 
 
-def _arguments(words: list[str] | None) -> argparse.Namespace:
+def _arguments(words: list[str] | None, kept: Path) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
@@ -79,7 +100,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--precision_mode", nargs="+", default=[], help="further rows of the engine"
     )
-    parser.add_argument("--results", type=Path, default=_RESULTS)
+    parser.add_argument("--results", type=Path, default=kept)
     parser.add_argument("--work", type=Path, default=_WORK)
     parser.add_argument("--again", action="store_true", help="measure what was measured before")
     parser.add_argument("--smoke", action="store_true", help="two little networks, few rounds")
@@ -87,7 +108,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--write-docs", action="store_true", help="docs/benchmarks.md from results")
     arguments = parser.parse_args(words)
     if arguments.smoke:
-        _make_small(arguments)
+        _make_small(arguments, kept)
     cores = environment()["cores"]
     arguments.threads = arguments.threads or sorted({1, min(2, cores), cores})
     if not all(1 <= threads <= cores for threads in arguments.threads):
@@ -97,11 +118,11 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def _make_small(arguments: argparse.Namespace) -> None:
+def _make_small(arguments: argparse.Namespace, kept: Path) -> None:
     arguments.networks = list(_SMOKE_NETWORKS)
     arguments.rounds, arguments.turn, arguments.budget = 2, 0.02, 2.0
     arguments.threads = arguments.threads or [1]
-    if arguments.results == _RESULTS:
+    if arguments.results == kept:
         arguments.results = arguments.work / "smoke.json"
 
 
@@ -115,13 +136,13 @@ def _print_lists() -> None:
         print(f"{name:22} {peer.title:24} {peer.precision}")
 
 
-def _run(arguments: argparse.Namespace, results: ResultsFile) -> None:
+def _run(arguments: argparse.Namespace, results: ResultsFile, suite: Suite) -> None:
     peers = _peers(arguments)
     settings = RoundSettings(
         rounds=arguments.rounds, turn_s=arguments.turn, budget_s=arguments.budget
     )
     arguments.work.mkdir(parents=True, exist_ok=True)
-    roof = _fma_roof(arguments.work)
+    roof = _fma_roof(arguments.work, suite)
     versions = _versions(peers)
     for name in arguments.networks:
         open_threads = [
@@ -133,7 +154,7 @@ def _run(arguments: argparse.Namespace, results: ResultsFile) -> None:
             _say(name, "measured before")
             continue
         try:
-            network = PreparedNetwork.make(name, arguments.work / name)
+            network = suite.prepare(name, arguments.work / name)
         except PreparationError as error:
             _say(name, f"cannot be prepared: {error}")
             for threads in open_threads:
@@ -144,7 +165,8 @@ def _run(arguments: argparse.Namespace, results: ResultsFile) -> None:
                 network=network, threads=threads, peers=peers, versions=versions, roof=roof
             )
             where = f"{name}, {threads} thread{'s' * (threads > 1)}"
-            results.put(compare(comparison, settings, lambda text, where=where: _say(where, text)))
+            say = partial(_say, where)
+            results.put(suite.compare(comparison, settings, say))
 
 
 def _peers(arguments: argparse.Namespace) -> MappingProxyType[str, Peer]:
@@ -187,9 +209,9 @@ def _unprepared(name: str, threads: int, reason: str) -> dict[str, Any]:
     return {"network": name, "threads": threads, "settings": {}, "failure": reason, "peers": {}}
 
 
-def _fma_roof(work: Path) -> FmaRoof | None:
+def _fma_roof(work: Path, suite: Suite) -> FmaRoof | None:
     try:
-        return FmaRoof(work)
+        return suite.open_roof(work)
     except (OSError, ValueError) as error:
         _say("roof", f"not measured: {error}")
         return None

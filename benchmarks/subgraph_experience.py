@@ -56,17 +56,17 @@ class SavedTrials:
     learned: int
 
 
-def main(words: list[str] | None = None) -> int:
+def main(words: list[str] | None = None, work: Path = _WORK) -> int:
     """Print a row for each model, and the sum; 3 if there is nothing to replay, or no place."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", nargs="*", type=Path)
     parser.add_argument("--write-docs", action="store_true", help="docs/benchmarks.md, too")
     parser.add_argument("--docs", type=Path, default=_ROOT / "docs", help="folder of that page")
     arguments = parser.parse_args(words)
-    given = arguments.results or sorted(_WORK.glob("*/sgat-*"))
+    given = arguments.results or sorted(work.glob("*/sgat-*"))
     try:
         if not given:
-            raise ResultsError(f"{_WORK}: no tunings (hint: benchmarks/subgraphs.py leaves some)")
+            raise ResultsError(f"{work}: no tunings (hint: benchmarks/subgraphs.py leaves some)")
         table = "\n".join(_table(replay([load_model(folder) for folder in given]))) + "\n"
         print(table, end="")
         if arguments.write_docs:

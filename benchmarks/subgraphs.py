@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -33,6 +33,8 @@ from networks.registry import NETWORKS
 from runtimes.registry import BASELINE, PEERS
 from runtimes.runtime import Peer
 
+Prepare = Callable[[str, Path], PreparedNetwork]
+Race = Callable[[Comparison, RoundSettings, Callable[[str], None]], dict[str, Any]]
 BEGIN, END = "<!-- subgraphs: begin -->", "<!-- subgraphs: end -->"
 AIMS: Mapping[str, float | None] = MappingProxyType(
     {
@@ -74,15 +76,23 @@ WAYS: Mapping[str, Peer] = MappingProxyType(
 )
 
 
-def main(words: list[str] | None = None) -> int:
-    """Measure, or write the documentation."""
+def main(
+    words: list[str] | None = None, *, prepare: Prepare = PreparedNetwork.make, race: Race = compare
+) -> int:
+    """Measure, or write the documentation.
+
+    Args:
+        words: Of the command line.
+        prepare: Builds a network in a folder.
+        race: Lets the ways of tuning take turns.
+    """
     arguments = _arguments(words)
     try:
         if arguments.write_docs:
             write_docs(arguments.results, _HERE.parent / "docs")
             return 0
         with open_results(arguments.results, is_mixed=True) as results:
-            _run(arguments, results)
+            _run(arguments, results, prepare, race)
     except ResultsError as error:
         print(f"subgraphs: {error}", file=sys.stderr)
         return 3
@@ -112,7 +122,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def _run(arguments: argparse.Namespace, results: ResultsFile) -> None:
+def _run(arguments: argparse.Namespace, results: ResultsFile, prepare: Prepare, race: Race) -> None:
     settings = RoundSettings(
         rounds=arguments.rounds, turn_s=arguments.turn, budget_s=arguments.budget
     )
@@ -127,14 +137,14 @@ def _run(arguments: argparse.Namespace, results: ResultsFile) -> None:
             _say(name, "measured before")
             continue
         try:
-            network = PreparedNetwork.make(name, arguments.work / name)
+            network = prepare(name, arguments.work / name)
         except PreparationError as error:
             _say(name, f"cannot be prepared: {error}")
             continue
         comparison = Comparison(
             network=network, threads=arguments.threads, peers=WAYS, versions=versions, roof=None
         )
-        results.put(compare(comparison, settings, lambda text, name=name: _say(name, text)))
+        results.put(race(comparison, settings, lambda text, name=name: _say(name, text)))
 
 
 def _say(where: str, text: str) -> None:

@@ -88,13 +88,22 @@ def measure(model: Path, trials: int) -> MeasuredRun:
     )
 
 
-def simulate(measured: Sequence[MeasuredRun], workers: int, runs: int = 1) -> float:
+def simulate(
+    measured: Sequence[MeasuredRun],
+    workers: int,
+    runs: int = 1,
+    *,
+    overhead_s: float = OVERHEAD_S,
+    calibration_s: float = CALIBRATION_S,
+) -> float:
     """Return the seconds until all models are tuned.
 
     Args:
         measured: Models in the order they are tuned in.
         workers: Which measure.
         runs: Begun at once, each on a machine of its own; they share models and workers.
+        overhead_s: What each operator costs for the wire.
+        calibration_s: What calibrating a worker takes.
     """
     free = [(0.0, number) for number in range(workers)]
     jobs = [0] * workers
@@ -121,9 +130,9 @@ def simulate(measured: Sequence[MeasuredRun], workers: int, runs: int = 1) -> fl
             continue
         ready, run, _, seconds = heapq.heappop(queue)
         at, worker = heapq.heappop(free)
-        calibration = CALIBRATION_S if jobs[worker] % BETWEEN_CALIBRATIONS == 0 else 0.0
+        calibration = calibration_s if jobs[worker] % BETWEEN_CALIBRATIONS == 0 else 0.0
         jobs[worker] += 1
-        done = max(at, ready) + calibration + seconds + OVERHEAD_S
+        done = max(at, ready) + calibration + seconds + overhead_s
         heapq.heappush(free, (done, worker))
         last[run], left[run] = max(last[run], done), left[run] - 1
         if left[run] == 0:

@@ -100,12 +100,15 @@ class ResultsFile:
 
 
 @contextmanager
-def open_results(file: Path, *, is_mixed: bool = False) -> Iterator[ResultsFile]:
+def open_results(
+    file: Path, *, is_mixed: bool = False, here: Mapping[str, Any] | None = None
+) -> Iterator[ResultsFile]:
     """Open the results of this machine for adding; one run at a time.
 
     Args:
         file: The file.
         is_mixed: True where records may be of several engines; each names its own then.
+        here: What figures depend on; None for `environment()`.
 
     Raises:
         ResultsError: another run holds the file, or it is of another machine or other versions.
@@ -116,7 +119,7 @@ def open_results(file: Path, *, is_mixed: bool = False) -> Iterator[ResultsFile]
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ResultsError(f"{file}: another run is adding to it") from error
-        yield ResultsFile(file, environment(), is_mixed=is_mixed)
+        yield ResultsFile(file, here or environment(), is_mixed=is_mixed)
 
 
 def load_results(file: Path) -> dict[str, Any]:

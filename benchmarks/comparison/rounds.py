@@ -23,7 +23,7 @@ from runtimes.runtime import Peer
 _BUILD_GRACE_S = 1800.0
 _FAR_BEHIND = 10
 _FEWEST_ROUNDS = 6  # the fewest whose range is an interval of 95 %
-_COLUMNS = ("median_us", "least_us", "calls", "busy", "others", "switches")
+COLUMNS = ("median_us", "least_us", "calls", "busy", "others", "switches")
 Say = Callable[[str], None]
 
 
@@ -76,7 +76,7 @@ def compare(comparison: Comparison, settings: RoundSettings, say: Say) -> dict[s
                 rows[name]["failure"] = str(failure)
                 say(f"{name} failed: {failure}")
         roofs = [_roof(comparison)]
-        turns = _interleaved(ready, settings, say)
+        turns = interleaved(ready, settings, say)
         roofs.append(_roof(comparison))
     for name, found in turns.items():
         rows[name].update(found)
@@ -162,7 +162,7 @@ def _digest(comparison: Comparison, name: str, task: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _interleaved(
+def interleaved(
     ready: dict[str, RuntimeProcess], settings: RoundSettings, say: Say
 ) -> dict[str, dict[str, Any]]:
     """Give everyone a turn in every round; who fails has no samples, the others go on.
@@ -182,7 +182,7 @@ def _interleaved(
                 found[name] = {"failure": f"in round {number + 1}: {failure}"}
                 del turns[name]
     for name, answers in turns.items():
-        found[name] = {column: [answer[column] for answer in answers] for column in _COLUMNS}
+        found[name] = {column: [answer[column] for answer in answers] for column in COLUMNS}
     return found
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 from networks.network import sample_inputs
@@ -18,13 +19,18 @@ import aoe
 from aoe.bank.built_in import VARIABLE as BUILT_IN_BANK
 from aoe.om.file import read_manifest
 
+Done = subprocess.CompletedProcess[str]
 _OM = "tuned.om"
 _SEEDS = (1, 2)  # of inputs to tune and to check accuracy with; measured are those of seed 0
 _KEPT = ("seconds", "baseline_ms", "tuned_ms", "speedup", "speedup_low", "speedup_high")
 
 
-def build(task: RuntimeTask) -> Facts:
+def build(task: RuntimeTask, run: Callable[..., Done] = subprocess.run) -> Facts:
     """Tune into an empty bank of this network's own; what comes with the package is not looked at.
+
+    Args:
+        task: What is built, and where.
+        run: Runs a command, as `subprocess.run` does.
 
     Raises:
         RuntimeError: the command refused the model, or failed.
@@ -43,7 +49,7 @@ def build(task: RuntimeTask) -> Facts:
         *(f"--{name}={value}" for name, value in task.options.items() if name != "job_type"),
     ]
     environment = {**os.environ, "TUNE_BANK_PATH": str(bank), BUILT_IN_BANK: "off"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"aoe ended with code {done.returncode}: {_told(done)}")
     summary = json.loads(done.stdout)["summary"]
@@ -62,7 +68,7 @@ def load(task: RuntimeTask) -> tuple[RunOnce, Facts]:
     return lambda: model.run(None, feed), {"forms": sum(len(use.op_names) for use in uses)}
 
 
-def _told(done: subprocess.CompletedProcess[str]) -> str:
+def _told(done: Done) -> str:
     try:
         return str(json.loads(done.stdout)["error"]["message"])
     except (ValueError, KeyError):

@@ -17,7 +17,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -92,11 +92,11 @@ def _turn(run: RunOnce, seconds: float, threads: int) -> dict[str, Any]:
         Median and least time of a call, number of calls; `busy` is CPU time of this process over
         wall time x threads, `others` the share of the machine other processes had meanwhile.
     """
-    _call_for(run, _WARM_SHARE * seconds)
+    call_for(run, _WARM_SHARE * seconds)
     cpu, machine = time.process_time(), _machine_busy_s()
     switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
     started = time.perf_counter()
-    times = _call_for(run, seconds)
+    times = call_for(run, seconds)
     wall = time.perf_counter() - started
     own = time.process_time() - cpu
     foreign = (_machine_busy_s() - machine - own) / (wall * (os.cpu_count() or 1))
@@ -110,14 +110,16 @@ def _turn(run: RunOnce, seconds: float, threads: int) -> dict[str, Any]:
     }
 
 
-def _call_for(run: RunOnce, seconds: float) -> list[float]:
+def call_for(
+    run: RunOnce, seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """Return the times of calls in s: three at least, unless they take four times as long."""
     times: list[float] = []
-    started = time.perf_counter()
+    started = clock()
     while True:
-        began = time.perf_counter()
+        began = clock()
         run()
-        ended = time.perf_counter()
+        ended = clock()
         times.append(ended - began)
         spent = ended - started
         enough = len(times) >= _FEWEST_CALLS or spent >= _PATIENCE * seconds

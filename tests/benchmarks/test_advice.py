@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,27 +35,26 @@ def _tried(action: str, verdict: TrialVerdict, speedup: float) -> TriedAction:
     )
 
 
-def _advise(monkeypatch: pytest.MonkeyPatch, name: str, cause: Cause, *tried: TriedAction) -> Any:
+def _advise(name: str, cause: Cause, *tried: TriedAction) -> Any:
     loop = make_operator_profile("loop", op_type="Loop")
     low = LowPerformer(operator=loop, room_us=1.0, causes=(FoundCause(cause=cause, detail=""),))
     found = ModelAdvice(profile=make_profile(loop), low=(low,), tried=tried, not_tried=())
-    monkeypatch.setattr(benchmark, "advise_file", lambda *_, **__: found)
     job = benchmark.Job(which="planted", name=name, file=Path("net.onnx"), most=1)
-    return benchmark.advised(job, lambda *_: [1.4, 1.6, 0.9])
+    return benchmark.advised(job, lambda *_: [1.4, 1.6, 0.9], lambda *_, **__: found)
 
 
-def test_cause_and_action_are_those_that_were_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cause_and_action_are_those_that_were_planted() -> None:
     gain = _tried("constants-once", TrialVerdict.GAIN, 1.5)
-    record = _advise(monkeypatch, "constant", Cause.CONSTANT, gain)
+    record = _advise("constant", Cause.CONSTANT, gain)
     assert (record["cause_found"], record["action_tried"], record["speedup"]) == (True, True, 1.5)
     [claim] = record["claims"]
     assert benchmark.holds(claim)
-    missed = _advise(monkeypatch, "constant", Cause.MEMORY)
+    missed = _advise("constant", Cause.MEMORY)
     assert (missed["cause_found"], missed["action_tried"], missed["claims"]) == (False, False, [])
 
 
-def test_cause_of_another_operator_is_not_the_planted_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = _advise(monkeypatch, "no-kernel", Cause.NO_KERNEL)
+def test_cause_of_another_operator_is_not_the_planted_one() -> None:
+    record = _advise("no-kernel", Cause.NO_KERNEL)
     assert not record["cause_found"]
 
 
@@ -67,9 +65,9 @@ def test_claim_holds_if_it_shows_again(again: list[float], is_true: bool) -> Non
     assert benchmark.holds({"again": again}) is is_true
 
 
-def test_tables_count_what_is_found_and_what_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_count_what_is_found_and_what_is_false() -> None:
     gain = _tried("constants-once", TrialVerdict.GAIN, 1.5)
-    planted = _advise(monkeypatch, "constant", Cause.CONSTANT, gain)
+    planted = _advise("constant", Cause.CONSTANT, gain)
     claims = [
         {"action": "power-as-product", "claimed": 1.1, "low": 1.05, "again": [1.1]},
         {"action": "batch-split", "claimed": 1.02, "low": 1.01, "again": [0.99]},
@@ -85,10 +83,10 @@ def test_tables_count_what_is_found_and_what_is_false(monkeypatch: pytest.Monkey
 def test_what_is_tried_again_is_what_was_claimed(tmp_path: Path) -> None:
     file = tmp_path / "net.onnx"
     file.write_bytes(PLANTED["constant"].build().SerializeToString())
-    model, copy = benchmark._both(file, "constants-once", default_device(), 1)
+    model, copy = benchmark.both_models(file, "constants-once", default_device(), 1)
     assert [node.op_type for node in copy.graph.node] == ["Add", "Relu"]
     assert len(model.graph.node) == 3
-    network = benchmark._network("copy", tmp_path / "copy", copy)
+    network = benchmark.network_of("copy", tmp_path / "copy", copy)
     with np.load(network.inputs) as inputs:
         assert inputs.files == [onnx.load(network.model).graph.input[0].name]
 
@@ -98,17 +96,15 @@ def test_sound_networks_are_twelve_of_the_suite() -> None:
     assert set(benchmark.SOUND) <= set(NETWORKS)
 
 
-def test_page_takes_the_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_page_takes_the_tables(tmp_path: Path) -> None:
     page, output = tmp_path / "advise.md", tmp_path / "out"
     output.mkdir()
     page.write_text(f"before\n{benchmark.BEGIN}\nprevious\n{benchmark.END}\nafter\n")
-    record = _advise(monkeypatch, "constant", Cause.CONSTANT)
+    record = _advise("constant", Cause.CONSTANT)
     benchmark.write_whole(
         output / "advice.json", benchmark.json.dumps({"machine": _MACHINE, "records": [record]})
     )
-    monkeypatch.setattr(benchmark, "PAGE", page)
-    monkeypatch.setattr(sys, "argv", ["advice.py", "--output", str(output), "--write-docs"])
-    assert benchmark.main() == 0
+    assert benchmark.main(["--output", str(output), "--write-docs"], page) == 0
     assert "Test CPU" in page.read_text()
     assert "previous" not in page.read_text()
     assert (

@@ -72,12 +72,16 @@ def test_one_call_does_it_and_a_second_goes_on(
         }
 
     monkeypatch.setenv(built_in_bank.VARIABLE, "")
-    monkeypatch.setattr(built_in_bank, "tune", tune)
-    made = SimpleNamespace(make=lambda name, folder: SimpleNamespace(model=folder / "model.onnx"))
-    monkeypatch.setattr(built_in_bank, "PreparedNetwork", made)
+
+    def run(*words: str) -> int:
+        return built_in_bank.main([*places, *words], prepare=prepare, tune_network=tune)
+
+    def prepare(name: str, folder: Path) -> Any:
+        return SimpleNamespace(model=folder / "model.onnx")
+
     places = [f"--work={tmp_path / 'work'}", f"--into={tmp_path / 'into'}"]
-    assert built_in_bank.main([*places, "--networks", "ghostnet"]) == 0
-    assert built_in_bank.main([*places, "--networks", "ghostnet", "bert6"]) == 0
+    assert run("--networks", "ghostnet") == 0
+    assert run("--networks", "ghostnet", "bert6") == 0
     assert tuned == ["ghostnet", "bert6"]
     (note,) = (tmp_path / "into").rglob(built_in_bank.NOTE)
     text = note.read_text()

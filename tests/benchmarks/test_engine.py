@@ -51,21 +51,15 @@ def _task(folder: Path, **options: str) -> RuntimeTask:
     )
 
 
-def _run(
-    monkeypatch: pytest.MonkeyPatch, code: int = 0, document: dict[str, Any] | None = None
-) -> Command:
-    command = Command(code, {"summary": SUMMARY} if document is None else document)
-    monkeypatch.setattr(engine.subprocess, "run", command)
-    return command
+def _command(code: int = 0, document: dict[str, Any] | None = None) -> Command:
+    return Command(code, {"summary": SUMMARY} if document is None else document)
 
 
-def test_budget_threads_and_precision_are_passed_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = _run(monkeypatch)
+def test_budget_threads_and_precision_are_passed_on(tmp_path: Path) -> None:
+    command = _command()
     mode = "allow_fp32_to_bf16"
     _, peer = with_precision(mode)
-    facts = engine.build(_task(tmp_path, **peer.options))
+    facts = engine.build(_task(tmp_path, **peer.options), command)
     for word in (
         "--tuning_time_limit=300.0",
         "--aicore_num=2",
@@ -75,13 +69,11 @@ def test_budget_threads_and_precision_are_passed_on(
     assert facts["kernels"] == 1 and facts["printed"]["speedup"] == 2.0
 
 
-def test_bank_is_empty_and_inputs_are_others_than_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bank_is_empty_and_inputs_are_others_than_measured(tmp_path: Path) -> None:
     (tmp_path / "bank").mkdir()
     (tmp_path / "bank" / "old").write_text("x")
-    command = _run(monkeypatch)
-    engine.build(_task(tmp_path))
+    command = _command()
+    engine.build(_task(tmp_path), command)
     assert not list(command.bank.iterdir())
     sets = sorted((tmp_path / "sets").iterdir())
     assert f"--inputs={tmp_path / 'sets'}" in command.words and len(sets) == 2
@@ -92,12 +84,9 @@ def test_bank_is_empty_and_inputs_are_others_than_measured(
             assert not np.array_equal(inputs["tokens"], measured)
 
 
-def test_refusal_of_the_command_is_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _run(monkeypatch, 3, {"error": {"message": "model.onnx: no such operator"}})
+def test_refusal_of_the_command_is_the_reason(tmp_path: Path) -> None:
+    refusing = _command(3, {"error": {"message": "model.onnx: no such operator"}})
     with pytest.raises(RuntimeError, match=r"code 3: model\.onnx: no such operator"):
-        engine.build(_task(tmp_path))
-    _run(monkeypatch, 4, {})
+        engine.build(_task(tmp_path), refusing)
     with pytest.raises(RuntimeError, match="code 4: noise"):
-        engine.build(_task(tmp_path))
+        engine.build(_task(tmp_path), _command(4, {}))

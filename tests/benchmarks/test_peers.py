@@ -12,21 +12,20 @@ from comparison.prepared import PreparationError, PreparedNetwork
 from comparison.results import load_results
 from comparison.rounds import Comparison, RoundSettings
 from networks.registry import NETWORKS
+from peers import Suite
 from runtimes.registry import PEERS
 
 Run = Callable[..., dict[tuple[str, int], dict[str, Any]]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path, suite: Suite) -> Run:
     """Run the command without any runtime; return the records."""
-    monkeypatch.setattr(peers, "FmaRoof", lambda folder: None)
-    monkeypatch.setattr(PreparedNetwork, "make", classmethod(_made))
 
     def call(*words: str) -> dict[tuple[str, int], dict[str, Any]]:
         file = tmp_path / "peers.json"
         places = ["--results", str(file), "--work", str(tmp_path / "work")]
-        assert peers.main([*words, *places]) == 0
+        assert peers.main([*words, *places], suite) == 0
         records = load_results(file)["records"]
         return {(record["network"], record["threads"]): record for record in records}
 
@@ -34,12 +33,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.fixture
-def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+def compared() -> list[tuple[str, int]]:
     """Return what was compared so far."""
-    seen: list[tuple[str, int]] = []
+    return []
+
+
+@pytest.fixture
+def suite(tmp_path: Path, compared: list[tuple[str, int]]) -> Suite:
+    """Return a suite that measures nothing."""
 
     def compare(comparison: Comparison, settings: RoundSettings, say: Any) -> dict[str, Any]:
-        seen.append((comparison.network.name, comparison.threads))
+        compared.append((comparison.network.name, comparison.threads))
         used = {"rounds": settings.rounds, "turn_s": settings.turn_s, "budget_s": settings.budget_s}
         return {
             "network": comparison.network.name,
@@ -48,14 +52,18 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
             "peers": {name: {"options": dict(p.options)} for name, p in comparison.peers.items()},
         }
 
-    monkeypatch.setattr(peers, "compare", compare)
-    return seen
+    return Suite(
+        prepare=_made,
+        compare=compare,
+        open_roof=lambda folder: None,
+        results=tmp_path / "kept" / "peers.json",
+    )
 
 
-def _made(cls: type[PreparedNetwork], name: str, folder: Path) -> PreparedNetwork:
+def _made(name: str, folder: Path) -> PreparedNetwork:
     if name == "gpt2":
         raise PreparationError("no memory")
-    return cls(name=name, folder=folder, facts={"sha256": "0"})
+    return PreparedNetwork(name=name, folder=folder, facts={"sha256": "0"})
 
 
 def test_list_names_every_network_and_peer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,12 +130,9 @@ def test_precision_adds_a_row_of_the_engine(run: Run, compared: list[tuple[str, 
 
 
 def test_smoke_leaves_the_results_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compared: list[tuple[str, int]]
+    tmp_path: Path, suite: Suite, compared: list[tuple[str, int]]
 ) -> None:
-    monkeypatch.setattr(peers, "FmaRoof", lambda folder: None)
-    monkeypatch.setattr(PreparedNetwork, "make", classmethod(_made))
-    monkeypatch.setattr(peers, "_RESULTS", tmp_path / "peers.json")
-    assert peers.main(["--smoke", "--work", str(tmp_path / "work")]) == 0
+    assert peers.main(["--smoke", "--work", str(tmp_path / "work")], suite) == 0
     assert len(compared) == 2
-    assert not (tmp_path / "peers.json").exists()
+    assert not suite.results.exists()
     assert (tmp_path / "work" / "smoke.json").exists()

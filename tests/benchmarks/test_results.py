@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparison import results
 from comparison.files import write_whole
-from comparison.results import ResultsError, load_results, open_results
+from comparison.results import ResultsError, environment, load_results, open_results
 
 
 def _record(network: str, threads: int, **more: Any) -> dict[str, Any]:
@@ -53,48 +52,50 @@ def test_second_run_at_once_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_results_of_other_versions_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _elsewhere(**versions: str | None) -> dict[str, Any]:
+    """Return this machine with other versions of packages."""
+    here = environment()
+    return {**here, "versions": {**here["versions"], **versions}}
+
+
+def test_results_of_other_versions_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "peers.json"
     with open_results(file) as opened:
         opened.put(_record("resnet18", 1))
-    monkeypatch.setattr(results, "_version", lambda name: "0.0")
     expected = r"peers\.json: results of another .*onnxruntime .* there, 0\.0 here(.|\n)*--results"
-    with pytest.raises(ResultsError, match=expected), open_results(file):
+    other = _elsewhere(onnxruntime="0.0")
+    with pytest.raises(ResultsError, match=expected), open_results(file, here=other):
         pass
 
 
-def test_engines_may_differ_where_records_name_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_may_differ_where_records_name_theirs(tmp_path: Path) -> None:
     file = tmp_path / "subgraphs.json"
-    monkeypatch.setattr(results, "engine_digest", lambda: "first")
-    with open_results(file) as opened:  # before records named theirs
+    first, second = ({**environment(), "engine": name} for name in ("first", "second"))
+    with open_results(file, here=first) as opened:  # before records named theirs
         opened.put(_record("resnet18", 1))
-    monkeypatch.setattr(results, "engine_digest", lambda: "second")
-    with pytest.raises(ResultsError, match="engine first there, second here"), open_results(file):
+    with (
+        pytest.raises(ResultsError, match="engine first there, second here"),
+        open_results(file, here=second),
+    ):
         pass
-    with open_results(file, is_mixed=True) as opened:
+    with open_results(file, is_mixed=True, here=second) as opened:
         opened.put(_record("bert6", 1))
         assert opened.find("resnet18", 1) is not None
     engines = {record["network"]: record["engine"] for record in load_results(file)["records"]}
     assert engines == {"resnet18": "first", "bert6": "second"}
 
 
-def test_mixed_results_are_of_one_machine_and_of_packages_that_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mixed_results_are_of_one_machine_and_of_packages_that_are_there(tmp_path: Path) -> None:
     file = tmp_path / "subgraphs.json"
     with open_results(file, is_mixed=True) as opened:
         opened.put(_record("resnet18", 1))
-    known = results._version
-    missing = "onnxscript"
-    monkeypatch.setattr(results, "_version", lambda name: None if name == missing else known(name))
-    with open_results(file, is_mixed=True) as opened:
+    with open_results(file, is_mixed=True, here=_elsewhere(onnxscript=None)) as opened:
         assert opened.find("resnet18", 1) is not None
-    monkeypatch.setattr(results, "_version", lambda name: "0.0")
-    with pytest.raises(ResultsError, match="onnxruntime"), open_results(file, is_mixed=True):
+    other = _elsewhere(onnxruntime="0.0")
+    with (
+        pytest.raises(ResultsError, match="onnxruntime"),
+        open_results(file, is_mixed=True, here=other),
+    ):
         pass
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from comparison.prepared import PreparedNetwork
-from comparison.rounds import _COLUMNS, Comparison, RoundSettings, _interleaved, compare, rotated
+from comparison.rounds import COLUMNS, Comparison, RoundSettings, compare, interleaved, rotated
 from runtimes import worker
 from runtimes.registry import PEERS
 from runtimes.runtime import Peer
@@ -107,11 +107,11 @@ def test_runtime_far_behind_has_six_rounds(network: PreparedNetwork) -> None:
             self.us = us
 
         def take_turn(self, seconds: float) -> dict[str, float]:
-            return dict.fromkeys(_COLUMNS, self.us)
+            return dict.fromkeys(COLUMNS, self.us)
 
     ready = {"ort": Process(10.0), "slow": Process(99.0), "slower": Process(101.0)}
     settings = RoundSettings(rounds=9, turn_s=1.0, budget_s=0.0)
-    found = _interleaved(ready, settings, lambda text: None)  # type: ignore[arg-type]
+    found = interleaved(ready, settings, lambda text: None)  # type: ignore[arg-type]
     counts = {name: len(row["median_us"]) for name, row in found.items()}
     assert counts == {"ort": 9, "slow": 9, "slower": 6}
 
@@ -119,17 +119,14 @@ def test_runtime_far_behind_has_six_rounds(network: PreparedNetwork) -> None:
 @pytest.mark.parametrize(
     ("call_s", "calls"), [(0.25, 4), (0.5, 3), (2.0, 2), (9.0, 1)], ids=["4", "3", "2", "1"]
 )
-def test_turn_has_three_calls_unless_they_are_slow(
-    call_s: float, calls: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_turn_has_three_calls_unless_they_are_slow(call_s: float, calls: int) -> None:
     now = [0.0]
 
     def run() -> list[Any]:
         now[0] += call_s
         return []
 
-    monkeypatch.setattr(worker.time, "perf_counter", lambda: now[0])
-    assert len(worker._call_for(run, 1.0)) == calls
+    assert len(worker.call_for(run, 1.0, clock=lambda: now[0])) == calls
 
 
 def test_what_was_built_is_kept_for_the_same_version(network: PreparedNetwork) -> None:

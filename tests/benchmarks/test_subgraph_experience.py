@@ -53,9 +53,6 @@ def test_table_is_written_into_the_page(tmp_path: Path) -> None:
     assert "| one | 0 | 0 | 0 |" in text and text.endswith("b\n")
 
 
-def test_nothing_to_replay_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(subgraph_experience, "_WORK", tmp_path)
-    assert subgraph_experience.main([]) == 3
+def test_nothing_to_replay_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert subgraph_experience.main([], work=tmp_path) == 3
     assert "no tunings" in capsys.readouterr().err

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import subgraphs
-from comparison import results
 from comparison.prepared import PreparedNetwork
 from comparison.results import ResultsError, environment, load_results, open_results
 from comparison.rounds import Comparison, RoundSettings
 
 
-def _made(cls: type[PreparedNetwork], name: str, folder: Path) -> PreparedNetwork:
+def _made(name: str, folder: Path) -> PreparedNetwork:
     return PreparedNetwork(name=name, folder=folder, facts={"multiply_adds": 10**9})
 
 
@@ -51,24 +50,23 @@ def _record(name: str, speeds: dict[str, float], settings: RoundSettings) -> dic
 _SETTINGS = RoundSettings(rounds=9, turn_s=0.5, budget_s=1.0)
 
 
-def test_networks_of_the_proof_are_measured_four_ways_and_only_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_networks_of_the_proof_are_measured_four_ways_and_only_once(tmp_path: Path) -> None:
     seen: list[str] = []
 
-    def compare(comparison: Comparison, settings: RoundSettings, say: Any) -> dict[str, Any]:
+    def race(comparison: Comparison, settings: RoundSettings, say: Any) -> dict[str, Any]:
         assert list(comparison.peers) == ["ort", "sgat", "opat", "both"]
         seen.append(comparison.network.name)
         return _record(comparison.network.name, {}, settings)
 
-    monkeypatch.setattr(PreparedNetwork, "make", classmethod(_made))
-    monkeypatch.setattr(subgraphs, "compare", compare)
-    words = ["--threads=2", "--results", str(tmp_path / "r.json"), "--work", str(tmp_path / "w")]
-    assert subgraphs.main(words) == 0
+    def run(*words: str) -> int:
+        return subgraphs.main([*places, *words], prepare=_made, race=race)
+
+    places = ["--threads=2", "--results", str(tmp_path / "r.json"), "--work", str(tmp_path / "w")]
+    assert run() == 0
     assert len(seen) == 10 and seen[0] == "densenet121"
-    assert subgraphs.main(words) == 0
+    assert run() == 0
     assert len(seen) == 10
-    assert subgraphs.main([*words, "--budget=7", "--networks", "hifigan"]) == 0
+    assert run("--budget=7", "--networks", "hifigan") == 0
     assert seen[10:] == ["hifigan"]
 
 
@@ -95,13 +93,11 @@ def test_table_has_ratios_aims_contents_and_memory_of_each_way(tmp_path: Path) -
     assert "| **geometric mean** of 1 |" in text
 
 
-def test_rows_name_their_engine_where_there_are_several(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_name_their_engine_where_there_are_several(tmp_path: Path) -> None:
     file = tmp_path / "r.json"
     for name, engine in (("densenet121", "aaaaaaaabb"), ("hifigan", "ccccccccdd")):
-        monkeypatch.setattr(results, "engine_digest", lambda engine=engine: engine)
-        with open_results(file, is_mixed=True) as opened:
+        here = {**environment(), "engine": engine}
+        with open_results(file, is_mixed=True, here=here) as opened:
             opened.put(_record(name, {}, _SETTINGS))
     lines = subgraphs.table(load_results(file), file.name).splitlines()
     rows = [line for line in lines if line.startswith("|")]

@@ -54,6 +54,7 @@ def test_synthetic_repository_is_the_same_each_time_and_has_banks_with_a_past(
     assert found.states
 
 
+@pytest.mark.slow
 def test_figures_of_a_bundle_have_a_row_per_command(tmp_path: Path) -> None:
     write_repository(tmp_path / "made", files=80, commits=60)
     bundle = tmp_path / "history.bundle"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,35 +13,28 @@ from workers_scaling import MeasuredRun
 _ONE = MeasuredRun(model="a", before_s=10.0, operators_s=(5.0,) * 8, after_s=20.0)
 
 
-def _free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling, "OVERHEAD_S", 0.0)
-    monkeypatch.setattr(scaling, "CALIBRATION_S", 0.0)
+_free = partial(scaling.simulate, overhead_s=0.0, calibration_s=0.0)
+"""Simulates workers that cost nothing."""
 
 
-def test_one_worker_is_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    _free(monkeypatch)
-    assert scaling.simulate([_ONE, _ONE], 1) == scaling.alone([_ONE, _ONE]) == 140.0
+def test_one_worker_is_one_machine() -> None:
+    assert _free([_ONE, _ONE], 1) == scaling.alone([_ONE, _ONE]) == 140.0
 
 
 @pytest.mark.parametrize(("workers", "seconds"), [(2, 50.0), (4, 40.0), (8, 35.0), (100, 35.0)])
-def test_only_searches_are_spread(
-    monkeypatch: pytest.MonkeyPatch, workers: int, seconds: float
-) -> None:
-    _free(monkeypatch)
-    assert scaling.simulate([_ONE], workers) == seconds
+def test_only_searches_are_spread(workers: int, seconds: float) -> None:
+    assert _free([_ONE], workers) == seconds
 
 
-def test_longest_operator_bounds_what_workers_save(monkeypatch: pytest.MonkeyPatch) -> None:
-    _free(monkeypatch)
+def test_longest_operator_bounds_what_workers_save() -> None:
     run = MeasuredRun(model="a", before_s=0.0, operators_s=(9.0, 1.0, 1.0), after_s=0.0)
-    assert scaling.simulate([run], 10) == 9.0
+    assert _free([run], 10) == 9.0
 
 
-def test_runs_at_once_overlap_what_is_not_spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    _free(monkeypatch)
-    assert scaling.simulate([_ONE] * 4, 8, runs=1) == 4 * 35.0
-    assert scaling.simulate([_ONE] * 4, 1000, runs=4) == 35.0
-    assert scaling.simulate([_ONE] * 4, 8, runs=4) == 10.0 + 4 * 5.0 + 20.0
+def test_runs_at_once_overlap_what_is_not_spread() -> None:
+    assert _free([_ONE] * 4, 8, runs=1) == 4 * 35.0
+    assert _free([_ONE] * 4, 1000, runs=4) == 35.0
+    assert _free([_ONE] * 4, 8, runs=4) == 10.0 + 4 * 5.0 + 20.0
 
 
 def test_calibrations_and_the_wire_cost_their_time() -> None:
