@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,8 +30,6 @@ _WRITE_LOCK = "write.lock"
 _STAGING = "new"
 _GOING = ".going_"
 _SCHEMA = "aoe.cache/1"
-_PATIENCE_S = 60.0
-"""How long another process may take to unpack the same model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,43 @@ class CachedParts:
     use: FileLock
 
 
-def take_parts(file: Path, manifest: Manifest, *, root: Path, limit_bytes: int) -> CachedParts:
+def sync_to_disk(path: Path) -> None:
+    """Return when a file or folder is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSteps:
+    """What is done to parts of a model on their way into a folder.
+
+    Attributes:
+        unpack: Unpacks one part of a file into a folder and checks it.
+        digest: Returns the sha256 of a file in hexadecimal digits.
+        sync: Returns when a file or folder is on disk.
+        patience_s: How long another process may take to unpack the same model.
+    """
+
+    unpack: Callable[[Path, Manifest, str, Path], None] = unpack_part
+    digest: Callable[[Path], str] = digest_of
+    sync: Callable[[Path], None] = sync_to_disk
+    patience_s: float = 60.0
+
+
+PART_STEPS = PartSteps()
+
+
+def take_parts(
+    file: Path,
+    manifest: Manifest,
+    *,
+    root: Path,
+    limit_bytes: int,
+    steps: PartSteps = PART_STEPS,
+) -> CachedParts:
     """Return the parts of an `.om` from the cache, unpacked anew where they are not what they were.
 
     Args:
@@ -60,16 +94,17 @@ def take_parts(file: Path, manifest: Manifest, *, root: Path, limit_bytes: int) 
         root: Folder of the cache, made if it is missing.
         limit_bytes: Models not used for the longest time go until the rest is no larger; models
             in use stay.
+        steps: How parts are unpacked and checked.
 
     Raises:
         OSError: the cache cannot be used: no permission, no space, no locks, somebody busy in it.
         OfflineModelError: a part that has to be unpacked is damaged.
     """
     home = root / _name_of(manifest)
-    use = _use(home)
+    use = _use(home, steps.patience_s)
     try:
         if not _is_verified(home, manifest):
-            _renew(file, manifest, home)
+            _renew(file, manifest, home, steps)
             prune(root, limit_bytes)
     except BaseException:
         use.release()
@@ -97,18 +132,22 @@ def _name_of(manifest: Manifest) -> str:
     return hashlib.sha256(digests.encode()).hexdigest()[:32]
 
 
-def _use(home: Path) -> FileLock:
+def _use(home: Path, patience_s: float) -> FileLock:
     """Return the shared lock of a model's folder, which is made if it is missing."""
     while True:
-        home.mkdir(parents=True, exist_ok=True)
         try:
-            return _taken(home / _USE_LOCK, shared=True)
+            home.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:  # or pruned before it was looked at
+            if home.is_file():
+                raise
+        try:
+            return _taken(home / _USE_LOCK, patience_s, shared=True)
         except FileNotFoundError:  # pruned this very moment
             continue
 
 
-def _taken(file: Path, *, shared: bool = False) -> FileLock:
-    lock = take_lock(file, shared=shared, wait_s=_PATIENCE_S)
+def _taken(file: Path, patience_s: float, *, shared: bool = False) -> FileLock:
+    lock = take_lock(file, shared=shared, wait_s=patience_s)
     if lock is None:
         raise TimeoutError(f"{file} is held by another process")
     return lock
@@ -151,17 +190,17 @@ def _look_of(file: Path) -> _Look | None:
     )
 
 
-def _renew(file: Path, manifest: Manifest, home: Path) -> None:
+def _renew(file: Path, manifest: Manifest, home: Path, steps: PartSteps) -> None:
     """Hash what looks different, unpack what is different, and note how all of it looks now."""
-    with _taken(home / _WRITE_LOCK):
+    with _taken(home / _WRITE_LOCK, steps.patience_s):
         known = _verified(home)
         looks = {
-            name: _sound_look(home / name, digest, known.get(name))
+            name: _sound_look(home / name, digest, known.get(name), steps)
             for name, digest in manifest.parts.items()
         }
         wrong = [name for name, look in looks.items() if look is None]
         if wrong:
-            _unpack(file, manifest, wrong, home)
+            _unpack(file, manifest, wrong, home, steps)
             looks |= {name: _look_of(home / name) for name in wrong}
         parts = {
             name: {"sha256": manifest.parts[name], "look": asdict(look)}
@@ -171,39 +210,35 @@ def _renew(file: Path, manifest: Manifest, home: Path) -> None:
         write_json(home / VERIFIED, {"schema": _SCHEMA, "parts": parts})
 
 
-def _sound_look(file: Path, digest: str, known: tuple[str, _Look] | None) -> _Look | None:
+def _sound_look(
+    file: Path, digest: str, known: tuple[str, _Look] | None, steps: PartSteps
+) -> _Look | None:
     """Return how a part looks, None if it is missing or another one."""
     look = _look_of(file)  # before its bytes are read: a later change will show
     if look is None or known == (digest, look):
         return look
     try:
-        return look if digest_of(file) == digest else None
+        return look if steps.digest(file) == digest else None
     except OSError:
         return None
 
 
-def _unpack(file: Path, manifest: Manifest, names: Iterable[str], home: Path) -> None:
+def _unpack(
+    file: Path, manifest: Manifest, names: Iterable[str], home: Path, steps: PartSteps
+) -> None:
     """Put parts into a model's folder, each whole and synced, all of them or none."""
     staging = home / _STAGING
     shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
     staging.mkdir()
     try:
         for name in names:
-            unpack_part(file, manifest, name, staging)
-            _sync(staging / name)
+            steps.unpack(file, manifest, name, staging)
+            steps.sync(staging / name)
         for path in staging.iterdir():
             path.replace(home / path.name)
-        _sync(home)
+        steps.sync(home)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # ---- what goes ----

@@ -20,7 +20,7 @@ from aoe.execute.messages import ModelPart
 from aoe.folders.locks import FileLock
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.weights import stay_outside
-from aoe.om.cache import take_parts
+from aoe.om.cache import PART_STEPS, PartSteps, take_parts
 from aoe.om.cases import case_manifest, cases_text, find_case
 from aoe.om.file import (
     FALLBACK,
@@ -31,7 +31,6 @@ from aoe.om.file import (
     case_parts,
     digest_of,
     read_manifest,
-    unpack_part,
 )
 from aoe.settings import cache_limit, cache_path, environment
 from aoe.target import unmet_cores
@@ -147,6 +146,7 @@ def open_offline_model(
     threads: int | None,
     operators: Sequence[Path] = (),
     adjust: Callable[[ort.SessionOptions], None] = lambda options: None,
+    steps: PartSteps = PART_STEPS,
 ) -> tuple[OfflineModel, int]:
     """Return a tuned model, or its untuned form, and the threads it runs on.
 
@@ -155,6 +155,7 @@ def open_offline_model(
         threads: As for `load`.
         operators: Libraries of operators the model needs.
         adjust: Changes the options of its sessions.
+        steps: How its parts are unpacked and checked.
 
     Raises:
         OfflineModelError: as for `load`.
@@ -165,7 +166,7 @@ def open_offline_model(
         manifest = read_manifest(file)
         check_operators(file, manifest, operators)
         try_operators(operators)
-        parts = _unpacked(file, manifest, cleanup)
+        parts = _unpacked(file, manifest, cleanup, steps)
         device = device_of(manifest.soc_version).with_operators(operators)
         count = min(threads or parts.manifest.core_num, device.describe().core_num)
         open_part = partial(_open_part, device, count, adjust)
@@ -360,7 +361,9 @@ class UnpackedModel:
             weakref.finalize(session, self.use.release)
 
 
-def _unpacked(file: Path, manifest: Manifest, cleanup: ExitStack) -> UnpackedModel:
+def _unpacked(
+    file: Path, manifest: Manifest, cleanup: ExitStack, steps: PartSteps
+) -> UnpackedModel:
     """Return the parts of an `.om`: kept in the cache if that can be, else until `cleanup`.
 
     A session has read or mapped its files once it is created, so they may go then.
@@ -368,21 +371,23 @@ def _unpacked(file: Path, manifest: Manifest, cleanup: ExitStack) -> UnpackedMod
     root, limit_bytes = cache_path(environment()), cache_limit(environment())
     if root is not None and limit_bytes:
         try:
-            cached = take_parts(file, manifest, root=root / "om", limit_bytes=limit_bytes)
+            cached = take_parts(
+                file, manifest, root=root / "om", limit_bytes=limit_bytes, steps=steps
+            )
             return UnpackedModel(manifest=manifest, directory=cached.directory, use=cached.use)
         except (OSError, OfflineModelError):
             pass  # no room, no permission, or a damaged part: what is whole of it is used below
     scratch = cleanup.enter_context(ScratchFolder("om"))
-    damage = _unpack_parts(file, manifest, scratch)
+    damage = _unpack_parts(file, manifest, scratch, steps)
     return UnpackedModel(manifest=manifest, directory=scratch, damage=damage)
 
 
-def _unpack_parts(file: Path, manifest: Manifest, directory: Path) -> str:
+def _unpack_parts(file: Path, manifest: Manifest, directory: Path, steps: PartSteps) -> str:
     """Unpack everything; return what is damaged in the tuned half, or the empty string."""
     damage = ""
     for name in manifest.parts:
         try:
-            unpack_part(file, manifest, name, directory)
+            steps.unpack(file, manifest, name, directory)
         except OfflineModelError as error:
             if name in (FALLBACK, WEIGHTS):
                 raise

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.engine.offline import make_manifest
 
 from aoe.errors import OfflineModelError
 from aoe.folders.locks import take_lock
-from aoe.om import cache
-from aoe.om.cache import VERIFIED, CachedParts, prune, take_parts
-from aoe.om.file import PARTS, WEIGHTS, Manifest, digest_of, read_manifest, write_offline_model
+from aoe.om.cache import (
+    PART_STEPS,
+    VERIFIED,
+    CachedParts,
+    PartSteps,
+    prune,
+    sync_to_disk,
+    take_parts,
+)
+from aoe.om.file import (
+    PARTS,
+    WEIGHTS,
+    Manifest,
+    digest_of,
+    read_manifest,
+    unpack_part,
+    write_offline_model,
+)
 
 _LARGE = 1 << 30
 
@@ -39,8 +57,10 @@ def _om(folder: Path, name: str = "net", size: int = 100) -> Path:
     return file
 
 
-def _take(file: Path, root: Path, limit_bytes: int = _LARGE) -> CachedParts:
-    return take_parts(file, read_manifest(file), root=root, limit_bytes=limit_bytes)
+def _take(
+    file: Path, root: Path, limit_bytes: int = _LARGE, steps: PartSteps = PART_STEPS
+) -> CachedParts:
+    return take_parts(file, read_manifest(file), root=root, limit_bytes=limit_bytes, steps=steps)
 
 
 def _assert_whole(file: Path, directory: Path) -> None:
@@ -48,31 +68,37 @@ def _assert_whole(file: Path, directory: Path) -> None:
     assert {name: digest_of(directory / name) for name in manifest.parts} == manifest.parts
 
 
-def _count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Count how often parts are unpacked and hashed from now on."""
-    counts = {"unpack_part": 0, "digest_of": 0}
+@dataclass
+class Counted:
+    """Counts how often parts are unpacked and hashed."""
 
-    def counted(name: str, real: Callable[..., object]) -> Callable[..., object]:
-        def called(*arguments: object) -> object:
-            counts[name] += 1
-            return real(*arguments)
+    unpacked: int = 0
+    hashed: int = 0
 
-        return called
+    @property
+    def steps(self) -> PartSteps:
+        return PartSteps(unpack=self._unpack, digest=self._digest)
 
-    for name in counts:
-        monkeypatch.setattr(cache, name, counted(name, getattr(cache, name)))
-    return counts
+    @property
+    def both(self) -> tuple[int, int]:
+        return self.unpacked, self.hashed
+
+    def _unpack(self, *given: Any) -> None:
+        self.unpacked += 1
+        unpack_part(*given)
+
+    def _digest(self, file: Path) -> str:
+        self.hashed += 1
+        return digest_of(file)
 
 
-def test_parts_are_unpacked_once_and_not_even_hashed_again(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts, file = _count(monkeypatch), _om(tmp_path)
+def test_parts_are_unpacked_once_and_not_even_hashed_again(tmp_path: Path, root: Path) -> None:
+    counts, file = Counted(), _om(tmp_path)
     for _ in range(3):
-        parts = _take(file, root)
+        parts = _take(file, root, steps=counts.steps)
         _assert_whole(file, parts.directory)
         parts.use.release()
-    assert counts == {"unpack_part": len(PARTS), "digest_of": 0}
+    assert counts.both == (len(PARTS), 0)
 
 
 def _flip(file: Path) -> None:
@@ -105,45 +131,40 @@ def _swap(file: Path) -> None:
 def test_damaged_part_is_unpacked_again(
     tmp_path: Path,
     root: Path,
-    monkeypatch: pytest.MonkeyPatch,
     part: str,
     damage: Callable[[Path], None],
 ) -> None:
     file = _om(tmp_path)
     home = _take(file, root).directory
-    counts = _count(monkeypatch)
+    counts = Counted()
     damage(home / part)
-    _assert_whole(file, _take(file, root).directory)
-    assert counts["unpack_part"] == 1
-    _take(file, root)
-    assert counts["unpack_part"] == 1
+    _assert_whole(file, _take(file, root, steps=counts.steps).directory)
+    assert counts.unpacked == 1
+    _take(file, root, steps=counts.steps)
+    assert counts.unpacked == 1
 
 
-def test_part_that_only_looks_different_is_hashed_and_kept(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_part_that_only_looks_different_is_hashed_and_kept(tmp_path: Path, root: Path) -> None:
     file = _om(tmp_path)
     home = _take(file, root).directory
-    counts = _count(monkeypatch)
+    counts = Counted()
     os.utime(home / WEIGHTS)
     for _ in range(2):
-        _take(file, root)
-    assert counts == {"unpack_part": 0, "digest_of": 1}
+        _take(file, root, steps=counts.steps)
+    assert counts.both == (0, 1)
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"schema": "aoe.cache/1", "parts": 1}', '{"schema": "aoe.cache/9"}', "\xff"],
 )
-def test_unreadable_notes_mean_that_all_is_hashed(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_unreadable_notes_mean_that_all_is_hashed(tmp_path: Path, root: Path, text: str) -> None:
     file = _om(tmp_path)
     home = _take(file, root).directory
     (home / VERIFIED).write_text(text, "latin-1")
-    counts = _count(monkeypatch)
-    _take(file, root)
-    assert counts == {"unpack_part": 0, "digest_of": len(PARTS)}
+    counts = Counted()
+    _take(file, root, steps=counts.steps)
+    assert counts.both == (0, len(PARTS))
     assert json.loads((home / VERIFIED).read_text())["schema"] == "aoe.cache/1"
 
 
@@ -179,12 +200,14 @@ def test_whoever_has_a_damaged_part_open_keeps_it(tmp_path: Path, root: Path) ->
         assert opened.read() == before
 
 
-def test_parts_are_synced_before_they_get_their_names(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, synced, real = _om(tmp_path), [], cache._sync
-    monkeypatch.setattr(cache, "_sync", lambda path: (synced.append(path), real(path)))
-    home = _take(file, root).directory
+def test_parts_are_synced_before_they_get_their_names(tmp_path: Path, root: Path) -> None:
+    file, synced = _om(tmp_path), []
+
+    def sync(path: Path) -> None:
+        synced.append(path)
+        sync_to_disk(path)
+
+    home = _take(file, root, steps=PartSteps(sync=sync)).directory
     assert synced == [*(home / "new" / part for part in read_manifest(file).parts), home]
 
 
@@ -207,13 +230,13 @@ def test_damaged_file_is_an_error_and_leaves_nothing(tmp_path: Path, root: Path)
     assert list(root.iterdir()) == []
 
 
-@pytest.mark.usefixtures("no_room")
 def test_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, root: Path) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(os, "fsync", lambda _: None)
-        file = _om(tmp_path)
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = _om(tmp_path)
     with pytest.raises(OSError, match="No space left"):
-        _take(file, root)
+        _take(file, root, steps=PartSteps(sync=full))
     assert list(root.iterdir()) == []
 
 
@@ -264,25 +287,20 @@ def test_folder_of_an_older_version_is_taken_over_or_pruned(tmp_path: Path, root
     assert list(root.iterdir()) == []
 
 
-def test_another_process_that_is_busy_for_too_long_is_an_error(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_process_that_is_busy_for_too_long_is_an_error(tmp_path: Path, root: Path) -> None:
     file = _om(tmp_path)
     home = _take(file, root).directory
-    monkeypatch.setattr(cache, "_PATIENCE_S", 0.02)
     (home / WEIGHTS).unlink()
     with take_lock(home / "write.lock") or pytest.fail("held"), pytest.raises(TimeoutError):
-        _take(file, root)
+        _take(file, root, steps=PartSteps(patience_s=0.02))
     _assert_whole(file, _take(file, root).directory)
 
 
-def test_threads_share_the_work(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts, file = _count(monkeypatch), _om(tmp_path)
+def test_threads_share_the_work(tmp_path: Path, root: Path) -> None:
+    counts, file = Counted(), _om(tmp_path)
     with ThreadPoolExecutor(8) as pool:
-        taken = list(pool.map(lambda _: _take(file, root), range(32)))
-    assert counts["unpack_part"] == len(PARTS)
+        taken = list(pool.map(lambda _: _take(file, root, steps=counts.steps), range(32)))
+    assert counts.unpacked == len(PARTS)
     assert len({parts.directory for parts in taken}) == 1
 
 

@@ -27,6 +27,7 @@ from aoe.entry.protocol import ModelSource
 from aoe.errors import OfflineModelError, OptionError, RunError
 from aoe.om.cases import OpenModel, case_manifest, find_case, join_cases
 from aoe.om.file import FALLBACK, WEIGHTS, Manifest, read_manifest, write_offline_model
+from aoe.om.loading import open_offline_model
 from aoe.ort.sessions import session_options
 from aoe.profiling.subject import open_subject
 from aoe.target import Target
@@ -139,29 +140,29 @@ def test_threads_open_each_session_once(joined: Joined) -> None:
     assert len({id(session) for session in sessions}) == 2
 
 
-def test_a_shape_whose_kernels_do_not_load_runs_untuned(
-    joined: Joined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = aoe.load(joined.file)
+def test_a_shape_whose_kernels_do_not_load_runs_untuned(joined: Joined) -> None:
+    opened: list[object] = []
 
-    def broken(*, library: Path | None, **others: Any) -> Any:
-        if library is not None:
+    def broken(options: object) -> None:
+        opened.append(options)
+        if len(opened) == 1:  # the tuned one comes first
             raise RunError("kernels_1.so", "kernel library not usable here")
-        return session_options(library=library, **others)
 
-    monkeypatch.setattr("aoe.ort.sessions.session_options", broken)
+    model, _ = open_offline_model(joined.file, threads=None, adjust=broken)
     feed = _images(1)
     with pytest.warns(aoe.FallbackWarning, match="kernel library not usable here"):
         found = model.run(None, feed)[0]
     np.testing.assert_array_equal(found, _reference(feed))
 
 
-def test_another_cpu_runs_every_shape_untuned(
-    joined: Joined, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aoe.om.loading.unfit_reason", lambda manifest: "this CPU lacks wings")
+def test_another_cpu_runs_every_shape_untuned(joined: Joined, tmp_path: Path) -> None:
+    with zipfile.ZipFile(joined.file) as archive:
+        archive.extractall(tmp_path / "parts")
+    file = tmp_path / "winged.om"
+    manifest = replace(joined.manifest, cpu_features=("wings",))
+    write_offline_model(file, tmp_path / "parts", manifest)
     with pytest.warns(aoe.FallbackWarning, match="this CPU lacks wings"):
-        model = aoe.load(joined.file)
+        model = aoe.load(file)
     assert model.fallback_reason
     with _no_warning():
         model.run(None, _images(1))

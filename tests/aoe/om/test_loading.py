@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,26 +17,32 @@ import numpy as np
 import pytest
 from support.engine.cpu import open_session
 from support.engine.models import conv_net
+from support.temp_folder import temp_folder
 
 import aoe
 from aoe.device.registry import default_device
 from aoe.errors import AoeError, OfflineModelError, OptionError, OutputError
-from aoe.om import cache as cache_module
-from aoe.om import loading
-from aoe.om.cache import prune
-from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, Manifest, write_offline_model
+from aoe.om.cache import PartSteps, prune
+from aoe.om.file import (
+    FALLBACK,
+    LIBRARY,
+    MODEL,
+    WEIGHTS,
+    Manifest,
+    unpack_part,
+    write_offline_model,
+)
+from aoe.om.loading import open_offline_model, unfit_reason
 from aoe.ort.sessions import random_feed, session_options
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return an empty cache, and make it the process's."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    return folder
+    with temp_folder(tmp_path / "scratch"):
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +111,7 @@ def test_threads_that_are_no_number_of_threads_are_refused(tuned_net: Any, cache
         aoe.load(tuned_net.file, threads=0)
 
 
-def test_second_load_uses_the_cache(
-    tuned_net: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, expected: Expected
-) -> None:
+def test_second_load_uses_the_cache(tuned_net: Any, cache: Path, expected: Expected) -> None:
     aoe.load(tuned_net.file)
     (home,) = (cache / "aoe" / "om").iterdir()
     assert {file.name for file in home.iterdir()} > {MODEL, FALLBACK, WEIGHTS, LIBRARY}
@@ -115,9 +119,9 @@ def test_second_load_uses_the_cache(
     def unwanted(*_: object) -> None:
         raise AssertionError("unpacked again")
 
-    monkeypatch.setattr(cache_module, "unpack_part", unwanted)
-    monkeypatch.setattr(cache_module, "digest_of", unwanted)
-    assert aoe.load(tuned_net.file).run(None, expected[0])
+    steps = PartSteps(unpack=unwanted, digest=unwanted)
+    model, _ = open_offline_model(tuned_net.file, threads=None, steps=steps)
+    assert model.run(None, expected[0])
 
 
 def test_cache_that_lost_a_file_is_not_trusted(
@@ -256,25 +260,24 @@ def _full(*_: object) -> None:
 
 
 def test_full_disk_is_an_error_and_leaves_nothing(
-    tuned_net: Any, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tuned_net: Any, cache: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cache_module, "unpack_part", _full)
-    monkeypatch.setattr(loading, "unpack_part", _full)
     with pytest.raises(OutputError, match="No space left"):
-        aoe.load(tuned_net.file)
+        open_offline_model(tuned_net.file, threads=None, steps=PartSteps(unpack=_full))
     assert _left_in(cache) + _left_in(tmp_path / "scratch") == []
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_full_disk_of_the_cache_is_got_round_by_the_scratch_folder(
-    tuned_net: Any,
-    cache: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    expected: Expected,
+    tuned_net: Any, cache: Path, tmp_path: Path, expected: Expected
 ) -> None:
-    monkeypatch.setattr(cache_module, "unpack_part", _full)
-    model = aoe.load(tuned_net.file)
+    def full_in_the_cache(file: Path, manifest: Manifest, name: str, directory: Path) -> None:
+        if cache in directory.parents:
+            _full()
+        unpack_part(file, manifest, name, directory)
+
+    steps = PartSteps(unpack=full_in_the_cache)
+    model, _ = open_offline_model(tuned_net.file, threads=None, steps=steps)
     assert model.fallback_reason == ""
     np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-4, atol=1e-6)
     assert _left_in(cache) + _left_in(tmp_path / "scratch") == []
@@ -318,16 +321,12 @@ def test_model_that_is_loaded_is_in_use_until_its_session_goes(tuned_net: Any, c
     assert not home.exists()
 
 
-def test_model_that_cannot_be_loaded_is_not_in_use(
-    tuned_net: Any, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_that_cannot_be_loaded_is_not_in_use(tuned_net: Any, cache: Path) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("broken")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(loading, "_session", broken)
-        with pytest.raises(RuntimeError, match="broken"):
-            aoe.load(tuned_net.file)
+    with pytest.raises(RuntimeError, match="broken"):
+        open_offline_model(tuned_net.file, threads=None, adjust=broken)
     gc.collect()
     prune(cache / "aoe" / "om", 0)
     assert _left_in(cache) == []
@@ -367,7 +366,7 @@ def test_another_process_loads_it_too(tuned_net: Any, cache: Path) -> None:
 
 
 def test_unfit_reason_is_empty_here(tuned_net: Any) -> None:
-    assert loading.unfit_reason(tuned_net.manifest) == ""
+    assert unfit_reason(tuned_net.manifest) == ""
 
 
 def test_public_names_are_there_and_others_are_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def dying_step(folder: Path) -> dict[str, Any]:
 
     def step() -> None:
         if dist.get_rank() == 1:
-            os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
         run()
 
     tune_gradients(ddp, step, bank=folder, output=folder, settings=QUICK, timeout_s=20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +259,7 @@ def recorded() -> dict[str, Any]:
         "names": trace.names,
         "ready_us": trace.ready_us,
         "loops": trace.loops,
-        "hooks_left": len(left) + len(ddp.module._forward_hooks),
+        "hooks_left": len(left) + len(attrgetter("_forward_hooks")(ddp.module)),
         "samples": [tuple(sample) for sample in samples],
         "segments": [(segment.gradients, segment.bytes) for segment in timeline.segments],
         "times": [
