@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 
 from aoe.device.protocol import Device
 from aoe.execute.workers.farm import Farm, open_farm
@@ -16,9 +16,13 @@ class FarmKeeper:
 
     What a run has found out about a worker (set aside, calibrated, what it was sent) holds for all
     of the run.
+
+    Args:
+        open_farm: Opens them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open_farm: Callable[..., AbstractContextManager[Farm]] = open_farm) -> None:
+        self._open_farm = open_farm
         self._opened = ExitStack()
         self._farm: Farm | None = None
         self._wanted: tuple[object, ...] = ()
@@ -48,7 +52,9 @@ class FarmKeeper:
             self.close()
         if self._farm is None:
             self._farm = self._opened.enter_context(
-                open_farm(workers, device, target, versions=versions, policy=policy, tell=tell)
+                self._open_farm(
+                    workers, device, target, versions=versions, policy=policy, tell=tell
+                )
             )
             self._wanted = wanted
         self._farm.tell_to(tell)

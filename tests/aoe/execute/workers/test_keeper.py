@@ -47,10 +47,8 @@ class _Farms:
 
 
 @pytest.fixture
-def farms(monkeypatch: pytest.MonkeyPatch) -> _Farms:
-    found = _Farms()
-    monkeypatch.setattr("aoe.execute.workers.keeper.open_farm", found.open)
-    return found
+def farms() -> _Farms:
+    return _Farms()
 
 
 def _wanted(keeper: FarmKeeper, **changes: Any) -> _Farm:
@@ -60,7 +58,7 @@ def _wanted(keeper: FarmKeeper, **changes: Any) -> _Farm:
 
 
 def test_it_is_opened_once_and_looked_at_each_time(farms: _Farms) -> None:
-    with FarmKeeper() as keeper:
+    with FarmKeeper(farms.open) as keeper:
         assert not farms.opened
         assert _wanted(keeper) is _wanted(keeper, tell=repr)
         assert farms.opened[0].refreshed == 2
@@ -74,14 +72,14 @@ def test_it_is_opened_once_and_looked_at_each_time(farms: _Farms) -> None:
     ids=["target", "workers"],
 )
 def test_another_is_opened_for_something_else(farms: _Farms, changes: dict[str, Any]) -> None:
-    with FarmKeeper() as keeper:
+    with FarmKeeper(farms.open) as keeper:
         assert _wanted(keeper) is not _wanted(keeper, **changes)
         assert farms.closed == 1
     assert farms.closed == 2
 
 
 def test_one_that_has_ended_is_replaced(farms: _Farms) -> None:
-    with FarmKeeper() as keeper:
+    with FarmKeeper(farms.open) as keeper:
         first = _wanted(keeper)
         first.is_stopped = True  # a model has failed while workers were at it
         assert _wanted(keeper) is not first
@@ -89,6 +87,6 @@ def test_one_that_has_ended_is_replaced(farms: _Farms) -> None:
 
 
 def test_nothing_is_opened_where_nothing_is_wanted(farms: _Farms) -> None:
-    with FarmKeeper():
+    with FarmKeeper(farms.open):
         pass
     assert not farms.opened
