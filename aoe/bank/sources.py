@@ -50,7 +50,7 @@ def kernel_source(op_type: str) -> str | None:
 
 def kernel_files(op_type: str) -> frozenset[str]:
     """Return the files a kernel family is made of, below the package; none for an unknown one."""
-    file = _family_files().get(op_type)
+    file = family_files().get(op_type)
     return frozenset() if file is None else frozenset(_with_imports({file}, _KERNELS))
 
 

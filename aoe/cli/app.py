@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ import typer
 
 from aoe.cli.cann import ascend_target, hand_over
 from aoe.cli.elsewhere import warnings_of, without_elsewhere
-from aoe.cli.errors import run_app
+from aoe.cli.errors import engine_of, run_app
 from aoe.cli.gdat_command import (
     refuse_inference_options,
     run_model,
@@ -67,6 +67,7 @@ from aoe.cli.options import (
 from aoe.cli.registry import COMMANDS
 from aoe.errors import OptionError
 from aoe.settings import environment, parse_switch
+from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import JobType, OptimizationLevel, TuneSettings
 from aoebank import CommandGroup, say
 
@@ -318,7 +319,13 @@ def tune(
         anonymous=anonymous,
     )
     run = run_tuning if model_path is None else run_folder
-    run(configured(settings, found), as_json=as_json, shown=shown, details=tells_all(log))
+    run(
+        configured(settings, found),
+        as_json=as_json,
+        shown=shown,
+        details=tells_all(log),
+        engine=engine_of(context),
+    )
 
 
 def _one_of(options: Mapping[str, Path | None]) -> Path | None:
@@ -349,11 +356,21 @@ def _print_versions(*, as_json: bool) -> None:
     finish(VersionReport(versions=versions), as_json=as_json)
 
 
-def atc_main() -> None:
-    """Run `aoe compile` and exit with its code: the console script `aoe-atc`."""
-    sys.exit(run_app(app, ["compile", *sys.argv[1:]]))
+def atc_main(arguments: Sequence[str] | None = None) -> None:
+    """Run `aoe compile` and exit with its code: the console script `aoe-atc`.
+
+    Args:
+        arguments: After the name of the program; None for those of this process.
+    """
+    sys.exit(run_app(app, ["compile", *(sys.argv[1:] if arguments is None else arguments)]))
 
 
-def main() -> None:
-    """Run the command line and exit with its code."""
-    sys.exit(run_app(app, split_script(sys.argv[1:])))
+def main(arguments: Sequence[str] | None = None, *, engine: EngineParts = REAL_ENGINE) -> None:
+    """Run the command line and exit with its code.
+
+    Args:
+        arguments: After the name of the program; None for those of this process.
+        engine: What commands tune with.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    sys.exit(run_app(app, split_script(given), engine=engine))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from aoe.cli.errors import engine_of
 from aoe.cli.options import (
     BatchSizesOption,
     DynamicDimsOption,
@@ -27,6 +28,7 @@ from aoe.cli.options import (
 from aoe.errors import OptionError
 from aoe.results.files import bank_of_results
 from aoe.settings import environment, with_bank
+from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import CacheMode, JobType, TuneSettings
 from aoebank import say
 
@@ -34,6 +36,7 @@ from aoebank import say
 
 
 def command(
+    context: typer.Context,
     model: Annotated[Path, typer.Option("--model", "-m", metavar="FILE", help="Model file.")],
     output: Annotated[
         Path, typer.Option("--output", metavar="NAME", help="The .om file; .om may be left out.")
@@ -90,6 +93,7 @@ def command(
     from aoe.entry.outputs import parse_out_nodes
     from aoe.tuning.cases.given import given_cases
 
+    engine = engine_of(context)
     bank = _bank(op_bank_path, mdl_bank_path, op_compiler_cache_dir)
     env: Mapping[str, str] = environment()
     if bank is not None and aoe_mode is not None:
@@ -100,7 +104,9 @@ def command(
         model=model,
         framework=framework,
         weight=weight,
-        job_types=_looked_up(env, soc_version) if aoe_mode is None else _tuned_first(aoe_mode),
+        job_types=_looked_up(env, soc_version, engine)
+        if aoe_mode is None
+        else _tuned_first(aoe_mode),
         **given_cases(
             input_shape or (),
             batch_size=dynamic_batch_size,
@@ -116,16 +122,17 @@ def command(
         cache_mode=op_compiler_cache_mode,
         cache_dir=op_compiler_cache_dir,
     )
-    run_tuning(settings, as_json=as_json, shown=not quiet, env=env)
+    run_tuning(settings, as_json=as_json, shown=not quiet, env=env, engine=engine)
 
 
-def _looked_up(env: Mapping[str, str], soc_version: str | None) -> tuple[JobType, ...]:
+def _looked_up(
+    env: Mapping[str, str], soc_version: str | None, engine: EngineParts
+) -> tuple[JobType, ...]:
     """Return the modes that look up: that of subgraphs where the bank has any for the target."""
     from aoe.bank.operators import bank_root
-    from aoe.device.registry import resolve_target
     from aoebank import Bank
 
-    _, target = resolve_target(soc_version, None)
+    _, target = engine.resolve_target(soc_version, None)
     subgraphs = Bank(bank_root(env, Path.cwd())).graph_file(target.soc_version)
     return (JobType.SGAT, JobType.OPAT) if subgraphs.exists() else (JobType.OPAT,)
 

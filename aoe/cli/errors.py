@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from aoe.errors import EngineNotInstalledError, RunError
+from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoebank import AoebankError, Program, run_program
 
 ENGINE_MODULES = frozenset(
@@ -14,8 +15,16 @@ ENGINE_MODULES = frozenset(
 )
 
 
-def run_app(app: typer.Typer, arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code."""
+def run_app(
+    app: typer.Typer, arguments: Sequence[str], *, engine: EngineParts = REAL_ENGINE
+) -> int:
+    """Run a command line and return its exit code.
+
+    Args:
+        app: The program.
+        arguments: Its arguments.
+        engine: What commands tune with; see `engine_of`.
+    """
     program = Program(
         name="aoe",
         app=app,
@@ -23,8 +32,14 @@ def run_app(app: typer.Typer, arguments: Sequence[str]) -> int:
         indent=None,
         interrupted="interrupted: what was found so far is in the bank",
         explain=_explain,
+        given=engine,
     )
     return run_program(program, arguments)
+
+
+def engine_of(context: typer.Context) -> EngineParts:
+    """Return the engine a command was started with."""
+    return context.obj if isinstance(context.obj, EngineParts) else REAL_ENGINE
 
 
 def _explain(error: Exception) -> AoebankError | None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from aoe.cli.errors import engine_of
 from aoe.cli.options import (
     BaseResultOption,
     FrameworkOption,
@@ -26,6 +27,7 @@ from aoe.tuning.mode import TuneContext, TuneSettings
 
 
 def command(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(help="Model file.")],
     base_result: BaseResultOption = None,
     job_type: Annotated[
@@ -87,6 +89,7 @@ def command(
                 cwd=Path.cwd(),
                 progress=progress,
                 now=datetime.now(UTC),
+                engine=engine_of(context),
             )
         )
     finish(PlanReport(plan=plan), as_json=as_json)

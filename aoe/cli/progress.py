@@ -67,9 +67,12 @@ class BarProgress:
 
     Args:
         limit_s: Seconds the run may take, None for as many as it needs.
+        clock: Monotonic seconds.
     """
 
-    def __init__(self, limit_s: float | None = None) -> None:
+    def __init__(
+        self, limit_s: float | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         from rich.constrain import Constrain
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Display
@@ -84,7 +87,8 @@ class BarProgress:
                 width = max(1, console.width - _ECHO)
                 yield Constrain(self.make_tasks_table(self.tasks), width)
 
-        self._start = time.monotonic()
+        self._now = clock
+        self._start = clock()
         self._limit_s = limit_s
         self._planned_at = self._start
         self._total = 0
@@ -109,7 +113,7 @@ class BarProgress:
             expand=True,
         )
         self._task = self.display.add_task(
-            "starting", total=1, note=_LateText(self._note), end=_LateText(self._end)
+            "starting", total=1, note=_LateText(self._note), end=_LateText(self.end_text)
         )
 
     def step(self, text: str) -> None:
@@ -123,7 +127,7 @@ class BarProgress:
     def plan(self, operators: int) -> None:
         """Set the length of the bar; judging the whole model is its last unit."""
         if not self._total:
-            self._planned_at = time.monotonic()
+            self._planned_at = self._now()
         self._total = operators
         self.display.update(
             self._task, description="tuning", total=operators + 1, completed=self._done
@@ -161,13 +165,13 @@ class BarProgress:
             parts += [f"best {best}" if self._is_wide else best]
         return (", " if self._is_wide else " ").join(parts)
 
-    def _end(self) -> str:
+    def end_text(self) -> str:
         """Return the time so far, and what is left if the rest goes on like what is done.
 
         What is left of the time limit is left, even if more could be done.
         """
         task = self.display.tasks[0]
-        now = time.monotonic()
+        now = self._now()
         passed = _clock(now - self._start)
         if not self._total or task.completed <= 0 or task.total is None:
             return passed

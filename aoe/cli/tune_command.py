@@ -13,6 +13,7 @@ import typer
 
 from aoe.cli.options import finish
 from aoe.settings import environment
+from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import TuneSettings
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def run_tuning(
     shown: bool,
     details: bool = False,
     env: Mapping[str, str] | None = None,
+    engine: EngineParts = REAL_ENGINE,
 ) -> TuneResult:
     """Tune, show progress, print what every mode gave.
 
@@ -35,6 +37,7 @@ def run_tuning(
         shown: False for no progress.
         details: True to tell every rule that is tried, too.
         env: Stands in for the process's environment.
+        engine: What is tuned with.
     """
     from aoe.cli.progress import shown_progress
     from aoe.report.tuning import CasesReport, TuningReport, report_of
@@ -48,6 +51,7 @@ def run_tuning(
             cwd=Path.cwd(),
             progress=progress,
             now=datetime.now(UTC),
+            engine=engine,
         )
     if tuned.cases:
         finish(CasesReport(result=tuned), as_json=as_json)
@@ -57,7 +61,12 @@ def run_tuning(
 
 
 def run_folder(
-    settings: TuneSettings, *, as_json: bool, shown: bool, details: bool = False
+    settings: TuneSettings,
+    *,
+    as_json: bool,
+    shown: bool,
+    details: bool = False,
+    engine: EngineParts = REAL_ENGINE,
 ) -> None:
     """Tune every model of a directory, show progress, print what became of each.
 
@@ -76,7 +85,7 @@ def run_folder(
     models = find_models(folder)
     if models[0].path == folder:
         only = replace(settings, framework=models[0].framework)
-        run_tuning(only, as_json=as_json, shown=shown, details=details)
+        run_tuning(only, as_json=as_json, shown=shown, details=details, engine=engine)
         return
     done = tune_folder(
         settings,
@@ -85,6 +94,7 @@ def run_folder(
         cwd=Path.cwd(),
         progress=partial(shown_progress, shown=shown and not as_json, details=details),
         now=datetime.now(UTC),
+        engine=engine,
     )
     code = finish(FolderReport(folder=folder, models=tuple(done)), as_json=as_json)
     if code:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aoe.cli.errors import engine_of
 from aoe.cli.options import (
     JsonFlag,
     QuietFlag,
@@ -18,6 +19,7 @@ from aoe.settings import accept_busy, environment
 
 
 def command(
+    context: typer.Context,
     bank: Annotated[
         Path | None,
         typer.Argument(metavar="[BANK]", help="Root of the bank; default is as for tuning."),
@@ -91,7 +93,13 @@ def command(
         dry_run=dry_run,
     )
     with shown_progress(shown=not quiet and not as_json) as progress:
-        result = verify_bank(settings, env=environment(), cwd=Path.cwd(), progress=progress)
+        result = verify_bank(
+            settings,
+            env=environment(),
+            cwd=Path.cwd(),
+            progress=progress,
+            engine=engine_of(context),
+        )
     report = VerifiedBankReport(result=result)
     finish(report, as_json=as_json)
     raise typer.Exit(report.exit_code)

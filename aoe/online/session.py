@@ -29,7 +29,7 @@ from aoe.online.work import FormWork, ServedForm, ServedModelFile, TuningLimits
 from aoe.ort.custom_operators import options_with_operators
 from aoe.ort.swapping import CallForm, Substitutes, SwappingSession, plain_session
 from aoe.settings import cache_limit, cache_path, environment, with_bank
-from aoe.tuning.workbench import library_versions
+from aoe.tuning.engine.parts import library_versions
 
 if TYPE_CHECKING:
     import onnxruntime as ort

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from aoe.results.files import (
     write_report,
 )
 from aoe.settings import work_path
+from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import OneOfMany, TuneSettings, limits_of_part
 from aoe.tuning.progress import Progress
 from aoe.tuning.run import TuneResult, tune_with
@@ -56,7 +56,7 @@ def tune_folder(
     cwd: Path,
     progress: OpenProgress,
     now: datetime,
-    clock: Callable[[], float] = time.monotonic,
+    engine: EngineParts = REAL_ENGINE,
 ) -> Iterator[ModelOfFolder]:
     """Tune models one after another, and yield what became of each when it is done.
 
@@ -70,7 +70,7 @@ def tune_folder(
         cwd: Directory relative paths are taken from.
         progress: Opens the display of one model.
         now: Time the run is named after.
-        clock: Monotonic seconds.
+        engine: Runner, device, clock and what else of the engine may be replaced.
 
     Raises:
         AoeError: about more than one model: an option, the target, a place to write.
@@ -84,11 +84,11 @@ def tune_folder(
             expected="a directory",
         )
     stamp, folders = timestamp_of(now), _folders(models)
-    start = clock()
-    with FarmKeeper() as farms:
+    start = engine.clock()
+    with FarmKeeper(engine.open_farm) as farms:
         for number, model in enumerate(models):
             among = OneOfMany(report=f"report_{stamp}_{number + 1}", folder=folders[number])
-            begun = clock()
+            begun = engine.clock()
             own = replace(
                 limits_of_part(settings, spent_s=begun - start, number=number, parts=len(models)),
                 model=model.path,
@@ -107,11 +107,12 @@ def tune_folder(
                         now=now,
                         one_of_many=among,
                         farms=farms,
+                        engine=engine,
                     )
                 except ERRORS_OF_A_MODEL as failure:
                     error = failure
                     shown.warn(f"{model.path.name} is not tuned: {failure}")
-            seconds = clock() - begun
+            seconds = engine.clock() - begun
             if error is not None:
                 _report_failure(own, env, cwd, among, f"{model.path.stem}_{stamp}", seconds)
             yield ModelOfFolder(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from aoe.errors import OptionError
+from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class TuneContext:
         cwd: Directory relative paths are taken from.
         progress: Is told what happens.
         now: Time the run is named after.
-        clock: Monotonic seconds.
+        engine: Runner, device, clock and what else of the engine may be replaced.
         one_of_many: Where the model stands among those of the run; None if it is the only one.
         earlier: What the modes before this one gave.
         farms: Keeps the workers of the run; None opens them for one mode.
@@ -255,10 +255,15 @@ class TuneContext:
     cwd: Path
     progress: Progress
     now: datetime
-    clock: Callable[[], float] = time.monotonic
+    engine: EngineParts = REAL_ENGINE
     one_of_many: OneOfMany | None = None
     earlier: tuple[ModeResult, ...] = ()
     farms: FarmKeeper | None = None
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Monotonic seconds."""
+        return self.engine.clock
 
 
 class ModeResult(Protocol):

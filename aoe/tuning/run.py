@@ -17,8 +17,10 @@ from aoe.folders.scratch import ScratchFolder
 from aoe.gradients import compression
 from aoe.settings import environment, with_bank
 from aoe.tuning.configuration.resolving import configure, configured
+from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import (
     JobType,
+    Mode,
     ModeResult,
     OneOfMany,
     TuneContext,
@@ -169,6 +171,7 @@ def tune(
     cache_dir: str | os.PathLike[str] | None = None,
     workers: int | str | None = None,
     progress: Progress | TellProgress | None = None,
+    engine: EngineParts = REAL_ENGINE,
 ) -> TuneResult:
     """Tune a model for the machine it runs on, as the command `aoe` does.
 
@@ -239,6 +242,7 @@ def tune(
         progress: Function that is called with a `ProgressEvent` at each step, or an object with
             the methods of `aoe.tuning.progress.Progress`; None for silence. What it raises ends
             the run.
+        engine: Runner, device and clock of the run; tests give fakes.
 
     Returns:
         The result of every mode; all files are written when this returns.
@@ -297,7 +301,7 @@ def tune(
         )
         env = env if bank is None else with_bank(env, Path(bank))
         shown, settings = progress_of(progress), configured(settings, found)
-        return tune_with(settings, env=env, cwd=cwd, progress=shown, now=now)
+        return tune_with(settings, env=env, cwd=cwd, progress=shown, now=now, engine=engine)
 
 
 def _path(given: str | os.PathLike[str] | None) -> Path | None:
@@ -313,6 +317,7 @@ def tune_with(
     now: datetime,
     one_of_many: OneOfMany | None = None,
     farms: FarmKeeper | None = None,
+    engine: EngineParts = REAL_ENGINE,
 ) -> TuneResult:
     """Run the modes of `settings`; each one refuses what it cannot tune before the first begins.
 
@@ -324,6 +329,7 @@ def tune_with(
         now: Time the run is named after.
         one_of_many: Where the model stands among those of the run; None if it is the only one.
         farms: Keeps the workers for all models of the run; None for this one.
+        engine: Runner, device, clock and what else of the engine may be replaced.
 
     Raises:
         AoeError: bad input, no compiler, no place to write; see the subclasses.
@@ -339,11 +345,12 @@ def tune_with(
         cwd=cwd,
         progress=continued(progress),
         now=now,
+        engine=engine,
         one_of_many=one_of_many,
     )
     for doubt in settings.shape_log.doubts() if settings.shape_log is not None else ():
         progress.warn(doubt)
-    with nullcontext(farms) if farms is not None else FarmKeeper() as kept:
+    with nullcontext(farms) if farms is not None else FarmKeeper(engine.open_farm) as kept:
         context = replace(context, farms=kept)
         return _tune_cases(context) if settings.shape_cases else _tune_shape(context)
 
@@ -395,7 +402,10 @@ def _tune_shape(context: TuneContext) -> TuneResult:
             got=settings.allow_compression,
             hint="aoe --job_type=4",
         )
-    modes = [get_mode(job) for job in settings.job_types]
+    known = context.engine.modes
+    modes: list[Mode] = [
+        get_mode(job) if known is None else known[job] for job in settings.job_types
+    ]
     device, number = device_of(settings.soc_version or ""), settings.device_id
     begun = context.clock()
     with nullcontext() if number is None else device.pinned(number):

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,8 @@ import onnx
 from aoe.bank.built_in import built_in_bank
 from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.bank.operators import bank_root
-from aoe.device.compiler import check_toolchain
 from aoe.device.object_cache import ObjectCache
 from aoe.device.protocol import Device
-from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.imported_model import ImportedModel
 from aoe.entry.input_shapes import parse_input_shape
@@ -27,9 +24,8 @@ from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
-from aoe.execute.workers.farm import Farm, open_farm
+from aoe.execute.workers.farm import Farm
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
-from aoe.folders.turns import Turns
 from aoe.om.file import OperatorLibrary, digest_of
 from aoe.ort.custom_operators import try_operators
 from aoe.ort.inputs import ModelInputs
@@ -37,6 +33,7 @@ from aoe.results.files import BANK_FOLDER, result_name, timestamp_of
 from aoe.settings import cache_limit, cache_path, lock_path, work_path
 from aoe.target import Target, unmet_cores
 from aoe.tuning.chosen_graph import ChosenGraph, chosen_before
+from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.live_report import PhaseTimes, Stopwatch, start_stopwatch
 from aoe.tuning.mode import CacheMode, JobType, TargetMetric, TuneContext, TuneSettings
 from aoe.tuning.policies import final_policy
@@ -97,6 +94,7 @@ class Workbench:
         objects: Compiled kernels of earlier runs, None where none are kept.
         operators: Libraries of operators the model needs.
         base: Earlier result only what changed since is tuned of, None without one.
+        engine: What of the engine the run may replace.
     """
 
     settings: TuneSettings
@@ -118,6 +116,7 @@ class Workbench:
     chosen: ChosenGraph | None = None
     operators: tuple[OperatorLibrary, ...] = ()
     farm: Farm | None = None
+    engine: EngineParts = REAL_ENGINE
 
     @property
     def threads_judged(self) -> int:
@@ -155,11 +154,11 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
-    settings, env, cwd = context.settings, context.env, context.cwd
+    settings, env, cwd, engine = context.settings, context.env, context.cwd, context.engine
     stopwatch = start_stopwatch(context.clock, settings.tuning_time_limit_s)
-    source = _source(context, job)
+    source, progress = _source(context, job), context.progress
     entry = find_entry(settings.framework, source)
-    device, whole = resolve_target(settings.soc_version, settings.core_num)
+    device, whole = engine.resolve_target(settings.soc_version, settings.core_num)
     target, streams = _of_a_stream(whole, settings.target_metric)
     device = device.with_operators([cwd / library for library in settings.operators])
     operators = _operators(settings, cwd)
@@ -167,21 +166,20 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
     root, built_in = bank_root(env, cwd), built_in_bank(env, cwd)
     toolchain = find_toolchain(env)
     with ThreadPoolExecutor(1) as beside:  # it runs a compiler, which takes as long as loading
-        checked = beside.submit(check_toolchain, toolchain, target)
+        checked = beside.submit(engine.check_toolchain, toolchain, target)
         model = entry.load(source)
         checked.result()
     inputs, calibration = _inputs(settings, model)
-    places = _places(context, model.name, job)
-    context.progress.step(f"{job.words} of {source.path.name}")
+    places = result_places(context, model.name, job)
+    progress.step(f"{job.words} of {source.path.name}")
     _tell_doubts(context, whole, model)
-    turns = Turns(lock_path(env), device.cores(), context.progress.warn, stopwatch.left_s)
-    versions = library_versions()
-    for folder in sweep_scratch():
-        context.progress.step(f"removed {folder}, left by a run that was killed")
+    turns = engine.open_turns(lock_path(env), device.cores(), progress.warn, stopwatch.left_s)
+    versions = engine.versions()
+    _sweep(progress)
     with (
         ScratchFolder("base") as earlier,
         ScratchFolder("run") as scratch,
-        Runner(device, target, toolchain, turns) as runner,
+        engine.open_runner(device, target, toolchain, turns) as runner,
         _farm(context, job, device, target, versions) as farm,
     ):
         yield Workbench(
@@ -195,7 +193,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             versions=versions,
             places=places,
             scratch=scratch,
-            progress=context.progress,
+            progress=progress,
             stopwatch=stopwatch,
             phases=PhaseTimes(stopwatch),
             streams=streams,
@@ -204,7 +202,14 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             chosen=chosen_before(context.earlier),
             operators=operators,
             farm=farm,
+            engine=engine,
         )
+
+
+def _sweep(progress: Progress) -> None:
+    """Remove what killed runs have left, and tell."""
+    for folder in sweep_scratch():
+        progress.step(f"removed {folder}, left by a run that was killed")
 
 
 def _inputs(settings: TuneSettings, model: ImportedModel) -> tuple[ModelInputs, ModelInputs]:
@@ -275,7 +280,7 @@ def _farm(
         "tell": lambda text, is_warning: (progress.warn if is_warning else progress.step)(text),
     }
     if context.farms is None:
-        return open_farm(*opened, **terms)
+        return context.engine.open_farm(*opened, **terms)
     return nullcontext(context.farms.farm(*opened, **terms))
 
 
@@ -314,15 +319,6 @@ def object_cache(
     return ObjectCache(root / "kernels", target, limit_bytes=limit_bytes, renew=renew)
 
 
-def library_versions() -> dict[str, str]:
-    """Return the versions a measurement depends on."""
-    return {
-        "aoe": version("aoebank"),
-        "halide": version("halide"),
-        "onnxruntime": version("onnxruntime"),
-    }
-
-
 def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | int]:
     """Return the environment of a measurement, for the side-car of the bank."""
     governor = present_facts(()).get("governor")
@@ -348,8 +344,13 @@ def _journal(
     )
 
 
-def _places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces:
-    """Return AOE's workspace, or what `--output` says; it can be written afterwards."""
+def result_places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces:
+    """Return AOE's workspace, or what `--output` says; it can be written afterwards.
+
+    Raises:
+        OptionError: the output is neither a directory nor an `.om` file.
+        OutputError: the directory cannot be made or written to.
+    """
     output, stamp = context.settings.output, timestamp_of(context.now)
     here = context.cwd / (context.settings.work_path or "")
     among = context.one_of_many

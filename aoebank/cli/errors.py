@@ -29,6 +29,7 @@ class Program:
         indent: Of JSON documents; None for one line.
         interrupted: What Ctrl-C leaves; empty to say nothing.
         explain: Gives the error of ours that one of another package means, if it means one.
+        given: What commands find in their context as `obj`.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Program:
     indent: int | None = 2
     interrupted: str = ""
     explain: Callable[[Exception], AoebankError | None] = _nothing_known
+    given: object = None
 
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:
@@ -60,7 +62,12 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
 def _run(call: _Call) -> int:
     program = call.program
     try:
-        code = program.app(list(call.arguments), prog_name=program.name, standalone_mode=False)
+        code = program.app(
+            list(call.arguments),
+            prog_name=program.name,
+            standalone_mode=False,
+            obj=program.given,
+        )
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return call.tell_interrupted()

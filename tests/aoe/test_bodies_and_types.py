@@ -103,8 +103,17 @@ def _scan_net(opset: int) -> onnx.ModelProto:
     return _around(node, opset, start=np.zeros(16, np.float32))
 
 
-@pytest.mark.parametrize("make", [_if_net, _loop_net, _scan_net])
-@pytest.mark.parametrize("opset", [11, 16, 21, 26])
+_EVERYDAY = {(11, _if_net), (16, _loop_net), (21, _scan_net)}
+
+
+@pytest.mark.parametrize(
+    ("opset", "make"),
+    [
+        pytest.param(opset, make, marks=() if (opset, make) in _EVERYDAY else pytest.mark.slow)
+        for make in (_if_net, _loop_net, _scan_net)
+        for opset in (11, 16, 21, 26)
+    ],
+)
 def test_bodies_of_control_flow_compute_as_before(
     opset: int, make: Callable[[int], onnx.ModelProto], models: FirstGuesses
 ) -> None:
@@ -247,7 +256,14 @@ def _levels_net() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(
-    "make", [_moved_halves_net, _moved_bytes_net, _computed_halves_net, _levels_net]
+    "make",
+    [
+        _moved_bytes_net,
+        *(
+            pytest.param(make, marks=pytest.mark.slow)
+            for make in (_moved_halves_net, _computed_halves_net, _levels_net)
+        ),
+    ],
 )
 def test_halves_and_bytes_are_read_and_made_by_kernels(
     make: Callable[[], onnx.ModelProto], models: FirstGuesses
@@ -255,6 +271,7 @@ def test_halves_and_bytes_are_read_and_made_by_kernels(
     assert models.compare(make()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [_computed_halves_net, _levels_net])
 def test_whole_run_keeps_what_such_models_compute(
     make: Callable[[], onnx.ModelProto], tmp_path: Path
@@ -285,9 +302,9 @@ def test_whole_run_keeps_what_such_models_compute(
     ("make", "kernels"),
     [
         (_half_net, True),
-        (_bfloat_net, True),
-        (_qdq_net, True),
-        (_integer_net, True),
+        pytest.param(_bfloat_net, True, marks=pytest.mark.slow),
+        pytest.param(_qdq_net, True, marks=pytest.mark.slow),
+        pytest.param(_integer_net, True, marks=pytest.mark.slow),
         (_double_net, False),
     ],
 )

@@ -22,6 +22,7 @@ import pytest
 from onnx import helper
 from support.engine.cpu import open_session
 from support.engine.models import Array, make_model, matmul_net, save_model, two_chains_net
+from support.engine.scripted_runs import ScriptedRuns
 
 import aoe
 from aoe.cli.app import main
@@ -30,6 +31,7 @@ from aoe.om.file import read_manifest
 from aoe.ort.inputs import read_input_sets
 from aoe.ort.sessions import session_options
 from aoe.testing.fakes import RecordingProgress
+from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.run import tune_with
@@ -52,7 +54,14 @@ class Place:
     def model(self) -> Path:
         return self.root / "net.onnx"
 
-    def tune(self, name: str, *, env: dict[str, str] | None = None, **settings: Any) -> OpatResult:
+    def tune(
+        self,
+        name: str,
+        *,
+        env: dict[str, str] | None = None,
+        engine: EngineParts = REAL_ENGINE,
+        **settings: Any,
+    ) -> OpatResult:
         """Tune the model into `root/name`."""
         facts: dict[str, Any] = {
             "model": self.model,
@@ -69,6 +78,7 @@ class Place:
             cwd=self.root,
             progress=self.progress,
             now=_NOW,
+            engine=engine,
         )
         return tuned.get(OpatResult)
 
@@ -82,6 +92,11 @@ class Place:
 
 
 _PROGRESS = RecordingProgress()
+
+
+def _scripted() -> EngineParts:
+    """Return an engine that measures and links nothing, but tunes for the same target."""
+    return ScriptedRuns().engine
 
 
 @dataclass(frozen=True)
@@ -226,7 +241,13 @@ def test_summary_is_one_strict_document(first: Tuned) -> None:
 
 
 @pytest.fixture(scope="module")
-def second(first: Tuned) -> OpatResult:
+def before_second(first: Tuned) -> dict[str, bytes]:
+    """Return the bank's files before the second run."""
+    return first.place.bank_files()
+
+
+@pytest.fixture(scope="module")
+def second(first: Tuned, before_second: dict[str, bytes]) -> OpatResult:
     """Return a second run on the bank of the first."""
     return first.place.tune("second")
 
@@ -246,12 +267,10 @@ def test_second_run_writes_the_same_model_byte_for_byte(first: Tuned, second: Op
     assert filecmp.cmp(*files, shallow=False)
 
 
-def test_second_run_leaves_the_records_alone(first: Tuned, second: OpatResult) -> None:
-    copy = Place(first.place.root.parent / "again")
-    shutil.copytree(first.place.root, copy.root)
-    before = copy.bank_files()
-    copy.tune("third")
-    assert copy.bank_files() == before
+def test_second_run_leaves_the_records_alone(
+    first: Tuned, before_second: dict[str, bytes], second: OpatResult
+) -> None:
+    assert first.place.bank_files() == before_second
 
 
 def test_built_in_bank_answers_where_the_custom_one_is_empty(first: Tuned, tmp_path: Path) -> None:
@@ -259,7 +278,7 @@ def test_built_in_bank_answers_where_the_custom_one_is_empty(first: Tuned, tmp_p
     place.bank.mkdir()
     shutil.copy(first.place.model, place.model)
     before = first.place.bank_files()
-    result = place.tune("out", env={"AOE_BUILT_IN_BANK": str(first.place.bank)})
+    result = place.tune("out", env={"AOE_BUILT_IN_BANK": str(first.place.bank)}, engine=_scripted())
     added = [o for o in result.operators if o.schedule is not None]
     assert added and {o.reason for o in added} == {"in the built-in bank"}
     assert not any(o.search for o in added)
@@ -270,6 +289,7 @@ def test_built_in_bank_answers_where_the_custom_one_is_empty(first: Tuned, tmp_p
     ]
 
 
+@pytest.mark.slow
 def test_repeat_tune_searches_hits_again(first: Tuned, tmp_path: Path) -> None:
     copy = Place(tmp_path / "copy")
     shutil.copytree(first.place.root, copy.root)
@@ -287,7 +307,7 @@ def test_time_limit_of_nothing_leaves_the_model_untuned_and_proves_nothing(
     place = Place(tmp_path)
     place.bank.mkdir()
     shutil.copy(first.place.model, place.model)
-    result = place.tune("out", tuning_time_limit_s=0.0)
+    result = place.tune("out", tuning_time_limit_s=0.0, engine=_scripted())
     assert result.judgement.kept == ()
     assert read_manifest(result.om_file).kernels == ()
     assert list(place.bank.rglob("*.json")) == []
@@ -305,7 +325,7 @@ def test_corrupt_bank_is_a_clear_error_and_is_left_as_it_is(first: Tuned, tmp_pa
     torn = file.read_bytes()[:-30]
     file.write_bytes(torn)
     with pytest.raises(BankFormatError) as caught:
-        copy.tune("broken")
+        copy.tune("broken", engine=_scripted())
     assert str(file) in str(caught.value)
     assert file.read_bytes() == torn
     (report,) = (copy.root / "broken").glob("aoe_result_opat_*.json")
@@ -313,6 +333,7 @@ def test_corrupt_bank_is_a_clear_error_and_is_left_as_it_is(first: Tuned, tmp_pa
     assert not (copy.root / "broken" / "net_tune.om").exists()
 
 
+@pytest.mark.slow
 def test_edited_record_is_said_and_tuned_again(first: Tuned, tmp_path: Path) -> None:
     copy = Place(tmp_path / "copy")
     shutil.copytree(first.place.root, copy.root)
@@ -332,7 +353,7 @@ def test_model_with_nothing_to_tune_is_packed_as_it_is(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.bank.mkdir()
     save_model(matmul_net(width=32), place.model)
-    result = place.tune("out", input_shape=None)
+    result = place.tune("out", input_shape=None, engine=_scripted())
     assert result.operators == ()
     feed = {"x": np.ones((4, 32), np.float32)}
     assert np.array_equal(aoe.load(result.om_file).run(None, feed)[0], _untuned(place.model, feed))
@@ -344,7 +365,7 @@ def test_workspace_is_used_without_output(first: Tuned, tmp_path: Path) -> None:
     place.bank.mkdir()
     save_model(matmul_net(width=32), place.model)
     env = {"ASCEND_WORK_PATH": str(tmp_path / "work")}
-    result = place.tune("unused", env=env, output=None, input_shape=None)
+    result = place.tune("unused", env=env, output=None, input_shape=None, engine=_scripted())
     assert result.om_file.is_file()
     assert result.om_file.parent.parts[-3:] == (
         "net_20260102030405678",
@@ -358,16 +379,13 @@ def test_workspace_is_used_without_output(first: Tuned, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Return a function that runs `aoe` in this process: (exit code, stdout, stderr)."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["aoe", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
-            main()
+            main([*map(str, arguments)])
         out, err = capsys.readouterr()
         return int(ended.value.code or 0), out, err
 
@@ -481,6 +499,7 @@ def test_benchmark_compares_two_files(first: Tuned, command: Command) -> None:
     assert "6 pairs, 1 thread)" in out
 
 
+@pytest.mark.slow
 def test_benchmark_compares_streams(first: Tuned, command: Command) -> None:
     code, out, err = command("benchmark", first.result.om_file, "--pairs=6", "--streams=2")
     assert code == 0, err
@@ -503,6 +522,7 @@ def test_benchmark_of_an_untuned_model_asks_against_what(first: Tuned, command: 
 # ---- real inputs ----
 
 
+@pytest.mark.slow
 def test_model_that_made_up_inputs_break_is_tuned_run_and_timed_on_real_ones(
     command: Command, tmp_path: Path
 ) -> None:
@@ -547,7 +567,11 @@ def test_model_that_made_up_inputs_break_is_tuned_run_and_timed_on_real_ones(
 
 @pytest.mark.parametrize(
     ("number", "expected"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+    ],
 )
 def test_signal_in_the_middle_keeps_records_and_leaves_nothing_else(
     first: Tuned, tmp_path: Path, number: signal.Signals, expected: int

@@ -114,10 +114,16 @@ def _demand_union(root: Path, kills: int, mode: str = "opat") -> None:
     assert not [*(killed.root / "tmp").iterdir()], "scratch files of killed runs"
 
 
+def test_union_of_a_killed_run_and_the_next_is_what_one_run_finds(tmp_path: Path) -> None:
+    _demand_union(tmp_path, 1)
+
+
+@pytest.mark.slow
 def test_union_of_killed_runs_is_what_one_run_finds(tmp_path: Path) -> None:
     _demand_union(tmp_path, _FEW)
 
 
+@pytest.mark.slow
 def test_union_of_killed_subgraph_tunings_is_what_one_run_finds(tmp_path: Path) -> None:
     """Two of three kills come after the forms: while kernels are found, searched and judged."""
     _demand_union(tmp_path, _FEW, "sgat")
@@ -140,6 +146,7 @@ def test_union_of_many_killed_runs_is_what_one_run_finds(tmp_path: Path) -> None
     _demand_union(tmp_path, _MANY)
 
 
+@pytest.mark.slow
 def test_full_disk_loses_no_record_and_leaves_nothing(tmp_path: Path) -> None:
     """From a random step on no file can be written; the next run has space again."""
     whole, full = _make_place(tmp_path / "whole"), _make_place(tmp_path / "full")

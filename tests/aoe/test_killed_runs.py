@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from support.engine.models import save_model, two_chains_net
 from support.engine.result_files import demand_identities
 
@@ -124,6 +125,7 @@ def _demand_complete(place: Place) -> None:
     assert not [*(place.root / "out").glob(".*")], "unfinished files of killed runs"
 
 
+@pytest.mark.slow
 def test_killed_runs_leave_what_the_next_one_goes_on_from(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     place, number = _make_place(tmp_path / "0"), 0

@@ -37,7 +37,13 @@ def runner() -> Iterator[Runner]:
         yield made
 
 
-@pytest.mark.parametrize("name", LEAST_KERNELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "inception_v1" else pytest.mark.slow)
+        for name in LEAST_KERNELS
+    ],
+)
 def test_network_with_kernels_computes_what_it_did_without(
     name: str, runner: Runner, tmp_path: Path
 ) -> None:
@@ -63,6 +69,7 @@ def test_network_with_kernels_computes_what_it_did_without(
             assert deviation.acceptable, deviation.detail
 
 
+@pytest.mark.slow
 def test_network_without_library_runs_the_replaced_operators(
     runner: Runner, tmp_path: Path
 ) -> None:

@@ -106,7 +106,10 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case == "layer" else pytest.mark.slow) for case in CASES],
+)
 def test_normalisation_of_float16_is_computed_by_a_kernel(
     case: str, models: FirstGuesses, tmp_path: Path, target: Target
 ) -> None:

@@ -93,7 +93,13 @@ TUNED: dict[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-@pytest.mark.parametrize("kind", TUNED)
+_EVERYDAY = ("results_of_every_kind", "nothing_but_a_constant", "empty_input")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind in _EVERYDAY else pytest.mark.slow) for kind in TUNED],
+)
 def test_model_gets_to_its_measured_end(kind: str, tmp_path: Path, runner: Runner) -> None:
     found = _tuned(TUNED[kind](), tmp_path / "run", runner)
     assert found.deviation.acceptable, found.deviation.detail

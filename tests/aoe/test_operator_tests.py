@@ -36,6 +36,7 @@ _QUICK = (
     *("test_logsoftmax_axis_1", "test_lrn", "test_matmul_2d", "test_maxpool_2d_strides"),
     *("test_mish", "test_prelu_broadcast", "test_reduce_l2_keep_dims_random"),
 )
+_EVERYDAY = ("test_gemm_all_attributes", "test_constant_pad")
 _LEAST_WITH_KERNELS = 700
 _CONSTANTS_SINCE = 4
 """Version of the format from which constants need not be inputs, too."""
@@ -122,7 +123,10 @@ def _verdict(case: _Case, own: Sequence[Any], after: Any, feed: Mapping[str, Arr
     return "right" if _agrees(found, wanted, case) else f"wrong: {case.name} {[*feed]}"
 
 
-@pytest.mark.parametrize("name", _QUICK)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in _EVERYDAY else pytest.mark.slow) for name in _QUICK],
+)
 def test_operator_test_is_computed_by_a_kernel(name: str, models: FirstGuesses) -> None:
     became = [*_with_kernels(_cases()[name], models)]
     assert "right" in became

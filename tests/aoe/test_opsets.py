@@ -86,8 +86,17 @@ def models(
     return FirstGuesses(tmp_path_factory.mktemp("opsets"), target, toolchain)
 
 
-@pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize("opset", OPSETS)
+_EVERYDAY = {(OLDEST_OPSET, "chain"), (13, "layout"), (21, "chain"), (OPSETS[-1], "chain")}
+
+
+@pytest.mark.parametrize(
+    ("opset", "net"),
+    [
+        pytest.param(opset, net, marks=() if (opset, net) in _EVERYDAY else pytest.mark.slow)
+        for net in NETS
+        for opset in OPSETS
+    ],
+)
 def test_networks_of_every_opset_are_tuned(opset: int, net: str, models: FirstGuesses) -> None:
     if opset > newest_opset():
         pytest.skip(f"onnxruntime knows opsets up to {newest_opset()}")

@@ -27,7 +27,7 @@ from aoe.target import Target
 from aoe.tuning.precision.settings import PrecisionMode
 from aoe.workload import Workload, workload_to_json
 
-TUNED = int(os.environ.get("AOE_FUZZ_NETWORKS", "2"))
+TUNED = int(os.environ.get("AOE_FUZZ_NETWORKS", "1"))
 _FIRST = 0
 _PLANTED = 1_000_009  # a network none of whose kernels the other tests have compiled
 _MANY = 200
@@ -71,6 +71,7 @@ def _another(workload: Workload) -> Any:
     return workload_to_json(replace(workload, operations=operations))
 
 
+@pytest.mark.slow
 def test_kernels_that_compute_something_else_are_a_find(
     fuzzer: NetworkFuzzer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -95,10 +96,12 @@ def drawn() -> list[DrawnNetwork]:
     return [draw_network(number) for number in range(_SOME)]
 
 
+@pytest.mark.slow
 def test_every_block_comes_up(drawn: list[DrawnNetwork]) -> None:
     assert {name for one in drawn for name in one.blocks} == {*IMAGE_BLOCKS, *SEQUENCE_BLOCKS}
 
 
+@pytest.mark.slow
 def test_some_networks_are_odd(drawn: list[DrawnNetwork]) -> None:
     assert any(one.is_open for one in drawn)
     assert any(one.replaceable for one in drawn)
@@ -107,6 +110,7 @@ def test_some_networks_are_odd(drawn: list[DrawnNetwork]) -> None:
     assert len({one.proto.opset_import[0].version for one in drawn}) > 3
 
 
+@pytest.mark.slow
 def test_networks_make_finite_numbers(drawn: list[DrawnNetwork]) -> None:
     for number, one in enumerate(drawn[:_RUN]):
         session = open_session(

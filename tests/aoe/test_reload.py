@@ -93,7 +93,14 @@ def _operators(trials: Set[_Trial]) -> set[str]:
     return {key for key, _ in trials}
 
 
-@pytest.mark.parametrize("word", ["--reload", "--reload=JOB", ""])
+@pytest.mark.parametrize(
+    "word",
+    [
+        pytest.param("--reload", marks=pytest.mark.slow),
+        "--reload=JOB",
+        pytest.param("", marks=pytest.mark.slow),
+    ],
+)
 def test_reloaded_run_tries_nothing_twice(job: Job, word: str) -> None:
     before = job.killed(workloads=3)
     assert len(_operators(before)) == 2
@@ -102,6 +109,7 @@ def test_reloaded_run_tries_nothing_twice(job: Job, word: str) -> None:
     assert len(_operators(before | after)) == _OPERATORS
 
 
+@pytest.mark.slow
 def test_reloaded_run_begins_anew_with_the_operator_it_was_ended_in_alone(job: Job) -> None:
     before = job.killed(workloads=3, calls=1)
     after = job.reloaded("--reload")

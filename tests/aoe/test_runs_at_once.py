@@ -50,6 +50,7 @@ def _check_results(place: Path, name: str) -> None:
     assert read_manifest(place / name / "net_tune.om").name == "net"
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_both_finish(place: Path) -> None:
     runs = {name: _start(place, name) for name in ("one", "two")}
     for name, run in runs.items():
@@ -59,6 +60,7 @@ def test_two_runs_at_once_both_finish(place: Path) -> None:
     assert {file.stat().st_size for file in (place / "locks").iterdir()} == {0}
 
 
+@pytest.mark.slow
 def test_killed_run_holds_nobody_up(place: Path) -> None:
     killed = _start(place, "killed")
     assert killed.stderr is not None
@@ -90,6 +92,7 @@ def test_run_whose_limit_ends_while_another_one_measures_says_so(place: Path) ->
     assert not [*(place / "out").glob("*.om")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["2>&1 | head -1", ">&- 2>&-"])
 def test_closed_streams_fail_no_run(ending: str, place: Path) -> None:
     command = shlex.join([*_AOE, "--model=net.onnx", "--trials=2", "--output=out"])

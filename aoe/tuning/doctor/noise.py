@@ -17,15 +17,16 @@ _WIDE = 0.02
 """Half-width of an interval in which the gains of single kernels are lost."""
 
 
-def check_noise(device: Device, turns: Turns) -> CheckUp:
+def check_noise(device: Device, turns: Turns, *, wait_s: float = _WAIT_S) -> CheckUp:
     """Return what an A/A comparison of a matrix product shows.
 
     Args:
         device: Measures.
-        turns: One is taken for it, if whoever has one ends it in ten seconds.
+        turns: One is taken for it, if whoever has one ends it in time.
+        wait_s: Seconds for that.
     """
     with ExitStack() as held:
-        if not turns.take(held, wait_s=_WAIT_S):
+        if not turns.take(held, wait_s=wait_s):
             return CheckUp(
                 name="noise",
                 found=f"not measured: another run measures ({turns.owner()})",

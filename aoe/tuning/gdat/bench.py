@@ -132,7 +132,12 @@ def open_bench(
 
 @contextmanager
 def measuring_together(
-    training: Training, locks: Path, tell: Callable[[str], None]
+    training: Training,
+    locks: Path,
+    tell: Callable[[str], None],
+    *,
+    tries: int = _TRIES,
+    try_s: float = _TRY_S,
 ) -> Iterator[None]:
     """Have the machine for a `with` block: the first process takes the turn for all.
 
@@ -140,21 +145,23 @@ def measuring_together(
         training: The run; every process of its group calls this.
         locks: Where runs on this machine take turns.
         tell: Is told whom the run waits for.
+        tries: How often the first process waits for another run.
+        try_s: Seconds it waits each time.
 
     Raises:
         LeftAloneError: another run has not ended its turn in time; every process raises.
     """
     turns = Turns(locks, default_device().cores(all_of_them=True), tell)
     with ExitStack() as held:
-        for _ in range(_TRIES):  # short ones: the others wait in a collective, which has its limit
-            if on_first(training, lambda: turns.take(held, wait_s=_TRY_S)):
+        for _ in range(tries):  # short ones: the others wait in a collective, which has its limit
+            if on_first(training, lambda: turns.take(held, wait_s=try_s)):
                 break
         else:
             raise LeftAloneError(
                 "gradient tuning",
                 "another run measures on this machine, the script goes on as it is",
                 got=on_first(training, turns.owner),
-                expected=f"it to end its turn within {_TRIES * _TRY_S / 60:.0f} min",
+                expected=f"it to end its turn within {tries * try_s / 60:.0f} min",
                 hint="tune again once that run is done",
             )
         if not training.is_first:

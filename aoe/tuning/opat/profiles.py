@@ -16,7 +16,7 @@ from aoe.graph.reshapes import sink_reshapes
 from aoe.graph.weights import WeightStore, is_outside, laid_out
 from aoe.kernels.registry import FUSIBLE
 from aoe.om.file import MODEL, WEIGHTS
-from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile, profile_model
+from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile
 from aoe.ort.static_shapes import infer_tensors
 from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.judging.reserve import ModelCosts
@@ -45,7 +45,7 @@ def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     bench.runner.await_start()
     bench.progress.step("measuring the default, node by node")
     with ScratchFolder("profile") as folder, bench.runner.turns.measuring():
-        profile = profile_model(
+        profile = bench.engine.profile_model(
             proto if is_outside(proto) else _beside_its_weights(proto, folder),
             bench.scratch,
             device.open_session,
@@ -102,7 +102,7 @@ def profile_tuned(
     with suppress(TurnTimeoutError), bench.runner.turns.measuring():
         left_s = bench.stopwatch.left_s() - costs.finishing_s
         if left_s >= costs.profiling_s(LEAST_RUNS):
-            return profile_model(
+            return bench.engine.profile_model(
                 part.model,
                 bench.scratch,
                 bench.runner.device.open_session,

@@ -15,7 +15,7 @@ from aoe.tuning.sgat.loop import ACCEPT_SPEEDUP
 from aoe.tuning.sgat.reuse import subgraph_reuse, subgraph_summary
 from aoe.tuning.sgat.run import chosen_form, found_subgraphs, has_scopes, imported_graph, inference
 from aoe.tuning.sgat.space import strategy_space
-from aoe.tuning.sgat.subgraphs import RULES, Subgraph
+from aoe.tuning.sgat.subgraphs import Subgraph, rules_of
 from aoe.tuning.workbench import Workbench
 from aoebank import Event
 
@@ -53,8 +53,9 @@ def plan_subgraphs(bench: Workbench) -> PlannedSubgraphs:
     graph = imported_graph(bench)
     subgraphs = found_subgraphs(bench, graph).subgraphs
     repeat_tune = bench.settings.repeat_tune
+    rules = rules_of(bench.engine)
     lookups = [
-        look_up_subgraph(one, bank, RULES, repeat_tune=repeat_tune, threshold=ACCEPT_SPEEDUP)
+        look_up_subgraph(one, bank, rules, repeat_tune=repeat_tune, threshold=ACCEPT_SPEEDUP)
         for one in subgraphs
     ]
     known = list(zip(subgraphs, lookups, strict=True))
@@ -67,7 +68,7 @@ def plan_subgraphs(bench: Workbench) -> PlannedSubgraphs:
     ]
     chosen = ChosenGraph(proto=proto, uses=()) if forms else None
     scopes = _NO_SCOPES
-    if has_scopes(bench):
+    if has_scopes(bench) and bench.engine.fuses:
         scopes = plan_scopes(replace(bench, chosen=chosen), bank, base)
     parts = [subgraph_reuse(one, found, bank, base) for one, found in known]
     return PlannedSubgraphs(

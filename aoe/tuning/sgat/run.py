@@ -64,11 +64,11 @@ from aoe.tuning.sgat.result import (
 from aoe.tuning.sgat.reuse import SubgraphReuseBook, subgraph_reuse, subgraph_summary
 from aoe.tuning.sgat.scopes.run import TunedScopes, tune_scopes
 from aoe.tuning.sgat.subgraphs import (
-    RULES,
     FoundSubgraphs,
     Subgraph,
     find_subgraphs,
     log_rules,
+    rules_of,
     work_of,
 )
 from aoe.tuning.workbench import Workbench, model_path
@@ -193,6 +193,8 @@ def _scopes(
         return None
     if bench.settings.precision.mode.lowest.is_lower:
         bench.progress.warn(_KEPT_FLOAT32)
+    if not bench.engine.fuses:
+        return None
 
     def tell(tuned: TunedSubgraph) -> None:
         report.update(subgraphs=(*report.value.subgraphs, subgraph_result(tuned)))
@@ -272,7 +274,10 @@ def found_subgraphs(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
     bench.progress.step("cutting the model into subgraphs")
     _tell_optimizer(bench, graph)
     found = find_subgraphs(
-        graph, RULES, uneven=bench.settings.nonhomo_split, blocked=_has_blocked_layout(bench)
+        graph,
+        rules_of(bench.engine),
+        uneven=bench.settings.nonhomo_split,
+        blocked=bench.engine.plain_layouts and bool(bench.runner.device.channel_block()),
     )
     log_rules(found, bench.progress.detail)
     places = sum(len(subgraph.places) for subgraph in found.subgraphs)
@@ -285,14 +290,10 @@ def found_subgraphs(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
 
 def _tell_optimizer(bench: Workbench, graph: ModelGraph) -> None:
     """Tell whether ONNX Runtime's offline optimiser is asked, where it could find something."""
-    if OFFLINE in RULES and may_be_transformer(graph):
+    if OFFLINE in rules_of(bench.engine) and may_be_transformer(graph):
         why = TransformersOptimizer().why_unavailable()
         asked = f"not asked, {why}" if why else "asked about each subgraph with attention or GELU"
         bench.progress.detail(f"{OFFLINE}: {asked}")
-
-
-def _has_blocked_layout(bench: Workbench) -> bool:
-    return bool(bench.runner.device.channel_block())
 
 
 # ---- the subgraphs ----
@@ -301,7 +302,7 @@ def _has_blocked_layout(bench: Workbench) -> bool:
 def _tools(
     bench: Workbench, bank: SubgraphBank, graph: ModelGraph, searching: Stopwatch
 ) -> SubgraphTools:
-    settings, threads = bench.settings, bench.runner.target.core_num
+    settings, threads, rules = bench.settings, bench.runner.target.core_num, rules_of(bench.engine)
     around, folder = graph.bytes_touched(), bench.scratch / "forms"
     folder.mkdir()
 
@@ -309,7 +310,7 @@ def _tools(
         return FormMeasurer(
             subgraph,
             graph,
-            RULES,
+            rules,
             runner,
             directory=folder / subgraph.graph_id,
             seed=settings.seed,
@@ -322,7 +323,7 @@ def _tools(
 
     return SubgraphTools(
         bank=bank,
-        rules=RULES,
+        rules=rules,
         runner=bench.runner,
         measurer=measurer,
         screen=screen_policy(threads),
@@ -444,7 +445,7 @@ def chosen_form(bench: Workbench, tuned: TunedSubgraph, strategy: SubgraphStrate
     """Return a form at every place it fits; weights of another place may not be as rules need."""
     splices = []
     for piece in tuned.subgraph.places:
-        form = form_of(piece, strategy, RULES)
+        form = form_of(piece, strategy, rules_of(bench.engine))
         if isinstance(form, str):
             bench.progress.warn(f"{piece.op_names[-1]} stays as it is: {form}")
         else:

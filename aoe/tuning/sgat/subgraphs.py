@@ -20,6 +20,7 @@ from aoe.graph.subgraphs.piece import Piece, cut_out
 from aoe.graph.subgraphs.plain import is_blocked_by_default
 from aoe.ort.transformers_optimizer import OFFLINE_RULE
 from aoe.profiling.work import graph_work
+from aoe.tuning.engine.parts import EngineParts
 
 RULES: Mapping[str, RewriteRule] = MappingProxyType(
     {**WRITTEN_RULES, OFFLINE_RULE.name: OFFLINE_RULE}
@@ -29,6 +30,11 @@ _ITEM_BYTES = {"bool": 1, "float16": 2, "float64": 8, "int16": 2, "int64": 8, "i
 _OPERATIONS_PER_BYTE = 10
 """Where operations and memory take equally long: some 200 GFLOP/s and 20 GB/s on two cores."""
 _GEOMETRY = ("kernel_shape", "strides", "dilations")
+
+
+def rules_of(engine: EngineParts) -> Mapping[str, RewriteRule]:
+    """Return the rules forms are made by in a run: all of them unless it is given others."""
+    return RULES if engine.rules is None else engine.rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ What a record of a subgraph is about is in its model: it is measured where that 
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import random
 import socket
@@ -21,16 +22,12 @@ from aoe.bank.journal import VERIFYING, BankJournal
 from aoe.bank.operators import OperatorBank, bank_root
 from aoe.bank.remeasured import MeasurableRecord, PassedOver, RemeasuredBank
 from aoe.bank.remeasured_subgraphs import MeasurableSubgraph, RemeasuredSubgraphs
-from aoe.device.compiler import check_toolchain
-from aoe.device.registry import resolve_target
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
 from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
-from aoe.execute.runner import Runner
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
-from aoe.folders.turns import Turns
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement, MeasurePolicy
@@ -38,10 +35,12 @@ from aoe.ort.surroundings import BALLAST_BYTES_MAX
 from aoe.settings import accept_busy as believes_busy
 from aoe.settings import environment, lock_path
 from aoe.target import Target
+from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.searching.loop import SearchSettings, SearchTask, measure_schedules
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress, TellProgress, progress_of
+from aoe.tuning.sgat.subgraphs import rules_of
 from aoe.tuning.verify.subgraphs import (
     GivenModel,
     PlacedSubgraph,
@@ -50,7 +49,7 @@ from aoe.tuning.verify.subgraphs import (
     place_of,
 )
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
-from aoe.tuning.workbench import fingerprint, library_versions, object_cache
+from aoe.tuning.workbench import fingerprint, object_cache
 from aoebank import Drift
 
 Measurable = MeasurableRecord | MeasurableSubgraph
@@ -145,6 +144,7 @@ def verify(
     accept_busy: bool | None = None,
     dry_run: bool = False,
     progress: Progress | TellProgress | None = None,
+    engine: EngineParts = REAL_ENGINE,
 ) -> VerifiedBank:
     """Measure records of a bank again on this machine, as the command `aoe verify` does.
 
@@ -162,6 +162,7 @@ def verify(
             `AOE_ACCEPT_BUSY` says.
         dry_run: Whether nothing is written into the bank.
         progress: As for `aoe.tune`; None for silence.
+        engine: As for `aoe.tune`.
 
     Returns:
         What was found out; `holds` is False if a gain is weaker or lost.
@@ -187,11 +188,17 @@ def verify(
         accept_busy=believes_busy(env) if accept_busy is None else accept_busy,
         dry_run=dry_run,
     )
-    return verify_bank(settings, env=env, cwd=Path.cwd(), progress=progress_of(progress))
+    shown = progress_of(progress)
+    return verify_bank(settings, env=env, cwd=Path.cwd(), progress=shown, engine=engine)
 
 
 def verify_bank(
-    settings: VerifySettings, *, env: Mapping[str, str], cwd: Path, progress: Progress
+    settings: VerifySettings,
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    progress: Progress,
+    engine: EngineParts = REAL_ENGINE,
 ) -> VerifiedBank:
     """Measure records of a bank again, and write back what was decided.
 
@@ -200,17 +207,18 @@ def verify_bank(
         env: Environment variables.
         cwd: Directory relative paths are taken from.
         progress: Is told what happens.
+        engine: Runner, device and what else of the engine may be replaced.
 
     Raises:
         AoeError: no such target here, no compiler, a model that cannot be read.
         AoebankError: the bank cannot be used.
     """
-    device, target = resolve_target(settings.soc_version, settings.core_num)
+    device, target = engine.resolve_target(settings.soc_version, settings.core_num)
     root = settings.bank if settings.bank is None else cwd / settings.bank
     root = bank_root(env if root is None else {**env, "TUNE_BANK_PATH": str(root)}, cwd)
     toolchain = find_toolchain(env)
-    check_toolchain(toolchain, target)
-    versions = library_versions()
+    engine.check_toolchain(toolchain, target)
+    versions = engine.versions()
     journal = BankJournal(
         root,
         target.soc_version,
@@ -220,18 +228,19 @@ def verify_bank(
     )
     bank = _Bank(journal, target)
     sweep_scratch()
-    turns = Turns(lock_path(env), device.cores(), progress.warn)
+    turns = engine.open_turns(lock_path(env), device.cores(), progress.warn, lambda: math.inf)
     objects = object_cache(TuneSettings(model=root), env, cwd, target)
     with ScratchFolder("verify") as scratch:
         shapes = parse_input_shape(settings.input_shape)
         sources = [ModelSource(path=cwd / one, shapes=shapes, env=env) for one in settings.models]
-        models = given_models(sources, device, scratch, threads=target.core_num)
+        rules = rules_of(engine)
+        models = given_models(sources, device, scratch, threads=target.core_num, rules=rules)
         seen = list(bank.records(models))
         known = [one for one in seen if not isinstance(one, PassedOver)]
         chosen = chosen_records(known, settings)
         progress.step(f"{len(chosen)} of {len(seen)} records are measured again")
         with (
-            Runner(device, target, toolchain, turns) as runner,
+            engine.open_runner(device, target, toolchain, turns) as runner,
             closing(KernelCompilers(runner, objects)) as compilers,
         ):
             records = []

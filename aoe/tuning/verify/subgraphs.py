@@ -6,7 +6,7 @@ first place of the first model that has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +25,7 @@ from aoe.errors import BuildError
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
+from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.subgraphs.seams import InferTensors
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.om.file import LIBRARY
@@ -35,7 +36,7 @@ from aoe.tuning.sgat.measuring import FormMeasurer
 from aoe.tuning.sgat.scopes.finding import find_scopes
 from aoe.tuning.sgat.scopes.measuring import ScopeMeasurer
 from aoe.tuning.sgat.scopes.run import flaw_of_scopes
-from aoe.tuning.sgat.subgraphs import RULES, Subgraph, places_by_id
+from aoe.tuning.sgat.subgraphs import Subgraph, places_by_id
 
 _ONNX = 5
 NO_MODEL = "a subgraph is measured in its model, which --model=FILE gives"
@@ -50,12 +51,20 @@ class GivenModel:
         device: Optimises it, tells shapes.
         scratch: Directory for a file while that is done.
         threads: Of the session that optimises.
+        rules: Rewrite rules by name.
     """
 
     def __init__(
-        self, model: ImportedModel, device: Device, scratch: Path, *, threads: int
+        self,
+        model: ImportedModel,
+        device: Device,
+        scratch: Path,
+        *,
+        threads: int,
+        rules: Mapping[str, RewriteRule],
     ) -> None:
         self.model = model
+        self.rules = rules
         self._device = device
         self._scratch = scratch
         self._threads = threads
@@ -83,7 +92,7 @@ class GivenModel:
 
     @cached_property
     def _imported(self) -> dict[str, Subgraph]:
-        places, _ = places_by_id(self.imported, RULES)
+        places, _ = places_by_id(self.imported, self.rules)
         return {key: Subgraph(graph_id=key, places=tuple(p)) for key, p in places.items()}
 
     @cached_property
@@ -93,7 +102,12 @@ class GivenModel:
 
 
 def given_models(
-    sources: Iterable[ModelSource], device: Device, scratch: Path, *, threads: int
+    sources: Iterable[ModelSource],
+    device: Device,
+    scratch: Path,
+    *,
+    threads: int,
+    rules: Mapping[str, RewriteRule],
 ) -> list[GivenModel]:
     """Return the models that are given, read and checked.
 
@@ -102,6 +116,7 @@ def given_models(
         device: As for `GivenModel`, and so are the others.
         scratch: Directory.
         threads: Of sessions.
+        rules: Rewrite rules by name.
 
     Raises:
         AoeError: one cannot be read.
@@ -109,7 +124,8 @@ def given_models(
     models = []
     for source in sources:
         entry = find_entry(None if source.path.suffix == SUFFIX else _ONNX, source)
-        models.append(GivenModel(entry.load(source), device, scratch, threads=threads))
+        model = entry.load(source)
+        models.append(GivenModel(model, device, scratch, threads=threads, rules=rules))
     return models
 
 
@@ -172,7 +188,7 @@ class SubgraphAgain:
         measurer = FormMeasurer(
             place.subgraph,
             place.model.imported,
-            RULES,
+            place.model.rules,
             self.compilers.runner,
             directory=self.scratch / "piece",
             seed=self.seed,

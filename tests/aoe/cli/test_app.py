@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from support.engine.models import chain_model, save_model
+from support.engine.stand_in_modes import StandInMode
 
-from aoe.cli import app as app_module
+from aoe.cli.app import main
 from aoe.errors import AoeError, OptionError
-from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
+from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.registry import MODES
 from aoebank import BankFormatError
 
@@ -38,42 +41,52 @@ class Done:
         return json.loads(self.out)
 
 
-Run = Callable[..., Done]
+class Run:
+    """Runs `aoe` in this process, with an engine a test may replace."""
 
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.engine = REAL_ENGINE
+        self._capsys = capsys
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that runs `aoe` in this process."""
-
-    def call(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["aoe", *arguments])
-        capsys.readouterr()
+    def __call__(self, *arguments: str) -> Done:
+        self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
-            app_module.main()
-        out, err = capsys.readouterr()
+            main(arguments, engine=self.engine)
+        out, err = self._capsys.readouterr()
         assert isinstance(ended.value.code, int)
         return Done(ended.value.code, out, err)
 
-    return call
+    def ask(self, asked: Callable[[TuneContext], object]) -> None:
+        """Let every mode call a function instead of checking what it is given."""
+        mode = StandInMode(lambda context: None, asked=asked)
+        self.engine = EngineParts(modes=dict.fromkeys(JobType, mode))
+
+    def fail(self, error: BaseException) -> None:
+        """Let every run end in an error."""
+
+        def asked(_: TuneContext) -> None:
+            raise error
+
+        self.ask(asked)
 
 
 @pytest.fixture
-def tuned(monkeypatch: pytest.MonkeyPatch) -> list[TuneSettings]:
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs `aoe` in this process."""
+    return Run(capsys)
+
+
+@pytest.fixture
+def tuned(run: Run) -> list[TuneSettings]:
     """Return the settings of the runs a command line asks for; nothing is tuned."""
     seen: list[TuneSettings] = []
 
-    def record(settings: TuneSettings, **_: object) -> None:
-        seen.append(settings)
+    def asked(context: TuneContext) -> None:
+        seen.append(context.settings)
+        raise typer.Exit(0)
 
-    monkeypatch.setattr("aoe.cli.tune_command.run_tuning", record)
+    run.ask(asked)
     return seen
-
-
-def _raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr("aoe.cli.tune_command.run_tuning", fail)
 
 
 # ---- options ----
@@ -246,10 +259,8 @@ def test_repeat_tune_that_is_no_switch_is_named(
 # ---- errors of a run ----
 
 
-def test_engine_error_exits_with_three_and_its_hint(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _raising(monkeypatch, AoeError("place", "problem", got=1, expected=2, hint="do this"))
+def test_engine_error_exits_with_three_and_its_hint(run: Run) -> None:
+    run.fail(AoeError("place", "problem", got=1, expected=2, hint="do this"))
     done = run("--model=m")
     assert done.code == 3
     assert done.err == "error: place: problem (got 1, expected 2)\nhint: do this\n"
@@ -260,11 +271,9 @@ def test_engine_error_exits_with_three_and_its_hint(
     }
 
 
-def test_bank_error_exits_with_three_and_says_its_hint_once(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bank_error_exits_with_three_and_says_its_hint_once(run: Run) -> None:
     error = BankFormatError("torn", path=Path("bank.json"), line=3, column=1, hint="validate it")
-    _raising(monkeypatch, error)
+    run.fail(error)
     done = run("--model=m")
     assert done.code == 3
     assert done.err == "error: bank.json:3:1: torn\nhint: validate it\n"
@@ -273,10 +282,8 @@ def test_bank_error_exits_with_three_and_says_its_hint_once(
     assert found["hint"] == "validate it"
 
 
-def test_usage_error_of_the_engine_exits_with_two(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _raising(monkeypatch, OptionError("--search", "unknown search"))
+def test_usage_error_of_the_engine_exits_with_two(run: Run) -> None:
+    run.fail(OptionError("--search", "unknown search"))
     assert run("--model=m").code == 2
 
 
@@ -287,18 +294,16 @@ def test_usage_error_of_the_engine_exits_with_two(
         PermissionError(13, "Permission denied", "/some/file"),
     ],
 )
-def test_error_of_the_file_system_exits_with_three(
-    run: Run, monkeypatch: pytest.MonkeyPatch, error: OSError
-) -> None:
-    _raising(monkeypatch, error)
+def test_error_of_the_file_system_exits_with_three(run: Run, error: OSError) -> None:
+    run.fail(error)
     done = run("--model=m")
     assert done.code == 3
     assert str(error.strerror) in done.err
     assert str(error.strerror) in run("--model=m", "--json").document["error"]["message"]
 
 
-def test_too_little_memory_is_no_bug(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    _raising(monkeypatch, MemoryError("Unable to allocate 4.00 EiB"))
+def test_too_little_memory_is_no_bug(run: Run) -> None:
+    run.fail(MemoryError("Unable to allocate 4.00 EiB"))
     done = run("--model=m")
     assert done.code == 3
     assert "aoe: not enough memory: Unable to allocate 4.00 EiB" in done.err
@@ -308,7 +313,7 @@ def test_bug_exits_with_four_and_leaves_its_traceback(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    _raising(monkeypatch, ZeroDivisionError("oops"))
+    run.fail(ZeroDivisionError("oops"))
     done = run("--model=m")
     assert done.code == 4
     assert "internal error: ZeroDivisionError: oops" in done.err
@@ -321,15 +326,13 @@ def test_bug_exits_with_four_and_leaves_its_traceback(
     assert "oops" in document["error"]["message"]
 
 
-def test_debug_shows_the_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    _raising(monkeypatch, AoeError("place", "problem"))
+def test_debug_shows_the_traceback(run: Run) -> None:
+    run.fail(AoeError("place", "problem"))
     assert "Traceback" in run("--model=m", "--debug").err
 
 
-def test_ctrl_c_exits_with_130_and_says_what_is_kept(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _raising(monkeypatch, KeyboardInterrupt())
+def test_ctrl_c_exits_with_130_and_says_what_is_kept(run: Run) -> None:
+    run.fail(KeyboardInterrupt())
     done = run("--model=m")
     assert done.code == 130
     assert "in the bank" in done.err

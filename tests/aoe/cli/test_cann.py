@@ -72,11 +72,10 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolkit:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+def run() -> Run:
     def run(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["aoe", *arguments])
         with pytest.raises(SystemExit) as ended:
-            app.main()
+            app.main(arguments)
         assert isinstance(ended.value.code, int)
         return ended.value.code
 

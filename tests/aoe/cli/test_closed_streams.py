@@ -15,12 +15,10 @@ from support.engine.scripted_runs import blocks_net
 _TESTS = Path(__file__).resolve().parents[2]
 _SCRIPTED = """
 import sys
-import pytest
-from support.engine.scripted_runs import script_runs
-script_runs(pytest.MonkeyPatch())
+from support.engine.scripted_runs import ScriptedRuns
 from aoe.cli.app import main
-sys.argv = ["aoe", "--framework=5", "--output=out", *(sys.argv[1:] or ["--model=net.onnx"])]
-main()
+arguments = ["--framework=5", "--output=out", *(sys.argv[1:] or ["--model=net.onnx"])]
+main(arguments, engine=ScriptedRuns().engine)
 """
 _LIMIT_S = 300
 

@@ -22,12 +22,10 @@ PREFIX = "--script_argument="
 def run(
     arguments: Sequence[str],
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[Any, str]:
     """Run `aoe` in this process; return its exit code and standard error."""
-    monkeypatch.setattr(sys, "argv", ["aoe", *arguments])
     with pytest.raises(SystemExit) as ended:
-        app_module.main()
+        app_module.main(arguments)
     return ended.value.code, capsys.readouterr().err
 
 
@@ -71,9 +69,8 @@ def test_options_that_cannot_be_meant_are_usage_errors(
     arguments: list[str],
     text: str,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    code, error = run(arguments, capsys, monkeypatch)
+    code, error = run(arguments, capsys)
     assert code == 2 and text in error
 
 
@@ -83,7 +80,7 @@ def test_missing_torch_is_named_with_the_way_to_get_it(
     script = tmp_path / "train.py"
     script.write_text("")
     monkeypatch.setattr("aoe.cli.gdat_command.find_spec", lambda name: None)
-    code, error = run(["--job_type=4", f"--script={script}"], capsys, monkeypatch)
+    code, error = run(["--job_type=4", f"--script={script}"], capsys)
     assert code == 3
     assert "PyTorch, which is not installed" in error and "aoebank[torch]" in error
 

@@ -3,54 +3,54 @@
 from __future__ import annotations
 
 import json
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer
+from support.engine.stand_in_modes import StandInMode, StandInResult
 
-from aoe.cli import app, tune_command
+from aoe.cli import app
 from aoe.errors import ModelImportError
-from aoe.tuning.mode import TuneSettings
-from aoe.tuning.run import TuneResult
+from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
+from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 
 
-def _run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["aoe", *arguments])
+def _run(*arguments: str, engine: EngineParts = REAL_ENGINE) -> int:
     with pytest.raises(SystemExit) as ended:
-        app.main()
+        app.main(arguments, engine=engine)
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
 
-def test_a_dump_is_what_is_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_dump_is_what_is_tuned(tmp_path: Path) -> None:
     seen: list[TuneSettings] = []
+
+    def asked(context: TuneContext) -> None:
+        seen.append(context.settings)
+        raise typer.Exit(0)
+
+    engine = EngineParts(modes={JobType.OPAT: StandInMode(lambda context: None, asked=asked)})
     (tmp_path / "dump.json").write_text("{}")
-    monkeypatch.setattr(tune_command, "run_tuning", lambda settings, **_: seen.append(settings))
-    assert _run(monkeypatch, f"--model_path={tmp_path}", "--job_type=2") == 0
+    assert _run(f"--model_path={tmp_path}", "--job_type=2", engine=engine) == 0
     (settings,) = seen
     assert (settings.model, settings.framework) == (tmp_path, None)
 
 
-def test_a_model_and_a_dump_are_too_much(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _run(monkeypatch, "--model=a.onnx", "--model_path=dump", "--json") == 2
+def test_a_model_and_a_dump_are_too_much(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("--model=a.onnx", "--model_path=dump", "--json") == 2
     assert "together with --model" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 def test_a_directory_without_a_model_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert _run(monkeypatch, f"--model_path={tmp_path}", "--json") == 3
+    assert _run(f"--model_path={tmp_path}", "--json") == 3
     message = json.loads(capsys.readouterr().out)["error"]["message"]
     assert "no model in it" in message and "*.onnx" in message and "dump.json" in message
 
 
-def test_a_directory_that_is_not_there_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _run(monkeypatch, "--model_path=gone", "--json") == 3
+def test_a_directory_that_is_not_there_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("--model_path=gone", "--json") == 3
     assert "no such directory" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
@@ -60,33 +60,26 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name in ("bad", "first", "second"):
         (tmp_path / f"{name}.onnx").write_bytes(b"")
 
-    def tuned(settings: TuneSettings, **_: object) -> TuneResult:
-        assert isinstance(settings.model, Path)
-        if settings.model.stem == "bad":
-            raise ModelImportError(f"--model={settings.model}", "not an ONNX model")
-        name = settings.model.stem
-        mode = _Mode(tuning_name=name, om_file=tmp_path / f"{name}_tune.om", bank=tmp_path)
-        return TuneResult(modes=(mode,))
-
-    monkeypatch.setattr("aoe.tuning.folder.tune_with", tuned)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Mode:
-    tuning_name: str
-    om_file: Path
-    bank: Path
-    speedup: float = 1.5
-    result_file: Path = Path("result.json")
-    metric: str = "latency"
+def _tuned(context: TuneContext) -> StandInResult:
+    model = context.settings.model
+    assert isinstance(model, Path)
+    if model.stem == "bad":
+        raise ModelImportError(f"--model={model}", "not an ONNX model")
+    om_file = model.parent / f"{model.stem}_tune.om"
+    return StandInResult(tuning_name=model.stem, om_file=om_file, bank=model.parent, speedup=1.5)
+
+
+_ENGINE = EngineParts(modes={JobType.OPAT: StandInMode(_tuned)})
 
 
 def test_a_table_ends_a_run_over_a_directory_and_one_broken_model_makes_exit_code_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+    capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    assert _run(monkeypatch, f"--model_path={folder}", "--quiet") == 1
+    assert _run(f"--model_path={folder}", "--quiet", engine=_ENGINE) == 1
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
     rows = {line.split()[0]: line for line in lines if line}
@@ -97,9 +90,9 @@ def test_a_table_ends_a_run_over_a_directory_and_one_broken_model_makes_exit_cod
 
 
 def test_json_of_a_directory_is_one_document(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+    capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    assert _run(monkeypatch, f"--model_path={folder}", "--json") == 1
+    assert _run(f"--model_path={folder}", "--json", engine=_ENGINE) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "aoe.folder/1" and "error" not in document
     bad, first, second = document["models"]
@@ -110,17 +103,17 @@ def test_json_of_a_directory_is_one_document(
 
 
 def test_a_directory_of_broken_models_only_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+    capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     for name in ("first", "second"):
         (folder / f"{name}.onnx").unlink()
-    assert _run(monkeypatch, f"--model_path={folder}") == 3
+    assert _run(f"--model_path={folder}", engine=_ENGINE) == 3
     shown = capsys.readouterr()
     assert "0 of 1 models tuned" in shown.out and "error: --model=" in shown.err
 
 
 def test_a_file_cannot_take_several_tuned_models(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+    capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    assert _run(monkeypatch, f"--model_path={folder}", "--output=all.om") == 2
+    assert _run(f"--model_path={folder}", "--output=all.om", engine=_ENGINE) == 2
     assert "one file cannot take several" in capsys.readouterr().err

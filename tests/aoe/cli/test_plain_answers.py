@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,9 @@ from aoe.cli import app
 from aoe.report import tuning
 
 
-def _run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["aoe", *arguments])
+def _run(*arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
-        app.main()
+        app.main(arguments)
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
@@ -47,7 +45,7 @@ def test_wrong_options_get_the_right_reason(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.onnx").write_bytes(b"")
-    assert _run(monkeypatch, *arguments) == code
+    assert _run(*arguments) == code
     shown = capsys.readouterr().err
     assert says in shown and says_not not in shown
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
@@ -56,7 +54,7 @@ def test_wrong_options_get_the_right_reason(
 def test_json_counts_before_a_command_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run(monkeypatch, "--json", "run", "gone.om") == 3
+    assert _run("--json", "run", "gone.om") == 3
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "AOE070"
 
 

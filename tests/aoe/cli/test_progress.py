@@ -86,13 +86,10 @@ def test_terminal_gets_a_bar_with_what_is_done_above_it(
 @pytest.mark.parametrize(
     ("limit_s", "left"), [(None, "5:00 left"), (200.0, "1:40 left"), (60.0, "0:00 left")]
 )
-def test_end_is_expected_within_the_time_limit(
-    monkeypatch: pytest.MonkeyPatch, limit_s: float | None, left: str
-) -> None:
+def test_end_is_expected_within_the_time_limit(limit_s: float | None, left: str) -> None:
     now = [1000.0]
-    monkeypatch.setattr("aoe.cli.progress.time.monotonic", lambda: now[0])
-    bar = BarProgress(limit_s)
+    bar = BarProgress(limit_s, clock=lambda: now[0])
     bar.plan(3)  # and the judging
     now[0] += 100
     bar.operator("conv1", "1.25x, add")
-    assert left in bar._end()
+    assert left in bar.end_text()

@@ -39,9 +39,14 @@ def _run(tmp_path: Path, width: int, code: str = DONE, **options: object) -> Sho
     return run_on_terminal(code, cwd=tmp_path, width=width, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("width", [80, 40])
-def test_bar_has_trials_best_and_expected_end_and_fits(tmp_path: Path, width: int) -> None:
-    shown = _run(tmp_path, width)
+@pytest.fixture(scope="module", params=[80, 40])
+def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """Return a whole run on a terminal of so many columns."""
+    return _run(tmp_path_factory.mktemp("terminal"), request.param)
+
+
+def test_bar_has_trials_best_and_expected_end_and_fits(shown: Shown) -> None:
+    width = shown.width
     bars = [line for line in shown.drawn if "━" in line]
     assert all(len(line) <= width for line in shown.drawn)
     assert any("2/3" in line and "1.50x" in line for line in bars)
@@ -50,15 +55,13 @@ def test_bar_has_trials_best_and_expected_end_and_fits(tmp_path: Path, width: in
     assert shown.exit_code == 0
 
 
-@pytest.mark.parametrize("width", [80, 40])
-def test_nothing_of_the_bar_is_left_at_the_end(tmp_path: Path, width: int) -> None:
-    shown = _run(tmp_path, width)
+def test_nothing_of_the_bar_is_left_at_the_end(shown: Shown) -> None:
     assert not [line for line in shown.screen if "━" in line or " left" in line]
     assert "[1/3] conv0: 2.00x" in "\n".join(shown.screen)
     assert shown.is_cursor_shown and shown.settings_kept
 
 
-@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize("width", [80, pytest.param(40, marks=pytest.mark.slow)])
 def test_ctrl_c_leaves_the_terminal_clean(tmp_path: Path, width: int) -> None:
     shown = _run(tmp_path, width, WAITING, interrupt_at="ALL TUNED")
     assert shown.exit_code == 130

@@ -7,27 +7,21 @@ import os
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from support.engine.cpu import open_session
 from support.engine.models import chain_model, results_net
 from support.engine.offline import make_manifest
 
-import aoe
 from aoe.cli import app as app_module
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS, write_offline_model
-from aoe.om.loading import OfflineModel, OneSession
-from aoe.ort.sessions import session_options
 
 
 def test_results_that_are_no_tensors_are_told_and_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = session_options(threads=1, optimize=True)
-    session = open_session(results_net().SerializeToString(), options)
-    model = OfflineModel(make_manifest(), OneSession(session), "")
-    monkeypatch.setattr(aoe, "load", lambda om, **_: model)
+    om = _untuned(tmp_path / "net.om", results_net())
     np.save(tmp_path / "in.npy", np.arange(32, dtype=np.float32).reshape(4, 8))
-    arguments = ["run", "net.om", "--input", str(tmp_path / "in.npy"), "--json"]
+    arguments = ["run", str(om), "--input", str(tmp_path / "in.npy"), "--json"]
     assert app_module.run_app(app_module.app, [*arguments, "--output", str(tmp_path / "out")]) == 0
 
     told = {one["name"]: one for one in json.loads(capsys.readouterr().out)["outputs"]}
@@ -48,13 +42,17 @@ def test_results_that_are_no_tensors_are_told_and_saved(
 @pytest.fixture
 def om(tmp_path: Path) -> Path:
     """Return an untuned `.om` of a square root, its name no UTF-8, beside an input of -1."""
-    parts = tmp_path / "parts"
+    np.save(tmp_path / "x.npy", np.full(2, -1, np.float32))
+    return _untuned(tmp_path / os.fsdecode(b"n\xfft.om"), chain_model(["Sqrt"], (2,)))
+
+
+def _untuned(file: Path, proto: onnx.ModelProto) -> Path:
+    """Write a model without a kernel as a tuned one; return its file."""
+    parts = file.parent / "parts"
     parts.mkdir()
     for name in (MODEL, FALLBACK):
-        (parts / name).write_bytes(chain_model(["Sqrt"], (2,)).SerializeToString())
+        (parts / name).write_bytes(proto.SerializeToString())
     (parts / WEIGHTS).write_bytes(b"")
-    np.save(tmp_path / "x.npy", np.full(2, -1, np.float32))
-    file = tmp_path / os.fsdecode(b"n\xfft.om")
     write_offline_model(file, parts, make_manifest())
     return file
 

@@ -28,6 +28,7 @@ from aoe.om.file import read_manifest
 from aoe.om.loading import load
 from aoe.target import Target
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
+from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.run import tune_with
@@ -126,15 +127,14 @@ class Abacus:
 
 @pytest.fixture
 def abacus(monkeypatch: pytest.MonkeyPatch) -> Abacus:
-    """Register the device; its worker is a script."""
+    """Register the device."""
     device = Abacus()
-
-    def start(device: Device, target: Target, toolchain: Toolchain, turns: Turns) -> ScriptedRunner:
-        return ScriptedRunner(device=device, target=target, toolchain=toolchain, turns=turns)
-
     monkeypatch.setitem(registry.DEVICES, "abacus", device)
-    monkeypatch.setattr("aoe.tuning.workbench.Runner", start)
     return device
+
+
+def _start(device: Device, target: Target, toolchain: Toolchain, turns: Turns) -> ScriptedRunner:
+    return ScriptedRunner(device=device, target=target, toolchain=toolchain, turns=turns)
 
 
 def _tune(folder: Path) -> OpatResult:
@@ -147,8 +147,14 @@ def _tune(folder: Path) -> OpatResult:
     )
     env = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(folder / "bank")}
     now = datetime(2026, 1, 2, tzinfo=UTC)
-    progress = RecordingProgress()
-    tuned = tune_with(settings, env=env, cwd=folder, progress=progress, now=now)
+    tuned = tune_with(
+        settings,
+        env=env,
+        cwd=folder,
+        progress=RecordingProgress(),
+        now=now,
+        engine=EngineParts(open_runner=_start),
+    )
     return tuned.get(OpatResult)
 
 

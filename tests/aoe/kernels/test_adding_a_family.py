@@ -41,6 +41,7 @@ from aoe.schedule import (
 )
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.testing.kernels import KernelFamilyTests, operation, plain
+from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import TuneContext, TuneSettings
 from aoe.tuning.opat.run import run
 from aoe.workload import Workload, workload_from_json
@@ -146,7 +147,7 @@ class _CompilingRunner(ScriptedRunner):
 
 
 def test_model_is_tuned_with_the_new_family(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     nodes = [
         helper.make_node("LpNormalization", ["x"], ["unit"], name="unit", axis=-1),
@@ -165,7 +166,6 @@ def test_model_is_tuned_with_the_new_family(
             model=lambda baseline, tuned: 1.5,
         )
 
-    monkeypatch.setattr("aoe.tuning.workbench.Runner", scripted)
     result = run(
         TuneContext(
             settings=TuneSettings(
@@ -175,6 +175,7 @@ def test_model_is_tuned_with_the_new_family(
             cwd=tmp_path,
             progress=RecordingProgress(),
             now=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+            engine=EngineParts(open_runner=scripted),
         )
     )
     (tuned,) = result.operators

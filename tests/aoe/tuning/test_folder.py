@@ -1,4 +1,4 @@
-"""A directory of models is tuned for real: one bank, one result file, one broken model."""
+"""A directory of models is tuned by a script: one bank, one result file, one broken model."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ import numpy as np
 import pytest
 from support.caffe.model_files import TestLayer, TestNet, write_net
 from support.engine.models import chain_model, save_model, slow_chain_net
+from support.engine.scripted_runs import ScriptedRuns
+from support.engine.stand_in_modes import StandInMode
 
 from aoe.entry.folder import FoundModel, find_models
 from aoe.entry.torch_dump import SCHEMA as DUMP_SCHEMA
 from aoe.errors import OptionError, TargetError
+from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.folder import ModelOfFolder, tune_folder
-from aoe.tuning.mode import TuneSettings
+from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.progress import Progress, SilentProgress
-from aoe.tuning.run import TuneResult
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 _STAMP = "20260102030405678"
+_SCRIPTED = ScriptedRuns().engine
 
 
 @contextmanager
@@ -34,7 +37,12 @@ def _silent() -> Iterator[Progress]:
     yield SilentProgress()
 
 
-def _tune(root: Path, models: Sequence[FoundModel], **settings: Any) -> list[ModelOfFolder]:
+def _tune(
+    root: Path,
+    models: Sequence[FoundModel],
+    engine: EngineParts = _SCRIPTED,
+    **settings: Any,
+) -> list[ModelOfFolder]:
     (root / "bank").mkdir(exist_ok=True)
     found: dict[str, Any] = {
         "model": root / "models",
@@ -50,6 +58,7 @@ def _tune(root: Path, models: Sequence[FoundModel], **settings: Any) -> list[Mod
         cwd=root,
         progress=_silent,
         now=_NOW,
+        engine=engine,
     )
     return list(done)
 
@@ -147,19 +156,16 @@ def _caffe_net() -> TestNet:
     return TestNet(inputs={"data": (1, 8, 24, 24)}, layers=(layer,))
 
 
-def _fake(monkeypatch: pytest.MonkeyPatch, seen: list[TuneSettings]) -> None:
-    def tune_with(settings: TuneSettings, **_: object) -> TuneResult:
-        seen.append(settings)
-        return TuneResult(modes=())
+def test_time_limit_is_for_all_models(tmp_path: Path) -> None:
+    seen: list[float | None] = []
+    now_s = [0.0]
 
-    monkeypatch.setattr("aoe.tuning.folder.tune_with", tune_with)
+    def take_20_s(context: TuneContext) -> None:
+        seen.append(context.settings.tuning_time_limit_s)
+        now_s[0] += 20.0
 
-
-def test_time_limit_is_for_all_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    seen: list[TuneSettings] = []
-    _fake(monkeypatch, seen)
     models = [FoundModel(path=tmp_path / f"{name}.onnx", framework=5) for name in "abcd"]
-    ticks = iter(range(0, 10_000, 10))
+    modes = {JobType.OPAT: StandInMode(take_20_s)}
     list(
         tune_folder(
             TuneSettings(model=tmp_path, tuning_time_limit_s=100.0),
@@ -168,41 +174,35 @@ def test_time_limit_is_for_all_models(monkeypatch: pytest.MonkeyPatch, tmp_path:
             cwd=tmp_path,
             progress=_silent,
             now=_NOW,
-            clock=lambda: float(next(ticks)),
+            engine=EngineParts(clock=lambda: now_s[0], modes=modes),
         )
     )
-    # the clock is read once before all, and before and behind each model: 10 s each time
-    limits = [settings.tuning_time_limit_s for settings in seen]
-    assert limits == [90 / 4, 70 / 3, 50 / 2, 30.0]
+    assert seen == [100 / 4, 80 / 3, 60 / 2, 40.0]
 
 
 def test_models_of_one_name_do_not_share_a_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     folders = []
 
-    def tune_with(settings: TuneSettings, *, one_of_many: Any, **_: object) -> TuneResult:
-        folders.append(one_of_many.folder)
-        return TuneResult(modes=())
+    def note(context: TuneContext) -> None:
+        assert context.one_of_many is not None
+        folders.append(context.one_of_many.folder)
 
-    monkeypatch.setattr("aoe.tuning.folder.tune_with", tune_with)
     models = [FoundModel(path=tmp_path / name, framework=5) for name in ("a.onnx", "a.pb", "b")]
-    _tune(tmp_path, models)
+    _tune(tmp_path, models, EngineParts(modes={JobType.OPAT: StandInMode(note)}))
     assert folders == ["a.onnx", "a.pb", "b"]
 
 
 @pytest.mark.parametrize("error", [TargetError("--soc_version", "no"), OptionError("--x", "no")])
-def test_what_no_model_can_help_ends_the_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
-) -> None:
+def test_what_no_model_can_help_ends_the_run(tmp_path: Path, error: Exception) -> None:
     calls = []
 
-    def tune_with(settings: TuneSettings, **_: object) -> TuneResult:
-        calls.append(settings)
+    def fail(context: TuneContext) -> None:
+        calls.append(context.settings)
         raise error
 
-    monkeypatch.setattr("aoe.tuning.folder.tune_with", tune_with)
     models = [FoundModel(path=tmp_path / name, framework=5) for name in ("a.onnx", "b.onnx")]
     with pytest.raises(type(error)):
-        _tune(tmp_path, models)
+        _tune(tmp_path, models, EngineParts(modes={JobType.OPAT: StandInMode(fail)}))
     assert len(calls) == 1

@@ -11,10 +11,9 @@ from typing import Any
 import onnx
 import pytest
 from support.engine.models import save_model
-from support.engine.scripted_runs import ScriptedRuns, blocks_net, script_runs
+from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.subgraphs import c2f_network
 
-import aoe
 from aoe.errors import RunError, RunTimeoutError
 from aoe.measurement import Outcome
 from aoe.report.tuning import TuningReport, report_of
@@ -38,12 +37,12 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptedRuns:
     for name in ("HOME", "ASCEND_WORK_PATH"):
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
-    return script_runs(monkeypatch)
+    return ScriptedRuns()
 
 
-def _tune(root: Path, model: onnx.ModelProto, **options: Any) -> TuneResult:
+def _tune(runs: ScriptedRuns, root: Path, model: onnx.ModelProto, **options: Any) -> TuneResult:
     file = save_model(model, root / "net.onnx")
-    return aoe.tune(file, output=root / "out", bank=root / "bank", **options)
+    return runs.tune(file, output=root / "out", bank=root / "bank", **options)
 
 
 def _sections(root: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -64,7 +63,7 @@ def test_operators_whose_candidates_all_failed_are_named_and_counted(
     runs: ScriptedRuns, tmp_path: Path, failure: Any
 ) -> None:
     runs.candidate = lambda schedule: failure
-    _tune(tmp_path, blocks_net([3, 5]), trials=4)
+    _tune(runs, tmp_path, blocks_net([3, 5]), trials=4)
     _, body = _sections(tmp_path)
     assert body["opat_tuning_result"] == TuningResult.SUCCESSFUL.value
     assert body["repo_modified_operators"] == []
@@ -79,7 +78,7 @@ def test_screen_and_files_have_one_set_of_figures(
     runs: ScriptedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str], speedup: float
 ) -> None:
     runs.candidate = lambda schedule: speedup
-    screen = _screen(_tune(tmp_path, blocks_net([3, 5])), capsys)
+    screen = _screen(_tune(runs, tmp_path, blocks_net([3, 5])), capsys)
     basic, body = _sections(tmp_path)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     before, after = (body[f"model_{name}_performance(ms)"] for name in ("baseline", "result"))
@@ -104,7 +103,7 @@ def test_screen_and_files_have_one_set_of_figures(
 def test_times_of_operators_are_the_same_everywhere(
     runs: ScriptedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen = _screen(_tune(tmp_path, blocks_net([3, 5])), capsys)
+    screen = _screen(_tune(runs, tmp_path, blocks_net([3, 5])), capsys)
     _, body = _sections(tmp_path)
     rows = json.loads((tmp_path / "out" / "summary.json").read_text())["operators"]
     known = {row["op_names"][0]: row for row in rows if row["after_us"]}
@@ -125,7 +124,7 @@ def test_times_of_operators_are_the_same_everywhere(
 def test_figures_of_subgraphs_are_the_same_everywhere(
     runs: ScriptedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen = _screen(_tune(tmp_path, c2f_network(3), job_type="sgat", trials=4), capsys)
+    screen = _screen(_tune(runs, tmp_path, c2f_network(3), job_type="sgat", trials=4), capsys)
     _, body = _sections(tmp_path)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     before, after = (body[f"model_{name}_performance(ms)"] for name in ("baseline", "result"))

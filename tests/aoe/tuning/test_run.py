@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.engine.models import chain_model, save_model
 
-from aoe.device.cpu.device import Cpu
+from aoe.device.registry import default_device
 from aoe.errors import (
     AoeError,
     BuildError,
@@ -25,22 +25,21 @@ from aoe.errors import (
 )
 from aoe.folders.scratch import OWNER
 from aoe.ort.inputs import parse_inputs
+from aoe.target import Target
 from aoe.testing.fakes import RecordingProgress, make_target
-from aoe.tuning.mode import TuneSettings
+from aoe.tuning.engine.parts import EngineParts, library_versions
+from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
-from aoe.tuning.workbench import ResultPlaces, Workbench, fingerprint, library_versions
+from aoe.tuning.workbench import fingerprint, result_places
 from aoebank import AoebankError, BankNotFoundError
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unwanted(*_: object, **__: object) -> None:
-        raise AssertionError("the run began")
-
-    monkeypatch.setattr("aoe.tuning.opat.run._tune_model", unwanted)
+def _began(*_: object) -> Any:
+    """Stand in for the start of a worker: all checks are over."""
+    raise AssertionError("the run began")
 
 
 @pytest.fixture
@@ -55,16 +54,20 @@ def _tune(
     place: Path,
     env: dict[str, str] | None = None,
     progress: RecordingProgress | None = None,
+    target: Target | None = None,
     **settings: Any,
 ) -> None:
     facts: dict[str, Any] = {"model": place / "net.onnx", "output": place / "out"}
     base = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(place / "bank")}
+    known = (default_device(), target)
+    parts: dict[str, Any] = {"resolve_target": lambda *_: known} if target is not None else {}
     tune_with(
         TuneSettings(**(facts | settings)),
         env=base | (env or {}),
         cwd=place,
         progress=progress or RecordingProgress(),
         now=_NOW,
+        engine=EngineParts(open_runner=_began, **parts),
     )
 
 
@@ -79,13 +82,10 @@ def test_good_settings_reach_the_run(place: Path) -> None:
 
 
 @pytest.mark.parametrize("doubt", ["", "the CPU does not say what it is"])
-def test_a_name_that_is_a_guess_is_told(
-    place: Path, monkeypatch: pytest.MonkeyPatch, doubt: str
-) -> None:
-    monkeypatch.setattr(Cpu, "describe", lambda device, core_num=None: make_target(doubt=doubt))
+def test_a_name_that_is_a_guess_is_told(place: Path, doubt: str) -> None:
     progress = RecordingProgress()
     with pytest.raises(AssertionError, match="the run began"):
-        _tune(place, progress=progress)
+        _tune(place, progress=progress, target=make_target(doubt=doubt))
     told = [text for text in progress.texts("step") if text.startswith("named ")]
     assert told == ([f"named x86-64-test after its features: {doubt}"] if doubt else [])
 
@@ -200,79 +200,63 @@ def test_work_path_that_is_a_file_is_an_error(place: Path) -> None:
 # ---- where results go ----
 
 
-def _places(
-    place: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], output: Path | None
-) -> tuple[Path, Path]:
-    seen: list[ResultPlaces] = []
-
-    class Stop(Exception):
-        pass
-
-    def record(bench: Workbench, _: object) -> None:
-        seen.append(bench.places)
-        raise Stop
-
-    monkeypatch.setattr("aoe.tuning.opat.run._tune_model", record)
-    with pytest.raises(Stop):
-        _tune(place, env, output=output)
-    (places,) = seen
+def _places(place: Path, env: dict[str, str], output: Path | None) -> tuple[Path, Path]:
+    """Return the tuned model and the result file of a run."""
+    context = TuneContext(
+        settings=TuneSettings(model=place / "net.onnx", output=output),
+        env=env,
+        cwd=place,
+        progress=RecordingProgress(),
+        now=_NOW,
+    )
+    places = result_places(context, "net", JobType.OPAT)
     return places.om_file, places.result_file
 
 
-def test_output_directory_takes_everything(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    om, result = _places(place, monkeypatch, {}, place / "out")
+def test_output_directory_takes_everything(place: Path) -> None:
+    om, result = _places(place, {}, place / "out")
     assert om == place / "out" / "net_tune.om"
     assert result == place / "out" / f"aoe_result_opat_20260102030405678_pid{os.getpid()}.json"
 
 
-def test_work_path_takes_the_result_file_whatever_the_output(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_path_takes_the_result_file_whatever_the_output(place: Path) -> None:
     env = {"ASCEND_WORK_PATH": str(place / "work")}
-    om, result = _places(place, monkeypatch, env, place / "out")
+    om, result = _places(place, env, place / "out")
     assert om == place / "out" / "net_tune.om"
     assert result.parent == place / "work" / "aoe_data"
 
 
 @pytest.mark.parametrize("name", ["result.txt", "other.onnx", "Out.JSON"])
-def test_output_that_looks_like_another_file_is_refused(
-    place: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_output_that_looks_like_another_file_is_refused(place: Path, name: str) -> None:
     with pytest.raises(OptionError, match="neither a directory nor"):
-        _places(place, monkeypatch, {}, Path(name))
+        _places(place, {}, Path(name))
     assert not (place / name).exists()
     (place / name).mkdir()
-    om, _ = _places(place, monkeypatch, {}, Path(name))
+    om, _ = _places(place, {}, Path(name))
     assert om == place / name / "net_tune.om"
 
 
-def test_output_with_a_dot_in_its_name_is_a_directory(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    om, _ = _places(place, monkeypatch, {}, Path("out.v1"))
+def test_output_with_a_dot_in_its_name_is_a_directory(place: Path) -> None:
+    om, _ = _places(place, {}, Path("out.v1"))
     assert om == place / "out.v1" / "net_tune.om"
 
 
-def test_output_file_names_the_model_itself(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    om, result = _places(place, monkeypatch, {}, Path("new/fast.om"))
+def test_output_file_names_the_model_itself(place: Path) -> None:
+    om, result = _places(place, {}, Path("new/fast.om"))
     assert om == place / "new" / "fast.om"
     assert result.parent == place / "new"
 
 
-def test_without_output_aoe_s_workspace_is_used(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    om, result = _places(place, monkeypatch, {"ASCEND_WORK_PATH": str(place / "work")}, None)
+def test_without_output_aoe_s_workspace_is_used(place: Path) -> None:
+    om, result = _places(place, {"ASCEND_WORK_PATH": str(place / "work")}, None)
     root = place / "work" / "aoe_data"
     name = "net_20260102030405678"
     assert om == root / "aoe_workspace" / name / "tunespace" / "result" / f"{name}_tune.om"
     assert result.parent == root
 
 
-def test_without_output_and_work_path_it_is_here(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    om, result = _places(place, monkeypatch, {}, None)
+def test_without_output_and_work_path_it_is_here(place: Path) -> None:
+    om, result = _places(place, {}, None)
     assert om.is_relative_to(place / "aoe_workspace")
     assert result.parent == place
 
@@ -284,12 +268,11 @@ def test_fingerprint_has_everything_a_verdict_depends_on() -> None:
 
 
 def test_precision_the_cpu_has_not_is_refused_before_the_model_is_read(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path,
 ) -> None:
-    monkeypatch.setattr(Cpu, "describe", lambda device, core_num=None: make_target())
     (place / "net.onnx").write_bytes(b"no model")
     with pytest.raises(TargetError, match="this CPU has no bfloat16 instructions"):
-        _tune(place, precision=parse_precision("allow_mix_precision_bf16"))
+        _tune(place, precision=parse_precision("allow_mix_precision_bf16"), target=make_target())
 
 
 def test_calibration_that_does_not_fit_the_model_is_refused(place: Path) -> None:

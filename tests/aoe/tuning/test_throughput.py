@@ -9,10 +9,9 @@ from typing import Any
 import onnx
 import pytest
 from support.engine.models import save_model
-from support.engine.scripted_runs import ScriptedRuns, blocks_net, script_runs
+from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns, blocks_net
 from support.engine.subgraphs import c2f_network
 
-import aoe
 from aoe.om.file import read_manifest
 from aoe.report.tuned_model import TunedModelReport
 from aoe.report.tuning import report_of
@@ -32,16 +31,21 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptedRuns:
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
 
-    def describe(_: object, core_num: int | None = None) -> Any:
-        return make_target(core_num=min(core_num or STREAMS, STREAMS))
+    def resolve(_: str | None, core_num: int | None) -> Any:
+        return ScriptedCpu(), make_target(core_num=min(core_num or STREAMS, STREAMS))
 
-    monkeypatch.setattr("aoe.device.cpu.device.Cpu.describe", describe)
-    return script_runs(monkeypatch)
+    return ScriptedRuns(parts={"resolve_target": resolve})
 
 
-def _tune(root: Path, name: str, model: onnx.ModelProto | None = None, **options: Any) -> Any:
+def _tune(
+    runs: ScriptedRuns,
+    root: Path,
+    name: str,
+    model: onnx.ModelProto | None = None,
+    **options: Any,
+) -> Any:
     file = save_model(model or blocks_net([3, 5]), root / "net.onnx")
-    return aoe.tune(file, output=root / name, bank=root / "bank", **options)
+    return runs.tune(file, output=root / name, bank=root / "bank", **options)
 
 
 def _section(result: ModelTuning[Any], root: Path) -> dict[str, Any]:
@@ -69,7 +73,7 @@ def _compared(runs: ScriptedRuns) -> list[int]:
 def test_kernels_are_for_one_thread_and_the_model_for_all_streams(
     runs: ScriptedRuns, tmp_path: Path
 ) -> None:
-    result = _tune(tmp_path, "out", target_metric="throughput").get(OpatResult)
+    result = _tune(runs, tmp_path, "out", target_metric="throughput").get(OpatResult)
     (runner,) = runs.runners
     assert result.target.core_num == runner.target.core_num == 1
     assert set(_compared(runs)) == {STREAMS}
@@ -84,7 +88,7 @@ def test_kernels_are_for_one_thread_and_the_model_for_all_streams(
 def test_figures_say_what_they_are_of_and_are_never_mixed(
     runs: ScriptedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = _tune(tmp_path, "out", target_metric="throughput").get(OpatResult)
+    result = _tune(runs, tmp_path, "out", target_metric="throughput").get(OpatResult)
     section = _section(result, tmp_path)
     assert (section["target_metric"], section["streams"]) == ("throughput", STREAMS)
     assert not any("(ms)" in name for name in section)
@@ -106,7 +110,7 @@ def test_figures_say_what_they_are_of_and_are_never_mixed(
 
 
 def test_nothing_says_streams_where_latency_is_tuned(runs: ScriptedRuns, tmp_path: Path) -> None:
-    result = _tune(tmp_path, "out").get(OpatResult)
+    result = _tune(runs, tmp_path, "out").get(OpatResult)
     assert set(_compared(runs)) == {1}
     section = _section(result, tmp_path)
     assert "model_baseline_performance(ms)" in section
@@ -119,16 +123,16 @@ def test_nothing_says_streams_where_latency_is_tuned(runs: ScriptedRuns, tmp_pat
 def test_records_are_those_of_one_thread_but_verdicts_of_models_are_not(
     runs: ScriptedRuns, tmp_path: Path
 ) -> None:
-    _tune(tmp_path, "latency", core_num=1)
+    _tune(runs, tmp_path, "latency", core_num=1)
     assert runs.trials() > 0
-    _tune(tmp_path, "throughput", target_metric="throughput")
+    _tune(runs, tmp_path, "throughput", target_metric="throughput")
     (runner,) = runs.runners
     judged = len(runner.asked("compare_models"))
     assert runs.trials() == 0  # what was tuned for one thread is for one thread
-    _tune(tmp_path, "again", target_metric="throughput")
+    _tune(runs, tmp_path, "again", target_metric="throughput")
     (runner,) = runs.runners
     assert 1 <= len(runner.asked("compare_models")) < judged  # its own verdict is believed
-    _tune(tmp_path, "all threads")
+    _tune(runs, tmp_path, "all threads")
     assert runs.trials() > 0
 
 
@@ -136,7 +140,7 @@ def test_where_the_model_is_not_measured_no_figure_is_claimed(
     runs: ScriptedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = {"target_metric": "throughput", "tuning_time_limit_s": 0}
-    result = _tune(tmp_path, "out", **options).get(OpatResult)
+    result = _tune(runs, tmp_path, "out", **options).get(OpatResult)
     section = _section(result, tmp_path)
     assert not any("performance" in name for name in section)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -148,7 +152,7 @@ def test_subgraphs_are_chosen_by_one_stream_and_judged_by_all(
     runs: ScriptedRuns, tmp_path: Path
 ) -> None:
     tuned = _tune(
-        tmp_path, "out", c2f_network(3), job_type="sgat", target_metric="throughput", trials=4
+        runs, tmp_path, "out", c2f_network(3), job_type="sgat", target_metric="throughput", trials=4
     )
     result = tuned.get(SgatResult)
     assert set(_compared(runs)) == {1, STREAMS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,53 +12,47 @@ import onnx
 import pytest
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from support.engine.models import chain_model
+from support.engine.stand_in_modes import StandInMode, StandInResult
 
 import aoe
 from aoe.errors import ModelImportError, OptionError
 from aoe.ort.inputs import read_input_sets
 from aoe.testing.fakes import RecordingProgress
-from aoe.tuning.mode import JobType, TuneContext, TuneSettings
+from aoe.tuning.engine.parts import EngineParts
+from aoe.tuning.mode import JobType, Mode, TuneContext, TuneSettings
 from aoe.tuning.progress import ContinuedProgress
 from aoe.tuning.run import TuneResult
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a mode gives that does nothing."""
+class Log(list[tuple[str, TuneContext]]):
+    """What the modes of the runs were given; nothing is tuned."""
 
-    tuning_name: str
-    om_file: Path | None = None
-    speedup: float = 1.0
-    metric: str = "latency"
-    bank: Path = Path("bank")
-    result_file: Path = Path("result.json")
+    def tune(self, *model: Any, **options: Any) -> TuneResult:
+        """Tune with modes that only note what they are given."""
+        return aoe.tune(*model, **options, engine=EngineParts(modes=self.modes))
 
+    @property
+    def modes(self) -> dict[JobType, Mode]:
+        """The modes, by job type."""
+        return {job: self._mode(job) for job in JobType}
 
-@dataclass
-class RecordingMode:
-    """A mode that remembers what it was given."""
+    def _mode(self, job: JobType) -> Mode:
+        def run(context: TuneContext) -> None:
+            model = context.settings.model
+            assert not isinstance(model, Path) or model.is_file()  # while the mode runs
+            self.append((f"run {job.value}", context))
 
-    name: str
-    log: list[tuple[str, TuneContext]]
-
-    def check(self, context: TuneContext) -> None:
-        """Remember."""
-        self.log.append((f"check {self.name}", context))
-
-    def run(self, context: TuneContext) -> Result:
-        """Remember, and look at the model while it is there."""
-        self.log.append((f"run {self.name}", context))
-        model = context.settings.model
-        assert not isinstance(model, Path) or model.is_file()
-        return Result(self.name)
+        return StandInMode(
+            run,
+            StandInResult(tuning_name=job.value),
+            lambda context: self.append((f"check {job.value}", context)),
+        )
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, TuneContext]]:
+def log() -> Log:
     """Return what the modes of the runs were given; nothing is tuned."""
-    seen: list[tuple[str, TuneContext]] = []
-    monkeypatch.setattr("aoe.tuning.run.get_mode", lambda job: RecordingMode(job.value, seen))
-    return seen
+    return Log()
 
 
 def test_every_setting_of_a_run_is_a_parameter() -> None:
@@ -72,31 +66,27 @@ def test_every_setting_of_a_run_is_a_parameter() -> None:
         "shape_log": "shapes_from",
         "tune_ops": "tune_ops_file",
     }
-    own = {"bank", "config", "progress", *renamed.values()} | precision
+    own = {"bank", "config", "engine", "progress", *renamed.values()} | precision
     others = {"precision", "work_path", "shape_cases", *renamed}
     assert parameters == (settings - others) | own
 
 
-def test_chosen_operators_reach_operator_tuning(
-    log: list[tuple[str, TuneContext]], tmp_path: Path
-) -> None:
+def test_chosen_operators_reach_operator_tuning(log: Log, tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"")
     (tmp_path / "ops.json").write_text('{"tune_ops_type": ["Conv"]}')
     given: dict[str, Any] = {"tune_ops_file": tmp_path / "ops.json", "bank": tmp_path}
-    aoe.tune(tmp_path / "net.onnx", job_type="1,2", **given)
+    log.tune(tmp_path / "net.onnx", job_type="1,2", **given)
     choice = log[-1][1].settings.tune_ops
     assert choice is not None and choice.types == ("Conv",)
     with pytest.raises(OptionError, match=r"operator tuning only \(got sgat"):
-        aoe.tune(tmp_path / "net.onnx", job_type=1, **given)
+        log.tune(tmp_path / "net.onnx", job_type=1, **given)
 
 
-def test_options_of_precision_reach_the_mode(
-    log: list[tuple[str, TuneContext]], tmp_path: Path
-) -> None:
+def test_options_of_precision_reach_the_mode(log: Log, tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"")
     lists = tmp_path / "lists.json"
     lists.write_text('{"black-list": {"to-add": ["Gemm"]}}')
-    aoe.tune(
+    log.tune(
         tmp_path / "net.onnx",
         precision_mode="allow_mix_precision_bf16",
         modify_mixlist=lists,
@@ -108,14 +98,12 @@ def test_options_of_precision_reach_the_mode(
     assert settings.lists.listings == {"Gemm": "black-list"}
     assert str(settings.constraint) == "max_relative <= 0.02"
     assert [given.place for given in settings.calibration] == ["inputs[0]"]
-    aoe.tune(tmp_path / "net.onnx", strict_fp32=True)
+    log.tune(tmp_path / "net.onnx", strict_fp32=True)
     assert log[-1][1].settings.precision.strict
     assert log[-1][1].settings.precision.constraint is None
 
 
-def test_every_parameter_reaches_the_mode(
-    log: list[tuple[str, TuneContext]], tmp_path: Path
-) -> None:
+def test_every_parameter_reaches_the_mode(log: Log, tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"")
     given: dict[str, Any] = {
         "soc_version": "host",
@@ -129,7 +117,7 @@ def test_every_parameter_reaches_the_mode(
         "tuning_time_limit_s": 60.0,
         "framework": None,
     }
-    aoe.tune(
+    log.tune(
         tmp_path / "net.onnx",
         input_shape={"x:0": (1, 3), "y": (2,)},
         weight="w.caffemodel",
@@ -147,87 +135,83 @@ def test_every_parameter_reaches_the_mode(
 
 
 def test_variable_decides_about_tuning_again_unless_it_is_said(
-    log: list[tuple[str, TuneContext]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     model = tmp_path / "net.onnx"
     model.write_bytes(b"")
     monkeypatch.setenv("REPEAT_TUNE", "True")
-    aoe.tune(model)
+    log.tune(model)
     assert log[-1][1].settings.repeat_tune
-    aoe.tune(model, repeat_tune=False)
+    log.tune(model, repeat_tune=False)
     assert not log[-1][1].settings.repeat_tune
 
 
 def test_variable_decides_about_a_busy_machine_unless_it_is_said(
-    log: list[tuple[str, TuneContext]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     model = tmp_path / "net.onnx"
     model.write_bytes(b"")
     monkeypatch.delenv("AOE_ACCEPT_BUSY")
-    aoe.tune(model)
+    log.tune(model)
     assert not log[-1][1].settings.accept_busy
     monkeypatch.setenv("AOE_ACCEPT_BUSY", "True")
-    aoe.tune(model)
+    log.tune(model)
     assert log[-1][1].settings.accept_busy
 
 
 def test_model_in_memory_that_no_file_can_hold_is_refused(
-    log: list[tuple[str, TuneContext]], monkeypatch: pytest.MonkeyPatch
+    log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_large(model: onnx.ModelProto, **_: object) -> bytes:
         raise EncodeError("over 2 GiB")
 
     monkeypatch.setattr(onnx.ModelProto, "SerializeToString", too_large)
     with pytest.raises(ModelImportError, match=r"model: .*too large"):
-        aoe.tune(chain_model(["Exp"]))
+        log.tune(chain_model(["Exp"]))
     assert not log
 
 
 def test_model_in_memory_is_a_file_while_the_run_goes_on(
-    log: list[tuple[str, TuneContext]],
+    log: Log,
 ) -> None:
     model = chain_model(["Exp"])
     model.graph.name = "my net/1"
-    aoe.tune(model)
+    log.tune(model)
     file = log[-1][1].settings.model
     assert isinstance(file, Path)
     assert file.name == "my_net_1.onnx" and not file.exists()
 
 
-def test_arrays_in_memory_are_files_while_the_run_goes_on(
-    log: list[tuple[str, TuneContext]], tmp_path: Path
-) -> None:
-    aoe.tune(chain_model(["Exp"]), inputs={"x": [1.0, 2.0]})
+def test_arrays_in_memory_are_files_while_the_run_goes_on(log: Log, tmp_path: Path) -> None:
+    log.tune(chain_model(["Exp"]), inputs={"x": [1.0, 2.0]})
     (given,) = log[-1][1].settings.inputs
     assert list(given.files) == ["x"]
     assert not given.files["x"].path.exists()
     np.save(tmp_path / "x.npy", np.ones(2))
-    aoe.tune(chain_model(["Exp"]), inputs=tmp_path)
+    log.tune(chain_model(["Exp"]), inputs=tmp_path)
     assert log[-1][1].settings.inputs == read_input_sets(tmp_path, "inputs")
 
 
-def test_each_stage_has_its_own_time(log: list[tuple[str, TuneContext]]) -> None:
-    aoe.tune(chain_model(["Exp"]), stages=["sgat:28800", "opat:3600"])
+def test_each_stage_has_its_own_time(log: Log) -> None:
+    log.tune(chain_model(["Exp"]), stages=["sgat:28800", "opat:3600"])
     limits = {step: context.settings.tuning_time_limit_s for step, context in log}
     assert (limits["run sgat"], limits["run opat"]) == (28800.0, 3600.0)
-    aoe.tune(chain_model(["Exp"]), stages="sgat:5,opat")
+    log.tune(chain_model(["Exp"]), stages="sgat:5,opat")
     limits = {step: context.settings.tuning_time_limit_s for step, context in log}
     assert (limits["run sgat"], limits["run opat"]) == (5.0, None)
 
 
-def test_modes_of_a_list_share_the_time_of_the_run(log: list[tuple[str, TuneContext]]) -> None:
-    aoe.tune(chain_model(["Exp"]), job_type="sgat,opat", tuning_time_limit_s=600)
+def test_modes_of_a_list_share_the_time_of_the_run(log: Log) -> None:
+    log.tune(chain_model(["Exp"]), job_type="sgat,opat", tuning_time_limit_s=600)
     limits = {step: context.settings.tuning_time_limit_s for step, context in log}
     assert limits["run sgat"] == pytest.approx(300, abs=60)  # the first takes half, and no more
     assert limits["run opat"] == pytest.approx(600, abs=60)  # which took no time here
 
 
 def test_all_modes_are_asked_before_the_first_one_runs(
-    log: list[tuple[str, TuneContext]], monkeypatch: pytest.MonkeyPatch
+    log: Log,
 ) -> None:
-    asked = lambda *_: (JobType.SGAT, JobType.OPAT)  # noqa: E731
-    monkeypatch.setattr("aoe.tuning.configuration.rows.parse_job_types", asked)
-    tuned = aoe.tune(chain_model(["Exp"]), job_type="sgat,opat")
+    tuned = log.tune(chain_model(["Exp"]), job_type="sgat,opat")
     assert [step for step, _ in log] == ["check sgat", "check opat", "run sgat", "run opat"]
     assert [mode.tuning_name for mode in tuned.modes] == ["sgat", "opat"]
 
@@ -248,19 +232,19 @@ def test_training_runs_alone_and_operators_need_a_model() -> None:
 def test_result_speaks_for_its_last_mode_and_the_model_it_made() -> None:
     tuned = TuneResult(
         modes=(
-            Result("sgat", om_file=Path("first.om"), speedup=1.2),
-            Result("opat", om_file=Path("second.om"), speedup=1.5),
+            StandInResult(tuning_name="sgat", om_file=Path("first.om"), speedup=1.2),
+            StandInResult(tuning_name="opat", om_file=Path("second.om"), speedup=1.5),
         )
     )
     assert (tuned.om_file, tuned.speedup, tuned.bank) == (Path("second.om"), 1.5, Path("bank"))
-    assert tuned.get(Result).tuning_name == "sgat"
+    assert tuned.get(StandInResult).tuning_name == "sgat"
     with pytest.raises(LookupError, match="TuneSettings"):
         tuned.get(TuneSettings)
 
 
-def test_a_function_is_told_by_events(log: list[tuple[str, TuneContext]]) -> None:
+def test_a_function_is_told_by_events(log: Log) -> None:
     told: list[aoe.ProgressEvent] = []
-    aoe.tune(chain_model(["Exp"]), progress=told.append)
+    log.tune(chain_model(["Exp"]), progress=told.append)
     progress = log[-1][1].progress
     progress.step("begin")
     progress.detail("why")
@@ -282,14 +266,14 @@ def test_a_function_is_told_by_events(log: list[tuple[str, TuneContext]]) -> Non
     assert (told[4].op_name, told[5].op_name) == ("conv", "conv")
 
 
-def test_an_object_with_the_methods_is_told_itself(log: list[tuple[str, TuneContext]]) -> None:
+def test_an_object_with_the_methods_is_told_itself(log: Log) -> None:
     recording = RecordingProgress()
-    aoe.tune(chain_model(["Exp"]), progress=recording)
+    log.tune(chain_model(["Exp"]), progress=recording)
     told = log[-1][1].progress
     assert isinstance(told, ContinuedProgress) and told.inner is recording
 
 
-def test_progress_that_cannot_be_told_is_refused(log: list[tuple[str, TuneContext]]) -> None:
+def test_progress_that_cannot_be_told_is_refused(log: Log) -> None:
     with pytest.raises(OptionError, match=r"progress: nothing that can be told \(got int"):
-        aoe.tune(chain_model(["Exp"]), progress=3)  # type: ignore[arg-type]
+        log.tune(chain_model(["Exp"]), progress=3)  # type: ignore[arg-type]
     assert not log

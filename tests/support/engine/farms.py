@@ -23,7 +23,6 @@ from aoe.testing.fakes import ScriptedRunner, make_target
 from support.engine.subgraphs import by_splits
 
 if TYPE_CHECKING:
-    import pytest
     from distributed import Client
 
     from aoe.execute.workers.service import PostSetup
@@ -197,13 +196,9 @@ class OpenedFarms:
     Args:
         processes: Their workers.
         names: Those of the workers.
-        monkeypatch: Puts them there.
     """
 
-    def __init__(
-        self, processes: SimulatedProcesses, names: Sequence[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("aoe.execute.workers.keeper.open_farm", self.open)
+    def __init__(self, processes: SimulatedProcesses, names: Sequence[str]) -> None:
         self.farms: list[SimulatedFarm] = []
         self._processes = processes
         self._names = names

@@ -21,11 +21,11 @@ from typing import Any
 import aoe
 import aoe.tuning.opat.assembly
 import aoe.tuning.sgat.run
-import aoe.tuning.workbench
 from aoe.errors import AoeError
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrites.registry import RULES
 from aoe.testing.fakes import ScriptedRunner
+from aoe.tuning.engine.parts import EngineParts
 from aoebank import AoebankError
 from support.engine.subgraphs import by_kernels, by_splits
 
@@ -87,14 +87,21 @@ def main() -> None:
             return super().call(task, **arguments)
 
     # operators win alone and lose together; nothing is compiled
-    aoe.tuning.workbench.Runner = lambda *_: CountingRunner(model=script, jitter=0.0005, drift=0.0)  # type: ignore[assignment,misc]
-    aoe.tuning.sgat.run.RULES = {_RULE: RULES[_RULE]}
+    engine = EngineParts(
+        open_runner=lambda *_: CountingRunner(model=script, jitter=0.0005, drift=0.0),
+        rules={_RULE: RULES[_RULE]},
+    )
     aoe.tuning.sgat.run.tune_scopes = counted_scopes  # type: ignore[assignment]
     aoe.tuning.opat.assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
     sys.addaudithook(steps.audit)
     try:
         aoe.tune(
-            root / "net.onnx", job_type=mode, bank=root / "bank", output=root / "out", trials=3
+            root / "net.onnx",
+            job_type=mode,
+            bank=root / "bank",
+            output=root / "out",
+            trials=3,
+            engine=engine,
         )
     except (AoeError, AoebankError, OSError) as error:
         if not full or "No space left" not in str(error):

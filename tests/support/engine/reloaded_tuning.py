@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import aoe.tuning.opat.assembly
-import aoe.tuning.workbench
 from aoe.cli.app import main as aoe_main
 from aoe.testing.fakes import ScriptedRunner
+from aoe.tuning.engine.parts import EngineParts
 from aoe.workload import workload_from_json, workload_to_json
 from aoebank import workload_key
 
@@ -61,10 +61,9 @@ def main() -> None:
             return super().call(task, **arguments)
 
     # operators win alone and lose together; nothing is compiled
-    aoe.tuning.workbench.Runner = lambda *_: NotingRunner(jitter=0.0005, drift=0.0)  # type: ignore[assignment,misc]
+    engine = EngineParts(open_runner=lambda *_: NotingRunner(jitter=0.0005, drift=0.0))
     aoe.tuning.opat.assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
-    sys.argv = ["aoe", *sys.argv[3:]]
-    aoe_main()
+    aoe_main(sys.argv[3:], engine=engine)
 
 
 if __name__ == "__main__":

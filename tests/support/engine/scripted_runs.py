@@ -9,18 +9,30 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from onnx import helper
 
+import aoe
 from aoe.device.cpu.device import Cpu
+from aoe.device.registry import resolve_target
 from aoe.execute.messages import ModelPart
 from aoe.ort.profile import ModelProfile
 from aoe.schedule import Schedule
+from aoe.target import Target
 from aoe.testing.fakes import ScriptedRunner, always_twice_as_fast
-from aoe.tuning.opat import profiles
+from aoe.tuning.engine.parts import EngineParts
+from aoe.tuning.run import TuneResult
 from support.engine.models import make_model
 
 _MODEL_US = 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedCpu(Cpu):
+    """This machine's CPU, for which nothing is linked."""
+
+    def build_library(self, *_: object, file: Path, **__: object) -> Path:
+        file.write_bytes(b"library")
+        return file
 
 
 @dataclass
@@ -32,12 +44,36 @@ class ScriptedRuns:
         model: True speed-up of one model over another.
         results: What a model computes of one set of inputs.
         runners: One for each run, siblings left out.
+        target: Changes the target of this machine.
+        parts: Other parts of the engine, by the names of `EngineParts`.
     """
 
     candidate: Callable[[Schedule], float] = always_twice_as_fast
     model: Callable[[ModelPart, ModelPart], float] = lambda baseline, tuned: 1.5
     results: Callable[[ModelPart], Sequence[Any]] = lambda part: [np.ones(3, np.float32)]
     runners: list[ScriptedRunner] = field(default_factory=list)
+    target: Callable[[Target], Target] = lambda target: target
+    parts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def engine(self) -> EngineParts:
+        """The engine of these runs."""
+        parts: dict[str, Any] = {
+            "resolve_target": self.resolve,
+            "check_toolchain": lambda *_: None,
+            "open_runner": self.open_runner,
+            "profile_model": evenly_profiled,
+        }
+        return EngineParts(**(parts | self.parts))
+
+    def resolve(self, soc_version: str | None, core_num: int | None) -> tuple[Cpu, Target]:
+        """Return a CPU that links nothing, and the target."""
+        _, target = resolve_target(soc_version, core_num)
+        return ScriptedCpu(), self.target(target)
+
+    def tune(self, model: Any, **options: Any) -> TuneResult:
+        """Tune as `aoe.tune`."""
+        return aoe.tune(model, engine=self.engine, **options)
 
     def trials(self) -> int:
         """Return how many times candidates were measured since the last call."""
@@ -45,8 +81,8 @@ class ScriptedRuns:
         self.runners.clear()
         return asked
 
-    def __call__(self, device: Any, target: Any, *_: Any) -> ScriptedRunner:
-        """Stand in for `Runner`."""
+    def open_runner(self, device: Any, target: Any, *_: Any) -> ScriptedRunner:
+        """Return a runner by the script."""
         runner = ScriptedRunner(
             device=device,
             target=target,
@@ -67,20 +103,6 @@ def evenly_profiled(model: Any, *_: Any, **__: Any) -> ModelProfile:
     return ModelProfile(
         node_us={node.name: each_us for node in proto.graph.node}, model_us=_MODEL_US, runs=3
     )
-
-
-def script_runs(monkeypatch: pytest.MonkeyPatch) -> ScriptedRuns:
-    """Let every run in this process be measured by a script."""
-    runs = ScriptedRuns()
-
-    def build_library(device: Cpu, *_: object, file: Path, **__: object) -> None:
-        file.write_bytes(b"library")
-
-    monkeypatch.setattr("aoe.tuning.workbench.Runner", runs)
-    monkeypatch.setattr("aoe.tuning.workbench.check_toolchain", lambda *_: None)
-    monkeypatch.setattr(profiles, "profile_model", evenly_profiled)
-    monkeypatch.setattr(Cpu, "build_library", build_library)
-    return runs
 
 
 def blocks_net(

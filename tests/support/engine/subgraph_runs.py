@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import pytest
 
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrites.registry import RULES
 from aoe.schedule import Schedule
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
+from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
+from support.engine.scripted_runs import ScriptedRuns
 from support.engine.subgraphs import by_splits, c2f_network
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -26,9 +27,26 @@ _RULES = ("convolution-split", "mean-to-global-pool")
 
 
 class Run:
-    """A model, a bank, and a machine on which rewrites pay off as scripted."""
+    """A model, a bank, and a machine on which rewrites pay off as scripted.
 
-    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    What becomes one kernel has tests of its own, and so have layouts.
+
+    Args:
+        place: Folder.
+        parts: Other parts of the engine, by the names of `EngineParts`.
+    """
+
+    def __init__(self, place: Path, **parts: Any) -> None:
+        rules = {name: RULES[name] for name in _RULES}
+        self.runs = ScriptedRuns(
+            parts={
+                "open_runner": self._runner,
+                "rules": rules,
+                "fuses": False,
+                "plain_layouts": False,
+            }
+            | parts
+        )
         self.place = place
         self.script: Callable[[ModelPart, ModelPart], Any] = by_splits(1.2)
         self.candidate: Callable[[Schedule], float] = lambda schedule: 0.5  # tested elsewhere
@@ -36,12 +54,11 @@ class Run:
         self.progress = RecordingProgress()
         onnx.save(c2f_network(3), place / "net.onnx")
         (place / "bank").mkdir()
-        monkeypatch.setattr("aoe.tuning.workbench.Runner", self._runner)
-        monkeypatch.setattr(  # what becomes one kernel has tests of its own, and so have layouts
-            "aoe.tuning.sgat.run.tune_scopes", lambda *_, **__: None
-        )
-        monkeypatch.setattr("aoe.tuning.sgat.run._has_blocked_layout", lambda _: False)
-        monkeypatch.setattr("aoe.tuning.sgat.run.RULES", {name: RULES[name] for name in _RULES})
+
+    @property
+    def engine(self) -> EngineParts:
+        """The engine of its runs."""
+        return self.runs.engine
 
     def _runner(self, device: Any, target: Any, *_: object) -> ScriptedRunner:
         runner = ScriptedRunner(
@@ -68,6 +85,7 @@ class Run:
             cwd=self.place,
             progress=self.progress,
             now=_NOW,
+            engine=self.engine,
         )
         return result.get(SgatResult)
 

@@ -25,6 +25,7 @@ from aoe.measurement import Measurement, Outcome
 from aoe.schedule import Choice, Space
 from aoe.target import Target
 from aoe.testing.fakes import RATES
+from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.policies import single_run_policy
 from aoe.tuning.search.protocol import Search
 from aoe.tuning.search.random_search import RandomSearch
@@ -163,10 +164,18 @@ class DrawnRuns:
         self.flaws: list[str] = []
         self._made: dict[int, DrawnRunner] = {}
 
-    def __call__(
+    @property
+    def engine(self) -> EngineParts:
+        """The engine of these runs."""
+        return EngineParts(
+            check_toolchain=lambda *_: None,
+            open_runner=self._open_runner,
+            profile_model=evenly_profiled,
+        )
+
+    def _open_runner(
         self, device: Device, target: Target, toolchain: Toolchain, *_: object
     ) -> DrawnRunner:
-        """Stand in for `Runner`."""
         if target.core_num not in self._made:
             self._made[target.core_num] = DrawnRunner(self, device, target, toolchain)
         return self._made[target.core_num]
@@ -188,9 +197,6 @@ def drawn_engine() -> Iterator[DrawnRuns]:
     """Let every run in this process try one drawn candidate for each operator, however small."""
     runs = DrawnRuns()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aoe.tuning.workbench.Runner", runs)
-        patch.setattr("aoe.tuning.workbench.check_toolchain", lambda *_: None)
-        patch.setattr("aoe.tuning.opat.profiles.profile_model", evenly_profiled)
         patch.setattr("aoe.tuning.opat.operators._LEAST_ELEMENTS", 0)
         patch.setattr("aoe.tuning.opat.searching.loop.make_search", _drawn_search)
         try:

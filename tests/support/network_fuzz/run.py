@@ -179,6 +179,7 @@ class _Run:
             cwd=self.folder,
             progress=RecordingProgress(),
             now=_NOW,
+            engine=self._runs.engine,
         )
         return found.get(OpatResult)
 

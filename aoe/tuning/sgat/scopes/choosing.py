@@ -28,15 +28,19 @@ ScopeSet = tuple[KernelScope, ...]
 
 
 def best_sets(
-    gains_us: Mapping[KernelScope, float], owned: Mapping[KernelScope, frozenset[int]]
+    gains_us: Mapping[KernelScope, float],
+    owned: Mapping[KernelScope, frozenset[int]],
+    *,
+    enumerated: int = _ENUMERATED,
 ) -> list[ScopeSet]:
     """Return sets of scopes without a node in common, what should save most first.
 
     Args:
         gains_us: What each saves in one run of its subgraph, alone.
         owned: Positions each needs for itself.
+        enumerated: Scopes up to which all sets are weighed.
     """
-    if len(gains_us) <= _ENUMERATED:
+    if len(gains_us) <= enumerated:
         sets = list(_all_sets(list(gains_us), owned))
     else:
         first = _along_the_chain(gains_us, owned)
@@ -60,7 +64,8 @@ def _all_sets(
 
 
 def _along_the_chain(
-    gains_us: Mapping[KernelScope, float], owned: Mapping[KernelScope, frozenset[int]]
+    gains_us: Mapping[KernelScope, float],
+    owned: Mapping[KernelScope, frozenset[int]],
 ) -> ScopeSet:
     """Return the best set whose scopes do not interlock, and what else finds room beside it.
 
@@ -125,7 +130,8 @@ def with_parts(
 
 
 def scope_space(
-    gains_us: Mapping[KernelScope, float], owned: Mapping[KernelScope, frozenset[int]]
+    gains_us: Mapping[KernelScope, float],
+    owned: Mapping[KernelScope, frozenset[int]],
 ) -> StrategySpace:
     """Return the sets of scopes as strategies; guesses are those expected to save most.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.engine.models import conv_net, save_model
+from support.engine.scripted_runs import ScriptedRuns
 
 import aoe
 from aoe.om.file import read_manifest
@@ -22,7 +23,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, aoe.TuneResul
     root = tmp_path_factory.mktemp("cases")
     (root / "bank").mkdir()
     model = save_model(conv_net(batch="n"), root / "net.onnx")
-    result = aoe.tune(
+    result = ScriptedRuns().tune(
         model,
         input_shape=["image:1,3,12,12", {"image": (2, 3, 12, 12)}],
         bank=root / "bank",
@@ -71,7 +72,7 @@ def test_a_tuned_model_is_tuned_again_for_the_shapes_it_holds(
     _, result = tuned
     assert result.om_file is not None
     (tmp_path / "bank").mkdir()
-    again = aoe.tune(
+    again = ScriptedRuns().tune(
         result.om_file,
         framework=None,
         bank=tmp_path / "bank",
@@ -89,7 +90,7 @@ def test_shapes_of_a_log_are_tuned_by_their_calls_and_weighted(
 ) -> None:
     (tmp_path / "bank").mkdir()
     (tmp_path / "log.csv").write_text("5,image:2,3,12,12\n90,image:1,3,12,12\n")
-    result = aoe.tune(
+    result = ScriptedRuns().tune(
         save_model(conv_net(batch="n"), tmp_path / "net.onnx"),
         shapes_from=tmp_path / "log.csv",
         bank=tmp_path / "bank",

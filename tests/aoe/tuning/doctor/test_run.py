@@ -127,9 +127,8 @@ def test_noise_of_a_busy_or_a_wobbling_machine_is_doubtful() -> None:
 
 
 def test_noise_is_not_measured_beside_another_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("aoe.tuning.doctor.noise._WAIT_S", 0.0)
     with Turns(tmp_path, ["cpu0"]).measuring():
-        check = check_noise(CPU, Turns(tmp_path, ["cpu0"]))
+        check = check_noise(CPU, Turns(tmp_path, ["cpu0"]), wait_s=0.0)
     assert check.verdict is Soundness.DOUBTFUL and f"pid {os.getpid()}" in check.found

@@ -12,7 +12,6 @@ from aoe.device.registry import default_device
 from aoe.errors import LeftAloneError
 from aoe.folders.turns import TurnOwner, Turns
 from aoe.gradients.training import Training
-from aoe.tuning.gdat import bench
 from aoe.tuning.gdat.bench import measuring_together
 
 
@@ -57,11 +56,10 @@ def test_other_processes_take_nothing_and_wait_for_nothing(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_script_goes_on_untuned_where_another_run_does_not_end(
-    is_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_first: bool, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(bench, "_TRIES", 2)
-    monkeypatch.setattr(bench, "_TRY_S", 0.01)
-    together = measuring_together(_training(is_first=is_first, said=None), tmp_path, lambda _: None)
+    training = _training(is_first=is_first, said=None)
+    together = measuring_together(training, tmp_path, lambda _: None, tries=2, try_s=0.01)
     with (
         Turns(tmp_path, ["cpu0"]).measuring(),
         pytest.raises(LeftAloneError, match="another run measures on this machine"),

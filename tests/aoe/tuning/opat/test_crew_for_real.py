@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pytest
 from support.engine.models import conv_net, save_model
 
 import aoe
@@ -19,6 +20,7 @@ from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.run import tune_with
 
 
+@pytest.mark.slow
 def test_two_workers_tune_a_whole_model(tmp_path: Path) -> None:
     save_model(conv_net(), tmp_path / "net.onnx")
     (tmp_path / "bank").mkdir()

@@ -18,9 +18,10 @@ import numpy as np
 import onnx
 import pytest
 from support.engine.models import conv_net, save_model
+from support.engine.scripted_runs import ScriptedCpu
 
-from aoe.device.cpu.device import Cpu
 from aoe.device.forks import NO_TIME
+from aoe.device.registry import resolve_target
 from aoe.errors import RunTimeoutError, TurnTimeoutError
 from aoe.execute.runner import MEASURING_TASKS
 from aoe.folders.turns import Turns
@@ -29,8 +30,9 @@ from aoe.om.file import MODEL, unpack
 from aoe.ort import profile
 from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
+from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import TuneContext, TuneSettings
-from aoe.tuning.opat import assembly, profiles
+from aoe.tuning.opat import assembly
 from aoe.tuning.opat import run as opat_run
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
@@ -162,10 +164,11 @@ class TimedRun:
     costs: Costs
     waiting_s: float = 0.0
     turns_before: int = 0
+    parts: dict[str, Any] = field(default_factory=dict)
 
-    def turns(self, left_s: Callable[[], float]) -> Turns:
+    def _turns(self, *given: Any) -> Turns:
         """Return turns before one of which another run has the cores for a while."""
-        return _WaitingTurns(self, left_s)
+        return _WaitingTurns(self, given[3])
 
     def tune(self, limit_s: float | None, **settings: Any) -> OpatResult:
         bank = self.root / "bank"
@@ -181,7 +184,7 @@ class TimedRun:
             cwd=self.root,
             progress=self.progress,
             now=_NOW,
-            clock=self.clock,
+            engine=EngineParts(clock=self.clock, open_turns=self._turns, **self.parts),
         )
         return opat_run.run(context)
 
@@ -224,9 +227,15 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
             load_s=costs.load_s + costs.run_s,
         )
 
-    def build_library(device: Cpu, *_: object, file: Path, **__: object) -> None:
-        clock.advance("link", costs.link_s)
-        file.write_bytes(b"library")
+    class TimedCpu(ScriptedCpu):
+        def build_library(self, *_: object, file: Path, **__: object) -> Path:
+            clock.advance("link", costs.link_s)
+            file.write_bytes(b"library")
+            return file
+
+        def optimize(self, *arguments: Any, **how: Any) -> onnx.ModelProto:
+            clock.advance("optimize", costs.optimize_s)
+            return ScriptedCpu.optimize(self, *arguments, **how)
 
     written = WeightStore.externalize
 
@@ -235,28 +244,26 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
             clock.advance("weights", costs.write_s)
         return written(store, proto)
 
-    optimized = Cpu.optimize
-
-    def optimize(device: Cpu, *arguments: Any, **how: Any) -> onnx.ModelProto:
-        clock.advance("optimize", costs.optimize_s)
-        return optimized(device, *arguments, **how)
-
     packed = assembly.write_offline_model
 
     def write_offline_model(*arguments: Any) -> None:
         clock.advance("pack", 3 * costs.write_s)
         packed(*arguments)
 
-    monkeypatch.setattr("aoe.tuning.workbench.Runner", runner)
-    monkeypatch.setattr("aoe.tuning.workbench.check_toolchain", lambda *_: None)
-    monkeypatch.setattr(profiles, "profile_model", profiled)
     monkeypatch.setattr(assembly, "write_offline_model", write_offline_model)
-    monkeypatch.setattr(Cpu, "build_library", build_library)
-    monkeypatch.setattr(Cpu, "optimize", optimize)
     monkeypatch.setattr(WeightStore, "externalize", externalize)
-    run = TimedRun(root=tmp_path, clock=clock, progress=RecordingProgress(), costs=costs)
-    monkeypatch.setattr("aoe.tuning.workbench.Turns", lambda *given: run.turns(given[3]))
-    yield run
+    yield TimedRun(
+        root=tmp_path,
+        clock=clock,
+        progress=RecordingProgress(),
+        costs=costs,
+        parts={
+            "resolve_target": lambda *asked: (TimedCpu(), resolve_target(*asked)[1]),
+            "check_toolchain": lambda *_: None,
+            "open_runner": runner,
+            "profile_model": profiled,
+        },
+    )
     assert profile.profile_runs(10) == 13
 
 

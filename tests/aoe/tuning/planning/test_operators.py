@@ -8,19 +8,17 @@ from pathlib import Path
 import pytest
 from support.documents import find_faults
 from support.engine.models import save_model
-from support.engine.scripted_runs import blocks_net, script_runs
+from support.engine.scripted_runs import ScriptedRuns, blocks_net
 
-import aoe
 from aoe.cli.app import main
 from aoe.tuning.opat.result import OpatResult
 
 
 def _plan(
-    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: ScriptedRuns, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> dict[str, object]:
-    monkeypatch.setattr("sys.argv", ["aoe", "plan", *words, "--json"])
     with pytest.raises(SystemExit) as stop:
-        main()
+        main(["plan", *words, "--json"], engine=runs.engine)
     assert stop.value.code == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     assert find_faults(found) == []
@@ -30,20 +28,20 @@ def _plan(
 def test_plan_tells_what_the_run_then_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = script_runs(monkeypatch)
+    runs = ScriptedRuns()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "bank"))
     (tmp_path / "bank").mkdir()
     first = save_model(blocks_net([3, 5]), tmp_path / "first.onnx")
     second = save_model(blocks_net([3, 9], head="LogSoftmax"), tmp_path / "second.onnx")
-    aoe.tune(first, output=tmp_path / "out", bank=tmp_path / "first.bank")
+    runs.tune(first, output=tmp_path / "out", bank=tmp_path / "first.bank")
     before = sorted(tmp_path.rglob("*"))
     runs.trials()
     base = f"--base_result={tmp_path / 'out'}"
-    planned = _plan([str(second), base], capsys, monkeypatch)
+    planned = _plan(runs, [str(second), base], capsys)
     assert runs.trials() == 0
     assert sorted(tmp_path.rglob("*")) == before
-    tuned = aoe.tune(second, output=tmp_path / "new", base_result=tmp_path / "out")
+    tuned = runs.tune(second, output=tmp_path / "new", base_result=tmp_path / "out")
     reuse = json.loads((tmp_path / "new" / "summary.json").read_text())["reuse"]
     assert planned["counts"] == reuse["counts"]
     assert isinstance(planned["most_s"], float) and planned["most_s"] > 0
@@ -57,17 +55,17 @@ def test_plan_tells_what_the_run_then_does(
 def test_without_an_earlier_result_the_bank_stands_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script_runs(monkeypatch)
+    runs = ScriptedRuns()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "bank"))
     (tmp_path / "bank").mkdir()
     model = save_model(blocks_net([3, 5]), tmp_path / "net.onnx")
-    planned = _plan([str(model)], capsys, monkeypatch)
+    planned = _plan(runs, [str(model)], capsys)
     operators = planned["operators"]
     assert isinstance(operators, list)
     assert {one["kind"] for one in operators} == {"new"}
-    aoe.tune(model, output=tmp_path / "out")
-    planned = _plan([str(model)], capsys, monkeypatch)
+    runs.tune(model, output=tmp_path / "out")
+    planned = _plan(runs, [str(model)], capsys)
     assert planned["counts"] == {"reused": len(operators), "retuned": 0, "new": 0, "dropped": 0}
     assert planned["most_s"] == 0
 
@@ -80,10 +78,9 @@ def test_without_an_earlier_result_the_bank_stands_for_one(
     ],
 )
 def test_what_cannot_be_meant_is_refused(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["aoe", *words])
     with pytest.raises(SystemExit) as stop:
-        main()
+        main(words)
     assert stop.value.code == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "AOE001"

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 from support.documents import find_faults
-from support.engine.scripted_runs import script_runs
+from support.engine.scripted_runs import ScriptedCpu
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import by_splits, c2f_network
 
 from aoe.cli.app import main
-from aoe.tuning.planning.operators import PlannedOperators, plan_operators
-from aoe.tuning.workbench import Workbench
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    script_runs(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "bank"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("aoe.tuning.planning.subgraphs.has_scopes", lambda _: False)
-    return Run(tmp_path, monkeypatch)
+    return Run(tmp_path)
 
 
-def _plan(
-    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
-    monkeypatch.setattr("sys.argv", ["aoe", "plan", "net.onnx", *words, "--json"])
+def _plan(run: Run, words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capsys.readouterr()
     with pytest.raises(SystemExit) as stop:
-        main()
+        main(["plan", "net.onnx", *words, "--json"], engine=run.engine)
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert stop.value.code == 0, found
     assert find_faults(found) == []
@@ -45,9 +39,7 @@ def _kinds(plan: dict[str, Any]) -> list[str]:
     return [part["kind"] for part in plan["subgraphs"]]
 
 
-def test_plan_tells_what_the_run_then_does(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_tells_what_the_run_then_does(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run.tune()
     (run.place / "out").rename(run.place / "base")
     (run.place / "bank").rename(run.place / "base.bank")
@@ -57,7 +49,7 @@ def test_plan_tells_what_the_run_then_does(
     onnx.save(model, run.place / "net.onnx")
     before = sorted(run.place.rglob("*"))
     words = ["--job_type=sgat", f"--base_result={run.place / 'base'}"]
-    planned = _plan(words, capsys, monkeypatch)
+    planned = _plan(run, words, capsys)
     assert sorted(run.place.rglob("*")) == before
     assert not run.runners[-1].asked("compare_models")
     assert planned["operators"] == []
@@ -70,30 +62,30 @@ def test_plan_tells_what_the_run_then_does(
 
 
 def test_operators_are_those_of_the_graph_the_known_forms_leave(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.script = by_splits(1.3)
     starts: list[int] = []
 
-    def watched(bench: Workbench) -> PlannedOperators:
-        starts.append(sum(node.op_type == "Split" for node in bench.start.graph.node))
-        return plan_operators(bench)
+    @dataclass(frozen=True, slots=True)
+    class WatchedCpu(ScriptedCpu):
+        def optimize(self, proto: onnx.ModelProto, *given: Any, **options: Any) -> onnx.ModelProto:
+            starts.append(sum(node.op_type == "Split" for node in proto.graph.node))
+            return ScriptedCpu.optimize(self, proto, *given, **options)
 
-    monkeypatch.setattr("aoe.tuning.planning.model.plan_operators", watched)
+    resolve = run.engine.resolve_target
+    run.runs.parts["resolve_target"] = lambda *asked: (WatchedCpu(), resolve(*asked)[1])
     both = ["--job_type=sgat,opat"]
-    anew = _plan(both, capsys, monkeypatch)
+    anew = _plan(run, both, capsys)
     assert {*_kinds(anew)} == {"new"} and anew["most_s"] > 0
     run.tune()
-    known = _plan(both, capsys, monkeypatch)
+    known = _plan(run, both, capsys)
     assert {*_kinds(known)} == {"reused"}
     assert starts == [3, 0]
 
 
-def test_gradients_are_not_planned(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["aoe", "plan", "net.onnx", "--job_type=gdat", "--json"])
+def test_gradients_are_not_planned(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        main()
+        main(["plan", "net.onnx", "--job_type=gdat", "--json"], engine=run.engine)
     assert stop.value.code == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "AOE001"

@@ -13,10 +13,8 @@ import onnx
 import pytest
 from onnx import helper
 from support.engine.models import make_model, save_model
-from support.engine.scripted_runs import ScriptedRuns, script_runs
+from support.engine.scripted_runs import ScriptedRuns
 
-import aoe
-from aoe.device.cpu.device import Cpu
 from aoe.execute.messages import ModelPart
 from aoe.kernels.algorithms import precision_of
 from aoe.om.file import read_manifest
@@ -59,16 +57,14 @@ def _lower_kernels(runs: ScriptedRuns) -> set[str]:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> ScriptedRuns:
+def runs() -> ScriptedRuns:
     """Runs on a CPU with bfloat16: rounded kernels are the fastest, and each does its harm."""
-    describe = Cpu.describe
 
-    def described(device: Cpu, core_num: int | None = None) -> Target:
+    def rounds(target: Target) -> Target:
         rounded = InstructionSet(cpu_features=("avx512_bf16",))
-        return replace(describe(device, core_num), bf16_dot=rounded, bf16_tiles=None)
+        return replace(target, bf16_dot=rounded, bf16_tiles=None)
 
-    monkeypatch.setattr(Cpu, "describe", described)
-    runs = script_runs(monkeypatch)
+    runs = ScriptedRuns(target=rounds)
     runs.candidate = lambda schedule: 3.0 if precision_of(schedule.algorithm).is_lower else 2.0
 
     def results(part: ModelPart) -> list[Any]:
@@ -81,9 +77,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> ScriptedRuns:
     return runs
 
 
-def _tune(root: Path, accuracy: str, **options: Any) -> TuneResult:
+def _tune(runs: ScriptedRuns, root: Path, accuracy: str, **options: Any) -> TuneResult:
     file = save_model(_products(), root / "net.onnx")
-    return aoe.tune(
+    return runs.tune(
         file,
         output=root / "out",
         bank=root / "bank",
@@ -123,7 +119,7 @@ def test_the_most_harmful_go_back_to_float32_until_the_bound_holds(
     back: list[str],
     error: float,
 ) -> None:
-    result = _tune(tmp_path, f"max_relative<={bound}")
+    result = _tune(runs, tmp_path, f"max_relative<={bound}")
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     accuracy = summary["accuracy"]
     assert accuracy["holds"] and accuracy["made_up_inputs"]
@@ -147,11 +143,11 @@ def test_the_most_harmful_go_back_to_float32_until_the_bound_holds(
 def test_second_run_makes_the_same_trade_and_the_same_bytes(
     runs: ScriptedRuns, tmp_path: Path
 ) -> None:
-    first = _tune(tmp_path, "max_relative<=0.05")
+    first = _tune(runs, tmp_path, "max_relative<=0.05")
     assert first.om_file is not None
     before = first.om_file.read_bytes()
     assert runs.trials() > 0
-    again = _tune(tmp_path, "max_relative<=0.05")
+    again = _tune(runs, tmp_path, "max_relative<=0.05")
     assert runs.trials() == 0
     assert again.om_file is not None and again.om_file.read_bytes() == before
 
@@ -159,9 +155,9 @@ def test_second_run_makes_the_same_trade_and_the_same_bytes(
 def test_narrower_bound_takes_back_what_an_earlier_run_kept(
     runs: ScriptedRuns, tmp_path: Path
 ) -> None:
-    assert _precisions(_tune(tmp_path, "max_relative<=0.5"))[Precision.BFLOAT16] == 4
-    assert _precisions(_tune(tmp_path, "max_relative<=0.02"))[Precision.BFLOAT16] == 2
-    assert _precisions(_tune(tmp_path, "max_relative<=0.05"))[Precision.BFLOAT16] == 3
+    assert _precisions(_tune(runs, tmp_path, "max_relative<=0.5"))[Precision.BFLOAT16] == 4
+    assert _precisions(_tune(runs, tmp_path, "max_relative<=0.02"))[Precision.BFLOAT16] == 2
+    assert _precisions(_tune(runs, tmp_path, "max_relative<=0.05"))[Precision.BFLOAT16] == 3
 
 
 def test_metric_of_the_user_on_real_inputs_decides(runs: ScriptedRuns, tmp_path: Path) -> None:
@@ -174,7 +170,7 @@ def test_metric_of_the_user_on_real_inputs_decides(runs: ScriptedRuns, tmp_path:
     sets.mkdir()
     for number in range(2):
         np.savez(sets / f"{number}.npz", x=np.full((_ROWS, _WIDTHS[0]), number, np.float32))
-    _tune(tmp_path, f"{tmp_path / 'metric.py'}:off<=0.05", calibration=sets)
+    _tune(runs, tmp_path, f"{tmp_path / 'metric.py'}:off<=0.05", calibration=sets)
     accuracy = json.loads((tmp_path / "out" / "summary.json").read_text())["accuracy"]
     assert not accuracy["made_up_inputs"]
     assert sum(row["put_back"] for row in accuracy["kernels"]) == 1

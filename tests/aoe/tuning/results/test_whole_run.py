@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engine.scripted_runs import script_runs
 from support.engine.subgraph_runs import Run
 
 from aoe.results.files import RepoOutcome
@@ -18,9 +17,8 @@ _BOTH = (JobType.SGAT, JobType.OPAT)
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    script_runs(monkeypatch)
-    return Run(tmp_path, monkeypatch)
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
 
 
 def _summary(run: Run) -> dict[str, Any]:
@@ -74,12 +72,12 @@ def test_one_mode_has_one_row(run: Run) -> None:
 
 
 def test_run_that_ends_between_its_modes_has_the_summary_of_what_is_done(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run,
 ) -> None:
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("aoe.tuning.opat.graphs.profile_default", stop)
+    run.runs.parts["profile_model"] = stop
     with pytest.raises(KeyboardInterrupt):
         run.tune(job_types=_BOTH)
     assert [row["mode"] for row in _summary(run)["modes"]] == ["sgat"]

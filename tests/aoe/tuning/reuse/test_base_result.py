@@ -12,13 +12,11 @@ from typing import Any
 import onnx
 import pytest
 from support.engine.models import save_model
-from support.engine.scripted_runs import ScriptedRuns, blocks_net, script_runs
+from support.engine.result_files import change_kernel_sources
+from support.engine.scripted_runs import ScriptedRuns, blocks_net, evenly_profiled
 
-import aoe
-from aoe.bank import operators
 from aoe.errors import OfflineModelError, OptionError
 from aoe.ort.profile import ModelProfile
-from aoe.tuning.opat import profiles as opat_profiles
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.reuse.kinds import ReuseKind, ReuseSummary
 from aoebank import Bank, validate
@@ -33,12 +31,14 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptedRuns:
     for name in ("HOME", "ASCEND_WORK_PATH"):
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
-    return script_runs(monkeypatch)
+    return ScriptedRuns()
 
 
-def _tune(root: Path, model: onnx.ModelProto, name: str, **options: Any) -> OpatResult:
+def _tune(
+    runs: ScriptedRuns, root: Path, model: onnx.ModelProto, name: str, **options: Any
+) -> OpatResult:
     file = save_model(model, root / f"{name}.onnx")
-    tuned = aoe.tune(
+    tuned = runs.tune(
         file, output=root / name, bank=options.pop("bank", root / f"{name}.bank"), **options
     )
     return tuned.get(OpatResult)
@@ -90,9 +90,9 @@ def _base(root: Path, first: OpatResult, place: str) -> Path:
     ],
 )
 def test_only_what_changed_is_tuned(runs: ScriptedRuns, tmp_path: Path, place: str) -> None:
-    first = _tune(tmp_path, FIRST, "first")
+    first = _tune(runs, tmp_path, FIRST, "first")
     runs.trials()
-    second = _tune(tmp_path, CHANGED, "second", base_result=_base(tmp_path, first, place))
+    second = _tune(runs, tmp_path, CHANGED, "second", base_result=_base(tmp_path, first, place))
     assert _of(second, ReuseKind.REUSED) == _keys(first) & _keys(second) != set()
     tuned = _of(second, ReuseKind.RETUNED) | _of(second, ReuseKind.NEW)
     assert tuned == _keys(second) - _keys(first) != set()
@@ -103,8 +103,8 @@ def test_only_what_changed_is_tuned(runs: ScriptedRuns, tmp_path: Path, place: s
 
 
 def test_reasons_name_what_is_different(runs: ScriptedRuns, tmp_path: Path) -> None:
-    _tune(tmp_path, FIRST, "first")
-    second = _tune(tmp_path, CHANGED, "second", base_result=tmp_path / "first")
+    _tune(runs, tmp_path, FIRST, "first")
+    second = _tune(runs, tmp_path, CHANGED, "second", base_result=tmp_path / "first")
     here = {p.op_names[0]: p for p in _reuse(second).parts if p.kind is not ReuseKind.DROPPED}
     assert (here["lrn0"].kind, here["lrn0"].reason) == (ReuseKind.REUSED, "in the earlier result")
     assert here["lrn1"].kind is ReuseKind.RETUNED
@@ -115,13 +115,13 @@ def test_reasons_name_what_is_different(runs: ScriptedRuns, tmp_path: Path) -> N
 
 
 def test_other_shape_is_named_and_seeds_the_search(runs: ScriptedRuns, tmp_path: Path) -> None:
-    _tune(tmp_path, FIRST, "first")
+    _tune(runs, tmp_path, FIRST, "first")
     wide = blocks_net([3, 5, 7], extents=(32, 56))
-    second = _tune(tmp_path, wide, "second", base_result=tmp_path / "first")
+    second = _tune(runs, tmp_path, wide, "second", base_result=tmp_path / "first")
     assert {part.reason for part in _reuse(second).parts if part.kind is ReuseKind.RETUNED} == {
         "shape changed 32->56"
     }
-    alone = _tune(tmp_path, wide, "alone")
+    alone = _tune(runs, tmp_path, wide, "alone")
     assert _trials(second) < _trials(alone)  # half as many where a like one is known
 
 
@@ -153,16 +153,15 @@ def _work_of(runs: ScriptedRuns, result: OpatResult, profiles: list[object]) -> 
 
 
 @pytest.fixture
-def profiles(runs: ScriptedRuns, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def profiles(runs: ScriptedRuns) -> list[object]:
     """Return the profiles runs take; seven kernels save as much alone as in the model."""
     taken: list[object] = []
-    scripted = opat_profiles.profile_model
 
     def profiled(*given: Any, **options: Any) -> ModelProfile:
         taken.append(given)
-        return scripted(*given, **options)
+        return evenly_profiled(*given, **options)
 
-    monkeypatch.setattr(opat_profiles, "profile_model", profiled)
+    runs.parts["profile_model"] = profiled
     runs.candidate = lambda schedule: 1.05
     return taken
 
@@ -171,11 +170,11 @@ def test_judging_is_spared_for_what_stands_as_it_stood(
     runs: ScriptedRuns, profiles: list[object], tmp_path: Path
 ) -> None:
     """What a run asks of the machine is counted, so that it cannot creep back."""
-    first = _tune(tmp_path, blocks_net(_FIRST), "first")
+    first = _tune(runs, tmp_path, blocks_net(_FIRST), "first")
     _work_of(runs, first, profiles)
     work = {}
     for name, options in {"with": {"base_result": tmp_path / "first"}, "alone": {}}.items():
-        result = _tune(tmp_path, blocks_net(_CHANGED), name, **options)
+        result = _tune(runs, tmp_path, blocks_net(_CHANGED), name, **options)
         work[name] = _work_of(runs, result, profiles)
         assert len(result.judgement.kept) == 7
     spared, full = work["with"], work["alone"]
@@ -188,27 +187,27 @@ def test_run_that_knows_everything_has_one_comparison_and_no_trial(
     runs: ScriptedRuns, profiles: list[object], tmp_path: Path
 ) -> None:
     """So it is after a first run, after one with an earlier result, and every time."""
-    first = _tune(tmp_path, blocks_net(_FIRST), "first")
-    changed = _tune(tmp_path, blocks_net(_CHANGED), "changed", base_result=tmp_path / "first")
+    first = _tune(runs, tmp_path, blocks_net(_FIRST), "first")
+    changed = _tune(runs, tmp_path, blocks_net(_CHANGED), "changed", base_result=tmp_path / "first")
     for result, model in ((first, _FIRST), (changed, _CHANGED)):
         name = result.om_file.parent.name
         for _ in range(2):
             runs.runners.clear()
             profiles.clear()
-            again = _tune(tmp_path, blocks_net(model), name)
+            again = _tune(runs, tmp_path, blocks_net(model), name)
             assert _work_of(runs, again, profiles) == _Work(0, 1, 0, 2)
             assert len(again.judgement.kept) == 7
 
 
 def test_result_stands_alone(runs: ScriptedRuns, tmp_path: Path) -> None:
     """What was taken over is in the bank and in the results, with its provenance."""
-    _tune(tmp_path, FIRST, "first")
-    second = _tune(tmp_path, CHANGED, "second", base_result=tmp_path / "first")
+    _tune(runs, tmp_path, FIRST, "first")
+    second = _tune(runs, tmp_path, CHANGED, "second", base_result=tmp_path / "first")
     kept = shutil.copy(second.om_file, tmp_path / "kept.om")
     for gone in ("first", "first.bank", "second"):
         shutil.rmtree(tmp_path / gone)
     runs.trials()
-    again = _tune(tmp_path, CHANGED, "second")
+    again = _tune(runs, tmp_path, CHANGED, "second")
     assert runs.trials() == 0
     assert {one.outcome.value for one in again.operators} == {"reserved"}
     assert filecmp.cmp(again.om_file, kept, shallow=False)
@@ -226,9 +225,9 @@ def test_search_that_found_nothing_then_is_not_made_again(
     runs: ScriptedRuns, tmp_path: Path
 ) -> None:
     runs.candidate = lambda schedule: 1.0
-    _tune(tmp_path, FIRST, "first")
+    _tune(runs, tmp_path, FIRST, "first")
     runs.candidate = lambda schedule: 2.0
-    second = _tune(tmp_path, CHANGED, "second", base_result=tmp_path / "first")
+    second = _tune(runs, tmp_path, CHANGED, "second", base_result=tmp_path / "first")
     reused = [part for part in _reuse(second).parts if part.kind is ReuseKind.REUSED]
     assert {part.reason for part in reused} == {"default was best in an earlier search"}
     assert {one.operator.key for one in second.operators if one.search is None} == {
@@ -236,24 +235,21 @@ def test_search_that_found_nothing_then_is_not_made_again(
     }
 
 
-def test_records_of_changed_kernel_code_are_tuned_again(
-    runs: ScriptedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = _tune(tmp_path, FIRST, "first")
-    changed = operators.OperatorBank.__init__.__kwdefaults__ | {"source_of": lambda op_type: "new"}
-    monkeypatch.setattr(operators.OperatorBank.__init__, "__kwdefaults__", changed)
-    second = _tune(tmp_path, FIRST, "second", base_result=tmp_path / "first")
+def test_records_of_changed_kernel_code_are_tuned_again(runs: ScriptedRuns, tmp_path: Path) -> None:
+    first = _tune(runs, tmp_path, FIRST, "first")
+    change_kernel_sources(tmp_path / "first")
+    second = _tune(runs, tmp_path, FIRST, "second", base_result=tmp_path / "first")
     assert _of(second, ReuseKind.RETUNED) == _keys(first)
     assert {part.reason for part in _reuse(second).parts} == {"kernel source changed: stale"}
 
 
 def test_record_of_another_library_version_is_reused_and_doubted(
-    runs: ScriptedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: ScriptedRuns, tmp_path: Path
 ) -> None:
-    first = _tune(tmp_path, FIRST, "first")
+    first = _tune(runs, tmp_path, FIRST, "first")
     versions = {**first.versions, "onnxruntime": "9.9.9"}
-    monkeypatch.setattr("aoe.tuning.workbench.library_versions", lambda: versions)
-    second = _tune(tmp_path, FIRST, "second", base_result=tmp_path / "first")
+    runs.parts["versions"] = lambda: versions
+    second = _tune(runs, tmp_path, FIRST, "second", base_result=tmp_path / "first")
     assert _of(second, ReuseKind.REUSED) == _keys(first)
     (reason,) = {part.reason for part in _reuse(second).parts}
     then = first.versions["onnxruntime"]
@@ -263,9 +259,9 @@ def test_record_of_another_library_version_is_reused_and_doubted(
 
 
 def test_summary_tells_every_part(runs: ScriptedRuns, tmp_path: Path) -> None:
-    _tune(tmp_path, FIRST, "first")
+    _tune(runs, tmp_path, FIRST, "first")
     assert json.loads((tmp_path / "first" / "summary.json").read_text())["reuse"] is None
-    second = _tune(tmp_path, CHANGED, "second", base_result=tmp_path / "first")
+    second = _tune(runs, tmp_path, CHANGED, "second", base_result=tmp_path / "first")
     told = json.loads((tmp_path / "second" / "summary.json").read_text())["reuse"]
     assert told["base"] == str(tmp_path / "first")
     assert sum(told["counts"].values()) == len(told["parts"]) == len(_reuse(second).parts)
@@ -281,27 +277,27 @@ def test_place_without_a_result_is_refused(runs: ScriptedRuns, tmp_path: Path, k
     if kind == "file":
         place.write_text("text")
     with pytest.raises(expected) as caught:
-        _tune(tmp_path, FIRST, "first", base_result=place)
+        _tune(runs, tmp_path, FIRST, "first", base_result=place)
     assert str(place) in str(caught.value)
 
 
 def test_details_written_before_records_were_in_them_are_read(
     runs: ScriptedRuns, tmp_path: Path
 ) -> None:
-    first = _tune(tmp_path, FIRST, "first")
+    first = _tune(runs, tmp_path, FIRST, "first")
     for file in (tmp_path / "first" / "op_tuning").iterdir():
         details = json.loads(file.read_text())
         for detail in details:
             del detail["record"], detail["provenance"]
         file.write_text(json.dumps(details))
     shutil.rmtree(tmp_path / "first" / "bank")
-    second = _tune(tmp_path, FIRST, "second", base_result=tmp_path / "first")
+    second = _tune(runs, tmp_path, FIRST, "second", base_result=tmp_path / "first")
     assert _of(second, ReuseKind.REUSED) == _keys(first)
     assert "kernel source was not noted" in _reuse(second).parts[0].reason
 
 
 def test_details_somebody_has_broken_are_passed_over(runs: ScriptedRuns, tmp_path: Path) -> None:
-    _tune(tmp_path, FIRST, "first")
+    _tune(runs, tmp_path, FIRST, "first")
     shutil.rmtree(tmp_path / "first" / "bank")
     folder = tmp_path / "first" / "op_tuning"
     for number, text in enumerate(("", "{", "[1, null, {}]", '[{"op_names": [], "workload": 3}]')):
@@ -312,5 +308,5 @@ def test_details_somebody_has_broken_are_passed_over(runs: ScriptedRuns, tmp_pat
             detail["provenance"] = [None, {"key": 1}, {"event": "add"}]
             detail["record"] = {"strategy": {"engine": "aoe", "steps": "odd"}}
         file.write_text(json.dumps(details))
-    second = _tune(tmp_path, FIRST, "second", base_result=tmp_path / "first")
+    second = _tune(runs, tmp_path, FIRST, "second", base_result=tmp_path / "first")
     assert _of(second, ReuseKind.REUSED) == set()

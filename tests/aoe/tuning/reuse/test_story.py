@@ -8,10 +8,9 @@ from typing import Any
 import onnx
 import pytest
 from support.engine.models import save_model
-from support.engine.scripted_runs import blocks_net, script_runs
+from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.git_work_tree import WorkTree
 
-import aoe
 from aoe.cli.app import main
 from aoe.om.file import read_manifest
 from aoe.tuning.opat.result import OpatResult
@@ -19,11 +18,13 @@ from aoe.tuning.reuse.kinds import ReuseKind
 from aoebank import Bank, Record, stale, validate
 
 
-def _tune(tree: WorkTree, name: str, model: onnx.ModelProto, **options: Any) -> OpatResult:
+def _tune(
+    runs: ScriptedRuns, tree: WorkTree, name: str, model: onnx.ModelProto, **options: Any
+) -> OpatResult:
     """Tune a model that lies in a work tree, with the bank there, and commit everything."""
     file = save_model(model, tree.top / f"{name}.onnx")
     bank, output = tree.top / "bank", tree.top / f"{name}.out"
-    result = aoe.tune(file, bank=bank, output=output, **options).get(OpatResult)
+    result = runs.tune(file, bank=bank, output=output, **options).get(OpatResult)
     for left in output.glob("aoe_result_*.json"):
         left.unlink()  # named after the time
     tree.commit(f"tuned {name}")
@@ -37,23 +38,23 @@ def _keys(result: OpatResult) -> set[str]:
 def test_changed_model_is_tuned_merged_with_a_colleague_and_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = script_runs(monkeypatch)
+    runs = ScriptedRuns()
     monkeypatch.setenv("HOME", str(tmp_path))
     old = WorkTree(tmp_path / "old")
     old.install()
-    first = _tune(old, "net", blocks_net([3, 5, 7]))
+    first = _tune(runs, old, "net", blocks_net([3, 5, 7]))
 
     # a colleague tunes another model in a clone
     theirs = old.copy(tmp_path / "theirs")
     theirs.git("checkout", "-q", "-b", "theirs")
-    other = _tune(theirs, "other", blocks_net([11, 13]))
+    other = _tune(runs, theirs, "other", blocks_net([11, 13]))
 
     # the changed model is tuned in a repository that knows nothing but the earlier output
     new = WorkTree(tmp_path / "new")
     new.install()
     runs.trials()
     changed = blocks_net([3, 9, 11], head="LogSoftmax")
-    second = _tune(new, "net", changed, base_result=old.top / "net.out")
+    second = _tune(runs, new, "net", changed, base_result=old.top / "net.out")
     assert second.reuse is not None
     reused, dropped = _keys(first) & _keys(second), _keys(first) - _keys(second)
     assert second.reuse.count(ReuseKind.REUSED) == len(reused) > 0
@@ -76,9 +77,8 @@ def test_changed_model_is_tuned_merged_with_a_colleague_and_compiled(
     for name, model in (("net", changed), ("other", blocks_net([11, 13]))):
         file = save_model(model, tmp_path / f"{name}.onnx")
         words = ["compile", f"--model={file}", f"--op_bank_path={bank}"]
-        monkeypatch.setattr("sys.argv", ["aoe", *words, f"--output={tmp_path / name}", "--json"])
         with pytest.raises(SystemExit) as stop:
-            main()
+            main([*words, f"--output={tmp_path / name}", "--json"], engine=runs.engine)
         assert stop.value.code == 0
         kernels = read_manifest(tmp_path / f"{name}.om").kernels
         assert {kernel.key for kernel in kernels} <= merged

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import helper
+from support.engine.result_files import change_kernel_sources
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import c2f_network
 
@@ -19,8 +20,8 @@ from aoe.tuning.sgat.reuse import nearest_nodes_change
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    return Run(tmp_path, monkeypatch)
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
 
 
 def _change(run: Run, model: onnx.ModelProto | None = None) -> None:
@@ -147,13 +148,11 @@ def test_model_nothing_is_known_of_is_new(run: Run) -> None:
 
 
 def test_stale_record_is_tuned_again_and_that_is_said(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run,
 ) -> None:
     first = run.tune()
     _change(run)
-    monkeypatch.setattr(
-        "aoe.bank.subgraphs.rule_source", lambda rules: "changed" if [*rules] else None
-    )
+    change_kernel_sources(run.place / "base")
     second = run.tune(base_result=run.place / "base")
     assert _of(second, ReuseKind.RETUNED) >= first.used_ids
     reasons = {part.reason for part in _reuse(second).parts if part.key in first.used_ids}

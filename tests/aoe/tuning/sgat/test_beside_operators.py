@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from support.engine.convolutions import BLOCK
-from support.engine.scripted_runs import script_runs
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import splits
 
@@ -32,9 +31,8 @@ _HELD = "holding the whole model against operator tuning alone"
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    script_runs(monkeypatch)
-    found = Run(tmp_path, monkeypatch)
+def run(tmp_path: Path) -> Run:
+    found = Run(tmp_path)
     found.candidate = always_twice_as_fast
     return found
 

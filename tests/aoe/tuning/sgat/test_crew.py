@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from support.engine.farms import OpenedFarms, SimulatedProcesses, simulated_workers
-from support.engine.scripted_runs import script_runs
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import NetworkBuilder, graph_of
 from support.engine.tuning import make_measurement
@@ -34,14 +33,13 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedProce
 
 
 @pytest.fixture
-def opened(workers: SimulatedProcesses, monkeypatch: pytest.MonkeyPatch) -> OpenedFarms:
-    return OpenedFarms(workers, _NAMES, monkeypatch)
+def opened(workers: SimulatedProcesses) -> OpenedFarms:
+    return OpenedFarms(workers, _NAMES)
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    script_runs(monkeypatch)
-    return Run(tmp_path, monkeypatch)
+def run(tmp_path: Path, opened: OpenedFarms) -> Run:
+    return Run(tmp_path, open_farm=opened.open)
 
 
 def _records(run: Run, result: SgatResult) -> dict[str, str]:

@@ -32,6 +32,7 @@ from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome
 from aoe.om.file import read_manifest
 from aoe.report.tuning import report_of
+from aoe.testing.kernels import block_size
 from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.opat.result import OpatResult
@@ -47,8 +48,8 @@ _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    return Run(tmp_path, monkeypatch)
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
 
 
 def test_what_pays_off_is_recorded_and_becomes_part_of_the_model(run: Run) -> None:
@@ -430,10 +431,11 @@ def test_batches_are_cut_unevenly_only_where_that_is_allowed(run: Run) -> None:
         assert ("4+3" in options) is allowed
 
 
+@pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
 def test_layout_that_pays_off_is_recorded_and_becomes_part_of_the_model(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run,
 ) -> None:
-    monkeypatch.setattr("aoe.tuning.sgat.run._has_blocked_layout", lambda bench: True)
+    run.runs.parts["plain_layouts"] = True
     run.script = lambda baseline, tuned: 1.2 ** (_noughts(tuned) - _noughts(baseline))
     first = run.tune()
     used = [tuned for tuned in first.subgraphs if tuned.subgraph.graph_id in first.used_ids]
@@ -481,7 +483,14 @@ def test_operators_are_tuned_in_the_graph_that_was_chosen(run: Run) -> None:
         "trials": 1,
     }
     env = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(run.place / "bank")}
-    both = tune_with(TuneSettings(**facts), env=env, cwd=run.place, progress=run.progress, now=_NOW)
+    both = tune_with(
+        TuneSettings(**facts),
+        env=env,
+        cwd=run.place,
+        progress=run.progress,
+        now=_NOW,
+        engine=run.engine,
+    )
     subgraphs, operators = both.get(SgatResult), both.get(OpatResult)
     assert subgraphs.chosen is not None
     # figures are over the imported model: what the first mode gained is in them
@@ -494,7 +503,9 @@ def test_operators_are_tuned_in_the_graph_that_was_chosen(run: Run) -> None:
     assert "measuring the whole model against the imported one" in texts
     shutil.copy(operators.om_file, run.place / "first.om")
     looked_up = TuneSettings(**facts, lookup_only=True)
-    again = tune_with(looked_up, env=env, cwd=run.place, progress=run.progress, now=_NOW)
+    again = tune_with(
+        looked_up, env=env, cwd=run.place, progress=run.progress, now=_NOW, engine=run.engine
+    )
     assert filecmp.cmp(run.place / "first.om", operators.om_file, shallow=False)
     assert again.speedup == 1.0
     assert again.get(OpatResult).judgement.graph_chosen

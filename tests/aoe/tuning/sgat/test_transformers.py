@@ -35,9 +35,8 @@ def _by_operators(baseline: ModelPart, tuned: ModelPart) -> float:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    run = Run(tmp_path, monkeypatch)
-    monkeypatch.setattr("aoe.tuning.sgat.run.RULES", {OFFLINE: OFFLINE_RULE})
+def run(tmp_path: Path) -> Run:
+    run = Run(tmp_path, rules={OFFLINE: OFFLINE_RULE})
     onnx.save(encoder(), tmp_path / "net.onnx")
     run.script = _by_operators
     return run

@@ -24,9 +24,10 @@ from aoe.ort.surroundings import BALLAST_BYTES_MAX
 from aoe.report.verify.records import VerifiedBankReport
 from aoe.schedule import Schedule
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
+from aoe.tuning.engine.parts import EngineParts, library_versions
 from aoe.tuning.verify.run import VerifiedBank, VerifySettings, verify_bank
 from aoe.tuning.verify.verdict import Holding
-from aoe.tuning.workbench import fingerprint, library_versions
+from aoe.tuning.workbench import fingerprint
 from aoebank import Bank, Event, Provenance, emit, validate
 
 _WORKLOADS = tuple(chain_workload((name,)) for name in ("Exp", "Tanh", "Abs"))
@@ -36,7 +37,7 @@ _GAINS = (2.0, 1.5, 1.2)
 class World:
     """A bank of three records, and a machine on which kernels gain what is scripted."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root / "bank"
         self.gain: Callable[[Schedule], Any] = lambda schedule: 2.0
         self.share = 1.0
@@ -45,10 +46,11 @@ class World:
         for workload, gain in zip(_WORKLOADS, _GAINS, strict=True):
             save(self.bank(), workload, gain)
         target = make_target()
-        where = "aoe.tuning.verify.run"
-        monkeypatch.setattr(f"{where}.resolve_target", lambda *_: (default_device(), target))
-        monkeypatch.setattr(f"{where}.check_toolchain", lambda *_: None)
-        monkeypatch.setattr(f"{where}.Runner", self._runner)
+        self.engine = EngineParts(
+            resolve_target=lambda *_: (default_device(), target),
+            check_toolchain=lambda *_: None,
+            open_runner=self._runner,
+        )
 
     def _runner(self, *_: object) -> ScriptedRunner:
         self.runners.append(
@@ -67,6 +69,7 @@ class World:
             env={"PATH": os.environ["PATH"]},
             cwd=self.root.parent,
             progress=self.progress,
+            engine=self.engine,
         )
 
     @property
@@ -93,8 +96,8 @@ def save(bank: OperatorBank, workload: Any, gain: float, **search: Any) -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(tmp_path, monkeypatch)
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
 
 
 def test_what_holds_gets_its_new_figures_and_who_measured_them(world: World) -> None:
@@ -272,32 +275,38 @@ def test_table_tells_recorded_and_measured_gains(
 def test_command_exits_with_1_where_something_no_longer_holds(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_app(app, ["verify", str(world.root), "--json"]) == 0
+    assert run_app(app, ["verify", str(world.root), "--json"], engine=world.engine) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "aoe.verify/1" and document["holds"] is True
     world.gain = lambda schedule: 0.5
-    assert run_app(app, ["verify", str(world.root), "--quiet", "--dry-run"]) == 1
+    words = ["verify", str(world.root), "--quiet", "--dry-run"]
+    assert run_app(app, words, engine=world.engine) == 1
     assert "nothing was written (--dry-run)" in capsys.readouterr().out
 
 
 def test_bank_that_is_not_there_is_an_error(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_app(app, ["verify", str(world.root / "nowhere")]) == 3
+    assert run_app(app, ["verify", str(world.root / "nowhere")], engine=world.engine) == 3
     assert "nowhere" in capsys.readouterr().err
 
 
 def test_function_does_what_the_command_does(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNE_BANK_PATH", str(world.root))
     told: list[str] = []
-    found = aoe.verify(sample=2, worst=True, progress=lambda event: told.append(event.text))
+    found = aoe.verify(
+        sample=2,
+        worst=True,
+        progress=lambda event: told.append(event.text),
+        engine=world.engine,
+    )
     assert found.root == world.root and len(found.records) == 2 and found.holds
     assert all(record.written for record in found.records)
     assert any("of 3 records are measured again" in text for text in told)
-    again = aoe.verify(world.root, dry_run=True, core_num=2)
+    again = aoe.verify(world.root, dry_run=True, core_num=2, engine=world.engine)
     assert len(again.records) == 3 and not any(record.written for record in again.records)
 
 
 def test_function_refuses_a_sample_of_nothing(world: World) -> None:
     with pytest.raises(OptionError, match="sample: measures nothing"):
-        aoe.verify(world.root, sample=0)
+        aoe.verify(world.root, sample=0, engine=world.engine)

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import helper
 from support.engine.models import make_model
-from support.engine.scripted_runs import script_runs
+from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import by_splits, c2f_network
 
@@ -28,6 +28,7 @@ from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.measurement import Outcome
 from aoe.report.verify.records import VerifiedBankReport
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
+from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
@@ -45,7 +46,7 @@ Script = Callable[[ModelPart, ModelPart], Any]
 class World:
     """A model whose subgraphs were tuned, its bank, and a machine that measures as scripted."""
 
-    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, place: Path, **parts: Any) -> None:
         self.place = place
         self.run: Run | None = None
         self.bank = place / "bank"
@@ -54,8 +55,12 @@ class World:
         self.share = 1.0
         self.runners: list[ScriptedRunner] = []
         self.progress = RecordingProgress()
-        monkeypatch.setattr("aoe.tuning.verify.run.check_toolchain", lambda *_: None)
-        monkeypatch.setattr("aoe.tuning.verify.run.Runner", self._runner)
+        self.parts = {"check_toolchain": lambda *_: None, "open_runner": self._runner} | parts
+
+    @property
+    def engine(self) -> EngineParts:
+        """The engine that measures again."""
+        return EngineParts(**self.parts)
 
     def _runner(self, device: Any, target: Any, *_: object) -> ScriptedRunner:
         self.runners.append(
@@ -76,6 +81,7 @@ class World:
             env={"PATH": os.environ["PATH"]},
             cwd=self.place,
             progress=self.progress,
+            engine=self.engine,
         )
 
     @property
@@ -107,11 +113,11 @@ class World:
 
 
 @pytest.fixture
-def forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def forms(tmp_path: Path) -> World:
     """A bank with rewritten subgraphs."""
-    run = Run(tmp_path, monkeypatch)
+    run = Run(tmp_path)
     run.tune()
-    world = World(tmp_path, monkeypatch)
+    world = World(tmp_path)
     world.run = run
     return world
 
@@ -242,9 +248,9 @@ def test_sample_worst_and_stale_only_hold_for_subgraphs(forms: World) -> None:
 
 
 def test_rule_that_no_longer_fits_is_a_lost_gain(
-    forms: World, monkeypatch: pytest.MonkeyPatch
+    forms: World,
 ) -> None:
-    monkeypatch.setattr("aoe.tuning.verify.subgraphs.RULES", {})
+    forms.parts["rules"] = {}
     result = forms.verify()
     assert forms.compared == [] and not result.holds
     assert all(one.found.reason.startswith("constraints: ") for one in result.records)
@@ -282,16 +288,16 @@ def test_command_takes_models_and_its_document_names_them(
     forms: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["verify", str(forms.bank), f"--model={forms.model}", "--dry-run"]
-    assert run_app(app, [*arguments, "--json"]) == 0
+    assert run_app(app, [*arguments, "--json"], engine=forms.engine) == 0
     records = json.loads(capsys.readouterr().out)["records"]
     assert {one["model"] for one in records} == {str(forms.model)}
     assert {one["op_type"] for one in records} == {"subgraph"}
-    assert run_app(app, [*arguments, "--quiet"]) == 0
+    assert run_app(app, [*arguments, "--quiet"], engine=forms.engine) == 0
     assert "the operator or subgraph alone" in capsys.readouterr().out
 
 
 def test_function_takes_models(forms: World) -> None:
-    found = aoe.verify(forms.bank, models=[str(forms.model)], dry_run=True)
+    found = aoe.verify(forms.bank, models=[str(forms.model)], dry_run=True, engine=forms.engine)
     assert found.records and found.passed_over == ()
 
 
@@ -317,7 +323,7 @@ def _kernels(file: Path) -> int:
 
 
 @pytest.fixture
-def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def kernels(tmp_path: Path) -> World:
     """A bank with a subgraph some of whose nodes became one kernel."""
     names = [f"{op_type}_{number}" for number, op_type in enumerate(_CHAIN)]
     nodes = [
@@ -326,7 +332,6 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     ]
     onnx.save(make_model(nodes, {"x": (1, 256, 64)}, [names[-1]]), tmp_path / "net.onnx")
     (tmp_path / "bank").mkdir()
-    script_runs(monkeypatch)
     target = make_target()
 
     def by_kernels(baseline: ModelPart, tuned: ModelPart) -> float:
@@ -334,9 +339,10 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
     def runner(*_: object) -> ScriptedRunner:
         script = {"candidate": lambda schedule: 2.0, "model": by_kernels}
-        return ScriptedRunner(**script, target=target, jitter=0.0005, drift=0.0)
+        device = ScriptedCpu()
+        return ScriptedRunner(**script, device=device, target=target, jitter=0.0005, drift=0.0)
 
-    monkeypatch.setattr("aoe.tuning.workbench.Runner", runner)
+    runs = ScriptedRuns(parts={"open_runner": runner})
     result = tune_with(
         TuneSettings(
             model=tmp_path / "net.onnx",
@@ -348,9 +354,10 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         cwd=tmp_path,
         progress=RecordingProgress(),
         now=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        engine=runs.engine,
     ).get(SgatResult)
     assert result.used_ids
-    world = World(tmp_path, monkeypatch)
+    world = World(tmp_path, resolve_target=runs.resolve)
     world.script = by_kernels
     return world
 

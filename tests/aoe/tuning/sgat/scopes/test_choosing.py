@@ -13,7 +13,6 @@ from aoe.bank.records.subgraph import ComputeLevel, KernelScope
 from aoe.graph.fusing.legality import ScopeRuling
 from aoe.schedule import ComputeAt, ComputeRoot, Schedule, Split
 from aoe.tuning.opat.operators import FoundOperators
-from aoe.tuning.sgat.scopes import choosing
 from aoe.tuning.sgat.scopes.choosing import (
     ScopeSet,
     best_sets,
@@ -46,21 +45,19 @@ def _saved(chosen: ScopeSet, gains: Mapping[KernelScope, float]) -> float:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_along_a_chain_the_best_set_is_found_as_if_all_were_weighed(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int,
 ) -> None:
     rng = random.Random(seed)
     intervals = {(a, b) for a in range(6) for b in range(a + 1, 7) if rng.random() < 0.4}
     gains = {_scope(*range(a, b)): rng.uniform(0.1, 9) for a, b in sorted(intervals)[:10]}
     weighed = best_sets(gains, _owned(gains))[0]
-    monkeypatch.setattr(choosing, "_ENUMERATED", 0)
-    found = best_sets(gains, _owned(gains))[0]
+    found = best_sets(gains, _owned(gains), enumerated=0)[0]
     assert _saved(found, gains) == pytest.approx(_saved(weighed, gains))
 
 
-def test_scopes_that_interlock_never_share_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "_ENUMERATED", 0)
+def test_scopes_that_interlock_never_share_a_node() -> None:
     gains = {_scope(0, 3): 2.0, _scope(1, 2): 2.0, _scope(2, 3): 3.5, _scope(4): 1.0}
-    for chosen in best_sets(gains, _owned(gains)):
+    for chosen in best_sets(gains, _owned(gains), enumerated=0):
         nodes = [at for scope in chosen for at in scope.nodes]
         assert len(nodes) == len(set(nodes))
 

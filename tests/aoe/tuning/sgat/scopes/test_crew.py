@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 from support.engine.farms import OpenedFarms, SimulatedProcesses, simulated_workers, speed_of
-from support.engine.scripted_runs import ScriptedRuns, blocks_net, script_runs
+from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.subgraphs import by_kernels
 
 from aoe.om.file import read_manifest
@@ -32,19 +32,18 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedProce
 
 
 @pytest.fixture
-def opened(workers: SimulatedProcesses, monkeypatch: pytest.MonkeyPatch) -> OpenedFarms:
-    return OpenedFarms(workers, _NAMES, monkeypatch)
+def opened(workers: SimulatedProcesses) -> OpenedFarms:
+    return OpenedFarms(workers, _NAMES)
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> ScriptedRuns:
-    monkeypatch.setattr("aoe.tuning.sgat.run.RULES", {})
-    found = script_runs(monkeypatch)
+def runs(opened: OpenedFarms) -> ScriptedRuns:
+    found = ScriptedRuns(parts={"rules": {}, "open_farm": opened.open})
     found.candidate, found.model = speed_of, by_kernels(1.1)
     return found
 
 
-def _tune(place: Path, workers: str | None = None) -> SgatResult:
+def _tune(runs: ScriptedRuns, place: Path, workers: str | None = None) -> SgatResult:
     (place / "bank").mkdir(parents=True, exist_ok=True)
     onnx.save(blocks_net(_SIZES), place / "net.onnx")
     result = tune_with(
@@ -59,6 +58,7 @@ def _tune(place: Path, workers: str | None = None) -> SgatResult:
         cwd=place,
         progress=RecordingProgress(),
         now=_NOW,
+        engine=runs.engine,
     )
     return result.get(SgatResult)
 
@@ -74,9 +74,9 @@ def _keys(place: Path) -> dict[str, list[str]]:
 def test_kernels_and_records_are_those_of_one_machine(
     runs: ScriptedRuns, opened: OpenedFarms, tmp_path: Path
 ) -> None:
-    alone = _tune(tmp_path / "alone")
+    alone = _tune(runs, tmp_path / "alone")
     assert runs.trials() > 0
-    together = _tune(tmp_path / "together", workers="2")
+    together = _tune(runs, tmp_path / "together", workers="2")
     assert all(opened.asked("measure_candidates").values())
     assert runs.trials() == 0  # no kernel was measured here
     assert _keys(tmp_path / "together") == _keys(tmp_path / "alone")
@@ -85,9 +85,9 @@ def test_kernels_and_records_are_those_of_one_machine(
 
 
 def test_hits_ask_no_worker(runs: ScriptedRuns, opened: OpenedFarms, tmp_path: Path) -> None:
-    first = _tune(tmp_path)
+    first = _tune(runs, tmp_path)
     runs.trials()
-    again = _tune(tmp_path, workers="2")
+    again = _tune(runs, tmp_path, workers="2")
     assert not any(opened.asked("measure_candidates").values())
     assert runs.trials() == 0
     assert again.used_ids == first.used_ids

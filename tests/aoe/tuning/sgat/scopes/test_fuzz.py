@@ -21,7 +21,7 @@ from aoe.operators import op_key
 from aoe.schedule import Schedule, Split
 from aoe.tuning.opat.searching.operator import TunedOperator
 
-TRIED = int(os.environ.get("AOE_FUZZ_SCOPES", "34"))
+TRIED = int(os.environ.get("AOE_FUZZ_SCOPES", "10"))
 _MANY = 1000
 _FIRST = 22 * STRATEGIES  # a network of matrix products, a mean and chains, in 6 kernels
 
@@ -53,6 +53,7 @@ def test_network_depends_on_its_number_alone() -> None:
     assert len(set(made)) == len(made)
 
 
+@pytest.mark.slow
 def test_networks_have_what_gets_in_the_way_of_kernels() -> None:
     built = [RandomNetwork(number).build() for number in range(60)]
     op_types = {node.op_type for proto in built for node in proto.graph.node}
@@ -84,6 +85,7 @@ def _wrong_kernel(graph: Any, key: str, regions: Any, schedule: Schedule) -> Tun
 _KERNEL = strategies._kernel
 
 
+@pytest.mark.slow
 def test_kernel_that_computes_something_else_is_a_find(
     fuzzer: StrategyFuzzer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 import pytest
 from support.engine.models import conv_net
-from support.engine.scripted_runs import script_runs
+from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
 from support.engine.subgraphs import by_kernels, chains_network
 from support.engine.tuning import make_tuned
 
@@ -58,7 +58,7 @@ _by_kernels = by_kernels(1.1)
 class Run:
     """A model, a bank, and a machine that measures as scripted."""
 
-    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, place: Path) -> None:
         self.place = place
         self.kernel: Callable[[Any], Any] = lambda schedule: 2.0
         self.script: Callable[[ModelPart, ModelPart], Any] = _by_kernels
@@ -66,15 +66,14 @@ class Run:
         self.progress = RecordingProgress()
         onnx.save(_network(), place / "net.onnx")
         (place / "bank").mkdir()
-        script_runs(monkeypatch)
-        monkeypatch.setattr("aoe.tuning.workbench.Runner", self._made)
-        monkeypatch.setattr("aoe.tuning.sgat.run.RULES", {})
+        self.runs = ScriptedRuns(parts={"open_runner": self._made, "rules": {}})
 
     def _made(self, *_: object) -> ScriptedRunner:
         self.runner = ScriptedRunner(
             candidate=lambda schedule: self.kernel(schedule),
             model=lambda baseline, tuned: self.script(baseline, tuned),
             target=make_target(),
+            device=ScriptedCpu(),
             jitter=0.0005,
             drift=0.0,
         )
@@ -95,6 +94,7 @@ class Run:
             cwd=self.place,
             progress=self.progress,
             now=_NOW,
+            engine=self.runs.engine,
         )
         return result.get(SgatResult)
 
@@ -125,8 +125,8 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    return Run(tmp_path, monkeypatch)
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
 
 
 def test_scopes_become_kernels_of_the_model_and_records_of_their_subgraph(run: Run) -> None:
@@ -279,18 +279,15 @@ def test_kernels_there_was_no_time_to_measure_together_are_left_to_the_judge(
         return 99.0 if len(run.runner.asked("measure_candidates")) > 1 else 0.0
 
     over = Stopwatch(clock=clock, start=0.0, limit_s=50.0)
-    monkeypatch.setattr("aoe.tuning.sgat.scopes.run.searching_time", lambda *_: over)
-    result = run.tune()
+    with monkeypatch.context() as limited:
+        limited.setattr("aoe.tuning.sgat.scopes.run.searching_time", lambda *_: over)
+        result = run.tune()
     (used,) = (one for one in result.subgraphs if one.strategy is not None)
     assert used.is_untried and "its kernels have won alone" in used.reason
     assert result.judgement.kept and result.speedup > 1
     assert result.used_ids == {used.subgraph.graph_id}
     assert read_manifest(result.om_file).subgraphs == ()  # the bank says nothing about it
     assert not list((run.place / "bank").glob("graph/*/*_l2cache.json"))
-    monkeypatch.undo()
-    script_runs(monkeypatch)
-    monkeypatch.setattr("aoe.tuning.workbench.Runner", run._made)
-    monkeypatch.setattr("aoe.tuning.sgat.run.RULES", {})
     assert run.tune().used_ids == {used.subgraph.graph_id}
 
 

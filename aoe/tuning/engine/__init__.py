@@ -1,0 +1,1 @@
+"""What a run works with, and tests replace."""

@@ -1,0 +1,43 @@
+"""Modes of tuning that tune nothing: what a run gives them is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aoe.tuning.mode import TuneContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandInResult:
+    """What a mode gives that does nothing."""
+
+    tuning_name: str = "net"
+    om_file: Path | None = None
+    speedup: float = 1.0
+    metric: str = "latency"
+    bank: Path = Path("bank")
+    result_file: Path = Path("result.json")
+
+
+@dataclass(frozen=True)
+class StandInMode:
+    """A mode that passes what it is given on.
+
+    Attributes:
+        told: Is called with what `run` is given; may raise, or give the result.
+        result: What `run` returns otherwise.
+        asked: Is called with what `check` is given; may raise.
+    """
+
+    told: Callable[[TuneContext], object]
+    result: StandInResult = field(default_factory=StandInResult)
+    asked: Callable[[TuneContext], object] = lambda context: None
+
+    def check(self, context: TuneContext) -> None:
+        self.asked(context)
+
+    def run(self, context: TuneContext) -> StandInResult:
+        told = self.told(context)
+        return told if isinstance(told, StandInResult) else self.result
