@@ -173,13 +173,17 @@ def between_reorders(
     )
 
 
-_FIRST_CASE_EVERYDAY: set[Callable[..., None]] = set()
+_EVERYDAY_CASES: dict[Callable[..., None], int] = {}
 
 
-def _first_case_everyday(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test as slow for all cases of a family but the first."""
-    _FIRST_CASE_EVERYDAY.add(test)
-    return test
+def _everyday_cases(number: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Mark a test as slow for all cases of a family behind the first `number`."""
+
+    def mark(test: Callable[..., None]) -> Callable[..., None]:
+        _EVERYDAY_CASES[test] = number
+        return test
+
+    return mark
 
 
 class KernelFamilyTests:
@@ -205,11 +209,10 @@ class KernelFamilyTests:
         if "workload" not in metafunc.fixturenames:
             return
         cases = [pytest.param(case, id=label) for label, case in self.all_cases().items()]
-        if metafunc.function in _FIRST_CASE_EVERYDAY:
-            rest = [
-                pytest.param(*case.values, id=case.id, marks=pytest.mark.slow) for case in cases
-            ]
-            cases[1:] = rest[1:]
+        first = _EVERYDAY_CASES.get(metafunc.function, len(cases))
+        cases[first:] = [
+            pytest.param(*case.values, id=case.id, marks=pytest.mark.slow) for case in cases[first:]
+        ]
         metafunc.parametrize("workload", cases)
 
     @property
@@ -226,11 +229,12 @@ class KernelFamilyTests:
         assert self.family.name == self.family_name == workload.op_type
         assert self.family.supports(workload).reason == ""
 
+    @_everyday_cases(3)
     def test_best_guess_computes_what_onnx_runtime_does(self, workload: Workload) -> None:
         space = self.family.space(workload, self.target)
         self._compare(workload, [Configuration(space.first_guesses[0])])
 
-    @_first_case_everyday
+    @_everyday_cases(1)
     def test_drawn_schedule_computes_what_onnx_runtime_does(self, workload: Workload) -> None:
         space = self.family.space(workload, self.target)
         self._compare(workload, [random.Random(SEED).choice(space.configurations())])
@@ -277,7 +281,7 @@ class KernelFamilyTests:
         assert all(space.is_legal(guess) for guess in space.first_guesses)
         assert 1 <= space.size <= 500
 
-    @_first_case_everyday
+    @_everyday_cases(1)
     def test_every_configuration_has_a_schedule_that_survives_json(
         self, workload: Workload
     ) -> None:
@@ -286,7 +290,7 @@ class KernelFamilyTests:
             schedule = self.family.schedule(workload, configuration, self.target)
             assert schedule_from_json(schedule_to_json(schedule)) == schedule
 
-    @_first_case_everyday
+    @_everyday_cases(1)
     def test_factors_are_rounded_only_where_that_is_allowed(self, workload: Workload) -> None:
         if workload.precision.is_lower:
             assert allowed_space(self.family, workload, self.target) is not None
@@ -295,7 +299,7 @@ class KernelFamilyTests:
             schedule = self.family.schedule(workload, configuration, self.target)
             assert not precision_of(schedule.algorithm).is_lower
 
-    @_first_case_everyday
+    @_everyday_cases(1)
     def test_every_configuration_can_be_applied(self, workload: Workload) -> None:
         space = self.family.space(workload, self.target)
         for configuration in space.configurations():
@@ -303,7 +307,7 @@ class KernelFamilyTests:
             pipeline = self.family.pipeline(workload, schedule.algorithm)
             apply_schedule(pipeline, schedule)
 
-    @_first_case_everyday
+    @_everyday_cases(1)
     def test_one_thread_gets_no_parallel_loop(self, workload: Workload) -> None:
         target = replace(self.target, threads=1)
         for configuration in self.family.space(workload, target).configurations():

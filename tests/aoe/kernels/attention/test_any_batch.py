@@ -106,6 +106,7 @@ def _try(number: int) -> None:
     assert_close(workload, kernel.run(run.inputs), run.result, f"{number}: {chosen}", share=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", slow_after(2, range(_SOME)))
 def test_attention_of_any_batch_is_computed(number: int) -> None:
     _try(number)

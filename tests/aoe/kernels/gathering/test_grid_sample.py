@@ -118,7 +118,7 @@ def test_whatever_a_grid_holds_only_the_image_is_read(mode: str, border: str, co
         assert_close(workload, found, run_baseline(workload, feed).result, "special grid")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", slow_after(1, MODES))
 def test_special_values_of_an_image_come_out_where_onnx_runtime_has_them(mode: str) -> None:
     for border in BORDERS:
         workload = make((1, 2, 6, 5), (8, 9), mode=mode, padding_mode=border)

@@ -68,7 +68,7 @@ def _scheduled(workload: Workload) -> list[CompiledKernel]:
     return [CompiledKernel(workload, family.schedule(workload, guess, target)) for guess in guesses]
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("reduction", slow_after(2, REDUCTIONS))
 @pytest.mark.parametrize("axis", slow_after(1, [0, 1, 2]))
 def test_equal_indices_count_in_their_order(reduction: str, axis: int) -> None:
     workload = make((4, 5, 33), 40, axis, reduction)

@@ -119,7 +119,8 @@ def test_results_are_those_of_the_onnx_reference(label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "bound"), [(Precision.STRICT_FLOAT32, 3e-6), (Precision.BFLOAT16, 5e-3)]
+    ("precision", "bound"),
+    slow_after(1, [(Precision.STRICT_FLOAT32, 3e-6), (Precision.BFLOAT16, 5e-3)]),
 )
 def test_sums_of_many_channels_stay_within_the_bound(precision: Precision, bound: float) -> None:
     """The error against float64 is a share of the largest result."""
@@ -166,7 +167,7 @@ def test_transformed_signals_stay_within_the_bound() -> None:
     assert np.abs(found - exact).max() / np.abs(exact).max() < 1e-5
 
 
-@pytest.mark.parametrize("algorithm", ["winograd_rows_4", "winograd_rows_2"])
+@pytest.mark.parametrize("algorithm", slow_after(1, ["winograd_rows_4", "winograd_rows_2"]))
 def test_transformed_sums_stay_within_the_bound(algorithm: str) -> None:
     """The error of F(4x4, 3x3) against float64 is a share of the largest result."""
     workload = plain_convolution((1, 128, 4, 4, 18), (4, 128, 3, 3, 3), bias=False, pads=(1,) * 6)

@@ -67,7 +67,7 @@ def inputs_of(workload: Workload) -> dict[str, Array]:
     return dict(run_baseline(workload, random_inputs(workload, SEED)).inputs)
 
 
-@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("op_type", slow_after(1, ["LSTM", "GRU", "RNN"]))
 def test_states_are_those_of_the_definition(op_type: str) -> None:
     starts = 2 if op_type == "LSTM" else 1
     workload = recurrence(op_type, 9, 2, 3, 18, direction=BOTH, starts=starts)
@@ -130,6 +130,7 @@ def test_registers_of_other_cpus_have_schedules() -> None:
             apply_schedule(family.pipeline(workload, schedule.algorithm), schedule)
 
 
+@pytest.mark.slow
 def test_vectors_shorter_than_a_panel_compute_the_same() -> None:
     family, workload = get_family(NAME), recurrence("LSTM", 5, 3, 7, 24)
     target, inputs = replace(kernel_target(), vector_lanes=8), inputs_of(workload)
@@ -154,6 +155,7 @@ def test_threads_share_what_is_worth_it() -> None:
     assert parallel_stages(recurrence("LSTM", 64, 1, 100, 128)) == {"entered"}
 
 
+@pytest.mark.slow
 def test_large_steps_may_be_shared() -> None:
     family, target = get_family(NAME), KernelTarget(vector_lanes=16, threads=2)
     one = recurrence("LSTM", 2, 1, 16, 1024)
