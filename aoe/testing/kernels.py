@@ -225,9 +225,19 @@ class KernelFamilyTests:
         """The family under test."""
         return get_family(self.family_name)
 
-    def test_family_supports_the_case(self, workload: Workload) -> None:
+    def test_case_has_a_legal_space_also_when_read_back_from_its_record(
+        self, workload: Workload
+    ) -> None:
         assert self.family.name == self.family_name == workload.op_type
         assert self.family.supports(workload).reason == ""
+        space = self.family.space(workload, self.target)
+        guesses = [tuple(sorted(guess.items())) for guess in space.first_guesses]
+        assert 1 <= len(guesses) == len(set(guesses)) <= 7
+        assert all(space.is_legal(guess) for guess in space.first_guesses)
+        assert 1 <= space.size <= 500
+        again = workload_from_json(workload_to_json(workload))
+        assert self.family.supports(again)
+        assert self.family.space(again, self.target).configurations() == space.configurations()
 
     @_everyday_cases(3)
     def test_best_guess_computes_what_onnx_runtime_does(self, workload: Workload) -> None:
@@ -274,13 +284,6 @@ class KernelFamilyTests:
     def _first_case(self) -> Workload:
         return next(iter(self.all_cases().values()))
 
-    def test_first_guesses_are_few_legal_and_distinct(self, workload: Workload) -> None:
-        space = self.family.space(workload, self.target)
-        guesses = [tuple(sorted(guess.items())) for guess in space.first_guesses]
-        assert 1 <= len(guesses) == len(set(guesses)) <= 7
-        assert all(space.is_legal(guess) for guess in space.first_guesses)
-        assert 1 <= space.size <= 500
-
     @_everyday_cases(1)
     def test_every_configuration_has_a_schedule_that_survives_json(
         self, workload: Workload
@@ -314,14 +317,7 @@ class KernelFamilyTests:
             schedule = self.family.schedule(workload, configuration, target)
             assert not any(isinstance(step, Parallel) for step in schedule.steps)
 
-    def test_workload_read_back_from_its_record_is_the_same_kernel(
-        self, workload: Workload
-    ) -> None:
-        again = workload_from_json(workload_to_json(workload))
-        space, target = self.family.space(workload, self.target), self.target
-        assert self.family.supports(again)
-        assert self.family.space(again, target).configurations() == space.configurations()
-
+    @_everyday_cases(3)
     def test_buffers_are_as_large_as_the_tensors(self, workload: Workload) -> None:
         pipeline = self.family.pipeline(workload)
         assert np.prod(pipeline.output_extents) == workload.output.size
