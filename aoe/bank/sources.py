@@ -44,13 +44,13 @@ def source_of(record: Record) -> str | None:
 
 def kernel_source(op_type: str) -> str | None:
     """Return the digest for a kernel family, None if there is none of that name."""
-    file = _family_files().get(op_type)
+    file = family_files().get(op_type)
     return None if file is None else _digest(frozenset({file}), _KERNELS)
 
 
 def kernel_files(op_type: str) -> frozenset[str]:
     """Return the files a kernel family is made of, below the package; none for an unknown one."""
-    file = _family_files().get(op_type)
+    file = family_files().get(op_type)
     return frozenset() if file is None else frozenset(_with_imports({file}, _KERNELS))
 
 
@@ -59,7 +59,7 @@ def rule_source(rules: Iterable[str]) -> str | None:
 
     Without a rule it is that of what cuts batches.
     """
-    files = {name: _files_of_rule(name) for name in rules}
+    files = {name: files_of_rule(name) for name in rules}
     if not all(files.values()):
         return None
     return _digest(frozenset({_CHUNKS}.union(*files.values())), _RULES)
@@ -70,7 +70,7 @@ def _digest(files: frozenset[str], part: str) -> str:
     """Return the digest of files and of all they import from a part of the engine."""
     digest = hashlib.sha256()
     for file in sorted(_with_imports(files, part)):
-        digest.update(f"{file}\n{_code(file)}\n".encode())
+        digest.update(f"{file}\n{code_of(file)}\n".encode())
     return digest.hexdigest()[:_DIGITS]
 
 
@@ -101,9 +101,9 @@ def _imports(file: str) -> tuple[str, ...]:
 
 
 @cache
-def _code(file: str) -> str:
+def code_of(file: str) -> str:
     """Return what a file says without comments, docstrings and blank lines."""
-    text = _text(file)
+    text = text_of(file)
     lines = text.splitlines()
     for row, column in _comments(text):
         lines[row - 1] = lines[row - 1][:column]
@@ -130,7 +130,7 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, int]]:
 
 
 @cache
-def _family_files() -> dict[str, str]:
+def family_files() -> dict[str, str]:
     """Return the file of each kernel family, as its registry says: it is read, not imported."""
     tree = _tree(_FAMILIES)
     homes = {
@@ -149,12 +149,12 @@ def _family_files() -> dict[str, str]:
 
 
 @cache
-def _files_of_rule(name: str) -> frozenset[str]:
+def files_of_rule(name: str) -> frozenset[str]:
     """Return the files of rules that write the name of a rule."""
     return frozenset(
         file
         for file in _tree_below(_RULES)
-        if f'"{name}"' in _text(file)
+        if f'"{name}"' in text_of(file)
         and any(isinstance(n, ast.Constant) and n.value == name for n in ast.walk(_tree(file)))
     )
 
@@ -177,9 +177,10 @@ def _is_file(path: str) -> bool:
 
 @cache
 def _tree(file: str) -> ast.Module:
-    return ast.parse(_text(file))
+    return ast.parse(text_of(file))
 
 
 @cache
-def _text(file: str) -> str:
+def text_of(file: str) -> str:
+    """Return what a file of the engine says."""
     return (resources.files("aoe") / file).read_text(encoding="utf-8")

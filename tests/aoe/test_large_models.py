@@ -8,11 +8,10 @@ took.
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from onnx.external_data_helper import uses_external_data
 from support.engine.online import Script
 
 import aoe
-from aoe.cli.app import main
+from aoe.cli.app import app
+from aoe.cli.errors import run_app
 from aoe.device.cpu.device import Cpu
 from aoe.entry.onnx_file import load_onnx
 from aoe.execute.messages import ModelPart, WorkerSetup
@@ -220,6 +220,7 @@ def test_weights_are_once_in_the_tuned_model(tuned: Tuned, tmp_path: Path) -> No
         } <= {WEIGHTS}
 
 
+@pytest.mark.slow
 def test_tuning_subgraphs_reads_no_weights_into_a_model(model: Path, tmp_path: Path) -> None:
     tuned = _tune(model, _folder(tmp_path), JobType.SGAT, JobType.OPAT)
     assert all(
@@ -231,6 +232,7 @@ def test_tuning_subgraphs_reads_no_weights_into_a_model(model: Path, tmp_path: P
     np.testing.assert_allclose(result, _expected(model), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_tuned_model_is_tuned_again(tuned: Tuned, tmp_path: Path) -> None:
     again = _tune(tuned.om, _folder(tmp_path), JobType.OPAT, framework=None, lookup_only=True)
     assert all(map(is_outside, again.protos))
@@ -238,6 +240,7 @@ def test_tuned_model_is_tuned_again(tuned: Tuned, tmp_path: Path) -> None:
     np.testing.assert_allclose(result, _expected(tuned.model), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_several_shapes_share_weights_that_stay_outside(tmp_path: Path) -> None:
     open_model = _stack()
     for value in (*open_model.graph.input, *open_model.graph.output):
@@ -263,18 +266,22 @@ def test_several_shapes_share_weights_that_stay_outside(tmp_path: Path) -> None:
 # ---- every command ----
 
 
+_EVERYDAY = (["run", "{om}"], ["inspect", "{om}"], ["profile", "{model}", "--runs=1"])
+_WITH_RUNS_OF_THEIR_OWN = (
+    ["benchmark", "{om}", "--pairs=6"],
+    ["benchmark", "{model}", "--vs={om}", "--pairs=6"],
+    ["compile", "--model={model}", "--output=again"],
+    ["profile", "{om}", "--runs=1"],
+    ["advise", "{model}", "--runs=1", "--most=1"],
+    ["advise", "{om}", "--runs=1", "--most=1"],
+)
+
+
 @pytest.mark.parametrize(
     "words",
     [
-        ["run", "{om}"],
-        ["inspect", "{om}"],
-        ["benchmark", "{om}", "--pairs=6"],
-        ["benchmark", "{model}", "--vs={om}", "--pairs=6"],
-        ["compile", "--model={model}", "--output=again"],
-        ["profile", "{om}", "--runs=1"],
-        ["profile", "{model}", "--runs=1"],
-        ["advise", "{model}", "--runs=1", "--most=1"],
-        ["advise", "{om}", "--runs=1", "--most=1"],
+        *_EVERYDAY,
+        *(pytest.param(words, marks=pytest.mark.slow) for words in _WITH_RUNS_OF_THEIR_OWN),
     ],
     ids=" ".join,
 )
@@ -283,12 +290,7 @@ def test_command_takes_a_large_model(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AOE_ACCEPT_BUSY", "true")
-    monkeypatch.setattr(
-        sys, "argv", ["aoe", *(word.format(om=tuned.om, model=tuned.model) for word in words)]
-    )
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
+    assert run_app(app, [word.format(om=tuned.om, model=tuned.model) for word in words]) == 0
 
 
 # ---- online inference ----
@@ -319,6 +321,7 @@ def test_session_takes_what_the_bank_has_for_a_large_model(
 # ---- comparing ----
 
 
+@pytest.mark.slow
 def test_advice_has_one_session_of_the_model_at_a_time(
     model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -345,33 +348,35 @@ def test_advice_has_one_session_of_the_model_at_a_time(
     monkeypatch.setattr(Runner, "call", call_alone)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AOE_ACCEPT_BUSY", "true")
-    words = ["aoe", "advise", str(model), "--runs=1", "--most=1", "--action=activation-relu"]
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
+    words = ["advise", str(model), "--runs=1", "--most=1", "--action=activation-relu"]
+    assert run_app(app, words) == 0
     assert opened and asked == ["compare_models"]
 
 
-def test_one_model_of_two_is_loaded_at_a_time(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[weakref.ref[ort.InferenceSession]] = []
+@dataclass(frozen=True, slots=True)
+class _LoadingAlone(Cpu):
+    """The CPU; it fails where a model is loaded while another one still is."""
 
-    def open_alone(_: WorkerSetup, part: ModelPart) -> ort.InferenceSession:
-        assert not any(session() for session in opened), "the other one is still there"
-        session = Cpu().open_session(part.model, session_options(threads=1, optimize=False))
-        opened.append(weakref.ref(session))
+    opened: list[weakref.ref[ort.InferenceSession]] = field(default_factory=list)
+
+    def open_session(
+        self, model: bytes | Path, options: ort.SessionOptions
+    ) -> ort.InferenceSession:
+        assert not any(session() for session in self.opened), "the other one is still there"
+        session = Cpu.open_session(self, model, session_options(threads=1, optimize=False))
+        self.opened.append(weakref.ref(session))
         return session
 
-    monkeypatch.setattr("aoe.execute.model_sessions.open_part", open_alone)
-    setup = WorkerSetup(device=Cpu(), target=Cpu().describe(1), compiler=(), directory=tmp_path)
+
+def test_one_model_of_two_is_loaded_at_a_time(model: Path, tmp_path: Path) -> None:
+    device = _LoadingAlone()
+    setup = WorkerSetup(device=device, target=device.describe(1), compiler=(), directory=tmp_path)
     turns = SessionsInTurns(setup, [ModelPart(model=model, is_large=True)] * 2, ModelInputs())
     first, _ = turns.first_run(0)
     second, _ = turns.first_run(1)
     assert np.array_equal(first[0][0], second[0][0])
     samplers = [turns.timer(turns.run_of(side), repeats=2) for side in (0, 1)]
     assert samplers[1]() > 0
-    assert len(opened) == 2, "whoever is loaded is not loaded again"
+    assert len(device.opened) == 2, "whoever is loaded is not loaded again"
     assert samplers[0]() > 0
-    assert len(opened) == 3
+    assert len(device.opened) == 3

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.engine.families import chain_workload
-from support.engine.tuning import guess_of, make_bank, make_verdict
+from support.engine.tuning import guess_of, make_bank, make_journal, make_verdict
 
 import aoebank
 from aoe.bank.built_in import VARIABLE, built_in_bank, packaged_root
@@ -37,9 +37,9 @@ def _with_built_in(root: Path, **fingerprint: str) -> OperatorBank:
     """Return an empty custom bank in front of a built-in one with a record."""
     behind = make_bank(root / "built_in")
     behind.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
-    custom = make_bank(root / "custom", **fingerprint)
+    custom = make_journal(root / "custom", **fingerprint)
     built_in = Bank(root / "built_in", tier=Tier.BUILT_IN)
-    return OperatorBank(custom._journal, core_num=2, built_in=built_in)
+    return OperatorBank(custom, core_num=2, built_in=built_in)
 
 
 def test_record_is_found_behind_an_empty_bank_and_says_where(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ def edited(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """A mapping of files to what they say instead; what is known of files is forgotten."""
     texts: dict[str, str] = {}
     _forget()
-    read = sources._text.__wrapped__
-    monkeypatch.setattr(sources, "_text", lambda file: texts.get(file) or read(file))
+    read = sources.text_of.__wrapped__
+    monkeypatch.setattr(sources, "text_of", lambda file: texts.get(file) or read(file))
     yield texts
     monkeypatch.undo()
     _forget()
@@ -43,7 +43,7 @@ def test_registry_is_read_as_python_reads_it() -> None:
         name: Path(inspect.getfile(type(family))).relative_to(_PACKAGE).as_posix()
         for name, family in FAMILIES.items()
     }
-    assert sources._family_files() == homes
+    assert sources.family_files() == homes
 
 
 def test_every_family_has_a_digest_of_its_own() -> None:
@@ -54,7 +54,7 @@ def test_every_family_has_a_digest_of_its_own() -> None:
 
 
 def test_every_rule_is_found_in_one_file() -> None:
-    files = {name: sources._files_of_rule(name) for name in RULES}
+    files = {name: sources.files_of_rule(name) for name in RULES}
     assert {name: len(found) for name, found in files.items() if len(found) != 1} == {}
     assert rule_source(["no-such-rule"]) is None
     assert rule_source([]) is not None
@@ -98,7 +98,7 @@ def test_comments_docstrings_and_blank_lines_do_not_count(edited: dict[str, str]
 
 def test_code_of_a_function_without_a_body_counts(edited: dict[str, str]) -> None:
     edited["a.py"] = "def f() -> None: ...\n"
-    assert sources._code("a.py") == "def f() -> None: ..."
+    assert sources.code_of("a.py") == "def f() -> None: ..."
 
 
 def test_record_of_another_engine_has_no_source() -> None:
