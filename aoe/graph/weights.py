@@ -106,14 +106,17 @@ def load_written(file: Path, *, whole: bool = True) -> onnx.ModelProto:
     return proto
 
 
-def laid_out(proto: onnx.ModelProto, file: Path) -> onnx.ModelProto:
+def laid_out(
+    proto: onnx.ModelProto, file: Path, limit_bytes: int = LAID_OUT_BYTES
+) -> onnx.ModelProto:
     """Return a model whose weights lie in a file, if they are many; else the model itself.
 
     Args:
         proto: The model.
         file: Is made for them, and has to be there as long as the model is.
+        limit_bytes: Of weights that stay inside.
     """
-    if is_outside(proto) or _declared_bytes(proto) <= LAID_OUT_BYTES:
+    if is_outside(proto) or _declared_bytes(proto) <= limit_bytes:
         return proto
     with WeightStore(file) as store:
         light = store.externalize(proto)

@@ -98,7 +98,9 @@ def _info(name: str, spec: TensorSpec) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, list(spec.shape))
 
 
-def random_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
+def random_inputs(
+    workload: Workload, seed: int, most_drawn: int = _MOST_DRAWN
+) -> Mapping[str, Array]:
     """Return seeded values of the inputs that are not constant, by name: of their type and shape.
 
     Standard normal; positive or away from zero where an operator needs it; indices anywhere from
@@ -106,7 +108,7 @@ def random_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
     scaled, so that sums are standard normal too, as they are in networks: a chain behind larger
     ones would be timed on exponentials that underflow.
     """
-    return _values(workload, seed, constant=False)
+    return _values(workload, seed, constant=False, most_drawn=most_drawn)
 
 
 def special_inputs(workload: Workload, seed: int) -> Mapping[str, Array]:
@@ -154,7 +156,9 @@ def _specials(workload: Workload) -> tuple[tuple[float, ...], bool]:
     return _NON_FINITE + _FINITE_SPECIALS + _LARGE_SPECIALS, Specials.FEW in wanted
 
 
-def _values(workload: Workload, seed: int, *, constant: bool) -> dict[str, Array]:
+def _values(
+    workload: Workload, seed: int, *, constant: bool, most_drawn: int = _MOST_DRAWN
+) -> dict[str, Array]:
     """Return values of the inputs that are constant, or of those that are not."""
     positive = _read_as(workload, lambda facts: facts.positive)
     nonzero = _read_as(workload, lambda facts: facts.nonzero)
@@ -169,7 +173,7 @@ def _values(workload: Workload, seed: int, *, constant: bool) -> dict[str, Array
             drawn = rng.integers(-indexed[name], indexed[name], spec.shape)
             values[name] = drawn.astype(spec.dtype)
             continue
-        array = rng.standard_normal(min(spec.size, _MOST_DRAWN))
+        array = rng.standard_normal(min(spec.size, most_drawn))
         if name in positive:
             array = np.abs(array) + 0.1
         elif name in nonzero:

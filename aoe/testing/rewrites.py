@@ -36,6 +36,8 @@ _REFERENCE_TOLERANCE = 1e-4
 """How far ONNX Runtime itself may be from onnx.reference, relative to the largest result."""
 _FINITE = (0.0, -0.0, 1e-40, -1e-20, 1.0, -3.0, 3.0, 80.0, -80.0, 1e4)
 _ODD = (np.nan, np.inf, -np.inf)
+_EACH_MODEL = frozenset({"test_result_is_kept"})
+"""Tests that take every model every day; others take the first, and the rest with `-m slow`."""
 _IN_TYPES = {
     TensorProto.FLOAT: np.float32,
     TensorProto.INT64: np.int64,
@@ -217,9 +219,12 @@ class RewriteRuleTests:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run tests that take a model once for each case."""
         if "make_model" in metafunc.fixturenames:
-            metafunc.parametrize(
-                "make_model", list(self.matching.values()), ids=list(self.matching)
-            )
+            everyday = len(self.matching) if metafunc.function.__name__ in _EACH_MODEL else 1
+            models = [
+                pytest.param(make, marks=() if number < everyday else pytest.mark.slow, id=label)
+                for number, (label, make) in enumerate(self.matching.items())
+            ]
+            metafunc.parametrize("make_model", models)
         if "refusal" in metafunc.fixturenames:
             metafunc.parametrize("refusal", list(self.refused.values()), ids=list(self.refused))
 
@@ -297,7 +302,7 @@ class RewriteRuleTests:
             assert_equal(expected, actual, self.rule.tolerance, f"{name} read elsewhere")
 
     @settings(
-        max_examples=8,
+        max_examples=8,  # each makes sessions of two models, and there are 28 rules
         deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from support.engine.cpu import open_session
@@ -152,7 +152,6 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[onnx.Mode
 
 
 @pytest.mark.parametrize("net", NETS)
-@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_order_and_numbers_of_names_do_not_show(
     net: str, seed: int, pairs: dict[str, tuple[onnx.ModelProto, ...]]

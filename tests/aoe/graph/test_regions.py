@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from onnx import TensorProto, helper
 from support.engine.graphs import ANCHORS, BLOCK, FUSIBLE, SHAPE, graphs, meaning, tensors_of
 from support.engine.models import chain_model, if_net, make_model
@@ -216,7 +216,6 @@ def test_nothing_is_tunable_and_left_out_without_a_reason(graph: ModelGraph) -> 
 
 
 @given(graphs())
-@settings(max_examples=200)
 def test_rewritten_graph_means_what_the_graph_meant(graph: ModelGraph) -> None:
     regions = _cut(graph).regions
     replacements = [Replacement(region=region, kernel=f"k{i}") for i, region in enumerate(regions)]
@@ -513,7 +512,6 @@ def test_of_choices_with_one_end_the_largest_are_kept() -> None:
 
 
 @given(graphs())
-@settings(max_examples=30, deadline=None)
 def test_choices_hold_what_the_partition_takes(graph: ModelGraph) -> None:
     chosen = {region.nodes for region in _cut(graph).regions}
     found = set(_within(graph, 99))

@@ -115,7 +115,7 @@ def test_with_the_library_its_kernels_give_the_same_results(
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("channels", [32, 72])
+@pytest.mark.parametrize("channels", [32, pytest.param(72, marks=pytest.mark.slow)])
 def test_convolution_with_its_gate_gives_the_same_results(
     channels: int, target: Target, toolchain: Toolchain, tmp_path: Path
 ) -> None:

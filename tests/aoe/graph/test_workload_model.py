@@ -54,10 +54,9 @@ def test_constants_are_initializers_and_the_rest_are_inputs() -> None:
     assert list(random_inputs(NORMALISED, 1)) == ["x0"]
 
 
-def test_large_inputs_repeat_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_inputs_repeat_what_is_drawn() -> None:
     plain = random_inputs(NORMALISED, 1)["x0"]
-    monkeypatch.setattr("aoe.graph.workload_model._MOST_DRAWN", 7)
-    repeated = random_inputs(NORMALISED, 1)["x0"]
+    repeated = random_inputs(NORMALISED, 1, most_drawn=7)["x0"]
     assert repeated.shape == plain.shape
     np.testing.assert_array_equal(repeated.flat[:7], plain.flat[:7])
     np.testing.assert_array_equal(repeated.flat[7:14], plain.flat[:7])

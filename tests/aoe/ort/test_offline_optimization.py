@@ -20,11 +20,9 @@ def _optimized(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("model", [conv_net(), matmul_net(width=64)], ids=["conv", "matmul"])
 def test_model_whose_weights_are_laid_into_a_file_is_optimised_alike(
-    model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: onnx.ModelProto, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("aoe.graph.weights.LAID_OUT_BYTES", 1000)
-    file = tmp_path / "weights.bin"
-    laid = laid_out(model, file)
+    laid = laid_out(model, tmp_path / "weights.bin", limit_bytes=1000)
     inside, outside = _optimized(model, tmp_path / "in"), _optimized(laid, tmp_path / "out")
     assert not is_outside(inside) and is_outside(laid) and is_outside(outside)
     assert list(inside.graph.node) == list(outside.graph.node)
@@ -33,12 +31,10 @@ def test_model_whose_weights_are_laid_into_a_file_is_optimised_alike(
         np.testing.assert_array_equal(array_of(one), array_of(other))
 
 
-def test_weights_that_stay_as_they_were_are_read_where_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aoe.graph.weights.LAID_OUT_BYTES", 1000)
+def test_weights_that_stay_as_they_were_are_read_where_they_were(tmp_path: Path) -> None:
     file = tmp_path / "weights.bin"
-    optimized = _optimized(laid_out(matmul_net(width=64), file), tmp_path / "out")
+    laid = laid_out(matmul_net(width=64), file, limit_bytes=1000)
+    optimized = _optimized(laid, tmp_path / "out")
     files = {place.file for t in optimized.graph.initializer if (place := place_of(t))}
     assert files == {file.absolute()}
     assert not (tmp_path / "out" / "optimized.onnx.weights").exists()

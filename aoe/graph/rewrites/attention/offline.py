@@ -25,7 +25,7 @@ from aoe.graph.weights import array_of, is_outside
 OFFLINE = "transformers-optimizer"
 _NODES_MAX = 400
 """Its time grows with the square of the nodes: seconds for so many, minutes for a whole Swin."""
-_ON_CPU = frozenset(
+ON_CPU = frozenset(
     (
         *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "FusedMatMul", "Gelu"),
         *("GroupQueryAttention", "MultiHeadAttention", "QuickGelu", "RotaryEmbedding"),
@@ -34,7 +34,7 @@ _ON_CPU = frozenset(
 )
 """Operators of `com.microsoft` that have kernels in float32 on a CPU. Source: OperatorKernels.md
 of ONNX Runtime 1.31; others it may make, as GroupNorm or NhwcConv, are for graphics cards."""
-_MADE_ANYWAY = frozenset(
+MADE_ANYWAY = frozenset(
     (
         *("Gelu", "LayerNormalization", "QuickGelu"),
         *("SimplifiedLayerNormalization", "SkipLayerNormalization"),
@@ -78,26 +78,26 @@ def may_be_transformer(graph: ModelGraph) -> bool:
     return is_flat and has_products and not op_types.isdisjoint(_KNOWN)
 
 
-def offline_rule(optimizer: OfflineOptimizer) -> RewriteRule:
-    """Return the rule that takes what an optimiser makes of a subgraph."""
+def offline_rule(optimizer: OfflineOptimizer, nodes_max: int = _NODES_MAX) -> RewriteRule:
+    """Return the rule that takes what an optimiser makes of a subgraph of up to so many nodes."""
     return RewriteRule(
         name=OFFLINE,
         what="What ONNX Runtime's offline optimiser makes of transformers: projections, scores, "
         "mask, Softmax and product become Attention or MultiHeadAttention, bias and GELU BiasGelu",
         needs="onnxruntime.transformers; known shapes, constant projections, at most "
-        f"{_NODES_MAX} nodes; a pattern of its BERT, GPT-2, BART, CLIP or Conformer",
+        f"{nodes_max} nodes; a pattern of its BERT, GPT-2, BART, CLIP or Conformer",
         exact=False,
         tolerance=1e-4,
         version=1,
-        find=partial(_find, optimizer),
+        find=partial(_find, optimizer, nodes_max),
         is_divisible=True,  # it reads a subgraph as it is, and keeps none together
     )
 
 
-def _find(optimizer: OfflineOptimizer, graph: ModelGraph) -> Iterator[Finding]:
+def _find(optimizer: OfflineOptimizer, nodes_max: int, graph: ModelGraph) -> Iterator[Finding]:
     if not may_be_transformer(graph):
         return
-    why = optimizer.why_unavailable() or _unfit(graph)
+    why = optimizer.why_unavailable() or _unfit(graph, nodes_max)
     if why:
         yield refuse(graph, OFFLINE, [at for at, _ in nodes_of(graph, *_KNOWN)], why)
         return
@@ -115,9 +115,9 @@ def _find(optimizer: OfflineOptimizer, graph: ModelGraph) -> Iterator[Finding]:
                 yield found
 
 
-def _unfit(graph: ModelGraph) -> str:
-    if len(graph.nodes) > _NODES_MAX:
-        return f"{len(graph.nodes)} nodes are too many, it takes up to {_NODES_MAX}"
+def _unfit(graph: ModelGraph, nodes_max: int) -> str:
+    if len(graph.nodes) > nodes_max:
+        return f"{len(graph.nodes)} nodes are too many, it takes up to {nodes_max}"
     return "its weights lie outside of the model" if is_outside(graph.proto) else ""
 
 
@@ -178,10 +178,10 @@ def _finding(graph: ModelGraph, difference: Difference) -> Finding | None:
 
 
 def _unusable(new: Sequence[onnx.NodeProto]) -> str:
-    missing = {n.op_type for n in new if n.domain == _FOREIGN and n.op_type not in _ON_CPU}
+    missing = {n.op_type for n in new if n.domain == _FOREIGN and n.op_type not in ON_CPU}
     if missing:
         return f"ONNX Runtime has no kernel for {', '.join(sorted(missing))} on a CPU"
-    if all(node.op_type in _MADE_ANYWAY for node in new):
+    if all(node.op_type in MADE_ANYWAY for node in new):
         made = ", ".join(dict.fromkeys(node.op_type for node in new))
         return f"ONNX Runtime makes {made} of it by itself when it loads a model"
     return ""

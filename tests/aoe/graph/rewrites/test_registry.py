@@ -116,7 +116,10 @@ def rewritten_once(proto: onnx.ModelProto, rng: random.Random) -> tuple[onnx.Mod
     return apply_edits(graph.proto, edits), {match.rule for match in chosen}
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 24))],
+)
 def test_any_choice_of_matches_keeps_the_results(seed: int) -> None:
     model = RandomNetwork(seed).make(14)
     rng, changed, applied = random.Random(seed), model, set[str]()
@@ -131,7 +134,13 @@ def test_any_choice_of_matches_keeps_the_results(seed: int) -> None:
         assert_equal(expected, actual, TOLERANCE, f"{sorted(applied)}, optimised {optimize}")
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "densenet121", "inception_v2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "squeezenet",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("densenet121", "inception_v2")),
+    ],
+)
 def test_networks_keep_their_results(name: str) -> None:
     model = shipped_network(name)
     changed, applied = rewritten_once(model, random.Random(1))

@@ -36,7 +36,7 @@ from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import Subgraph, find_subgraphs
 from aoe.workload import NCHWC_DOMAIN
 
-NETWORKS = int(os.environ.get("AOE_FUZZ_SUBGRAPHS", "12"))
+NETWORKS = int(os.environ.get("AOE_FUZZ_SUBGRAPHS", "4"))
 STRATEGIES = 4
 """Of each subgraph of a random network."""
 

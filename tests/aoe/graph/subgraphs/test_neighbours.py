@@ -93,7 +93,11 @@ def test_many_neighbours_are_not_all_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [c2f_network(3), vocoder_network(stages=2), *map(random_network, range(6))]
+    "model",
+    [
+        *(c2f_network(3), vocoder_network(stages=2), random_network(0)),
+        *(pytest.param(random_network(n), marks=pytest.mark.slow) for n in range(1, 6)),
+    ],
 )
 def test_other_form_between_neighbours_computes_the_same(model: onnx.ModelProto) -> None:
     graph = graph_of(model)

@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import onnx
-import pytest
 from onnx import TensorProto, helper
 from support.engine.transformers import encoder
 
-from aoe.graph.rewrites.attention import offline
 from aoe.graph.rewrites.attention.offline import OFFLINE, offline_rule
 from aoe.graph.rewrites.protocol import Finding, RewriteMatch, RewriteRefusal
 from aoe.testing.rewrites import view
@@ -112,10 +110,11 @@ def test_optimizer_that_cannot_be_loaded_is_told_with_the_reason() -> None:
     assert optimizer.asked == []
 
 
-def test_large_graph_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offline, "_NODES_MAX", 3)
+def test_large_graph_is_left_alone() -> None:
     optimizer = FakeOptimizer(softmax_as("Attention"))
-    assert "nodes are too many, it takes up to 3" in why_of(optimizer)
+    (finding,) = offline_rule(optimizer, nodes_max=3).find(view(encoder()))
+    assert isinstance(finding, RewriteRefusal)
+    assert "nodes are too many, it takes up to 3" in finding.why
     assert optimizer.asked == []
 
 
