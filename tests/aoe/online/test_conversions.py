@@ -80,6 +80,7 @@ def test_nothing_is_found_in_an_empty_bank(model: Path, folder: Path, tmp_path: 
     assert (folder / RESULT).is_file()
 
 
+@pytest.mark.slow  # a process of its own
 def test_problem_of_a_conversion_is_its_answer(model: Path, folder: Path, tmp_path: Path) -> None:
     asked = _asked(model, shapes={"y": (1,)})
     found = ConvertingProcess(asked, folder, _env(tmp_path)).wait()

@@ -34,6 +34,7 @@ def test_script_runs_alone_without_the_variable(tmp_path: Path) -> None:
     assert done.stdout == "__main__ 3 ['code/train.py', '--epochs', '3']\n"
 
 
+@pytest.mark.slow
 def test_mode_4_does_what_the_option_script_does(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     done = run(tmp_path, "4", "code/train.py", "--json")
@@ -93,6 +94,7 @@ def test_import_does_nothing_where_nobody_asks(tmp_path: Path, env: dict[str, st
     assert done.returncode == 6 and done.stdout and not done.stderr
 
 
+@pytest.mark.slow
 def test_group_that_is_there_already_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +18,8 @@ from aoe.cli.errors import run_app
 _SHAPE = (1, 16, 72, 72)
 
 
-def _net(*, is_small: bool = False) -> TestNet:
-    """Return LRN and chains of element-wise layers around a small convolution.
-
-    Args:
-        is_small: Leave it at the convolution and one layer after it.
-    """
+def _net() -> TestNet:
+    """Return LRN and chains of element-wise layers around a small convolution."""
     rng = np.random.default_rng(11)
     weights = rng.normal(0, 0.2, (16, 16, 1, 1)).astype(np.float32)
 
@@ -53,10 +48,6 @@ def _net(*, is_small: bool = False) -> TestNet:
         layer("TanH", "tanh", "conv", "conv"),
         layer("AbsVal", "result", "conv", "result"),
     )
-    if is_small:
-        *_, conv, tanh, _last = layers
-        few = (replace(conv, bottoms=("data",)), replace(tanh, tops=("result",)))
-        return TestNet(inputs={"data": (1, 16, 24, 24)}, layers=few)
     return TestNet(inputs={"data": _SHAPE}, layers=layers)
 
 
@@ -74,32 +65,42 @@ def _aoe(*arguments: str) -> int:
 
 _TUNE = (
     *("--framework=0", "--model=net.prototxt", "--weight=net.caffemodel", "--job_type=2"),
-    "--json",
+    *("--trials=2", "--json"),
 )
 
 
-@pytest.mark.parametrize("is_small", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_caffe_model_is_tuned_found_again_and_run(tmp_path: Path, is_small: bool) -> None:
-    net = _net(is_small=is_small)
+def _assert_runs_as_defined(net: TestNet, folder: Path, file: Path) -> None:
+    x = np.random.default_rng(0).standard_normal(net.inputs["data"]).astype(np.float32)
+    np.save(folder / "x.npy", x)
+    assert _aoe("run", str(file), "--input=data:x.npy", "--output=out") == 0
+    (result,) = (folder / "out").glob("*.npy")
+    wanted = run_reference(net, {"data": x})["result"]
+    np.testing.assert_allclose(np.load(result), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_caffe_model_is_looked_up_and_run(tmp_path: Path) -> None:
+    net = _net()
     write_net(net, tmp_path)
-    tune = (*_TUNE, "--trials=1" if is_small else "--trials=2")
-    assert _aoe(*tune, "--output=first") == 0
+    assert _aoe(*_TUNE, "--lookup_only", "--output=first") == 0
+    (file,) = tmp_path.glob("first/*.om")
+    assert file.name.startswith("net")
+    _assert_runs_as_defined(net, tmp_path, file)
+
+
+@pytest.mark.slow
+def test_caffe_model_is_tuned_found_again_and_run(tmp_path: Path) -> None:
+    net = _net()
+    write_net(net, tmp_path)
+    assert _aoe(*_TUNE, "--output=first") == 0
     for name in ("again", "once_more"):  # a full run would judge anew, as the machine has it then
-        assert _aoe(*tune, "--lookup_only", f"--output={name}") == 0
+        assert _aoe(*_TUNE, "--lookup_only", f"--output={name}") == 0
     files = [next(tmp_path.glob(f"{name}/*.om")) for name in ("first", "again", "once_more")]
-    tuned = files[0]
     assert all(file.name.startswith("net") for file in files)
     assert filecmp.cmp(files[1], files[2], shallow=False)
     report = json.loads(next((tmp_path / "first").glob("aoe_result_opat_*.json")).read_text())
     names = {name for part in report for name in _names(part)}
     assert names & {layer.name for layer in net.layers}, names
-
-    x = np.random.default_rng(0).standard_normal(net.inputs["data"]).astype(np.float32)
-    np.save(tmp_path / "x.npy", x)
-    assert _aoe("run", str(tuned), "--input=data:x.npy", "--output=out") == 0
-    (result,) = (tmp_path / "out").glob("*.npy")
-    wanted = run_reference(net, {"data": x})["result"]
-    np.testing.assert_allclose(np.load(result), wanted, rtol=1e-3, atol=1e-4)
+    _assert_runs_as_defined(net, tmp_path, files[0])
 
 
 def _names(value: object) -> set[str]:

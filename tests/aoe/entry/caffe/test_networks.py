@@ -16,8 +16,16 @@ from support.caffe.networks import NETWORKS, KnownNet
 from aoe.entry.caffe.files import load_caffe
 from aoe.entry.protocol import ModelSource
 
+LARGE = {"googlenet", "mobilenet_ssd"}
+"""Their layers are among those of `layers/test_layers.py`."""
 
-@pytest.fixture(params=sorted(NETWORKS))
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.slow if name in LARGE else ())
+        for name in sorted(NETWORKS)
+    ]
+)
 def known(request: pytest.FixtureRequest) -> KnownNet:
     """Return one network after the other."""
     return NETWORKS[request.param]()

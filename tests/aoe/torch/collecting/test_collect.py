@@ -110,6 +110,7 @@ def test_a_training_step_gives_a_graph_and_the_operators(tmp_path: Path) -> None
     assert not any("foreach" in operator or "addcdiv" in operator for operator, _ in operators)
 
 
+@pytest.mark.slow
 def test_the_graph_is_the_inference_form(tmp_path: Path) -> None:
     net, x = Net(), torch.randn(2, 3, 8, 8)
     with aoe.torch.set_aoe(tmp_path), torch.no_grad():
@@ -134,6 +135,7 @@ def test_collecting_changes_nothing_for_the_script(tmp_path: Path) -> None:
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_each_form_of_a_call_is_a_graph_and_weights_are_kept_once(tmp_path: Path) -> None:
     net = Net().eval()
     with torch.no_grad(), aoe.torch.set_aoe(tmp_path, steps=9):
@@ -193,6 +195,7 @@ def test_collecting_ends_by_itself_after_the_steps(tmp_path: Path) -> None:
     collector.close()
 
 
+@pytest.mark.slow
 def test_gradient_accumulation_is_one_step(tmp_path: Path) -> None:
     net, x = Net(), torch.randn(1, 3, 8, 8)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -204,6 +207,7 @@ def test_gradient_accumulation_is_one_step(tmp_path: Path) -> None:
     assert _graphs(tmp_path)[0][2] == 3
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_modules_is_one_step_of_inference(tmp_path: Path) -> None:
     first, second = nn.Linear(4, 5), nn.Linear(5, 3)
     with torch.no_grad():
@@ -216,6 +220,7 @@ def test_a_pipeline_of_modules_is_one_step_of_inference(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_dump_is_continued(tmp_path: Path) -> None:
     net = Net().eval()
     for width in (8, 8, 9):
@@ -225,6 +230,7 @@ def test_a_dump_is_continued(tmp_path: Path) -> None:
     assert len(load_torch_dump(tmp_path, {}).proto.graph.input) == 2
 
 
+@pytest.mark.slow
 def test_a_failing_step_leaves_a_readable_dump(tmp_path: Path) -> None:
     net = Net().eval()
     with (
@@ -262,6 +268,7 @@ def test_only_one_process_of_a_job_collects(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_wrappers_are_seen_through(tmp_path: Path) -> None:
     module = nn.Linear(4, 4).eval()
     with torch.no_grad(), aoe.torch.set_aoe(tmp_path, steps=3):
@@ -270,6 +277,7 @@ def test_wrappers_are_seen_through(tmp_path: Path) -> None:
     assert {graph[0] for graph in _graphs(tmp_path)} == {"Linear"}
 
 
+@pytest.mark.slow
 def test_a_mode_of_the_script_stays_where_it_is(tmp_path: Path) -> None:
     class Counting(TorchDispatchMode):  # type: ignore[misc]
         count = 0
@@ -309,6 +317,7 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 # ---- tuning a dump ----
 
 
+@pytest.mark.slow
 def test_a_dump_holds_the_workloads_that_optimize_will_look_up(
     tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +341,7 @@ def test_a_dump_holds_the_workloads_that_optimize_will_look_up(
     assert len(keys[0]) >= 2
 
 
+@pytest.mark.slow
 def test_optimize_finds_what_was_tuned_from_a_dump(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def test_nothing_is_tuned_unless_it_is_asked_for(command: ScriptedCommand, tmp_p
     assert not command.runs
 
 
+@pytest.mark.slow
 def test_what_was_collected_before_is_tuned_by_a_later_call(
     command: ScriptedCommand, tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_call_no_step_follows_is_said_and_tunes_nothing(
     assert not command.runs
 
 
+@pytest.mark.slow
 def test_call_a_step_follows_is_not_warned_of(command: ScriptedCommand, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -112,6 +114,7 @@ def test_call_a_step_follows_is_not_warned_of(command: ScriptedCommand, tmp_path
     assert len(command.runs) == 1
 
 
+@pytest.mark.slow
 def test_block_that_fails_is_not_tuned(command: ScriptedCommand, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), aoe.torch.set_aoe(tmp_path, tune=True):
         _step_that_fails()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from support.ddp.cases import COMPRESSED, GRADIENTS, SAME_AS_DDP
+from support.ddp.processes import run_processes
 
-torch = pytest.importorskip("torch")
-
-import torch.distributed as dist  # noqa: E402
-from support.ddp.cases import COMPRESSED, GRADIENTS, SAME_AS_DDP  # noqa: E402
-from support.ddp.processes import Found, run_processes  # noqa: E402
+if TYPE_CHECKING:
+    from support.ddp.processes import Found
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +29,8 @@ def found(folder: Path) -> Found:
 @pytest.fixture
 def alone() -> Iterator[None]:
     """Be a process group of one."""
+    import torch.distributed as dist
+
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()

@@ -121,7 +121,7 @@ open(f"went_on_{{rank}}", "w")
 
 
 @pytest.mark.parametrize(
-    "shard", [slow("fsdp.FullyShardedDataParallel(model)"), "fsdp.fully_shard(model)"]
+    "shard", [slow("fsdp.FullyShardedDataParallel(model)"), slow("fsdp.fully_shard(model)")]
 )
 def test_script_with_fsdp_is_refused_where_it_shards(tmp_path: Path, shard: str) -> None:
     ended = run_under_aoe(tmp_path, START + FSDP.format(shard=shard))

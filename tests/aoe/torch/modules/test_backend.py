@@ -166,6 +166,7 @@ def test_training_runs_in_pytorch_with_a_warning(engine: Marking) -> None:
     assert not engine.asked
 
 
+@pytest.mark.slow
 def test_training_mode_without_gradients_runs_in_pytorch() -> None:
     net, twin = Net().train(), Net().train()
     twin.load_state_dict(net.state_dict())
@@ -186,6 +187,7 @@ def test_dynamic_shapes_run_in_pytorch_with_one_warning() -> None:
     assert len(caught) == 1
 
 
+@pytest.mark.slow
 def test_static_shapes_get_a_graph_each(engine: Marking) -> None:
     compiled = torch.compile(nn.Softplus(), backend=partial(untuned, engine=engine), dynamic=False)
     for width in (3, 4):
@@ -203,6 +205,7 @@ def test_changed_weights_are_noticed() -> None:
         _assert_left_to_torch(compiled(x), net(x))
 
 
+@pytest.mark.slow
 def test_modules_that_share_a_graph_keep_their_own_weights() -> None:
     layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)]).eval()
 
@@ -250,6 +253,7 @@ def test_an_operator_without_onnx_counterpart_names_its_module() -> None:
     assert len(caught) == 1
 
 
+@pytest.mark.slow
 def test_random_numbers_and_writes_are_left_to_pytorch(engine: Marking) -> None:
     def writes(x: Any) -> Any:
         x.add_(1)
@@ -263,6 +267,7 @@ def test_random_numbers_and_writes_are_left_to_pytorch(engine: Marking) -> None:
     assert not engine.asked
 
 
+@pytest.mark.slow
 def test_inference_mode_is_served() -> None:
     net, x = Net().eval(), torch.randn(2, 3, 8, 8)
     with torch.inference_mode():

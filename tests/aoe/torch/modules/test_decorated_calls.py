@@ -59,6 +59,7 @@ def test_an_argument_the_decorator_puts_in_is_given_once() -> None:
     torch.testing.assert_close(tuned(x=x), x * 3)
 
 
+@pytest.mark.slow
 def test_positions_and_names_behind_a_decorator_are_the_same_call() -> None:
     module, x, mask = Configured().eval(), torch.randn(2, 3), torch.rand(2, 3)
     tuned = optimize(module, (x, mask), example_kwargs={"scale": 2.0})
@@ -66,6 +67,7 @@ def test_positions_and_names_behind_a_decorator_are_the_same_call() -> None:
         torch.testing.assert_close(found, x * 2 * mask)
 
 
+@pytest.mark.slow
 def test_a_default_the_decorator_overrides_is_not_taken_for_a_missing_argument() -> None:
     module, x = Configured().eval(), torch.randn(2, 3)
     tuned = optimize(module, x)

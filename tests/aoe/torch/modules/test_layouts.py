@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
 from aoe.om.loading import FallbackWarning  # noqa: E402
+from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
 from aoe.torch.modules.layouts import MOST_LAYOUTS  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -85,7 +88,7 @@ def _assert_alike(found: Any, expected: Any) -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", [Views, Convolutions])
+@pytest.mark.parametrize("kind", [Views, pytest.param(Convolutions, marks=pytest.mark.slow)])
 def test_results_have_the_strides_pytorch_gives_them(kind: Any) -> None:
     module, x = kind().eval(), torch.rand(2, 3, 4, 6)
     tuned = optimize(module, x)
@@ -96,6 +99,7 @@ def test_results_have_the_strides_pytorch_gives_them(kind: Any) -> None:
     assert not aoe.torch.fallbacks(tuned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Views, Convolutions])
 def test_compiled_graphs_return_the_strides_pytorch_returns(kind: Any) -> None:
     torch.compiler.reset()
@@ -108,6 +112,7 @@ def test_compiled_graphs_return_the_strides_pytorch_returns(kind: Any) -> None:
     torch.compiler.reset()
 
 
+@pytest.mark.slow
 def test_weights_in_channels_last_decide_too() -> None:
     module, x = Convolutions().eval().to(memory_format=torch.channels_last), torch.rand(2, 3, 4, 6)
     tuned = optimize(module, x)
@@ -115,9 +120,13 @@ def test_weights_in_channels_last_decide_too() -> None:
     assert not tuned(x)[0].is_contiguous()
 
 
+@cache
+def _optimized() -> OptimizedModule:
+    return optimize(Convolutions().eval(), torch.rand(2, 3, 4, 6))
+
+
 def test_strides_are_learnt_once() -> None:
-    module, x = Convolutions().eval(), torch.rand(2, 3, 4, 6)
-    tuned = optimize(module, x)
+    tuned, x = copy.deepcopy(_optimized()), torch.rand(2, 3, 4, 6)
     other = ARGUMENTS["channels last"](x)
     with computed_by_torch(tuned) as computed:
         for argument in (x, other, x, other, other):
@@ -136,8 +145,8 @@ def test_a_copy_knows_the_strides() -> None:
 
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_too_many_layouts_are_left_to_pytorch() -> None:
-    module, x = Convolutions().eval(), torch.rand(2, 3, 4, 6)
-    tuned = optimize(module, x)
+    tuned = copy.deepcopy(_optimized())
+    module = tuned.original
     with pytest.warns(FallbackWarning, match="too many ways") as caught:
         for width in range(7, 7 + MOST_LAYOUTS + 2):  # rows that lie ever further apart
             argument = torch.rand(2, 3, 4, width)[..., :6]

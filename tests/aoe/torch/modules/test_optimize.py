@@ -10,7 +10,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,7 @@ def test_results_are_nested_as_the_module_nests_them() -> None:
     assert found["all"][4][0] is found["all"][0]
 
 
+@pytest.mark.slow
 def test_keywords_and_positions_are_the_same_call() -> None:
     net, x = _net()
     mask = torch.rand(7, 9)
@@ -138,6 +139,7 @@ def test_another_value_of_a_plain_argument_is_another_call() -> None:
     _same(found["mean"], net(x, double=True)["mean"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 3, 1, 1), (3, 3, 1, 17), (2, 3, 33, 5)])
 def test_odd_shapes_compute_the_same(shape: tuple[int, ...]) -> None:
     net, _ = _net()
@@ -156,6 +158,7 @@ def test_non_contiguous_and_channels_last_inputs_compute_the_same() -> None:
         _same(_assert_served(tuned, other)["mean"], net(other)["mean"])
 
 
+@pytest.mark.slow
 def test_one_tensor_given_twice_in_the_example_stays_two_arguments() -> None:
     class Difference(nn.Module):
         def forward(self, a: Any, b: Any) -> Any:
@@ -218,14 +221,17 @@ def test_results_are_fresh_tensors() -> None:
     assert module.weight.tolist() == [1, 1, 1]
 
 
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("module", "inputs"),
     [
-        (nn.LSTM(8, 16, 2, dropout=0.5, batch_first=True), (torch.randn(2, 5, 8),)),
-        (nn.MultiheadAttention(16, 4, dropout=0.5), (torch.randn(5, 2, 16),) * 3),
-        (nn.TransformerEncoderLayer(16, 4, 32), (torch.randn(5, 2, 16),)),
+        slow(nn.LSTM(8, 16, 2, dropout=0.5, batch_first=True), (torch.randn(2, 5, 8),)),
+        slow(nn.MultiheadAttention(16, 4, dropout=0.5), (torch.randn(5, 2, 16),) * 3),
+        slow(nn.TransformerEncoderLayer(16, 4, 32), (torch.randn(5, 2, 16),)),
         (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), (torch.randn(2, 4),)),
-        (torch.fx.symbolic_trace(nn.Sequential(nn.Mish(), nn.ELU())), (torch.randn(2, 4),)),
+        slow(torch.fx.symbolic_trace(nn.Sequential(nn.Mish(), nn.ELU())), (torch.randn(2, 4),)),
     ],
 )
 def test_modules_of_many_kinds_are_served(module: Any, inputs: Any) -> None:
@@ -234,6 +240,7 @@ def test_modules_of_many_kinds_are_served(module: Any, inputs: Any) -> None:
     _same(_assert_served(tuned, *inputs), module(*inputs))
 
 
+@pytest.mark.slow
 def test_inference_mode_is_served() -> None:
     net, x = _net()
     with torch.inference_mode():
@@ -282,6 +289,7 @@ def test_training_mode_runs_in_pytorch_silently_and_comes_back() -> None:
     _same(_assert_served(tuned, x), module(x))
 
 
+@pytest.mark.slow
 def test_a_child_in_training_mode_is_not_overlooked() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).eval()
     x = torch.ones(64, 4)
@@ -408,6 +416,7 @@ def test_optimizing_leaves_the_module_untouched() -> None:
     handle.remove()
 
 
+@pytest.mark.slow
 def test_a_module_in_training_mode_is_exported_in_its_inference_form() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
     x = torch.ones(8, 4)
@@ -417,6 +426,7 @@ def test_a_module_in_training_mode_is_exported_in_its_inference_form() -> None:
     _same(_assert_served(tuned, x), module(x))
 
 
+@pytest.mark.slow
 def test_an_optimized_module_is_optimized_anew() -> None:
     module, tuned, x = _linear()
     module.fc.weight.mul_(2)
@@ -557,6 +567,7 @@ def test_options_reach_the_engine(engine: UntunedEngine, tmp_path: Path) -> None
     assert tuned.om_file == tmp_path / "out" / "linear_tune.om"
 
 
+@pytest.mark.slow
 def test_accuracy_is_checked_on_the_example_inputs(engine: UntunedEngine) -> None:
     _new_linear(precision_mode="allow_mix_precision_bf16", engine=engine)
     (given,) = engine.asked[-1].precision.calibration
