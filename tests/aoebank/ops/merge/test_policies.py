@@ -346,3 +346,23 @@ def test_broken_file_is_refused(name: str) -> None:
     for ours, theirs in ((good, broken), (broken, good)):
         with pytest.raises(BankFormatError):
             merge(None, ours, theirs, name=name)
+
+
+def test_records_that_differ_in_an_unknown_field_are_different() -> None:
+    ours = make_file(UNIFIED, {0: A})
+    theirs = ours.replace(b'"cost_time"', b'"later": 1, "cost_time"')
+    assert ours != theirs
+    merged = merge(None, ours, theirs, MergeRules(policy=Policy.THEIRS))
+    assert merged.data == theirs
+    assert merge(None, theirs, ours, MergeRules(policy=Policy.THEIRS)).data == ours
+
+
+def test_union_has_the_fastest_first_and_those_without_a_time_last() -> None:
+    ours, theirs = make_file(UNIFIED, {0: Answer(tile=1)}), make_file(UNIFIED, {0: B})
+    for sides in ((ours, theirs), (theirs, ours)):
+        merged = merge(None, *sides, MergeRules(policy=Policy.UNION)).data
+        assert merged is not None
+        (candidates,) = json.loads(merged).values()
+        assert [one["knowledge"] for one in candidates] == [
+            one["knowledge"] for file in (theirs, ours) for one in json.loads(file)[KEY]
+        ]
