@@ -348,13 +348,16 @@ def test_broken_file_is_refused(name: str) -> None:
             merge(None, ours, theirs, name=name)
 
 
-def test_records_that_differ_in_an_unknown_field_are_different() -> None:
-    ours = make_file(UNIFIED, {0: A})
-    theirs = ours.replace(b'"cost_time"', b'"later": 1, "cost_time"')
-    assert ours != theirs
-    merged = merge(None, ours, theirs, MergeRules(policy=Policy.THEIRS))
-    assert merged.data == theirs
-    assert merge(None, theirs, ours, MergeRules(policy=Policy.THEIRS)).data == ours
+def test_unknown_field_comes_in_where_the_other_side_has_spelled_the_record_anew() -> None:
+    base, ours = (
+        make_file(UNIFIED, {0: A}, merge_files.Style(is_spaced=spaced)) for spaced in (False, True)
+    )
+    theirs = base.replace(b'"cost_time"', b'"later":1,"cost_time"')
+    assert len({base, ours, theirs}) == 3
+    for sides in ((ours, theirs), (theirs, ours)):
+        merged = merge(base, *sides).data
+        assert merged is not None
+        assert json.loads(merged) == json.loads(theirs)
 
 
 def test_union_has_the_fastest_first_and_those_without_a_time_last() -> None:
