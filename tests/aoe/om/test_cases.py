@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -245,3 +246,11 @@ def test_profile_takes_one_case(joined: Joined, tmp_path: Path) -> None:
     subject = open_subject(source, None, tmp_path, threads=1)
     dims = subject.imported.graph.input[0].type.tensor_type.shape.dim
     assert [dim.dim_value for dim in dims] == [3, 3, 12, 12] and subject.library is not None
+
+
+def test_case_needs_every_input_to_fit() -> None:
+    """What it is asked for are the shapes of cases alone."""
+    shapes = [{"a": (1,), "b": (extent,)} for extent in (2, 3)]
+    manifest = SimpleNamespace(cases=[SimpleNamespace(shapes=one) for one in shapes])
+    assert [find_case(manifest, one) for one in shapes] == [0, 1]
+    assert find_case(manifest, {"a": (1,), "b": (4,)}) is None

@@ -8,6 +8,7 @@ from support.diff_sides import SOC, file_name, make_side, unified
 
 from aoebank.ops.diff import ChangeKind, DiffOptions, diff
 from aoebank.ops.selection import RecordFilter
+from aoebank.report.diff.run import DiffReport
 from aoebank.testing.factories import make_record
 
 NEW = "x86-64-v5"
@@ -35,6 +36,12 @@ def test_moved_folder_keeps_its_target() -> None:
         make_side({file_name(): records(0)}), make_side({f"new/{file_name()}": records(0)})
     ).moves
     assert (move.soc_a, move.soc_b) == (None, None)
+
+
+def test_moved_file_is_a_difference() -> None:
+    a, b = ({name: records(0)} for name in (file_name(), f"new/{file_name()}"))
+    assert DiffReport(result=diff(make_side(a), make_side(b))).exit_code == 1
+    assert DiffReport(result=diff(make_side(a), make_side(a))).exit_code == 0
 
 
 def test_changed_records_of_a_moved_file_are_compared() -> None:

@@ -224,3 +224,12 @@ def test_driver_and_command_share_the_rule() -> None:
     )
     assert [conflict.key for conflict in merged.plan.conflicts] == [key]
     assert merged.data == ours
+
+
+def test_change_of_a_record_that_was_as_bad_before_is_no_conflict() -> None:
+    key = key_of("unified", 0)
+    base, ours = (file_of("unified", {0: f'"{key}": [{junk}]'}) for junk in "01")
+    for sides in ((ours, base), (base, ours)):
+        merged = merge("unified", base, *sides)
+        assert merged.plan.conflicts == ()
+        assert merged.data == ours

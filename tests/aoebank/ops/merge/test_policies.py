@@ -346,3 +346,26 @@ def test_broken_file_is_refused(name: str) -> None:
     for ours, theirs in ((good, broken), (broken, good)):
         with pytest.raises(BankFormatError):
             merge(None, ours, theirs, name=name)
+
+
+def test_unknown_field_comes_in_where_the_other_side_has_spelled_the_record_anew() -> None:
+    base, ours = (
+        make_file(UNIFIED, {0: A}, merge_files.Style(is_spaced=spaced)) for spaced in (False, True)
+    )
+    theirs = base.replace(b'"cost_time"', b'"later":1,"cost_time"')
+    assert len({base, ours, theirs}) == 3
+    for sides in ((ours, theirs), (theirs, ours)):
+        merged = merge(base, *sides).data
+        assert merged is not None
+        assert json.loads(merged) == json.loads(theirs)
+
+
+def test_union_has_the_fastest_first_and_those_without_a_time_last() -> None:
+    ours, theirs = make_file(UNIFIED, {0: Answer(tile=1)}), make_file(UNIFIED, {0: B})
+    for sides in ((ours, theirs), (theirs, ours)):
+        merged = merge(None, *sides, MergeRules(policy=Policy.UNION)).data
+        assert merged is not None
+        (candidates,) = json.loads(merged).values()
+        assert [one["knowledge"] for one in candidates] == [
+            one["knowledge"] for file in (theirs, ours) for one in json.loads(file)[KEY]
+        ]
