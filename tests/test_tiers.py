@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import tiers
-from support.tiers import slow_after
+from support.tiers import few_every_day
 
 _ROOT = Path(__file__).resolve().parents[1]
 _FILES = st.dictionaries(st.text("abc", min_size=1), st.floats(0, 500), min_size=1)
@@ -48,7 +48,7 @@ def test_durations_of_files_that_were_not_run_stay(tmp_path: Path) -> None:
     assert json.loads(file.read_text()) == {"everyday": {here: 1.3}, "slow": {here: 9.0}}
 
 
-@pytest.mark.parametrize("value", slow_after(1, ["first", "second"]))
+@pytest.mark.parametrize("value", few_every_day(["first", "second"]))
 def test_parameters_behind_the_first_are_slow(value: str, request: pytest.FixtureRequest) -> None:
     slow = request.node.get_closest_marker("slow") is not None
     assert slow == (value == "second")

@@ -60,7 +60,7 @@ def _busy_operator(runs: Runs, work: Path) -> str:
     found = mock.Mock(load=MachineLoad(use=use, threads=2))
     told = mock.Mock()
     with contextlib.suppress(Exception):  # what comes of the operator is tested elsewhere
-        operator._undecided(mock.Mock(op_name="n0"), None, mock.Mock(), found, told)
+        operator.undecided(mock.Mock(op_name="n0"), None, mock.Mock(), found, told)
     return str(told.warn.call_args.args[0]).removeprefix("n0: ")
 
 
@@ -94,7 +94,7 @@ def _open_shape(runs: Runs, work: Path) -> str:
 
 
 def _reasons(runs: Runs, work: Path) -> str:
-    from aoe.report.tuning import _reason_for_nothing
+    from aoe.report.tuning import reason_for_nothing
     from aoe.results.files import NOT_DECIDED
 
     def result(schedule: object, reason: str = "") -> mock.Mock:
@@ -103,7 +103,7 @@ def _reasons(runs: Runs, work: Path) -> str:
         return mock.Mock(operators=[tuned], judgement=judgement)
 
     results = (result(None), result(object()), result(None, f"{NOT_DECIDED}: 60% of the CPU time"))
-    return "\n".join(map(_reason_for_nothing, results))
+    return "\n".join(map(reason_for_nothing, results))
 
 
 # ---- the bank ----

@@ -68,7 +68,7 @@ class OperatorTuningReport:
         text.line(f"tuned model: {result.om_file}")
         text.line(_bank(result.bank / result.target.soc_version))
         lower = f" ({result.precision.value})" if result.precision.is_lower else ""
-        reason = _reason_for_nothing(result)
+        reason = reason_for_nothing(result)
         if not result.judgement.is_measured and result.judgement.is_changed:
             reason = NOT_MEASURED
         text.line(finished_line(result, reason) + lower)
@@ -325,7 +325,7 @@ def _bank(folder: Path) -> str:
     return f"bank: {folder}" if folder.exists() else f"bank: {folder} (no record yet)"
 
 
-def _reason_for_nothing(result: OpatResult) -> str:
+def reason_for_nothing(result: OpatResult) -> str:
     """Return in one line why no kernel is in the model."""
     if not result.operators:
         return "nothing in this model is tunable"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from aoebank.storage.readers.environment import current_environment
 
 if TYPE_CHECKING:
     from aoebank.formats.release import Release
-    from aoebank.ops.stale import StaleResult
+    from aoebank.ops.stale import SourceOf, StaleResult
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
@@ -200,7 +200,14 @@ def _reader(text: str) -> Release:
     return get_release(text, cwd=Path.cwd())
 
 
-def stale(path: AnyPath | None = None, *, soc: Names = (), op: Names = ()) -> StaleResult:
+def stale(
+    path: AnyPath | None = None,
+    *,
+    soc: Names = (),
+    op: Names = (),
+    now: Mapping[str, str] | None = None,
+    source_of: SourceOf | None = None,
+) -> StaleResult:
     """Return the records that were measured in another environment than the present one.
 
     Nothing is measured, and no library of the engine is loaded.
@@ -210,6 +217,8 @@ def stale(path: AnyPath | None = None, *, soc: Names = (), op: Names = ()) -> St
             `snapshot:REF:ROOT`; by default the bank the environment names.
         soc: Only these targets; `*` and `?` are wild.
         op: Only these operators, likewise.
+        now: Environment to compare with, as `present_facts` tells it; None: the present one.
+        source_of: Tells the kernel source of a record; None: as the installed engine tells it.
 
     Returns:
         Those that must not be used (another target, kernels made another way), then those to be
@@ -224,5 +233,8 @@ def stale(path: AnyPath | None = None, *, soc: Names = (), op: Names = ()) -> St
 
     side = open_bank(path if path is not None else default_root())
     return find_stale(
-        side, now=present_facts(), source_of=kernel_source_of(), wanted=make_filter(soc, op)
+        side,
+        now=present_facts() if now is None else now,
+        source_of=source_of or kernel_source_of(),
+        wanted=make_filter(soc, op),
     )

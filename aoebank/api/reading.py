@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -219,11 +219,12 @@ def hits(logs: Paths, *, bank: Names = ()) -> HitsResult:
     return run.hits(paths_of(logs), [open_bank(one) for one in names(bank)])
 
 
-def overview(*banks: AnyPath) -> OverviewResult:
+def overview(*banks: AnyPath, now: Mapping[str, str] | None = None) -> OverviewResult:
     """Return what banks hold as a whole, as `aoebank report` tells it.
 
     Args:
         banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank of the environment.
+        now: Environment to compare with, as `present_facts` tells it; None: the present one.
 
     Returns:
         Sizes, coverage and gains by operator and target, age, staleness, outliers, disagreements
@@ -238,9 +239,11 @@ def overview(*banks: AnyPath) -> OverviewResult:
     from aoebank.ops.stale import find_stale
     from aoebank.storage.machine import kernel_source_of, present_facts
 
-    now, source_of = present_facts(), kernel_source_of()
+    here, source_of = present_facts() if now is None else now, kernel_source_of()
     return run.overview(
         [open_bank(bank) for bank in banks or (default_root(),)],
         today=current_day(),
-        stale_of=lambda side: find_stale(side, now=now, source_of=source_of, wanted=RecordFilter()),
+        stale_of=lambda side: find_stale(
+            side, now=here, source_of=source_of, wanted=RecordFilter()
+        ),
     )

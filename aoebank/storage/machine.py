@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from aoebank.model.record import Record
 
-_CPU_INFO = Path("/proc/cpuinfo")
-_CPUS = Path("/sys/devices/system/cpu")
+CPU_INFO = Path("/proc/cpuinfo")
+CPUS = Path("/sys/devices/system/cpu")
 _ENGINES = "aoebank.kernel_source"
 """Entry points of engines: a function that takes a record and returns its `kernel_source`."""
 _LIBRARIES = ("onnxruntime", "halide", "torch")
 
 
-def cpu_model() -> str:
+def cpu_model(cpu_info: Path = CPU_INFO) -> str:
     """Return the marketing name of the CPU, whatever the platform says where there is none."""
     try:
-        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = cpu_info.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor()
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.processor())
 
 
-def governor() -> str:
+def governor(cpus: Path = CPUS) -> str:
     """Return what governs the clock of the cores, the empty string where that is not told."""
     found = set()
-    for file in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor"):
+    for file in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"):
         try:
             found.add(file.read_text(encoding="ascii", errors="replace").strip())
         except OSError:
@@ -39,15 +39,16 @@ def governor() -> str:
     return ",".join(sorted(found))
 
 
-def present_facts(libraries: Iterable[str] = _LIBRARIES) -> Mapping[str, str]:
+def present_facts(libraries: Iterable[str] = _LIBRARIES, *, cpus: Path = CPUS) -> Mapping[str, str]:
     """Return what a fingerprint made here and now would say, as far as a look tells.
 
     Nothing is imported, nothing measured. What is not known is not in it.
 
     Args:
         libraries: Distributions whose versions count, if they are installed.
+        cpus: Folder in which the kernel tells of the cores.
     """
-    facts = {"cpu_model": cpu_model(), "governor": governor()}
+    facts = {"cpu_model": cpu_model(), "governor": governor(cpus)}
     for name in libraries:
         try:
             facts[name] = version(name)
@@ -56,9 +57,15 @@ def present_facts(libraries: Iterable[str] = _LIBRARIES) -> Mapping[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def kernel_source_of() -> Callable[[Record], str | None] | None:
-    """Return what tells the kernel source of a record here, None where no engine is installed."""
-    for engine in entry_points(group=_ENGINES):
+def kernel_source_of(
+    engines: Iterable[EntryPoint] | None = None,
+) -> Callable[[Record], str | None] | None:
+    """Return what tells the kernel source of a record here, None where no engine is installed.
+
+    Args:
+        engines: Where engines are looked for; None: the installed ones.
+    """
+    for engine in entry_points(group=_ENGINES) if engines is None else engines:
         try:
             return cast("Callable[[Record], str | None]", engine.load())
         except (ImportError, AttributeError):

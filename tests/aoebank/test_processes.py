@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.faulty_system import FaultySystem
 
-from aoebank import processes
 from aoebank.errors import BankPathError
 from aoebank.processes import count_processes, map_in_order
 
@@ -135,8 +135,8 @@ def test_every_core_gets_its_share_of_a_large_job() -> None:
     assert _in_a_process_of_its_own(16, code) == [16, 3, 1, 1]
 
 
-def test_one_core_works_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+def test_one_core_works_alone(system: FaultySystem) -> None:
+    system.replace("os.sched_getaffinity", lambda _: {0})
     assert count_processes(LARGE) == 1
 
 
@@ -155,11 +155,11 @@ print(count({LARGE}))
     assert _in_a_process_of_its_own(2, code) == [1, 2]
 
 
-def test_those_who_work_do_not_fork_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+def test_those_who_work_do_not_fork_again(system: FaultySystem) -> None:
+    system.replace("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
     assert list(map_in_order(lambda _: count_processes(LARGE), range(4), 2)) == [1] * 4
 
 
-def test_no_proc_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "Path", lambda _: Path("/nowhere"))
+def test_no_proc_is_no_reason_to_fail(system: FaultySystem) -> None:
+    system.fail("Path.iterdir", FileNotFoundError(2, "No such file or directory"))
     assert count_processes(LARGE) == 1

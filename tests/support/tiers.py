@@ -74,17 +74,17 @@ def slices_of(
     return tuple(frozenset(chosen[number]) for number in loads)
 
 
-def slow_after(number: int, values: Iterable[Any]) -> list[ParameterSet]:
-    """Return parameters of a test of which the first `number` are tried every day.
+def few_every_day(members: Iterable[Any], number: int = 1) -> list[ParameterSet]:
+    """Return parameters of a test of which all but the first few are slow.
 
     Args:
-        number: How many stand for the others.
-        values: As `pytest.mark.parametrize` takes them; a tuple has a value for each argument.
+        members: As `pytest.mark.parametrize` takes them; a tuple has a value for each argument.
+        number: How many are tried every day.
     """
     found = []
-    for at, value in enumerate(values):
-        given = value if isinstance(value, tuple) else (value,)
-        parameters = value if isinstance(value, ParameterSet) else pytest.param(*given)
+    for at, member in enumerate(members):
+        values = member if isinstance(member, tuple) else (member,)
+        parameters = member if isinstance(member, ParameterSet) else pytest.param(*values)
         found.append(parameters if at < number else _slow(parameters))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,10 +79,22 @@ class _Tally:
         )
 
 
-def diff(a: Side, b: Side, options: DiffOptions | None = None) -> DiffResult:
+def diff(
+    a: Side,
+    b: Side,
+    options: DiffOptions | None = None,
+    *,
+    count: Callable[[int], int] = count_processes,
+) -> DiffResult:
     """Return what changed from `a` to `b`.
 
     In trees, a file that cannot be compared is one of `problems` and hides no other.
+
+    Args:
+        a: Before.
+        b: After.
+        options: What is compared, and how.
+        count: Says how many processes compare so many bytes.
 
     Raises:
         BankNotFoundError: one is a tree and the other a file that is not in it, or a tree
@@ -101,7 +114,7 @@ def diff(a: Side, b: Side, options: DiffOptions | None = None) -> DiffResult:
                 raise
             return _Problem(error=error)
 
-    processes = count_processes(size_on_disk((a, b)))
+    processes = count(size_on_disk((a, b)))
     for pair, found in zip(pairs, map_in_order(work, pairs, processes), strict=True):
         if isinstance(found, _Problem):
             tally.problems.append(found.error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from aoebank.ops.merge.sides import (
     merge_sides,
 )
 from aoebank.ops.merge.verdicts import SavedVerdicts
+from aoebank.processes import count_processes
 from aoebank.storage.git.merge_point import current_point
 from aoebank.storage.sides.side import Side, SideKind, StoredSide
 from aoebank.storage.writing.staged import StagedChanges, staged_changes
@@ -42,6 +43,7 @@ class MergeRequest:
         says_all: Whether clean decisions are wanted as values, not only as counts.
         skips_broken: Whether a broken file of a tree stays as ours has it; else nothing is
             written and the error names all of them.
+        count: Says how many processes merge so many bytes.
     """
 
     sides: tuple[Side, ...]
@@ -52,6 +54,7 @@ class MergeRequest:
     verdicts: SavedVerdicts = field(default_factory=SavedVerdicts)
     says_all: bool = False
     skips_broken: bool = False
+    count: Callable[[int], int] = count_processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +203,7 @@ def _step(request: MergeRequest, number: int, ours: Side, theirs: Side) -> Step:
         ),
         verdicts=request.verdicts.by_step.get(theirs.label, {}),
         skips_broken=request.skips_broken,
+        count=request.count,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -96,6 +96,7 @@ class Step:
         verdicts: What a person decided, by file.
         target: The version that is where the result goes, if it is one of them.
         skips_broken: Whether a file of a tree that cannot be merged stays as ours has it.
+        count: Says how many processes merge so many bytes.
     """
 
     sides: ThreeSides
@@ -103,6 +104,7 @@ class Step:
     verdicts: Mapping[str, Mapping[str, PersonalVerdict]]
     target: Source | None = None
     skips_broken: bool = False
+    count: Callable[[int], int] = count_processes
 
 
 def merge_sides(step: Step) -> Iterator[MergedFile]:
@@ -115,7 +117,7 @@ def merge_sides(step: Step) -> Iterator[MergedFile]:
     """
     sides, names = step.sides, step.sides.names()
     _demand_all_known(step.verdicts, names)
-    processes = count_processes(size_on_disk((sides.base, sides.ours, sides.theirs)))
+    processes = step.count(size_on_disk((sides.base, sides.ours, sides.theirs)))
     known = {source: Relatedness() for source in _BOTH}
     work = partial(_merge_or_tell if sides.is_tree else _merge_one, step)
     broken: list[BankFormatError] = []

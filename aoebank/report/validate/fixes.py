@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from aoebank.ops.validate.fix import FileFix, FixOutcome
 from aoebank.report.output import Text, error_document, plural
 
-_ALIGNED_LINES = 2000  # above it lines are not paired up: that takes quadratic time
+ALIGNED_LINES = 2000  # above it lines are not paired up: that takes quadratic time
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -50,13 +50,17 @@ def fixes_summary(outcomes: Sequence[FixOutcome]) -> str:
     return f"fixed {plural(sum(outcome.is_written for outcome in outcomes), 'file')}"
 
 
-def diff_lines(fix: FileFix) -> Iterator[str]:
-    """Yield the lines of a unified diff, without line ends; `\\r` stays to be seen."""
+def diff_lines(fix: FileFix, *, aligned: int = ALIGNED_LINES) -> Iterator[str]:
+    """Yield the lines of a unified diff, without line ends; `\\r` stays to be seen.
+
+    Args:
+        aligned: Most lines that are paired up; more become one hunk.
+    """
     before, after = (_lines(data) for data in (fix.before, fix.after))
     head = _common(before, after)
     limit = min(len(before), len(after)) - head
     tail = _common(before[::-1], after[::-1], limit)
-    if max(len(before), len(after)) - head - tail > _ALIGNED_LINES:
+    if max(len(before), len(after)) - head - tail > aligned:
         lines = _one_hunk(str(fix.path), before, after, head, tail)
     else:
         lines = difflib.unified_diff(before, after, f"a/{fix.path}", f"b/{fix.path}", lineterm="")

@@ -98,7 +98,7 @@ def open_history(root: Path, *, create: bool = False) -> Iterator[Database]:
             raise HistoryError(
                 "bank has no history", where=str(root), hint=f"aoebank snapshot {shell_word(root)}"
             )
-        database = _connect(path)
+        database = connect(path)
         try:
             _check_schema(database, path, create=create)
             yield database
@@ -131,7 +131,8 @@ def _prepare_place(root: Path) -> None:
         os.close(descriptor)
 
 
-def _connect(path: Path) -> Database:
+def connect(path: Path) -> Database:
+    """Open a history that is there."""
     from sqlite_utils import Database
 
     # `rw` also reads a file we may not write; with `ro` a dead writer's journal is in the way

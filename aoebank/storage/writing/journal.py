@@ -33,7 +33,7 @@ from aoebank.storage.writing.atomic import (
     sync_directory,
     system_errors_explained,
 )
-from aoebank.storage.writing.lock import hold_lock
+from aoebank.storage.writing.lock import LOCK_TIMEOUT_S, hold_lock
 from aoebank.storage.writing.places import real_place
 
 _BEGIN, _DONE = "begin", "done"
@@ -100,7 +100,7 @@ class Journal:
 
 
 @contextmanager
-def open_journal(path: Path) -> Iterator[Journal]:
+def open_journal(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[Journal]:
     """Give a new journal; what is not `done` at the end is put back, and the journal goes.
 
     Raises:
@@ -111,7 +111,7 @@ def open_journal(path: Path) -> Iterator[Journal]:
         missing = [folder for folder in (real.parent, *real.parent.parents) if not folder.exists()]
         make_directories(real.parent)
         while True:
-            put_back(real)
+            put_back(real, timeout_s=timeout_s)
             try:
                 descriptor = os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
             except FileExistsError:
@@ -130,14 +130,14 @@ def open_journal(path: Path) -> Iterator[Journal]:
                 return
 
 
-def put_back(path: Path) -> bool:
+def put_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> bool:
     """Undo what a dead process left half done; return False if there is no such journal.
 
     Raises:
         BankLockedError: its process lives.
     """
     real = real_place(path, path.parent)
-    with system_errors_explained(path), hold_lock(real) as exists:
+    with system_errors_explained(path), hold_lock(real, timeout_s=timeout_s) as exists:
         if exists:
             _put_back(real)
         return exists

@@ -36,7 +36,7 @@ from aoebank.storage.writing.atomic import (
     temporary_path,
 )
 from aoebank.storage.writing.journal import Journal, NotedChange, open_journal
-from aoebank.storage.writing.lock import hold_lock
+from aoebank.storage.writing.lock import LOCK_TIMEOUT_S, hold_lock
 from aoebank.storage.writing.new_tree import NewTree
 from aoebank.storage.writing.places import real_place
 
@@ -69,6 +69,7 @@ class StagedChanges:
     _journal: Journal | None = None
     _root: Path | None = None
     _tree: NewTree | None = None
+    _lock_timeout_s: float = LOCK_TIMEOUT_S
     _changes: list[_Change] = field(default_factory=list)
     _of_tree: list[Path] = field(default_factory=list)
 
@@ -145,7 +146,7 @@ class StagedChanges:
         for change in self._changes:
             try:
                 with system_errors_explained(change.shown):
-                    _commit(change)
+                    _commit(change, self._lock_timeout_s)
             except BankPathError as error:
                 if done and self._journal is None:
                     error.hint = f"{len(done)} of {len(self._changes)} files are written by now"
@@ -185,7 +186,11 @@ class StagedChanges:
 
 @contextmanager
 def staged_changes(
-    journal: Path | None = None, *, root: Path | None = None, is_new_tree: bool = False
+    journal: Path | None = None,
+    *,
+    root: Path | None = None,
+    is_new_tree: bool = False,
+    lock_timeout_s: float = LOCK_TIMEOUT_S,
 ) -> Iterator[StagedChanges]:
     """Give changes to fill; what is not committed at the end leaves no trace.
 
@@ -194,18 +199,20 @@ def staged_changes(
         root: No link may lead a change out of this tree; None: a person named each file.
         is_new_tree: Whether `root` is not there yet: then it appears all at once, and needs a
             journal that is not in it.
+        lock_timeout_s: How long to wait for another writer of the journal or of a file.
 
     Raises:
         BankLockedError: another process uses this journal.
     """
     with ExitStack() as stack:
-        noted = stack.enter_context(open_journal(journal)) if journal is not None else None
-        tree = None
+        noted = tree = None
+        if journal is not None:
+            noted = stack.enter_context(open_journal(journal, timeout_s=lock_timeout_s))
         if is_new_tree:
             assert noted is not None
             assert root is not None
             tree = NewTree(Path(os.path.realpath(root)), noted)
-        yield StagedChanges(stack, noted, root, tree)
+        yield StagedChanges(stack, noted, root, tree, lock_timeout_s)
 
 
 def write_new_tree(root: Path, files: Iterable[tuple[str, bytes]], *, verb: str) -> None:
@@ -284,13 +291,13 @@ def _changed(change: _Change) -> BankPathError:
     )
 
 
-def _commit(change: _Change) -> None:
+def _commit(change: _Change, lock_timeout_s: float) -> None:
     if change.sha256 is None:
         assert change.temporary is not None
         if not create(change.temporary, change.path):
             raise _changed(change)
         return
-    with hold_lock(change.path):
+    with hold_lock(change.path, timeout_s=lock_timeout_s):
         _demand_unchanged(change)
         if change.temporary is not None:
             replace(change.temporary, change.path)

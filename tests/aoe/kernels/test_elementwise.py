@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tiers import slow_after
+from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.registry import get_family
@@ -124,7 +124,7 @@ def shape_of(pattern: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), slow_after(12, list(itertools.product(PATTERNS, PATTERNS)))
+    ("left", "right"), few_every_day(list(itertools.product(PATTERNS, PATTERNS)), 12)
 )
 def test_every_broadcast_pattern(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     shapes = [shape_of(left), shape_of(right)]

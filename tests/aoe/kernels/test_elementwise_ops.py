@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
-from support.tiers import slow_after
+from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
@@ -168,8 +168,8 @@ def test_operator_computes_what_onnx_runtime_does(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    slow_after(
-        8, [n for n, w in CASES.items() if n not in NO_REFERENCE and not w.operations[0].domain]
+    few_every_day(
+        [n for n, w in CASES.items() if n not in NO_REFERENCE and not w.operations[0].domain], 8
     ),
 )
 def test_operator_computes_what_the_onnx_reference_does(name: str) -> None:

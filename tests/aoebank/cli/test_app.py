@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 import typer
 from support import golden_harness
+from support.faulty_system import FaultySystem
 
 import aoebank
 from aoebank.cli.app import COMMANDS, PACKAGE
 from aoebank.cli.loading import load_command
-from aoebank.ops import ls as ls_ops
 from aoebank.report.output import printable
 
 run = golden_harness.run
@@ -37,14 +36,9 @@ def test_version_is_the_one_of_the_package() -> None:
     assert run("aoebank", ["--version"]).stdout == f"aoebank {aoebank.__version__}\n"
 
 
-def test_bug_is_told_in_one_line_with_a_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: Path) -> None:
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr(ls_ops, "list_bank", fail)
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+def test_bug_is_told_in_one_line_with_a_log(tmp_path: Path, system: FaultySystem) -> None:
+    system.fail("os.scandir", ZeroDivisionError("a bug"))
+    system.replace("tempfile.tempdir", str(tmp_path))
     outcome = run("aoebank", ["ls", str(tmp_path)])
     assert outcome.exit_code == 4
     assert outcome.stderr.startswith("error: internal error: ZeroDivisionError: a bug\nhint: ")
@@ -56,11 +50,8 @@ def test_bug_is_told_in_one_line_with_a_log(
     assert document["error"]["code"] == "bug"
 
 
-def test_interrupt_exits_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_: Path) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ls_ops, "list_bank", interrupt)
+def test_interrupt_exits_130(tmp_path: Path, system: FaultySystem) -> None:
+    system.fail("os.scandir", KeyboardInterrupt())
     assert run("aoebank", ["ls", str(tmp_path)]).exit_code == 130
 
 

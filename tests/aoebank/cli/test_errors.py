@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer
+from support.faulty_system import FaultySystem
 
 from aoe.cli.errors import run_app
 from aoe.errors import AoeError, ModelImportError
@@ -96,9 +96,9 @@ def test_errors_of_the_engine_are_errors_of_the_bank_layer_too() -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_log_of_a_bug_is_private_and_its_name_unforeseen(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, tmp_path: Path, system: FaultySystem, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    system.replace("tempfile.tempdir", str(tmp_path))
     for _ in range(2):
         assert run(_failing(ZeroDivisionError("\x1b[2J \ud83d")), []) == 4
     assert "ZeroDivisionError: \\x1b[2J \\ud83d\n" in capsys.readouterr().err
@@ -110,8 +110,8 @@ def test_log_of_a_bug_is_private_and_its_name_unforeseen(
 
 @pytest.mark.parametrize("run", RUNS)
 def test_bug_is_told_where_no_log_can_be_written(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, tmp_path: Path, system: FaultySystem, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    system.replace("tempfile.tempdir", str(tmp_path / "gone"))
     assert run(_failing(ZeroDivisionError("a bug")), []) == 4
     assert "please report this with what --debug prints" in capsys.readouterr().err

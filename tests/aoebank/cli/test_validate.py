@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from support import golden_harness
+from support.faulty_system import FaultySystem
 
 from aoebank import Bank
-from aoebank.storage.writing.staged import StagedChanges
 from aoebank.testing.factories import make_record
 
 NAME = "x86-64-v4_2_AiCore_Softmax.json"
@@ -103,19 +102,10 @@ def test_dry_run_writes_nothing(bank: Path) -> None:
     assert list(bank.iterdir()) == [file]
 
 
-def test_fix_that_cannot_be_written_is_3_and_told(
-    bank: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fix_that_cannot_be_written_is_3_and_told(bank: Path, system: FaultySystem) -> None:
     file = bank / NAME
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
-
-    write = StagedChanges.write
-
-    def meddle(changes: StagedChanges, path: Path, *arguments: Any, **options: Any) -> None:
-        write(changes, path, *arguments, **options)
-        path.write_bytes(b"{}\n")
-
-    monkeypatch.setattr(StagedChanges, "write", meddle)
+    system.before("os.fsync", lambda _: file.write_bytes(b"{}\n"))
     outcome = golden_harness.run("aoebank", ["validate", str(bank), "--fix"])
     assert outcome.exit_code == 3
     assert f"not fixed {file}: crlf" in outcome.stdout

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.faulty_system import FaultySystem
 from support.golden_harness import run
 
 from aoebank import Bank, BankPermissionError, diff, list_bank, quarantine_add, show, validate
-from aoebank.storage import tree
 from aoebank.testing.factories import make_record
 
 SOC, OTHER = "x86-64-v4", "x86-64-v3"
@@ -28,26 +26,8 @@ def put(root: Path, soc: str, op_type: str, seed: int = 1) -> Path:
 
 
 @pytest.fixture
-def close(monkeypatch: pytest.MonkeyPatch) -> Close:
-    """Close a file or a folder to this user, who may be root."""
-    closed: set[str] = set()
-    scandir, read_bytes, open_ = os.scandir, Path.read_bytes, Path.open
-
-    def refuse(place: object) -> None:
-        if os.fspath(place) in closed:  # type: ignore[call-overload]
-            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(place))  # type: ignore[call-overload]
-
-    def refusing(call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(place: Any = ".", *rest: Any, **options: Any) -> Any:
-            refuse(place)
-            return call(place, *rest, **options)
-
-        return wrapped
-
-    monkeypatch.setattr(tree.os, "scandir", refusing(scandir))
-    monkeypatch.setattr(Path, "read_bytes", refusing(read_bytes))
-    monkeypatch.setattr(Path, "open", refusing(open_))
-    return lambda path: closed.add(str(path))
+def close(system: FaultySystem) -> Close:
+    return system.close
 
 
 @pytest.fixture
@@ -148,12 +128,9 @@ def test_built_in_bank_that_is_closed_in_part_is_told(
 
 
 def test_path_behind_a_closed_folder_is_not_called_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, system: FaultySystem
 ) -> None:
-    def refuse(_: Path) -> bool:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(Path, "is_dir", refuse)
-    monkeypatch.setattr(Path, "is_file", refuse)
+    for name in ("Path.is_dir", "Path.is_file"):
+        system.fail(name, PermissionError(errno.EACCES, "Permission denied"))
     (finding,) = validate(tmp_path / "bank").findings
     assert (finding.code, finding.message) == ("AB101", "cannot be read: permission denied")

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
+from support.faulty_system import FaultySystem
 
 import aoebank
 from aoebank import Bank, Event, Record, StaleResult, make_unified_record
-from aoebank.storage import machine
+from aoebank.storage.machine import kernel_source_of
 from aoebank.testing.factories import make_provenance
 
 _SOC = "x86-64-test"
 _HERE = {"cpu_model": "Test CPU", "onnxruntime": "1.30.0"}
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine with known versions, and no engine."""
-    monkeypatch.setattr(machine, "present_facts", lambda: _HERE)
-    monkeypatch.setattr(machine, "entry_points", lambda group: [])
-    yield
+# a machine with known versions, and no engine
+stale = partial(aoebank.stale, now=_HERE, source_of=lambda record: None)
 
 
 def _record(name: str) -> Record:
@@ -53,7 +49,7 @@ def _reasons(result: StaleResult) -> dict[str, str]:
 
 def test_records_of_this_environment_are_not_listed(tmp_path: Path) -> None:
     _bank(tmp_path, a=_HERE, b={**_HERE, "soc_version": _SOC})
-    result = aoebank.stale(tmp_path)
+    result = stale(tmp_path)
     assert (result.found, result.looked_at) == ((), 2)
 
 
@@ -64,7 +60,7 @@ def test_each_is_listed_with_its_reasons_and_the_stale_ones_first(tmp_path: Path
         moved={**_HERE, "soc_version": "x86-64-other"},
         unknown=None,
     )
-    result = aoebank.stale(tmp_path)
+    result = stale(tmp_path)
     assert _reasons(result) == {
         keys["moved"]: "target x86-64-other -> x86-64-test: made for another one",
         keys["old"]: "onnxruntime 1.29.0 -> 1.30.0: soft mismatch, to be checked again",
@@ -80,37 +76,31 @@ def test_record_that_was_measured_again_counts_as_measured_then(tmp_path: Path) 
     file = bank.unified_file(soc_version=_SOC, core_num=2, op_type="lrn")
     again = make_provenance(keys["a"], event=Event.RESERVED, fingerprint=_HERE)
     bank.append_provenance(file, [again])
-    assert aoebank.stale(tmp_path).found == ()
+    assert stale(tmp_path).found == ()
 
 
-def test_kernel_source_is_compared_where_an_engine_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernel_source_is_compared_where_an_engine_is_installed(tmp_path: Path) -> None:
     keys = _bank(tmp_path, a={**_HERE, "kernel_source": "a"}, b={**_HERE, "kernel_source": "b"})
-    without = aoebank.stale(tmp_path)
+    without = stale(tmp_path)
     assert (without.found, without.uncompared) == ((), 2)
-    engine = SimpleNamespace(load=lambda: lambda record: "b")
-    monkeypatch.setattr(machine, "entry_points", lambda group: [engine])
-    result = aoebank.stale(tmp_path)
+    engine = EntryPoint(name="b", group="", value="support.faulty_system:FaultySystem")
+    assert kernel_source_of([engine]) is FaultySystem  # whatever it is, it is loaded
+    result = stale(tmp_path, source_of=lambda record: "b")
     assert _reasons(result) == {keys["a"]: "kernel source changed: stale"}
     assert result.uncompared == 0
 
 
-def test_engine_that_cannot_be_loaded_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load() -> None:
-        raise ImportError("numpy")
-
-    monkeypatch.setattr(machine, "entry_points", lambda group: [SimpleNamespace(load=load)])
-    assert machine.kernel_source_of() is None
+def test_engine_that_cannot_be_loaded_is_none() -> None:
+    gone = EntryPoint(name="gone", group="", value="no_such_module:nothing")
+    assert kernel_source_of([gone]) is None
+    assert kernel_source_of([]) is None
 
 
 def test_filters_leave_out_other_targets_and_operators(tmp_path: Path) -> None:
     _bank(tmp_path, a=None)
-    assert aoebank.stale(tmp_path, soc="x86-64-*", op="lrn").looked_at == 1
-    assert aoebank.stale(tmp_path, soc="Ascend*").looked_at == 0
-    assert aoebank.stale(tmp_path, op="softmax").looked_at == 0
+    assert stale(tmp_path, soc="x86-64-*", op="lrn").looked_at == 1
+    assert stale(tmp_path, soc="Ascend*").looked_at == 0
+    assert stale(tmp_path, op="softmax").looked_at == 0
 
 
 def test_no_library_of_the_engine_is_loaded(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import version_banks
+from support.faulty_system import FaultySystem
 from support.sample_bank_files import RUNTIME_KB
 
 import aoebank as api
@@ -38,19 +39,10 @@ def test_validate_sees_a_file_once_however_often_it_is_named(tmp_path: Path) -> 
     assert (result.files, result.records) == (1, 1)
 
 
-def test_validate_goes_on_after_files_it_cannot_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_validate_goes_on_after_files_it_cannot_read(tmp_path: Path, system: FaultySystem) -> None:
     make_bank(tmp_path, make_record())
     bad = make_bank(tmp_path, make_record(), op_type="LRN")
-    original = Path.read_bytes
-
-    def refuse(path: Path) -> bytes:
-        if path == bad:
-            raise PermissionError(13, "Permission denied")
-        return original(path)
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    system.close(bad)
     result = validate([tmp_path])
     assert [(finding.code, finding.location.path) for finding in result.findings] == [
         ("AB101", bad)

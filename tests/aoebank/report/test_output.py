@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -42,10 +42,10 @@ def test_no_color_means_no_escapes_at_all(
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
-    text = Text(color, no_color=no_color)
-    text.line(("bold", "bold"), " ", ("dim", "dim"))
-    text.table(("header",), [("cell",)])
+    with redirect_stdout(terminal):
+        text = Text(color, no_color=no_color)
+        text.line(("bold", "bold"), " ", ("dim", "dim"))
+        text.table(("header",), [("cell",)])
     assert ("\x1b" in terminal.getvalue()) is has_escapes
 
 
@@ -81,11 +81,11 @@ def test_no_way_out_lets_foreign_text_steer_a_terminal(
     assert shown.isprintable()
 
 
-def test_own_styles_still_steer_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_styles_still_steer_it() -> None:
     terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
-    text = Text(ColorMode.ALWAYS, no_color=False)
-    text.line(("red \x1b[2J", "red"))
+    with redirect_stdout(terminal):
+        text = Text(ColorMode.ALWAYS, no_color=False)
+        text.line(("red \x1b[2J", "red"))
     assert "\x1b[31m" in terminal.getvalue()
     assert "\x1b[2J" not in terminal.getvalue()
 

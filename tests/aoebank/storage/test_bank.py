@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.faulty_system import FaultySystem
 
 from aoebank import (
     Bank,
@@ -271,13 +272,8 @@ def test_edit_runs_again_when_somebody_else_creates_the_file_first(tmp_path: Pat
     assert path.read_bytes() == b"theirs ours"
 
 
-def test_file_system_without_hard_links_works_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(os, "link", refuse)
+def test_file_system_without_hard_links_works_too(tmp_path: Path, system: FaultySystem) -> None:
+    system.fail("os.link", OSError(95, "Operation not supported"))
     update_file(tmp_path / "file", lambda old: b"new")
     assert (tmp_path / "file").read_bytes() == b"new"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -296,19 +292,13 @@ def test_failed_edit_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> Non
     assert [left.name for left in tmp_path.iterdir()] == ["file"]
 
 
-def test_system_errors_become_errors_with_the_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_system_errors_become_errors_with_the_path(tmp_path: Path, system: FaultySystem) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BankPathError, match="cannot write here"):
         update_file(tmp_path / "file" / "below", lambda old: b"")
     with pytest.raises(BankPermissionError):
         update_file(tmp_path, lambda old: b"")
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "fsync", refuse)
+    system.fail("os.fsync", PermissionError(13, "Permission denied"))
     with pytest.raises(BankPermissionError, match="cannot write here"):
         update_file(tmp_path / "new", lambda old: b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -360,18 +350,11 @@ def test_tree_tells_files_apart_and_survives_loops(bank: Bank, file: Path) -> No
     assert sorted(path.name for path in bank.iter_files()) == ["copy.json", file.name]
 
 
-def test_file_that_cannot_be_opened_is_unreadable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_that_cannot_be_opened_is_unreadable(tmp_path: Path, system: FaultySystem) -> None:
     path = tmp_path / "some.json"
     path.touch()
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", refuse)
+    system.close(path)
     assert classify(path).reason == "permission denied"
-    monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(BankPermissionError, match="cannot be read"):
         load_file(path)
 
@@ -397,17 +380,15 @@ def test_link_tells_where_it_leads_and_a_second_way_in_is_not_walked(
 
 
 def test_folder_that_vanishes_while_it_is_walked_is_reported(
-    bank: Bank, file: Path, monkeypatch: pytest.MonkeyPatch
+    bank: Bank, file: Path, system: FaultySystem
 ) -> None:
     bank.put(file, [make_record()])
-    real = Path.stat
 
-    def stat_or_gone(self: Path, **options: bool) -> os.stat_result:
-        if self == file.parent:
+    def vanish(path: Path) -> None:
+        if path == file.parent:
             raise FileNotFoundError(2, "No such file or directory")
-        return real(self, **options)
 
-    monkeypatch.setattr(Path, "stat", stat_or_gone)
+    system.before("Path.stat", vanish)
     (entry,) = iter_tree(bank.root)
     assert (entry.path, entry.kind) == (file.parent, FileKind.UNREADABLE)
 
@@ -451,23 +432,24 @@ def test_empty_file_beside_its_backup_is_not_filled_over(bank: Bank, file: Path)
 
 
 def test_reader_waits_for_a_writer_that_has_truncated_the_file(
-    bank: Bank, file: Path, monkeypatch: pytest.MonkeyPatch
+    bank: Bank, file: Path, system: FaultySystem
 ) -> None:
     bank.put(file, [make_record()])
     whole = file.read_bytes()
     holder = file.open("r+b")
     fcntl.flock(holder, fcntl.LOCK_EX)
     holder.truncate(0)
+    tries: list[int] = []
 
-    def finish_write(_: float) -> None:
-        if not holder.closed:
+    def finish_write(*_: object) -> None:
+        tries.append(1)
+        if len(tries) == 2:  # the reader has waited once
             holder.write(whole)
             holder.close()
 
-    monkeypatch.setattr(
-        "aoebank.storage.bank.read_settled", lambda path: read_settled(path, pause=finish_write)
-    )
+    system.before("fcntl.flock", finish_write)
     record = bank.find(file, make_record().key)
+    assert len(tries) >= 2
     assert record is not None
     assert record.key == make_record().key
 

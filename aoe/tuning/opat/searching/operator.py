@@ -229,7 +229,7 @@ class OperatorSearch:
         again = _stored_now(self.search.task, self.stored, policy)
         for found in (result.measurement, again):
             if found is not None and not found.is_quiet:
-                return _undecided(self.operator, self.stored, result, found, tools.progress)
+                return undecided(self.operator, self.stored, result, found, tools.progress)
         outcome = settle(self.stored, result.estimate, _estimate_of(again))
         verdict = self._verdict(result, outcome, tools)
         if outcome in _WON:
@@ -435,7 +435,7 @@ def _from_bank(operator: Operator, stored: StoredAnswer | None, reason: str) -> 
     )
 
 
-def _undecided(
+def undecided(
     operator: Operator,
     stored: StoredAnswer | None,
     result: SearchResult,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.tiers import slow_after
+from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import allowed_space
@@ -107,7 +107,7 @@ def _try(number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", slow_after(2, range(_SOME)))
+@pytest.mark.parametrize("number", few_every_day(range(_SOME), 2))
 def test_attention_of_any_batch_is_computed(number: int) -> None:
     _try(number)
 

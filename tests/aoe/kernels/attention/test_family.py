@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.tiers import slow_after
+from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.kernels.family import KernelTarget
@@ -246,8 +246,8 @@ def test_guard_that_puts_in_another_number_is_refused() -> None:
     assert not get_family("attention").supports(guarded(MASKED, zero=1.0))
 
 
-@pytest.mark.parametrize("special", slow_after(1, [np.nan, np.inf, -np.inf]))
-@pytest.mark.parametrize("name", slow_after(2, ["x0", "x1", "x2", "x3"]))
+@pytest.mark.parametrize("special", few_every_day([np.nan, np.inf, -np.inf]))
+@pytest.mark.parametrize("name", few_every_day(["x0", "x1", "x2", "x3"], 2))
 @pytest.mark.parametrize("workload", [MASKED, in_bfloat16(MASKED)], ids=["float32", "bfloat16"])
 def test_special_values_come_out_where_onnx_runtime_has_them(
     workload: Workload, name: str, special: float
@@ -291,7 +291,7 @@ def test_large_scores_do_not_overflow() -> None:
     np.testing.assert_allclose(made, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("seed", "few"), slow_after(2, [(n, n >= 12) for n in range(20)]))
+@pytest.mark.parametrize(("seed", "few"), few_every_day([(n, n >= 12) for n in range(20)], 2))
 def test_attentions_of_any_shape_are_computed(seed: int, few: bool) -> None:
     rng = np.random.default_rng(seed)
     queries, keys = (int(count) for count in rng.integers(5, 60, 2))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.engine.convolutions import BLOCK, chained, convolution, exactly, stem
-from support.tiers import slow_after
+from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import precision_of
@@ -101,7 +101,7 @@ class TestDirectInBfloat16(KernelFamilyTests):
 
 @pytest.mark.parametrize(
     ("precision", "bound"),
-    slow_after(1, [(Precision.STRICT_FLOAT32, 3e-6), (Precision.BFLOAT16, 5e-3)]),
+    few_every_day([(Precision.STRICT_FLOAT32, 3e-6), (Precision.BFLOAT16, 5e-3)]),
 )
 def test_sums_of_many_channels_stay_within_the_bound(precision: Precision, bound: float) -> None:
     """The error against float64 is a share of the largest result."""

@@ -9,7 +9,7 @@ import numpy as np
 import onnx.reference
 import onnxruntime
 import pytest
-from support.tiers import slow_after
+from support.tiers import few_every_day
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import partition
@@ -103,7 +103,7 @@ def _special_grid(shape: tuple[int, ...]) -> Array:
 
 @pytest.mark.parametrize(
     ("mode", "border", "corners"),
-    slow_after(4, [*product(MODES, BORDERS, (0, 1))]),
+    few_every_day([*product(MODES, BORDERS, (0, 1))], 4),
     ids=lambda value: str(value),
 )
 def test_whatever_a_grid_holds_only_the_image_is_read(mode: str, border: str, corners: int) -> None:
@@ -118,7 +118,7 @@ def test_whatever_a_grid_holds_only_the_image_is_read(mode: str, border: str, co
         assert_close(workload, found, run_baseline(workload, feed).result, "special grid")
 
 
-@pytest.mark.parametrize("mode", slow_after(1, MODES))
+@pytest.mark.parametrize("mode", few_every_day(MODES))
 def test_special_values_of_an_image_come_out_where_onnx_runtime_has_them(mode: str) -> None:
     for border in BORDERS:
         workload = make((1, 2, 6, 5), (8, 9), mode=mode, padding_mode=border)
@@ -132,7 +132,7 @@ def test_special_values_of_an_image_come_out_where_onnx_runtime_has_them(mode: s
 
 @pytest.mark.parametrize(
     ("mode", "border", "corners"),
-    slow_after(5, [*product(MODES, BORDERS, (0, 1))]),
+    few_every_day([*product(MODES, BORDERS, (0, 1))], 5),
     ids=lambda value: str(value),
 )
 def test_onnx_reference_agrees(mode: str, border: str, corners: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.engine.mutations import mutated
-from support.tiers import slow_after
+from support.tiers import few_every_day
 
 from aoe.errors import RunError
 from aoe.execute.runner import Runner
@@ -145,7 +145,7 @@ def _becomes_a_kernel(
     return not found["kernel"]
 
 
-@pytest.mark.parametrize("name", slow_after(3, _cases()))
+@pytest.mark.parametrize("name", few_every_day(_cases(), 3))
 def test_edited_schedule_is_refused_or_compiled(name: str, runner: Runner, tmp_path: Path) -> None:
     _check_many(_cases()[name], runner, tmp_path, _QUICK)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.tiers import slow_after
+from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.family import KernelTarget
@@ -192,7 +192,7 @@ def test_two_tensors_are_multiplied_in_pairs(name: str) -> None:
     assert_close(workload, CompiledKernel(workload, schedule).run(run.inputs), run.result, name)
 
 
-@pytest.mark.parametrize("name", slow_after(1, ROUNDED_CASES))
+@pytest.mark.parametrize("name", few_every_day(ROUNDED_CASES))
 def test_pairs_are_summed_up_where_there_are_no_tiles(name: str) -> None:
     workload = TestMatMulInBfloat16.cases[name]
     run = run_baseline(workload, random_inputs(workload, SEED))

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.engine.recurrences import NAME, bfloat16_pairs, by_definition, lowered, recurrence
-from support.tiers import slow_after
+from support.tiers import few_every_day
 
 from aoe.errors import ScheduleError
 from aoe.graph.model_graph import ModelGraph, TensorInfo
@@ -67,7 +67,7 @@ def inputs_of(workload: Workload) -> dict[str, Array]:
     return dict(run_baseline(workload, random_inputs(workload, SEED)).inputs)
 
 
-@pytest.mark.parametrize("op_type", slow_after(1, ["LSTM", "GRU", "RNN"]))
+@pytest.mark.parametrize("op_type", few_every_day(["LSTM", "GRU", "RNN"]))
 def test_states_are_those_of_the_definition(op_type: str) -> None:
     starts = 2 if op_type == "LSTM" else 1
     workload = recurrence(op_type, 9, 2, 3, 18, direction=BOTH, starts=starts)
@@ -99,7 +99,7 @@ def test_gates_far_from_zero_are_open_or_shut() -> None:
     np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("op_type", slow_after(1, ["LSTM", "GRU", "RNN"]))
+@pytest.mark.parametrize("op_type", few_every_day(["LSTM", "GRU", "RNN"]))
 def test_nan_stays_from_its_step_on_in_its_row(op_type: str) -> None:
     workload = recurrence(op_type, 6, 2, 4, 18)
     inputs = inputs_of(workload)

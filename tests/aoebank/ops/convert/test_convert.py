@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import version_banks as banks
 
@@ -77,7 +77,6 @@ def test_real_banks_come_back(tmp_path: Path, shared_data: Path) -> None:
 
 
 @given(number=st.integers(-(2**70), 2**70), text=st.text(max_size=20), size=st.floats(0.1, 1e12))
-@settings(max_examples=40, deadline=None)
 def test_any_value_comes_back(
     tmp_path_factory: pytest.TempPathFactory, number: int, text: str, size: float
 ) -> None:

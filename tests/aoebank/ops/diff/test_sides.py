@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.diff_sides import file_name, make_side, unified
+from support.faulty_system import FaultySystem
 
 from aoebank.errors import (
     AoebankError,
@@ -16,7 +17,6 @@ from aoebank.errors import (
     BankPermissionError,
     HistoryError,
 )
-from aoebank.formats.protocol import ParsedFile
 from aoebank.ops.diff import ChangeKind, DiffResult, diff
 from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import PathSide
@@ -157,14 +157,10 @@ def test_broken_file_of_a_tree_hides_no_other() -> None:
 
 
 def test_file_that_cannot_be_read_is_told_and_not_taken_for_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, system: FaultySystem
 ) -> None:
     write(tmp_path / file_name(), unified(make_record()))
-
-    def refuse(self: PathSide, name: str, **_: object) -> ParsedFile:
-        raise BankPermissionError("file cannot be read", path=self.path / name)
-
-    monkeypatch.setattr(PathSide, "load", refuse)
+    system.close(tmp_path / file_name())
     result = diff(
         make_side({file_name(): unified(make_record())}), PathSide(label="b", path=tmp_path)
     )
@@ -173,7 +169,7 @@ def test_file_that_cannot_be_read_is_told_and_not_taken_for_removed(
 
 
 def test_large_trees_are_compared_by_several_processes_with_the_same_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     for number in range(7):
         name = file_name(f"Op{number}")
@@ -182,13 +178,11 @@ def test_large_trees_are_compared_by_several_processes_with_the_same_result(
         write(tmp_path / "a" / name, unified(*old))
         write(tmp_path / "b" / name, unified(*new) if number != 3 else b"{")
 
-    def compared() -> DiffResult:
-        sides = [PathSide(label=letter, path=tmp_path / letter) for letter in "ab"]
-        return diff(*sides)
+    def compared(processes: int) -> DiffResult:
+        a, b = (PathSide(label=letter, path=tmp_path / letter) for letter in "ab")
+        return diff(a, b, count=lambda _: processes)
 
-    alone = compared()
-    monkeypatch.setattr("aoebank.ops.diff.run.count_processes", lambda _: 3)
-    together = compared()
+    alone, together = compared(1), compared(3)
     assert len(alone.changes) > 10
     assert together.changes == alone.changes
     assert together.rollup == alone.rollup

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.diff_sides import unified
+from support.faulty_system import FaultySystem
 from support.runtime_kb_lines import EXAMPLE, whole_record
 
 from aoebank.api.checking import validate
@@ -70,9 +71,7 @@ def test_edit_and_its_reverse_leave_the_same_bytes(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob(".*")) == []
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     value=st.integers(0, 2**32 - 1),
     style=st.sampled_from([{}, {"separators": (",", ":")}, {"sort_keys": True}]),
@@ -207,18 +206,11 @@ def test_one_broken_sibling_leaves_all_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_sibling_that_changes_meanwhile_leaves_all_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, system: FaultySystem
 ) -> None:
-    from aoebank.ops.edit import run
-
     files = make_tree(tmp_path)
-    writes = run.write_banks
-
-    def write_late(edits: Any, asked: Any) -> tuple[Path, ...]:
-        files[2].write_bytes(EXAMPLE + EXAMPLE.splitlines()[0] + b"\n")
-        return writes(edits, asked)
-
-    monkeypatch.setattr(run, "write_banks", write_late)
+    late = EXAMPLE + EXAMPLE.splitlines()[0] + b"\n"
+    system.before("os.fsync", lambda _: files[2].write_bytes(late))
     with pytest.raises(BankPathError, match="changed meanwhile"):
         edit(tmp_path, op=OP, assign={"stepM": 7})
     assert files[0].read_bytes() == files[1].read_bytes() == EXAMPLE

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 from support.git_work_tree import SAMPLES, WorkTree
+from support.tiers import few_every_day
 
 BANKS = {f"banks/{bank.name}": bank.data for bank in SAMPLES.values()}
 NAME = next(iter(BANKS))
@@ -81,7 +82,7 @@ def test_program_that_does_not_start(banks: WorkTree) -> None:
     assert "--command" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["true", "git", "echo aoebank-like; false"])
+@pytest.mark.parametrize("command", few_every_day(["true", "git", "echo aoebank-like; false"]))
 def test_program_that_is_another_one(banks: WorkTree, command: str) -> None:
     banks.git("config", "merge.aoebank.driver", f"{command} merge-driver %O %A %B %L %P")
     assert (
@@ -92,13 +93,15 @@ def test_program_that_is_another_one(banks: WorkTree, command: str) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        ("merge.aoebank.driver", "aoebank merge-driver %O %A %B"),
-        ("merge.aoebank.driver", "aoebank merge-driver %O %A %B %L %P"),
-        ("merge.aoebank.driver", "my-driver %O %A %B"),
-        ("merge.aoebank.recursive", "binary"),
-        ("diff.aoebank.textconv", "cat"),
-    ],
+    few_every_day(
+        [
+            ("merge.aoebank.driver", "aoebank merge-driver %O %A %B"),
+            ("merge.aoebank.driver", "aoebank merge-driver %O %A %B %L %P"),
+            ("merge.aoebank.driver", "my-driver %O %A %B"),
+            ("merge.aoebank.recursive", "binary"),
+            ("diff.aoebank.textconv", "cat"),
+        ]
+    ),
 )
 def test_setting_that_this_version_does_not_write(banks: WorkTree, key: str, value: str) -> None:
     banks.git("config", key, value)
@@ -116,12 +119,15 @@ def test_textconv_of_git_config_may_be_missing_by_itself(banks: WorkTree) -> Non
 
 @pytest.mark.parametrize(
     ("line", "code"),
-    [
-        (b"*.json merge=union\n", "shadowed"),
-        (b"*.json -merge\n", "shadowed"),
-        (b"*.json !merge\n", "not_covered"),
-        (b"* text=auto\n", "shadowed"),
-    ],
+    few_every_day(
+        [
+            (b"*.json merge=union\n", "shadowed"),
+            (b"*.json !merge\n", "not_covered"),
+            (b"*.json -merge\n", "shadowed"),
+            (b"* text=auto\n", "shadowed"),
+        ],
+        2,
+    ),
 )
 def test_later_line_takes_files_away(banks: WorkTree, line: bytes, code: str) -> None:
     lines = banks.read(".gitattributes")
@@ -132,12 +138,14 @@ def test_later_line_takes_files_away(banks: WorkTree, line: bytes, code: str) ->
     assert _check(banks) == {}
 
 
+@pytest.mark.slow
 def test_line_of_a_folder_below_takes_its_files_away(banks: WorkTree) -> None:
     banks.commit("below", {"banks/.gitattributes": b"*_gradient_fusion.json -merge\n"})
     paths = _check(banks)["shadowed"]["paths"]
     assert paths == [name for name in sorted(BANKS) if "gradient" in name]
 
 
+@pytest.mark.slow
 def test_bank_file_of_an_unusual_name_is_found_by_its_content(banks: WorkTree) -> None:
     banks.commit("odd", {"banks/mine.json": BANKS[NAME], "package.json": b"{}\n"})
     assert _check(banks)["not_covered"]["paths"] == ["banks/mine.json"]
@@ -162,6 +170,7 @@ def test_committed_conflict_file(banks: WorkTree) -> None:
     assert _check(banks)["conflict_file"]["paths"] == [f"{NAME}.conflicts"]
 
 
+@pytest.mark.slow
 def test_lines_that_hide_conflict_files_are_old(banks: WorkTree) -> None:
     exclude = banks.top / ".git" / "info" / "exclude"
     lines = exclude.read_text().replace(".*.aoebank-tmp", "*.json.conflicts\n.*.aoebank-tmp")
@@ -172,6 +181,7 @@ def test_lines_that_hide_conflict_files_are_old(banks: WorkTree) -> None:
     assert _check(banks) == {}
 
 
+@pytest.mark.slow
 def test_many_paths_are_cut_in_text_only(banks: WorkTree) -> None:
     bank = next(bank for bank in SAMPLES.values())
     more: Mapping[str, bytes] = {f"more/{n}.json": bank.data for n in range(8)}
@@ -180,6 +190,7 @@ def test_many_paths_are_cut_in_text_only(banks: WorkTree) -> None:
     assert len(_check(banks)["not_covered"]["paths"]) == 8  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_link_loops_and_missing_files_do_not_matter(banks: WorkTree) -> None:
     (banks.top / "banks" / "a_1_AiCore_b.json").symlink_to("nowhere")
     banks.commit("link")

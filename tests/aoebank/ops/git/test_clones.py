@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.git_work_tree import SAMPLES, SOME_FORMATS, SampleBank, WorkTree
+from support.tiers import few_every_day
 
 UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
 NAME = f"banks/{UNIFIED.name}"
@@ -24,6 +25,7 @@ def _records_of(tree: WorkTree, revision: str = "HEAD", bank: SampleBank = UNIFI
     return bank.records(tree.git("show", f"{revision}:{NAME}").encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["banks", "near", "far"])
 def test_sparse_checkout_merges_banks_in_it_and_outside(tree: WorkTree, kept: str) -> None:
     _fork(tree)
@@ -34,7 +36,9 @@ def test_sparse_checkout_merges_banks_in_it_and_outside(tree: WorkTree, kept: st
     assert tree.git("status", "--porcelain") == ""
 
 
-@pytest.mark.parametrize("options", [["--filter=blob:none"], ["--depth=3"], []], ids=str)
+@pytest.mark.parametrize(
+    "options", few_every_day([["--filter=blob:none"], ["--depth=3"], []]), ids=str
+)
 def test_clone_of_any_kind_pulls_with_the_drivers_once_installed(
     tree: WorkTree, options: list[str]
 ) -> None:
@@ -49,6 +53,7 @@ def test_clone_of_any_kind_pulls_with_the_drivers_once_installed(
     assert found == UNIFIED.records(UNIFIED.data)
 
 
+@pytest.mark.slow
 def test_pull_with_rebase_and_autostash_keeps_all_three_records(tree: WorkTree) -> None:
     tree.commit("base", {NAME: UNIFIED.without(0, 1, 2)})
     other = tree.top.with_name("other")
@@ -79,6 +84,7 @@ def test_range_of_commits_is_picked_in_a_linked_work_tree(tree: WorkTree, bank: 
     assert bank.records((linked / name).read_bytes()) == bank.records(bank.data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "abort"),
     [

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.git_work_tree import SAMPLES, WorkTree
+from support.tiers import few_every_day
 
 BANK = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
 NAME = f"banks/{BANK.name}"
@@ -76,6 +77,7 @@ def test_conflict_file_is_seen_in_status(merging: WorkTree) -> None:
     assert sorted(status) == sorted([f"UU {NAME}", f"?? {FILE}"])
 
 
+@pytest.mark.slow
 def test_commit_of_everything_cannot_pass_check_or_verify(merging: WorkTree) -> None:
     merging.git("add", "-A")
     assert _check(merging) == {"conflict_file": [FILE]}
@@ -98,6 +100,7 @@ def test_commit_of_the_bank_alone_cannot_pass_check_or_verify(merging: WorkTree)
     assert "1 record in conflict, all as the first parent has them" in output.stdout
 
 
+@pytest.mark.slow
 def test_conflict_file_that_somebody_ignores_is_found_all_the_same(merging: WorkTree) -> None:
     merging.write(".gitignore", b"*.conflicts\n")
     assert _check(merging) == {"unsettled": [FILE]}
@@ -131,6 +134,7 @@ def test_settled_conflict_is_in_order(merging: WorkTree) -> None:
     assert "1 record in conflict, all decided against the first parent" in output.stdout
 
 
+@pytest.mark.slow
 def test_merge_commit_can_be_settled_after_the_fact(merging: WorkTree) -> None:
     merging.git("commit", "-q", "-a", "--no-edit")
     _choose(merging)
@@ -150,7 +154,7 @@ ABORTS = {
 }
 
 
-@pytest.mark.parametrize(("start", "abort"), ABORTS.values(), ids=ABORTS.keys())
+@pytest.mark.parametrize(("start", "abort"), few_every_day(ABORTS.values()), ids=ABORTS.keys())
 def test_abort_leaves_a_file_the_next_command_calls_stale(
     forked: WorkTree, start: list[str], abort: list[str]
 ) -> None:
@@ -180,7 +184,9 @@ CONTINUED = {
 }
 
 
-@pytest.mark.parametrize(("start", "go_on"), CONTINUED.values(), ids=CONTINUED.keys())
+@pytest.mark.parametrize(
+    ("start", "go_on"), few_every_day(CONTINUED.values()), ids=CONTINUED.keys()
+)
 def test_conflict_of_a_rebase_or_a_cherry_pick_is_settled_in_it(
     forked: WorkTree, start: list[str], go_on: list[str]
 ) -> None:
@@ -196,6 +202,7 @@ def test_conflict_of_a_rebase_or_a_cherry_pick_is_settled_in_it(
     assert _check(forked) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "go_on"), CONTINUED.values(), ids=CONTINUED.keys())
 def test_conflict_a_rebase_went_over_stays_unsettled(
     forked: WorkTree, start: list[str], go_on: list[str]
@@ -211,6 +218,7 @@ def test_conflict_a_rebase_went_over_stays_unsettled(
     assert "commits were made since" in error
 
 
+@pytest.mark.slow
 def test_stash_pop(forked: WorkTree) -> None:
     forked.write(NAME, BANK.bumped(0, 3))
     forked.git("stash")
@@ -225,6 +233,7 @@ def test_stash_pop(forked: WorkTree) -> None:
     assert _check(forked) == {}
 
 
+@pytest.mark.slow
 def test_stash_pop_that_was_undone_is_stale(forked: WorkTree) -> None:
     forked.write(NAME, BANK.bumped(0, 3))
     forked.git("stash")
@@ -245,13 +254,14 @@ def test_merging_again_keeps_what_was_chosen(merging: WorkTree) -> None:
     assert merging.read(NAME) == THEIRS
 
 
+@pytest.mark.slow
 def test_merging_one_file_again_keeps_what_was_chosen(merging: WorkTree) -> None:
     chosen = _choose(merging)
     merging.git("checkout", "-m", "--", NAME)
     assert merging.read(FILE) == chosen
 
 
-@pytest.mark.parametrize("edit", [b"{ half", b"\xff", None])
+@pytest.mark.parametrize("edit", few_every_day([b"{ half", b"\xff", None]))
 def test_choices_about_other_records_are_set_aside(merging: WorkTree, edit: bytes | None) -> None:
     old = _choose(merging) if edit is None else edit
     merging.write(FILE, old)
@@ -268,6 +278,7 @@ def test_choices_about_other_records_are_set_aside(merging: WorkTree, edit: byte
     assert aside.name not in merging.git("status", "--porcelain", "--untracked-files=all")
 
 
+@pytest.mark.slow
 def test_another_policy_sets_choices_aside_and_leaves_no_conflict(merging: WorkTree) -> None:
     old = _choose(merging, "keep-ours")
     merging.git("-c", "aoebank.merge.policy=theirs", "checkout", "-m", "--", NAME)
@@ -291,6 +302,7 @@ def test_apply_refuses_during_a_merge_of_something_else(merging: WorkTree) -> No
     assert _check(merging) == {"stale_conflict": [FILE]}
 
 
+@pytest.mark.slow
 def test_apply_refuses_on_another_branch_with_the_same_records(merging: WorkTree) -> None:
     merging.git("merge", "--abort")
     _choose(merging)
@@ -302,6 +314,7 @@ def test_apply_refuses_on_another_branch_with_the_same_records(merging: WorkTree
     assert merging.read(NAME) == OURS
 
 
+@pytest.mark.slow
 def test_apply_refuses_conflicts_of_aoebank_merge_on_another_branch(forked: WorkTree) -> None:
     forked.write("theirs.json", THEIRS)
     forked.write("base.json", BANK.data)
@@ -317,6 +330,7 @@ def test_apply_refuses_conflicts_of_aoebank_merge_on_another_branch(forked: Work
     assert forked.read(NAME) == THEIRS
 
 
+@pytest.mark.slow
 def test_linked_work_tree_has_conflicts_of_its_own(forked: WorkTree) -> None:
     linked = forked.top.with_name("linked")
     forked.git("worktree", "add", "-q", "-b", "side", str(linked), "main")
@@ -330,6 +344,7 @@ def test_linked_work_tree_has_conflicts_of_its_own(forked: WorkTree) -> None:
     assert _check(forked, cwd=linked) == {}
 
 
+@pytest.mark.slow
 def test_sparse_checkout_without_the_folder_of_the_bank(forked: WorkTree) -> None:
     forked.git("sparse-checkout", "set", "--cone", "elsewhere")
     assert not (forked.top / NAME).exists()
@@ -341,6 +356,7 @@ def test_sparse_checkout_without_the_folder_of_the_bank(forked: WorkTree) -> Non
     assert _check(forked) == {}
 
 
+@pytest.mark.slow
 def test_clone_without_the_driver_is_told_by_verify(forked: WorkTree) -> None:
     other = forked.top.with_name("other")
     forked.git("clone", "-q", str(forked.top), str(other))
@@ -365,6 +381,7 @@ def test_message_shows_the_shape_and_the_fields_that_differ(forked: WorkTree) ->
     assert re.fullmatch(rf"    {re.escape(pointer)}: ours -?\d+, theirs -?\d+", lines[2])
 
 
+@pytest.mark.slow
 def test_removed_against_changed_shows_the_change(forked: WorkTree) -> None:
     forked.git("checkout", "-q", "theirs")
     forked.commit("gone", {NAME: BANK.without(0)})
@@ -373,6 +390,7 @@ def test_removed_against_changed_shows_the_change(forked: WorkTree) -> None:
     assert re.search(r"deleted-and-changed.*\n.*\n    /\S+: base -?\d+, ours -?\d+\n", output)
 
 
+@pytest.mark.slow
 def test_empty_and_foreign_conflict_files_are_nobodys_problem_or_told(tree: WorkTree) -> None:
     tree.commit("base", {NAME: BANK.data})
     tree.write("notes.conflicts", b"with my neighbours\n")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import golden_harness
-from support.git_work_tree import EVERY_FORMAT, SAMPLES, SampleBank
+from support.faulty_system import FaultySystem
+from support.git_work_tree import EVERY_FORMAT, SAMPLES, SOME_FORMATS, SampleBank
 
 from aoebank.ops.merge.file import merge_ancestors
 from aoebank.ops.merge.plan import Three
@@ -133,11 +133,8 @@ def test_ancestors_that_are_broken_become_their_own_base(ours: bytes) -> None:
     assert _result() == UNIFIED.data
 
 
-def test_write_that_fails_keeps_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fail)
+def test_write_that_fails_keeps_ours(system: FaultySystem) -> None:
+    system.fail("os.fsync", OSError(28, "No space left on device"))
     outcome = _drive(UNIFIED.without(0, 1), UNIFIED.without(0), UNIFIED.without(1))
     assert outcome.exit_code == 129
     assert "no space left" in outcome.stderr
@@ -227,7 +224,7 @@ def _edited(bank: SampleBank, edits: dict[int, str | int]) -> bytes:
     return bank.without(*(place for place, edit in edits.items() if edit == "remove"), of=data)
 
 
-@EVERY_FORMAT
+@SOME_FORMATS
 @given(base=EDITS, ours=EDITS, theirs=EDITS)
 def test_merge_of_ancestors_invents_nothing_and_does_not_depend_on_the_side(
     bank: SampleBank,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.git_work_tree import SAMPLES, WorkTree
+from support.tiers import few_every_day
 
 from aoebank.ops.git.install import driver_settings
 
@@ -164,6 +165,7 @@ def test_install_works_from_a_folder_below(clone: WorkTree) -> None:
     assert not (below / ".gitattributes").exists()
 
 
+@pytest.mark.slow
 def test_install_in_a_linked_work_tree_registers_for_all(clone: WorkTree) -> None:
     clone.commit("first")
     linked = clone.top.with_name("linked")
@@ -174,6 +176,7 @@ def test_install_in_a_linked_work_tree_registers_for_all(clone: WorkTree) -> Non
     assert b"aoebank-tmp" in (clone.top / ".git" / "info" / "exclude").read_bytes()
 
 
+@pytest.mark.slow
 def test_install_in_a_submodule_leaves_the_outer_one_alone(clone: WorkTree, tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     clone.git("init", "-q", str(inner))
@@ -211,6 +214,7 @@ def test_global_install_writes_the_files_of_the_user(clone: WorkTree) -> None:
     assert "merge: unspecified" in clone.git("check-attr", "merge", "--", BANK.name)
 
 
+@pytest.mark.slow
 def test_global_install_writes_the_files_settings_name(clone: WorkTree) -> None:
     clone.git("config", "--global", "core.attributesFile", "~/my attributes")
     _install(clone, "--global")
@@ -280,7 +284,9 @@ def test_error_is_a_document_too(clone: WorkTree, tmp_path: Path) -> None:
     assert document["error"]["code"] == "history"
 
 
-@pytest.mark.parametrize("folder", ["my programs", 'it\'s; $(touch x) "here" merge-driver'])
+@pytest.mark.parametrize(
+    "folder", few_every_day(['it\'s; $(touch x) "here" merge-driver', "my programs"])
+)
 def test_program_in_a_folder_with_a_blank_is_started(clone: WorkTree, folder: str) -> None:
     program = clone.home / folder / "aoebank"
     program.parent.mkdir()
@@ -303,6 +309,7 @@ def test_command_of_several_words_stays_one(clone: WorkTree) -> None:
     assert clone.aoebank("git", "check").returncode == 0
 
 
+@pytest.mark.slow
 def test_uninstall_forgets_the_texts_git_kept(clone: WorkTree) -> None:
     _install(clone)
     clone.commit("one", {BANK.name: BANK.data})

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 from support.git_work_tree import EVERY_FORMAT, SAMPLES, SOME_FORMATS, SampleBank, WorkTree
+from support.tiers import few_every_day
 
 from aoebank.formats.provenance import serialize_provenance
 from aoebank.model.record import Record
@@ -84,6 +85,7 @@ def test_conflict_file_has_both_records_and_is_seen_in_status(
     assert f"?? {bank.name}.conflicts" in tree.git("status", "--porcelain")
 
 
+@pytest.mark.slow
 def test_conflict_file_goes_when_the_merge_is_made_again(tree: WorkTree) -> None:
     theirs = _fork_conflict(tree, UNIFIED)
     tree.try_git("merge", "--no-edit", "theirs")
@@ -108,7 +110,7 @@ def _cost(tree: WorkTree, number: int = 0) -> float | None:
     return UNIFIED.records(tree.read(UNIFIED.name))[UNIFIED.keys[number]].cost_us
 
 
-@pytest.mark.parametrize(("ours_us", "theirs_us"), [(300.0, 200.0), (200.0, 300.0)])
+@pytest.mark.parametrize(("ours_us", "theirs_us"), few_every_day([(300.0, 200.0), (200.0, 300.0)]))
 def test_faster_record_wins_beyond_noise(tree: WorkTree, ours_us: float, theirs_us: float) -> None:
     _fork_times(tree, ours_us, theirs_us)
     output = tree.git("merge", "--no-edit", "theirs")
@@ -133,6 +135,7 @@ def _versions(tree: WorkTree) -> tuple[str, str, str]:
     return str(tree.home / "base"), str(tree.home / "ours"), str(tree.home / "theirs")
 
 
+@pytest.mark.slow
 def test_override_setting_beats_the_policy(tree: WorkTree) -> None:
     _fork_times(tree, 200.0, 300.0)
     tree.git("config", "--add", "aoebank.merge.override", "op=matmul:theirs")
@@ -142,13 +145,16 @@ def test_override_setting_beats_the_policy(tree: WorkTree) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [
-        ("policy", "best"),
-        ("noise", "little"),
-        ("untimed", "keep-best"),
-        ("override", "matmul"),
-        ("polcy", "ours"),
-    ],
+    few_every_day(
+        [
+            ("polcy", "ours"),
+            ("policy", "best"),
+            ("noise", "little"),
+            ("untimed", "keep-best"),
+            ("override", "matmul"),
+        ],
+        2,
+    ),
 )
 def test_setting_without_meaning_stops_the_merge_and_keeps_ours(
     tree: WorkTree, setting: str, value: str
@@ -185,6 +191,7 @@ def test_cherry_pick_brings_over_one_change(tree: WorkTree) -> None:
     assert {*UNIFIED.records(tree.read(UNIFIED.name))} == {*UNIFIED.keys} - {UNIFIED.keys[2]}
 
 
+@pytest.mark.slow
 def test_revert_takes_out_one_change_and_keeps_later_ones(tree: WorkTree) -> None:
     tree.commit("base", {UNIFIED.name: UNIFIED.without(0, 1)})
     added = tree.commit("add 0", {UNIFIED.name: UNIFIED.without(1)})
@@ -193,6 +200,7 @@ def test_revert_takes_out_one_change_and_keeps_later_ones(tree: WorkTree) -> Non
     assert {*UNIFIED.records(tree.read(UNIFIED.name))} == {*UNIFIED.keys} - {UNIFIED.keys[0]}
 
 
+@pytest.mark.slow
 def test_stash_pop_merges_into_what_changed_meanwhile(tree: WorkTree) -> None:
     tree.commit("base", {UNIFIED.name: UNIFIED.without(0, 1)})
     tree.write(UNIFIED.name, UNIFIED.without(1))
@@ -202,6 +210,7 @@ def test_stash_pop_merges_into_what_changed_meanwhile(tree: WorkTree) -> None:
     assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(UNIFIED.data)
 
 
+@pytest.mark.slow
 def test_checkout_with_merge_keeps_uncommitted_records(tree: WorkTree) -> None:
     tree.fork({UNIFIED.name: UNIFIED.without(0, 1)}, {}, {UNIFIED.name: UNIFIED.without(0)})
     tree.write(UNIFIED.name, UNIFIED.without(1))
@@ -238,6 +247,7 @@ def test_file_removed_by_one_side_and_changed_by_the_other_stays_whole(tree: Wor
     assert tree.read(UNIFIED.name) == UNIFIED.without(0)
 
 
+@pytest.mark.slow
 @SOME_FORMATS
 def test_line_ends_of_ours_stay(tree: WorkTree, bank: SampleBank) -> None:
     ours, theirs = (bank.without(number).replace(b"\n", b"\r\n") for number in (0, 1))
@@ -249,6 +259,7 @@ def test_line_ends_of_ours_stay(tree: WorkTree, bank: SampleBank) -> None:
     assert merged.count(b"\r\n") == merged.count(b"\n")
 
 
+@pytest.mark.slow
 def test_renamed_soc_takes_the_records_of_the_other_side_along(tree: WorkTree) -> None:
     new = UNIFIED.name.replace("Ascend910B2", "Ascend950PR")
     tree.fork(
@@ -262,7 +273,7 @@ def test_renamed_soc_takes_the_records_of_the_other_side_along(tree: WorkTree) -
 
 
 @SOME_FORMATS
-@pytest.mark.parametrize("mover", ["ours", "theirs"])
+@pytest.mark.parametrize("mover", few_every_day(["ours", "theirs"]))
 def test_record_added_to_a_renamed_file_ends_in_the_renamed_file(
     tree: WorkTree, bank: SampleBank, mover: str
 ) -> None:
@@ -289,6 +300,7 @@ def test_a_rename_git_does_not_see_is_a_conflict_and_loses_nothing(tree: WorkTre
     assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(UNIFIED.data)
 
 
+@pytest.mark.slow
 def test_octopus_merges_each_branch_in_turn(tree: WorkTree) -> None:
     tree.commit("base", {UNIFIED.name: UNIFIED.without(0, 1, 2)})
     for number in (0, 1, 2):
@@ -319,6 +331,7 @@ def _criss_cross(tree: WorkTree) -> None:
     assert len(tree.git("merge-base", "--all", "main", "theirs").split()) == 2
 
 
+@pytest.mark.slow
 def test_criss_cross_merge_uses_records_of_both_bases(tree: WorkTree) -> None:
     _criss_cross(tree)
     tree.commit("drop 0, add 2", {UNIFIED.name: UNIFIED.without(0, 3)})
@@ -329,6 +342,7 @@ def test_criss_cross_merge_uses_records_of_both_bases(tree: WorkTree) -> None:
     assert not list(tree.top.glob("*.conflicts"))
 
 
+@pytest.mark.slow
 def test_bases_that_disagree_do_not_hide_a_conflict(tree: WorkTree) -> None:
     tree.git("config", "aoebank.merge.policy", "fail")
     ours, theirs = UNIFIED.bumped(0, 1), UNIFIED.bumped(0, 2)
@@ -358,7 +372,7 @@ def test_broken_side_keeps_ours_byte_for_byte(tree: WorkTree) -> None:
     assert "UU" in tree.git("status", "--porcelain")
 
 
-@pytest.mark.parametrize("is_ours", [False, True])
+@pytest.mark.parametrize("is_ours", few_every_day([False, True]))
 def test_record_with_an_error_is_a_conflict_and_the_rest_is_merged(
     tree: WorkTree, is_ours: bool
 ) -> None:
@@ -375,6 +389,7 @@ def test_record_with_an_error_is_a_conflict_and_the_rest_is_merged(
         assert tree.read(UNIFIED.name) == healthy
 
 
+@pytest.mark.slow
 def test_two_formats_under_one_name_keep_ours(tree: WorkTree) -> None:
     tree.write(".gitattributes", b"bank.json merge=aoebank\n")
     kb, unified = SAMPLES["unified_bank-3_runtime_kb"], UNIFIED
@@ -385,6 +400,7 @@ def test_two_formats_under_one_name_keep_ours(tree: WorkTree) -> None:
     assert tree.read("bank.json") == unified.data
 
 
+@pytest.mark.slow
 def test_binary_twin_of_a_cube_bank_keeps_ours(tree: WorkTree) -> None:
     bank = next(bank for bank in SAMPLES.values() if "repository" in bank.name)
     twin = bank.name.replace(".json", ".bin")
@@ -410,8 +426,8 @@ def _without_program(tree: WorkTree, how: str) -> None:
         program.write_text("#!/bin/sh\necho No module named aoebank >&2\nexit 1\n")
 
 
-@pytest.mark.parametrize("how", ["gone", "no interpreter", "no package"])
-@pytest.mark.parametrize("operation", ["merge", "rebase", "cherry-pick"])
+@pytest.mark.parametrize("how", few_every_day(["gone", "no interpreter", "no package"]))
+@pytest.mark.parametrize("operation", few_every_day(["merge", "rebase", "cherry-pick"]))
 def test_clone_without_the_program_gets_both_versions_between_markers(
     tree: WorkTree, how: str, operation: str
 ) -> None:
@@ -430,6 +446,7 @@ def test_clone_without_the_program_gets_both_versions_between_markers(
     assert "AB104" in result.stdout
 
 
+@pytest.mark.slow
 def test_merge_that_took_ours_without_the_program_is_told(tree: WorkTree) -> None:
     ours, theirs = UNIFIED.without(0), UNIFIED.without(1)
     tree.fork({UNIFIED.name: UNIFIED.without(0, 1)}, {UNIFIED.name: ours}, {UNIFIED.name: theirs})
@@ -447,7 +464,7 @@ def test_merge_that_took_ours_without_the_program_is_told(tree: WorkTree) -> Non
     assert f"lost {UNIFIED.name} {UNIFIED.keys[0]}" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["no-such-program", "false"])
+@pytest.mark.parametrize("command", few_every_day(["no-such-program", "false"]))
 def test_driver_of_an_older_installation_that_does_not_start_keeps_ours(
     tree: WorkTree, command: str
 ) -> None:
@@ -469,6 +486,7 @@ def test_hostile_path_is_merged_like_any_other(tree: WorkTree) -> None:
     assert not (tree.top / "x").exists()
 
 
+@pytest.mark.slow
 def test_merge_in_a_linked_work_tree_uses_the_same_drivers(tree: WorkTree) -> None:
     tree.fork(
         {UNIFIED.name: UNIFIED.without(0, 1)},
@@ -481,6 +499,7 @@ def test_merge_in_a_linked_work_tree_uses_the_same_drivers(tree: WorkTree) -> No
     assert UNIFIED.records((linked / UNIFIED.name).read_bytes()) == UNIFIED.records(UNIFIED.data)
 
 
+@pytest.mark.slow
 def test_merge_started_below_the_top_finds_its_files(tree: WorkTree) -> None:
     name = f"banks/deep/{UNIFIED.name}"
     tree.git("config", "aoebank.merge.policy", "fail")
@@ -490,6 +509,7 @@ def test_merge_started_below_the_top_finds_its_files(tree: WorkTree) -> None:
     assert (tree.top / f"{name}.conflicts").exists()
 
 
+@pytest.mark.slow
 def test_merge_can_be_made_again_with_another_policy(tree: WorkTree) -> None:
     theirs = _fork_conflict(tree, UNIFIED)
     tree.try_git("merge", "theirs")
@@ -498,6 +518,7 @@ def test_merge_can_be_made_again_with_another_policy(tree: WorkTree) -> None:
     assert not (tree.top / f"{UNIFIED.name}.conflicts").exists()
 
 
+@pytest.mark.slow
 @SOME_FORMATS
 def test_edited_conflict_file_settles_the_merge(tree: WorkTree, bank: SampleBank) -> None:
     theirs = _fork_conflict(tree, bank)
@@ -537,8 +558,10 @@ def _fork_hosts(tree: WorkTree, hosts: tuple[str, str]) -> None:
 
 COMMANDS = pytest.mark.parametrize(
     "command",
-    [("merge", "--no-edit", "theirs"), ("cherry-pick", "theirs"), ("rebase", "theirs")],
-    ids=lambda command: command[0],
+    few_every_day(
+        [(("merge", "--no-edit", "theirs"),), (("cherry-pick", "theirs"),), (("rebase", "theirs"),)]
+    ),
+    ids=["merge", "cherry-pick", "rebase"],
 )
 
 
@@ -559,6 +582,7 @@ def test_times_of_two_machines_are_not_compared(tree: WorkTree, command: tuple[s
     assert [decision["reason"] for decision in document["decisions"]] == ["other-machine"]
 
 
+@pytest.mark.slow
 def test_renamed_file_brings_its_side_car_along(tree: WorkTree) -> None:
     _fork_hosts(tree, ("a", "b"))
     new = UNIFIED.name.replace("Ascend910B2", "Ascend950PR")
@@ -570,6 +594,7 @@ def test_renamed_file_brings_its_side_car_along(tree: WorkTree) -> None:
     assert [decision["reason"] for decision in document["decisions"]] == ["other-machine"]
 
 
+@pytest.mark.slow
 def test_broken_quarantine_stops_the_merge_of_its_banks(tree: WorkTree) -> None:
     tree.fork(
         {UNIFIED.name: UNIFIED.without(0, 1)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.git_work_tree import SAMPLES, WorkTree
 
 UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
@@ -25,6 +26,7 @@ def test_log_shows_records_of_a_file_that_is_one_line(tree: WorkTree) -> None:
     assert GRADIENT.data.decode() not in shown
 
 
+@pytest.mark.slow
 def test_cached_text_is_the_same_as_the_first_one(tree: WorkTree) -> None:
     tree.commit("base", {UNIFIED.name: UNIFIED.without(0)})
     tree.commit("add", {UNIFIED.name: UNIFIED.data})
@@ -43,6 +45,7 @@ def test_merge_commit_can_be_shown_again(tree: WorkTree) -> None:
     assert not list(tree.top.glob("*.conflicts"))
 
 
+@pytest.mark.slow
 def test_showing_an_old_merge_again_leaves_conflict_files_alone(tree: WorkTree) -> None:
     tree.git("config", "aoebank.merge.policy", "fail")
     tree.fork(
@@ -61,6 +64,7 @@ def test_showing_an_old_merge_again_leaves_conflict_files_alone(tree: WorkTree) 
     assert conflicts.read_bytes() == b"of another merge"
 
 
+@pytest.mark.slow
 def test_names_that_look_like_options_are_shown_and_merged(tree: WorkTree) -> None:
     name = f"--debug{UNIFIED.name}"
     tree.fork({name: UNIFIED.without(0, 1)}, {name: UNIFIED.without(0)}, {name: UNIFIED.without(1)})

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support import merge_files
 from support.git_work_tree import SAMPLES, SOME_FORMATS, SampleBank, WorkTree
+from support.tiers import few_every_day
 
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import serialize_quarantine
@@ -133,7 +134,7 @@ def test_policy_of_git_config_counts(clone: WorkTree) -> None:
     assert _faults(clone, "--policy", "fail") == []
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", few_every_day([0, 1]))
 def test_person_may_settle_a_conflict_with_either_record(clone: WorkTree, number: int) -> None:
     sides = _fork_conflict(clone)
     _merge_as(clone, {NAME: sides[number]})
@@ -148,6 +149,7 @@ def test_person_may_not_settle_a_conflict_with_a_record_of_their_own(clone: Work
     assert _faults(clone, "--policy", "fail") == [("invented", KEYS[0])]
 
 
+@pytest.mark.slow
 def test_choice_about_one_key_excuses_no_other(clone: WorkTree) -> None:
     ours, _ = _fork_conflict(clone)
     _merge_as(clone, {NAME: UNIFIED.without(4, of=ours)})
@@ -160,6 +162,7 @@ def test_file_only_one_side_changed_must_be_as_it_left_it(clone: WorkTree) -> No
     assert _faults(clone) == [("returned", KEYS[0])]
 
 
+@pytest.mark.slow
 def test_new_spelling_of_the_same_records_is_in_order(clone: WorkTree) -> None:
     _fork_additions(clone)
     spelled = json.dumps(json.loads(UNIFIED.data), indent=1).encode()
@@ -173,6 +176,7 @@ def test_file_that_both_parents_have_must_not_go(clone: WorkTree) -> None:
     assert _faults(clone) == [("file", "")]
 
 
+@pytest.mark.slow
 def test_file_one_side_removed_must_not_come_back(clone: WorkTree) -> None:
     clone.fork({NAME: UNIFIED.data}, {NAME: None}, {"x": b""})
     _merge_as(clone, {NAME: UNIFIED.data})
@@ -205,6 +209,7 @@ def test_other_files_do_not_matter(clone: WorkTree) -> None:
     assert (merge["files"], merge["problems"]) == (0, [])
 
 
+@pytest.mark.slow
 def test_renamed_file_is_followed(tree: WorkTree) -> None:
     new = NAME.replace("Ascend910B2", "Ascend950PR")
     tree.fork(
@@ -218,6 +223,7 @@ def test_renamed_file_is_followed(tree: WorkTree) -> None:
     assert _faults(tree) == [("lost", KEYS[0])]
 
 
+@pytest.mark.slow
 def test_criss_cross_merge_is_in_order(tree: WorkTree) -> None:
     tree.fork(
         {NAME: UNIFIED.without(0, 1, 2, 3)},
@@ -238,6 +244,7 @@ def test_criss_cross_merge_is_in_order(tree: WorkTree) -> None:
     assert _faults(tree) == [("returned", KEYS[0])]
 
 
+@pytest.mark.slow
 def test_unrelated_histories_are_merged_from_nothing(tree: WorkTree) -> None:
     tree.commit("ours", {NAME: UNIFIED.without(0)})
     tree.git("checkout", "-q", "--orphan", "theirs")
@@ -266,6 +273,7 @@ def test_commit_that_is_no_merge_is_noted(clone: WorkTree) -> None:
     assert _verify(clone)[0]["note"] == "no merge: has one parent"
 
 
+@pytest.mark.slow
 def test_range_holds_its_merges_oldest_first(clone: WorkTree) -> None:
     _fork_additions(clone)
     start = clone.git("rev-parse", "HEAD").strip()
@@ -282,6 +290,7 @@ def test_range_holds_its_merges_oldest_first(clone: WorkTree) -> None:
     assert len(_verify(clone, "HEAD", f"{start}..HEAD")) == 2
 
 
+@pytest.mark.slow
 def test_processes_do_not_grow_with_the_files(
     clone: WorkTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +370,7 @@ def test_broken_parent_cannot_be_judged_and_fails(clone: WorkTree) -> None:
     assert "theirs of" in merge["problems"][0]["message"]
 
 
+@pytest.mark.slow
 def test_garbage_in_a_file_told_by_its_content_is_found(clone: WorkTree) -> None:
     clone.fork(
         {"bank.json": UNIFIED.without(0, 1)},
@@ -371,7 +381,9 @@ def test_garbage_in_a_file_told_by_its_content_is_found(clone: WorkTree) -> None
     assert [fault for fault, _ in _faults(clone)] == ["broken"]
 
 
-@pytest.mark.parametrize("revision", ["nowhere", "HEAD..nowhere", "--all", "HEAD:x", ""])
+@pytest.mark.parametrize(
+    "revision", few_every_day(["nowhere", "HEAD..nowhere", "--all", "HEAD:x", ""], 2)
+)
 def test_unknown_revision_is_an_error(clone: WorkTree, revision: str) -> None:
     clone.commit("first")
     result = clone.aoebank("git", "verify-merge", "--json", "--", revision)
@@ -426,6 +438,7 @@ def test_github_shows_each_problem_at_its_line(clone: WorkTree) -> None:
     )
 
 
+@pytest.mark.slow
 def test_bare_repository_of_a_host_can_be_verified(tree: WorkTree) -> None:
     _fork_additions(tree)
     tree.git("merge", "-q", "--no-edit", "theirs")
@@ -435,7 +448,7 @@ def test_bare_repository_of_a_host_can_be_verified(tree: WorkTree) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("is_ours", [False, True])
+@pytest.mark.parametrize("is_ours", few_every_day([False, True]))
 def test_record_with_an_error_in_the_place_of_a_good_one_is_broken(
     clone: WorkTree, is_ours: bool
 ) -> None:
@@ -453,6 +466,7 @@ def test_record_with_an_error_in_the_place_of_a_good_one_is_broken(
     assert _faults(clone) == []
 
 
+@pytest.mark.slow
 def test_record_whose_op_was_changed_is_lost_and_the_other_one_broken(clone: WorkTree) -> None:
     name, data = _runtime_bank()
     lines = data.splitlines(keepends=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.git_work_tree import ROOT, SAMPLES, WorkTree
+from support.tiers import few_every_day
 
 WORKFLOW = ROOT / "docs" / "examples" / "aoebank-check.yml"
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
@@ -81,13 +82,14 @@ def test_conflict_marker_fails_the_pull_request(tree: WorkTree) -> None:
     assert codes["merges kept every record"] == 1
 
 
+@pytest.mark.slow
 def test_push_without_a_merge_passes(tree: WorkTree) -> None:
     before = tree.commit("base", {NAME: UNIFIED.without(0)})
     tree.commit("add", {NAME: UNIFIED.data})
     assert set(_run_steps(tree, before).values()) == {0}
 
 
-@pytest.mark.parametrize("before", ["0" * 40, "1" * 40, ""])
+@pytest.mark.parametrize("before", few_every_day(["0" * 40, "1" * 40, ""]))
 def test_first_push_of_a_branch_is_compared_with_where_it_left_main(
     tree: WorkTree, before: str
 ) -> None:
@@ -99,6 +101,7 @@ def test_first_push_of_a_branch_is_compared_with_where_it_left_main(
     assert UNIFIED.keys[0] in (tree.home / "summary.md").read_text()
 
 
+@pytest.mark.slow
 def test_first_push_of_main_is_compared_with_its_first_commit(tree: WorkTree) -> None:
     first = tree.git("rev-list", "--max-parents=0", "HEAD").strip()
     tree.commit("base", {NAME: UNIFIED.without(0)})
@@ -107,18 +110,21 @@ def test_first_push_of_main_is_compared_with_its_first_commit(tree: WorkTree) ->
     assert tree.env["BASE"] == first
 
 
+@pytest.mark.slow
 def test_first_push_of_the_only_commit_passes(clone: WorkTree) -> None:
     clone.aoebank("git", "install")
     clone.commit("all", {NAME: UNIFIED.data})
     assert set(_run_steps(clone, "0" * 40).values()) == {0}
 
 
+@pytest.mark.slow
 def test_first_push_shows_a_merge_that_lost_a_record(tree: WorkTree) -> None:
     _pull_request(tree, UNIFIED.without(0))
     failed = {name for name, code in _run_steps(tree, "0" * 40).items() if code}
     assert failed == {"merges kept every record"}
 
 
+@pytest.mark.slow
 def test_bank_without_declaration_fails_one_step(clone: WorkTree) -> None:
     before = clone.commit("base", {NAME: UNIFIED.without(0)})
     clone.commit("add", {NAME: UNIFIED.data})

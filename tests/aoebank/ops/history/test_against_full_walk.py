@@ -25,11 +25,12 @@ from aoebank.storage.sides.git import open_git_side
 from aoebank.testing.factories import make_record
 
 ALL = RecordFilter()
-SLOW = settings(max_examples=40, deadline=None)
+# each example is a repository that real git writes and reads: 4 every day, 50 with `-m slow`
+FEW = settings(max_examples=settings.default.max_examples // 6, deadline=None)
 INSIDE = st.sampled_from(("", "banks"))
 
 
-@SLOW
+@FEW
 @given(STEPS, INSIDE)
 def test_log_is_that_of_all_trees(steps: list[Step], inside: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +49,7 @@ def test_log_is_that_of_all_trees(steps: list[Step], inside: str) -> None:
     assert [(logged.version.id, logged.moves) for logged in found] == expected
 
 
-@SLOW
+@FEW
 @given(STEPS, INSIDE, st.integers(0, 3))
 def test_blame_is_that_of_all_trees(steps: list[Step], inside: str, number: int) -> None:
     key = make_record(number).key
@@ -72,7 +73,7 @@ def test_blame_is_that_of_all_trees(steps: list[Step], inside: str, number: int)
             assert not any(_holds(slow, commit, key) for commit, _ in slow.log())
 
 
-@SLOW
+@FEW
 @given(STEPS, INSIDE)
 def test_bank_files_of_a_revision_are_those_of_its_tree(steps: list[Step], inside: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

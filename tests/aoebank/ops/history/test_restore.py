@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import version_banks as banks
+from support.faulty_system import FaultySystem
 
 from aoebank.errors import BankFormatError, BankPathError, BankPermissionError, HistoryError
 from aoebank.model.digest import digest_of
@@ -23,7 +24,6 @@ from aoebank.storage.bank import Bank, load_file
 from aoebank.storage.history.database import history_path
 from aoebank.storage.quarantine import update_quarantine
 from aoebank.storage.sides.snapshots import get_snapshot, open_snapshot_side
-from aoebank.storage.writing.staged import StagedChanges
 from aoebank.testing.factories import make_provenance, make_record
 
 OTHER = "Ascend910B2"
@@ -199,15 +199,10 @@ def test_file_to_remove_that_changed_meanwhile_stays(bank: Path) -> None:
     assert len(banks.costs(bank, "Elu")) == 2
 
 
-def test_place_that_cannot_be_written_is_one_clear_error(
-    bank: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(changes: object, path: Path, data: object, **options: object) -> None:
-        raise BankPermissionError("cannot write here", path=path)
-
+def test_place_that_cannot_be_written_is_one_clear_error(bank: Path, system: FaultySystem) -> None:
     before = _here(bank)
     plan = plan_restore(bank, "v1", ALL)
-    monkeypatch.setattr(StagedChanges, "write", refuse)
+    system.fail("os.fsync", PermissionError(13, "Permission denied"))
     with pytest.raises(BankPermissionError):
         restore(plan, banks.author())
     assert _recorded(bank, "latest") == before  # recorded before the first write

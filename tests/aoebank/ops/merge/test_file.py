@@ -43,7 +43,8 @@ def _nobodys_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
-@settings(max_examples=12, deadline=None)
+# each example starts git: 6 every day, 75 with `-m slow`
+@settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(drawn=versions(), policy=st.sampled_from([Policy.KEEP_BEST, Policy.THEIRS, Policy.FAIL]))
 def test_command_driver_and_check_give_the_same_bytes_and_decisions(
     drawn: tuple[str, Mapping[str, bytes]], policy: Policy

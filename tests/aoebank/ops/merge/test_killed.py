@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.faulty_system import FaultySystem
 from support.merge_files import NAMES, Answer, make_file
 
 from aoebank.api.editing import edit
@@ -216,9 +217,15 @@ def _run_again(action: Action, root: Path) -> bool:
     return True
 
 
+MOMENTS = pytest.mark.parametrize(  # every day each eleventh moment
+    "step", [11, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"]
+)
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@MOMENTS
 @pytest.mark.parametrize("case", CASES)
-def test_killed_at_any_moment_and_run_again(tmp_path: Path, case: str) -> None:
+def test_killed_at_any_moment_and_run_again(tmp_path: Path, case: str, step: int) -> None:
     prepare, action = CASES[case]
     start, root = tmp_path / "start", tmp_path / "try"  # saved decisions name paths: always one
     root.mkdir()
@@ -240,13 +247,14 @@ def test_killed_at_any_moment_and_run_again(tmp_path: Path, case: str) -> None:
             assert not case.startswith("in place"), at
         assert _content(root) == wanted, (at, case)
         shutil.rmtree(root)
-        at += 1
+        at += step
     assert _content(root) == wanted
     assert at > 40
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_new_tree_is_not_there_or_whole_at_any_moment(tmp_path: Path) -> None:
+@MOMENTS
+def test_new_tree_is_not_there_or_whole_at_any_moment(tmp_path: Path, step: int) -> None:
     """A reader that looks while the merge runs sees what a kill at that moment leaves."""
     action = CASES["new"][1]
     start, root = tmp_path / "start", tmp_path / "try"
@@ -256,7 +264,7 @@ def test_new_tree_is_not_there_or_whole_at_any_moment(tmp_path: Path) -> None:
     action(root)
     wanted = _content(root / "x" / "y" / "out")
     seen = {False: 0, True: 0}
-    for at in range(1000):
+    for at in range(0, 1000, step):
         shutil.rmtree(root)
         shutil.copytree(start, root)
         if not _run_killed(action, root, at):
@@ -264,22 +272,21 @@ def test_new_tree_is_not_there_or_whole_at_any_moment(tmp_path: Path) -> None:
         place = root / "x" / "y" / "out"
         seen[place.exists()] += 1
         assert not place.exists() or _content(place) == wanted, at
-    assert seen[False] > 40
-    assert seen[True] > 3
+    assert seen[False] > 40 // step
+    assert seen[True] > 3 // step
 
 
 def test_tree_that_comes_into_being_meanwhile_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, system: FaultySystem
 ) -> None:
     _fill(tmp_path)
-    rename, place = os.rename, tmp_path / "x" / "y" / "out"
+    place = tmp_path / "x" / "y" / "out"
 
-    def late(source: Path, target: Path) -> None:
+    def late(*_: object) -> None:
         place.mkdir()
         (place / "mine").write_text("mine")
-        rename(source, target)
 
-    monkeypatch.setattr(os, "rename", late)
+    system.before("os.rename", late)
     with pytest.raises(BankPathError, match="came into being meanwhile"):
         _merge(tmp_path, out="x/y/out")
     assert _content(tmp_path / "x") == {"y": None, "y/out": None, "y/out/mine": b"mine"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.merge_files import NAMES, Answer, make_file, records_of
 
@@ -149,7 +149,6 @@ def test_third_side_comes_into_the_moved_file_too(tmp_path: Path) -> None:
 answers = st.dictionaries(st.integers(10, 15), st.sampled_from([A, B]), max_size=4)
 
 
-@settings(deadline=None, max_examples=40)
 @given(answers, answers, st.sampled_from([(NEW, OLD), (OLD, NEW), (NEW, NEW)]))
 def test_moves_change_no_record_of_the_result(
     mine: dict[int, Answer], other: dict[int, Answer], names: tuple[str, str]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support import merge_files
+from support.faulty_system import FaultySystem, name_of
 from support.merge_files import NAMES, Answer, Style, make_file, records_of
 
 from aoebank.errors import (
@@ -28,7 +29,6 @@ from aoebank.formats.provenance import SUFFIX
 from aoebank.model.codes import Severity
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.ops.merge import destination as destination_module
 from aoebank.ops.merge.destination import find_destination
 from aoebank.ops.merge.document import conflict_path, serialize_decisions
 from aoebank.ops.merge.guards import find_exclusions
@@ -440,16 +440,10 @@ def test_place_below_a_file_is_refused(banks: Path) -> None:
 
 
 def test_unreadable_folder_stops_the_merge_since_its_files_would_count_as_removed(
-    banks: Path, monkeypatch: pytest.MonkeyPatch
+    banks: Path, system: FaultySystem
 ) -> None:
-    walk = os.walk
-
-    def closed(top: Path, **options: Any) -> Any:
-        if Path(top).name == "b":
-            options["onerror"](PermissionError(13, "Permission denied", f"{top}/closed"))
-        yield from walk(top, **options)
-
-    monkeypatch.setattr(os, "walk", closed)
+    (banks / "b" / "closed").mkdir()
+    system.close(banks / "b" / "closed")
     refuse(banks, BankPathError, "permission denied", "a", "b", out="a")
 
 
@@ -459,15 +453,13 @@ def test_file_whose_content_is_in_a_backup_is_refused(banks: Path) -> None:
 
 
 def test_file_changed_while_the_merge_ran_is_left_as_it_is(
-    banks: Path, monkeypatch: pytest.MonkeyPatch
+    banks: Path, system: FaultySystem
 ) -> None:
-    stage = destination_module.Destination.stage
+    def meddle(descriptor: int) -> None:
+        if NAMES[UNIFIED] in name_of(descriptor):
+            (banks / "a" / FILE).write_bytes(unified({5: A}))
 
-    def meddle(self: Any, *arguments: Any) -> None:
-        stage(self, *arguments)
-        (banks / "a" / FILE).write_bytes(unified({5: A}))
-
-    monkeypatch.setattr(destination_module.Destination, "stage", meddle)
+    system.before("os.fsync", meddle)
     with pytest.raises(BankPathError, match="changed meanwhile"):
         run(banks, "a", "b", out="a")
     assert content(banks / "a") == {FILE: unified({5: A})}
@@ -476,20 +468,18 @@ def test_file_changed_while_the_merge_ran_is_left_as_it_is(
 @pytest.mark.parametrize("sides", [("a", "b"), ("b", "a"), ("a", "b", "base"), ("base", "b", "a")])
 @pytest.mark.parametrize("name", [FILE, FILE + SUFFIX])
 def test_what_came_into_the_destination_since_it_was_read_is_not_lost(
-    banks: Path, monkeypatch: pytest.MonkeyPatch, name: str, sides: tuple[str, ...]
+    banks: Path, system: FaultySystem, name: str, sides: tuple[str, ...]
 ) -> None:
     """The side-car is read before the last file is decided, so it may have grown since."""
     for side, line in (("a", "1"), ("b", "2")):
         write(banks / side, {FILE + SUFFIX: f"{line}\n"})
-    stage = destination_module.Destination.stage
-
-    def meddle(self: Any, *arguments: Any) -> None:
-        data = (banks / "a" / name).read_bytes()
-        (banks / "a" / name).write_bytes(data + b"\n")
-        stage(self, *arguments)
-
-    monkeypatch.setattr(destination_module.Destination, "stage", meddle)
     before = content(banks)
+
+    def meddle(descriptor: int) -> None:
+        if NAMES[UNIFIED] in name_of(descriptor):
+            (banks / "a" / name).write_bytes(before[f"a/{name}"] + b"\n")
+
+    system.before("os.fsync", meddle)
     with pytest.raises(BankPathError, match="changed meanwhile"):
         run(banks, *sides, out="a")
     before["a/" + name] += b"\n"
@@ -524,15 +514,14 @@ def test_unsettled_conflicts_of_an_earlier_merge_are_not_overwritten(banks: Path
 
 
 def test_large_trees_are_merged_by_several_processes_with_the_same_result(
-    banks: Path, monkeypatch: pytest.MonkeyPatch
+    banks: Path,
 ) -> None:
     names = [FILE.replace("matmul", f"op{number}") for number in range(7)]
     for number, name in enumerate(names):
         write(banks / "a", {name: unified({number: A, 1: A})})
         write(banks / "b", {name: unified({number: B, 2: A})})
     alone = run(banks, "a", "b", out="alone", says_all=True)
-    monkeypatch.setattr("aoebank.ops.merge.sides.count_processes", lambda _: 3)
-    together = run(banks, "a", "b", out="together", says_all=True)
+    together = run(banks, "a", "b", out="together", says_all=True, count=lambda _: 3)
     assert content(banks / "together") == content(banks / "alone")
     assert together.steps == alone.steps
     assert together.counts == alone.counts

@@ -231,7 +231,7 @@ def test_what_is_no_list_of_decisions_is_refused(text: str, tmp_path: Path) -> N
         load_verdicts(tmp_path / "absent")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=40) | st.binary(max_size=40))
 def test_no_text_at_all_is_anything_but_refused(text: str | bytes, tmp_path: Path) -> None:
     path = tmp_path / "bank.json.conflicts"

@@ -16,7 +16,6 @@ from aoebank.model.provenance import Event
 from aoebank.ops.overview.result import OverviewResult
 from aoebank.report.overview.page import overview_page
 from aoebank.report.overview.run import OverviewReport
-from aoebank.storage import machine
 from aoebank.storage.bank import Bank
 from aoebank.testing.factories import make_provenance, make_record
 
@@ -144,11 +143,7 @@ def test_one_way_out_at_a_time(bank: Path, capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out.endswith("</html>\n")
 
 
-def test_staleness_is_counted_as_stale_tells_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "present_facts", lambda: {"cpu_model": "Here"})
-    monkeypatch.setattr(machine, "kernel_source_of", lambda: None)
+def test_staleness_is_counted_as_stale_tells_it(tmp_path: Path) -> None:
     root = tmp_path / "bank"
     banks.put(root, *RECORDS[:4])
     soc_version = "x86-64-v4"
@@ -160,7 +155,7 @@ def test_staleness_is_counted_as_stale_tells_it(
         )
     ):
         _note(root, number, 2.0, fingerprint=fingerprint)
-    result = aoebank.overview(root)
+    result = aoebank.overview(root, now={"cpu_model": "Here"})
     [found] = result.staleness
     assert (found.fresh, found.to_check, found.stale, found.unknown) == (1, 1, 1, 1)
     report = OverviewReport(result=result)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import sample_bank_files
+from support.faulty_system import FaultySystem
 
 import aoebank as api
 from aoebank import Alternative, Bank, Record
@@ -24,7 +25,6 @@ from aoebank.ops.validate.fix import FileFix, apply_fix, plan_fixes
 from aoebank.ops.validate.run import validate
 from aoebank.ops.validate.selection import Selection, parse_selection
 from aoebank.storage.bank import load_file
-from aoebank.storage.writing import staged
 from aoebank.testing.factories import make_provenance, make_record
 
 SOC = "x86-64-v4"
@@ -285,15 +285,11 @@ def test_file_removed_after_the_difference_was_shown_stays_away(file: Path) -> N
     assert not file.exists()
 
 
-def test_file_that_cannot_be_written_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_cannot_be_written_is_told(file: Path, system: FaultySystem) -> None:
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
     planned = plan(file)
     assert planned is not None
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(staged, "replace", refuse)
+    system.fail("os.replace", PermissionError(13, "Permission denied"))
     outcome = apply_fix(planned)
     assert outcome.error is not None and outcome.error.code == "bank_permission"
     assert file.read_bytes() == planned.before
@@ -307,19 +303,12 @@ def test_fixing_keeps_the_mode_of_a_file(file: Path) -> None:
 
 
 def test_unreadable_file_is_no_reason_to_stop(
-    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, file: Path, system: FaultySystem
 ) -> None:
     other = tmp_path / NAME.replace("Softmax", "Elu")
     other.write_bytes(file.read_bytes())
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
-    original = Path.read_bytes
-
-    def refuse(path: Path) -> bytes:
-        if path == other:
-            raise PermissionError(13, "Permission denied")
-        return original(path)
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    system.close(other)
     assert [mended.path for mended in plan_fixes([tmp_path])] == [file]
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import golden_harness
+from support.faulty_system import FaultySystem
 
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.registry import FORMATS
@@ -225,16 +226,11 @@ def test_folder_named_like_a_file_is_a_folder(tmp_path: Path, name: str) -> None
 
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "I/O")])
 def test_unreadable_files_of_all_kinds_are_findings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+    tmp_path: Path, system: FaultySystem, error: OSError
 ) -> None:
     for name in NAMES:
         (tmp_path / name).write_bytes(b"{}")
-
-    def refuse(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    monkeypatch.setattr(Path, "open", refuse)
+        system.close(tmp_path / name, error)
     result = validate([tmp_path])
     assert {finding.code for finding in result.findings} == {"AB101"}
     told = {finding.location.path.name for finding in result.findings}

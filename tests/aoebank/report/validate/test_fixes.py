@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from aoebank.model.codes import FixClass
 from aoebank.ops.validate.fix import FileFix
-from aoebank.report.validate import fixes
-from aoebank.report.validate.fixes import diff_lines
+from aoebank.report.validate.fixes import ALIGNED_LINES, diff_lines
 
 needs_patch = pytest.mark.skipif(shutil.which("patch") is None, reason="patch is not installed")
 
 
-def diff(before: bytes, after: bytes) -> list[str]:
+def diff(before: bytes, after: bytes, aligned: int = ALIGNED_LINES) -> list[str]:
     fix = FileFix(path=Path("f"), classes=(FixClass.TEXT,), before=before, after=after)
-    return list(diff_lines(fix))
+    return list(diff_lines(fix, aligned=aligned))
 
 
 def patched(tmp_path: Path, before: bytes, lines: list[str]) -> bytes:
@@ -44,14 +43,11 @@ def test_missing_last_line_end_is_marked() -> None:
 
 
 @needs_patch
-@pytest.mark.parametrize("aligned", [0, 2000])
-def test_difference_can_be_applied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aligned: int
-) -> None:
-    monkeypatch.setattr(fixes, "_ALIGNED_LINES", aligned)
+@pytest.mark.parametrize("aligned", [0, ALIGNED_LINES])
+def test_difference_can_be_applied(tmp_path: Path, aligned: int) -> None:
     before = b"same\nb\nc\nd\nsame\n"
     after = b"same\nc\nd\nb\nnew\nsame\n"
-    assert patched(tmp_path, before, diff(before, after)) == after
+    assert patched(tmp_path, before, diff(before, after, aligned)) == after
 
 
 def test_many_changed_lines_are_one_hunk() -> None:
@@ -68,9 +64,7 @@ texts = st.lists(st.sampled_from([b"a", b"b", b"c\r", b""]), max_size=8)
 @given(texts, texts, st.booleans())
 def test_difference_tells_both_sides(a: list[bytes], b: list[bytes], whole: bool) -> None:
     before, after = (b"".join(line + b"\n" for line in lines) for lines in (a, b))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fixes, "_ALIGNED_LINES", 0 if whole else 2000)
-        lines = diff(before, after)
+    lines = diff(before, after, 0 if whole else ALIGNED_LINES)
     changed = [line for line in lines[2:] if line[0] in "+-"]
     removed = [line[1:] for line in changed if line[0] == "-"]
     added = [line[1:] for line in changed if line[0] == "+"]

@@ -240,7 +240,7 @@ def test_locked_database(bank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def _connections(monkeypatch: pytest.MonkeyPatch, *pragmas: str) -> Iterator[None]:
     """Let every connection of the history start with some pragmas."""
-    connect = database_module._connect
+    connect = database_module.connect
 
     def limited(path: Path) -> Database:
         database = connect(path)
@@ -249,7 +249,7 @@ def _connections(monkeypatch: pytest.MonkeyPatch, *pragmas: str) -> Iterator[Non
         return database
 
     with monkeypatch.context() as patch:
-        patch.setattr(database_module, "_connect", limited)
+        patch.setattr(database_module, "connect", limited)
         yield
 
 

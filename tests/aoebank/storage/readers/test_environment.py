@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.faulty_system import FaultySystem
 
 from aoebank import BankNotFoundError, BankPermissionError, Reader, Tier, resolve_bank
 from aoebank.storage.readers.environment import current_environment
@@ -111,9 +112,9 @@ def test_home_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", [os.R_OK, os.W_OK, os.X_OK])
 def test_directory_without_one_permission_is_an_error(
-    tmp_path: Path, places: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, missing: int
+    tmp_path: Path, places: Callable[[str], str], system: FaultySystem, missing: int
 ) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: not mode & missing)  # root may all
+    system.replace("os.access", lambda path, mode: not mode & missing)  # root may all
     with pytest.raises(BankPermissionError) as caught:
         resolve_bank(env={"TUNE_BANK_PATH": places("t")}, cwd=tmp_path)
     assert isinstance(caught.value, PermissionError)

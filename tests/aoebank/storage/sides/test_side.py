@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.faulty_system import FaultySystem
 
 from aoebank.errors import BankNotFoundError, BankPermissionError, HistoryError
 from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import PathSide, Side, SideKind
-from aoebank.storage.tree import FileKind, TreeEntry
 
 FILE = "Ascend910B2/unified_bank/Ascend910B2_24_AiCore_matmul.json"
 EMPTY = b"{}\n"
@@ -100,11 +100,9 @@ def test_revision_outside_of_git_is_an_error(tmp_path: Path) -> None:
 
 
 def test_folder_that_cannot_be_listed_is_not_an_empty_one(
-    work_tree: Path, monkeypatch: pytest.MonkeyPatch
+    work_tree: Path, system: FaultySystem
 ) -> None:
-    closed = work_tree / "banks" / "Ascend910B2" / "unified_bank"
-    entries = [TreeEntry(path=closed, kind=FileKind.UNREADABLE, reason="permission denied")]
-    monkeypatch.setattr("aoebank.storage.sides.side.iter_tree", lambda _: iter(entries))
+    system.close(work_tree / "banks" / "Ascend910B2" / "unified_bank")
     with pytest.raises(BankPermissionError, match="cannot be read"):
         side("banks", work_tree).names()
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.faulty_system import FaultySystem
 
 from aoebank import Bank, BankPathError, edit, fix, merge, quarantine_add, restore, snapshot
 from aoebank.errors import shell_word
 from aoebank.storage.history.database import history_path
-from aoebank.storage.writing import atomic
 from aoebank.storage.writing.journal import put_back
 from aoebank.storage.writing.staged import staged_changes, update_file
 from aoebank.testing.factories import make_provenance, make_record
@@ -198,7 +198,7 @@ Given = list[tuple[Path, int, int]]
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> Given:
+def given(system: FaultySystem) -> Given:
     """Let this process be root; return what it gave to whom."""
     calls: Given = []
 
@@ -206,8 +206,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
         path = Path(f"/proc/self/fd/{place}").readlink() if isinstance(place, int) else place
         calls.append((path, user, group))
 
-    monkeypatch.setattr(atomic.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(atomic.os, "chown", chown)
+    system.replace("os.geteuid", lambda: 0)
+    system.replace("os.chown", chown)
     return calls
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
-from functools import partial
 from pathlib import Path
 
 import pytest
+from support.faulty_system import FaultySystem
 
 from aoebank.errors import AoebankError, BankLockedError, BankNotFoundError, BankPathError
-from aoebank.storage.writing import staged
+from aoebank.storage.writing.journal import put_back
 from aoebank.storage.writing.lock import hold_lock
 from aoebank.storage.writing.staged import staged_changes, update_file
 
@@ -73,17 +73,10 @@ def test_content_the_caller_did_not_know_is_not_overwritten(tmp_path: Path) -> N
 
 
 def test_disk_that_is_full_leaves_everything_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, system: FaultySystem
 ) -> None:
     (tmp_path / "a").write_bytes(b"1")
-    fsync, calls = os.fsync, iter([0, 0])
-
-    def full(descriptor: int) -> None:
-        if next(calls, None) is None:
-            raise OSError(28, "No space left on device")
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", full)
+    system.fail("os.fsync", OSError(28, "No space left on device"), after=2)
     with pytest.raises(AoebankError, match="no space left"), staged_changes() as changes:
         for name in ("a", "b", "c"):
             old = sha256(b"1") if name == "a" else None
@@ -94,19 +87,12 @@ def test_disk_that_is_full_leaves_everything_as_it_was(
 
 
 def test_interruption_among_the_renames_leaves_whole_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, system: FaultySystem
 ) -> None:
     contents = {name: name.encode() for name in "abcd"}
     for name, data in contents.items():
         (tmp_path / name).write_bytes(data)
-    commit, calls = staged._commit, iter([0, 0])
-
-    def killed(change: staged._Change) -> None:
-        if next(calls, None) is None:
-            raise KeyboardInterrupt
-        commit(change)
-
-    monkeypatch.setattr(staged, "_commit", killed)
+    system.fail("os.replace", KeyboardInterrupt(), after=2)
     with pytest.raises(KeyboardInterrupt), staged_changes() as changes:
         for name, data in contents.items():
             changes.write(tmp_path / name, b"new", old_sha256=sha256(data))
@@ -115,15 +101,9 @@ def test_interruption_among_the_renames_leaves_whole_files(
     assert names(tmp_path) == ["a", "b", "c", "d"]
 
 
-def test_error_among_the_renames_tells_how_far_it_got(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_among_the_renames_tells_how_far_it_got(tmp_path: Path, system: FaultySystem) -> None:
     (tmp_path / "b").write_bytes(b"1")
-
-    def meddle(temporary: Path, path: Path) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(staged, "replace", meddle)
+    system.fail("os.replace", OSError(5, "Input/output error"))
     with pytest.raises(BankPathError) as caught, staged_changes() as changes:
         changes.write(tmp_path / "a", b"new", old_sha256=None)
         changes.write(tmp_path / "b", b"new", old_sha256=sha256(b"1"))
@@ -193,9 +173,7 @@ def _hold(path: Path, told: int, wait: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"new", None])
-def test_file_somebody_writes_stays(
-    data: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_somebody_writes_stays(data: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(b"old")
     hear, tell = os.pipe()
@@ -203,9 +181,8 @@ def test_file_somebody_writes_stays(
     process = multiprocessing.get_context("fork").Process(target=_hold, args=(path, tell, wait))
     process.start()
     os.read(hear, 1)
-    monkeypatch.setattr(staged, "hold_lock", partial(hold_lock, timeout_s=0.0))
     try:
-        with pytest.raises(BankLockedError), staged_changes() as changes:
+        with pytest.raises(BankLockedError), staged_changes(lock_timeout_s=0.0) as changes:
             changes.put(path, data, old_sha256=sha256(b"old"))
             changes.commit()
     finally:
@@ -215,19 +192,18 @@ def test_file_somebody_writes_stays(
 
 
 def test_with_a_journal_what_fails_among_the_renames_is_put_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, system: FaultySystem
 ) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).write_bytes(b"1")
-    commit, calls = staged._commit, []
+    seen: list[bytes | bool] = []
 
-    def failing(change: staged._Change) -> None:
-        calls.append(change.path.name)
-        if change.path.name == "c":
-            change.path.write_bytes(b"somebody else")  # in place, as CANN's writers do
-        commit(change)
+    def meddle(_: Path, target: Path) -> None:
+        if target.name == "d":  # the last one before c
+            seen.extend([(tmp_path / "a").read_bytes(), (tmp_path / "b").exists()])
+            (tmp_path / "c").write_bytes(b"somebody else")  # in place, as CANN's writers do
 
-    monkeypatch.setattr(staged, "_commit", failing)
+    system.before("os.link", meddle)
     with (
         pytest.raises(BankPathError, match="changed meanwhile"),
         staged_changes(tmp_path / ".journal") as changes,
@@ -237,36 +213,27 @@ def test_with_a_journal_what_fails_among_the_renames_is_put_back(
         changes.write(tmp_path / "new" / "d", b"new", old_sha256=None)
         changes.write(tmp_path / "c", b"new", old_sha256=sha256(b"1"))
         changes.commit()
-    assert calls == ["a", "b", "d", "c"]
+    assert seen == [b"new", False]
     assert names(tmp_path) == ["a", "b", "c"]
     assert [(tmp_path / name).read_bytes() for name in "abc"] == [b"1", b"1", b"somebody else"]
 
 
-def test_journal_of_a_living_process_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from aoebank.storage.writing import journal, lock
-
-    monkeypatch.setattr(lock, "_POLL_S", 0.0)
-    short = partial(lock.hold_lock, timeout_s=0.0)
-    with staged_changes(tmp_path / ".journal") as changes:
+def test_journal_of_a_living_process_is_waited_for(tmp_path: Path) -> None:
+    journal = tmp_path / ".journal"
+    with staged_changes(journal) as changes:
         changes.write(tmp_path / "a", b"1", old_sha256=None)
-        monkeypatch.setattr(journal, "hold_lock", short)
-        with pytest.raises(BankLockedError), staged_changes(tmp_path / ".journal"):
+        with pytest.raises(BankLockedError), staged_changes(journal, lock_timeout_s=0.0):
             pass
         with pytest.raises(BankLockedError):
-            journal.put_back(tmp_path / ".journal")
+            put_back(journal, timeout_s=0.0)
         changes.commit()
     assert names(tmp_path) == ["a"]
 
 
 def test_temporary_that_cannot_be_removed_does_not_undo_a_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, system: FaultySystem
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "unlink", refuse)
+    system.fail("Path.unlink", PermissionError(13, "Permission denied"))
     file = tmp_path / "a.json"
     update_file(file, lambda _: b"new")
     with staged_changes() as changes:
