@@ -78,6 +78,7 @@ def _run_itself(folder: Path, script: str, **env: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.slow
 def test_script_of_a_group_that_imports_it_is_tuned(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     done = _run_itself(tmp_path, _IMPORTING, AOE_MODE="4", RANK="0")

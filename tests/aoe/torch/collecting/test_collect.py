@@ -122,6 +122,7 @@ def test_the_graph_is_the_inference_form(tmp_path: Path) -> None:
     torch.testing.assert_close(found, net.eval()(x).detach(), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_collecting_changes_nothing_for_the_script(tmp_path: Path) -> None:
     x = torch.randn(2, 3, 8, 8)
     losses = []

@@ -44,7 +44,7 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
     [
         slow("dist.destroy_process_group(); sys.exit(0)", 3, "before tuning was finished"),
         slow("", 3, "before tuning was finished"),
-        ("sys.exit(5)", 5, "before tuning was finished"),
+        slow("sys.exit(5)", 5, "before tuning was finished"),
         slow("raise KeyError('label')", 1, "failed: KeyError: 'label'"),
         slow("os._exit(6)", 6, ""),  # ends the process at once, whatever anybody has to say
         slow("os.kill(os.getpid(), signal.SIGTERM)", 143, "interrupted"),

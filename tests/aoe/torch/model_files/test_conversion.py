@@ -179,8 +179,8 @@ def test_operator_the_converter_does_not_know_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "is_of_module"),
+    ("name", "expected"),
     [("layers.0.weight", True), ("scale", True), ("onnx::MatMul_12", False), ("val_3", False)],
 )
-def test_names_of_modules(name: str, is_of_module: bool) -> None:
-    assert is_of_module(name) is is_of_module
+def test_names_of_modules(name: str, expected: bool) -> None:
+    assert is_of_module(name) is expected

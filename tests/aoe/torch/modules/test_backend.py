@@ -132,6 +132,7 @@ def test_an_unknown_option_is_an_error() -> None:
         named(torch.randn(4, 4))
 
 
+@pytest.mark.slow
 def test_each_graph_around_a_break_is_served(engine: Marking) -> None:
     seen: list[Any] = []
 
@@ -221,6 +222,7 @@ def test_modules_that_share_a_graph_keep_their_own_weights() -> None:
                 _same(step(layer, x), F.softplus(layer(x)))
 
 
+@pytest.mark.slow
 def test_a_graph_used_with_many_weights_stays_bounded(engine: Marking) -> None:
     weights = [nn.Parameter(torch.randn(4, 4)) for _ in range(4)]
     graph = torch.fx.symbolic_trace(_Product())

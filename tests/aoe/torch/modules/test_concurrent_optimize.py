@@ -143,6 +143,7 @@ def test_two_processes_share_one_new_bank(tmp_path: Path) -> None:
 # ---- the time limit ----
 
 
+@pytest.mark.slow
 def test_the_export_is_a_part_of_the_time_limit() -> None:
     engine, now_s = UntunedEngine(), 100.0
 

@@ -109,6 +109,7 @@ def test_what_comes_before_a_row_of_arguments_keeps_its_position() -> None:
     assert call.rebuild([]) == ((1, 2, 3, 4), {"c": 5})
 
 
+@pytest.mark.slow
 def test_an_encoder_that_leaves_padding_out_names_its_option() -> None:
     def encoder(nested: bool) -> nn.Module:
         layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)

@@ -143,6 +143,7 @@ def test_a_copy_knows_the_strides() -> None:
     _assert_alike(found, module(x))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_too_many_layouts_are_left_to_pytorch() -> None:
     tuned = copy.deepcopy(_optimized())

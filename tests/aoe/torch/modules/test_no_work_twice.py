@@ -94,6 +94,7 @@ def _workloads(file: Path, scratch: Path, target: Target) -> Counter[str]:
     return Counter(json.dumps(workload_to_json(region.workload)) for region in regions)
 
 
+@pytest.mark.slow
 def test_what_is_tuned_is_what_a_plain_export_has(
     module: nn.Module,
     image: Any,

@@ -161,6 +161,7 @@ class Scaled(nn.Module):
         return (x * self.weight).exp()
 
 
+@pytest.mark.slow
 @of_torch_itself
 def test_tangents_of_arguments_are_computed_by_pytorch() -> None:
     module, x, direction = Scaled().eval().requires_grad_(False), torch.rand(2, 3), torch.rand(2, 3)

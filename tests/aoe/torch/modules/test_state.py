@@ -90,6 +90,7 @@ def test_python_does_not_walk_through_the_layers() -> None:
     assert len(counts) == 1
 
 
+@pytest.mark.slow
 def test_a_frozen_module_is_not_looked_at() -> None:
     module, x = _deep(3), torch.randn(1, 4, 8, 8)
     tuned, watched = optimize(module, x, frozen=True), optimize(module, x)
