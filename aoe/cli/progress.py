@@ -209,7 +209,11 @@ def _clock(seconds: float) -> str:
 
 @contextmanager
 def shown_progress(
-    *, shown: bool, details: bool = False, limit_s: float | None = None
+    *,
+    shown: bool,
+    details: bool = False,
+    limit_s: float | None = None,
+    on_terminal: bool | None = None,
 ) -> Iterator[Progress]:
     """Give the progress display that fits standard error; a bar is made of escapes.
 
@@ -217,12 +221,15 @@ def shown_progress(
         shown: False for warnings only.
         details: True for every detail, line by line.
         limit_s: Seconds the run may take, None for as many as it needs.
+        on_terminal: Whether standard error is a terminal; None to ask it.
     """
+    if on_terminal is None:
+        on_terminal = sys.stderr.isatty()
     if not shown:
         yield QuietProgress()
     elif details:
         yield LogProgress()
-    elif not sys.stderr.isatty() or not _takes_escapes(environment()):
+    elif not on_terminal or not _takes_escapes(environment()):
         yield LineProgress()
     else:
         bar = BarProgress(limit_s)

@@ -66,7 +66,7 @@ class OperatorTuningReport:
             write_accuracy(text, result.judgement.accuracy, kept)
         write_dropped(text, result)
         text.line(f"tuned model: {result.om_file}")
-        text.line(_bank(result.bank / result.target.soc_version))
+        text.line(bank_line(result.bank / result.target.soc_version))
         lower = f" ({result.precision.value})" if result.precision.is_lower else ""
         reason = reason_for_nothing(result)
         if not result.judgement.is_measured and result.judgement.is_changed:
@@ -320,7 +320,7 @@ def _differing(result: GdatResult) -> str:
     return f" ({found.compression.words})" if found is not None and result.is_compressed else ""
 
 
-def _bank(folder: Path) -> str:
+def bank_line(folder: Path) -> str:
     """Return where the records are; a bank that got none may not be there."""
     return f"bank: {folder}" if folder.exists() else f"bank: {folder} (no record yet)"
 

@@ -34,6 +34,7 @@ from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.progress import Progress, progress_of
 from aoe.tuning.run import tune_with
 from aoebank import Bank, BankFormatError
 
@@ -60,6 +61,7 @@ class Place:
         *,
         env: dict[str, str] | None = None,
         engine: EngineParts = REAL_ENGINE,
+        progress: Progress | None = None,
         **settings: Any,
     ) -> OpatResult:
         """Tune the model into `root/name`."""
@@ -76,7 +78,7 @@ class Place:
             TuneSettings(**(facts | settings)),
             env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(self.bank)} | (env or {}),
             cwd=self.root,
-            progress=self.progress,
+            progress=progress or self.progress,
             now=_NOW,
             engine=engine,
         )
@@ -115,24 +117,15 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuned]:
     place.bank.mkdir()
     save_model(two_chains_net(), place.model)
     published: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.getpid", lambda: 4711)
-        result = _tune_and_watch(patch, place, published)
+
+    def look(_: object = None) -> None:
+        for file in (place.root / "first").glob("aoe_result_opat_*.json"):
+            if (report := json.loads(file.read_text())) not in published:
+                published.append(report)
+
+    result = place.tune("first", progress=progress_of(look))
+    look()
     yield Tuned(place, result, published)
-
-
-def _tune_and_watch(patch: pytest.MonkeyPatch, place: Place, published: list[Any]) -> OpatResult:
-    from aoe.tuning import model_mode as page
-
-    write = page.write_report
-
-    def watched(file: Path, value: Any, key: str) -> None:
-        write(file, value, key)
-        if file.name.startswith("aoe_result_opat_"):
-            published.append(json.loads(file.read_text()))
-
-    patch.setattr(page, "write_report", watched)
-    return place.tune("first")
 
 
 def _feed() -> dict[str, Array]:
@@ -186,7 +179,8 @@ def test_every_published_report_is_whole_and_keeps_the_identities(first: Tuned) 
 
 def test_files_are_named_as_aoe_names_them(first: Tuned) -> None:
     out = first.place.root / "first"
-    assert first.result.result_file == out / "aoe_result_opat_20260102030405678_pid4711.json"
+    name = f"aoe_result_opat_20260102030405678_pid{os.getpid()}.json"
+    assert first.result.result_file == out / name
     assert first.result.om_file == out / "net_tune.om"
     found = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
     assert {

@@ -40,7 +40,7 @@ from aoe.tuning.judging.judge import Judge, Judgement
 from aoe.tuning.judging.precedent import Precedent, precedent_of
 from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, searching_time
 from aoe.tuning.live_report import LiveReport, Phase, Stopwatch
-from aoe.tuning.mode import JobType, TuneContext
+from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.model_mode import check_search, run_facts, run_reported, whole_model_ms
 from aoe.tuning.policies import (
     final_policy,
@@ -118,7 +118,7 @@ def run(context: TuneContext) -> SgatResult:
 def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
     bank, whole = _bank(bench), bench
     reuse = SubgraphReuseBook(bench.base, subgraph_reuse, subgraph_summary)
-    bench = _with_time_for_forms(bench)
+    bench = replace(bench, stopwatch=time_for_forms(bench.stopwatch, bench.settings))
     graph = imported_graph(bench)
     found = found_subgraphs(bench, graph)
     with closing(_assembly(bench, graph)) as assembly:
@@ -130,7 +130,7 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         agenda = FormAgenda(
             left_s=searching.left_s,
             work=found.work,
-            rival_per_s=_rival_per_s(whole),
+            rival_per_s=rival_per_s(whole.stopwatch, whole.settings),
             experience=tools.experience,
         )
         tuned = tuple(_tuned(bench, report, found, tools, agenda))
@@ -155,29 +155,32 @@ def _bank(bench: Workbench) -> SubgraphBank:
 
 def has_scopes(bench: Workbench) -> bool:
     """Return whether kernels are made here: operator tuning does so itself where it follows."""
-    return JobType.OPAT not in bench.settings.job_types
+    return _is_alone(bench.settings)
 
 
-def _with_time_for_forms(bench: Workbench) -> Workbench:
-    """Return the workbench with what forms may take of its time limit.
+def _is_alone(settings: TuneSettings) -> bool:
+    return JobType.OPAT not in settings.job_types
+
+
+def time_for_forms(stopwatch: Stopwatch, settings: TuneSettings) -> Stopwatch:
+    """Return a run's stopwatch with what forms may take of its time limit.
 
     What operator tuning follows with leaves it the rest, unless the user has shared the time out.
     """
-    limit_s = bench.stopwatch.limit_s
-    is_shared_out = bool(bench.settings.stage_limits_s) and not has_scopes(bench)
-    if limit_s is None or is_shared_out:
-        return bench
-    share = _FORMS_SHARE if has_scopes(bench) else _FORMS_SHARE_BESIDE
-    return replace(bench, stopwatch=replace(bench.stopwatch, limit_s=share * limit_s))
+    is_shared_out = bool(settings.stage_limits_s) and not _is_alone(settings)
+    if stopwatch.limit_s is None or is_shared_out:
+        return stopwatch
+    share = _FORMS_SHARE if _is_alone(settings) else _FORMS_SHARE_BESIDE
+    return replace(stopwatch, limit_s=share * stopwatch.limit_s)
 
 
-def _rival_per_s(bench: Workbench) -> float:
+def rival_per_s(stopwatch: Stopwatch, settings: TuneSettings) -> float:
     """Return the share of the model's time that operator tuning makes of a second it gets.
 
     It has half of the limit of the run, and what forms leave of the other half.
     """
-    limit_s = bench.stopwatch.limit_s
-    if not limit_s or has_scopes(bench) or bench.settings.stage_limits_s:
+    limit_s = stopwatch.limit_s
+    if not limit_s or _is_alone(settings) or settings.stage_limits_s:
         return 0.0
     return _OPERATORS_SAVE / (2 * limit_s)
 

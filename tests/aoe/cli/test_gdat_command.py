@@ -79,7 +79,7 @@ def test_missing_torch_is_named_with_the_way_to_get_it(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text("")
-    monkeypatch.setattr("aoe.cli.gdat_command.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "torch", None)
     code, error = run(["--job_type=4", f"--script={script}"], capsys)
     assert code == 3
     assert "PyTorch, which is not installed" in error and "aoebank[torch]" in error

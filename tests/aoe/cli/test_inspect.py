@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,7 +18,6 @@ from support import golden_harness
 from support.engine.gradients import make_gdat_report
 from support.engine.offline import make_manifest
 
-from aoe.cli import app as app_module
 from aoe.cli.errors import run_app
 from aoe.cli.inspect import command as inspect
 from aoe.gradients.timeline import SegmentTime, Timeline
@@ -40,16 +38,6 @@ def make_app() -> typer.Typer:
     app.callback()(lambda: None)
     app.command("inspect")(inspect)
     return app
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the command without the rest of the program."""
-
-    def main(arguments: Sequence[str] = ()) -> int:
-        return run_app(make_app(), arguments)
-
-    monkeypatch.setattr(app_module, "main", main)
 
 
 @pytest.fixture

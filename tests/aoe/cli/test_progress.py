@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
 
@@ -61,20 +60,16 @@ def test_unknown_level_of_the_log_is_refused() -> None:
 def test_no_color_means_no_bar_and_no_escape(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
-    with shown_progress(shown=True) as progress:
+    with shown_progress(shown=True, on_terminal=True) as progress:
         _told(progress)
     text = capsys.readouterr().err
     assert "[1/2] conv1: 1.25x, add: better than the default" in text
     assert "\x1b" not in text
 
 
-def test_terminal_gets_a_bar_with_what_is_done_above_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with shown_progress(shown=True) as progress:
+def test_terminal_gets_a_bar_with_what_is_done_above_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_progress(shown=True, on_terminal=True) as progress:
         _told(progress)
     found = capsys.readouterr()
     text = re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", found.err)

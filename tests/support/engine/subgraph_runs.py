@@ -53,7 +53,7 @@ class Run:
         self.runners: list[ScriptedRunner] = []
         self.progress = RecordingProgress()
         onnx.save(c2f_network(3), place / "net.onnx")
-        (place / "bank").mkdir()
+        (place / "bank").mkdir(exist_ok=True)
 
     @property
     def engine(self) -> EngineParts:

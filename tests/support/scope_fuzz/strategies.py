@@ -199,13 +199,15 @@ def _kernels(
     kernels = {}
     for key in rng.sample(sorted(places), min(KERNELS_MAX, len(places))):
         regions = tuple(places[key].values())
-        schedule = _schedule(key, regions[0], facts, rng)
+        schedule = drawn_schedule(key, regions[0], facts, rng)
         if schedule is not None:
-            kernels[key] = _kernel(graph, key, regions, schedule)
+            kernels[key] = kernel_of(graph, key, regions, schedule)
     return kernels
 
 
-def _schedule(key: str, region: Region, facts: KernelTarget, rng: random.Random) -> Schedule | None:
+def drawn_schedule(
+    key: str, region: Region, facts: KernelTarget, rng: random.Random
+) -> Schedule | None:
     """Return one of a few schedules of a workload, so that networks share kernels."""
     family = get_family(region.workload.op_type)
     space = allowed_space(family, region.workload, facts)
@@ -215,7 +217,7 @@ def _schedule(key: str, region: Region, facts: KernelTarget, rng: random.Random)
     return family.schedule(region.workload, drawn, facts)
 
 
-def _kernel(
+def kernel_of(
     graph: ModelGraph, key: str, regions: tuple[Region, ...], schedule: Schedule
 ) -> TunedOperator:
     operator = Operator(

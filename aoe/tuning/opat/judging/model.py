@@ -104,7 +104,7 @@ def judge_kernels(
     own = frozenset(one.name for one in settled if verdicts[one.key] is Event.KEPT)
     lookup_only = bench.settings.lookup_only
     bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
-    judge = Judge(comparer, bench.progress.step, _more_kept)
+    judge = Judge(comparer, bench.progress.step, bytes_kept_beside)
     if lookup_only:
         judgement = judge.take(kernels)
     elif len(own) == len(kernels):
@@ -199,13 +199,13 @@ def _within_memory(bench: Workbench, kernels: Sequence[ChosenKernel]) -> list[Ch
     limit = bench.settings.kernel_memory_mib
     if limit is None:
         return list(kernels)
-    kept, left_out = within_memory(kernels, _more_kept, _work_of, limit << 20)
+    kept, left_out = within_memory(kernels, bytes_kept_beside, _work_of, limit << 20)
     for name, reason in left_out.items():
         bench.progress.step(f"left out {name}: {reason}")
     return kept
 
 
-def _more_kept(kernel: ChosenKernel) -> float:
+def bytes_kept_beside(kernel: ChosenKernel) -> float:
     """Return the bytes a kernel keeps besides the weights of the model, all places together."""
     workload, algorithm = kernel.source.workload, kernel.source.schedule.algorithm
     more = kept_bytes(workload, algorithm) - kept_bytes(workload, "")

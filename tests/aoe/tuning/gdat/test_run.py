@@ -30,7 +30,7 @@ from aoe.tuning.live_report import LiveReport, start_stopwatch
 from aoe.tuning.mode import JobType, TargetMetric, TuneSettings
 from aoe.tuning.progress import SilentProgress
 from aoe.tuning.run import tune_with
-from aoebank import Event
+from aoebank import Bank, Event
 
 T = TypeVar("T")
 FAST = AllReduceCost(latency_us=20.0, us_per_byte=1e-6)
@@ -82,7 +82,7 @@ def run(
 def events(folder: Path) -> list[Event]:
     """Return what the side-car says, oldest first."""
     bank = make_bank(folder)
-    return [entry.event for entry in bank._bank.iter_provenance(bank.file)]
+    return [entry.event for entry in Bank(folder).iter_provenance(bank.file)]
 
 
 def test_best_grouping_is_added_and_applied(tmp_path: Path) -> None:

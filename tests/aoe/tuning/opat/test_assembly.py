@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import filecmp
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import onnx
 import pytest
 from support.engine.assembling import assembling
 from support.engine.models import conv_net
 from support.engine.offline import first_guess, regions_of, view_of
+from support.engine.scripted_runs import ScriptedCpu
 from support.engine.tuning import make_kernel
 
 from aoe.device.compiler import KernelSource
-from aoe.device.cpu.device import Cpu
 from aoe.device.forks import NO_TIME
 from aoe.device.object_cache import ObjectCache
 from aoe.errors import RunError
@@ -34,20 +36,24 @@ def graph(tmp_path_factory: pytest.TempPathFactory, target: Target) -> ModelGrap
     return view_of(conv_net(), tmp_path_factory.mktemp("graph"), target)
 
 
-@pytest.fixture
-def linked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Return the kernels of each library that was linked; linking itself is left out."""
-    found: list[list[str]] = []
+class LinkingCpu(ScriptedCpu):
+    """A CPU that notes the kernels of each library that is to be linked."""
+
+    linked: ClassVar[list[list[str]]] = []
 
     def build_library(
-        device: Cpu, sources: list[KernelSource], objects: list[Path], **rest: object
-    ) -> None:
+        self, sources: Sequence[KernelSource], objects: Sequence[Path], **rest: Any
+    ) -> Path:
         assert all(file.exists() for file in objects)
-        found.append([source.name for source in sources])
-        Path(str(rest["file"])).write_bytes(b"library")
+        self.linked.append([source.name for source in sources])
+        return ScriptedCpu.build_library(self, file=rest["file"])
 
-    monkeypatch.setattr(Cpu, "build_library", build_library)
-    return found
+
+@pytest.fixture
+def linked() -> list[list[str]]:
+    """Return the kernels of each library that was linked; linking itself is left out."""
+    LinkingCpu.linked.clear()
+    return LinkingCpu.linked
 
 
 def _assembly(
@@ -76,7 +82,7 @@ def _real_kernels(graph: ModelGraph, target: Target) -> list[ChosenKernel]:
 def test_kernels_are_compiled_and_linked_in_their_order(
     tmp_path: Path, graph: ModelGraph, linked: list[list[str]]
 ) -> None:
-    runner = ScriptedRunner()
+    runner = ScriptedRunner(device=LinkingCpu())
     kernels = [replace(kernel, gain_us=number) for number, kernel in enumerate(_kernels(3))]
     with _assembly(tmp_path, graph, runner) as parts:
         assert parts.build(kernels) == {}
@@ -90,7 +96,7 @@ def test_kernels_are_compiled_and_linked_in_their_order(
 def test_second_library_is_linked_from_what_is_there(
     tmp_path: Path, graph: ModelGraph, linked: list[list[str]]
 ) -> None:
-    runner = ScriptedRunner()
+    runner = ScriptedRunner(device=LinkingCpu())
     kernels = _kernels(3)
     with _assembly(tmp_path, graph, runner) as parts:
         parts.build(kernels)
@@ -102,7 +108,7 @@ def test_second_library_is_linked_from_what_is_there(
 def test_kernels_in_the_cache_are_not_compiled(
     tmp_path: Path, graph: ModelGraph, linked: list[list[str]]
 ) -> None:
-    runner = ScriptedRunner()
+    runner = ScriptedRunner(device=LinkingCpu())
     cache = ObjectCache(tmp_path / "cache", runner.target, limit_bytes=1 << 20)
     for run in ("first", "second"):
         (tmp_path / run).mkdir()
@@ -115,7 +121,7 @@ def test_kernels_in_the_cache_are_not_compiled(
 def test_without_time_nothing_is_compiled(
     tmp_path: Path, graph: ModelGraph, linked: list[list[str]]
 ) -> None:
-    runner = ScriptedRunner()
+    runner = ScriptedRunner(device=LinkingCpu())
     with _assembly(tmp_path, graph, runner) as parts:
         errors = parts.build(_kernels(2), left_s=0.0)
     assert set(errors.values()) == {NO_TIME}
@@ -127,7 +133,9 @@ def test_kernel_that_does_not_compile_is_left_out_and_reported(
 ) -> None:
     kernels = _kernels(3)
     bad = kernels[1].source.name
-    runner = ScriptedRunner(compile_error=lambda name: "illegal" if name == bad else "")
+    runner = ScriptedRunner(
+        device=LinkingCpu(), compile_error=lambda name: "illegal" if name == bad else ""
+    )
     with _assembly(tmp_path, graph, runner) as parts:
         assert parts.build(kernels) == {bad: "illegal"}
     assert linked == [[kernels[0].source.name, kernels[2].source.name]]
@@ -148,7 +156,7 @@ def test_compiler_that_cannot_be_asked_leaves_its_kernels_out(
 def test_no_kernels_means_no_library_and_an_old_one_goes(
     tmp_path: Path, graph: ModelGraph, linked: list[list[str]]
 ) -> None:
-    with _assembly(tmp_path, graph, ScriptedRunner()) as parts:
+    with _assembly(tmp_path, graph, ScriptedRunner(device=LinkingCpu())) as parts:
         parts.build(_kernels(2))
         assert parts.build([]) == {}
         assert not (parts.directory / LIBRARY).exists()
@@ -158,7 +166,7 @@ def test_no_kernels_means_no_library_and_an_old_one_goes(
 def test_nothing_is_linked_when_nothing_compiles(
     tmp_path: Path, graph: ModelGraph, linked: list[list[str]]
 ) -> None:
-    runner = ScriptedRunner(compile_error=lambda name: "illegal")
+    runner = ScriptedRunner(device=LinkingCpu(), compile_error=lambda name: "illegal")
     with _assembly(tmp_path, graph, runner) as parts:
         assert len(parts.build(_kernels(2))) == 2
         assert not (parts.directory / LIBRARY).exists()
@@ -166,7 +174,7 @@ def test_nothing_is_linked_when_nothing_compiles(
 
 
 def test_untuned_model_is_there_from_the_start(tmp_path: Path, graph: ModelGraph) -> None:
-    with _assembly(tmp_path, graph, ScriptedRunner()) as parts:
+    with _assembly(tmp_path, graph, ScriptedRunner(device=LinkingCpu())) as parts:
         assert parts.untuned.model == parts.directory / FALLBACK
         assert parts.untuned.optimize
         assert parts.untuned.library is None
@@ -178,7 +186,7 @@ def test_model_with_kernels_names_the_library(
     tmp_path: Path, graph: ModelGraph, target: Target
 ) -> None:
     kernels = _real_kernels(graph, target)
-    with _assembly(tmp_path, graph, ScriptedRunner()) as parts:
+    with _assembly(tmp_path, graph, ScriptedRunner(device=LinkingCpu())) as parts:
         tuned = parts.write_model(kernels)
         plain = parts.write_model([], "plain.onnx")
     assert tuned.model == parts.directory / MODEL
@@ -193,7 +201,7 @@ def test_model_with_kernels_names_the_library(
 
 def test_variants_store_no_weights_again(tmp_path: Path, graph: ModelGraph, target: Target) -> None:
     kernels = _real_kernels(graph, target)
-    with _assembly(tmp_path, graph, ScriptedRunner()) as parts:
+    with _assembly(tmp_path, graph, ScriptedRunner(device=LinkingCpu())) as parts:
         parts.write_model(kernels)
         size = (parts.directory / WEIGHTS).stat().st_size
         for number in range(3):
@@ -216,7 +224,7 @@ def test_weights_are_looked_at_once_however_many_variants_there_are(
         for kernel in sorted(kernels, key=lambda kernel: kernel.name)
         for region in kernel.regions
     ]
-    with _assembly(tmp_path, graph, ScriptedRunner()) as parts:
+    with _assembly(tmp_path, graph, ScriptedRunner(device=LinkingCpu())) as parts:
         calls.clear()
         written = [parts.write_model(kernels, f"{number}.onnx").model for number in range(3)]
         assert calls == [graph.proto]
@@ -234,14 +242,14 @@ def test_same_kernels_in_any_order_give_the_same_model(
     tmp_path: Path, graph: ModelGraph, target: Target
 ) -> None:
     kernels = _real_kernels(graph, target)
-    with _assembly(tmp_path, graph, ScriptedRunner()) as parts:
+    with _assembly(tmp_path, graph, ScriptedRunner(device=LinkingCpu())) as parts:
         first = parts.write_model(kernels, "a.onnx").model
         second = parts.write_model(kernels[::-1], "b.onnx").model
         assert filecmp.cmp(first, second, shallow=False)
 
 
 def test_model_without_kernels_is_the_imported_one(tmp_path: Path, graph: ModelGraph) -> None:
-    with _assembly(tmp_path, graph, ScriptedRunner()) as made:
+    with _assembly(tmp_path, graph, ScriptedRunner(device=LinkingCpu())) as made:
         part = made.write_model([])
     assert part.optimize and part.library is None
     assert part.model.read_bytes() == made.untuned.model.read_bytes()

@@ -83,10 +83,10 @@ def _base(root: Path, first: OpatResult, place: str) -> Path:
     "place",
     [
         "directory",
-        "model beside its results",
+        pytest.param("model beside its results", marks=pytest.mark.slow),
         "model alone",
         "bank",
-        "directory without a bank",
+        pytest.param("directory without a bank", marks=pytest.mark.slow),
     ],
 )
 def test_only_what_changed_is_tuned(runs: ScriptedRuns, tmp_path: Path, place: str) -> None:

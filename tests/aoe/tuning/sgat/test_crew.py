@@ -68,19 +68,23 @@ def test_records_and_model_are_those_of_one_machine(run: Run, opened: OpenedFarm
     assert run.comparisons < forms
 
 
+@pytest.mark.slow
 def test_farm_is_opened_once_for_all_modes_and_shapes(run: Run, opened: OpenedFarms) -> None:
     run.tune(workers="3", job_types=(JobType.SGAT, JobType.OPAT), trials=1)
     assert len(opened.farms) == 1
     assert opened.farms[0].farm.is_stopped  # given back at the end
 
 
+@pytest.mark.slow
 def test_hits_ask_no_worker(run: Run, opened: OpenedFarms) -> None:
     run.tune()
     run.tune(workers="3")
     assert sum(opened.asked("compare_models").values()) == 0
 
 
-@pytest.mark.parametrize("most", [0, 1, 3])
+@pytest.mark.parametrize(
+    "most", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_most_trials_hold_for_all_workers_together(
     run: Run, opened: OpenedFarms, most: int
 ) -> None:
@@ -99,7 +103,9 @@ def waiting() -> tuple[Subgraph, ...]:
     x = net.silu(net.conv(net.c2f(x, 16), 16, 64, 1))
     graph = graph_of(net.model("x", 4, 8, [net.mean(net.c2f(x, 64))]))
     rules = {name: RULES[name] for name in ("convolution-split", "mean-to-global-pool")}
-    return find_subgraphs(graph, rules, uneven=False, blocked=False).subgraphs
+    found = find_subgraphs(graph, rules, uneven=False, blocked=False)
+    assert 0 < found.work < float("inf")
+    return found.subgraphs
 
 
 def _rules(subgraph: Subgraph) -> set[str]:

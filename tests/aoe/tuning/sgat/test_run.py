@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from aoe.measurement import Outcome
 from aoe.om.file import read_manifest
 from aoe.report.tuning import report_of
 from aoe.testing.kernels import block_size
-from aoe.tuning.live_report import Stopwatch
+from aoe.tuning.live_report import start_stopwatch
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
@@ -41,6 +40,7 @@ from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.crew import FormAgenda
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.result import SgatResult
+from aoe.tuning.sgat.run import rival_per_s, time_for_forms
 from aoe.tuning.sgat.subgraphs import work_of
 from aoebank import emit, show, validate
 
@@ -243,7 +243,10 @@ def _dying_at(number: int) -> Callable[[ModelPart, ModelPart], float]:
     return speedup
 
 
-@pytest.mark.parametrize("number", range(1, 12))
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(at, marks=() if at in (2, 7) else pytest.mark.slow) for at in range(1, 12)],
+)
 def test_run_that_is_killed_goes_on_where_it_was(run: Run, number: int) -> None:
     run.script = _dying_at(number)
     with contextlib.suppress(_Killed):
@@ -288,51 +291,41 @@ def test_time_limit_that_is_over_leaves_the_model_and_remembers_nothing(run: Run
     assert run.tune().used_ids
 
 
+_BOTH = (JobType.SGAT, JobType.OPAT)
+
+
 @pytest.mark.parametrize(
-    ("settings", "limit_s"),
+    ("settings", "limit_s", "left_s"),
     [
-        ({"tuning_time_limit_s": 100.0}, 40.0),
-        ({"tuning_time_limit_s": 100.0, "job_types": (JobType.SGAT, JobType.OPAT)}, 30.0),
-        ({"stage_limits_s": (80.0, 60.0), "job_types": (JobType.SGAT, JobType.OPAT)}, 80.0),
-        ({}, None),
+        ({"job_types": (JobType.SGAT,)}, 100.0, 40.0),
+        ({"job_types": _BOTH}, 50.0, 30.0),  # half of 100 s
+        ({"job_types": _BOTH, "stage_limits_s": (80.0, 60.0)}, 80.0, 80.0),
+        ({"job_types": (JobType.SGAT,)}, None, None),
     ],
 )
 def test_forms_leave_kernels_their_share_of_the_time(
-    run: Run, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], limit_s: float | None
+    settings: dict[str, Any], limit_s: float | None, left_s: float | None
 ) -> None:
-    given: list[float | None] = []
-
-    def reckoned(stopwatch: Stopwatch, *_: object) -> Stopwatch:
-        given.append(stopwatch.limit_s)
-        return replace(stopwatch, limit_s=0.0)
-
-    monkeypatch.setattr("aoe.tuning.sgat.run.searching_time", reckoned)
-    run.tune(trials=1, **settings)
-    assert given == [pytest.approx(limit_s, abs=1.0) if limit_s is not None else None]
+    stopwatch = start_stopwatch(lambda: 0.0, limit_s)
+    given = time_for_forms(stopwatch, TuneSettings(model=Path("net.onnx"), **settings))
+    assert given.limit_s == (pytest.approx(left_s) if left_s is not None else None)
 
 
 @pytest.mark.parametrize(
-    ("settings", "rival_per_s"),
+    ("settings", "limit_s", "expected"),
     [
-        ({"tuning_time_limit_s": 100.0}, 0.0),
-        ({"tuning_time_limit_s": 100.0, "job_types": (JobType.SGAT, JobType.OPAT)}, 0.002),
-        ({"stage_limits_s": (80.0, 60.0), "job_types": (JobType.SGAT, JobType.OPAT)}, 0.0),
-        ({"job_types": (JobType.SGAT, JobType.OPAT)}, 0.0),
+        ({"job_types": (JobType.SGAT,)}, 100.0, 0.0),
+        ({"job_types": _BOTH}, 50.0, 0.002),
+        ({"job_types": _BOTH, "stage_limits_s": (80.0, 60.0)}, 80.0, 0.0),
+        ({"job_types": _BOTH}, None, 0.0),
     ],
 )
 def test_forms_are_weighed_against_operators_where_both_share_a_limit(
-    run: Run, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], rival_per_s: float
+    settings: dict[str, Any], limit_s: float | None, expected: float
 ) -> None:
-    made: list[FormAgenda] = []
-
-    def agenda(**facts: Any) -> FormAgenda:
-        made.append(FormAgenda(**facts))
-        return made[-1]
-
-    monkeypatch.setattr("aoe.tuning.sgat.run.FormAgenda", agenda)
-    run.tune(trials=1, **settings)
-    assert made[0].rival_per_s == pytest.approx(rival_per_s, rel=0.05)
-    assert 0 < made[0].work < float("inf")
+    stopwatch = start_stopwatch(lambda: 0.0, limit_s)
+    found = rival_per_s(stopwatch, TuneSettings(model=Path("net.onnx"), **settings))
+    assert found == pytest.approx(expected)
 
 
 def test_without_a_form_there_is_nothing_to_judge(run: Run) -> None:
@@ -413,7 +406,13 @@ def _fingerprint_of(bank_file: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("odd", ["5", '[["a"]]', '[["a@1", "x"], [1, 2], null]', "null"])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        '[["a@1", "x"], [1, 2], null]',
+        *(pytest.param(odd, marks=pytest.mark.slow) for odd in ("5", '[["a"]]', "null")),
+    ],
+)
 def test_side_car_somebody_has_edited_teaches_nothing_wrong(run: Run, odd: str) -> None:
     first = run.tune()
     (side_car,) = first.bank_file.parent.glob("*.provenance.jsonl")

@@ -278,7 +278,7 @@ def test_lower_precision_alone_has_nothing_to_be_faster_than() -> None:
     ("mode", "lowest", "places"),
     [
         ("allow_fp32_to_bf16", Precision.BFLOAT16, 0),
-        ("allow_mix_precision_int8", Precision.INT8, 2),
+        pytest.param("allow_mix_precision_int8", Precision.INT8, 2, marks=pytest.mark.slow),
     ],
 )
 def test_real_kernels_below_float32_are_held_to_a_bound(

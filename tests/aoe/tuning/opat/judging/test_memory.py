@@ -41,8 +41,8 @@ def test_kernel_keeps_what_its_transform_adds_at_each_place(
     algorithm: str, places: int, ratio: float
 ) -> None:
     kernel = _kernel(WORKLOAD, algorithm, places)
-    assert judging._more_kept(kernel) == pytest.approx(ratio * WEIGHT_BYTES)
+    assert judging.bytes_kept_beside(kernel) == pytest.approx(ratio * WEIGHT_BYTES)
 
 
 def test_kernel_without_weights_keeps_nothing() -> None:
-    assert judging._more_kept(make_kernel(0)) == 0
+    assert judging.bytes_kept_beside(make_kernel(0)) == 0

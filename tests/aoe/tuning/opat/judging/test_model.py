@@ -440,7 +440,7 @@ def test_what_is_settled_stays_however_busy_the_machine(tmp_path: Path) -> None:
 def test_kernels_beyond_the_limit_are_left_out_for_this_run_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aoe.tuning.opat.judging.model._more_kept", lambda kernel: 8 << 20)
+    monkeypatch.setattr("aoe.tuning.opat.judging.model.bytes_kept_beside", lambda kernel: 8 << 20)
     bounded = Model(tmp_path, kernel_memory_mib=20)
     first = bounded.judged()
     assert len(first) == 2

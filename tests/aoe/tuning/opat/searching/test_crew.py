@@ -117,6 +117,7 @@ def test_killed_and_drifting_workers_cost_no_record(tmp_path: Path) -> None:
     assert not progress.texts("warn")
 
 
+@pytest.mark.slow
 def test_this_machine_goes_on_where_nobody_else_can(tmp_path: Path) -> None:
     with simulated_farm(tmp_path, ("mortal",)) as farm:
         found, progress = _tuned(tmp_path / "bank", farm)

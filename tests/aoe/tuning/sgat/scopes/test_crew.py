@@ -84,6 +84,7 @@ def test_kernels_and_records_are_those_of_one_machine(
     assert read_manifest(together.om_file).kernels
 
 
+@pytest.mark.slow
 def test_hits_ask_no_worker(runs: ScriptedRuns, opened: OpenedFarms, tmp_path: Path) -> None:
     first = _tune(runs, tmp_path)
     runs.trials()

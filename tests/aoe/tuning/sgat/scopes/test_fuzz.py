@@ -82,14 +82,14 @@ def _wrong_kernel(graph: Any, key: str, regions: Any, schedule: Schedule) -> Tun
     return replace(made, operator=replace(made.operator, workload=workload))
 
 
-_KERNEL = strategies._kernel
+_KERNEL = strategies.kernel_of
 
 
 @pytest.mark.slow
 def test_kernel_that_computes_something_else_is_a_find(
     fuzzer: StrategyFuzzer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(strategies, "_kernel", _wrong_kernel)
+    monkeypatch.setattr(strategies, "kernel_of", _wrong_kernel)
     state = FuzzState(first=27 * STRATEGIES)
     place = tmp_path / "state.json"
     fuzz(state, inputs=2, place=place, attempt=fuzzer.attempt)
@@ -102,7 +102,7 @@ def test_kernel_that_cannot_be_compiled_is_a_find(
     fuzzer: StrategyFuzzer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = Schedule((Split("no such stage", "x", "xo", "xi", 4),))
-    monkeypatch.setattr(strategies, "_schedule", lambda *_: broken)
+    monkeypatch.setattr(strategies, "drawn_schedule", lambda *_: broken)
     reason = fuzzer.attempt(29 * STRATEGIES, Path(), FuzzState())
     assert reason.startswith("kernel ")
     assert "no such stage" in reason

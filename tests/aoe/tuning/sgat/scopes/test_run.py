@@ -31,6 +31,7 @@ from aoe.om.file import read_manifest
 from aoe.ort.sessions import session_options
 from aoe.results.files import RepoOutcome
 from aoe.schedule import schedule_from_json
+from aoe.target import InstructionSet
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.testing.kernels import block_size
 from aoe.tuning.live_report import Stopwatch
@@ -145,6 +146,7 @@ def test_scopes_become_kernels_of_the_model_and_records_of_their_subgraph(run: R
     assert list(validate(run.place / "bank").findings) == []
 
 
+@pytest.mark.slow
 def test_equal_chains_share_a_kernel(run: Run) -> None:
     result = run.tune(tune_optimization_level=OptimizationLevel.O1)
     kernels = read_manifest(result.om_file).kernels
@@ -190,6 +192,7 @@ def test_look_up_takes_the_scopes_of_the_bank_and_measures_none(run: Run) -> Non
     assert second.used_ids == first.used_ids
 
 
+@pytest.mark.slow
 def test_look_up_in_an_empty_bank_makes_no_kernel(run: Run) -> None:
     result = run.tune(lookup_only=True)
     assert (run.measured, result.used_ids) == (0, frozenset())
@@ -209,6 +212,7 @@ def test_record_that_names_other_nodes_is_stale_with_the_reason(run: Run) -> Non
     assert second.used_ids == frozenset()
 
 
+@pytest.mark.slow
 def test_scope_whose_kernel_the_bank_has_lost_is_stale_and_tuned_again(run: Run) -> None:
     first = run.tune()
     for file in (run.place / "bank").rglob("*.json"):
@@ -256,6 +260,7 @@ def test_when_no_subgraph_can_be_run_nothing_is_believed(run: Run) -> None:
     assert run.tune().used_ids
 
 
+@pytest.mark.slow
 def test_without_a_faster_kernel_the_model_stays_as_it_is(run: Run) -> None:
     run.kernel = lambda schedule: 0.5
     result = run.tune()
@@ -270,6 +275,7 @@ def test_what_a_limit_has_left_is_searched_by_the_next_run(run: Run) -> None:
     assert run.tune().used_ids
 
 
+@pytest.mark.slow
 def test_kernels_there_was_no_time_to_measure_together_are_left_to_the_judge(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +297,7 @@ def test_kernels_there_was_no_time_to_measure_together_are_left_to_the_judge(
     assert run.tune().used_ids == {used.subgraph.graph_id}
 
 
+@pytest.mark.slow
 def test_largest_kernels_come_first_and_their_parts_with_the_time_that_is_left(run: Run) -> None:
     run.tune(tune_optimization_level=OptimizationLevel.O1)
     operations = [
@@ -316,6 +323,7 @@ def test_kernels_are_left_to_operator_tuning_where_it_follows(run: Run) -> None:
     assert any("left to operator tuning" in text for text in run.progress.texts("step"))
 
 
+@pytest.mark.slow
 def test_result_file_lists_subgraphs_of_both_graphs(run: Run) -> None:
     result = run.tune()
     (file,) = (run.place / "out").glob("aoe_result_sgat_*.json")
@@ -348,7 +356,7 @@ def test_model_with_kernels_for_its_scopes_computes_the_same(
 
 
 @pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("strict", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_strict_float32_holds_for_kernels_of_scopes_too(run: Run, strict: bool) -> None:
     onnx.save(conv_net(channels=32, extent=24), run.place / "net.onnx")
     run.tune(precision=parse_precision(strict=strict))
@@ -363,9 +371,10 @@ def test_strict_float32_holds_for_kernels_of_scopes_too(run: Run, strict: bool) 
 
 
 def test_mode_that_would_lower_kernels_is_told_to_lower_none(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run,
 ) -> None:
-    monkeypatch.setattr(PrecisionSettings, "check", lambda *_: None)  # of the CPU
+    rounded = InstructionSet(cpu_features=("avx512_bf16",))
+    run.runs.target = lambda target: replace(target, bf16_dot=rounded)
     run.tune(precision=PrecisionSettings(mode=PrecisionMode.MIXED_BFLOAT16))
     assert any("kernels in float32 only" in text for text in run.progress.texts("warn"))
     run.tune()
