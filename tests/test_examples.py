@@ -34,6 +34,7 @@ NOT_RUN = re.compile(r"# not run by the tests: \S.*")
 # the first line of a program: how it is started, if not as `python FILE`
 WITH_TORCH = re.compile(r"# needs (?:PyTorch|onnxscript)(?:; (torchrun .*))?\n")
 LIMIT_S = 300
+TUNING_PAGES = ("online.md", "tune-your-model.md")  # their examples tune for half a minute
 PROGRAMS = {
     name: typer.main.get_command(app) for name, app in (("aoe", aoe_app), ("aoebank", aoebank_app))
 }
@@ -43,7 +44,14 @@ def _python_pages() -> list[Path]:
     return [page for page in PAGES if PYTHON.search(page.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("page", _python_pages(), ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.name in TUNING_PAGES else ())
+        for page in _python_pages()
+    ],
+    ids=lambda page: page.name,
+)
 def test_python_examples_of_a_page_run_one_after_the_other(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

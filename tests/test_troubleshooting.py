@@ -254,12 +254,30 @@ SCENES: Mapping[str, Callable[[Runs, Path], str]] = {
     "interrupted": _interrupted,
 }
 
+# scenes that start the engine or git in processes of their own
+OF_PROCESSES = (
+    "busy report",
+    "no engine",
+    "bad record",
+    "torn bank",
+    "merge conflict",
+    "unsettled",
+    "interrupted",
+)
+
 
 def test_every_symptom_has_its_scene() -> None:
     assert sorted(name for name, _ in SYMPTOMS) == sorted(SCENES)
 
 
-@pytest.mark.parametrize(("name", "shown"), SYMPTOMS, ids=[name for name, _ in SYMPTOMS])
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        pytest.param(*symptom, marks=pytest.mark.slow if symptom[0] in OF_PROCESSES else ())
+        for symptom in SYMPTOMS
+    ],
+    ids=[name for name, _ in SYMPTOMS],
+)
 def test_symptom_is_what_the_program_writes(
     name: str, shown: str, aoe_runs: Runs, tmp_path: Path
 ) -> None:

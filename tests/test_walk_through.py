@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "walk-through.md").read_text(encoding="utf-8")
 # a block, and what is shown of its output

@@ -15,6 +15,7 @@ from support.fuzz.inputs import FuzzInput, make_input, sample_files
 from support.fuzz.oracles import check_input
 from support.fuzz.reader import FindError, NotReadableError, canonical, read_pairs
 from support.fuzz.run import FuzzState, fuzz, load_state
+from support.tiers import few_every_day
 
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.json_text import dumps, loads
@@ -27,11 +28,12 @@ INPUTS = int(os.environ.get("AOEBANK_FUZZ_INPUTS", "160"))
 BANKS = [(name, data) for name, data in sample_files() if not is_of_lines(Path(name))]
 
 
-def test_short_run_finds_nothing() -> None:
+@pytest.mark.parametrize("inputs", few_every_day([40, INPUTS]))
+def test_short_run_finds_nothing(inputs: int) -> None:
     state = FuzzState()
-    fuzz(state, inputs=INPUTS)
+    fuzz(state, inputs=inputs)
     assert state.finds == []
-    assert state.done == INPUTS
+    assert state.done == inputs
     assert state.most_calls > (1000, 1000)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.reliability.breaking import KINDS, Broken, build, run_broken
 from support.reliability.operations import OPERATIONS
+from support.tiers import few_every_day
 
 EVERY = int(os.environ.get("AOEBANK_EVERY", "1"))
 FEW = (("put into a file", 2), ("merge in place", 31), ("restore", 47), ("quarantine add", 53))
@@ -31,8 +32,10 @@ def _demand_whole(found: Broken) -> None:
     assert found.problems == ()
 
 
-@pytest.mark.parametrize("kind", KINDS[:2])
-@pytest.mark.parametrize(("operation", "every"), FEW, ids=[name for name, _ in FEW])
+@pytest.mark.parametrize("kind", few_every_day(KINDS[:2]))
+@pytest.mark.parametrize(
+    ("operation", "every"), few_every_day(FEW, 2), ids=[name for name, _ in FEW]
+)
 def test_write_broken_at_a_few_calls(
     operation: str, every: int, kind: str, library: Path, tmp_path: Path
 ) -> None:

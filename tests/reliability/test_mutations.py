@@ -17,7 +17,7 @@ from support.reliability.operations import FILE, OPERATIONS, SOFTMAX
 
 from aoebank.formats.provenance import SUFFIX
 
-FEW, MANY = 6, int(os.environ.get("AOEBANK_MUTATIONS", "300"))
+FEW, MANY = 3, int(os.environ.get("AOEBANK_MUTATIONS", "300"))
 AMOUNTS = [FEW, pytest.param(MANY, marks=pytest.mark.slow)]
 HISTORY = ".aoebank/history.db"
 QUARANTINE = ".aoebank/quarantine.jsonl"
