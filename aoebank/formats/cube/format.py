@@ -26,7 +26,7 @@ from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Record, with_raw
 from aoebank.model.resolution import Query
 
-_NAME = re.compile(
+FILE_NAME = re.compile(
     r"(?:AIC_(?P<cores>\d{1,9})_L1_SIZE_\d+(?:_L2_FUSION)?_)?repository_(?P<soc>.+?)_"
     r"(?P<op>conv2d_.+|conv3d_.+|convolution.*|matmul.*|depthwise.*|[^_]+)\.json",
     re.ASCII,
@@ -47,7 +47,7 @@ class CubeFormat(Format):
 
     def parse_name(self, name: str) -> BankName | None:
         """Return what the name of a cube bank tells; old names hold no core number."""
-        match = _NAME.fullmatch(name)
+        match = FILE_NAME.fullmatch(name)
         if match is None:
             return None
         cores = match["cores"]

@@ -22,7 +22,7 @@ from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw
 from aoebank.model.resolution import Query
 
-_NAME = re.compile(r"(?P<soc>.+)_gradient_fusion\.json")
+FILE_NAME = re.compile(r"(?P<soc>.+)_gradient_fusion\.json")
 _ITEM_START = re.compile(r'\{\s*"modelhash"')
 _CONTENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"model(?:hash|value|graphid)"\s*:')
 
@@ -40,7 +40,7 @@ class GradientFormat(Format):
 
     def parse_name(self, name: str) -> BankName | None:
         """Return what the name of a gradient bank tells."""
-        match = _NAME.fullmatch(name)
+        match = FILE_NAME.fullmatch(name)
         return BankName(soc_version=match["soc"]) if match else None
 
     def build_name(self, target: BankName | Query) -> str:

@@ -32,7 +32,7 @@ from aoebank.model.json_value import JsonObject, JsonValue
 from aoebank.model.record import Record, with_raw
 from aoebank.model.resolution import Query
 
-_NAME = re.compile(r"(?P<soc>[0-9A-Za-z_-]+)_(?:l2cache|l2fusion|l1fusion)\.json", re.ASCII)
+FILE_NAME = re.compile(r"(?P<soc>[0-9A-Za-z_-]+)_(?:l2cache|l2fusion|l1fusion)\.json", re.ASCII)
 _CONTENT = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"version"\s*:\s*"[^"\n]*"\s*\}\s*(?:\Z|\{[^\n]*"feature"\s*:)'
 )
@@ -50,7 +50,7 @@ class GraphFormat(Format):
 
     def parse_name(self, name: str) -> BankName | None:
         """Return what the name of a subgraph bank tells."""
-        match = _NAME.fullmatch(name)
+        match = FILE_NAME.fullmatch(name)
         return BankName(soc_version=match["soc"]) if match else None
 
     def build_name(self, target: BankName | Query) -> str:

@@ -22,7 +22,7 @@ from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record, with_raw
 from aoebank.model.resolution import Query
 
-_NAME = re.compile(  # readers take every name that starts so, whatever follows the version
+FILE_NAME = re.compile(  # readers take every name that starts so, whatever follows the version
     r"(?:dynamic_|static_)?(?P<soc>.+)_(?P<type>AiCore|VectorCore)_(?P<cores>\d{1,9})_v\d{3}"
     r".*\.json",
     re.ASCII,
@@ -49,7 +49,7 @@ class VectorFormat(Format):
 
     def parse_name(self, name: str) -> BankName | None:
         """Return what the name of a vector bank tells; one file holds all operators."""
-        match = _NAME.fullmatch(name)
+        match = FILE_NAME.fullmatch(name)
         if match is None:
             return None
         return BankName(

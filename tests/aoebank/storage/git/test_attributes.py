@@ -27,7 +27,7 @@ NAMES = st.builds(
     core_type=st.sampled_from(CORE_TYPES),
     suffix=st.sampled_from([".json", RUNTIME_SUFFIX]),
 )
-PATTERNS = [module._NAME for module in (format, gradient, graph, vector)]
+PATTERNS = [module.FILE_NAME for module in (format, gradient, graph, vector)]
 
 
 def _is_covered(name: str) -> bool:
