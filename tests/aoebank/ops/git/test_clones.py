@@ -69,6 +69,7 @@ def test_pull_with_rebase_and_autostash_keeps_all_three_records(tree: WorkTree) 
     assert tree.git("stash", "list", cwd=other) == ""
 
 
+@pytest.mark.slow
 @SOME_FORMATS
 def test_range_of_commits_is_picked_in_a_linked_work_tree(tree: WorkTree, bank: SampleBank) -> None:
     name = f"banks/{bank.name}"

@@ -154,6 +154,7 @@ ABORTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "abort"), few_every_day(ABORTS.values()), ids=ABORTS.keys())
 def test_abort_leaves_a_file_the_next_command_calls_stale(
     forked: WorkTree, start: list[str], abort: list[str]
@@ -261,6 +262,7 @@ def test_merging_one_file_again_keeps_what_was_chosen(merging: WorkTree) -> None
     assert merging.read(FILE) == chosen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", few_every_day([b"{ half", b"\xff", None]))
 def test_choices_about_other_records_are_set_aside(merging: WorkTree, edit: bytes | None) -> None:
     old = _choose(merging) if edit is None else edit

@@ -284,6 +284,7 @@ def test_error_is_a_document_too(clone: WorkTree, tmp_path: Path) -> None:
     assert document["error"]["code"] == "history"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "folder", few_every_day(['it\'s; $(touch x) "here" merge-driver', "my programs"])
 )

@@ -110,6 +110,7 @@ def _cost(tree: WorkTree, number: int = 0) -> float | None:
     return UNIFIED.records(tree.read(UNIFIED.name))[UNIFIED.keys[number]].cost_us
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ours_us", "theirs_us"), few_every_day([(300.0, 200.0), (200.0, 300.0)]))
 def test_faster_record_wins_beyond_noise(tree: WorkTree, ours_us: float, theirs_us: float) -> None:
     _fork_times(tree, ours_us, theirs_us)
@@ -272,6 +273,7 @@ def test_renamed_soc_takes_the_records_of_the_other_side_along(tree: WorkTree) -
     assert {*UNIFIED.records(tree.read(new))} == {*UNIFIED.keys} - {UNIFIED.keys[1]}
 
 
+@pytest.mark.slow
 @SOME_FORMATS
 @pytest.mark.parametrize("mover", few_every_day(["ours", "theirs"]))
 def test_record_added_to_a_renamed_file_ends_in_the_renamed_file(
