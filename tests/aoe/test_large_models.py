@@ -153,6 +153,18 @@ def tuned(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     return _tune(model, _folder(tmp_path_factory.mktemp("opat")), JobType.OPAT)
 
 
+@pytest.fixture(scope="module", params=["looked up", pytest.param("tuned", marks=pytest.mark.slow)])
+def written(
+    request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Tuned:
+    """Return a run that writes an `.om`: one that looks into an empty bank, or one that tunes."""
+    if request.param == "tuned":
+        found: Tuned = request.getfixturevalue("tuned")
+        return found
+    folder = _folder(tmp_path_factory.mktemp("looked_up"))
+    return _tune(model, folder, JobType.OPAT, lookup_only=True)
+
+
 def _feed() -> dict[str, np.ndarray[Any, Any]]:
     rng = np.random.default_rng(5)
     return {"x0": rng.standard_normal((8, _WIDTH)).astype(np.float32)}
@@ -193,21 +205,21 @@ def test_digest_says_what_the_weights_are_and_not_where(model: Path, tmp_path: P
 # ---- tuning ----
 
 
-def test_tuning_operators_reads_no_weights_into_a_model(tuned: Tuned) -> None:
-    assert len(tuned.protos) >= 3  # optimised, profiled, written
-    for proto in tuned.protos:
+def test_tuning_operators_reads_no_weights_into_a_model(written: Tuned) -> None:
+    assert len(written.protos) >= 3  # optimised, profiled, written
+    for proto in written.protos:
         assert is_outside(proto)
         assert all(len(tensor.raw_data) <= SMALL_BYTES for tensor in proto.graph.initializer)
 
 
-def test_tuned_model_computes_what_the_untuned_one_does(tuned: Tuned) -> None:
-    result = aoe.load(tuned.om).run(None, _feed())[0]
-    np.testing.assert_allclose(result, _expected(tuned.model), rtol=1e-4, atol=1e-5)
+def test_tuned_model_computes_what_the_untuned_one_does(written: Tuned) -> None:
+    result = aoe.load(written.om).run(None, _feed())[0]
+    np.testing.assert_allclose(result, _expected(written.model), rtol=1e-4, atol=1e-5)
 
 
-def test_weights_are_once_in_the_tuned_model(tuned: Tuned, tmp_path: Path) -> None:
-    unpack(tuned.om, tmp_path)
-    apart = sum(path.stat().st_size for path in tuned.model.parent.iterdir())
+def test_weights_are_once_in_the_tuned_model(written: Tuned, tmp_path: Path) -> None:
+    unpack(written.om, tmp_path)
+    apart = sum(path.stat().st_size for path in written.model.parent.iterdir())
     assert (tmp_path / WEIGHTS).stat().st_size < 1.1 * apart
     for name in (FALLBACK, MODEL):
         assert (tmp_path / name).stat().st_size < 32 * SMALL_BYTES
@@ -266,12 +278,13 @@ def test_several_shapes_share_weights_that_stay_outside(tmp_path: Path) -> None:
 # ---- every command ----
 
 
-_EVERYDAY = (["run", "{om}"], ["inspect", "{om}"], ["profile", "{model}", "--runs=1"])
+_EVERYDAY = (["run", "{om}"], ["inspect", "{om}"])
 _WITH_RUNS_OF_THEIR_OWN = (
     ["benchmark", "{om}", "--pairs=6"],
     ["benchmark", "{model}", "--vs={om}", "--pairs=6"],
     ["compile", "--model={model}", "--output=again"],
     ["profile", "{om}", "--runs=1"],
+    ["profile", "{model}", "--runs=1"],
     ["advise", "{model}", "--runs=1", "--most=1"],
     ["advise", "{om}", "--runs=1", "--most=1"],
 )
@@ -286,16 +299,17 @@ _WITH_RUNS_OF_THEIR_OWN = (
     ids=" ".join,
 )
 def test_command_takes_a_large_model(
-    tuned: Tuned, words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    written: Tuned, words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AOE_ACCEPT_BUSY", "true")
-    assert run_app(app, [word.format(om=tuned.om, model=tuned.model) for word in words]) == 0
+    assert run_app(app, [word.format(om=written.om, model=written.model) for word in words]) == 0
 
 
 # ---- online inference ----
 
 
+@pytest.mark.slow
 def test_session_takes_what_the_bank_has_for_a_large_model(
     tuned: Tuned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
