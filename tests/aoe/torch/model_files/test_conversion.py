@@ -23,6 +23,7 @@ from aoe.torch.ddp.ranks import Ranks  # noqa: E402
 from aoe.torch.ddp.training import DdpTraining  # noqa: E402
 from aoe.torch.model_files.conversion import (  # noqa: E402
     TrainableModel,
+    is_of_module,
     trainable_model,
 )
 
