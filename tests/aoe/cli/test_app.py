@@ -425,6 +425,7 @@ def test_bad_input_gives_one_clear_message(
     )
     save_model(chain_model(["Exp"], ("n", 4)), tmp_path / "open.onnx")
     save_model(chain_model(["Exp"]), tmp_path / "net.onnx")
+    run.engine = EngineParts(check_toolchain=lambda *_: None)
     done = run(*arguments, "--quiet")
     assert done.code == code
     assert words in done.err

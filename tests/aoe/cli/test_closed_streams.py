@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from support.engine.models import save_model
 from support.engine.scripted_runs import blocks_net
+from support.tiers import few_every_day
 
 _TESTS = Path(__file__).resolve().parents[2]
 _SCRIPTED = """
 import sys
 from support.engine.scripted_runs import ScriptedRuns
 from aoe.cli.app import main
+from support.tiers import slow_after
 arguments = ["--framework=5", "--output=out", *(sys.argv[1:] or ["--model=net.onnx"])]
 main(arguments, engine=ScriptedRuns().engine)
 """
@@ -34,7 +36,7 @@ def _environment(place: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "redirection",
-    ["2>&1 | head -n 1", "2> >(true)", ">&- 2>&-"],
+    few_every_day(["2>&1 | head -n 1", "2> >(true)", ">&- 2>&-"]),
 )
 def test_run_ends_well_and_writes_all_its_files(redirection: str, tmp_path: Path) -> None:
     save_model(blocks_net([3]), tmp_path / "net.onnx")
@@ -52,6 +54,7 @@ def test_run_ends_well_and_writes_all_its_files(redirection: str, tmp_path: Path
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["total_ops"] >= 1
 
 
+@pytest.mark.slow
 def test_model_whose_name_is_no_text_is_tuned_like_any_other(tmp_path: Path) -> None:
     name = os.fsdecode(b"n\xfft")
     save_model(blocks_net([3]), tmp_path / f"{name}.onnx")

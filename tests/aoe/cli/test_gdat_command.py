@@ -113,6 +113,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_script_under_torchrun_trains_bit_for_bit_as_plain_ddp(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(TRAIN)

@@ -63,6 +63,7 @@ def measure(runner: Runner, kernels: HostileKernels) -> Measure:
     return _measuring(runner, kernels)
 
 
+@pytest.mark.slow
 def test_one_candidate_of_a_batch_that_writes_behind_its_result_fails_alone(
     measure: Measure,
 ) -> None:

@@ -125,6 +125,7 @@ def test_failure_on_a_worker_is_a_failure_here(four: SimulatedFarm, seat: SeatAt
 # ---- workers that go ----
 
 
+@pytest.mark.slow
 def test_killed_worker_loses_what_it_was_doing_and_others_do_it_again(tmp_path: Path) -> None:
     with simulated_farm(tmp_path, ("mortal", "zgood")) as farm:
         seat, told = _seat(farm.farm), list[str]()
