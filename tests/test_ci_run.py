@@ -133,7 +133,8 @@ def test_environment_is_made_once_and_again_where_its_installation_failed(
 def test_first_failure_ends_the_run(environment: dict[str, str], program: str) -> None:
     done = _run(environment | {"FAILS": program})
     assert done.returncode == 9
-    assert done.stdout.splitlines()[-1].startswith(program)
+    assert len(_calls(done, program)) == 1
+    assert len(_calls(done, _TESTS)) == (program == _TESTS)
     assert _left(environment) == []
 
 
