@@ -101,13 +101,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if tier == tiers.SLOW:
         _keep(config, items, lambda item: item.get_closest_marker("slow") is not None)
     durations = tiers.load_durations(tier)
-    files = {item: item.nodeid.partition("::")[0] for item in items}
     if (number := config.getoption("--slice")) is not None:
-        slices = tiers.slices_of(files.values(), durations)
-        chosen = slices[number % len(slices)]
-        _keep(config, items, lambda item: files[item] in chosen)
-    order = {name: at for at, name in enumerate(tiers.longest_first(files.values(), durations))}
-    items.sort(key=lambda item: order[files[item]])
+        slices = tiers.slices_of([item.nodeid for item in items], durations)
+        _keep(config, items, lambda item: item.nodeid in slices[number % len(slices)])
+    files = tiers.longest_first((tiers.file_of(item.nodeid) for item in items), durations)
+    order = {file: at for at, file in enumerate(files)}
+    items.sort(key=lambda item: order[tiers.file_of(item.nodeid)])
 
 
 def _keep(
@@ -123,7 +122,7 @@ _SECONDS: dict[str, float] = defaultdict(float)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _SECONDS[report.nodeid.partition("::")[0]] += report.duration
+    _SECONDS[tiers.file_of(report.nodeid)] += report.duration
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -14,17 +14,31 @@ from support import tiers
 from support.tiers import few_every_day
 
 _ROOT = Path(__file__).resolve().parents[1]
-_FILES = st.dictionaries(st.text("abc", min_size=1), st.floats(0, 500), min_size=1)
+_FILES = st.dictionaries(
+    st.text("abc", min_size=1), st.tuples(st.integers(1, 9), st.floats(0, 500)), min_size=1
+)
 
 
-@given(durations=_FILES, slice_s=st.floats(20, 400))
-def test_every_file_is_in_one_slice_and_no_slice_is_much_longer(
-    durations: dict[str, float], slice_s: float
+@given(files=_FILES, slice_s=st.floats(20, 400))
+def test_every_test_is_in_one_slice_and_no_slice_is_much_longer(
+    files: dict[str, tuple[int, float]], slice_s: float
 ) -> None:
-    slices = tiers.slices_of(durations, durations, slice_s)
-    assert sorted(file for files in slices for file in files) == sorted(durations)
-    loads = [sum(durations[file] for file in files) for files in slices]
-    assert max(loads) <= slice_s + max(durations.values())
+    tests = [f"{file}::{at}" for file, (count, _) in files.items() for at in range(count)]
+    durations = {file: seconds for file, (_, seconds) in files.items()}
+    slices = tiers.slices_of(tests, durations, slice_s)
+    assert sorted(test for some in slices for test in some) == sorted(tests)
+    seconds_of = {f"{file}::{at}": s / n for file, (n, s) in files.items() for at in range(n)}
+    longest = max(slice_s / 2, *seconds_of.values(), 0.0)
+    for some in slices:
+        assert sum(seconds_of[test] for test in some) <= slice_s + longest + 1e-6
+
+
+def test_short_files_stay_whole() -> None:
+    tests = [f"{file}::{at}" for file in ("a", "b", "c") for at in range(4)]
+    slices = tiers.slices_of(tests, {"a": 90.0, "b": 60.0, "c": 40.0}, slice_s=200)
+    assert [sorted({tiers.file_of(test) for test in some}) for some in slices] == [["a", "b", "c"]]
+    parts = tiers.slices_of(tests, {"a": 90.0, "b": 60.0, "c": 40.0}, slice_s=100)
+    assert len(parts) == 2
 
 
 def test_longest_file_is_first_and_unknown_ones_are_in_between() -> None:

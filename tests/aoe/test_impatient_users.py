@@ -76,18 +76,12 @@ def _start(place: Path, moment: str) -> subprocess.Popen[str]:
 
 
 _PAUSES_S: tuple[tuple[float, ...], ...] = ((), (0.0,), (0.3,), (0.05, 0.0, 0.2))
-_QUICK = {("measure", (0.3,))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("moment", "pauses_s"),
-    [
-        pytest.param(
-            moment, pauses_s, marks=() if (moment, pauses_s) in _QUICK else pytest.mark.slow
-        )
-        for moment in _MODES
-        for pauses_s in _PAUSES_S
-    ],
+    [(moment, pauses_s) for moment in _MODES for pauses_s in _PAUSES_S],
 )
 def test_impatient_ctrl_c_ends_a_run_and_leaves_nothing(
     tmp_path: Path, moment: str, pauses_s: tuple[float, ...]

@@ -37,13 +37,8 @@ def runner() -> Iterator[Runner]:
         yield made
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name == "inception_v1" else pytest.mark.slow)
-        for name in LEAST_KERNELS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEAST_KERNELS)
 def test_network_with_kernels_computes_what_it_did_without(
     name: str, runner: Runner, tmp_path: Path
 ) -> None:

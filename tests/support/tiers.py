@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -57,21 +58,45 @@ def longest_first(files: Iterable[str], durations: Durations) -> list[str]:
 
 
 def slices_of(
-    files: Iterable[str], durations: Durations, slice_s: float = SLICE_S
+    tests: Sequence[str], durations: Durations, slice_s: float = SLICE_S
 ) -> Sequence[frozenset[str]]:
-    """Divide test files into slices of about `slice_s` seconds each; every file is in one.
+    """Divide tests into slices of about `slice_s` seconds each; every test is in one.
 
-    The longest file goes to the slice with the least to do, and so on.
+    Tests of a file stay together as long as they take no more than half of a slice, for the sake
+    of what they share. The longest piece goes to the slice with the least to do, and so on.
+
+    Args:
+        tests: Ids of tests, those of a file in a row.
+        durations: Seconds of whole files; tests of a file count as equally long.
+        slice_s: Seconds of a slice.
     """
-    ordered = longest_first(files, durations)
-    total = sum(durations.get(file, UNKNOWN_S) for file in ordered)
-    loads: dict[int, float] = dict.fromkeys(range(max(1, math.ceil(total / slice_s))), 0.0)
-    chosen: dict[int, list[str]] = defaultdict(list)
-    for file in ordered:
-        least = min(loads, key=lambda number: (loads[number], number))
-        chosen[least].append(file)
-        loads[least] += durations.get(file, UNKNOWN_S)
-    return tuple(frozenset(chosen[number]) for number in loads)
+    pieces = sorted(_pieces(tests, durations, slice_s / 2), key=lambda piece: -piece[0])
+    number = max(1, math.ceil(sum(seconds for seconds, _ in pieces) / slice_s))
+    chosen: list[list[str]] = [[] for _ in range(number)]
+    heap = [(0.0, at) for at in range(number)]
+    for seconds, names in pieces:
+        load, at = heapq.heappop(heap)
+        chosen[at] += names
+        heapq.heappush(heap, (load + seconds, at))
+    return tuple(map(frozenset, chosen))
+
+
+def _pieces(
+    tests: Sequence[str], durations: Durations, most_s: float
+) -> Iterator[tuple[float, Sequence[str]]]:
+    """Yield seconds and tests of pieces of files."""
+    for file, group in groupby(tests, key=file_of):
+        names = list(group)
+        seconds = durations.get(file, UNKNOWN_S)
+        count = min(len(names), max(1, math.ceil(seconds / most_s)))
+        for at in range(count):
+            piece = names[at * len(names) // count : (at + 1) * len(names) // count]
+            yield seconds * len(piece) / len(names), piece
+
+
+def file_of(test: str) -> str:
+    """Return the file of a test, given its id."""
+    return test.partition("::")[0]
 
 
 def few_every_day(members: Iterable[Any], number: int = 1) -> list[ParameterSet]:
