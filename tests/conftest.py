@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import signal
 import sys
@@ -21,6 +19,7 @@ TESTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS.parent))
 sys.path.append(str(TESTS))  # support
 from support import tiers  # noqa: E402
+from support.once import made_once  # noqa: E402
 
 pytest.register_assert_rewrite("aoebank.testing", "aoe.testing.kernels")
 
@@ -179,18 +178,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def aoe_runs(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """Return a folder in which small models were tuned: `support.aoe_contract.Runs`.
-
-    The first worker that asks tunes them, the others wait for its folder.
-    """
+    """Return a folder in which small models were tuned: `support.aoe_contract.Runs`."""
     from support.aoe_contract import Runs, tune_models
 
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder, done = shared / "aoe_runs", shared / "aoe_runs.json"
-    with (shared / "aoe_runs.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            folder.mkdir()
-            done.write_text(json.dumps(dict(tune_models(folder).screens)))
-    return Runs(folder, json.loads(done.read_text()))
+    return Runs(*made_once(tmp_path_factory, "aoe_runs", lambda at: dict(tune_models(at).screens)))

@@ -82,13 +82,8 @@ WAYS: dict[str, tuple[str, int | tuple[int, ...]]] = {
 }
 
 
-EVERYDAY = {"sys.exit"}
-"""Each way is a process that imports PyTorch and exports a module."""
-
-
-@pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=() if way in EVERYDAY else pytest.mark.slow) for way in WAYS]
-)
+@pytest.mark.slow  # each way is a process that imports PyTorch and exports a module
+@pytest.mark.parametrize("way", WAYS)
 def test_the_dump_is_usable_and_the_exit_code_is_the_scripts(way: str, tmp_path: Path) -> None:
     body, code = WAYS[way]
     script, dump = tmp_path / "script.py", tmp_path / "dump"

@@ -106,6 +106,7 @@ def test_records_are_those_of_one_machine(tmp_path: Path, three: SimulatedProces
     assert not progress.texts("warn")
 
 
+@pytest.mark.slow
 def test_killed_and_drifting_workers_cost_no_record(tmp_path: Path) -> None:
     with simulated_farm(tmp_path, ("mortal", "good", "biased", "busy")) as farm:
         found, progress = _tuned(tmp_path / "bank", farm)
