@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.engine.judging import JudgedModel, model_of
+from support.tiers import few_every_day
 
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
@@ -279,7 +280,7 @@ def test_reorders_shared_by_neighbours_do_not_mislead() -> None:
     assert tally.false_drops <= 3  # of 240
 
 
-@pytest.mark.parametrize(("placing", "jitter"), [(0.001, 0.005), (0.01, 0.03)])
+@pytest.mark.parametrize(("placing", "jitter"), few_every_day([(0.001, 0.005), (0.01, 0.03)]))
 def test_model_that_is_no_faster_is_hardly_ever_accepted(placing: float, jitter: float) -> None:
     tally = _many(150, [0.0] * 4, [0.01] * 4, placing=placing, jitter=jitter)
     assert tally.accepted <= 3

@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from support.tiers import few_every_day
 
 from aoe.measurement import Measurement, Outcome, Scatter
 from aoe.tuning.judging.intervals import (
@@ -217,7 +218,7 @@ def _seen(rng: random.Random, scatter: float, gain: float) -> Scatter:
 
 @pytest.mark.parametrize(
     ("before", "worse"),
-    [(0.004, 1.0), (0.004, 5.0), (0.02, 0.5), (0.02, 1.0), (0.02, 2.0), (0.05, 1.0)],
+    few_every_day([(0.004, 1.0), (0.004, 5.0), (0.02, 0.5), (0.02, 1.0), (0.02, 2.0), (0.05, 1.0)]),
 )
 def test_known_scatter_passes_hardly_any_equal_model(before: float, worse: float) -> None:
     """Even where the earlier comparison ended early, or processes scatter twice as much by now."""

@@ -14,6 +14,7 @@ import pytest
 from support.engine.models import save_model
 from support.engine.result_files import change_kernel_sources
 from support.engine.scripted_runs import ScriptedRuns, blocks_net, evenly_profiled
+from support.tiers import few_every_day
 
 from aoe.errors import OfflineModelError, OptionError
 from aoe.ort.profile import ModelProfile
@@ -81,13 +82,15 @@ def _base(root: Path, first: OpatResult, place: str) -> Path:
 
 @pytest.mark.parametrize(
     "place",
-    [
-        "directory",
-        pytest.param("model beside its results", marks=pytest.mark.slow),
-        "model alone",
-        "bank",
-        pytest.param("directory without a bank", marks=pytest.mark.slow),
-    ],
+    few_every_day(
+        [
+            "directory",
+            pytest.param("model beside its results", marks=pytest.mark.slow),
+            "model alone",
+            "bank",
+            pytest.param("directory without a bank", marks=pytest.mark.slow),
+        ]
+    ),
 )
 def test_only_what_changed_is_tuned(runs: ScriptedRuns, tmp_path: Path, place: str) -> None:
     first = _tune(runs, tmp_path, FIRST, "first")
@@ -114,6 +117,7 @@ def test_reasons_name_what_is_different(runs: ScriptedRuns, tmp_path: Path) -> N
     assert set(gone.values()) == {"not in the model any more"}
 
 
+@pytest.mark.slow
 def test_other_shape_is_named_and_seeds_the_search(runs: ScriptedRuns, tmp_path: Path) -> None:
     _tune(runs, tmp_path, FIRST, "first")
     wide = blocks_net([3, 5, 7], extents=(32, 56))
@@ -166,6 +170,7 @@ def profiles(runs: ScriptedRuns) -> list[object]:
     return taken
 
 
+@pytest.mark.slow
 def test_judging_is_spared_for_what_stands_as_it_stood(
     runs: ScriptedRuns, profiles: list[object], tmp_path: Path
 ) -> None:
@@ -243,6 +248,7 @@ def test_records_of_changed_kernel_code_are_tuned_again(runs: ScriptedRuns, tmp_
     assert {part.reason for part in _reuse(second).parts} == {"kernel source changed: stale"}
 
 
+@pytest.mark.slow
 def test_record_of_another_library_version_is_reused_and_doubted(
     runs: ScriptedRuns, tmp_path: Path
 ) -> None:
@@ -281,6 +287,7 @@ def test_place_without_a_result_is_refused(runs: ScriptedRuns, tmp_path: Path, k
     assert str(place) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_details_written_before_records_were_in_them_are_read(
     runs: ScriptedRuns, tmp_path: Path
 ) -> None:
@@ -296,6 +303,7 @@ def test_details_written_before_records_were_in_them_are_read(
     assert "kernel source was not noted" in _reuse(second).parts[0].reason
 
 
+@pytest.mark.slow
 def test_details_somebody_has_broken_are_passed_over(runs: ScriptedRuns, tmp_path: Path) -> None:
     _tune(runs, tmp_path, FIRST, "first")
     shutil.rmtree(tmp_path / "first" / "bank")

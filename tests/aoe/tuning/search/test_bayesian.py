@@ -114,6 +114,7 @@ def test_beats_random_search_clearly_on_structured_spaces() -> None:
     assert fmean(ours) > fmean(random) + 0.05
 
 
+@pytest.mark.slow
 def test_finds_good_words_where_no_choice_is_near_another() -> None:
     weights = np.random.default_rng(1).normal(size=(4, 6))
 
@@ -129,6 +130,7 @@ def test_finds_good_words_where_no_choice_is_near_another() -> None:
     assert search.best.trial.speedup > 0.9 * optimum
 
 
+@pytest.mark.slow
 def test_survives_a_space_where_most_trials_fail() -> None:
     def answer(configuration: Configuration) -> Trial:
         return valley(configuration) if int(configuration["x"]) > 10 else FAILED
@@ -213,6 +215,7 @@ def test_a_budget_below_the_quota_still_works() -> None:
         assert len(run(BayesianSearch(grid(), budget=budget), 20)) == budget
 
 
+@pytest.mark.slow
 def test_converges_when_nothing_is_left_to_gain() -> None:
     search = BayesianSearch(grid(), budget=200, seed=0)
     for _ in range(200):
@@ -236,6 +239,7 @@ def test_has_not_converged_while_the_opening_runs() -> None:
 # A space too large to list.
 
 
+@pytest.mark.slow
 def test_a_large_space_is_searched_beyond_its_sample() -> None:
     space = Space(knobs=tuple(Knob(f"k{at}", tuple(range(1, 13))) for at in range(6)))
     sample = set(space.configurations(0))

@@ -52,6 +52,7 @@ def _again(run: Run) -> None:
     (run.place / "bank").mkdir()
 
 
+@pytest.mark.slow
 def test_records_and_model_are_those_of_one_machine(run: Run, opened: OpenedFarms) -> None:
     alone = run.tune()
     expected, forms = _records(run, alone), run.comparisons

@@ -71,6 +71,7 @@ def _keys(place: Path) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 def test_kernels_and_records_are_those_of_one_machine(
     runs: ScriptedRuns, opened: OpenedFarms, tmp_path: Path
 ) -> None:

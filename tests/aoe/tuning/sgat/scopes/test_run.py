@@ -22,6 +22,7 @@ from support.engine.models import conv_net
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
 from support.engine.subgraphs import by_kernels, chains_network
 from support.engine.tuning import make_tuned
+from support.tiers import few_every_day
 
 import aoe
 from aoe.device.cpu.device import Cpu
@@ -155,7 +156,7 @@ def test_equal_chains_share_a_kernel(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "longest"), [(OptimizationLevel.O2, 5), (OptimizationLevel.O1, 8)]
+    ("level", "longest"), few_every_day([(OptimizationLevel.O2, 5), (OptimizationLevel.O1, 8)])
 )
 def test_limits_bound_what_one_kernel_may_compute(
     run: Run, level: OptimizationLevel, longest: int
@@ -370,6 +371,7 @@ def test_strict_float32_holds_for_kernels_of_scopes_too(run: Run, strict: bool) 
     assert any("winograd" in algorithm for algorithm in algorithms) is not strict
 
 
+@pytest.mark.slow
 def test_mode_that_would_lower_kernels_is_told_to_lower_none(
     run: Run,
 ) -> None:
