@@ -40,10 +40,10 @@ from aoe.execute.runner import Runner
 from aoe.measurement import QUIET_SHARE
 from aoe.ort.inputs import ModelInputs
 from aoe.testing.networks import shipped_network
+from aoe.tuning.engine.parts import library_versions
 from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError
 from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts
 from aoe.tuning.policies import final_policy, variant_policy
-from aoe.tuning.workbench import library_versions
 
 MODELS = ("tiny", "squeezenet", "shufflenet", "bvlc_alexnet", "resnet50")
 """From microseconds to tens of milliseconds; the first is one operator on one element."""

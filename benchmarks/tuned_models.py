@@ -33,8 +33,8 @@ from aoe.om.file import unpack
 from aoe.om.loading import tuned_part
 from aoe.ort.inputs import ModelInputs
 from aoe.testing.networks import NETWORKS, shipped_network
+from aoe.tuning.engine.parts import library_versions
 from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.workbench import library_versions
 
 _TIMEOUT_S = 1800.0
 

@@ -71,6 +71,7 @@ def _torch_pages() -> list[Path]:
     return [page for page in _python_pages() if "# needs " in page.read_text("utf-8")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="needs PyTorch")
 @pytest.mark.parametrize("page", _torch_pages(), ids=lambda page: page.name)
 def test_every_program_with_torch_runs_in_a_process_of_its_own(page: Path, tmp_path: Path) -> None:

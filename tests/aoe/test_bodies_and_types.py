@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from support.engine.cpu import open_session
+from support.engine.environments import run_environment
 from support.engine.first_guesses import FirstGuesses, newest_opset, small_net
 
 import aoe
@@ -288,7 +288,7 @@ def test_whole_run_keeps_what_such_models_compute(
         trials=1,
         accept_busy=True,
     )
-    env = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(tmp_path / "bank")}
+    env = run_environment(tmp_path / "bank")
     result = tune_with(settings, env=env, cwd=tmp_path, progress=SilentProgress(), now=_NOW)
     assert result.om_file is not None
     plain = open_session(file.read_bytes(), session_options(threads=1, optimize=True))

@@ -21,6 +21,7 @@ import onnx
 import pytest
 from onnx import helper
 from support.engine.cpu import open_session
+from support.engine.environments import run_environment
 from support.engine.models import Array, make_model, matmul_net, save_model, two_chains_net
 from support.engine.scripted_runs import ScriptedRuns
 
@@ -76,7 +77,7 @@ class Place:
         self.progress.events.clear()
         tuned = tune_with(
             TuneSettings(**(facts | settings)),
-            env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(self.bank)} | (env or {}),
+            env=run_environment(self.bank) | (env or {}),
             cwd=self.root,
             progress=progress or self.progress,
             now=_NOW,

@@ -7,7 +7,6 @@ took.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx.external_data_helper import uses_external_data
+from support.engine.environments import run_environment
 from support.engine.online import Script
 
 import aoe
@@ -128,7 +128,7 @@ def _tune(model: Path, root: Path, *jobs: JobType, **settings: Any) -> Tuned:
         }
         result = tune_with(
             TuneSettings(**(facts | settings)),
-            env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(root / "bank")},
+            env=run_environment(root / "bank"),
             cwd=root,
             progress=progress,
             now=_NOW,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.caffe.model_files import TestLayer, TestNet, write_net
+from support.engine.environments import run_environment
 from support.engine.models import chain_model, save_model, slow_chain_net
 from support.engine.scripted_runs import ScriptedRuns
 from support.engine.stand_in_modes import StandInMode
@@ -54,7 +54,7 @@ def _tune(
     done = tune_folder(
         TuneSettings(**(found | settings)),
         models,
-        env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(root / "bank")},
+        env=run_environment(root / "bank"),
         cwd=root,
         progress=_silent,
         now=_NOW,

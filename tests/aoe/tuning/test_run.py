@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.engine.environments import run_environment
 from support.engine.models import chain_model, save_model
 
 from aoe.device.registry import default_device
@@ -58,7 +59,7 @@ def _tune(
     **settings: Any,
 ) -> None:
     facts: dict[str, Any] = {"model": place / "net.onnx", "output": place / "out"}
-    base = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(place / "bank")}
+    base = run_environment(place / "bank")
     known = (default_device(), target)
     parts: dict[str, Any] = {"resolve_target": lambda *_: known} if target is not None else {}
     tune_with(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
+from support.engine.environments import run_environment
 from support.engine.scripted_runs import ScriptedRuns
 from support.engine.subgraphs import by_splits, c2f_network
 
@@ -76,8 +76,9 @@ class Run:
             "model": self.place / "net.onnx",
             "output": self.place / "out",
             "job_types": (JobType.SGAT,),
+            "search": "random",
         }
-        base = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(self.place / "bank")}
+        base = run_environment(self.place / "bank")
         self.progress = RecordingProgress()
         result = tune_with(
             TuneSettings(**(facts | settings)),

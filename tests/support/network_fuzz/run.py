@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import filecmp
-import os
 import random
 import shutil
 import traceback
@@ -29,12 +28,14 @@ from aoe.om.loading import FallbackWarning, OfflineModel
 from aoe.ort.sessions import random_feed, run_session, session_options
 from aoe.target import Target
 from aoe.testing.fakes import RecordingProgress
+from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.constraint import DEFAULT, cosine
 from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
 from aoe.tuning.run import tune_with
 from support.engine.cpu import open_session
+from support.engine.environments import run_environment
 from support.fuzz.run import FuzzState
 from support.network_fuzz.doubles import exact_results
 from support.network_fuzz.engine import DrawnRuns, drawn_engine
@@ -116,6 +117,7 @@ class NetworkFuzzer:
             precision=settings_of(number, self._target),
             threads=rng.choice([1, min(2, self._target.core_num)]),
             seed=number,
+            engine=self._runs.engine,
         )
         self._runs.begin(number)
         first = run.tune("first")
@@ -146,6 +148,7 @@ class _Run:
     precision: PrecisionSettings
     threads: int
     seed: int
+    engine: EngineParts
 
     def __str__(self) -> str:
         strict = " strict" if self.precision.strict else ""
@@ -175,11 +178,11 @@ class _Run:
         bank.mkdir(exist_ok=True)
         found = tune_with(
             settings,
-            env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(bank)},
+            env=run_environment(bank),
             cwd=self.folder,
             progress=RecordingProgress(),
             now=_NOW,
-            engine=self._runs.engine,
+            engine=self.engine,
         )
         return found.get(OpatResult)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 from support.engine.cpu import open_session  # noqa: E402
+from support.engine.environments import run_environment  # noqa: E402
 from support.engine.offline import regions_of, view_of  # noqa: E402
 from support.engine.untuned import UntunedEngine  # noqa: E402
 from torch import nn  # noqa: E402
@@ -359,7 +359,7 @@ def test_optimize_finds_what_was_tuned_from_a_dump(
         core_num=1,
         accept_busy=True,
     )
-    env = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(bank)}
+    env = run_environment(bank)
     progress = RecordingProgress()
     now = datetime(2026, 1, 2, tzinfo=UTC)
     tune_with(settings, env=env, cwd=tmp_path, progress=progress, now=now)

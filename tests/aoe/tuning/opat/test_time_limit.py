@@ -6,7 +6,6 @@ Nothing is measured: a clock that only the phases move on says what each has tak
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.engine.environments import run_environment
 from support.engine.models import conv_net, save_model
 from support.engine.scripted_runs import ScriptedCpu
 
@@ -180,7 +180,7 @@ class TimedRun:
                 tuning_time_limit_s=limit_s,
                 **settings,
             ),
-            env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(bank)},
+            env=run_environment(bank),
             cwd=self.root,
             progress=self.progress,
             now=_NOW,

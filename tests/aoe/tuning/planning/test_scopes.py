@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import onnx
 import pytest
 from support.documents import find_faults
+from support.engine.environments import run_environment
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
 from support.engine.subgraphs import by_kernels, chains_network
 
@@ -53,10 +53,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _tuned(place: Path, **settings: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = {"output": place / "out", "job_types": (JobType.SGAT,), "trials": 2}
+    facts: dict[str, Any] = {
+        "output": place / "out",
+        "job_types": (JobType.SGAT,),
+        "trials": 2,
+        "search": "random",
+    }
     tune_with(
         TuneSettings(model=place / "net.onnx", **(facts | settings)),
-        env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(place / "bank")},
+        env=run_environment(place / "bank"),
         cwd=place,
         progress=RecordingProgress(),
         now=datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),

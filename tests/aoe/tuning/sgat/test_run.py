@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.engine.environments import run_environment
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import NetworkBuilder, by_splits, c2f_network, splits
 
@@ -481,7 +481,7 @@ def test_operators_are_tuned_in_the_graph_that_was_chosen(run: Run) -> None:
         "job_types": (JobType.SGAT, JobType.OPAT),
         "trials": 1,
     }
-    env = {"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(run.place / "bank")}
+    env = run_environment(run.place / "bank")
     both = tune_with(
         TuneSettings(**facts),
         env=env,

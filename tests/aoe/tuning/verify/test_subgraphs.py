@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 import pytest
 from onnx import helper
+from support.engine.environments import run_environment
 from support.engine.models import make_model
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
 from support.engine.subgraph_runs import Run
@@ -360,7 +361,7 @@ def kernels(tmp_path: Path) -> World:
             job_types=(JobType.SGAT,),
             trials=2,
         ),
-        env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(tmp_path / "bank")},
+        env=run_environment(tmp_path / "bank"),
         cwd=tmp_path,
         progress=RecordingProgress(),
         now=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),

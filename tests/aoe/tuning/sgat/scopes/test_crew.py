@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import onnx
 import pytest
+from support.engine.environments import run_environment
 from support.engine.farms import OpenedFarms, SimulatedProcesses, simulated_workers, speed_of
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.subgraphs import by_kernels
@@ -54,7 +54,7 @@ def _tune(runs: ScriptedRuns, place: Path, workers: str | None = None) -> SgatRe
             trials=2,
             workers=workers,
         ),
-        env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(place / "bank")},
+        env=run_environment(place / "bank"),
         cwd=place,
         progress=RecordingProgress(),
         now=_NOW,

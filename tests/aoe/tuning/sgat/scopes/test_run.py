@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import filecmp
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.engine.environments import run_environment
 from support.engine.models import conv_net
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
 from support.engine.subgraphs import by_kernels, chains_network
@@ -88,11 +88,12 @@ class Run:
             "output": self.place / "out",
             "job_types": (JobType.SGAT,),
             "trials": 2,
+            "search": "random",
         }
         self.progress = RecordingProgress()
         result = tune_with(
             TuneSettings(**(facts | settings)),
-            env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(self.place / "bank")},
+            env=run_environment(self.place / "bank"),
             cwd=self.place,
             progress=self.progress,
             now=_NOW,
