@@ -239,7 +239,7 @@ class KernelFamilyTests:
         assert self.family.supports(again)
         assert self.family.space(again, self.target).configurations() == space.configurations()
 
-    @_everyday_cases(3)
+    @_everyday_cases(2)
     def test_best_guess_computes_what_onnx_runtime_does(self, workload: Workload) -> None:
         space = self.family.space(workload, self.target)
         self._compare(workload, [Configuration(space.first_guesses[0])])

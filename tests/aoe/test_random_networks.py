@@ -39,6 +39,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NetworkFuzzer]:
         yield found
 
 
+@pytest.mark.slow
 def test_tuned_networks_compute_the_same(fuzzer: NetworkFuzzer) -> None:
     state = FuzzState(first=_FIRST)
     fuzz(state, inputs=TUNED, attempt=fuzzer.attempt)

@@ -150,6 +150,7 @@ def test_run_that_ends_kills_what_compiles_beside_it() -> None:
     assert _asked(held) == []
 
 
+@pytest.mark.slow
 def test_real_compilers_keep_off_the_cores_that_are_measured_on(toolchain: Toolchain) -> None:
     usable = frozenset(os.sched_getaffinity(0))
     split = CPU.apart(1)
@@ -181,6 +182,7 @@ def test_only_what_goes_into_a_model_is_remembered_for_other_runs(tmp_path: Path
     ]
 
 
+@pytest.mark.slow
 def test_kernel_has_the_same_bytes_whatever_was_compiled_before(
     runner: Runner, tmp_path: Path
 ) -> None:

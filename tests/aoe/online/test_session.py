@@ -185,6 +185,7 @@ def test_next_start_has_what_was_tuned(both: Script, bank: Path) -> None:
     assert len(both.asked) == 2
 
 
+@pytest.mark.slow
 def test_many_threads_call_while_models_are_swapped(files: Path, bank: Path) -> None:
     numbers = iter([*range(3, 13)])
     made = [tuned_file(files, float(number)) for number in range(3, 13)]

@@ -71,6 +71,7 @@ def _post(farm: SimulatedFarm, name: str) -> Post:
     return found
 
 
+@pytest.mark.slow
 def test_each_has_its_part_by_what_it_announces(four: SimulatedFarm) -> None:
     assert [post.announced.name for post in four.farm.measuring()] == ["good", "slowing"]
     assert [post.announced.name for post in four.farm.compiling()] == ["other"]

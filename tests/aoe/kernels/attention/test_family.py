@@ -191,6 +191,7 @@ def test_results_are_those_of_float64() -> None:
     assert np.max(np.abs(made - expected)) < 1e-6 * np.max(np.abs(expected))
 
 
+@pytest.mark.slow
 def test_results_in_bfloat16_are_near_those_of_float64() -> None:
     """Three factors are rounded, and sums of as many pairs grow no worse by it."""
     shapes = ((1, 40, 64), (1, 64, 701), (1, 701, 33))
@@ -200,6 +201,7 @@ def test_results_in_bfloat16_are_near_those_of_float64() -> None:
     assert np.linalg.norm(made - expected) < 5e-3 * np.linalg.norm(expected)
 
 
+@pytest.mark.slow
 def test_weights_in_bfloat16_add_up_to_one() -> None:
     workload = in_bfloat16(attention((2, 9, 8), (2, 8, 301), (2, 301, 16)))
     feed = {**random_inputs(workload, SEED), "x2": np.ones((2, 301, 16), np.float32)}

@@ -20,7 +20,6 @@ from support.engine.convolutions import (
     pooled,
     stem,
 )
-from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.algorithms import allowed_space
@@ -155,7 +154,8 @@ def _try(kind: str, number: int) -> None:
         assert_close(workload, kernel.run(run.inputs), run.result, f"{chosen}", share=1.0)
 
 
-@pytest.mark.parametrize("number", few_every_day(range(_SOME), 3))
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(_SOME))
 def test_convolution_of_any_shape_is_computed(number: int) -> None:
     kinds = [*_KINDS]
     _try(kinds[number % len(kinds)], number)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.engine.convolutions import BLOCK, chained, convolution, exactly, stem
-from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import precision_of
@@ -99,9 +98,10 @@ class TestDirectInBfloat16(KernelFamilyTests):
         return replace(kernel_target(), bf16_tiles=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "bound"),
-    few_every_day([(Precision.STRICT_FLOAT32, 3e-6), (Precision.BFLOAT16, 5e-3)]),
+    [(Precision.STRICT_FLOAT32, 3e-6), (Precision.BFLOAT16, 5e-3)],
 )
 def test_sums_of_many_channels_stay_within_the_bound(precision: Precision, bound: float) -> None:
     """The error against float64 is a share of the largest result."""

@@ -91,6 +91,7 @@ class TestConvolution(KernelFamilyTests):
     }
 
 
+@pytest.mark.slow
 def test_sums_of_many_channels_stay_within_the_bound() -> None:
     """The error of F(4x4, 3x3) against float64 is a share of the largest result."""
     workload = convolution((14, 14), blocks=(512 // BLOCK, 1), bias=False)

@@ -115,6 +115,7 @@ def _exactly(x: np.ndarray, weights: np.ndarray, *, padding: int) -> np.ndarray:
     return np.einsum("bhwcij,bijc->bhwc", windows, filters).reshape(x.shape)
 
 
+@pytest.mark.slow
 def test_depthwise_sums_are_as_exact_as_those_of_onnx_runtime() -> None:
     workload = depthwise(convolution((14, 14), kernel=(5, 5), pads=(2, 2, 2, 2), bias=False))
     run = run_baseline(workload, random_inputs(workload, SEED))

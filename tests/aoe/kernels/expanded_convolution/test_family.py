@@ -162,6 +162,7 @@ def test_special_values_come_out_where_the_host_has_them() -> None:
         np.testing.assert_array_equal(np.isneginf(found), np.isneginf(run.result))
 
 
+@pytest.mark.slow
 def test_zeros_around_the_image_between_are_zeros_behind_its_chain() -> None:
     """A bias, and an activation that is not 0 of 0, are no part of the padding."""
     known = depthwise(convolution((3, 4), activation="HardSigmoid", activation_params=(0.2, 0.5)))

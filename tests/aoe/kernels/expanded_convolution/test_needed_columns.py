@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from support.engine.convolutions import convolution, depthwise, expansion, in_groups
-from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.expanded_convolution.family import ExpandedConvolution
@@ -44,7 +43,8 @@ def test_columns_that_only_values_left_out_would_meet_are_not_needed() -> None:
     assert _needed(depthwise(_TO_ONE_SIDE)) == 20
 
 
-@pytest.mark.parametrize("second", few_every_day([_FEW, _TO_ONE_SIDE]), ids=["few", "to one side"])
+@pytest.mark.slow
+@pytest.mark.parametrize("second", [_FEW, _TO_ONE_SIDE], ids=["few", "to one side"])
 def test_nothing_is_read_in_front_of_the_image(second: Workload) -> None:
     workload = expansion(in_groups(second, 2), 1)
     family, target = ExpandedConvolution(), replace(kernel_target(), threads=2)

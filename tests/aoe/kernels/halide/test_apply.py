@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.tiers import few_every_day
 
 from aoe.errors import ScheduleError
 from aoe.graph.workload_model import random_inputs
@@ -58,7 +59,7 @@ LEGAL: dict[str, tuple[Step, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", LEGAL)
+@pytest.mark.parametrize("name", few_every_day(LEGAL, 2))
 def test_legal_steps_change_no_result(name: str) -> None:
     inputs = dict(random_inputs(SCALE, SEED))
     rng = np.random.default_rng(SEED)

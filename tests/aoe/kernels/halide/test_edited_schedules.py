@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from support.engine.mutations import mutated
-from support.tiers import few_every_day
 
 from aoe.errors import RunError
 from aoe.execute.runner import Runner
@@ -145,7 +144,8 @@ def _becomes_a_kernel(
     return not found["kernel"]
 
 
-@pytest.mark.parametrize("name", few_every_day(_cases(), 3))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _cases())
 def test_edited_schedule_is_refused_or_compiled(name: str, runner: Runner, tmp_path: Path) -> None:
     _check_many(_cases()[name], runner, tmp_path, _QUICK)
 

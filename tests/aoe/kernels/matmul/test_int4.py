@@ -95,6 +95,7 @@ def _error(found: Array, exact: Array) -> float:
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 4])
 def test_errors_are_those_of_onnx_runtime_in_4_bits(rows: int) -> None:
     """MatMulNBits has the same blocks of 32 weights, with rows of 8 bits too (accuracy level 4)."""
@@ -143,6 +144,7 @@ def _by_onnx_runtime(left: Array, right: Array) -> Array:
     return result
 
 
+@pytest.mark.slow
 def test_each_block_of_32_has_a_scale_of_its_own() -> None:
     """A large weight costs its block, none of the others: those here are exact levels."""
     workload = product((1,), 96, 20)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.registry import get_family
@@ -174,7 +175,7 @@ SINGLE = {
 }
 
 
-@pytest.mark.parametrize("label", SINGLE)
+@pytest.mark.parametrize("label", few_every_day(SINGLE, 3))
 def test_move_is_exact_with_every_payload_and_sign(label: str) -> None:
     workload = SINGLE[label]
     bits = np.random.default_rng(SEED).integers(0, 1 << 32, workload.inputs[0].shape, np.uint32)
@@ -186,11 +187,14 @@ _NARROW = [name for name in SINGLE if SINGLE[name].operations[0].op_type != "Pad
 
 @pytest.mark.parametrize(
     ("label", "dtype"),
-    [
-        *((name, "float16") for name in _NARROW),
-        *(("two dimensions", dtype) for dtype in ("int8", "int16", "uint16")),
-        *((name, "uint8") for name in ("depth to space", "backwards", "voxels")),
-    ],
+    few_every_day(
+        [
+            *((name, "float16") for name in _NARROW),
+            *(("two dimensions", dtype) for dtype in ("int8", "int16", "uint16")),
+            *((name, "uint8") for name in ("depth to space", "backwards", "voxels")),
+        ],
+        3,
+    ),
 )
 def test_move_of_narrow_elements_keeps_every_bit(label: str, dtype: str) -> None:
     """ONNX Runtime moves some as float32, and a cast changes what is in a NaN."""

@@ -11,7 +11,6 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from support.engine.convolutions import chained
 from support.engine.plain_convolutions import plain_convolution, transposed_convolution
-from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.kernels.algorithms import allowed_space
@@ -118,9 +117,10 @@ def test_results_are_those_of_the_onnx_reference(label: str) -> None:
     assert_close(workload, found, np.asarray(expected, np.float32), label)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "bound"),
-    few_every_day([(Precision.STRICT_FLOAT32, 3e-6), (Precision.BFLOAT16, 5e-3)]),
+    [(Precision.STRICT_FLOAT32, 3e-6), (Precision.BFLOAT16, 5e-3)],
 )
 def test_sums_of_many_channels_stay_within_the_bound(precision: Precision, bound: float) -> None:
     """The error against float64 is a share of the largest result."""
@@ -167,7 +167,8 @@ def test_transformed_signals_stay_within_the_bound() -> None:
     assert np.abs(found - exact).max() / np.abs(exact).max() < 1e-5
 
 
-@pytest.mark.parametrize("algorithm", few_every_day(["winograd_rows_4", "winograd_rows_2"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["winograd_rows_4", "winograd_rows_2"])
 def test_transformed_sums_stay_within_the_bound(algorithm: str) -> None:
     """The error of F(4x4, 3x3) against float64 is a share of the largest result."""
     workload = plain_convolution((1, 128, 4, 4, 18), (4, 128, 3, 3, 3), bias=False, pads=(1,) * 6)
@@ -288,8 +289,9 @@ def test_long_chain_behind_many_channels_is_left_to_vectors_of_channels(
     assert guess["algorithm"] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("chain", "channels", "loops"), few_every_day([((), 48, 1), (SILU, 48, 2), (SILU, 16, 1)])
+    ("chain", "channels", "loops"), [((), 48, 1), (SILU, 48, 2), (SILU, 16, 1)]
 )
 def test_channels_are_walked_in_two_loops_in_front_of_a_long_chain(
     chain: tuple[Operation, ...], channels: int, loops: int

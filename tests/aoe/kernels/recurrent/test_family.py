@@ -67,7 +67,8 @@ def inputs_of(workload: Workload) -> dict[str, Array]:
     return dict(run_baseline(workload, random_inputs(workload, SEED)).inputs)
 
 
-@pytest.mark.parametrize("op_type", few_every_day(["LSTM", "GRU", "RNN"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
 def test_states_are_those_of_the_definition(op_type: str) -> None:
     starts = 2 if op_type == "LSTM" else 1
     workload = recurrence(op_type, 9, 2, 3, 18, direction=BOTH, starts=starts)
@@ -76,6 +77,7 @@ def test_states_are_those_of_the_definition(op_type: str) -> None:
     np.testing.assert_allclose(made, by_definition(workload, inputs), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_bfloat16_rounds_weights_and_nothing_else() -> None:
     workload = recurrence("LSTM", 5, 2, 7, 19)
     inputs = inputs_of(workload)
@@ -88,6 +90,7 @@ def test_bfloat16_rounds_weights_and_nothing_else() -> None:
     assert np.max(np.abs(made - by_definition(workload, inputs))) > 1e-5
 
 
+@pytest.mark.slow
 def test_gates_far_from_zero_are_open_or_shut() -> None:
     workload = recurrence("LSTM", 6, 1, 4, 18)
     inputs = inputs_of(workload)
@@ -112,6 +115,7 @@ def test_nan_stays_from_its_step_on_in_its_row(op_type: str) -> None:
     assert np.isfinite(made[:, 0, 0]).all()
 
 
+@pytest.mark.slow
 def test_infinite_state_to_start_from_leaves_what_is_behind_the_last_element_alone() -> None:
     workload = recurrence("LSTM", 3, 1, 4, 18, starts=1)
     inputs = inputs_of(workload)

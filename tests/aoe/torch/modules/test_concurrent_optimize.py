@@ -104,6 +104,7 @@ def _failing(*_: Any) -> Any:
     raise OutputError("disk", "is full")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "error"), [(nn.Mish(), OutputError), (Branching(), ModelImportError)]
 )

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from support.engine.untuned import UntunedEngine  # noqa: E402
 from support.optimized_modules import Linear, optimize, snapshot  # noqa: E402
+from support.tiers import few_every_day  # noqa: E402
 from torch import nn  # noqa: E402
 
 from aoe.errors import AccuracyError, ModelImportError  # noqa: E402
@@ -89,16 +90,19 @@ class Strange(nn.Module):
 
 @pytest.mark.parametrize(
     ("child", "message"),
-    [
-        (Branching(), "data-dependent"),
-        (Bessel(), "bessel_j0 cannot be exported: ONNX has no counterpart"),
-        (Random(), "rand_like.default draws random numbers"),
-        (nn.Dropout(0.5), "draws random numbers"),
-        (Counting(), "writes to its buffer layers.1.attn.seen"),
-        (CountingInPython(), "calls was changed"),
-        (ThroughNumpy(), "numpy"),
-        (Strange(), "I do not like this"),
-    ],
+    few_every_day(
+        [
+            (Branching(), "data-dependent"),
+            (Bessel(), "bessel_j0 cannot be exported: ONNX has no counterpart"),
+            (Random(), "rand_like.default draws random numbers"),
+            (nn.Dropout(0.5), "draws random numbers"),
+            (Counting(), "writes to its buffer layers.1.attn.seen"),
+            (CountingInPython(), "calls was changed"),
+            (ThroughNumpy(), "numpy"),
+            (Strange(), "I do not like this"),
+        ],
+        2,
+    ),
 )
 def test_an_error_names_the_inner_module_and_leaves_all_untouched(
     child: Any, message: str, engine: UntunedEngine, capfd: pytest.CaptureFixture[str]

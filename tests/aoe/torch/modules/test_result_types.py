@@ -86,6 +86,7 @@ def _inference() -> Any:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype",
     [pytest.param(dtype, marks=() if dtype in EVERYDAY else pytest.mark.slow) for dtype in DTYPES],

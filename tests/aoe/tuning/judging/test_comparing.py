@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.engine.judging import SCREEN, FakeAssembly
 from support.engine.tuning import make_kernel
+from support.tiers import few_every_day
 
 from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms
@@ -202,6 +203,7 @@ def test_gain_that_is_shown_and_not_proven_is_looked_at_once_more(
     assert runner.orders() == [None] * processes
 
 
+@pytest.mark.slow
 def test_second_look_finds_gains_of_small_models_and_hardly_more_that_are_none() -> None:
     """Each look accepts a two-hundredth of models that are no faster: both together a hundredth."""
     accepted = {1.0: 0, 1.1: 0}
@@ -279,7 +281,7 @@ def test_few_processes_that_show_no_gain_at_all_decide() -> None:
     assert len(runner.orders()) == HURRIED_PROCESSES
 
 
-@pytest.mark.parametrize("left_s", [45.0, 25.0, 17.0])
+@pytest.mark.parametrize("left_s", few_every_day([45.0, 25.0, 17.0], 2))
 @pytest.mark.parametrize(("first", "noise"), [(1.0, 0.01), (1.03, 0.01), (1.0, 0.05)])
 def test_equal_models_are_rarely_told_apart_in_a_hurry(
     left_s: float, first: float, noise: float

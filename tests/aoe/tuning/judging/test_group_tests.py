@@ -295,6 +295,7 @@ _BELIEVED: dict[str, Any] = {
 """What an earlier model says whose processes lay close together."""
 
 
+@pytest.mark.slow
 def test_believing_kernels_that_save_nothing_here_accepts_hardly_any_model() -> None:
     tally = _many(150, [0.0] * 4, [0.01] * 4, placing=0.01, jitter=0.03, **_BELIEVED)
     assert tally.accepted <= 3

@@ -86,7 +86,7 @@ _NOISES = (
 )
 
 
-@pytest.mark.parametrize("count", range(1, HURRIED_PROCESSES + 1))
+@pytest.mark.parametrize("count", few_every_day(range(1, HURRIED_PROCESSES + 1), 3))
 @pytest.mark.parametrize("noise", _NOISES, ids=str)
 def test_equal_models_pass_less_than_once_in_a_hundred(count: int, noise: dict[str, float]) -> None:
     assert _accepted(count, **noise) < _RARE  # type: ignore[arg-type]
@@ -175,6 +175,7 @@ def test_two_of_both_orders_are_held_against_experience() -> None:
     assert _surely(_of_ratios(1.3, 1.3001, in_turns=False)) > 1
 
 
+@pytest.mark.slow
 def test_looks_before_the_last_pass_no_more_equal_models_than_it_does() -> None:
     """Of 4000 equal models, what three looks accept at first is what one of five processes did."""
     passed = 0

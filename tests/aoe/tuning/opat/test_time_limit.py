@@ -19,6 +19,7 @@ import pytest
 from support.engine.environments import run_environment
 from support.engine.models import conv_net, save_model
 from support.engine.scripted_runs import ScriptedCpu
+from support.tiers import few_every_day
 
 from aoe.device.forks import NO_TIME
 from aoe.device.registry import resolve_target
@@ -365,7 +366,7 @@ def test_run_that_has_no_turn_before_its_limit_ends_with_a_word(
     assert timed.clock.now_s <= 60.0 * (1 + _SLACK)
 
 
-@pytest.mark.parametrize("turns_before", [2, 3, 4, 6, 8, 10])
+@pytest.mark.parametrize("turns_before", few_every_day([2, 3, 4, 6, 8, 10], 3))
 @pytest.mark.parametrize("waiting_s", [20.0, 500.0])
 def test_limit_holds_wherever_another_run_is_waited_for(
     timed: TimedRun, turns_before: int, waiting_s: float

@@ -226,6 +226,7 @@ def test_result_stands_alone(runs: ScriptedRuns, tmp_path: Path) -> None:
     assert not [f for f in validate(tmp_path / "second.bank").findings if f.severity == "error"]
 
 
+@pytest.mark.slow
 def test_search_that_found_nothing_then_is_not_made_again(
     runs: ScriptedRuns, tmp_path: Path
 ) -> None:

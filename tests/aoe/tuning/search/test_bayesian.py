@@ -93,6 +93,7 @@ def test_does_not_repeat_a_seed_it_was_told_before() -> None:
 # The model.
 
 
+@pytest.mark.slow
 def test_finds_the_bottom_of_a_valley_in_a_tenth_of_the_space() -> None:
     for seed in range(3):
         search = BayesianSearch(grid(), budget=25, seed=seed)

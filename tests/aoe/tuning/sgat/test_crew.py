@@ -83,6 +83,7 @@ def test_hits_ask_no_worker(run: Run, opened: OpenedFarms) -> None:
     assert sum(opened.asked("compare_models").values()) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "most", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(3, marks=pytest.mark.slow)]
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import sample_bank_files
+from support.tiers import few_every_day
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat
@@ -38,7 +39,7 @@ def assert_same(one: ParsedFile, other: ParsedFile) -> None:
     assert (one.starts, one.ends, one.findings) == (other.starts, other.ends, other.findings)
 
 
-@pytest.mark.parametrize("processes", [2, 3, 5])
+@pytest.mark.parametrize("processes", few_every_day([2, 3, 5], 6))
 @pytest.mark.parametrize("name", FILES)
 def test_parts_hold_what_the_whole_holds(name: str, processes: int) -> None:
     assert_same(parse(FILES[name], processes), parse(FILES[name]))

@@ -278,6 +278,7 @@ STATES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(states=STATES, data=st.data())
 def test_every_state_comes_back_from_every_other(
     tmp_path_factory: pytest.TempPathFactory, states: list[dict[int, int]], data: st.DataObject

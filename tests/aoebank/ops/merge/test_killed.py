@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.faulty_system import FaultySystem
 from support.merge_files import NAMES, Answer, make_file
+from support.tiers import few_every_day
 
 from aoebank.api.editing import edit
 from aoebank.api.merging import merge, settle
@@ -224,7 +225,7 @@ MOMENTS = pytest.mark.parametrize(  # every day each 23rd moment
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @MOMENTS
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", few_every_day(CASES, 3))
 def test_killed_at_any_moment_and_run_again(tmp_path: Path, case: str, step: int) -> None:
     prepare, action = CASES[case]
     start, root = tmp_path / "start", tmp_path / "try"  # saved decisions name paths: always one

@@ -134,6 +134,7 @@ def test_baseline_that_is_not_there_is_an_error(tree: WorkTree, tmp_path: Path) 
         new(Path(__file__).parent, "git:--help")
 
 
+@pytest.mark.slow
 def test_real_history_shows_what_a_pre_release_brought(shared_data: Path, tmp_path: Path) -> None:
     bundle = shared_data / "ops_nn_history.bundle"
     if not bundle.exists():

@@ -8,6 +8,7 @@ import random
 import signal
 from pathlib import Path
 
+import pytest
 from support import version_banks as banks
 
 from aoebank.formats.protocol import find_error
@@ -86,6 +87,7 @@ def _record_for_ever(root: Path, told: int, number: int) -> None:
         number += 1
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_history_is_whole(tmp_path: Path) -> None:
     moments = random.Random(20_260_102)
     recorded = 0

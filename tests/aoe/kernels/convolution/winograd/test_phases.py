@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from support.engine.convolutions import chained, convolution, exactly, in_groups, stem
-from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.convolution.algorithms import ALGORITHMS
@@ -65,17 +64,16 @@ class TestDilation(KernelFamilyTests):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "names"),
-    few_every_day(
-        [
-            (
-                convolution((48, 48), blocks=(16, 2), bias=False, **TWICE),
-                ("4x4_stride_2", "2x2_stride_2"),
-            ),
-            (dilated((30, 30), 2, 2, blocks=(16, 2), bias=False), ("4x4", "3x3", "2x2")),
-        ]
-    ),
+    [
+        (
+            convolution((48, 48), blocks=(16, 2), bias=False, **TWICE),
+            ("4x4_stride_2", "2x2_stride_2"),
+        ),
+        (dilated((30, 30), 2, 2, blocks=(16, 2), bias=False), ("4x4", "3x3", "2x2")),
+    ],
     ids=["stride 2", "dilated"],
 )
 def test_sums_of_many_channels_stay_within_the_bound(

@@ -51,6 +51,7 @@ def around(outer: Matrix, inner: Matrix) -> Matrix:
     return multiplied(multiplied(outer, inner), turned(outer))
 
 
+@pytest.mark.slow
 @each
 @given(data=st.data())
 def test_transforms_give_the_convolution_exactly(
