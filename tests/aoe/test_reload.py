@@ -93,7 +93,6 @@ def _operators(trials: Set[_Trial]) -> set[str]:
     return {key for key, _ in trials}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "word",
     [
