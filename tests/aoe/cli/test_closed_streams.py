@@ -18,7 +18,6 @@ _SCRIPTED = """
 import sys
 from support.engine.scripted_runs import ScriptedRuns
 from aoe.cli.app import main
-from support.tiers import slow_after
 arguments = ["--framework=5", "--output=out", *(sys.argv[1:] or ["--model=net.onnx"])]
 main(arguments, engine=ScriptedRuns().engine)
 """
