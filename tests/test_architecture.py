@@ -72,10 +72,15 @@ def _module_of(path: Path) -> tuple[str, ...]:
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
+@cache
+def _modules(package: str) -> frozenset[tuple[str, ...]]:
+    return frozenset(map(_module_of, _sources(package)))
+
+
 def _targets(path: Path) -> Iterator[tuple[tuple[str, ...], int]]:
     """Yield the modules of its own package a file imports, with the lines."""
     own = _module_of(path)
-    modules = {_module_of(other) for other in _sources(own[0])}
+    modules = _modules(own[0])
     for module, line, names in _imports(path):
         parts = tuple(module.split("."))
         if parts[0] == own[0]:

@@ -75,11 +75,14 @@ def test_property_is_tried_in_both_tiers(number: int) -> None:
 
 @pytest.mark.parametrize(
     ("options", "names"),
-    [
-        ([], ["[first]", "in_both_tiers"]),
-        (["-m", "slow"], ["[second]", "in_both_tiers"]),
-        (["-m", "not slow"], ["[first]", "in_both_tiers"]),
-    ],
+    few_every_day(
+        [
+            ([], ["[first]", "in_both_tiers"]),
+            (["-m", "slow"], ["[second]", "in_both_tiers"]),
+            (["-m", "not slow"], ["[first]", "in_both_tiers"]),
+        ],
+        2,
+    ),
 )
 def test_mark_expression_chooses_the_tier(options: list[str], names: list[str]) -> None:
     chosen = "test_parameters_behind or in_both_tiers"

@@ -67,6 +67,7 @@ def test_network_has_as_many_parameters_as_published(name: str) -> None:
     assert count == NETWORKS[name].parameters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "operators", "shape"),
     [

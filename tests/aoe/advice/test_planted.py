@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.engine.profiles import PEAK
+from support.tiers import few_every_day
 
 from aoe.advice.actions.registry import ACTIONS
 from aoe.advice.causes import Cause
@@ -36,7 +37,7 @@ def _profile(*arguments: Any) -> ProfiledModel:
     return replace(found, operators=tuple(replace(one, **times) for one in found.operators))
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", few_every_day(PLANTED, 8))
 def test_problem_is_found_and_what_helps_is_tried(name: str, tmp_path: Path) -> None:
     planted = PLANTED[name]
     file = tmp_path / "net.onnx"

@@ -347,6 +347,7 @@ def test_page_of_a_tuned_model_is_written(
     assert "1 as they are: 1 Relu" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_times_of_a_tuned_model_are_taken_here(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.terminals import HIDE_CURSOR, Shown, run_on_terminal
+from support.tiers import few_every_day
 
 LONG = "/backbone/stage4/block2/attention/MatMul_with_a_long_name"
 _RUN = f"""
@@ -70,7 +71,7 @@ def test_ctrl_c_leaves_the_terminal_clean(tmp_path: Path, width: int) -> None:
     assert "interrupted: what was found so far" in " ".join(shown.screen)
 
 
-@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+@pytest.mark.parametrize("env", few_every_day([{"NO_COLOR": "1"}, {"TERM": "dumb"}]))
 def test_no_escapes_where_none_are_wanted(tmp_path: Path, env: dict[str, str]) -> None:
     shown = _run(tmp_path, 80, env=env)
     assert "\x1b" not in shown.text and "━" not in shown.text

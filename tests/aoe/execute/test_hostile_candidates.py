@@ -85,6 +85,7 @@ def test_candidate_that_touches_what_is_not_its_own_is_ended(measure: Measure, h
     assert "the worker ended with signal" in found.detail
 
 
+@pytest.mark.slow
 def test_candidate_that_writes_just_in_front_of_its_result_is_told(measure: Measure) -> None:
     found = measure("y[-1] = 1;", "")
     assert [one.outcome for one in found] == [Outcome.RUNTIME, Outcome.CORRECT]
@@ -118,6 +119,7 @@ def test_candidate_that_takes_all_memory_is_ended_before_the_machine_is(
         assert found.outcome is Outcome.CORRECT
 
 
+@pytest.mark.slow
 def test_what_a_candidate_never_gives_back_ends_with_its_worker(
     target: Target, toolchain: Toolchain, kernels: HostileKernels, tmp_path: Path
 ) -> None:

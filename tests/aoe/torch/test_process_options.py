@@ -63,6 +63,7 @@ def test_a_call_says_otherwise(tmp_path: Path) -> None:
     assert settings.cache_dir == tmp_path
 
 
+@pytest.mark.slow
 def test_a_directory_of_results_is_a_bank_too(tmp_path: Path) -> None:
     (tmp_path / "bank").mkdir()
     aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_DIR": tmp_path})

@@ -150,6 +150,7 @@ def test_each_form_of_a_call_is_a_graph_and_weights_are_kept_once(tmp_path: Path
     assert weights < 1.5 * sum(p.numel() * 4 for p in net.parameters())
 
 
+@pytest.mark.slow
 def test_operators_outside_of_modules_are_dumped_one_by_one(tmp_path: Path) -> None:
     with aoe.torch.set_aoe(tmp_path):
         F.softplus(torch.randn(64, 512))
@@ -165,6 +166,7 @@ def test_operators_outside_of_modules_are_dumped_one_by_one(tmp_path: Path) -> N
     assert "no floating-point tensor" in integers["reason"]
 
 
+@pytest.mark.slow
 def test_a_module_that_cannot_be_exported_is_taken_apart(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), Branching())
     with (

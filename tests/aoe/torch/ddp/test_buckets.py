@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 
 import torch.distributed as dist  # noqa: E402
-from support.ddp.cases import SAME_AS_DDP  # noqa: E402
+from support.ddp.cases import SAME_AS_DDP as CASES  # noqa: E402
 from support.ddp.processes import Found, run_processes  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
@@ -51,7 +51,7 @@ def layers(count: int = 6, **options: object) -> DistributedDataParallel:
     return DistributedDataParallel(net, **options)
 
 
-@pytest.mark.parametrize("case", SAME_AS_DDP)
+@pytest.mark.parametrize("case", CASES)
 def test_training_with_other_buckets_is_bit_equal_to_plain_ddp(found: Found, case: str) -> None:
     for rank in found:
         assert rank[case] == {**rank[case], "difference": ""}, rank

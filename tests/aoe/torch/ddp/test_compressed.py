@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
+from support.ddp.cases import COMPRESSED  # noqa: E402
 from support.ddp.processes import Found  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
@@ -22,6 +23,8 @@ from aoe.torch.ddp.ranks import Ranks  # noqa: E402
 from aoe.torch.ddp.training import DdpTraining  # noqa: E402
 from aoebank import Bank  # noqa: E402
 
+pytestmark = pytest.mark.slow
+CASES = COMPRESSED
 _HOOK = ["_sum_in_bfloat16"]
 
 

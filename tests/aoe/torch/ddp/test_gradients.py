@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.ddp.cases import GRADIENTS  # noqa: E402
 from support.ddp.processes import Found  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
@@ -27,6 +28,8 @@ from aoe.torch.ddp.buckets import bucket_sizes_bytes  # noqa: E402
 from aoe.torch.ddp.gradients import StrategyWarning  # noqa: E402
 from aoe.tuning.gdat.fitting import CHECK_STEPS  # noqa: E402
 from aoebank import Bank  # noqa: E402
+
+CASES = GRADIENTS
 
 TUNED = "tune_and_reuse/new/bank"
 """Folder of bank and results of a case; the tuner makes it."""

@@ -63,6 +63,7 @@ class Net(nn.Module):
         return {"y": self.layers(x)}
 
 
+@pytest.mark.slow
 def test_threads_optimize_and_serve_at_once() -> None:
     engine = Alone()
     count, everybody = 3, threading.Barrier(3)

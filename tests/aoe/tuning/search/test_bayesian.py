@@ -102,6 +102,7 @@ def test_finds_the_bottom_of_a_valley_in_a_tenth_of_the_space() -> None:
         assert search.best.configuration == {"x": 11, "y": 4}
 
 
+@pytest.mark.slow
 def test_beats_random_search_clearly_on_structured_spaces() -> None:
     ours, random = [], []
     for seed in range(4):

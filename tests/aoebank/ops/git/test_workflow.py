@@ -69,12 +69,14 @@ def test_good_pull_request_passes_and_shows_what_changed(tree: WorkTree) -> None
     assert UNIFIED.keys[0] in summary or UNIFIED.keys[1] in summary
 
 
+@pytest.mark.slow
 def test_merge_that_lost_a_record_fails_one_step(tree: WorkTree) -> None:
     _pull_request(tree, UNIFIED.without(0))
     failed = {name for name, code in _run_steps(tree, "HEAD^1").items() if code}
     assert failed == {"merges kept every record"}
 
 
+@pytest.mark.slow
 def test_conflict_marker_fails_the_pull_request(tree: WorkTree) -> None:
     _pull_request(tree, b"<<<<<<< ours\n" + UNIFIED.data)
     codes = _run_steps(tree, "HEAD^1")

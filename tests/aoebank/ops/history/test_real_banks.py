@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from support import version_banks as banks
 
 from aoebank.ops.history.changes import Move
@@ -14,6 +15,7 @@ from aoebank.ops.selection import RecordFilter
 from aoebank.storage.history.database import history_path
 
 
+@pytest.mark.slow
 def test_release_and_the_one_before_it(shared_data: Path, tmp_path: Path) -> None:
     releases = [shared_data / "cann_banks" / name for name in ("v8.5.0", "v9.0.0")]
     root = tmp_path / "bank"

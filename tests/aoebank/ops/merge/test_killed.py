@@ -303,6 +303,7 @@ def test_empty_folder_is_filled_and_stays_the_same_one(tmp_path: Path) -> None:
     assert (place / ONE).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_half_a_merge_is_no_side_and_no_place_to_settle(tmp_path: Path) -> None:
     for at in range(0, 500, 3):

@@ -32,6 +32,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StrategyFuzzer]
         yield found
 
 
+@pytest.mark.slow
 def test_strategies_of_random_networks_compute_the_same(fuzzer: StrategyFuzzer) -> None:
     state = FuzzState(first=_FIRST)
     fuzz(state, inputs=TRIED, attempt=fuzzer.attempt)
