@@ -77,7 +77,18 @@ def try_fault(fault: Fault, tree: Path, tier: str = "everyday") -> Trial:
 
 def _run_tests(options: Sequence[str], tree: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-rfE", "-p", "no:cacheprovider", *options],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n",
+            "0",
+            "-x",
+            "-rfE",
+            "-p",
+            "no:cacheprovider",
+            *options,
+        ],
         cwd=tree,
         env={**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "500"},
         capture_output=True,

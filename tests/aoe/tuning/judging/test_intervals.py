@@ -86,7 +86,7 @@ _NOISES = (
 )
 
 
-@pytest.mark.parametrize("count", few_every_day(range(1, HURRIED_PROCESSES + 1), 3))
+@pytest.mark.parametrize("count", range(1, HURRIED_PROCESSES + 1))
 @pytest.mark.parametrize("noise", _NOISES, ids=str)
 def test_equal_models_pass_less_than_once_in_a_hundred(count: int, noise: dict[str, float]) -> None:
     assert _accepted(count, **noise) < _RARE  # type: ignore[arg-type]
