@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,8 @@ def test_bug_is_told_in_one_line_with_a_log(tmp_path: Path, system: FaultySystem
     outcome = run("aoebank", ["ls", str(tmp_path)])
     assert outcome.exit_code == 4
     assert outcome.stderr.startswith("error: internal error: ZeroDivisionError: a bug\nhint: ")
-    (log,) = tmp_path.iterdir()
+    (name,) = os.listdir(tmp_path)  # noqa: PTH208 - pathlib scans, which fails here
+    log = tmp_path / name
     assert "Traceback" in log.read_text()
     assert str(log) in outcome.stderr
     assert "Traceback" in run("aoebank", ["--debug", "ls", str(tmp_path)]).stderr
