@@ -48,6 +48,7 @@ def kernel_source(op_type: str) -> str | None:
     return None if file is None else _digest(frozenset({file}), _KERNELS)
 
 
+@cache
 def kernel_files(op_type: str) -> frozenset[str]:
     """Return the files a kernel family is made of, below the package; none for an unknown one."""
     file = family_files().get(op_type)
@@ -182,5 +183,5 @@ def _tree(file: str) -> ast.Module:
 
 @cache
 def text_of(file: str) -> str:
-    """Return what a file of the engine says."""
+    """Return the text of a source file, given its path below the package."""
     return (resources.files("aoe") / file).read_text(encoding="utf-8")

@@ -151,7 +151,7 @@ def object_key(
 
 
 def _has_sources(source: KernelSource) -> bool:
-    """Tell whether the key follows the sources of a family: one made at run time has none."""
+    """Tell whether a kernel's family has source files; a family made at run time has none."""
     return bool(kernel_files(source.workload.op_type))
 
 

@@ -86,7 +86,7 @@ def checked_target() -> Target:
 
 
 def kernel_target() -> KernelTarget:
-    """Return what kernel families are told of `checked_target`."""
+    """Return the facts about `checked_target` that kernel families schedule by."""
     return KernelTarget.of(checked_target())
 
 
@@ -220,7 +220,7 @@ def _load(source: KernelSource) -> ctypes.CDLL:
 
 @cache
 def _kept_libraries() -> ObjectCache | None:
-    """Return where libraries of earlier runs are, None where none are kept."""
+    """Return the cache of linked kernels, None if `AOE_TEST_CACHE` is not set."""
     folder = test_cache_path(environment())
     if folder is None:
         return None

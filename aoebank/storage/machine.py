@@ -60,7 +60,7 @@ def present_facts(libraries: Iterable[str] = _LIBRARIES, *, cpus: Path = CPUS) -
 def kernel_source_of(
     engines: Iterable[EntryPoint] | None = None,
 ) -> Callable[[Record], str | None] | None:
-    """Return what tells the kernel source of a record here, None where no engine is installed.
+    """Return the installed engine's function for the kernel source of a record, None without one.
 
     Args:
         engines: Where engines are looked for; None: the installed ones.

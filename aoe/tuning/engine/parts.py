@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aoe.device.protocol import Device
@@ -17,24 +17,8 @@ if TYPE_CHECKING:
     from aoe.execute.workers.farm import Farm
     from aoe.folders.turns import Turns
     from aoe.graph.rewrites.protocol import RewriteRule
-    from aoe.measurement import MeasurePolicy
     from aoe.ort.profile import ModelProfile
     from aoe.target import Target
-
-
-class OpenFarm(Protocol):
-    """Opens the workers of `--workers`; see `aoe.execute.workers.farm.open_farm`."""
-
-    def __call__(
-        self,
-        workers: str,
-        device: Device,
-        target: Target,
-        *,
-        versions: Mapping[str, str],
-        policy: MeasurePolicy,
-        tell: Callable[[str, bool], None],
-    ) -> AbstractContextManager[Farm]: ...
 
 
 # Each default imports what it calls when it is called: `aoe --help` loads no Halide.
@@ -69,18 +53,10 @@ def _open_runner(device: Device, target: Target, toolchain: Toolchain, turns: Tu
     return Runner(device, target, toolchain, turns)
 
 
-def _open_farm(
-    workers: str,
-    device: Device,
-    target: Target,
-    *,
-    versions: Mapping[str, str],
-    policy: MeasurePolicy,
-    tell: Callable[[str, bool], None],
-) -> AbstractContextManager[Farm]:
+def _open_farm(*workers: Any, **terms: Any) -> AbstractContextManager[Farm]:
     from aoe.execute.workers.farm import open_farm
 
-    return open_farm(workers, device, target, versions=versions, policy=policy, tell=tell)
+    return open_farm(*workers, **terms)
 
 
 def _profile_model(*model: Any, **how: Any) -> ModelProfile:
@@ -107,7 +83,7 @@ class EngineParts:
         check_toolchain: Raises `BuildError` or `ToolchainError` if no kernel can be compiled.
         open_turns: Makes the turns in which the runs on one machine measure.
         open_runner: Starts the measuring worker.
-        open_farm: Opens the workers of `--workers`.
+        open_farm: Opens the workers of `--workers`, as `aoe.execute.workers.farm.open_farm`.
         profile_model: Times a model node by node, as `aoe.ort.profile.profile_model`.
         versions: Gives the versions a measurement depends on.
         clock: Monotonic seconds.
@@ -123,7 +99,7 @@ class EngineParts:
         [Path | None, Sequence[str], Callable[[str], None], Callable[[], float]], Turns
     ] = _open_turns
     open_runner: Callable[[Device, Target, Toolchain, Turns], Runner] = _open_runner
-    open_farm: OpenFarm = _open_farm
+    open_farm: Callable[..., AbstractContextManager[Farm]] = _open_farm
     profile_model: Callable[..., ModelProfile] = _profile_model
     versions: Callable[[], Mapping[str, str]] = library_versions
     clock: Callable[[], float] = time.monotonic

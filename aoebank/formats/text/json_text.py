@@ -144,7 +144,7 @@ def _decode_any(decoder: json.JSONDecoder, text: str, offset: int) -> tuple[Json
 
 
 def _explain(error: json.JSONDecodeError) -> tuple[str, int]:
-    """Return what is wrong and where, in the words of Python 3.13 whatever Python runs.
+    """Return message and position of a JSON syntax error as Python 3.13 words them.
 
     Older ones expect a value, or a name, behind a comma that is one too many.
     """

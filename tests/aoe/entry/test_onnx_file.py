@@ -189,7 +189,7 @@ def test_large_weights_of_another_size_are_refused_before_they_are_read(tmp_path
 
 
 def _bytes_read() -> int:
-    """Return how many bytes this process has read so far, from whatever file."""
+    """Return the bytes that this process has read from all files so far."""
     fields = Path("/proc/self/io").read_text().split()
     return int(fields[fields.index("rchar:") + 1])
 

@@ -76,7 +76,7 @@ def _measurer(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where the measurer of the module puts its files."""
+    """Return the scratch folder of the measurer that the module shares."""
     return tmp_path_factory.mktemp("measurer")
 
 
@@ -99,7 +99,7 @@ def _measure(
 
 @pytest.fixture(scope="module")
 def several(measurer: CandidateMeasurer, target: Target) -> list[Measurement]:
-    """Return what was measured of three schedules, the first of them again, and of none."""
+    """Return measurements of three schedules, of the first again, and of an empty schedule."""
     schedules = schedules_of(_EXP, target, 3)
     return _measure(measurer, _EXP, [*schedules, schedules[0], Schedule()])
 

@@ -45,8 +45,6 @@ OPERATORS: dict[str, Any] = {
     "sum of a sum": lambda x: x.sum(0, keepdim=True) + x,
 }
 DTYPES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
-EVERYDAY = {"float16"}
-"""A type ONNX Runtime computes in another one."""
 NOT_IN_ONNX_RUNTIME = {
     "bool": {"max and its place", "argmax", "amax", "amin", "floor division"},
     "uint8": {"matmul"},
@@ -89,7 +87,7 @@ def _inference() -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype",
-    [pytest.param(dtype, marks=() if dtype in EVERYDAY else pytest.mark.slow) for dtype in DTYPES],
+    DTYPES,
 )
 def test_every_result_has_the_type_and_shape_it_has_in_pytorch(dtype: str) -> None:
     x = (torch.rand(3, 4) * 3).to(getattr(torch, dtype))

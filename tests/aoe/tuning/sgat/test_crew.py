@@ -84,9 +84,7 @@ def test_hits_ask_no_worker(run: Run, opened: OpenedFarms) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "most", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(3, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("most", [0, 1, 3])
 def test_most_trials_hold_for_all_workers_together(
     run: Run, opened: OpenedFarms, most: int
 ) -> None:
