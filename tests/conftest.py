@@ -21,6 +21,10 @@ sys.path.append(str(TESTS))  # support
 from support import tiers  # noqa: E402
 from support.once import made_once  # noqa: E402
 
+# compiling a thousand modules in every worker and every program under test takes longer than tests
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 pytest.register_assert_rewrite("aoebank.testing", "aoe.testing.kernels")
 
 for _tier, _examples in ((tiers.EVERYDAY, 25), (tiers.SLOW, 300)):
