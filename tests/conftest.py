@@ -75,7 +75,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--slice",
         type=int,
         metavar="N",
-        help="of the tests asked for only slice N, counted round and round: two minutes on 2 cores",
+        help="only slice N of the slow tier, counted round and round: two minutes on 2 cores",
     )
 
 
@@ -91,8 +91,24 @@ if _has_room(_IN_MEMORY):  # each file is synced to disk, which takes a tenth of
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
 
 
+_SLICE = pytest.StashKey[frozenset[tiers.Part]]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile(tiers.tier_of(config.option.markexpr))
+    tier = tiers.tier_of(config.option.markexpr)
+    settings.load_profile(tier)
+    if (number := config.getoption("--slice")) is not None:
+        slices = tiers.slices_of(tiers.files_with_tests(), tiers.load_durations(tier))
+        config.stash[_SLICE] = slices[number % len(slices)]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without a test in the slice: importing all of them takes as long as tests."""
+    parts = config.stash.get(_SLICE, None)
+    if parts is None or collection_path.suffix != ".py":
+        return None
+    file = collection_path.relative_to(TESTS.parent).as_posix()
+    return True if file not in {part.file for part in parts} else None
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -118,9 +134,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if tier == tiers.SLOW:
         _keep(config, items, lambda item: item.get_closest_marker("slow") is not None)
     durations = tiers.load_durations(tier)
-    if (number := config.getoption("--slice")) is not None:
-        slices = tiers.slices_of([item.nodeid for item in items], durations)
-        _keep(config, items, lambda item: item.nodeid in slices[number % len(slices)])
+    if (parts := config.stash.get(_SLICE, None)) is not None:
+        chosen = tiers.tests_of(parts, [item.nodeid for item in items])
+        _keep(config, items, lambda item: item.nodeid in chosen)
     files = tiers.longest_first((tiers.file_of(item.nodeid) for item in items), durations)
     order = {file: at for at, file in enumerate(files)}
     items.sort(key=lambda item: order[tiers.file_of(item.nodeid)])

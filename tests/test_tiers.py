@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import tiers
-from support.tiers import few_every_day
+from support.tiers import Part, few_every_day
 
 _ROOT = Path(__file__).resolve().parents[1]
 _FILES = st.dictionaries(
@@ -19,26 +20,36 @@ _FILES = st.dictionaries(
 )
 
 
+def _tests(files: dict[str, tuple[int, float]]) -> Sequence[str]:
+    return [f"{file}::{at}" for file, (count, _) in files.items() for at in range(count)]
+
+
+def _slices(files: dict[str, tuple[int, float]], slice_s: float) -> Sequence[frozenset[Part]]:
+    """Divide files, of which the number of tests and the seconds are given."""
+    durations = {file: seconds for file, (_, seconds) in files.items()}
+    return tiers.slices_of(files, durations, slice_s)
+
+
 @given(files=_FILES, slice_s=st.floats(20, 400))
 def test_every_test_is_in_one_slice_and_no_slice_is_much_longer(
     files: dict[str, tuple[int, float]], slice_s: float
 ) -> None:
-    tests = [f"{file}::{at}" for file, (count, _) in files.items() for at in range(count)]
-    durations = {file: seconds for file, (_, seconds) in files.items()}
-    slices = tiers.slices_of(tests, durations, slice_s)
-    assert sorted(test for some in slices for test in some) == sorted(tests)
-    seconds_of = {f"{file}::{at}": s / n for file, (n, s) in files.items() for at in range(n)}
-    longest = max(slice_s / 2, *seconds_of.values(), 0.0)
-    for some in slices:
-        assert sum(seconds_of[test] for test in some) <= slice_s + longest + 1e-6
+    seconds_of = {file: seconds / count for file, (count, seconds) in files.items()}
+    found: list[str] = []
+    for parts in _slices(files, slice_s):
+        tests = tiers.tests_of(parts, _tests(files))
+        found += tests
+        # a part has at most one test more than its share of the file
+        more_s = sum(seconds_of[part.file] for part in parts)
+        took_s = sum(seconds_of[tiers.file_of(test)] for test in tests)
+        assert took_s <= 1.5 * slice_s + more_s + 1e-6
+    assert sorted(found) == sorted(_tests(files))
 
 
 def test_short_files_stay_whole() -> None:
-    tests = [f"{file}::{at}" for file in ("a", "b", "c") for at in range(4)]
-    slices = tiers.slices_of(tests, {"a": 90.0, "b": 60.0, "c": 40.0}, slice_s=200)
-    assert [sorted({tiers.file_of(test) for test in some}) for some in slices] == [["a", "b", "c"]]
-    parts = tiers.slices_of(tests, {"a": 90.0, "b": 60.0, "c": 40.0}, slice_s=100)
-    assert len(parts) == 2
+    files = {"a": (4, 90.0), "b": (4, 60.0), "c": (4, 40.0)}
+    assert [{part.file for part in parts} for parts in _slices(files, 200)] == [{"a", "b", "c"}]
+    assert len(_slices(files, 100)) == 2
 
 
 def test_longest_file_is_first_and_unknown_ones_are_in_between() -> None:

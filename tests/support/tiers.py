@@ -9,7 +9,8 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ DURATIONS = TESTS / "durations.json"
 EVERYDAY, SLOW = "everyday", "slow"
 UNKNOWN_S = 2.0
 """Seconds of a file nobody has timed yet."""
+UNKNOWN_SLOW_S = 0.1
+"""The same in the slow tier: most files have no slow test and are never in its record."""
 SLICE_S = 240.0
 """Seconds of tests in a slice: two minutes on two cores."""
 
@@ -57,41 +60,63 @@ def longest_first(files: Iterable[str], durations: Durations) -> list[str]:
     return sorted(set(files), key=lambda file: (-durations.get(file, UNKNOWN_S), file))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One of several equal parts of the tests of a file, counted from 0."""
+
+    file: str
+    at: int
+    of: int
+
+    def takes(self, index: int, count: int) -> bool:
+        """Tell whether the test of this index among `count` tests of the file is in this part."""
+        return self.at * count // self.of <= index < (self.at + 1) * count // self.of
+
+
 def slices_of(
-    tests: Sequence[str], durations: Durations, slice_s: float = SLICE_S
-) -> Sequence[frozenset[str]]:
-    """Divide tests into slices of about `slice_s` seconds each; every test is in one.
+    files: Iterable[str], durations: Durations, slice_s: float = SLICE_S
+) -> Sequence[frozenset[Part]]:
+    """Divide test files into slices of about `slice_s` seconds each; every test is in one.
 
     Tests of a file stay together as long as they take no more than half of a slice, for the sake
-    of what they share. The longest piece goes to the slice with the least to do, and so on.
+    of what they share. The longest part goes to the slice with the least to do, and so on.
 
     Args:
-        tests: Ids of tests, those of a file in a row.
+        files: Test files, as the ids of tests name them.
         durations: Seconds of whole files; tests of a file count as equally long.
         slice_s: Seconds of a slice.
     """
-    pieces = sorted(_pieces(tests, durations, slice_s / 2), key=lambda piece: -piece[0])
-    number = max(1, math.ceil(sum(seconds for seconds, _ in pieces) / slice_s))
-    chosen: list[list[str]] = [[] for _ in range(number)]
+    parts = sorted(
+        (durations.get(file, UNKNOWN_SLOW_S) / of, file, at, of)
+        for file in files
+        for of in [max(1, math.ceil(durations.get(file, UNKNOWN_SLOW_S) / (slice_s / 2)))]
+        for at in range(of)
+    )
+    number = max(1, math.ceil(sum(seconds for seconds, *_ in parts) / slice_s))
+    chosen: list[set[Part]] = [set() for _ in range(number)]
     heap = [(0.0, at) for at in range(number)]
-    for seconds, names in pieces:
-        load, at = heapq.heappop(heap)
-        chosen[at] += names
-        heapq.heappush(heap, (load + seconds, at))
+    for seconds, file, at, of in reversed(parts):
+        load, least = heapq.heappop(heap)
+        chosen[least].add(Part(file=file, at=at, of=of))
+        heapq.heappush(heap, (load + seconds, least))
     return tuple(map(frozenset, chosen))
 
 
-def _pieces(
-    tests: Sequence[str], durations: Durations, most_s: float
-) -> Iterator[tuple[float, Sequence[str]]]:
-    """Yield seconds and tests of pieces of files."""
-    for file, group in groupby(tests, key=file_of):
-        names = list(group)
-        seconds = durations.get(file, UNKNOWN_S)
-        count = min(len(names), max(1, math.ceil(seconds / most_s)))
-        for at in range(count):
-            piece = names[at * len(names) // count : (at + 1) * len(names) // count]
-            yield seconds * len(piece) / len(names), piece
+def tests_of(parts: Iterable[Part], tests: Iterable[str]) -> frozenset[str]:
+    """Choose the ids of tests that are in one of the parts; those of a file stand in a row."""
+    names_of = {file: list(names) for file, names in groupby(tests, key=file_of)}
+    return frozenset(
+        name
+        for part in parts
+        for names in [names_of.get(part.file, [])]
+        for index, name in enumerate(names)
+        if part.takes(index, len(names))
+    )
+
+
+def files_with_tests() -> Sequence[str]:
+    """List all test files, as the ids of tests name them."""
+    return sorted(str(file.relative_to(TESTS.parent)) for file in TESTS.rglob("test_*.py"))
 
 
 def file_of(test: str) -> str:
