@@ -173,17 +173,20 @@ def between_reorders(
     )
 
 
-_EVERYDAY_CASES: dict[Callable[..., None], int] = {}
+_EVERYDAY_CASES: dict[Callable[..., None], slice] = {}
 
 
-def _everyday_cases(number: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Mark a test as slow for all cases of a family behind the first `number`."""
+def _everyday(cases: slice) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Mark a test as slow for all cases of a family but these."""
 
     def mark(test: Callable[..., None]) -> Callable[..., None]:
-        _EVERYDAY_CASES[test] = number
+        _EVERYDAY_CASES[test] = cases
         return test
 
     return mark
+
+
+_FIRST, _FIRST_THREE, _LAST = slice(1), slice(3), slice(-1, None)
 
 
 class KernelFamilyTests:
@@ -208,10 +211,11 @@ class KernelFamilyTests:
         """Run tests that take a `workload` once for each case."""
         if "workload" not in metafunc.fixturenames:
             return
-        cases = [pytest.param(case, id=label) for label, case in self.all_cases().items()]
-        first = _EVERYDAY_CASES.get(metafunc.function, len(cases))
-        cases[first:] = [
-            pytest.param(*case.values, id=case.id, marks=pytest.mark.slow) for case in cases[first:]
+        labels = list(self.all_cases())
+        everyday = labels[_EVERYDAY_CASES.get(metafunc.function, slice(None))]
+        cases = [
+            pytest.param(case, id=label, marks=() if label in everyday else pytest.mark.slow)
+            for label, case in self.all_cases().items()
         ]
         metafunc.parametrize("workload", cases)
 
@@ -239,12 +243,12 @@ class KernelFamilyTests:
         assert self.family.supports(again)
         assert self.family.space(again, self.target).configurations() == space.configurations()
 
-    @_everyday_cases(2)
+    @_everyday(_FIRST)
     def test_best_guess_computes_what_onnx_runtime_does(self, workload: Workload) -> None:
         space = self.family.space(workload, self.target)
         self._compare(workload, [Configuration(space.first_guesses[0])])
 
-    @_everyday_cases(1)
+    @_everyday(_LAST)  # another case than the best guess has
     def test_drawn_schedule_computes_what_onnx_runtime_does(self, workload: Workload) -> None:
         space = self.family.space(workload, self.target)
         self._compare(workload, [random.Random(SEED).choice(space.configurations())])
@@ -284,7 +288,7 @@ class KernelFamilyTests:
     def _first_case(self) -> Workload:
         return next(iter(self.all_cases().values()))
 
-    @_everyday_cases(1)
+    @_everyday(_FIRST)
     def test_every_configuration_has_a_schedule_that_survives_json(
         self, workload: Workload
     ) -> None:
@@ -293,7 +297,7 @@ class KernelFamilyTests:
             schedule = self.family.schedule(workload, configuration, self.target)
             assert schedule_from_json(schedule_to_json(schedule)) == schedule
 
-    @_everyday_cases(1)
+    @_everyday(_FIRST)
     def test_factors_are_rounded_only_where_that_is_allowed(self, workload: Workload) -> None:
         if workload.precision.is_lower:
             assert allowed_space(self.family, workload, self.target) is not None
@@ -302,7 +306,7 @@ class KernelFamilyTests:
             schedule = self.family.schedule(workload, configuration, self.target)
             assert not precision_of(schedule.algorithm).is_lower
 
-    @_everyday_cases(1)
+    @_everyday(_FIRST)
     def test_every_configuration_can_be_applied(self, workload: Workload) -> None:
         space = self.family.space(workload, self.target)
         for configuration in space.configurations():
@@ -310,14 +314,14 @@ class KernelFamilyTests:
             pipeline = self.family.pipeline(workload, schedule.algorithm)
             apply_schedule(pipeline, schedule)
 
-    @_everyday_cases(1)
+    @_everyday(_FIRST)
     def test_one_thread_gets_no_parallel_loop(self, workload: Workload) -> None:
         target = replace(self.target, threads=1)
         for configuration in self.family.space(workload, target).configurations():
             schedule = self.family.schedule(workload, configuration, target)
             assert not any(isinstance(step, Parallel) for step in schedule.steps)
 
-    @_everyday_cases(3)
+    @_everyday(_FIRST_THREE)
     def test_buffers_are_as_large_as_the_tensors(self, workload: Workload) -> None:
         pipeline = self.family.pipeline(workload)
         assert np.prod(pipeline.output_extents) == workload.output.size
