@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto
 from support.engine.families import Substituted, chain_workload, schedules_of
 from support.engine.tuning import matrix_product
 
@@ -20,7 +21,7 @@ from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.quiet import QuietPairs
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.registry import FAMILIES
+from aoe.kernels.registry import FAMILIES, classify
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
@@ -246,6 +247,48 @@ def test_nan_in_a_small_operand_hides_nothing(
     )
     monkeypatch.setitem(FAMILIES, "elementwise", Substituted(operations(wrong=True)))
     assert _measure(measurer, workload, [Schedule()])[0].outcome is Outcome.CORRECTNESS
+
+
+@pytest.mark.parametrize(
+    ("inputs", "operations", "output"),
+    [
+        (
+            [plain(24, 40, dtype="uint8")],
+            [
+                operation("Transpose", "x0", "t0", perm=(1, 0)),
+                operation("Cast", "t0", "t1", to=TensorProto.FLOAT),
+                operation("Sub", "t1 s0", "t2"),
+            ],
+            plain(40, 24),
+        ),
+        (
+            [plain(6, 9, dtype="uint16")],
+            [operation("Transpose", "x0", "t0", perm=(1, 0))],
+            plain(9, 6, dtype="uint16"),
+        ),
+        ([plain(), plain(7)], [operation("Add", "x0 x1", "t0")], plain(7)),
+        ([plain()], [operation("Exp", "x0", "t0")], plain()),
+    ],
+    ids=["image of bytes", "moved uint16", "rank 0 beside rank 1", "rank 0 alone"],
+)
+def test_every_type_and_rank_a_family_takes_is_measured(
+    measurer: CandidateMeasurer,
+    inputs: list[TensorSpec],
+    operations: list[Operation],
+    output: TensorSpec,
+) -> None:
+    found = classify(
+        Workload(
+            op_type="any",
+            inputs=tuple(inputs),
+            scalars=(127.5,),
+            operations=tuple(operations),
+            output=output,
+        )
+    )
+    assert isinstance(found, Workload)
+    (measured,) = _measure(measurer, found, [Schedule()])
+    assert measured.outcome is Outcome.CORRECT, measured.detail
 
 
 def test_kernel_onnxruntime_cannot_run_is_a_runtime_failure(
