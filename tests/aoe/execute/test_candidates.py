@@ -14,10 +14,12 @@ from onnx import TensorProto
 from support.engine.families import Substituted, chain_workload, schedules_of
 from support.engine.tuning import matrix_product
 
+from aoe.device.compiler import KernelSource
 from aoe.device.cpu.device import Cpu
 from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, RunError
 from aoe.execute.candidates import CandidateMeasurer
+from aoe.execute.messages import CompiledKernels
 from aoe.execute.quiet import QuietPairs
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.kernels.family import KernelTarget
@@ -193,6 +195,19 @@ def test_illegal_schedule_is_a_compile_failure_and_spoils_no_other(
 def test_only_illegal_schedules_need_no_linker(tmp_path: Path, target: Target) -> None:
     measurer = _measurer(tmp_path, target, _NO_COMPILER)
     assert _measure(measurer, _EXP, [_ILLEGAL])[0].outcome is Outcome.COMPILE
+
+
+def test_kernel_that_was_not_compiled_in_time_is_a_time_out(
+    tmp_path: Path, target: Target, toolchain: Toolchain
+) -> None:
+    name = KernelSource.of(_EXP, Schedule()).name
+    late = CompiledKernels(
+        directory=tmp_path, errors={name: "it took too long"}, late=frozenset({name})
+    )
+    (found,) = _measurer(tmp_path, target, toolchain).measure(
+        _EXP, [Schedule()], policy=_QUICK, seed=0, best_ratio=None, compiled=late
+    )
+    assert (found.outcome, found.detail) == (Outcome.TIMEOUT, "it took too long")
 
 
 def _operations(*op_types: str, **attributes: float) -> tuple[Operation, ...]:
