@@ -264,6 +264,27 @@ def test_nan_in_a_small_operand_hides_nothing(
     assert _measure(measurer, workload, [Schedule()])[0].outcome is Outcome.CORRECTNESS
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_kernel_that_loses_a_nan_onnx_runtime_keeps_is_wrong(
+    measurer: CandidateMeasurer, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    spec = plain(16, 33)
+    largest = operation("Max", "x0 x1", "t0")
+    workload = Workload(
+        op_type="elementwise", inputs=(spec, spec), operations=(largest,), output=spec
+    )
+    assert _measure(measurer, workload, [Schedule()])[0].outcome is Outcome.CORRECT
+    lost = (
+        largest,
+        operation("IsNaN", f"x{place}", "t1"),
+        operation("Where", f"t1 x{1 - place} t0", "t2"),
+    )
+    monkeypatch.setitem(FAMILIES, "elementwise", Substituted(lost))
+    found = _measure(measurer, workload, [Schedule()])[0]
+    assert found.outcome is Outcome.CORRECTNESS
+    assert "instead of nan" in found.detail
+
+
 @pytest.mark.parametrize(
     ("inputs", "operations", "output"),
     [
