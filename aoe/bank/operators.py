@@ -22,6 +22,7 @@ from aoe.bank.verdicts import (
     KeptKernel,
     OperatorVerdict,
     failed_search_of,
+    is_of_nothing,
     is_settled,
     note_of,
 )
@@ -301,7 +302,7 @@ class OperatorBank:
         if last is None or self._has_other_source(last, workload.op_type):
             return None
         limit = last.search.get("limit")
-        if not isinstance(limit, int) or limit < trials:
+        if not isinstance(limit, int) or limit < trials or is_of_nothing(last):
             return None
         return failed_search_of(last, threshold)
 

@@ -21,7 +21,7 @@ from aoe.bank.records.subgraph import (
 )
 from aoe.bank.remembered import RememberedOperator
 from aoe.bank.sources import rule_source
-from aoe.bank.verdicts import KeptKernel, is_narrow
+from aoe.bank.verdicts import KeptKernel, is_narrow, is_of_nothing
 from aoe.measurement import Measurement, SpeedupEstimate
 from aoebank import Bank, Event, Provenance, RecordError, make_graph_record
 
@@ -311,6 +311,8 @@ class SubgraphBank:
         found = (self._failures(file, graph_id) for file in files)
         failures = next(filter(None, found), [])
         if not failures or failures[-1].search.get("options") != list(options):
+            return False
+        if is_of_nothing(failures[-1]):
             return False
         low, high = failures[-1].speedup_low, failures[-1].speedup_high
         if low is None or high is None or high <= threshold or is_narrow(low, high):

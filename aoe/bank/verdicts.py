@@ -163,6 +163,17 @@ def failed_search_of(line: Provenance, threshold: float) -> FailedSearch:
     return FailedSearch(is_open=True, best=best, expected=expected_gain(low, high, threshold))
 
 
+def is_of_nothing(line: Provenance) -> bool:
+    """True for a search whose candidates all failed: it says nothing of them.
+
+    Lines that do not tell how many were measured have figures, unless none was.
+    """
+    trials, measured = line.search.get("trials"), line.search.get("measured")
+    if not trials or line.speedup_low is not None:
+        return False
+    return not measured
+
+
 def is_settled(verdict: Provenance) -> bool:
     """True if what a model made of a kernel was no matter of noise.
 

@@ -20,7 +20,8 @@ from multiprocessing.connection import Connection, Pipe, wait
 
 _PR_SET_PDEATHSIG = 1
 """Source: prctl(2)."""
-NO_TIME = "there was no time left for it"
+NO_TIME, TOO_LONG = "there was no time left for it", "it took too long"
+"""What is said of a job the clock has ended, which says nothing about the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,7 @@ def _is_over(child: _Child) -> bool:
 def _answer_of(child: _Child, *, late: bool) -> str:
     if not child.answer.poll():
         _end(child)
-        return NO_TIME if late else "it took too long"
+        return NO_TIME if late else TOO_LONG
     try:
         text: str = child.answer.recv()
     except EOFError:

@@ -126,12 +126,13 @@ def compare(
         actual: The tuned one, same shape.
         tolerance: For finite elements.
         undefined: True where inputs are NaN: there runtimes differ between NaN and a number,
-            within one operator even, so either is accepted.
+            within one operator even, so either is accepted where the reference is a number. A NaN
+            of the reference must not be lost.
     """
     if reference.shape != actual.shape:
         return _different(f"shape {actual.shape} instead of {reference.shape}")
     wide, narrow = reference.astype(np.float64), actual.astype(np.float64)
-    ignored = np.zeros(reference.shape, bool) if undefined is None else undefined
+    ignored = np.zeros(reference.shape, bool) if undefined is None else undefined & ~np.isnan(wide)
     both_finite = np.isfinite(wide) & np.isfinite(narrow) & ~ignored
     with np.errstate(invalid="ignore"):
         same_kind = (wide == narrow) | (np.isnan(wide) & np.isnan(narrow))

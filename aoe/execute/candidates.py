@@ -122,8 +122,10 @@ class CandidateMeasurer:
         directory = self._directory if compiled is None else compiled.directory
         for name, source in distinct.items():
             error = self._compile(source) if compiled is None else compiled.errors[name]
+            is_late = compiled is not None and name in compiled.late
             if error:
-                found[name] = Measurement.failure(Outcome.COMPILE, error)
+                outcome = Outcome.TIMEOUT if is_late else Outcome.COMPILE
+                found[name] = Measurement.failure(outcome, error)
             else:
                 objects[name] = directory / f"{name}.o"
         if objects:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aoe.device.compiler import KernelSource, objects_of
-from aoe.device.forks import NO_TIME
+from aoe.device.forks import NO_TIME, TOO_LONG
 from aoe.device.object_cache import ObjectCache
 from aoe.errors import RunError
 from aoe.execute.messages import CompiledKernels, TaskRunner
@@ -60,6 +60,7 @@ class KernelCompilers:
         self._winners: set[str] = set()
         self._ahead: set[str] = set()
         self._failed: dict[str, str] = {}
+        self._late: set[str] = set()
         self._one_at_a_time = threading.Lock()
         self._is_closing = False
         self._beside: ThreadPoolExecutor | None = None
@@ -104,7 +105,8 @@ class KernelCompilers:
         missing = [source for source in sources if not errors[source.name]]
         missing = [source for source in missing if not self._is_here(source, directory)]
         errors |= self._compile(missing, directory, math.inf)
-        return CompiledKernels(directory=directory, errors=errors)
+        late = frozenset(name for name, error in errors.items() if error and name in self._late)
+        return CompiledKernels(directory=directory, errors=errors, late=late)
 
     def prepare(self, sources: Sequence[KernelSource], *, left_s: float = math.inf) -> None:
         """Compile candidates whose turn comes later, so that no process waits for another.
@@ -213,6 +215,13 @@ class KernelCompilers:
     def _compile_now(
         self, sources: Sequence[KernelSource], directory: Path, left_s: float
     ) -> dict[str, str]:
+        errors = self._attempted(sources, directory, left_s)
+        self._late |= {name for name, error in errors.items() if error in (NO_TIME, TOO_LONG)}
+        return errors
+
+    def _attempted(
+        self, sources: Sequence[KernelSource], directory: Path, left_s: float
+    ) -> dict[str, str]:
         if left_s <= 0 or self._is_closing:
             return {source.name: NO_TIME for source in sources}
         if self._compiler is None:
@@ -231,6 +240,7 @@ class KernelCompilers:
             )
             return found
         except RunError as error:  # the worker itself: a kernel takes only its own child along
+            self._late |= {source.name for source in sources}
             return {source.name: str(error) for source in sources}
 
 

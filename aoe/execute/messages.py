@@ -93,10 +93,12 @@ class CompiledKernels:
     Attributes:
         directory: Where their object files are, `<name>.o`.
         errors: By name what is wrong with a kernel, empty if it is there.
+        late: Kernels the clock or a compiler that died has kept from being compiled.
     """
 
     directory: Path
     errors: Mapping[str, str]
+    late: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Which results of a workload a NaN among its inputs may reach.
 
-There ONNX Runtime and a kernel may differ between NaN and a number, as releases and even places of
-one operator do (`Max`, `Clip`), so these results are compared with nothing. What only copies
-values leaves no such choice: all of its results are compared.
+There ONNX Runtime may make a number of a NaN, as releases and even places of one operator do
+(`Max`, `Clip`), so a kernel may make either; but a NaN that ONNX Runtime keeps, it keeps too. What
+only copies values leaves no such choice: all of its results are compared.
 """
 
 from __future__ import annotations

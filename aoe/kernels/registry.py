@@ -84,7 +84,11 @@ def classify(workload: Workload) -> Workload | str:
     reasons = {}
     for name, family in FAMILIES.items():
         named = replace(workload, op_type=name)
-        support = family.supports(named)
+        try:
+            support = family.supports(named)
+        except Exception as error:  # a bug of one family costs its own kernels, never a run
+            reasons[name] = f"the family failed: {type(error).__name__}: {error}"
+            continue
         if support:
             return named
         reasons[name] = support.reason

@@ -11,11 +11,18 @@ from aoe.measurement.estimates import (
 from aoe.measurement.load import QUIET_SHARE, CpuUse, MachineLoad
 from aoe.measurement.pairs import MeasurePolicy, run_pairs
 from aoe.measurement.race import Race, RacePolicy, run_race
-from aoe.measurement.samples import Measurement, Outcome, PairedSamples, joined_loads
+from aoe.measurement.samples import (
+    OF_THE_MACHINE,
+    Measurement,
+    Outcome,
+    PairedSamples,
+    joined_loads,
+)
 from aoe.measurement.scatter import Scatter
 
 __all__ = [
     "ACCEPT_COVERAGE",
+    "OF_THE_MACHINE",
     "QUIET_SHARE",
     "CpuUse",
     "MachineLoad",

@@ -28,6 +28,11 @@ class Outcome(StrEnum):
     CONSTRAINTS = "constraints"
 
 
+OF_THE_MACHINE = frozenset({Outcome.COMPILE, Outcome.RUNTIME, Outcome.TIMEOUT})
+"""What a full disk, a killed worker or a broken compiler makes of any candidate, and what the clock
+does: where every candidate ends so, nothing is known of them."""
+
+
 class PairedSamples(NamedTuple):
     """Samples in us; the i-th of both belong to one pair and saw the same machine."""
 

@@ -66,18 +66,13 @@ class CacheSurroundings:
         self.calls_max = _LIGHT_CALLS if is_light else _CALLS
         most = LIGHT_BALLAST_BYTES if is_light else BALLAST_BYTES_MAX
         half = min(bytes_around, most) // 2  # as much is written as is read
-        sources = {_BALLAST: np.zeros(max(1, half // _FLOAT_BYTES), np.float32), "y": result}
-        written = {_BALLAST: np.zeros_like(sources[_BALLAST])}
-        self._ballast = ort.OrtValue.ortvalue_from_numpy(written[_BALLAST])
-        sources |= {name: -array for name, array in computed.items()}
-        session = open_session(_model(sources).SerializeToString())
-        binding = session.io_binding()
-        held = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in sources.items()}
-        targets = {_BALLAST: self._ballast, "y": self._result, **self._inputs}
-        for name, value in held.items():
-            binding.bind_ortvalue_input(f"{name}_source", value)
-            binding.bind_ortvalue_output(name, targets[name])
-        self._run = BoundRun(session, binding, list(held.values()))
+        ballast = np.zeros(max(1, half // _FLOAT_BYTES), np.float32)
+        written = ort.OrtValue.ortvalue_from_numpy(ballast.copy())
+        self._run = _computing(
+            open_session,
+            {_BALLAST: ballast, "y": result, **computed},
+            {_BALLAST: written, "y": self._result, **self._inputs},
+        )
 
     def restore(self) -> None:
         """Let the rest of the model pass through the caches, then compute the inputs."""
@@ -117,12 +112,8 @@ class CacheBallast:
     ) -> None:
         half = min(bytes_around, BALLAST_BYTES_MAX) // 2  # as much is written as is read
         source = np.zeros(max(1, half // _FLOAT_BYTES), np.float32)
-        session = open_session(_model({_BALLAST: source}).SerializeToString())
-        binding = session.io_binding()
-        held = [ort.OrtValue.ortvalue_from_numpy(array) for array in (source, source.copy())]
-        binding.bind_ortvalue_input(f"{_BALLAST}_source", held[0])
-        binding.bind_ortvalue_output(_BALLAST, held[1])
-        self._run = BoundRun(session, binding, held)
+        written = ort.OrtValue.ortvalue_from_numpy(source.copy())
+        self._run = _computing(open_session, {_BALLAST: source}, {_BALLAST: written})
 
     def pass_through(self) -> None:
         """Leave the caches as the rest of the model would."""
@@ -131,6 +122,33 @@ class CacheBallast:
 
 def _constant_bytes(workload: Workload) -> int:
     return _FLOAT_BYTES * sum(spec.size for spec in workload.inputs if spec.constant)
+
+
+def _computing(
+    open_session: Callable[[bytes], ort.InferenceSession],
+    wanted: Mapping[str, Array],
+    targets: Mapping[str, ort.OrtValue],
+) -> BoundRun:
+    """Return what computes arrays, in their order, into memory of the same name."""
+    sources = {name: -_bits(array) for name, array in wanted.items()}
+    session = open_session(_model(sources).SerializeToString())
+    binding = session.io_binding()
+    held = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in sources.items()}
+    for name, value in held.items():
+        bits = sources[name]
+        binding.bind_ortvalue_input(f"{name}_source", value)
+        binding.bind_output(name, "cpu", 0, bits.dtype, bits.shape, targets[name].data_ptr())
+    return BoundRun(session, binding, [*held.values(), *targets.values()])
+
+
+def _bits(array: Array) -> Array:
+    """Return the bytes of an array as a row of integers that ONNX Runtime negates.
+
+    It has no `Neg` of booleans, halves and most integers; bytes are negated for each of them, and
+    an array of rank 0 is a row of one.
+    """
+    row = np.ascontiguousarray(array).reshape(-1)
+    return row.view(np.int8 if row.nbytes % _FLOAT_BYTES else np.int32)
 
 
 def _model(sources: Mapping[str, Array]) -> onnx.ModelProto:

@@ -14,6 +14,7 @@ from aoe.report.subgraph_table import SubgraphTuningReport
 from aoe.report.whole_model import (
     NOT_MEASURED,
     gain_line,
+    listed,
     looked_up_line,
     places_document,
     unchanged_line,
@@ -53,6 +54,7 @@ class OperatorTuningReport:
         result = self.result
         if result.operators:
             write_operators(text, result)
+            _write_undecided(text, result)
         else:
             text.line("nothing in this model is tunable: ONNX Runtime computes it as before")
         write_reuse(text, result.reuse)
@@ -331,7 +333,7 @@ def reason_for_nothing(result: OpatResult) -> str:
         return "nothing in this model is tunable"
     if undecided := result.judgement.undecided:
         return undecided
-    from aoe.results.files import NOT_DECIDED, ONLY_LOOKED_UP, OUT_OF_TIME
+    from aoe.results.files import NOT_DECIDED, NOT_TRIED_OUT, ONLY_LOOKED_UP, OUT_OF_TIME
 
     left_out = sum(tuned.reason == OUT_OF_TIME for tuned in result.operators)
     if left_out:
@@ -344,8 +346,21 @@ def reason_for_nothing(result: OpatResult) -> str:
         busy = sum(tuned.reason.startswith(NOT_DECIDED) for tuned in result.operators)
         if busy:
             return f"{busy} of {len(result.operators)} operators are {NOT_DECIDED}"
+        failed = sum(tuned.reason.startswith(NOT_TRIED_OUT) for tuned in result.operators)
+        if failed:
+            return f"{failed} of {len(result.operators)} operators are {NOT_TRIED_OUT}"
         return "ONNX Runtime's own kernels are as fast as any that was found"
     return "the whole model is not faster with the kernels that win alone"
+
+
+def _write_undecided(text: Text, result: OpatResult) -> None:
+    """Write which operators nothing is known of, as nothing of theirs could be measured."""
+    from aoe.results.files import NOT_TRIED_OUT
+
+    failed = [one for one in result.operators if one.reason.startswith(NOT_TRIED_OUT)]
+    if failed:
+        names = listed([one.operator.op_name for one in failed])
+        text.line(f"{names}: {failed[0].reason}; the next run tries again")
 
 
 def _stored_line(tuned: TunedGradients, speedup: float) -> str:

@@ -73,12 +73,12 @@ def write_dropped(text: Text, result: ModelTuning[Any]) -> None:
     for name, reason in result.judgement.dropped.items():
         names_of.setdefault(reason, []).append(name)
     for reason, names in names_of.items():
-        text.line(f"dropped {_listed(names)}: {reason}")
+        text.line(f"dropped {listed(names)}: {reason}")
     if result.judgement.undecided:
         text.line("what was found is in the bank; the same command again goes on from there")
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Return names, of many the first ones and how many more there are."""
     if len(names) <= _NAMED:
         return ", ".join(names)

@@ -54,7 +54,7 @@ def propose_newer_opset(graph: ModelGraph, target: Target) -> Iterator[Proposal]
 def _matches(graph: ModelGraph) -> list[RewriteMatch]:
     rules = [rule for rule in RULES.values() if not rule.is_done_anyway]
     return [
-        found for rule in rules for found in rule.find(graph) if isinstance(found, RewriteMatch)
+        found for rule in rules for found in rule.findings(graph) if isinstance(found, RewriteMatch)
     ]
 
 

@@ -17,7 +17,7 @@ def propose_rewrites(graph: ModelGraph, target: Target) -> Iterator[Proposal]:
     for rule in RULES.values():
         if rule.is_done_anyway:
             continue
-        found = [one for one in rule.find(graph) if isinstance(one, RewriteMatch)]
+        found = [one for one in rule.findings(graph) if isinstance(one, RewriteMatch)]
         chosen = choose_apart(graph, found)
         if chosen:
             yield Proposal(

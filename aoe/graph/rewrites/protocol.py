@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import onnx
@@ -50,11 +51,13 @@ class RewriteRefusal:
         rule: Name of the rule.
         nodes: Names of the nodes, for messages.
         why: The precondition that does not hold.
+        is_fault: True if the rule itself has failed, which is a bug.
     """
 
     rule: str
     nodes: tuple[str, ...]
     why: str
+    is_fault: bool = False
 
 
 Finding = RewriteMatch | RewriteRefusal
@@ -90,3 +93,13 @@ class RewriteRule:
     def __post_init__(self) -> None:
         if self.exact != (self.tolerance == 0):
             raise ValueError(f"{self.name}: exact rules have a tolerance of 0, others more")
+
+    def findings(self, graph: ModelGraph) -> Iterator[Finding]:
+        """Yield what the rule finds; one that fails is a refusal in place of what else there is."""
+        try:
+            yield from self.find(graph)
+        except Exception as error:  # a bug of one rule costs its own matches, never a run
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
+            why = f"it failed: {type(error).__name__}: {error} ({where})"
+            yield RewriteRefusal(rule=self.name, nodes=(), why=why, is_fault=True)

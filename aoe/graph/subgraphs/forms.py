@@ -38,7 +38,7 @@ def find_rewrites(piece: Piece, rules: Mapping[str, RewriteRule]) -> FoundRewrit
     matches: dict[AppliedRule, RewriteMatch] = {}
     refusals = []
     for rule in rules.values():
-        for found in rule.find(piece.graph):
+        for found in rule.findings(piece.graph):
             if isinstance(found, RewriteRefusal):
                 refusals.append(found)
             else:

@@ -36,7 +36,7 @@ def join_seams(
     graph = ModelGraph(proto, infer(proto), block=0)
     matches = [
         found
-        for found in PAIRS_RULE.find(graph)
+        for found in PAIRS_RULE.findings(graph)
         if isinstance(found, RewriteMatch) and _is_new(graph, found, known)
     ]
     return apply_edits(proto, [match.edit for match in choose_apart(graph, matches)])

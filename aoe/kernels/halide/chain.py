@@ -106,7 +106,7 @@ def build_chain(
         made[operation.output] = result_type(operation, read_types(operation, made))
         expression = in_type(operation, expression, made[operation.output])
         function[tuple(variables)] = expression
-        known[operation.output] = function[tuple(variables)]
+        known[operation.output] = hl.Expr(function[tuple(variables)])
     return known
 
 

@@ -16,6 +16,8 @@ _STORED_AS = {
     "int32": hl.Int(32),
     "int64": hl.Int(64),
 }
+_MANTISSA_OF_HALF = 0xFFFFE000
+"""What a float32 has of a float16: sign, exponent and the first 10 bits of the mantissa."""
 _RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
 
 
@@ -25,9 +27,15 @@ def element_type(dtype: str) -> hl.Type:
 
 
 def loaded(element: hl.Expr, dtype: str) -> hl.Expr:
-    """Return the number an element of a buffer stands for: float32, exactly."""
+    """Return the number an element of a buffer stands for: float32, exactly.
+
+    LLVM takes what a conversion makes for neither NaN nor infinite, and would drop any test for
+    them, a strict one too. So the bits that the conversion leaves 0 are cleared, of which it does
+    not know.
+    """
     if dtype == "float16":
-        return hl.f32(hl.reinterpret(hl.Float(16), element))
+        bits = hl.reinterpret(hl.UInt(32), hl.f32(hl.reinterpret(hl.Float(16), element)))
+        return hl.reinterpret(hl.Float(32), bits & hl.u32(_MANTISSA_OF_HALF))
     return element if dtype == "float32" else hl.f32(element)
 
 

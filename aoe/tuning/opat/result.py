@@ -15,6 +15,7 @@ from aoe.operators.model_types import main_type, model_types
 from aoe.ort.profile import ModelProfile
 from aoe.profiling.figures import OperatorProfile
 from aoe.results.files import (
+    NOT_TRIED_OUT,
     RepoOutcome,
     finite_or_none,
     improvement_percent,
@@ -125,6 +126,7 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "phase_seconds": dict(result.phases),
         "baseline": "onnxruntime, all optimisations, same threads",
         **count_members(rows, result.seconds),
+        "undecided_ops": sum(row["reason"].startswith(NOT_TRIED_OUT) for row in rows),
         "performance_improvement": improvement_text(result.speedup),
         **speed_members(result),
         "pairs": judgement.estimate.pairs,

@@ -109,9 +109,11 @@ class PrecisionPlan:
         named = classify(replace(workload, precision=precision))
         if isinstance(named, str) or not _is_dense(named):
             return named
-        if allowed_space(get_family(named.op_type), named, self.target) is None:
-            return f"{named.op_type}: no algorithm in {precision.value}"
-        return named
+        try:
+            space = allowed_space(get_family(named.op_type), named, self.target)
+        except Exception as error:  # a bug of one family costs its own kernels, never a run
+            return f"{named.op_type}: the family failed: {type(error).__name__}: {error}"
+        return named if space is not None else f"{named.op_type}: no algorithm in {precision.value}"
 
 
 class _ListedNodes:

@@ -13,6 +13,7 @@ from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank, SubgraphNote
 from aoe.execute.messages import TaskRunner
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement import (
+    OF_THE_MACHINE,
     Measurement,
     MeasurePolicy,
     Outcome,
@@ -44,8 +45,6 @@ HOPELESS_HERE = "the time limit is for what promises more"
 SEEDED_SHARE = 0.5
 """Of the trials, where the answer for the same operators of another shape is known."""
 _DEFAULT_TRIAL = Trial(outcome=Outcome.CORRECT, speedup=1.0)
-_OF_THE_MACHINE = frozenset({Outcome.COMPILE, Outcome.RUNTIME, Outcome.TIMEOUT})
-"""What a full disk, a killed worker or a broken compiler makes of any form."""
 
 
 class StrategyMeasurer(Protocol):
@@ -193,10 +192,11 @@ class _Found:
 
     @property
     def is_broken(self) -> bool:
-        """True if what measures has failed, all of the time: that says nothing about forms."""
+        """True if what measures has failed, or the clock: that says nothing about forms."""
         outcomes = {trial.measurement.outcome for trial in self.trials}
         again = self.strategy is not None and self.estimate is None
-        return again or (bool(outcomes) and outcomes <= _OF_THE_MACHINE)
+        is_late = Outcome.TIMEOUT in outcomes
+        return again or is_late or (bool(outcomes) and outcomes <= OF_THE_MACHINE)
 
 
 def _search(
@@ -329,6 +329,7 @@ def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> SubgraphNo
             "method": tools.method,
             "seed": tools.seed,
             "trials": len(found.trials),
+            "measured": len(found.trials),
             "options": list(subgraph.options),
             "tried": [
                 [str(trial.strategy), round(trial.measurement.speedup, 4)]

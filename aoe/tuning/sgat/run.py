@@ -283,6 +283,8 @@ def found_subgraphs(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
         blocked=bench.engine.plain_layouts and bool(bench.runner.device.channel_block()),
     )
     log_rules(found, bench.progress.detail)
+    for rule, why in found.faults.items():
+        bench.progress.warn(f"rewrite rule {rule} is left out of some subgraphs, {why}")
     places = sum(len(subgraph.places) for subgraph in found.subgraphs)
     bench.progress.step(
         f"{len(found.subgraphs)} distinct subgraphs with something to choose, at {places} places; "

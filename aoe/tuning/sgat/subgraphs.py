@@ -114,12 +114,14 @@ class FoundSubgraphs:
         without_options: How many distinct ones have nothing to choose.
         refused: Pieces that cannot be tuned by themselves: first node and reason.
         work: What all have to do, those without options too, see `work_of`.
+        faults: Rules that have failed, with the error; the first of each.
     """
 
     subgraphs: tuple[Subgraph, ...]
     without_options: int
     refused: tuple[tuple[str, str], ...]
     work: float = 0.0
+    faults: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_subgraphs(
@@ -144,7 +146,16 @@ def find_subgraphs(
         without_options=sum(not subgraph.has_options for subgraph in found),
         refused=refused,
         work=sum(map(work_of, found)),
+        faults=_faults(found),
     )
+
+
+def _faults(found: Iterable[Subgraph]) -> Mapping[str, str]:
+    faults: dict[str, str] = {}
+    for refusal in (refusal for subgraph in found for refusal in subgraph.refusals):
+        if refusal.is_fault:
+            faults.setdefault(refusal.rule, refusal.why)
+    return faults
 
 
 def places_by_id(
@@ -163,7 +174,7 @@ def places_by_id(
         found.edit.removed
         for rule in rules.values()
         if not rule.is_divisible and not rule.is_done_anyway
-        for found in rule.find(graph)
+        for found in rule.findings(graph)
         if isinstance(found, RewriteMatch)
     ]
     places: dict[str, list[Piece]] = {}

@@ -84,9 +84,11 @@ def test_values_of_another_kind_are_wrong_whatever_the_tolerance(
     assert found.detail.endswith("at [1]")
 
 
-def test_nothing_is_demanded_where_inputs_are_nan_and_everything_elsewhere() -> None:
+def test_only_a_nan_is_demanded_where_inputs_are_nan_and_everything_elsewhere() -> None:
     undefined = np.array([True, False])
     assert compare(_array(1, 2), _array(np.nan, 2), _EXACT, undefined=undefined).acceptable
+    assert compare(_array(1, 2), _array(3, 2), _EXACT, undefined=undefined).acceptable
+    assert not compare(_array(np.nan, 2), _array(1, 2), _EXACT, undefined=undefined).acceptable
     assert not compare(_array(1, 2), _array(1, np.nan), _EXACT, undefined=undefined).acceptable
 
 

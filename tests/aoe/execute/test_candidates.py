@@ -10,17 +10,20 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto
 from support.engine.families import Substituted, chain_workload, schedules_of
 from support.engine.tuning import matrix_product
 
+from aoe.device.compiler import KernelSource
 from aoe.device.cpu.device import Cpu
 from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, RunError
 from aoe.execute.candidates import CandidateMeasurer
+from aoe.execute.messages import CompiledKernels
 from aoe.execute.quiet import QuietPairs
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.registry import FAMILIES
+from aoe.kernels.registry import FAMILIES, classify
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
@@ -194,6 +197,19 @@ def test_only_illegal_schedules_need_no_linker(tmp_path: Path, target: Target) -
     assert _measure(measurer, _EXP, [_ILLEGAL])[0].outcome is Outcome.COMPILE
 
 
+def test_kernel_that_was_not_compiled_in_time_is_a_time_out(
+    tmp_path: Path, target: Target, toolchain: Toolchain
+) -> None:
+    name = KernelSource.of(_EXP, Schedule()).name
+    late = CompiledKernels(
+        directory=tmp_path, errors={name: "it took too long"}, late=frozenset({name})
+    )
+    (found,) = _measurer(tmp_path, target, toolchain).measure(
+        _EXP, [Schedule()], policy=_QUICK, seed=0, best_ratio=None, compiled=late
+    )
+    assert (found.outcome, found.detail) == (Outcome.TIMEOUT, "it took too long")
+
+
 def _operations(*op_types: str, **attributes: float) -> tuple[Operation, ...]:
     return tuple(
         Operation(
@@ -246,6 +262,69 @@ def test_nan_in_a_small_operand_hides_nothing(
     )
     monkeypatch.setitem(FAMILIES, "elementwise", Substituted(operations(wrong=True)))
     assert _measure(measurer, workload, [Schedule()])[0].outcome is Outcome.CORRECTNESS
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_kernel_that_loses_a_nan_onnx_runtime_keeps_is_wrong(
+    measurer: CandidateMeasurer, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    spec = plain(16, 33)
+    largest = operation("Max", "x0 x1", "t0")
+    workload = Workload(
+        op_type="elementwise", inputs=(spec, spec), operations=(largest,), output=spec
+    )
+    assert _measure(measurer, workload, [Schedule()])[0].outcome is Outcome.CORRECT
+    lost = (
+        largest,
+        operation("IsNaN", f"x{place}", "t1"),
+        operation("Where", f"t1 x{1 - place} t0", "t2"),
+    )
+    monkeypatch.setitem(FAMILIES, "elementwise", Substituted(lost))
+    found = _measure(measurer, workload, [Schedule()])[0]
+    assert found.outcome is Outcome.CORRECTNESS
+    assert "instead of nan" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("inputs", "operations", "output"),
+    [
+        (
+            [plain(24, 40, dtype="uint8")],
+            [
+                operation("Transpose", "x0", "t0", perm=(1, 0)),
+                operation("Cast", "t0", "t1", to=TensorProto.FLOAT),
+                operation("Sub", "t1 s0", "t2"),
+            ],
+            plain(40, 24),
+        ),
+        (
+            [plain(6, 9, dtype="uint16")],
+            [operation("Transpose", "x0", "t0", perm=(1, 0))],
+            plain(9, 6, dtype="uint16"),
+        ),
+        ([plain(), plain(7)], [operation("Add", "x0 x1", "t0")], plain(7)),
+        ([plain()], [operation("Exp", "x0", "t0")], plain()),
+    ],
+    ids=["image of bytes", "moved uint16", "rank 0 beside rank 1", "rank 0 alone"],
+)
+def test_every_type_and_rank_a_family_takes_is_measured(
+    measurer: CandidateMeasurer,
+    inputs: list[TensorSpec],
+    operations: list[Operation],
+    output: TensorSpec,
+) -> None:
+    found = classify(
+        Workload(
+            op_type="any",
+            inputs=tuple(inputs),
+            scalars=(127.5,),
+            operations=tuple(operations),
+            output=output,
+        )
+    )
+    assert isinstance(found, Workload)
+    (measured,) = _measure(measurer, found, [Schedule()])
+    assert measured.outcome is Outcome.CORRECT, measured.detail
 
 
 def test_kernel_onnxruntime_cannot_run_is_a_runtime_failure(

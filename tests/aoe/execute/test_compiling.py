@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +15,10 @@ from support.engine.cpu import CPU
 from support.engine.families import chain_workload, schedules_of
 
 from aoe.device.compiler import KernelSource, objects_of
+from aoe.device.forks import TOO_LONG
 from aoe.device.object_cache import ObjectCache
 from aoe.device.toolchain import Toolchain
-from aoe.errors import RunError
+from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.runner import CompilerApart, Runner
 from aoe.testing.fakes import ScriptedRunner, make_target
@@ -90,6 +91,22 @@ def test_what_is_compiled_ahead_waits_for_its_turn() -> None:
         assert [file.name for file in directory.glob("*.o")] == ["c.o"]
         compilers.compiled(_sources("a"))
     assert _asked(runner) == [["a", "b", "c"], ["d"], ["a"]]
+
+
+def test_kernels_the_clock_or_a_dead_compiler_keeps_back_are_told_from_broken_ones() -> None:
+    said = {"a": "", "b": TOO_LONG, "c": "illegal split"}
+    with _compilers(ScriptedRunner(compile_error=said.__getitem__)) as compilers:
+        assert compilers.compiled(_sources("a", "b", "c")).late == {"b"}
+    late = RunTimeoutError("compile_kernels", "no answer from the worker", got="over 80.0 s")
+    with _compilers(ScriptedRunner(compile_error=_raised(late))) as compilers:
+        assert compilers.compiled(_sources("a")).late == {"a"}
+
+
+def _raised(error: Exception) -> Callable[[str], str]:
+    def raising(_: str) -> str:
+        raise error
+
+    return raising
 
 
 def test_what_there_was_no_time_to_compile_ahead_is_compiled_when_its_turn_comes() -> None:

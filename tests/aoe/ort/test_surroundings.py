@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -12,6 +13,7 @@ from support.engine.families import chain_workload
 
 from aoe.device.cpu.device import Cpu
 from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.operators.facts import INDEX_DTYPES, KERNEL_DTYPES, MOVED_DTYPES, STORED_DTYPES
 from aoe.ort.sessions import run_session, session_options
 from aoe.ort.surroundings import (
     BALLAST_BYTES_MAX,
@@ -71,6 +73,37 @@ def test_result_is_the_same_before_and_after_the_caches_were_used(workload: Work
         run()
         found = around.result()
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (3, 5)], ids=str)
+@pytest.mark.parametrize(
+    "dtype", sorted({*KERNEL_DTYPES, *MOVED_DTYPES, *STORED_DTYPES, *INDEX_DTYPES, "bool"})
+)
+def test_inputs_of_every_type_and_rank_are_computed_bit_by_bit(
+    dtype: str, shape: tuple[int, ...]
+) -> None:
+    given = np.frombuffer(np.random.default_rng(3).bytes(8 * 15), dtype)
+    given = (given.view(np.uint8) % 2).astype(bool) if dtype == "bool" else given
+    given = np.array(given[: math.prod(shape)]).reshape(shape)
+    spec = plain(*shape, dtype=dtype)
+    workload = Workload(
+        op_type="movement",
+        inputs=(spec,),
+        operations=(Operation(op_type="Identity", version=14, inputs=("x0",), output="t0"),),
+        output=spec,
+    )
+    around = CacheSurroundings(
+        open_session=_open,
+        workload=workload,
+        feed={"x0": given.copy()},
+        result=given.copy(),
+        bytes_around=64,
+    )
+    run = around.bind(_open(workload_model(workload, seed=1).SerializeToString()))
+    for _ in range(2):
+        around.restore()
+        run()
+        assert around.result().tobytes() == given.tobytes()
 
 
 def test_inputs_are_computed_last_and_constants_are_not() -> None:

@@ -42,17 +42,22 @@ def _fits(graph: ModelGraph, node: onnx.NodeProto) -> bool:
     shape = shape_of(graph, node.output[0]) if len(node.output) == 1 else None
     if shape is None or len(shape) != 3 or any(True for _ in subgraphs(node)):
         return False
-    if is_op(node, *_WINDOWED):
-        return value_of(graph, node.input[1]) is not None and not _lacks_window(node)
-    if is_op(node, *_POOLS):
-        return shape_of(graph, node.input[0]) is not None
-    if is_op(node, *_PER_CHANNEL):
-        return not attribute(node, "training_mode", 0)
-    if is_op(node, "Concat"):
-        return all(len(shape_of(graph, name) or ()) == 3 for name in node.input)
     if is_op(node, *_BROADCASTING):
         return all(_is_readable(graph, name) for name in node.input if name)
-    return is_op(node, *UNARY)
+    if is_op(node, "Concat"):
+        return all(_is_flat(graph, name) for name in node.input)
+    if not node.input or not _is_flat(graph, node.input[0]):
+        return False
+    if is_op(node, *_WINDOWED):
+        return value_of(graph, node.input[1]) is not None and not _lacks_window(node)
+    if is_op(node, *_PER_CHANNEL):
+        return not attribute(node, "training_mode", 0)
+    return is_op(node, *_POOLS, *UNARY)
+
+
+def _is_flat(graph: ModelGraph, name: str) -> bool:
+    """Return True for a tensor over (batch, channels, time)."""
+    return len(shape_of(graph, name) or ()) == 3
 
 
 def _lacks_window(node: onnx.NodeProto) -> bool:
@@ -117,9 +122,10 @@ class _Lifting:
 
     def _read(self, node: onnx.NodeProto, at: int) -> str:
         name = str(node.input[at])
-        is_parameter = is_op(node, *_PER_CHANNEL) or is_op(node, "Clip")
-        if not name or name in self._lifted or (at and is_parameter):
-            return self._lifted.get(name, name)
+        if not name or (at and _is_parameter(node, at)):
+            return name
+        if name in self._lifted:
+            return self._lifted[name]
         value = value_of(self._graph, name)
         if value is not None:
             if value.ndim < 2:
@@ -141,6 +147,15 @@ class _Lifting:
         if "pads" in given:
             before, behind = given["pads"]
             _set(wide, "pads", [0, before, 0, behind])
+
+
+def _is_parameter(node: onnx.NodeProto, at: int) -> bool:
+    """Return True for an input that is the same in any number of dimensions.
+
+    Numbers of each channel, such as a bias somebody computes, and bounds are not lifted.
+    """
+    is_bias = at == 2 and is_op(node, *_WINDOWED)
+    return is_bias or is_op(node, *_PER_CHANNEL, "Clip")
 
 
 def _set(node: onnx.NodeProto, name: str, value: int | list[int]) -> None:

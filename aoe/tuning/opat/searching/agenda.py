@@ -285,7 +285,11 @@ class Agenda:
         if operator.key not in self._least_us:
             workload = operator.workload
             family = get_family(workload.op_type)
-            self._least_us[operator.key] = least_us(workload, family, self.target, self.rates)
+            try:
+                found_us = least_us(workload, family, self.target, self.rates)
+            except Exception:  # said where its search begins
+                found_us = 0.0
+            self._least_us[operator.key] = found_us
         each_us = operator.default_us / len(operator.regions)
         now_us = sum(each_us - self._savings.at(region.nodes) for region in operator.regions)
         return max(0.0, now_us - self._least_us[operator.key] * len(operator.regions))

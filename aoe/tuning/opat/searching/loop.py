@@ -16,6 +16,7 @@ from aoe.kernels.family import KernelFamily, KernelTarget
 from aoe.kernels.formats import layout_moves
 from aoe.kernels.roofline import kept_bytes
 from aoe.measurement import (
+    OF_THE_MACHINE,
     Measurement,
     MeasurePolicy,
     Outcome,
@@ -87,6 +88,7 @@ class SearchResult:
         measurement: Pairs of it against the default by which it was not chosen.
         estimate: What they prove.
         trials: Everything measured on the way.
+        failure: Why there are no such pairs of the best candidate, None if there are.
     """
 
     configuration: Configuration | None = None
@@ -94,6 +96,25 @@ class SearchResult:
     measurement: Measurement | None = None
     estimate: SpeedupEstimate | None = None
     trials: tuple[TrialRecord, ...] = ()
+    failure: Measurement | None = None
+
+    @property
+    def undecided(self) -> str:
+        """Why nothing is known of any candidate, in a line; empty if something is, or none was.
+
+        What fails by a compiler, a worker or the clock says nothing about candidates.
+        """
+        found = [trial.measurement for trial in self.trials]
+        if self.estimate is not None or (self.failure is None and any(m.is_correct for m in found)):
+            return ""
+        tried = found if self.failure is None else [self.failure]
+        failed = [m.detail for m in tried if m.outcome in OF_THE_MACHINE]
+        return (failed[0].strip() or "no reason is given").splitlines()[0] if failed else ""
+
+    @property
+    def measured(self) -> int:
+        """How many candidates something is known of: the clock has ended none of them."""
+        return sum(trial.measurement.outcome is not Outcome.TIMEOUT for trial in self.trials)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +317,7 @@ def _found(
         measurement=measurement if is_correct else None,
         estimate=estimate_speedup(measurement) if is_correct else None,
         trials=tuple(trials),
+        failure=None if is_correct else measurement,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,9 +18,16 @@ from aoe.execute.messages import TaskRunner
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.kernels.roofline import touched_elements
-from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, estimate_speedup
+from aoe.measurement import (
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    SpeedupEstimate,
+    estimate_speedup,
+)
 from aoe.results.files import (
     NOT_DECIDED,
+    NOT_TRIED_OUT,
     NOTHING_BETTER,
     ONLY_LOOKED_UP,
     OUT_OF_TIME,
@@ -41,7 +49,7 @@ from aoe.tuning.operator_choice import NOT_CHOSEN
 from aoe.tuning.policies import final_policy, glance_policy, screen_policy
 from aoe.tuning.progress import Progress
 from aoe.workload import workload_to_json
-from aoebank import Event
+from aoebank import AoebankError, Event
 
 _CHECK_TIMEOUT_S = 60.0
 _FLOAT_BYTES = 4
@@ -151,6 +159,8 @@ class OperatorSearch:
             self.seen = self._settled(self.search.glanced(), tools, policy)
         except TurnTimeoutError:
             return self._not_tried(tools)
+        except Exception as error:
+            self.seen = failed_family(self.operator, self.stored, error, tools.progress)
         return self.seen
 
     def finish(
@@ -169,6 +179,8 @@ class OperatorSearch:
             return self._finished(tools, trials, is_enough=is_enough)
         except TurnTimeoutError:  # nothing is noted: a later run has to decide
             return self.seen or self._not_tried(tools)
+        except Exception as error:
+            return self.seen or failed_family(self.operator, self.stored, error, tools.progress)
 
     def _finished(self, tools: OperatorTools, trials: int, *, is_enough: bool) -> TunedOperator:
         tried = len(self.search.trials)
@@ -195,13 +207,14 @@ class OperatorSearch:
     def give_up(self, tools: OperatorTools) -> None:
         """Note that what was tried is all this is worth: a later run does not begin anew.
 
-        Nothing is noted of what has won, or of what a busy machine has measured.
+        Nothing is noted of what has won, of what a busy machine has measured, or of what could not
+        be measured at all.
         """
         found = self.seen.search if self.seen is not None else None
         if self.seen is None or found is None or self.stored is not None:
             return
         is_busy = found.measurement is not None and not found.measurement.is_quiet
-        if self.seen.outcome in _WON or is_busy:
+        if self.seen.outcome in _WON or is_busy or found.undecided:
             return
         self.is_enough = True
         verdict = self._verdict(found, RepoOutcome.UNSATISFIED, tools)
@@ -230,6 +243,8 @@ class OperatorSearch:
         for found in (result.measurement, again):
             if found is not None and not found.is_quiet:
                 return undecided(self.operator, self.stored, result, found, tools.progress)
+        if why := result.undecided or _late(again):
+            return not_tried_out(self.operator, self.stored, result, why)
         outcome = settle(self.stored, result.estimate, _estimate_of(again))
         verdict = self._verdict(result, outcome, tools)
         if outcome in _WON:
@@ -303,11 +318,15 @@ def begin_operator(
         return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {ONLY_LOOKED_UP}")
     if not is_chosen:
         return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {NOT_CHOSEN}")
-    task = _search_task(operator, tools, budget, lookup.left_open)
+    try:
+        task = _search_task(operator, tools, budget, lookup.left_open)
+        search = WorkloadSearch(task)
+    except Exception as error:
+        return failed_family(operator, lookup.stored, error, tools.progress)
     return OperatorSearch(
         operator=operator,
         stored=lookup.stored,
-        search=WorkloadSearch(task),
+        search=search,
         is_again=lookup.is_again,
     )
 
@@ -382,6 +401,12 @@ def _stored_now(
     return measure_schedules(task, [stored.schedule], policy)[0]
 
 
+def _late(again: Measurement | None) -> str:
+    """Return why the clock has kept a record from being measured, empty if it has not."""
+    is_late = again is not None and again.outcome is Outcome.TIMEOUT
+    return again.detail.splitlines()[0] if is_late and again is not None else ""
+
+
 def _estimate_of(again: Measurement | None) -> SpeedupEstimate | None:
     """Return what the record's strategy is worth in this session, None if nothing."""
     return estimate_speedup(again) if again is not None and again.is_correct else None
@@ -400,6 +425,7 @@ def _verdict(
     is_again: bool,
     bytes_around: int,
 ) -> OperatorVerdict:
+    is_cut = is_cut or result.measured < len(result.trials)
     left_open: Mapping[str, Any] = {}
     if outcome is RepoOutcome.UNSATISFIED and result.configuration is not None:
         left_open = left_open_members(result.configuration, is_again=is_again)
@@ -412,8 +438,9 @@ def _verdict(
             "method": settings.search,
             "seed": settings.seed,
             # a search that a limit has cut short proves no more than it tried
-            "limit": len(result.trials) if is_cut else settings.trials,
+            "limit": result.measured if is_cut else settings.trials,
             "trials": len(result.trials),
+            "measured": result.measured,
             "bytes_around": bytes_around,
             **left_open,
         },
@@ -446,6 +473,30 @@ def undecided(
     reason = f"{NOT_DECIDED}: {found.load}"
     progress.warn(f"{operator.op_name}: {reason}")
     return replace(_from_bank(operator, stored, reason), search=result)
+
+
+def not_tried_out(
+    operator: Operator, stored: StoredAnswer | None, result: SearchResult | None, why: str
+) -> TunedOperator:
+    """Return the operator as the bank has it; nothing is noted, so a later run tries again."""
+    return replace(_from_bank(operator, stored, f"{NOT_TRIED_OUT}: {why}"), search=result)
+
+
+def failed_family(
+    operator: Operator, stored: StoredAnswer | None, error: Exception, progress: Progress
+) -> TunedOperator:
+    """Return an operator whose kernel family has raised: a bug of one costs no run.
+
+    Raises:
+        AoebankError, OSError: that is what was raised: the bank or the disk cannot be used.
+    """
+    if isinstance(error, AoebankError | OSError):
+        raise error
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
+    why = f"kernel family {operator.workload.op_type}: {type(error).__name__}: {error} ({where})"
+    progress.warn(f"{operator.op_name} is left out, {why}")
+    return not_tried_out(operator, stored, None, why)
 
 
 def _lost(operator: Operator, stored: StoredAnswer | None, result: SearchResult) -> TunedOperator:

@@ -10,7 +10,8 @@ import filecmp
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,11 @@ import aoe
 from aoe.bank.journal import BankJournal
 from aoe.bank.records.subgraph import strategy_of
 from aoe.bank.subgraphs import SubgraphBank
-from aoe.errors import OptionError, RunError
+from aoe.errors import OptionError, RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.rewrites.protocol import Finding
+from aoe.graph.rewrites.registry import RULES
 from aoe.measurement import Outcome
 from aoe.om.file import read_manifest
 from aoe.report.tuning import report_of
@@ -67,6 +71,30 @@ def test_what_pays_off_is_recorded_and_becomes_part_of_the_model(run: Run) -> No
     assert sum(len(use.op_names) for use in manifest.subgraphs) == 3
     bank = validate(run.place / "bank")
     assert list(bank.findings) == []
+
+
+def test_rule_that_fails_is_left_out_and_named_once(tmp_path: Path) -> None:
+    def failing(graph: ModelGraph) -> Iterable[Finding]:
+        raise IndexError("tuple index out of range")
+
+    split = RULES["convolution-split"]
+    broken = replace(split, name="broken", find=failing)
+    run = Run(tmp_path, rules={"broken": broken, split.name: split})
+    assert run.tune().speedup == pytest.approx(1.2**3, rel=0.02)
+    (warning,) = run.progress.texts("warn")
+    assert "rewrite rule broken" in warning
+    assert "IndexError: tuple index out of range (test_run.py:" in warning
+
+
+def test_form_the_clock_has_ended_decides_nothing(run: Run) -> None:
+    late = RunTimeoutError("compare_models", "no answer from the worker", got="over 120.0 s")
+    run.script = lambda baseline, tuned: (
+        late if splits(tuned.model) < splits(baseline.model) else 1.0
+    )
+    found = run.tune()
+    assert sum("not decided" in one.reason for one in found.subgraphs) == 2
+    run.script = by_splits(1.2)
+    assert run.tune().speedup == pytest.approx(1.2**3, rel=0.02)
 
 
 def test_tuned_model_computes_what_the_imported_one_does(run: Run) -> None:

@@ -48,9 +48,7 @@ def test_verdict_compares_the_interval_with_1_and_with_what_was_proven(
     assert verified.is_decided is (verdict is not Holding.UNDECIDED)
 
 
-@pytest.mark.parametrize(
-    "outcome", [Outcome.COMPILE, Outcome.RUNTIME, Outcome.TIMEOUT, Outcome.CORRECTNESS]
-)
+@pytest.mark.parametrize("outcome", [Outcome.COMPILE, Outcome.RUNTIME, Outcome.CORRECTNESS])
 def test_kernel_that_does_not_work_is_lost_and_has_no_figure(outcome: Outcome) -> None:
     verified = verdict_on(_RECORDED, Measurement.failure(outcome, "why\nand more"))
     assert verified.verdict is Holding.LOST
@@ -64,3 +62,11 @@ def test_busy_machine_decides_nothing() -> None:
     verified = verdict_on(_RECORDED, busy)
     assert verified.verdict is Holding.UNDECIDED
     assert verified.reason.startswith("the machine was busy")
+
+
+def test_kernel_the_clock_has_ended_is_undecided_and_says_so() -> None:
+    late = Measurement.failure(Outcome.TIMEOUT, "no answer from the worker (got over 80.0 s)\nlog")
+    verified = verdict_on(_RECORDED, late)
+    assert verified.verdict is Holding.UNDECIDED
+    assert not verified.is_decided
+    assert verified.reason == "timeout: no answer from the worker (got over 80.0 s)"

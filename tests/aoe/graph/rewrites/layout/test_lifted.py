@@ -37,6 +37,21 @@ def mixed() -> onnx.ModelProto:
     return model.model(model.op("Transpose", scaled, perm=[0, 2, 1]))
 
 
+def encoder() -> onnx.ModelProto:
+    """The stem of Whisper's encoder, with biases somebody computes: values of rank 1."""
+    model = SmallModel(opset=18)
+    made = model.input(1, 4, 12)
+    bias = model.op("Relu", model.input(8))
+    for channels, stride in ((4, 1), (8, 2)):
+        made = model.op(
+            "Conv", made, model.weight(8, channels, 3), bias, pads=[1, 1], strides=[stride]
+        )
+        erf = model.op("Erf", model.op("Div", made, model.constant(2.0**0.5)))
+        made = model.op("Mul", made, model.op("Add", erf, model.constant(1.0)))
+    turned = model.op("Transpose", made, perm=[0, 2, 1])
+    return model.model(model.op("Add", turned, model.weight(6, 8)))
+
+
 def changing_weights() -> onnx.ModelProto:
     model = SmallModel()
     return model.model(model.op("Conv", model.input(1, 4, 9), model.input(4, 4, 3)))
@@ -53,6 +68,7 @@ class TestLiftRule(RewriteRuleTests):
         "vocoder": vocoder,
         "batch": lambda: vocoder(3),
         "mixed": mixed,
+        "encoder": encoder,
     }
     refused: Mapping[str, Refused] = {
         "changing weights": (changing_weights, "not constant"),

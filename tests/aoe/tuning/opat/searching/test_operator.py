@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from support.engine.tuning import (
     matrix_product,
 )
 
-from aoe.errors import RunError, TurnTimeoutError
+from aoe.errors import RunError, RunTimeoutError, TurnTimeoutError
+from aoe.kernels.elementwise import Elementwise
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import FAMILIES
 from aoe.measurement import Outcome
-from aoe.results.files import OUT_OF_TIME, RepoOutcome
-from aoe.schedule import Schedule
+from aoe.results.files import NOT_TRIED_OUT, NOTHING_BETTER, OUT_OF_TIME, RepoOutcome
+from aoe.schedule import Schedule, Space
 from aoe.testing.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
 from aoe.testing.kernels import operation, plain
 from aoe.tuning.mode import TuneSettings
@@ -114,6 +118,69 @@ def test_not_better_writes_no_record_and_is_remembered(tmp_path: Path) -> None:
     assert again.outcome is RepoOutcome.UNSATISFIED
     assert not runner.calls
     assert again.search is None
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        RunTimeoutError("measure_candidates", "no answer from the worker", got="over 80.0 s"),
+        RunError("measure_candidates", "the model is invalid"),
+        Outcome.COMPILE,
+        Outcome.TIMEOUT,
+    ],
+    ids=["clock", "harness", "compiler", "one kernel's clock"],
+)
+def test_search_without_a_measurement_is_undecided_and_made_again(
+    tmp_path: Path, failure: Outcome | RunError
+) -> None:
+    found = _tuned(tmp_path, _always(failure))
+    assert found.outcome is RepoOutcome.UNSATISFIED
+    assert found.reason.startswith(NOT_TRIED_OUT)
+    assert not make_bank(tmp_path).remembered(_EXP).lines
+    assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD
+
+
+def test_winner_the_clock_keeps_from_its_fresh_pairs_is_undecided(tmp_path: Path) -> None:
+    answers = iter([2.0] * 8)
+    late = RunTimeoutError("measure_candidates", "no answer from the worker", got="over 80.0 s")
+    found = _tuned(tmp_path, ScriptedRunner(candidate=lambda _: next(answers, late)))
+    assert found.reason.startswith(NOT_TRIED_OUT)
+    assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD
+
+
+def test_search_the_clock_has_thinned_out_is_made_again(tmp_path: Path) -> None:
+    answers = iter([1.0, 1.0, *[Outcome.TIMEOUT] * 6])
+    found = _tuned(tmp_path, ScriptedRunner(candidate=lambda _: next(answers, 1.0)))
+    assert found.reason == NOTHING_BETTER
+    assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD
+
+
+def test_only_wrong_candidates_are_remembered(tmp_path: Path) -> None:
+    assert _tuned(tmp_path, _always(Outcome.CORRECTNESS)).reason == NOTHING_BETTER
+    assert not _tuned(tmp_path, _always(2.0)).search
+
+
+def test_line_of_a_search_without_a_measurement_is_not_believed(tmp_path: Path) -> None:
+    """As earlier versions wrote it after time-outs: no figures, and nobody counted."""
+    verdict = make_verdict(Event.UNSATISFIED, limit=8, trials=8)
+    make_bank(tmp_path).note([(_EXP, verdict)])
+    assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD
+
+
+def test_family_that_raises_is_left_out_and_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Broken(Elementwise):
+        def space(self, workload: Workload, target: KernelTarget) -> Space:
+            raise IndexError("tuple index out of range")
+
+    monkeypatch.setitem(FAMILIES, "elementwise", Broken())
+    progress = RecordingProgress()
+    found = _tuned(tmp_path, _always(2.0), progress=progress)
+    assert found.reason.startswith(NOT_TRIED_OUT)
+    (warning,) = progress.texts("warn")
+    assert "kernel family elementwise: IndexError: tuple index out of range" in warning
 
 
 def test_larger_budget_searches_again(tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""Every pair and triple of special values at the operands of an operator, in both float types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from support.tiers import few_every_day
+
+from aoe.kernels.registry import classify, get_family
+from aoe.schedule import Configuration
+from aoe.testing.kernels import (
+    CompiledKernel,
+    assert_close,
+    kernel_target,
+    operation,
+    plain,
+    run_baseline,
+)
+from aoe.workload import Operation, Workload
+
+_SPECIALS = (
+    *(np.nan, np.inf, -np.inf, 0.0, -0.0, 6e-8, 0.5, 1.0, -1.0, 2.5, -2.5, 3.0, 100.0, -100.0),
+)
+_OPERANDS: Mapping[str, int] = {
+    **dict.fromkeys(("Max", "Min", "Pow", "Add", "Sub", "Mul", "Div", "PRelu"), 2),
+    **{f"{name} of 3": 3 for name in ("Max", "Min", "Mean", "Sum")},
+    **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), 2),
+    **dict.fromkeys(("IsNaN", "Log", "Sqrt", "Exp", "Relu", "Sign", "Sin", "Reciprocal"), 1),
+}
+_AS_FLOAT16 = ("Max", "Min", "Max of 3", "Min of 3", "Relu")
+"""Computed by ONNX Runtime on float16 itself; others stand between casts there."""
+_TESTS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN")
+
+
+def _workload(label: str, dtype: str, size: int, *, cast: bool) -> Workload:
+    """Return an operator of inputs of a type, and `Abs` behind it, which keeps every NaN."""
+    op_type, count = label.partition(" ")[0], _OPERANDS[label]
+    operands = [f"x{at}" for at in range(count)]
+    operations: list[Operation] = []
+
+    def add(name: str, inputs: str, **attributes: int) -> str:
+        made = f"t{len(operations)}"
+        operations.append(operation(name, inputs, made, **attributes))
+        return made
+
+    if cast:
+        operands = [add("Cast", one, to=TensorProto.FLOAT) for one in operands]
+    made = add(op_type, " ".join(operands))
+    if op_type in _TESTS:
+        made = add("Where", f"{made} s0 s1")
+    made = add("Abs", made)
+    if cast:
+        add("Cast", made, to=TensorProto.FLOAT16)
+    found = classify(
+        Workload(
+            op_type="any",
+            inputs=(plain(size, dtype=dtype),) * count,
+            scalars=(1.0, 0.0),
+            operations=tuple(operations),
+            output=plain(size, dtype=dtype),
+        )
+    )
+    assert isinstance(found, Workload), found
+    return found
+
+
+def _grid(count: int, dtype: str) -> Mapping[str, np.ndarray]:
+    every = np.meshgrid(*[np.array(_SPECIALS).astype(dtype)] * count, indexing="ij")
+    return {f"x{at}": one.reshape(-1).copy() for at, one in enumerate(every)}
+
+
+_CASES: Sequence[tuple[str, str, bool]] = [
+    *((label, "float16", False) for label in _AS_FLOAT16),
+    *((label, "float16", True) for label in _OPERANDS),
+    *((label, "float32", False) for label in _OPERANDS),
+]
+
+
+@pytest.mark.parametrize(("label", "dtype", "cast"), few_every_day(_CASES, 13))
+def test_special_values_meet_at_every_operand_as_in_onnx_runtime(
+    label: str, dtype: str, cast: bool
+) -> None:
+    feed = _grid(_OPERANDS[label], dtype)
+    workload = _workload(label, dtype, feed["x0"].size, cast=cast)
+    run = run_baseline(workload, feed)
+    family, target = get_family(workload.op_type), kernel_target()
+    guess = Configuration(family.space(workload, target).first_guesses[0])
+    kernel = CompiledKernel(workload, family.schedule(workload, guess, target))
+    assert_close(workload, kernel.run(run.inputs), run.result, label)
