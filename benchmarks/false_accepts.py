@@ -1,13 +1,17 @@
 """A model against itself, many times: how often would it be accepted as faster than it is?
 
     python benchmarks/false_accepts.py --output DIR [--runs 40] [--busy 2] [--models tiny ...]
-        [--left_s 20]
+        [--left_s 20] [--planted 1.1]
 
 Each run is the final comparison of operator tuning (five worker processes, fresh pairs, both
 orders of loading), on a model and the same model. It is accepted as tuning accepts: the lower end
-of the 99 % interval lies above 1, on a machine that was quiet. `--busy N` keeps N cores busy
-meanwhile. Prints the shares with what they prove at most; `runs.json` in the output directory has
-every run with the machine it was taken on, and a second call adds to it.
+of the 99 % interval lies above 1, and the figures count, by wall time of a quiet machine or by CPU
+time of a busy one. `--busy N` runs N busy loops meanwhile. Prints the shares with what they prove
+at most; `runs.json` in the output directory has every run with the machine it was taken on, and a
+second call adds to it.
+
+With `--planted G` the baseline is a model that does G times the work for the same result, and the
+share of accepted runs is that of gains that are found.
 
 `--models` takes ONNX files, too. With `--left_s` the comparison has so many seconds, as that of a
 large model in a short time limit: a few processes of one order of loading each. What these scatter
@@ -31,13 +35,15 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
 import onnx.parser
+from onnx import helper, numpy_helper
 
 from aoe.device.registry import default_device
 from aoe.device.toolchain import find_toolchain
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
-from aoe.measurement import QUIET_SHARE
+from aoe.measurement import Clock
 from aoe.ort.inputs import ModelInputs
 from aoe.testing.networks import shipped_network
 from aoe.tuning.engine.parts import library_versions
@@ -48,6 +54,9 @@ from aoe.tuning.policies import final_policy, variant_policy
 MODELS = ("tiny", "squeezenet", "shufflenet", "bvlc_alexnet", "resnet50")
 """From microseconds to tens of milliseconds; the first is one operator on one element."""
 _TINY = '<ir_version: 8, opset_import: ["": 17]> tiny (float[1] x) => (float[1] y) { y = Exp(x) }'
+BLOCKS = 100
+"""Of a model with a planted gain: one block more or less is 1 % of it."""
+_CHANNELS, _SIDE = 32, 16
 _HOG = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
@@ -66,6 +75,8 @@ class Run:
         latency_us: Median time of a call.
         processes: What each process said.
         left_s: Seconds the comparison had, None for as many as it takes.
+        clock: Which time decided.
+        counts: True unless the machine was too busy for either clock.
     """
 
     model: str
@@ -78,6 +89,8 @@ class Run:
     latency_us: float
     processes: Sequence[float] = ()
     left_s: float | None = None
+    clock: str = Clock.WALL.value
+    counts: bool = True
 
     @property
     def is_proven(self) -> bool:
@@ -87,18 +100,19 @@ class Run:
     @property
     def is_accepted(self) -> bool:
         """True if tuning would have accepted it."""
-        return self.is_proven and self.given_share >= QUIET_SHARE
+        return self.is_proven and self.counts
 
 
 @dataclass(frozen=True, slots=True)
-class SameModel:
-    """Stands for an assembly whose tuned model is the untuned one."""
+class TwoModels:
+    """Stands for an assembly: the model it tunes, and the one that came of it."""
 
     untuned: ModelPart
+    tuned: ModelPart
 
     def write_model(self, kernels: Sequence[Any], name: str = "") -> ModelPart:
-        """Return the model there is."""
-        return self.untuned
+        """Return the tuned model."""
+        return self.tuned
 
 
 def main() -> int:
@@ -115,10 +129,9 @@ def main() -> int:
         Runner(device, target, find_toolchain(os.environ)) as runner,
     ):
         for number in range(arguments.runs):
-            for name in arguments.models:
-                part = ModelPart(model=_prepared(name, output))
+            for name, models in _pairs(arguments, output):
                 busy, left_s = arguments.busy, arguments.left_s
-                run = compared(runner, name, part, busy=busy, seed=number, left_s=left_s)
+                run = compared(runner, name, models, busy=busy, seed=number, left_s=left_s)
                 if run is None:
                     print(f"{name}: {left_s} s are too short", file=sys.stderr, flush=True)
                     continue
@@ -133,14 +146,14 @@ def main() -> int:
 
 
 def compared(
-    runner: Any, name: str, part: ModelPart, *, busy: int, seed: int, left_s: float | None = None
+    runner: Any, name: str, models: TwoModels, *, busy: int, seed: int, left_s: float | None = None
 ) -> Run | None:
-    """Compare a model with itself as the judge of a tuning does; a busy machine is not waited for.
+    """Compare two models as the judge of a tuning does.
 
     Args:
         runner: Measures, see `Runner`.
-        name: Of the model.
-        part: The model.
+        name: Of the pair.
+        models: The same one twice, or one with more work than the other.
         busy: Processes that keep the machine busy.
         seed: Of the inputs.
         left_s: Seconds it has, None for as many as it takes.
@@ -148,13 +161,16 @@ def compared(
     Returns:
         None where they are too short to say anything.
     """
-    costs = NO_COSTS if left_s is None else _costs(runner, part, seed)
-    comparer = _comparer(runner, part, seed, costs=costs, most_s=inf if left_s is None else left_s)
+    costs = NO_COSTS if left_s is None else _costs(runner, models, seed)
+    comparer = _comparer(
+        runner, models, seed, costs=costs, most_s=inf if left_s is None else left_s
+    )
     try:
         gain = comparer.for_the_record(())
     except TimeIsUpError:
         return None
-    load = gain.comparison.measurement.load
+    measurement = gain.comparison.measurement
+    load = measurement.load
     return Run(
         model=name,
         busy=busy,
@@ -163,23 +179,25 @@ def compared(
         high=gain.estimate.high,
         surely=gain.surely,
         given_share=load.use.given_share if load is not None else 1.0,
-        latency_us=gain.comparison.measurement.latency_us,
+        latency_us=measurement.latency_us,
         processes=gain.processes,
         left_s=left_s,
+        clock=measurement.clock.value,
+        counts=measurement.counts,
     )
 
 
-def _costs(runner: Any, part: ModelPart, seed: int) -> ModelCosts:
+def _costs(runner: Any, models: TwoModels, seed: int) -> ModelCosts:
     """Return what things take with a model, as subgraph tuning learns it."""
     began_s = time.monotonic()
     runner.restart()
-    found = _comparer(runner, part, seed, in_hurry=True).once(()).comparison.measurement
+    found = _comparer(runner, models, seed, in_hurry=True).once(()).comparison.measurement
     return ModelCosts.of_comparison(time.monotonic() - began_s, found.latency_us)
 
 
 def _comparer(
     runner: Any,
-    part: ModelPart,
+    models: TwoModels,
     seed: int,
     *,
     costs: ModelCosts = NO_COSTS,
@@ -187,12 +205,12 @@ def _comparer(
     in_hurry: bool = False,
 ) -> ModelComparer[Any]:
     threads, began_s = runner.target.core_num, time.monotonic()
-    screen = variant_policy(threads, accept_busy=True)
+    screen = variant_policy(threads, accept_busy=False)
     return ModelComparer(
-        SameModel(part),  # type: ignore[arg-type]
+        models,  # type: ignore[arg-type]
         runner,
         screen=NO_COSTS.hurried(screen) if in_hurry else screen,
-        final=final_policy(threads, accept_busy=True, left_s=most_s),
+        final=final_policy(threads, accept_busy=False, left_s=most_s),
         inputs=ModelInputs(seed=seed),
         left_s=lambda: max(0.0, began_s + most_s - time.monotonic()),
         costs=costs,
@@ -202,8 +220,9 @@ def _comparer(
 def table(runs: Sequence[Run]) -> str:
     """Return the shares by model and by how busy the machine was kept, as Markdown."""
     heading = (
-        "| model | busy processes | median | runs | intervals without 1 | quiet | "
-        "claimed by figures | accepted | at most (95 %) |\n|---|---|---|---|---|---|---|---|---|"
+        "| model | busy processes | median | runs | intervals without 1 | by wall time | "
+        "by CPU time | claimed by figures | accepted | at most (95 %) |\n"
+        "|---|---|---|---|---|---|---|---|---|---|"
     )
     groups: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
@@ -252,17 +271,78 @@ def _row(name: str, busy: int, runs: Sequence[Run]) -> str:
     excluding = sum(not run.low <= 1 <= run.high for run in runs)
     return (
         f"| {name} | {busy} | {median(run.speedup for run in runs):.4f} | {len(runs)} | "
-        f"{excluding} | {sum(run.given_share >= QUIET_SHARE for run in runs)} | "
+        f"{excluding} | {_decided(runs, Clock.WALL)} | {_decided(runs, Clock.CPU)} | "
         f"{sum(run.is_proven for run in runs)} | {accepted} | "
         f"{at_most(accepted, len(runs)):.1%} |"
     )
 
 
+def _decided(runs: Sequence[Run], clock: Clock) -> int:
+    return sum(run.counts and run.clock == clock for run in runs)
+
+
 def _line(run: Run) -> str:
     return (
         f"{run.model}: {run.speedup:.4f} ({run.low:.4f} to {run.high:.4f}, surely "
-        f"{run.surely:.4f}), {run.latency_us:.1f} us, {run.given_share:.0%} of the CPU time"
+        f"{run.surely:.4f}), {run.latency_us:.1f} us, {run.given_share:.0%} of the CPU time, "
+        f"{run.clock if run.counts else 'nothing'} decides"
     )
+
+
+def _pairs(arguments: argparse.Namespace, output: Path) -> Iterator[tuple[str, TwoModels]]:
+    """Yield names and models to compare."""
+    if (gain := arguments.planted) is not None:
+        planted = [output / "models" / f"blocks_{more}.onnx" for more in (_more(gain), 0)]
+        for file, more in zip(planted, (_more(gain), 0), strict=True):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            onnx.save(blocks(more), file)
+        untuned, tuned = (ModelPart(model=file) for file in planted)
+        yield f"planted {gain}", TwoModels(untuned, tuned)
+        return
+    for name in arguments.models:
+        part = ModelPart(model=_prepared(name, output))
+        yield name, TwoModels(part, part)
+
+
+def _more(gain: float) -> int:
+    return round((gain - 1) * BLOCKS)
+
+
+def blocks(more: int) -> onnx.ModelProto:
+    """Make a model of `BLOCKS` convolutions, and of `more` whose result counts for nothing.
+
+    Those compute beside the others and are multiplied by zero at the end: the same result as
+    without them, for more work.
+    """
+    rng = np.random.default_rng(0)
+    shape = [_CHANNELS, _CHANNELS, 3, 3]
+    weights = rng.normal(0, 1 / (3 * _CHANNELS**0.5), shape).astype(np.float32)
+    constants = [
+        numpy_helper.from_array(weights, "w"),
+        numpy_helper.from_array(np.float32(0), "zero"),
+    ]
+    nodes: list[onnx.NodeProto] = []
+    ends = [_chain(nodes, name, count) for name, count in (("a", BLOCKS), ("b", more))]
+    nodes.append(helper.make_node("Mul", [ends[1], "zero"], ["nothing"]))
+    nodes.append(helper.make_node("Add", [ends[0], "nothing"], ["y"]))
+    x, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, _CHANNELS, _SIDE, _SIDE])
+        for name in "xy"
+    )
+    graph = helper.make_graph(nodes, "blocks", [x], [y], constants)
+    opset = helper.make_opsetid("", 17)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=8)
+
+
+def _chain(nodes: list[onnx.NodeProto], name: str, count: int) -> str:
+    """Add convolutions behind each other to the nodes; return what comes out."""
+    read = "x"
+    for number in range(count):
+        written = f"{name}{number}"
+        conv = helper.make_node("Conv", [read, "w"], [f"{written}_sum"], pads=[1, 1, 1, 1])
+        nodes += [conv, helper.make_node("Tanh", [f"{written}_sum"], [written])]
+        read = written
+    return read
 
 
 def _prepared(name: str, output: Path) -> Path:
@@ -315,6 +395,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--busy", type=int, default=0, help="processes that keep cores busy")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--models", nargs="+", default=MODELS, help="of those, or ONNX files")
+    parser.add_argument("--planted", type=float, default=None, help="gain of a model made for it")
     parser.add_argument("--left_s", type=float, default=None, help="of one comparison")
     return parser.parse_args()
 

@@ -38,7 +38,7 @@ from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement.estimates import estimate_speedup
 from aoe.measurement.pairs import MeasurePolicy, run_pairs
 from aoe.measurement.samples import PairedSamples
-from aoe.ort.sessions import session_options, use_shared_pool
+from aoe.ort.sessions import ThreadPool, session_options, use_shared_pool
 from aoe.testing.rewrites import Feed, feed_of, matches_of, rewritten, view
 from aoe.tuning.sgat.subgraphs import RULES
 
@@ -130,7 +130,7 @@ def measure(job: Job, *, seconds: float, threads: int) -> Figure:
 
 
 def _caller(file: Path, feed: Feed, threads: int) -> Callable[[], None]:
-    options = session_options(threads=threads, optimize=True, shared_pool=True)
+    options = session_options(threads=threads, optimize=True, pool=ThreadPool.SHARED)
     session = default_device().open_session(file, options)
 
     def call() -> None:

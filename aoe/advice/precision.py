@@ -88,7 +88,7 @@ def _tried(
         if lowered:
             estimate = result.judgement.estimate
             measurement = result.judgement.comparison.measurement
-            verdict = verdict_of(estimate, is_quiet=measurement.is_quiet)
+            verdict = verdict_of(estimate, is_quiet=measurement.counts)
         else:
             reason = "no kernel of lower precision was kept"
             verdict = TrialVerdict.NO_GAIN

@@ -56,7 +56,7 @@ def try_threads(
 
         return sample
 
-    samples, load = pairs.take(sampler(threads), sampler(fewer), policy)
+    samples, load = pairs.take(sampler(threads), sampler(fewer), policy, spins=True)
     estimate = estimate_speedup(samples)
     return TriedAction(
         action=THREADS_ACTION,

@@ -144,7 +144,7 @@ class ActionTrials:
 
 
 def _shows_gain(measurement: Measurement) -> bool:
-    return measurement.is_quiet and accepts(estimate_speedup(measurement), _WORTH)
+    return measurement.counts and accepts(estimate_speedup(measurement), _WORTH)
 
 
 def _tried(
@@ -162,7 +162,7 @@ def _tried(
         reason=reason,
         verdict=TrialVerdict.FAILED
         if estimate is None
-        else verdict_of(estimate, is_quiet=all(one.is_quiet for one in found)),
+        else verdict_of(estimate, is_quiet=all(one.counts for one in found)),
     )
 
 

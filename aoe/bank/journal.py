@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from aoe.measurement import SpeedupEstimate
+from aoe.measurement import Clock, Measurement, SpeedupEstimate
 from aoe.target import Target
 from aoebank import (
     Bank,
@@ -44,6 +44,7 @@ class Note:
         estimate: Speed-up with its interval, if anything was measured.
         baseline_us: Samples of the default, microseconds.
         tuned_us: Samples of the strategy, pair by pair.
+        clock: Which time the samples are of; the line names it unless it is wall time.
         cluster: Surroundings of this measurement beyond the run's fingerprint.
         search: Method, seed, trials and whatever else is worth keeping, JSON values.
     """
@@ -54,8 +55,21 @@ class Note:
     estimate: SpeedupEstimate | None = None
     baseline_us: Sequence[float] = ()
     tuned_us: Sequence[float] = ()
+    clock: Clock = Clock.WALL
     cluster: Mapping[str, Any] = field(default_factory=dict)
     search: Mapping[str, Any] = field(default_factory=dict)
+
+
+def samples_of(measurement: Measurement | None) -> Mapping[str, Any]:
+    """Return the arguments of a `Note` that tell the samples of a measurement, if there is one."""
+    if measurement is None:
+        return {}
+    samples = measurement.decisive
+    return {
+        "baseline_us": samples.baseline_us,
+        "tuned_us": samples.tuned_us,
+        "clock": measurement.clock,
+    }
 
 
 class BankJournal:
@@ -203,7 +217,7 @@ class BankJournal:
             speedup=round(estimate.median, 4) if estimate else None,
             speedup_low=round(estimate.low, 4) if estimate else None,
             speedup_high=round(estimate.high, 4) if estimate else None,
-            search=dict(note.search),
+            search={**note.search, **({"clock": "cpu"} if note.clock is Clock.CPU else {})},
         )
 
 

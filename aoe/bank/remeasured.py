@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from aoe.bank.journal import KERNEL_SOURCE, VERIFYING, BankJournal, Note
+from aoe.bank.journal import KERNEL_SOURCE, VERIFYING, BankJournal, Note, samples_of
 from aoe.bank.records.operator import strategy_of, workload_of
 from aoe.bank.sources import kernel_source
 from aoe.measurement import Measurement, SpeedupEstimate
@@ -145,8 +145,7 @@ def write_back_timed(
         event=Event.RESERVED,
         op_names=one.op_names,
         estimate=estimate,
-        baseline_us=measurement.baseline_us,
-        tuned_us=measurement.tuned_us,
+        **samples_of(measurement),
         cluster={KERNEL_SOURCE: source} if source else {},
         search={"method": VERIFYING, **facts},
     )

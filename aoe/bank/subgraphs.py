@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal, Note
+from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal, Note, samples_of
 from aoe.bank.records.subgraph import (
     NodeFeature,
     SubgraphStrategy,
@@ -271,8 +271,7 @@ class SubgraphBank:
                     event=note.event,
                     op_names=note.op_names,
                     estimate=note.estimate,
-                    baseline_us=note.measurement.baseline_us if note.measurement else (),
-                    tuned_us=note.measurement.tuned_us if note.measurement else (),
+                    **samples_of(note.measurement),
                     cluster=_cluster(note.applied),
                     search=note.search,
                 )

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from aoe.bank.journal import Note
+from aoe.bank.journal import Note, samples_of
 from aoe.bank.records.operator import configuration_of
 from aoe.measurement import Measurement, Scatter, SpeedupEstimate, expected_gain
 from aoe.schedule import Configuration
@@ -202,14 +202,12 @@ def note_of(key: str, verdict: OperatorVerdict, cluster: Mapping[str, Any]) -> N
         verdict: What happened.
         cluster: Further parts of the fingerprint.
     """
-    measurement = verdict.measurement
     return Note(
         key=key,
         event=verdict.event,
         op_names=verdict.op_names,
         estimate=verdict.estimate,
-        baseline_us=measurement.baseline_us if measurement else (),
-        tuned_us=measurement.tuned_us if measurement else (),
+        **samples_of(verdict.measurement),
         cluster=cluster,
         search=verdict.search,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, worse_of
+from aoe.execute.clocks import EitherClock
 from aoe.execute.messages import CompiledKernels
 from aoe.execute.nan_reach import reached_by_nan
 from aoe.execute.quiet import QuietPairs
@@ -24,9 +26,9 @@ from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.weights import point_into
 from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
 from aoe.kernels.formats import without_moves
-from aoe.measurement import Measurement, MeasurePolicy, Outcome
+from aoe.measurement import Measurement, MeasurePolicy, Outcome, measured
 from aoe.ort.guarded import GuardedRuns
-from aoe.ort.sessions import input_specs, run_session, session_options
+from aoe.ort.sessions import ThreadPool, input_specs, run_session, session_options
 from aoe.ort.surroundings import CacheSurroundings
 from aoe.schedule import Schedule
 from aoe.target import Target
@@ -54,6 +56,14 @@ class _Baseline:
     results: tuple[Array, ...]
 
 
+class _Conditions(NamedTuple):
+    """What candidates are held against; see `CandidateMeasurer.measure`."""
+
+    workload: Workload
+    seed: int
+    bytes_around: int
+
+
 class CandidateMeasurer:
     """Measures candidates; lives in the worker and keeps the last workload's baseline.
 
@@ -63,7 +73,7 @@ class CandidateMeasurer:
         toolchain: Links the kernels.
         directory: Scratch files.
         pairs: Takes the samples.
-        shared_pool: Sessions share the threads of the process, see `use_shared_pool`.
+        pool: Threads that sessions compute with, while the machine is quiet.
         outside_bytes: Size from which on constants lie in a file.
     """
 
@@ -75,7 +85,7 @@ class CandidateMeasurer:
         toolchain: Toolchain,
         directory: Path,
         pairs: QuietPairs,
-        shared_pool: bool = True,
+        pool: ThreadPool = ThreadPool.SHARED,
         outside_bytes: int = _OUTSIDE_BYTES,
     ) -> None:
         self._device = device
@@ -83,9 +93,9 @@ class CandidateMeasurer:
         self._toolchain = toolchain
         self._directory = directory
         self._pairs = pairs
-        self._shared_pool = shared_pool
+        self._clock = EitherClock(target.core_num, pool)
         self._outside_bytes = outside_bytes
-        self._baseline: tuple[tuple[Workload, int, int], _Baseline] | None = None
+        self._baseline: tuple[tuple[_Conditions, ThreadPool], _Baseline] | None = None
         self._libraries = 0
         self._files = 0
         self._outside: list[Path] = []
@@ -114,7 +124,8 @@ class CandidateMeasurer:
             bytes_around: What one inference of the model reads and writes besides.
             compiled: Their object files, where they have been compiled before.
         """
-        baseline = self._baseline_of(workload, seed, bytes_around)
+        how = _Conditions(workload, seed, bytes_around)
+        self._baseline_of(how, self._clock.pool)  # that of another workload goes in any case
         sources = [KernelSource.of(workload, schedule) for schedule in schedules]
         distinct = {source.name: source for source in sources}  # configurations may coincide
         objects: dict[str, Path] = {}
@@ -134,9 +145,8 @@ class CandidateMeasurer:
                 for path in objects.values():
                     path.unlink(missing_ok=True)
             for name in objects:
-                found[name] = self._measure_one(
-                    baseline, distinct[name], library, policy, best_ratio
-                )
+                trial = partial(self._measure_one, how, distinct[name], library, best_ratio)
+                found[name] = self._clock.measured(trial, policy, _itself)
                 if found[name].is_correct:
                     best_ratio = max(best_ratio or 0.0, found[name].speedup)
         return [found[source.name] for source in sources]
@@ -152,10 +162,16 @@ class CandidateMeasurer:
             seed: Of inputs and constants.
             bytes_around: What one inference of the model reads and writes besides.
         """
-        baseline = self._baseline_of(workload, seed, bytes_around)
-        model = without_moves(baseline.model, workload)
-        feed = random_inputs(workload, seed)
-        session, surroundings = self._surrounded(model, workload, feed, bytes_around)
+        how = _Conditions(workload, seed, bytes_around)
+        return self._clock.measured(partial(self._measure_moves, how), policy, _itself)
+
+    def _measure_moves(
+        self, how: _Conditions, pool: ThreadPool, policy: MeasurePolicy
+    ) -> Measurement:
+        baseline = self._baseline_of(how, pool)
+        model = without_moves(baseline.model, how.workload)
+        feed = random_inputs(how.workload, how.seed)
+        session, surroundings = self._surrounded(model, feed, how, pool)
         samplers = paired_samplers(
             self._device.timer,
             baseline.run,
@@ -165,23 +181,17 @@ class CandidateMeasurer:
             calls_max=baseline.surroundings.calls_max,
             tuned_before=surroundings.restore,
         )
-        samples, load = self._pairs.take(*samplers, policy)
-        return Measurement(
-            outcome=Outcome.CORRECT,
-            baseline_us=samples.baseline_us,
-            tuned_us=samples.tuned_us,
-            load=load,
-        )
+        return measured(*self._pairs.take(*samplers, policy, spins=self._clock.spins(pool)))
 
     def _surrounded(
         self,
         model: onnx.ModelProto,
-        workload: Workload,
         feed: Mapping[str, Array],
-        bytes_around: int,
+        how: _Conditions,
+        pool: ThreadPool,
     ) -> tuple[ort.InferenceSession, CacheSurroundings]:
         """Return a session, and its inputs as in the middle of a model, in the shapes it takes."""
-        options = self._options()
+        options = self._options(pool)
         session = self._device.open_session(model.SerializeToString(), options)
         shaped = {
             spec.name: feed[spec.name].reshape([extent or 0 for extent in spec.shape])
@@ -189,10 +199,10 @@ class CandidateMeasurer:
         }
         surroundings = CacheSurroundings(
             open_session=lambda proto: self._device.open_session(proto, options),
-            workload=workload,
+            workload=how.workload,
             feed=shaped,
             result=run_session(session, shaped)[0],
-            bytes_around=bytes_around,
+            bytes_around=how.bytes_around,
         )
         return session, surroundings
 
@@ -216,15 +226,17 @@ class CandidateMeasurer:
 
     def _measure_one(
         self,
-        baseline: _Baseline,
+        how: _Conditions,
         source: KernelSource,
         library: Path,
-        policy: MeasurePolicy,
         best_ratio: float | None,
+        pool: ThreadPool,
+        policy: MeasurePolicy,
     ) -> Measurement:
+        baseline = self._baseline_of(how, pool)
         try:
             model = candidate_model(baseline.model, source)
-            session = self._open(model, self._options(library))
+            session = self._open(model, self._options(pool, library))
             deviation = _worst(source.workload, baseline, session)
         except AoeError as error:
             return Measurement.failure(Outcome.RUNTIME, str(error))
@@ -238,21 +250,17 @@ class CandidateMeasurer:
             before=baseline.surroundings.restore,
             calls_max=baseline.surroundings.calls_max,
         )
-        samples, load = self._pairs.take(*samplers, policy, best_ratio)
-        return Measurement(
-            outcome=Outcome.CORRECT,
-            baseline_us=samples.baseline_us,
-            tuned_us=samples.tuned_us,
-            load=load,
-        )
+        spins = self._clock.spins(pool)
+        return measured(*self._pairs.take(*samplers, policy, best_ratio, spins=spins))
 
-    def _baseline_of(self, workload: Workload, seed: int, bytes_around: int) -> _Baseline:
-        key = (workload, seed, bytes_around)
+    def _baseline_of(self, how: _Conditions, pool: ThreadPool) -> _Baseline:
+        key = (how, pool)
         if self._baseline is not None and self._baseline[0] == key:
             return self._baseline[1]
         self._forget_baseline()  # before the next one takes memory
+        workload, seed, bytes_around = how
         model = workload_model(workload, seed=seed, store=self._stored)
-        options = self._options()
+        options = self._options(pool)
         session = self._open(model, options)
         feeds = (random_inputs(workload, seed), special_inputs(workload, seed))
         results = tuple(run_session(session, feed)[0] for feed in feeds)
@@ -292,11 +300,11 @@ class CandidateMeasurer:
         tensor = TensorProto(name=name, data_type=kind, dims=array.shape)
         return point_into(file.name, tensor, 0, array.nbytes)
 
-    def _options(self, library: Path | None = None) -> ort.SessionOptions:
+    def _options(self, pool: ThreadPool, library: Path | None = None) -> ort.SessionOptions:
         return session_options(
             threads=self._target.core_num,
             optimize=False,
-            shared_pool=self._shared_pool,
+            pool=pool,
             library=library,
         )
 
@@ -307,6 +315,10 @@ class CandidateMeasurer:
         file = self._directory / "workload.onnx"
         file.write_bytes(model.SerializeToString())
         return self._device.open_session(file, options)
+
+
+def _itself(measurement: Measurement) -> Measurement:
+    return measurement
 
 
 def candidate_model(baseline: onnx.ModelProto, source: KernelSource) -> onnx.ModelProto:

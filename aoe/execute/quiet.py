@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from aoe.measurement import CpuUse, MachineLoad, MeasurePolicy, PairedSamples, run_pairs
+from aoe.measurement import (
+    Clock,
+    CpuUse,
+    MachineLoad,
+    MeasurePolicy,
+    PairedSamples,
+    deciding_clock,
+    run_pairs,
+)
 
 PATIENCE_S = 60.0
 """A worker waits so long for a quiet machine, all its measurements together."""
@@ -36,32 +44,43 @@ class QuietPairs:
         tuned: Sampler,
         policy: MeasurePolicy,
         best_ratio: float | None = None,
+        *,
+        spins: bool,
     ) -> tuple[PairedSamples, MachineLoad]:
         """Return the pairs of the quietest try, and how the machine served it.
+
+        Pairs of a busy machine that CPU time decides are not taken again.
 
         Args:
             baseline: Takes a sample of the baseline.
             tuned: The same of the candidate.
             policy: Numbers of pairs and tries, and what counts as quiet.
             best_ratio: Speed-up of the best candidate so far, see `run_pairs`.
+            spins: True if threads spin while they wait, so that CPU time says nothing.
         """
-        best = self._once(baseline, tuned, policy, best_ratio)
+        best = self._once(baseline, tuned, policy, best_ratio, spins=spins)
         tries = 1
-        while not best[1].is_quiet and tries < policy.tries and self._pause(tries):
+        while not _is_decided(*best) and tries < policy.tries and self._pause(tries):
             tries += 1
-            found = self._once(baseline, tuned, policy, best_ratio)
+            found = self._once(baseline, tuned, policy, best_ratio, spins=spins)
             best = max(best, found, key=lambda taken: taken[1].use.given_share)
         return best[0], replace(best[1], tries=tries)
 
     def _once(
-        self, baseline: Sampler, tuned: Sampler, policy: MeasurePolicy, best_ratio: float | None
+        self,
+        baseline: Sampler,
+        tuned: Sampler,
+        policy: MeasurePolicy,
+        best_ratio: float | None,
+        *,
+        spins: bool,
     ) -> tuple[PairedSamples, MachineLoad]:
         before = self.usage()
         samples = run_pairs(baseline, tuned, policy, best_ratio)
         load = MachineLoad(
             use=self.usage().since(before), threads=policy.threads, least_quiet=policy.least_quiet
         )
-        return samples, load
+        return samples.by_wall_time if spins else samples, load
 
     def _pause(self, tries: int) -> bool:
         """Wait before another try; return False if that would take more patience than is left."""
@@ -71,3 +90,7 @@ class QuietPairs:
         self.patience_s -= pause_s
         self.sleep(pause_s)
         return True
+
+
+def _is_decided(samples: PairedSamples, load: MachineLoad) -> bool:
+    return load.is_quiet or deciding_clock(samples, load) is Clock.CPU

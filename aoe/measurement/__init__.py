@@ -1,5 +1,6 @@
 """Paired timing: how a candidate is measured against its baseline and what that proves."""
 
+from aoe.measurement.clocks import deciding_clock, joined, measured
 from aoe.measurement.estimates import (
     ACCEPT_COVERAGE,
     SpeedupEstimate,
@@ -13,6 +14,8 @@ from aoe.measurement.pairs import MeasurePolicy, run_pairs
 from aoe.measurement.race import Race, RacePolicy, run_race
 from aoe.measurement.samples import (
     OF_THE_MACHINE,
+    CallTime,
+    Clock,
     Measurement,
     Outcome,
     PairedSamples,
@@ -24,6 +27,8 @@ __all__ = [
     "ACCEPT_COVERAGE",
     "OF_THE_MACHINE",
     "QUIET_SHARE",
+    "CallTime",
+    "Clock",
     "CpuUse",
     "MachineLoad",
     "MeasurePolicy",
@@ -35,9 +40,12 @@ __all__ = [
     "Scatter",
     "SpeedupEstimate",
     "accepts",
+    "deciding_clock",
     "estimate_speedup",
     "expected_gain",
+    "joined",
     "joined_loads",
+    "measured",
     "median_interval",
     "run_pairs",
     "run_race",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aoe.measurement.estimates import estimate_speedup
 from aoe.measurement.load import QUIET_SHARE
-from aoe.measurement.samples import PairedSamples, median_ratio, positive_us
+from aoe.measurement.samples import CallTime, PairedSamples, median_ratio, positive_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,20 +96,28 @@ def run_pairs(
     for _ in range(policy.warmup):
         tuned()
         baseline()  # as the first pair begins: both sides follow themselves equally often
-    baseline_us: list[float] = []
-    tuned_us: list[float] = []
+    samples = PairedSamples((), ())
     for pair in range(policy.pairs_max):
         # Swapping the order in every other pair cancels a linear drift and cache after-effects.
         first, second = (baseline, tuned) if pair % 2 == 0 else (tuned, baseline)
         first_us, second_us = positive_us(first()), positive_us(second())
-        baseline_us.append(first_us if pair % 2 == 0 else second_us)
-        tuned_us.append(second_us if pair % 2 == 0 else first_us)
-        samples = PairedSamples(tuple(baseline_us), tuple(tuned_us))
+        in_order = (first_us, second_us) if pair % 2 == 0 else (second_us, first_us)
+        samples = _with_pair(samples, *in_order)
         if _is_beaten(samples.ratios, policy, best_ratio):
-            return samples
+            break
         if _is_known(samples, policy, clock() - began_s):
-            return samples
-    return PairedSamples(tuple(baseline_us), tuple(tuned_us))
+            break
+    return samples
+
+
+def _with_pair(samples: PairedSamples, baseline_us: float, tuned_us: float) -> PairedSamples:
+    """Return samples with one more pair, and with its CPU time if both sides know theirs."""
+    wall = ((*samples.baseline_us, baseline_us), (*samples.tuned_us, tuned_us))
+    if not (isinstance(baseline_us, CallTime) and isinstance(tuned_us, CallTime)):
+        return PairedSamples(*wall)
+    baseline_cpu_us = (*samples.baseline_cpu_us, baseline_us.cpu_us)
+    tuned_cpu_us = (*samples.tuned_cpu_us, tuned_us.cpu_us)
+    return PairedSamples(*wall, baseline_cpu_us, tuned_cpu_us)
 
 
 def _is_beaten(ratios: Sequence[float], policy: MeasurePolicy, best_ratio: float | None) -> bool:

@@ -33,20 +33,67 @@ OF_THE_MACHINE = frozenset({Outcome.COMPILE, Outcome.RUNTIME, Outcome.TIMEOUT})
 does: where every candidate ends so, nothing is known of them."""
 
 
+class Clock(StrEnum):
+    """Which time decides how fast a candidate is."""
+
+    WALL = "wall"
+    CPU = "cpu"
+
+
+class CallTime(float):
+    """Wall time of one call in us, with the CPU time that all threads of the process took."""
+
+    __slots__ = ("cpu_us",)
+    cpu_us: float
+
+    def __new__(cls, wall_us: float, cpu_us: float) -> Self:
+        """Make a wall time that knows its CPU time."""
+        made = super().__new__(cls, wall_us)
+        made.cpu_us = cpu_us
+        return made
+
+
 class PairedSamples(NamedTuple):
-    """Samples in us; the i-th of both belong to one pair and saw the same machine."""
+    """Samples in us; the i-th of both belong to one pair and saw the same machine.
+
+    Attributes:
+        baseline_us: Wall time of a call of the baseline.
+        tuned_us: The same of the candidate.
+        baseline_cpu_us: CPU time of all threads for a call of the baseline; empty where threads
+            spin while they wait, since CPU time says nothing then.
+        tuned_cpu_us: The same of the candidate.
+    """
 
     baseline_us: tuple[float, ...]
     tuned_us: tuple[float, ...]
+    baseline_cpu_us: tuple[float, ...] = ()
+    tuned_cpu_us: tuple[float, ...] = ()
 
     @property
     def ratios(self) -> tuple[float, ...]:
         """Speed-up of each pair, dimensionless, > 1 where the candidate was faster."""
         return _ratios(self.baseline_us, self.tuned_us)
 
+    @property
+    def by_cpu_time(self) -> PairedSamples | None:
+        """The same pairs with CPU time for wall time, None where it is not known."""
+        if not self.tuned_cpu_us:
+            return None
+        return PairedSamples(baseline_us=self.baseline_cpu_us, tuned_us=self.tuned_cpu_us)
+
+    @property
+    def by_wall_time(self) -> PairedSamples:
+        """The same pairs without CPU time."""
+        return PairedSamples(baseline_us=self.baseline_us, tuned_us=self.tuned_us)
+
     def swapped(self) -> PairedSamples:
         """Return the pairs with the baseline for the candidate and the other way round."""
-        return PairedSamples(baseline_us=self.tuned_us, tuned_us=self.baseline_us)
+        return PairedSamples(
+            baseline_us=self.tuned_us,
+            tuned_us=self.baseline_us,
+            baseline_cpu_us=self.tuned_cpu_us,
+            tuned_cpu_us=self.baseline_cpu_us,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +106,9 @@ class Measurement:
         tuned_us: Time of one call of the candidate, same length.
         detail: Why a failed trial failed, for a reader; empty otherwise.
         load: How the machine served it, None where that is not known.
+        baseline_cpu_us: CPU time of one call of the baseline, see `PairedSamples`.
+        tuned_cpu_us: The same of the candidate.
+        clock: Which time decides: CPU time where a busy machine has spoiled wall time.
     """
 
     outcome: Outcome
@@ -66,15 +116,22 @@ class Measurement:
     tuned_us: tuple[float, ...] = ()
     detail: str = ""
     load: MachineLoad | None = None
+    baseline_cpu_us: tuple[float, ...] = ()
+    tuned_cpu_us: tuple[float, ...] = ()
+    clock: Clock = Clock.WALL
 
     def __post_init__(self) -> None:
-        if len(self.baseline_us) != len(self.tuned_us):
-            raise ValueError(
-                "a measurement needs as many baseline as tuned samples "
-                f"(got {len(self.baseline_us)} and {len(self.tuned_us)})"
-            )
-        for sample_us in (*self.baseline_us, *self.tuned_us):
-            positive_us(sample_us)
+        for baseline_us, tuned_us in (
+            (self.baseline_us, self.tuned_us),
+            (self.baseline_cpu_us, self.tuned_cpu_us),
+        ):
+            if len(baseline_us) != len(tuned_us):
+                raise ValueError(
+                    "a measurement needs as many baseline as tuned samples "
+                    f"(got {len(baseline_us)} and {len(tuned_us)})"
+                )
+            for sample_us in (*baseline_us, *tuned_us):
+                positive_us(sample_us)
         if self.is_correct and not self.tuned_us:
             raise ValueError("a correct measurement needs samples (got none)")
 
@@ -89,24 +146,40 @@ class Measurement:
         return self.outcome is Outcome.CORRECT
 
     @property
-    def is_quiet(self) -> bool:
-        """True unless the machine is known to have been too busy for the figures to count."""
-        return self.load is None or self.load.is_quiet
+    def counts(self) -> bool:
+        """True if the figures count: by CPU time, or on a machine not known to have been busy."""
+        return self.clock is Clock.CPU or self.load is None or self.load.is_quiet
+
+    @property
+    def decisive(self) -> PairedSamples:
+        """The pairs by the clock that decides."""
+        if self.clock is Clock.CPU and self.tuned_cpu_us:
+            return PairedSamples(self.baseline_cpu_us, self.tuned_cpu_us)
+        return PairedSamples(self.baseline_us, self.tuned_us)
 
     @property
     def latency_us(self) -> float:
-        """Median time of one call of the candidate; ValueError without samples."""
-        return _median("latency_us", self.tuned_us)
+        """Median time of one call of the candidate; ValueError without samples.
+
+        CPU time where it decides and there is one thread: a call takes no less, and on an idle
+        machine no more. Of several threads it is the sum, so that wall time stays.
+        """
+        return _median("latency_us", self._of_a_call.tuned_us)
 
     @property
     def baseline_latency_us(self) -> float:
-        """Median time of one call of the baseline; ValueError without samples."""
-        return _median("baseline_latency_us", self.baseline_us)
+        """The same of the baseline."""
+        return _median("baseline_latency_us", self._of_a_call.baseline_us)
+
+    @property
+    def _of_a_call(self) -> PairedSamples:
+        is_alone = self.load is not None and self.load.threads == 1
+        return self.decisive if is_alone else PairedSamples(self.baseline_us, self.tuned_us)
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Speed-up of each pair, dimensionless, > 1 where the candidate was faster."""
-        return _ratios(self.baseline_us, self.tuned_us)
+        """Speed-up of each pair by the clock that decides, > 1 where the candidate was faster."""
+        return self.decisive.ratios
 
     @property
     def speedup(self) -> float:

@@ -9,7 +9,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from aoe.errors import RunError
-from aoe.ort.sessions import OpenSession, session_options
+from aoe.ort.sessions import OpenSession, ThreadPool, session_options
 from aoe.workload import NCHWC_DOMAIN
 
 _CHANNELS = 64  # a multiple of every block size in use
@@ -46,8 +46,8 @@ def _find_session(model: bytes, open_session: OpenSession) -> ort.InferenceSessi
 
     A process with a shared pool takes no session with a pool of its own, and the reverse.
     """
-    for shared_pool in (False, True):
-        options = session_options(threads=1, optimize=False, shared_pool=shared_pool)
+    for pool in (ThreadPool.OWN, ThreadPool.SHARED):
+        options = session_options(threads=1, optimize=False, pool=pool)
         try:
             return open_session(model, options)
         except RunError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,16 +26,30 @@ _UNKNOWN_OPERATORS = {
 }
 """What to do about an operator nobody knows, by ONNX Runtime's words for it."""
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+_SPINNING = "session.intra_op.allow_spinning"
 NO_PACKING = "session.disable_prepacking"
 """Entry of options: "1" leaves weights where they are, for sessions nothing is computed with."""
 _FATAL_LEVEL = 4  # failures arrive as exceptions; the log would repeat them
+
+
+class ThreadPool(StrEnum):
+    """Threads a session computes with.
+
+    OWN: Its own, which spin while they wait, as ONNX Runtime makes them by default.
+    SHARED: Those of the process, which spin as well, see `use_shared_pool`.
+    SLEEPING: Its own, which sleep while they wait: their CPU time is that of computing alone.
+    """
+
+    OWN = "own"
+    SHARED = "shared"
+    SLEEPING = "sleeping"
 
 
 def session_options(
     *,
     threads: int,
     optimize: bool,
-    shared_pool: bool = False,
+    pool: ThreadPool = ThreadPool.OWN,
     library: Path | None = None,
 ) -> ort.SessionOptions:
     """Return options for one session.
@@ -42,7 +57,7 @@ def session_options(
     Args:
         threads: Intra-op threads, the calling one included.
         optimize: True for every graph optimisation, False to run the graph as it is written.
-        shared_pool: True to run on the process-wide thread pool, see `use_shared_pool`.
+        pool: Threads that compute.
         library: Kernel library to register.
 
     Raises:
@@ -52,11 +67,13 @@ def session_options(
     options.log_severity_level = _FATAL_LEVEL
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
-    if shared_pool:
+    if pool is ThreadPool.SHARED:
         options.use_per_session_threads = False
     else:
         options.inter_op_num_threads = 1
         options.intra_op_num_threads = threads
+    if pool is ThreadPool.SLEEPING:
+        options.add_session_config_entry(_SPINNING, "0")
     if library is not None:
         try:
             options.register_custom_ops_library(str(library))

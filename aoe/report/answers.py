@@ -121,7 +121,7 @@ class BenchmarkReport:
     def document(self) -> Mapping[str, object]:
         """Return the times, the speed-up with its interval, and how far results differ."""
         from aoe.measurement import estimate_speedup
-        from aoe.results.files import finite_or_none, load_to_json
+        from aoe.results.files import finite_or_none, machine_to_json
 
         measurement, deviation = self.comparison.measurement, self.comparison.deviation
         estimate = estimate_speedup(measurement)
@@ -138,7 +138,7 @@ class BenchmarkReport:
             "baseline_precision": self.baseline_precision.value,
             "same_results": None if self._is_lower else deviation.acceptable,
             "max_abs_err": finite_or_none(deviation.max_abs_err),
-            "machine": load_to_json(measurement.load),
+            "machine": machine_to_json(measurement),
         }
 
     @property
@@ -161,7 +161,8 @@ class BenchmarkReport:
 
     def write(self, text: Text) -> None:
         """Write both times, and how they compare."""
-        from aoe.measurement import QUIET_SHARE, estimate_speedup
+        from aoe.measurement import QUIET_SHARE, Clock, estimate_speedup
+        from aoe.report.whole_model import BY_CPU_TIME
         from aoe.results.files import finite_or_none
 
         measurement, deviation = self.comparison.measurement, self.comparison.deviation
@@ -179,13 +180,14 @@ class BenchmarkReport:
         unit, callers = "ms", plural(self.threads, "thread")
         if self.streams > 1:
             unit, callers = "runs/s", f"{self.streams} streams, each of {callers}"
+        decided = f", {BY_CPU_TIME}" if measurement.clock is Clock.CPU else ""
         text.line(f"{self.model}: {model:.3f} {unit}")
         text.line(f"{self.baseline}: {baseline:.3f} {unit}")
         text.line(
             f"{estimate.median:.3f}x as fast (95 % interval {estimate.low:.3f} to "
-            f"{estimate.high:.3f}, {estimate.pairs} pairs, {callers}); "
+            f"{estimate.high:.3f}, {estimate.pairs} pairs, {callers}{decided}); "
             f"{same} ({largest})"
         )
-        load = measurement.load
-        if load is not None and load.use.given_share < QUIET_SHARE:
+        load, is_busy = measurement.load, measurement.clock is Clock.WALL
+        if is_busy and load is not None and load.use.given_share < QUIET_SHARE:
             text.line(f"do not believe these figures, the machine was busy: {load}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aoe.measurement import QUIET_SHARE
+from aoe.measurement import QUIET_SHARE, Clock
 
 if TYPE_CHECKING:
     from aoe.tuning.model_mode import ModelTuning
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 NOT_MEASURED = "only looked up, nothing was measured"
 """Why a run that only looks up claims no gain."""
+BY_CPU_TIME = "by CPU time: the machine was busy"
 _NAMED = 4
 """Parts that are named where all went for the same reason."""
 
@@ -63,7 +64,7 @@ def unchanged_line(result: ModelTuning[Any], why: str) -> str:
 def write_load(text: Text, result: ModelTuning[Any]) -> None:
     """Write a line about a machine too busy for its figures to be believed."""
     load = result.judgement.comparison.measurement.load
-    if load is not None and load.use.given_share < QUIET_SHARE:
+    if load is not None and load.use.given_share < QUIET_SHARE and not _by_cpu_time(result):
         text.line(f"do not believe these figures, the machine was busy: {load}")
 
 
@@ -88,7 +89,12 @@ def listed(names: Sequence[str]) -> str:
 def _conditions(result: ModelTuning[Any]) -> str:
     if result.streams > 1:
         return f"{result.streams} streams of one thread at the same time"
-    return f"{result.target.core_num} threads"
+    by_cpu_time = f", {BY_CPU_TIME}" if _by_cpu_time(result) else ""
+    return f"{result.target.core_num} threads{by_cpu_time}"
+
+
+def _by_cpu_time(result: ModelTuning[Any]) -> bool:
+    return result.judgement.comparison.measurement.clock is Clock.CPU
 
 
 def whole_model_figure(result: ModelTuning[Any], speedup: float = 1.0) -> str:

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from aoe.errors import OutputError
 from aoe.folders.locks import take_lock
-from aoe.measurement import QUIET_SHARE, MachineLoad
+from aoe.measurement import QUIET_SHARE, Measurement
 from aoe.measurement.memory import MemoryUse, ModelMemory
 
 _LONGEST_PREFIX = 80  # of a temporary file; a long model name must not make it too long
@@ -75,12 +75,14 @@ def improvement_text(speedup: float) -> str:
     return f"{improvement_percent(speedup):.2f}%"
 
 
-def load_to_json(load: MachineLoad | None) -> dict[str, Any] | None:
+def machine_to_json(measurement: Measurement) -> dict[str, Any] | None:
     """Return how the machine served a measurement: the `machine` section of results."""
+    load = measurement.load
     if load is None:
         return None
     return {
         "quiet": load.use.given_share >= QUIET_SHARE,
+        "clock": measurement.clock.value,
         "given_share": round(load.use.given_share, 3),
         "cpu_share": round(load.cpu_share, 3),
         "threads": load.threads,

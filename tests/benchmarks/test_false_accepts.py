@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnxruntime as ort
 import pytest
-from false_accepts import Run, at_most, compared, scatter, table
+from false_accepts import Run, TwoModels, at_most, blocks, compared, scatter, table
 
 from aoe.execute.messages import ModelPart
 from aoe.testing.fakes import ScriptedRunner
@@ -21,6 +23,8 @@ _RUN = Run(
     given_share=1.0,
     latency_us=4.0,
 )
+_NET = ModelPart(model=Path("net.onnx"))
+_TWICE = TwoModels(_NET, _NET)
 
 
 @pytest.mark.parametrize(
@@ -31,28 +35,30 @@ def test_bound_is_that_of_clopper_and_pearson(accepted: int, runs: int, bound: f
     assert at_most(accepted, runs) == pytest.approx(bound, abs=1e-4)
 
 
-def test_gain_counts_as_accepted_on_a_quiet_machine_only() -> None:
+def test_gain_counts_as_accepted_where_a_clock_decides_only() -> None:
     claimed = replace(_RUN, speedup=1.05, low=1.02, high=1.08, surely=1.01)
     assert claimed.is_proven and claimed.is_accepted
-    busy = replace(claimed, given_share=0.8)
+    busy = replace(claimed, given_share=0.8, counts=False)
     assert busy.is_proven and not busy.is_accepted
+    assert replace(claimed, given_share=0.8, clock="cpu").is_accepted
     assert not _RUN.is_proven
 
 
 def test_table_counts_each_model_and_all_of_them() -> None:
     claimed = replace(_RUN, speedup=1.05, low=1.02, high=1.08, surely=1.01)
-    runs = [_RUN] * 3 + [claimed, replace(claimed, model="resnet50", busy=2, given_share=0.5)]
+    busy = replace(claimed, model="resnet50", busy=2, given_share=0.5)
+    runs = [_RUN] * 3 + [claimed, replace(busy, counts=False), replace(busy, clock="cpu")]
     assert table(runs).splitlines()[2:] == [
-        "| tiny | 0 | 1.0000 | 4 | 1 | 4 | 1 | 1 | 75.1% |",
-        "| all | 0 | 1.0000 | 4 | 1 | 4 | 1 | 1 | 75.1% |",
-        "| resnet50 | 2 | 1.0500 | 1 | 1 | 0 | 1 | 0 | 95.0% |",
-        "| all | 2 | 1.0500 | 1 | 1 | 0 | 1 | 0 | 95.0% |",
+        "| tiny | 0 | 1.0000 | 4 | 1 | 4 | 0 | 1 | 1 | 75.1% |",
+        "| all | 0 | 1.0000 | 4 | 1 | 4 | 0 | 1 | 1 | 75.1% |",
+        "| resnet50 | 2 | 1.0500 | 2 | 2 | 0 | 1 | 2 | 1 | 97.5% |",
+        "| all | 2 | 1.0500 | 2 | 2 | 0 | 1 | 2 | 1 | 97.5% |",
     ]
 
 
 def test_run_is_the_final_comparison_of_a_tuning() -> None:
-    runner = ScriptedRunner(given_share=0.7)
-    run = compared(runner, "net", ModelPart(model=Path("net.onnx")), busy=1, seed=3)
+    runner = ScriptedRunner(given_share=0.95)
+    run = compared(runner, "net", _TWICE, busy=1, seed=3)
     calls = runner.asked("compare_models")
     assert len(calls) == runner.restarts == 5
     assert {call.arguments["baseline"] for call in calls} == {ModelPart(model=Path("net.onnx"))}
@@ -61,12 +67,12 @@ def test_run_is_the_final_comparison_of_a_tuning() -> None:
     assert run is not None and len(run.processes) == 5
     assert run.speedup == pytest.approx(1, abs=0.01)
     assert run.surely < run.low < run.high
-    assert (run.busy, run.given_share) == (1, pytest.approx(0.7))
+    assert (run.busy, run.given_share, run.counts) == (1, pytest.approx(0.95), True)
 
 
 def test_little_time_takes_few_processes_of_one_order_each() -> None:
     runner = ScriptedRunner()
-    run = compared(runner, "net", ModelPart(model=Path("net.onnx")), busy=0, seed=3, left_s=3.0)
+    run = compared(runner, "net", _TWICE, busy=0, seed=3, left_s=3.0)
     assert run is not None and run.left_s == 3.0
     orders = [call.arguments["terms"].tuned_first for call in runner.asked("compare_models")]
     assert orders == [None, False, True, False, True]  # the first says what things take
@@ -79,3 +85,15 @@ def test_scatter_is_that_of_processes_of_one_order() -> None:
     assert deviation == pytest.approx(0.028, abs=1e-3)
     assert processes == 4
     assert scatter([_RUN]) == (0.0, 0)
+
+
+def test_planted_work_changes_no_result() -> None:
+    feed = {"x": np.linspace(-1, 1, 32 * 16 * 16, dtype=np.float32).reshape(1, 32, 16, 16)}
+    results = [
+        ort.InferenceSession(
+            blocks(more).SerializeToString(), providers=["CPUExecutionProvider"]
+        ).run(None, feed)[0]
+        for more in (0, 10)
+    ]
+    assert np.array_equal(*results)
+    assert len(blocks(10).graph.node) == len(blocks(0).graph.node) + 20

@@ -18,7 +18,7 @@ from aoe.device.cpu.memory import MemoryGrowth
 from aoe.device.cpu.numa import pinned_to_node
 from aoe.device.cpu.usage import read_usage
 from aoe.device.protocol import CoreSplit
-from aoe.measurement import CpuUse
+from aoe.measurement import CallTime, CpuUse
 from aoe.measurement.memory import MemoryUse
 from aoe.target import Target
 
@@ -144,23 +144,27 @@ class Cpu:
         repeats: int,
         before: Callable[[], object] | None = None,
         clock: Callable[[], float] = time.perf_counter,
-    ) -> Callable[[], float]:
+        cpu_clock: Callable[[], float] = time.process_time,
+    ) -> Callable[[], CallTime]:
         """Return a function that takes one sample; a run is done when it returns."""
 
-        def sample() -> float:
-            start = clock()
+        def sample() -> CallTime:
+            # CPU time is read outside of wall time, which decides wherever it can
+            cpu_start, start = cpu_clock(), clock()
             for _ in range(repeats):
                 run()
-            return (clock() - start) * 1e6 / repeats
+            taken = clock() - start
+            return CallTime(taken * 1e6 / repeats, (cpu_clock() - cpu_start) * 1e6 / repeats)
 
-        def prepared_sample() -> float:
-            taken = 0.0
+        def prepared_sample() -> CallTime:
+            taken = cpu_taken = 0.0
             for _ in range(repeats):
                 prepare()
-                start = clock()
+                cpu_start, start = cpu_clock(), clock()
                 run()
                 taken += clock() - start
-            return taken * 1e6 / repeats
+                cpu_taken += cpu_clock() - cpu_start
+            return CallTime(taken * 1e6 / repeats, cpu_taken * 1e6 / repeats)
 
         if before is None:
             return sample

@@ -22,7 +22,7 @@ def drift_of(now: Measurement, first: Measurement | None) -> str:
     """
     if not now.is_correct:
         return f"the same code twice: {now.outcome}: {now.detail}"
-    if not now.is_quiet:
+    if not now.counts:
         return f"it is busy: {now.load}"
     estimate = estimate_speedup(now)
     read = f"{estimate.median:.3f}x ({estimate.low:.3f} to {estimate.high:.3f})"

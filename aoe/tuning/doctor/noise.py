@@ -44,7 +44,7 @@ def noise_of(measurement: Measurement, estimate: SpeedupEstimate) -> CheckUp:
         f"a model against itself: {estimate.median:.3f}x ({estimate.low:.3f} to "
         f"{estimate.high:.3f}), it got {measurement.load}"
     )
-    if not measurement.is_quiet:
+    if not measurement.counts:
         return CheckUp(
             name="noise",
             found=found,

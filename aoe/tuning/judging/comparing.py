@@ -278,7 +278,7 @@ class ModelComparer(Generic[P]):
                 break
             if math.isfinite(began_s):
                 needed_s = began_s - self.left_s()
-            if one.measurement.is_quiet or not one.deviation.acceptable:
+            if one.measurement.counts or not one.deviation.acceptable:
                 found.append(one)
                 if is_enough(found):
                     break
@@ -341,7 +341,7 @@ def _is_clear(found: Sequence[ModelComparison], known: Scatter | None) -> bool:
     """Return True if processes prove a gain before all have run, on a machine that was quiet."""
     if len(found) not in looks(known):
         return False
-    if not all(one.deviation.acceptable and one.measurement.is_quiet for one in found):
+    if not all(one.deviation.acceptable and one.measurement.counts for one in found):
         return False
     return _together(found, in_turns=False, known=known).is_sure and (
         known is None or _is_larger_than_wide(_gain(found, in_turns=False, known=known).estimate)

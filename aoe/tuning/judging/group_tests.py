@@ -136,7 +136,7 @@ class GroupTests(Generic[P]):
             return
         group = self._in_order()
         whole = self._whole or self._measured(group)
-        if whole is None or not whole.is_quiet:
+        if whole is None or not whole.counts:
             return
         self._model_us = whole.latency_us
         if Saving.of(estimate_speedup(whole)).reaches(self._promise(group)):
@@ -153,7 +153,7 @@ class GroupTests(Generic[P]):
         """
         members = [kernel for kernel in self._in_order() if kernel in group]
         found = self._measured(members) if members else None
-        if found is None or not found.is_correct or not found.is_quiet:
+        if found is None or not found.is_correct or not found.counts:
             return
         self._model_us = found.latency_us
         self._examine(members, Saving.of(estimate_speedup(found)))
@@ -205,7 +205,7 @@ class GroupTests(Generic[P]):
     def _measure(self, group: Sequence[P]) -> Measurement | None:
         """Compare without a group, None if comparisons are used up or this one tells nothing."""
         found = self._measured(group)
-        return found if found is not None and found.is_quiet else None
+        return found if found is not None and found.counts else None
 
     def _measured(self, group: Sequence[P]) -> Measurement | None:
         """Compare without a group, None if there is no time for it or it cannot be run."""

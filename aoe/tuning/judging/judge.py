@@ -304,9 +304,9 @@ class Judge(Generic[P]):
         if kept and not deviation.acceptable:
             reason = f"the model computes something else with it: {deviation.detail}"
             return self._all_dropped(kept, Drop(reason=reason, is_final=is_checked))
-        load = gain.comparison.measurement.load
-        if kept and demand_gain and load is not None and not load.is_quiet:
-            reason = f"not decided, the machine was busy: {load}"
+        measurement = gain.comparison.measurement
+        if kept and demand_gain and not measurement.counts:
+            reason = f"not decided, the machine was busy: {measurement.load}"
             return self._all_dropped(kept, Drop(reason=reason, is_final=False))
         if kept and demand_gain and gain.is_open:
             return self.undecided(

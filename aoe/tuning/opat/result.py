@@ -20,7 +20,7 @@ from aoe.results.files import (
     finite_or_none,
     improvement_percent,
     improvement_text,
-    load_to_json,
+    machine_to_json,
     memory_to_json,
     write_json,
     write_table,
@@ -131,7 +131,7 @@ def summary(result: OpatResult) -> dict[str, Any]:
         **speed_members(result),
         "pairs": judgement.estimate.pairs,
         "memory": memory_to_json(judgement.memory),
-        "machine": load_to_json(judgement.comparison.measurement.load),
+        "machine": machine_to_json(judgement.comparison.measurement),
         "improvement_percent": round(improvement_percent(result.speedup), 2),
         "precision": result.precision.value,
         "precision_mode": result.allowed.mode.value,
@@ -210,7 +210,7 @@ def _operator_detail(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]
         "outcome": tuned.outcome.value,
         "reason": tuned.reason,
         "speedup": rounded(tuned.speedup),
-        "machine": load_to_json(found.load) if found is not None else None,
+        "machine": machine_to_json(found) if found is not None else None,
         "strategy": schedule_to_json(tuned.schedule) if tuned.schedule is not None else None,
         "trials": [
             {

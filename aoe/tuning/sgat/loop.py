@@ -275,7 +275,7 @@ def _settled(
     subgraph: Subgraph, tools: SubgraphTools, lookup: SubgraphLookup, found: _Found
 ) -> TunedSubgraph:
     usable, why = lookup.usable, lookup.why
-    busy = found.measurement is not None and not found.measurement.is_quiet
+    busy = found.measurement is not None and not found.measurement.counts
     good = not busy and found.estimate is not None and tools.accepts(found.estimate)
     if usable is not None and not (good and _beats(found, usable)):
         return replace(from_bank(subgraph, usable), trials=found.trials)

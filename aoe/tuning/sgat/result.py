@@ -14,7 +14,7 @@ from aoe.results.files import (
     finite_or_none,
     improvement_percent,
     improvement_text,
-    load_to_json,
+    machine_to_json,
     memory_to_json,
     write_json,
 )
@@ -132,7 +132,7 @@ def sgat_summary(result: SgatResult) -> dict[str, Any]:
         "performance_improvement": improvement_text(result.speedup),
         "improvement_percent": round(improvement_percent(result.speedup), 2),
         "memory": memory_to_json(judgement.memory),
-        "machine": load_to_json(judgement.comparison.measurement.load),
+        "machine": machine_to_json(judgement.comparison.measurement),
         "max_abs_err": finite_or_none(judgement.comparison.deviation.max_abs_err),
         "repo": {
             outcome.value: sum(tuned.outcome is outcome for tuned in result.subgraphs)

@@ -67,7 +67,7 @@ def verdict_on(recorded: RecordedGain | None, found: Measurement) -> Verified:
             verdict=Holding.LOST, reason=f"{found.outcome.value}: {_line(found.detail)}"
         )
     estimate = estimate_speedup(found)
-    if not found.is_quiet:
+    if not found.counts:
         verdict, reason = Holding.UNDECIDED, f"the machine was busy: {found.load}"
     elif estimate.high <= 1:
         verdict, reason = Holding.LOST, "no faster than ONNX Runtime's own"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from aoe.execute.quiet import FIRST_PAUSE_S, QuietPairs
-from aoe.measurement import CpuUse, MachineLoad, MeasurePolicy, PairedSamples
+from aoe.measurement import CallTime, CpuUse, MachineLoad, MeasurePolicy, PairedSamples
 
 
 class Machine:
@@ -25,12 +25,12 @@ class Machine:
     def usage(self) -> CpuUse:
         return self.used
 
-    def sample(self) -> float:
+    def sample(self) -> CallTime:
         number = min(self.measurements // 4, len(self.shares) - 1)  # two pairs, two sides
         self.measurements += 1
         share = self.shares[number]
         self.used += CpuUse(wall_s=1 / share, cpu_s=1.0, waited_s=1 / share - 1, switches=3)
-        return 1e6 / share
+        return CallTime(1e6 / share, 1e6)
 
     def pairs(self, patience_s: float = 60.0) -> QuietPairs:
         return QuietPairs(
@@ -45,9 +45,13 @@ def _policy(tries: int = 4, least_quiet: float = 0.9) -> MeasurePolicy:
 
 
 def _taken(
-    machine: Machine, policy: MeasurePolicy, pairs: QuietPairs | None = None
+    machine: Machine,
+    policy: MeasurePolicy,
+    pairs: QuietPairs | None = None,
+    *,
+    spins: bool = True,
 ) -> tuple[PairedSamples, MachineLoad]:
-    return (pairs or machine.pairs()).take(machine.sample, machine.sample, policy)
+    return (pairs or machine.pairs()).take(machine.sample, machine.sample, policy, spins=spins)
 
 
 def test_a_quiet_machine_is_measured_once() -> None:
@@ -93,3 +97,15 @@ def test_who_does_not_mind_does_not_wait(policy: MeasurePolicy) -> None:
     assert load.tries == 1
     assert machine.pauses_s == []
     assert load.is_quiet is (policy.least_quiet == 0)
+
+
+def test_nobody_waits_where_cpu_time_decides() -> None:
+    machine = Machine([0.3])
+    samples, load = _taken(machine, _policy(), spins=False)
+    assert (load.is_quiet, load.tries, machine.pauses_s) == (False, 1, [])
+    assert samples.tuned_cpu_us == (1e6, 1e6)
+
+
+def test_cpu_time_of_threads_that_spin_is_not_kept() -> None:
+    samples, _ = _taken(Machine([1.0]), _policy())
+    assert samples.by_cpu_time is None

@@ -54,4 +54,4 @@ def test_joined_measurements_have_the_load_of_all_of_them() -> None:
         use=CpuUse(wall_s=2.0, cpu_s=1.5, waited_s=0.5), threads=2, tries=3
     )
     assert joined_loads([measured(quiet), measured(None)]) is None
-    assert measured(None).is_quiet and measured(quiet).is_quiet and not measured(busy).is_quiet
+    assert measured(None).counts and measured(quiet).counts and not measured(busy).counts

@@ -83,6 +83,7 @@ def test_benchmark_tells_what_the_machine_gave(capsys: pytest.CaptureFixture[str
         )
         assert document["machine"] == {
             "quiet": False,
+            "clock": "wall",
             "given_share": 0.6,
             "cpu_share": 0.6,
             "threads": 2,

@@ -147,7 +147,7 @@ def _gain_of_forms(
         progress.warn(f"that cannot be run, the forms stay: {error}")
         return None
     found = gain.comparison
-    if not found.deviation.acceptable or not found.measurement.is_quiet:
+    if not found.deviation.acceptable or not found.measurement.counts:
         reason = found.deviation.detail or f"the machine was busy: {found.measurement.load}"
         progress.warn(f"not decided, the forms stay: {reason}")
         return None

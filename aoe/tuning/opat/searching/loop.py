@@ -384,7 +384,7 @@ def format_speedup(task: SearchTask, policy: MeasurePolicy) -> float | None:
         )
     except RunError:
         return None
-    return found.speedup if found.is_correct and found.is_quiet else None
+    return found.speedup if found.is_correct and found.counts else None
 
 
 def _compiled(task: SearchTask, schedules: Sequence[Schedule]) -> CompiledKernels | None:

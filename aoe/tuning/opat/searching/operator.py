@@ -213,7 +213,7 @@ class OperatorSearch:
         found = self.seen.search if self.seen is not None else None
         if self.seen is None or found is None or self.stored is not None:
             return
-        is_busy = found.measurement is not None and not found.measurement.is_quiet
+        is_busy = found.measurement is not None and not found.measurement.counts
         if self.seen.outcome in _WON or is_busy or found.undecided:
             return
         self.is_enough = True
@@ -241,7 +241,7 @@ class OperatorSearch:
         """Return the operator with what a search came to; the bank is written."""
         again = _stored_now(self.search.task, self.stored, policy)
         for found in (result.measurement, again):
-            if found is not None and not found.is_quiet:
+            if found is not None and not found.counts:
                 return undecided(self.operator, self.stored, result, found, tools.progress)
         if why := result.undecided or _late(again):
             return not_tried_out(self.operator, self.stored, result, why)

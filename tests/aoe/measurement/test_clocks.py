@@ -1,0 +1,86 @@
+"""CPU time decides where a busy machine has spoiled wall time, and only there."""
+
+from __future__ import annotations
+
+import pytest
+
+from aoe.measurement import (
+    CallTime,
+    Clock,
+    CpuUse,
+    MachineLoad,
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    PairedSamples,
+    joined,
+    measured,
+    run_pairs,
+)
+
+_QUIET = MachineLoad(use=CpuUse(wall_s=1.0, cpu_s=1.0))
+_BUSY = MachineLoad(use=CpuUse(wall_s=2.0, cpu_s=1.0, waited_s=1.0))
+_POLICY = MeasurePolicy(pairs_min=10, pairs_max=10, warmup=0)
+
+
+def _samples(wall: float, cpu: float, stretch: float = 1.0) -> PairedSamples:
+    """Take ten pairs of a candidate that is so many times as fast, by wall and by CPU time.
+
+    Every other pair has one side that lasts longer on the clock, as a neighbour makes it.
+    """
+    base = [CallTime(100.0 * (stretch if n % 4 == 0 else 1.0), 100.0) for n in range(10)]
+    fast = [
+        CallTime(100.0 / wall * (stretch if n % 4 == 2 else 1.0), 100.0 / cpu) for n in range(10)
+    ]
+    sides = (iter(base), iter(fast))
+    return run_pairs(lambda: next(sides[0]), lambda: next(sides[1]), _POLICY)
+
+
+def test_wall_time_decides_on_a_quiet_machine() -> None:
+    found = measured(_samples(1.2, 1.3), _QUIET)
+    assert (found.clock, found.counts) == (Clock.WALL, True)
+    assert found.speedup == pytest.approx(1.2)
+
+
+def test_cpu_time_decides_on_a_busy_machine() -> None:
+    found = measured(_samples(1.2, 1.2, stretch=3.0), _BUSY)
+    assert (found.clock, found.counts) == (Clock.CPU, True)
+    assert found.ratios == pytest.approx([1.2] * 10)
+    assert found.latency_us == pytest.approx(100 / 1.2)  # of one thread a call takes no less
+
+
+def test_nothing_is_decided_where_both_clocks_disagree() -> None:
+    found = measured(_samples(1.0, 1.3), _BUSY)
+    assert (found.clock, found.counts) == (Clock.WALL, False)
+
+
+def test_nothing_is_decided_by_wall_time_of_a_busy_machine_alone() -> None:
+    found = measured(_samples(1.2, 1.2).by_wall_time, _BUSY)
+    assert not found.counts
+
+
+def test_times_of_several_threads_are_wall_times() -> None:
+    load = MachineLoad(use=_BUSY.use, threads=2)
+    assert measured(_samples(1.25, 1.3, stretch=3.0), load).latency_us == pytest.approx(80.0)
+
+
+def test_swapped_pairs_swap_both_clocks() -> None:
+    swapped = _samples(1.2, 1.3).swapped()
+    assert swapped.ratios[0] == pytest.approx(1 / 1.2)
+    assert swapped.by_cpu_time is not None
+    assert swapped.by_cpu_time.ratios[0] == pytest.approx(1 / 1.3)
+
+
+def test_measurements_joined_are_decided_by_cpu_time_if_one_of_them_was() -> None:
+    quiet, busy = measured(_samples(1.2, 1.2), _QUIET), measured(_samples(1.2, 1.2, 3.0), _BUSY)
+    both = joined([quiet, busy], Outcome.CORRECT, "")
+    assert (both.clock, both.counts, len(both.ratios)) == (Clock.CPU, True, 20)
+    undecided = measured(_samples(1.0, 1.3), _BUSY)
+    assert not joined([busy, undecided], Outcome.CORRECT, "").counts
+
+
+def test_both_sides_have_as_many_samples_of_cpu_time() -> None:
+    with pytest.raises(ValueError, match="got 1 and 0"):
+        Measurement(
+            outcome=Outcome.CORRECT, baseline_us=(1.0,), tuned_us=(1.0,), baseline_cpu_us=(1.0,)
+        )
