@@ -38,7 +38,8 @@ from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement.estimates import estimate_speedup
 from aoe.measurement.pairs import MeasurePolicy, run_pairs
 from aoe.measurement.samples import PairedSamples
-from aoe.ort.sessions import ThreadPool, session_options, use_shared_pool
+from aoe.ort.sessions import session_options, use_shared_pool
+from aoe.ort.thread_pools import ThreadPool
 from aoe.testing.rewrites import Feed, feed_of, matches_of, rewritten, view
 from aoe.tuning.sgat.subgraphs import RULES
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -17,7 +16,6 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, worse_of
-from aoe.execute.clocks import EitherClock
 from aoe.execute.messages import CompiledKernels
 from aoe.execute.nan_reach import reached_by_nan
 from aoe.execute.quiet import QuietPairs
@@ -28,8 +26,9 @@ from aoe.graph.workload_model import random_inputs, special_inputs, workload_mod
 from aoe.kernels.formats import without_moves
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, measured
 from aoe.ort.guarded import GuardedRuns
-from aoe.ort.sessions import ThreadPool, input_specs, run_session, session_options
+from aoe.ort.sessions import input_specs, run_session, session_options
 from aoe.ort.surroundings import CacheSurroundings
+from aoe.ort.thread_pools import ThreadPool
 from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.workload import Workload
@@ -56,14 +55,6 @@ class _Baseline:
     results: tuple[Array, ...]
 
 
-class _Conditions(NamedTuple):
-    """What candidates are held against; see `CandidateMeasurer.measure`."""
-
-    workload: Workload
-    seed: int
-    bytes_around: int
-
-
 class CandidateMeasurer:
     """Measures candidates; lives in the worker and keeps the last workload's baseline.
 
@@ -73,7 +64,7 @@ class CandidateMeasurer:
         toolchain: Links the kernels.
         directory: Scratch files.
         pairs: Takes the samples.
-        pool: Threads that sessions compute with, while the machine is quiet.
+        pool: Threads that sessions compute with.
         outside_bytes: Size from which on constants lie in a file.
     """
 
@@ -93,9 +84,10 @@ class CandidateMeasurer:
         self._toolchain = toolchain
         self._directory = directory
         self._pairs = pairs
-        self._clock = EitherClock(target.core_num, pool)
+        self._pool = pool
+        self._spins = target.core_num > 1 and pool is not ThreadPool.SLEEPING
         self._outside_bytes = outside_bytes
-        self._baseline: tuple[tuple[_Conditions, ThreadPool], _Baseline] | None = None
+        self._baseline: tuple[tuple[Workload, int, int], _Baseline] | None = None
         self._libraries = 0
         self._files = 0
         self._outside: list[Path] = []
@@ -124,8 +116,7 @@ class CandidateMeasurer:
             bytes_around: What one inference of the model reads and writes besides.
             compiled: Their object files, where they have been compiled before.
         """
-        how = _Conditions(workload, seed, bytes_around)
-        self._baseline_of(how, self._clock.pool)  # that of another workload goes in any case
+        baseline = self._baseline_of(workload, seed, bytes_around)
         sources = [KernelSource.of(workload, schedule) for schedule in schedules]
         distinct = {source.name: source for source in sources}  # configurations may coincide
         objects: dict[str, Path] = {}
@@ -145,8 +136,9 @@ class CandidateMeasurer:
                 for path in objects.values():
                     path.unlink(missing_ok=True)
             for name in objects:
-                trial = partial(self._measure_one, how, distinct[name], library, best_ratio)
-                found[name] = self._clock.measured(trial, policy, _itself)
+                found[name] = self._measure_one(
+                    baseline, distinct[name], library, policy, best_ratio
+                )
                 if found[name].is_correct:
                     best_ratio = max(best_ratio or 0.0, found[name].speedup)
         return [found[source.name] for source in sources]
@@ -162,16 +154,10 @@ class CandidateMeasurer:
             seed: Of inputs and constants.
             bytes_around: What one inference of the model reads and writes besides.
         """
-        how = _Conditions(workload, seed, bytes_around)
-        return self._clock.measured(partial(self._measure_moves, how), policy, _itself)
-
-    def _measure_moves(
-        self, how: _Conditions, pool: ThreadPool, policy: MeasurePolicy
-    ) -> Measurement:
-        baseline = self._baseline_of(how, pool)
-        model = without_moves(baseline.model, how.workload)
-        feed = random_inputs(how.workload, how.seed)
-        session, surroundings = self._surrounded(model, feed, how, pool)
+        baseline = self._baseline_of(workload, seed, bytes_around)
+        model = without_moves(baseline.model, workload)
+        feed = random_inputs(workload, seed)
+        session, surroundings = self._surrounded(model, workload, feed, bytes_around)
         samplers = paired_samplers(
             self._device.timer,
             baseline.run,
@@ -181,17 +167,17 @@ class CandidateMeasurer:
             calls_max=baseline.surroundings.calls_max,
             tuned_before=surroundings.restore,
         )
-        return measured(*self._pairs.take(*samplers, policy, spins=self._clock.spins(pool)))
+        return measured(*self._pairs.take(*samplers, policy, spins=self._spins))
 
     def _surrounded(
         self,
         model: onnx.ModelProto,
+        workload: Workload,
         feed: Mapping[str, Array],
-        how: _Conditions,
-        pool: ThreadPool,
+        bytes_around: int,
     ) -> tuple[ort.InferenceSession, CacheSurroundings]:
         """Return a session, and its inputs as in the middle of a model, in the shapes it takes."""
-        options = self._options(pool)
+        options = self._options()
         session = self._device.open_session(model.SerializeToString(), options)
         shaped = {
             spec.name: feed[spec.name].reshape([extent or 0 for extent in spec.shape])
@@ -199,10 +185,10 @@ class CandidateMeasurer:
         }
         surroundings = CacheSurroundings(
             open_session=lambda proto: self._device.open_session(proto, options),
-            workload=how.workload,
+            workload=workload,
             feed=shaped,
             result=run_session(session, shaped)[0],
-            bytes_around=how.bytes_around,
+            bytes_around=bytes_around,
         )
         return session, surroundings
 
@@ -226,17 +212,15 @@ class CandidateMeasurer:
 
     def _measure_one(
         self,
-        how: _Conditions,
+        baseline: _Baseline,
         source: KernelSource,
         library: Path,
-        best_ratio: float | None,
-        pool: ThreadPool,
         policy: MeasurePolicy,
+        best_ratio: float | None,
     ) -> Measurement:
-        baseline = self._baseline_of(how, pool)
         try:
             model = candidate_model(baseline.model, source)
-            session = self._open(model, self._options(pool, library))
+            session = self._open(model, self._options(library))
             deviation = _worst(source.workload, baseline, session)
         except AoeError as error:
             return Measurement.failure(Outcome.RUNTIME, str(error))
@@ -250,17 +234,15 @@ class CandidateMeasurer:
             before=baseline.surroundings.restore,
             calls_max=baseline.surroundings.calls_max,
         )
-        spins = self._clock.spins(pool)
-        return measured(*self._pairs.take(*samplers, policy, best_ratio, spins=spins))
+        return measured(*self._pairs.take(*samplers, policy, best_ratio, spins=self._spins))
 
-    def _baseline_of(self, how: _Conditions, pool: ThreadPool) -> _Baseline:
-        key = (how, pool)
+    def _baseline_of(self, workload: Workload, seed: int, bytes_around: int) -> _Baseline:
+        key = (workload, seed, bytes_around)
         if self._baseline is not None and self._baseline[0] == key:
             return self._baseline[1]
         self._forget_baseline()  # before the next one takes memory
-        workload, seed, bytes_around = how
         model = workload_model(workload, seed=seed, store=self._stored)
-        options = self._options(pool)
+        options = self._options()
         session = self._open(model, options)
         feeds = (random_inputs(workload, seed), special_inputs(workload, seed))
         results = tuple(run_session(session, feed)[0] for feed in feeds)
@@ -300,11 +282,11 @@ class CandidateMeasurer:
         tensor = TensorProto(name=name, data_type=kind, dims=array.shape)
         return point_into(file.name, tensor, 0, array.nbytes)
 
-    def _options(self, pool: ThreadPool, library: Path | None = None) -> ort.SessionOptions:
+    def _options(self, library: Path | None = None) -> ort.SessionOptions:
         return session_options(
             threads=self._target.core_num,
             optimize=False,
-            pool=pool,
+            pool=self._pool,
             library=library,
         )
 
@@ -315,10 +297,6 @@ class CandidateMeasurer:
         file = self._directory / "workload.onnx"
         file.write_bytes(model.SerializeToString())
         return self._device.open_session(file, options)
-
-
-def _itself(measurement: Measurement) -> Measurement:
-    return measurement
 
 
 def candidate_model(baseline: onnx.ModelProto, source: KernelSource) -> onnx.ModelProto:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError
+from aoe.ort.thread_pools import ThreadPool
 from aoe.target import Target
 from aoe.workload import Precision
 
@@ -24,6 +25,7 @@ class WorkerSetup:
         compiler: Command line of the C compiler.
         directory: The worker's own scratch directory.
         cores: What it keeps to; none for whatever the system gives it.
+        pool: Threads that sessions compute with.
     """
 
     device: Device
@@ -31,6 +33,12 @@ class WorkerSetup:
     compiler: tuple[str, ...]
     directory: Path
     cores: frozenset[int] = frozenset()
+    pool: ThreadPool = ThreadPool.SHARED
+
+    @property
+    def spins(self) -> bool:
+        """True if threads take CPU time while they wait for each other."""
+        return self.target.core_num > 1 and self.pool is not ThreadPool.SLEEPING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

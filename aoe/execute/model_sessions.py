@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.measurement.memory import MemoryUse
 from aoe.ort.inputs import ModelInputs
-from aoe.ort.sessions import ThreadPool, bound_run, run_session, session_options
+from aoe.ort.sessions import bound_run, run_session, session_options
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-def open_part(
-    setup: WorkerSetup, part: ModelPart, pool: ThreadPool = ThreadPool.SHARED
-) -> ort.InferenceSession:
-    """Return a session that computes with threads of a pool.
+def open_part(setup: WorkerSetup, part: ModelPart) -> ort.InferenceSession:
+    """Return a session that computes with the threads of the worker.
 
     Raises:
         RunError: ONNX Runtime refuses the model.
@@ -26,14 +24,14 @@ def open_part(
     options = session_options(
         threads=setup.target.core_num,
         optimize=part.optimize,
-        pool=pool,
+        pool=setup.pool,
         library=part.library,
     )
     return setup.device.open_session(part.model, options)
 
 
 def open_and_run(
-    setup: WorkerSetup, part: ModelPart, inputs: ModelInputs, pool: ThreadPool = ThreadPool.SHARED
+    setup: WorkerSetup, part: ModelPart, inputs: ModelInputs
 ) -> tuple[ort.InferenceSession, MemoryUse | None]:
     """Return a session that has run once, and the memory that took.
 
@@ -41,7 +39,7 @@ def open_and_run(
         RunError: ONNX Runtime refuses the model, or its inputs.
     """
     taken = setup.device.watch_memory(part.model.parent)
-    session = open_part(setup, part, pool)
+    session = open_part(setup, part)
     run_session(session, inputs.first(session))
     return session, taken()
 
@@ -55,18 +53,10 @@ class SessionsInTurns:
         setup: Of the worker.
         parts: The models.
         inputs: What they are run on.
-        pool: Threads they compute with.
     """
 
-    def __init__(
-        self,
-        setup: WorkerSetup,
-        parts: Sequence[ModelPart],
-        inputs: ModelInputs,
-        pool: ThreadPool = ThreadPool.SHARED,
-    ) -> None:
+    def __init__(self, setup: WorkerSetup, parts: Sequence[ModelPart], inputs: ModelInputs) -> None:
         self._setup = setup
-        self._pool = pool
         self._parts = parts
         self._inputs = inputs
         self._loaded: tuple[int, Callable[[], object]] | None = None
@@ -78,7 +68,7 @@ class SessionsInTurns:
             RunError: ONNX Runtime refuses the model, or its inputs.
         """
         self._loaded = None
-        session, memory = self._opened(side)
+        session, memory = open_and_run(self._setup, self._parts[side], self._inputs)
         results = [run_session(session, feed) for feed in self._inputs.feeds(session)]
         self._keep(side, session, results[0])
         return results, memory
@@ -95,7 +85,7 @@ class SessionsInTurns:
         """
         if self._loaded is None or self._loaded[0] != side:
             self._loaded = None  # gone before the next one comes
-            session, _ = self._opened(side)
+            session, _ = open_and_run(self._setup, self._parts[side], self._inputs)
             self._keep(side, session)
         assert self._loaded is not None
         return self._loaded[1]
@@ -116,9 +106,6 @@ class SessionsInTurns:
             return self._setup.device.timer(loaded, repeats=repeats, before=before)()
 
         return sample
-
-    def _opened(self, side: int) -> tuple[ort.InferenceSession, MemoryUse | None]:
-        return open_and_run(self._setup, self._parts[side], self._inputs, self._pool)
 
     def _keep(
         self, side: int, session: ort.InferenceSession, results: Sequence[Any] | None = None

@@ -9,9 +9,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import Reply, Request, TaskRunner, WorkerSetup
+from aoe.execute.quiet import EitherClock
 from aoe.folders.scratch import ScratchFolder
 from aoe.folders.turns import Turns
+from aoe.measurement import Measurement, MeasurePolicy
+from aoe.ort.thread_pools import ThreadPool
 from aoe.target import Target
 
 _LOG_BYTES = 2000
@@ -29,6 +33,8 @@ _LOADING_TIMEOUT_S = 60.0
 MEASURING_TASKS = frozenset(
     {"measure_candidates", "measure_format", "compare_models", "machine_rates", "compare_itself"}
 )
+_IN_PAIRS = frozenset({"measure_candidates", "measure_format", "compare_models"})
+"""Tasks that hold something against the default; they take a `policy`."""
 COMPILING_TASKS = frozenset({"compile_kernels"})
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
@@ -113,6 +119,8 @@ class Runner:
         root: Where scratch files go; None for `TMPDIR`.
         look_s: How often the memory of the worker is looked at.
         boot: Program of the worker, as `python -c` takes it.
+        pool: Threads that sessions compute with; of `SHARED` ones there are others that sleep, in
+            a second worker, for what a busy machine makes of several threads.
     """
 
     def __init__(
@@ -126,6 +134,7 @@ class Runner:
         root: Path | None = None,
         look_s: float = 0.5,
         boot: str = _BOOT,
+        pool: ThreadPool = ThreadPool.SHARED,
     ) -> None:
         self.device = device
         self.target = target
@@ -135,6 +144,9 @@ class Runner:
         self._look_s = look_s
         self._boot = boot
         self._scratch = ScratchFolder("worker", root)
+        self._pool = pool
+        self._clock = EitherClock()
+        self._asleep: Runner | None = None
         self._worker: _Worker | None = None
         self._ahead: list[_Worker] = []
         self._following = 0
@@ -164,7 +176,45 @@ class Runner:
             RunError: the worker died, or the task failed.
         """
         with self._turn(task):
-            return self._call(task, timeout_s, arguments)
+            policy = arguments.get("policy") if task in _IN_PAIRS else None
+            if policy is None or not self._has_two_clocks(arguments):
+                return self._call(task, timeout_s, arguments)
+            end_s = time.monotonic() + timeout_s
+            take = partial(self._measure, task, end_s, arguments)
+            return self._clock.measured(take, policy, _measurements_of)
+
+    def _has_two_clocks(self, arguments: Mapping[str, Any]) -> bool:
+        """True unless one pool serves both clocks, or CPU time is not that of a call."""
+        several = self.target.core_num > 1 and self._pool is ThreadPool.SHARED
+        return several and getattr(arguments.get("terms"), "streams", 1) == 1
+
+    def _measure(
+        self,
+        task: str,
+        end_s: float,
+        arguments: Mapping[str, Any],
+        pool: ThreadPool,
+        policy: MeasurePolicy,
+    ) -> Any:
+        runner = self._twin if pool is ThreadPool.SLEEPING else self
+        left_s = max(0.0, end_s - time.monotonic())
+        return runner._call(task, left_s, {**arguments, "policy": policy})
+
+    @property
+    def _twin(self) -> Runner:
+        """Its worker computes with threads that sleep."""
+        if self._asleep is None:
+            self._asleep = Runner(
+                self.device,
+                self.target,
+                self.toolchain,
+                cores=self._cores,
+                root=self._scratch.path,
+                look_s=self._look_s,
+                boot=self._boot,
+                pool=ThreadPool.SLEEPING,
+            )
+        return self._asleep
 
     def _turn(self, task: str) -> AbstractContextManager[None]:
         if task in MEASURING_TASKS:
@@ -228,6 +278,7 @@ class Runner:
             return None
         self.restart()
         self._end_ahead()
+        self._end_twin()
         self._cores = split.measured
         compiler = Runner(self.device, self.target, self.toolchain, self.turns, cores=split.spare)
         return CompilerApart(
@@ -242,6 +293,8 @@ class Runner:
         worker = self._worker
         if worker is not None:
             worker.process.kill()
+        if self._asleep is not None:
+            self._asleep.interrupt()
 
     def restart(self, following: int = 0) -> None:
         """End the worker; the next call is answered by a fresh one.
@@ -251,6 +304,9 @@ class Runner:
                 one, beside each other, and wait. Nothing is measured before they have loaded.
         """
         self._stop(kill=False)
+        if self._asleep is not None:
+            self._asleep.restart(following if self._clock.pool is ThreadPool.SLEEPING else 0)
+            following = following if self._clock.pool is ThreadPool.SHARED else 0
         self._following = following
 
     def start(self) -> None:
@@ -265,6 +321,7 @@ class Runner:
     def close(self) -> None:
         """End the worker and remove its files, even where that is interrupted."""
         try:
+            self._end_twin()
             self._stop(kill=False)
         finally:
             self._end_ahead()
@@ -321,10 +378,16 @@ class Runner:
             compiler=self.toolchain.command,
             directory=directory,
             cores=self._cores,
+            pool=self._pool,
         )
         with contextlib.suppress(OSError):  # one that has died is said when it is asked
             ours.send(setup)
         return worker
+
+    def _end_twin(self) -> None:
+        twin, self._asleep = self._asleep, None
+        if twin is not None:
+            twin.close()
 
     def _end_ahead(self) -> None:
         while self._ahead:
@@ -343,3 +406,10 @@ class Runner:
         tail = said[-_LOG_BYTES:].decode("utf-8", "replace").strip()
         cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         return f"the worker ended with {cause}" + (f"\n{tail}" if tail else "")
+
+
+def _measurements_of(found: Any) -> Sequence[Measurement]:
+    """Return the measurements in the result of a task that is measured in pairs."""
+    if isinstance(found, list):
+        return found
+    return [found if isinstance(found, Measurement) else found.measurement]

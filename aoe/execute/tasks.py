@@ -17,7 +17,6 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, ScheduleError
 from aoe.execute.accuracy import MODEL_TOLERANCE, Deviation, compare_model_results, worse_of
 from aoe.execute.candidates import CandidateMeasurer
-from aoe.execute.clocks import EitherClock
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns, open_and_run, open_part
 from aoe.execute.quiet import QuietPairs
@@ -37,13 +36,13 @@ from aoe.measurement.memory import MemoryUse, ModelMemory, mean_memory
 from aoe.measurement.streams import LEAST_SAMPLE_US, FreeRun, streams_of
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import (
-    ThreadPool,
     bound_run,
     run_session,
     session_options,
     use_shared_pool,
 )
 from aoe.ort.surroundings import CacheBallast
+from aoe.ort.thread_pools import ThreadPool
 from aoe.schedule import schedule_from_json
 from aoe.target import Target
 from aoe.workload import workload_from_json
@@ -104,6 +103,7 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         toolchain=Toolchain(command=setup.compiler),
         directory=setup.directory,
         pairs=pairs,
+        pool=setup.pool,
     )
 
     def measure_candidates(
@@ -129,9 +129,7 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         return [run_session(session, feed) for feed in inputs.feeds(session)]
 
     def machine_rates() -> MachineRates:
-        options = session_options(
-            threads=setup.target.core_num, optimize=True, pool=ThreadPool.SHARED
-        )
+        options = session_options(threads=setup.target.core_num, optimize=True, pool=setup.pool)
         return measure_rates(setup.device, options)
 
     measuring: dict[str, Callable[..., Any]] = {
@@ -142,12 +140,11 @@ def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
         "machine_rates": machine_rates,
         "compare_itself": partial(_compare_itself, setup, pairs),
     }
-    threads = setup.target.core_num
     return {
         "load": lambda: None,  # who answers has loaded what the others need
         "check_schedule": partial(_check_schedule, setup.device),
         "compile_kernels": partial(_compile_kernels, setup),
-        **{name: _with_pool(task, threads) for name, task in measuring.items()},
+        **{name: _with_pool(task, setup) for name, task in measuring.items()},
     }
 
 
@@ -158,18 +155,19 @@ def _measure_format(
 
 
 def _compare_itself(setup: WorkerSetup, pairs: QuietPairs, policy: MeasurePolicy) -> Measurement:
-    options = session_options(threads=setup.target.core_num, optimize=False, pool=ThreadPool.SHARED)
+    options = session_options(threads=setup.target.core_num, optimize=False, pool=setup.pool)
     return compare_itself(setup.device, options, pairs, policy)
 
 
 _start_pool = cache(use_shared_pool)
 
 
-def _with_pool(task: Callable[..., Any], threads: int) -> Callable[..., Any]:
+def _with_pool(task: Callable[..., Any], setup: WorkerSetup) -> Callable[..., Any]:
     """Start the thread pool when it is needed: a worker that only compiles has none, and forks."""
 
     def run(**arguments: Any) -> Any:
-        _start_pool(threads)
+        if setup.pool is ThreadPool.SHARED:
+            _start_pool(setup.target.core_num)
         return task(**arguments)
 
     return run
@@ -243,38 +241,13 @@ def compare_parts(
     Where the weights of a session come to lie decides a few percent of its speed, and the
     session loaded first tends to get the better place: the same model against itself read 0.96
     to 1.02 with one order of loading, far outside the interval of its pairs. Large models are
-    loaded in turns, but for streams, which need all of a machine at once and whose CPU time is
-    not that of one call.
+    loaded in turns, but for streams, which need all of a machine at once.
     """
-    if terms.streams > 1:
-        return _compare_in_rounds(_Comparing(setup, pairs, models, inputs, terms), policy)
-    clock = EitherClock(setup.target.core_num)
-    in_turns = any(part.is_large for part in models)
-
-    def take(pool: ThreadPool, policy: MeasurePolicy) -> ModelComparison:
-        how = _Comparing(setup, pairs, models, inputs, terms, pool, spins=clock.spins(pool))
-        return _compare_in_turns(how, policy) if in_turns else _compare_in_rounds(how, policy)
-
-    return clock.measured(take, policy, lambda found: found.measurement)
-
-
-@dataclass(frozen=True, slots=True)
-class _Comparing:
-    """Two models, and how they are compared; see `compare_parts`."""
-
-    setup: WorkerSetup
-    pairs: QuietPairs
-    models: tuple[ModelPart, ModelPart]
-    inputs: ModelInputs
-    terms: ComparisonTerms
-    pool: ThreadPool = ThreadPool.SHARED
-    spins: bool = True
-
-
-def _compare_in_rounds(how: _Comparing, policy: MeasurePolicy) -> ModelComparison:
+    if terms.streams == 1 and any(part.is_large for part in models):
+        return _compare_in_turns(setup, pairs, models, policy, inputs, terms)
     found = [
-        _compare_once(how, share, tuned_first=tuned_first)
-        for tuned_first, share in comparison_rounds(policy, how.terms)
+        _compare_once(setup, pairs, models, share, inputs, terms, tuned_first=tuned_first)
+        for tuned_first, share in comparison_rounds(policy, terms)
     ]
     return joined_comparison(found, mean_memory)
 
@@ -313,11 +286,19 @@ def joined_comparison(
     )
 
 
-def _compare_once(how: _Comparing, policy: MeasurePolicy, *, tuned_first: bool) -> ModelComparison:
+def _compare_once(
+    setup: WorkerSetup,
+    pairs: QuietPairs,
+    models: tuple[ModelPart, ModelPart],
+    policy: MeasurePolicy,
+    inputs: ModelInputs,
+    terms: ComparisonTerms,
+    *,
+    tuned_first: bool,
+) -> ModelComparison:
     """Compare in one order of loading, binding, warming up and beginning a pair."""
-    setup, models, inputs, terms = how.setup, how.models, how.inputs, how.terms
     parts = models[::-1] if tuned_first else models
-    opened = [open_and_run(setup, part, inputs, how.pool) for part in parts]
+    opened = [open_and_run(setup, part, inputs) for part in parts]
     sessions, uses = [session for session, _ in opened], [use for _, use in opened]
     reference, actual = reversed(sessions) if tuned_first else sessions
     first = inputs.first(reference)
@@ -337,29 +318,38 @@ def _compare_once(how: _Comparing, policy: MeasurePolicy, *, tuned_first: bool) 
     timer, least_us = setup.device.timer, policy.sample_min_us
     if terms.streams > 1:
         timer, least_us = streams_of(terms.streams).timer, max(least_us, LEAST_SAMPLE_US)
-    samplers = paired_samplers(timer, runs[0], runs[1], least_us, **_surroundings(how))
-    samples, load = how.pairs.take(*samplers, policy, spins=how.spins)
+    samplers = paired_samplers(timer, runs[0], runs[1], least_us, **_surroundings(setup, terms))
+    spins = setup.spins or terms.streams > 1  # of streams, CPU time is not that of one call
+    samples, load = pairs.take(*samplers, policy, spins=spins)
     if tuned_first:
         samples, uses = samples.swapped(), uses[::-1]
     return _comparison(samples, load, deviation, uses)
 
 
-def _compare_in_turns(how: _Comparing, policy: MeasurePolicy) -> ModelComparison:
+def _compare_in_turns(
+    setup: WorkerSetup,
+    pairs: QuietPairs,
+    models: tuple[ModelPart, ModelPart],
+    policy: MeasurePolicy,
+    inputs: ModelInputs,
+    terms: ComparisonTerms,
+) -> ModelComparison:
     """Compare two models of which one is loaded at a time.
 
     Each is loaded anew for every other sample, and comes to lie somewhere else: no order of
     loading has to be evened out.
     """
-    turns = SessionsInTurns(how.setup, how.models, how.inputs, how.pool)
+    turns = SessionsInTurns(setup, models, inputs)
     (expected, before), (found, after) = turns.first_run(0), turns.first_run(1)
     deviations = (
-        compare_model_results(left, right, how.models[1].precision, tolerance=how.terms.tolerance)
+        compare_model_results(left, right, models[1].precision, tolerance=terms.tolerance)
         for left, right in zip(expected, found, strict=True)
     )
     deviation = reduce(worse_of, deviations)
     del expected, found
     baseline, tuned = (turns.timer(turns.run_of(side), repeats=_LARGE_CALLS) for side in (0, 1))
-    samples, load = how.pairs.take(baseline, tuned, replace(policy, warmup=0), spins=how.spins)
+    at_once = replace(policy, warmup=0)
+    samples, load = pairs.take(baseline, tuned, at_once, spins=setup.spins)
     return _comparison(samples, load, deviation, [before, after])
 
 
@@ -391,14 +381,12 @@ def _run_of(
     return FreeRun([bound_run(session, feed, results) for _ in range(streams)])
 
 
-def _surroundings(how: _Comparing) -> dict[str, Any]:
-    """Return what is done before each call, and how many calls a sample has at most for that.
-
-    It computes with threads of the same pool: others that spin would take CPU time of the call.
-    """
-    setup, bytes_around = how.setup, how.terms.bytes_around
-    if not bytes_around:
+def _surroundings(setup: WorkerSetup, terms: ComparisonTerms) -> dict[str, Any]:
+    """Return what is done before each call, and how many calls a sample has at most for that."""
+    if not terms.bytes_around:
         return {}
-    options = session_options(threads=setup.target.core_num, optimize=True, pool=how.pool)
-    ballast = CacheBallast(lambda model: setup.device.open_session(model, options), bytes_around)
+    options = session_options(threads=setup.target.core_num, optimize=True, pool=setup.pool)
+    ballast = CacheBallast(
+        lambda model: setup.device.open_session(model, options), terms.bytes_around
+    )
     return {"before": ballast.pass_through, "calls_max": ballast.calls_max}

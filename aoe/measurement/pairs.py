@@ -112,7 +112,7 @@ def run_pairs(
 
 def _with_pair(samples: PairedSamples, baseline_us: float, tuned_us: float) -> PairedSamples:
     """Return samples with one more pair, and with its CPU time if both sides know theirs."""
-    wall = ((*samples.baseline_us, baseline_us), (*samples.tuned_us, tuned_us))
+    wall = ((*samples.baseline_us, float(baseline_us)), (*samples.tuned_us, float(tuned_us)))
     if not (isinstance(baseline_us, CallTime) and isinstance(tuned_us, CallTime)):
         return PairedSamples(*wall)
     baseline_cpu_us = (*samples.baseline_cpu_us, baseline_us.cpu_us)

@@ -9,7 +9,8 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from aoe.errors import RunError
-from aoe.ort.sessions import OpenSession, ThreadPool, session_options
+from aoe.ort.sessions import OpenSession, session_options
+from aoe.ort.thread_pools import ThreadPool
 from aoe.workload import NCHWC_DOMAIN
 
 _CHANNELS = 64  # a multiple of every block size in use

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import onnxruntime as ort
 
 from aoe.errors import RunError
 from aoe.graph.weights import is_outside, place_of, point_into
+from aoe.ort.thread_pools import ThreadPool
 
 OpenSession = Callable[[bytes | Path, ort.SessionOptions], ort.InferenceSession]
 """How a device loads a model."""
@@ -30,19 +30,6 @@ _SPINNING = "session.intra_op.allow_spinning"
 NO_PACKING = "session.disable_prepacking"
 """Entry of options: "1" leaves weights where they are, for sessions nothing is computed with."""
 _FATAL_LEVEL = 4  # failures arrive as exceptions; the log would repeat them
-
-
-class ThreadPool(StrEnum):
-    """Threads a session computes with.
-
-    OWN: Its own, which spin while they wait, as ONNX Runtime makes them by default.
-    SHARED: Those of the process, which spin as well, see `use_shared_pool`.
-    SLEEPING: Its own, which sleep while they wait: their CPU time is that of computing alone.
-    """
-
-    OWN = "own"
-    SHARED = "shared"
-    SLEEPING = "sleeping"
 
 
 def session_options(

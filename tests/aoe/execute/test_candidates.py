@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FAMILIES, classify
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
-from aoe.ort.sessions import ThreadPool
+from aoe.ort.thread_pools import ThreadPool
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
 from aoe.testing.kernels import operation, plain
@@ -369,7 +369,7 @@ def test_large_constants_lie_in_a_file_as_long_as_they_are_measured_with(
 
 
 def test_clear_loser_is_dropped_after_the_race(measurer: CandidateMeasurer) -> None:
-    policy = replace(_QUICK, pairs_min=20, pairs_max=20)
+    policy = MeasurePolicy(pairs_min=20, pairs_max=20, warmup=0, race_pairs=3, sample_min_us=0)
     found = _measure(measurer, _EXP, [Schedule()], policy=policy, best_ratio=1e6)
     assert found[0].is_correct
     assert len(found[0].tuned_us) == 3

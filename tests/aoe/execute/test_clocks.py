@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from aoe.execute.clocks import EitherClock
+from aoe.execute.quiet import EitherClock
 from aoe.measurement import Clock, CpuUse, MachineLoad, Measurement, MeasurePolicy, Outcome
-from aoe.ort.sessions import ThreadPool
+from aoe.ort.thread_pools import ThreadPool
 
 _POLICY = MeasurePolicy(tries=3, threads=2)
 _SHARED, _SLEEPING = ThreadPool.SHARED, ThreadPool.SLEEPING
@@ -45,16 +45,16 @@ class Machine:
 
 def _measured(clock: EitherClock, *figures: Measurement) -> tuple[Measurement, object]:
     machine = Machine(list(figures))
-    found = clock.measured(machine.take, _POLICY, lambda measurement: measurement)
+    found = clock.measured(machine.take, _POLICY, lambda measurement: [measurement])
     return found, machine.asked
 
 
 def test_a_quiet_machine_is_measured_as_users_run_the_model() -> None:
-    assert _measured(EitherClock(2), _QUIET) == (_QUIET, [(_SHARED, 1)])
+    assert _measured(EitherClock(), _QUIET) == (_QUIET, [(_SHARED, 1)])
 
 
 def test_a_busy_machine_is_measured_with_threads_that_sleep_until_it_is_quiet() -> None:
-    clock = EitherClock(2)
+    clock = EitherClock()
     first = _measured(clock, _BUSY, _BY_CPU_TIME)
     assert first == (_BY_CPU_TIME, [(_SHARED, 1), (_SLEEPING, 1)])
     assert _measured(clock, _BY_CPU_TIME) == (_BY_CPU_TIME, [(_SLEEPING, 1)])
@@ -65,23 +65,11 @@ def test_a_busy_machine_is_measured_with_threads_that_sleep_until_it_is_quiet() 
 
 
 def test_a_quiet_machine_is_waited_for_where_no_clock_decides() -> None:
-    found = _measured(EitherClock(2), _BUSY, _BUSY, _QUIET)
+    found = _measured(EitherClock(), _BUSY, _BUSY, _QUIET)
     assert found == (_QUIET, [(_SHARED, 1), (_SLEEPING, 1), (_SHARED, 3)])
-
-
-def test_one_thread_serves_both_clocks() -> None:
-    assert _measured(EitherClock(1), _BUSY) == (_BUSY, [(_SHARED, 3)])
 
 
 @pytest.mark.parametrize("outcome", [Outcome.RUNTIME, Outcome.CORRECTNESS])
 def test_a_failure_is_not_tried_by_the_other_clock(outcome: Outcome) -> None:
     failed = Measurement.failure(outcome, "no")
-    assert _measured(EitherClock(2), failed) == (failed, [(_SHARED, 1)])
-
-
-@pytest.mark.parametrize(
-    ("threads", "pool", "spins"),
-    [(1, _SHARED, False), (2, _SHARED, True), (2, ThreadPool.OWN, True), (2, _SLEEPING, False)],
-)
-def test_threads_that_wait_for_none_never_spin(threads: int, pool: ThreadPool, spins: bool) -> None:
-    assert EitherClock(threads).spins(pool) is spins
+    assert _measured(EitherClock(), failed) == (failed, [(_SHARED, 1)])

@@ -7,13 +7,14 @@ import select
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper
-from support.engine.cpu import CPU, InterruptingCpu
+from support.engine.cpu import CPU, BusyCpu, InterruptingCpu
 from support.engine.models import chain_model, make_model, save_model
 
 from aoe.device.toolchain import Toolchain
@@ -21,12 +22,12 @@ from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms, ModelComparison
-from aoe.measurement import MeasurePolicy, Outcome
+from aoe.measurement import Clock, MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP, ModelInputs, save_input_sets
 from aoe.target import Target
 from aoe.workload import Precision
 
-_POLICY = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, sample_min_us=0)
+_POLICY = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, sample_min_us=0, least_quiet=0)
 _LONG_S = 60.0
 
 
@@ -51,13 +52,14 @@ def _compare(
     timeout_s: float = _LONG_S,
     inputs: ModelInputs = MADE_UP,
     terms: ComparisonTerms = WHOLE_MODELS,
+    policy: MeasurePolicy = _POLICY,
 ) -> Any:
     return runner.call(
         "compare_models",
         timeout_s=timeout_s,
         baseline=ModelPart(model=baseline),
         tuned=tuned,
-        policy=_POLICY,
+        policy=policy,
         inputs=inputs,
         terms=terms,
     )
@@ -105,6 +107,19 @@ def test_models_are_compared_in_streams_at_the_same_time(runner: Runner, plain_m
     found = _compare(runner, plain_model, ModelPart(model=plain_model), terms=terms)
     assert found.measurement.outcome is Outcome.CORRECT
     assert len(found.measurement.tuned_us) == 1
+
+
+def test_two_threads_of_a_busy_machine_are_judged_by_cpu_time_of_threads_that_sleep(
+    target: Target, toolchain: Toolchain, plain_model: Path
+) -> None:
+    policy = MeasurePolicy(pairs_min=10, pairs_max=10, warmup=0, threads=2)
+    with Runner(BusyCpu(), replace(target, core_num=2), toolchain) as runner:
+        plain = ModelPart(model=plain_model)
+        found = _compare(runner, plain_model, plain, policy=policy).measurement
+        assert (found.clock, found.counts, found.load.is_quiet) == (Clock.CPU, True, False)
+        assert len(found.tuned_cpu_us) == len(found.tuned_us) == 10
+        waiting = _compare(runner, plain_model, plain, policy=replace(policy, least_quiet=0.0))
+        assert (waiting.measurement.clock, waiting.measurement.counts) == (Clock.WALL, True)
 
 
 def test_calls_share_one_worker(runner: Runner, plain_model: Path) -> None:
