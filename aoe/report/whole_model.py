@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from aoe.tuning.model_mode import ModelTuning
     from aoebank import Text
 
-NOT_MEASURED = "only looked up, nothing was measured"
-"""Why a run that only looks up claims no gain."""
 _NAMED = 4
 """Parts that are named where all went for the same reason."""
 
@@ -62,9 +60,19 @@ def unchanged_line(result: ModelTuning[Any], why: str) -> str:
 
 def write_load(text: Text, result: ModelTuning[Any]) -> None:
     """Write a line about a machine too busy for its figures to be believed."""
+    if busy := _busy(result):
+        text.line(f"do not believe these figures, the machine was busy: {busy}")
+
+
+def busy_note(result: ModelTuning[Any]) -> str:
+    """Return what the last line says of a figure of a busy machine; empty of others."""
+    return ", measured on a busy machine" if _busy(result) else ""
+
+
+def _busy(result: ModelTuning[Any]) -> str:
+    """Return how busy the machine was while the whole model was measured, empty if it was not."""
     load = result.judgement.comparison.measurement.load
-    if load is not None and load.use.given_share < QUIET_SHARE:
-        text.line(f"do not believe these figures, the machine was busy: {load}")
+    return str(load) if load is not None and load.use.given_share < QUIET_SHARE else ""
 
 
 def write_dropped(text: Text, result: ModelTuning[Any]) -> None:
