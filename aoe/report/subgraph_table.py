@@ -14,6 +14,7 @@ from aoe.report.whole_model import (
     looked_up_line,
     places_document,
     unchanged_line,
+    write_damaged,
     write_dropped,
     write_load,
 )
@@ -56,6 +57,7 @@ class SubgraphTuningReport:
         write_load(text, result)
         write_dropped(text, result)
         text.line(f"tuned model: {result.om_file}")
+        write_damaged(text, result)
         has_records = result.bank_file.exists()
         text.line(f"bank: {result.bank_file}" + ("" if has_records else " (no record yet)"))
         if result.judgement.kept and not result.judgement.is_measured:

@@ -18,6 +18,7 @@ from aoe.report.whole_model import (
     looked_up_line,
     places_document,
     unchanged_line,
+    write_damaged,
     write_dropped,
     write_load,
 )
@@ -68,6 +69,7 @@ class OperatorTuningReport:
             write_accuracy(text, result.judgement.accuracy, kept)
         write_dropped(text, result)
         text.line(f"tuned model: {result.om_file}")
+        write_damaged(text, result)
         text.line(bank_line(result.bank / result.target.soc_version))
         lower = f" ({result.precision.value})" if result.precision.is_lower else ""
         judgement = result.judgement

@@ -64,6 +64,12 @@ def write_load(text: Text, result: ModelTuning[Any]) -> None:
         text.line(f"do not believe these figures, the machine was busy: {busy}")
 
 
+def write_damaged(text: Text, result: ModelTuning[Any]) -> None:
+    """Write a line about each bank file the run did without."""
+    for one in result.damaged:
+        text.line(f"damaged bank file: {one}")
+
+
 def busy_note(result: ModelTuning[Any]) -> str:
     """Return what the last line says of a figure of a busy machine; empty of others."""
     return ", measured on a busy machine" if _busy(result) else ""

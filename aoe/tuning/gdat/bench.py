@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
+from aoe.bank.damage import without_damaged
 from aoe.bank.gradients import GradientBank, gradient_bank_folder
 from aoe.bank.journal import BankJournal
 from aoe.device.registry import default_device
@@ -24,7 +25,7 @@ from aoe.tuning.gdat.settings import GdatSettings
 from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType
 from aoe.tuning.progress import Progress, SilentProgress
-from aoebank import AoebankError
+from aoebank import AoebankError, Bank
 
 T = TypeVar("T")
 
@@ -120,9 +121,14 @@ def open_bench(
         machine=training.machine,
         versions={"aoe": version("aoebank"), **training.versions},
     )
+    bank = open_bank(training, places.bank_folder)
+    if training.is_first:
+        own = Bank(places.bank_folder)
+        for one in without_damaged(own, training.soc_version, may_write=True):
+            progress.warn(str(one))
     return TrainingBench(
         training=training,
-        bank=open_bank(training, places.bank_folder),
+        bank=bank,
         settings=settings,
         report=LiveReport(report, publish, stopwatch),
         progress=progress if training.is_first else SilentProgress(),
