@@ -59,6 +59,8 @@ class Measurement:
         tuned_us: Time of one call of the candidate, same length.
         detail: Why a failed trial failed, for a reader; empty otherwise.
         load: How the machine served it, None where that is not known.
+        is_of_machine: True for a failure that no candidate can help: of the harness, the worker or
+            the clock.
     """
 
     outcome: Outcome
@@ -66,6 +68,7 @@ class Measurement:
     tuned_us: tuple[float, ...] = ()
     detail: str = ""
     load: MachineLoad | None = None
+    is_of_machine: bool = False
 
     def __post_init__(self) -> None:
         if len(self.baseline_us) != len(self.tuned_us):
@@ -79,9 +82,10 @@ class Measurement:
             raise ValueError("a correct measurement needs samples (got none)")
 
     @classmethod
-    def failure(cls, outcome: Outcome, detail: str) -> Self:
+    def failure(cls, outcome: Outcome, detail: str, *, is_of_machine: bool = False) -> Self:
         """Return the measurement of a candidate that could not be timed."""
-        return cls(outcome=outcome, detail=detail)
+        late = outcome is Outcome.TIMEOUT
+        return cls(outcome=outcome, detail=detail, is_of_machine=is_of_machine or late)
 
     @property
     def is_correct(self) -> bool:
