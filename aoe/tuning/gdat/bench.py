@@ -25,7 +25,7 @@ from aoe.tuning.gdat.settings import GdatSettings
 from aoe.tuning.live_report import LiveReport, Stopwatch
 from aoe.tuning.mode import JobType
 from aoe.tuning.progress import Progress, SilentProgress
-from aoebank import AoebankError, Bank
+from aoebank import AoebankError
 
 T = TypeVar("T")
 
@@ -86,8 +86,17 @@ def find_places(
     )
 
 
-def open_bank(training: Training, folder: Path) -> GradientBank:
-    """Return the gradient bank in a folder, in the name of a training."""
+def open_bank(
+    training: Training, folder: Path, tell: Callable[[str], None], *, may_write: bool = False
+) -> GradientBank:
+    """Return the gradient bank in a folder, in the name of a training.
+
+    Args:
+        training: Its first process alone looks for damaged files, and does without them.
+        folder: Where the bank is.
+        tell: Is told of each.
+        may_write: True to set them aside, False to pass over them.
+    """
     journal = BankJournal(
         folder,
         training.soc_version,
@@ -95,6 +104,9 @@ def open_bank(training: Training, folder: Path) -> GradientBank:
         model={"name": training.model_name},
         engine_version=version("aoebank"),
     )
+    if training.is_first:
+        for one in without_damaged(journal.bank, training.soc_version, may_write=may_write):
+            tell(str(one))
     return GradientBank(journal)
 
 
@@ -121,14 +133,9 @@ def open_bench(
         machine=training.machine,
         versions={"aoe": version("aoebank"), **training.versions},
     )
-    bank = open_bank(training, places.bank_folder)
-    if training.is_first:
-        own = Bank(places.bank_folder)
-        for one in without_damaged(own, training.soc_version, may_write=True):
-            progress.warn(str(one))
     return TrainingBench(
         training=training,
-        bank=bank,
+        bank=open_bank(training, places.bank_folder, progress.warn, may_write=True),
         settings=settings,
         report=LiveReport(report, publish, stopwatch),
         progress=progress if training.is_first else SilentProgress(),
