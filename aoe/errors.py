@@ -120,6 +120,12 @@ class TurnTimeoutError(RunTimeoutError):
     code = "AOE054"
 
 
+class WorkerDiedError(RunError):
+    """The measuring process died of the code it ran."""
+
+    code = "AOE055"
+
+
 class AccuracyError(AoeError):
     """A tuned model does not compute what the untuned one does."""
 

@@ -95,14 +95,15 @@ def _open_shape(runs: Runs, work: Path) -> str:
 
 def _reasons(runs: Runs, work: Path) -> str:
     from aoe.report.tuning import reason_for_nothing
-    from aoe.results.files import NOT_DECIDED
+    from aoe.results.files import NOT_DECIDED, NOT_TRIED_OUT
 
     def result(schedule: object, reason: str = "") -> mock.Mock:
         judgement = mock.Mock(undecided="")
         tuned = mock.Mock(schedule=schedule, reason=reason)
         return mock.Mock(operators=[tuned], judgement=judgement)
 
-    results = (result(None), result(object()), result(None, f"{NOT_DECIDED}: 60% of the CPU time"))
+    busy, failed = f"{NOT_DECIDED}: 60% of the CPU time", f"{NOT_TRIED_OUT}: no answer"
+    results = (result(None), result(object()), result(None, busy), result(None, failed))
     return "\n".join(map(reason_for_nothing, results))
 
 

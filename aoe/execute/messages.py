@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
-from aoe.errors import AoeError
+from aoe.errors import AoeError, RunError, RunTimeoutError, WorkerDiedError
+from aoe.measurement import Measurement, Outcome
 from aoe.ort.thread_pools import ThreadPool
 from aoe.target import Target
 from aoe.workload import Precision
@@ -126,3 +127,10 @@ class ModelPart:
     optimize: bool = True
     precision: Precision = Precision.FLOAT32
     is_large: bool = False
+
+
+def failure_of(error: RunError) -> Measurement:
+    """Return the failure of a call: the candidate's if the worker died of it, else nobody's."""
+    late, died = isinstance(error, RunTimeoutError), isinstance(error, WorkerDiedError)
+    outcome = Outcome.TIMEOUT if late else Outcome.RUNTIME
+    return Measurement.failure(outcome, str(error), is_of_machine=not died)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from typing import Any
 
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
-from aoe.errors import RunError, RunTimeoutError
+from aoe.errors import RunError, RunTimeoutError, WorkerDiedError
 from aoe.execute.messages import Reply, Request, TaskRunner, WorkerSetup
 from aoe.execute.quiet import EitherClock
 from aoe.folders.scratch import ScratchFolder
@@ -35,6 +36,11 @@ MEASURING_TASKS = frozenset(
 )
 _IN_PAIRS = frozenset({"measure_candidates", "measure_format", "compare_models"})
 """Tasks that hold something against the default; they take a `policy`."""
+_CRASHES = frozenset(
+    -number
+    for number in (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
+)
+"""Exit codes of a process that its own code has ended; the system kills by SIGKILL."""
 COMPILING_TASKS = frozenset({"compile_kernels"})
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
@@ -230,7 +236,7 @@ class Runner:
             self._wait_for_answer(connection, task, timeout_s)
             reply: Reply = connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-            raise RunError(task, self._obituary()) from error
+            raise self._obituary(task) from error
         except BaseException:  # Ctrl-C: the answer would come later, and pass for the next one's
             self._stop(kill=True)
             self._end_ahead()
@@ -398,14 +404,16 @@ class Runner:
         if worker is not None:
             worker.stop(kill=kill)
 
-    def _obituary(self) -> str:
+    def _obituary(self, task: str) -> RunError:
+        """Return what the worker died of: its own code, unless somebody has killed it."""
         worker = self._worker
         code = worker.wait(timeout_s=5) if worker is not None else None
         self._stop(kill=True)
-        said = worker.log.read_bytes() if worker is not None else b""
-        tail = said[-_LOG_BYTES:].decode("utf-8", "replace").strip()
+        log = worker.log.read_bytes() if worker is not None else b""
+        tail = log[-_LOG_BYTES:].decode("utf-8", "replace").strip()
         cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        return f"the worker ended with {cause}" + (f"\n{tail}" if tail else "")
+        said = f"the worker ended with {cause}" + (f"\n{tail}" if tail else "")
+        return WorkerDiedError(task, said) if code in _CRASHES else RunError(task, said)
 
 
 def _measurements_of(found: Any) -> Sequence[Measurement]:

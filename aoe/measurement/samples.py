@@ -109,6 +109,8 @@ class Measurement:
         baseline_cpu_us: CPU time of one call of the baseline, see `PairedSamples`.
         tuned_cpu_us: The same of the candidate.
         clock: Which time decides: CPU time where a busy machine has spoiled wall time.
+        is_of_machine: True for a failure that no candidate can help: of the harness, the worker or
+            the clock.
     """
 
     outcome: Outcome
@@ -119,6 +121,7 @@ class Measurement:
     baseline_cpu_us: tuple[float, ...] = ()
     tuned_cpu_us: tuple[float, ...] = ()
     clock: Clock = Clock.WALL
+    is_of_machine: bool = False
 
     def __post_init__(self) -> None:
         for baseline_us, tuned_us in (
@@ -136,9 +139,10 @@ class Measurement:
             raise ValueError("a correct measurement needs samples (got none)")
 
     @classmethod
-    def failure(cls, outcome: Outcome, detail: str) -> Self:
+    def failure(cls, outcome: Outcome, detail: str, *, is_of_machine: bool = False) -> Self:
         """Return the measurement of a candidate that could not be timed."""
-        return cls(outcome=outcome, detail=detail)
+        late = outcome is Outcome.TIMEOUT
+        return cls(outcome=outcome, detail=detail, is_of_machine=is_of_machine or late)
 
     @property
     def is_correct(self) -> bool:

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aoe.report.last_line import finished_line
+from aoe.report.last_line import finished_line, looked_up_finish
 from aoe.report.reuse.table import write_reuse
 from aoe.report.whole_model import (
-    NOT_MEASURED,
+    busy_note,
     gain_line,
     looked_up_line,
     places_document,
     unchanged_line,
+    write_damaged,
     write_dropped,
     write_load,
 )
@@ -56,9 +57,15 @@ class SubgraphTuningReport:
         write_load(text, result)
         write_dropped(text, result)
         text.line(f"tuned model: {result.om_file}")
+        write_damaged(text, result)
         has_records = result.bank_file.exists()
         text.line(f"bank: {result.bank_file}" + ("" if has_records else " (no record yet)"))
-        text.line(finished_line(result, _reason_for_nothing(result)))
+        if result.judgement.kept and not result.judgement.is_measured:
+            parts = plural(len(result.judgement.kept), "subgraph")
+            text.line(looked_up_finish(result, parts))
+            return
+        reason, note = _reason_for_nothing(result), busy_note(result)
+        text.line(finished_line(result, reason, note=note))
 
 
 def _whole_model(result: SgatResult) -> str:
@@ -76,11 +83,18 @@ def _reason_for_nothing(result: SgatResult) -> str:
         return "no rule matches anything in this model"
     if undecided := result.judgement.undecided:
         return undecided
-    if result.judgement.kept:
-        return NOT_MEASURED
     untried = sum(tuned.is_untried for tuned in result.subgraphs)
     if untried:
         return f"a limit left {untried} of {len(result.subgraphs)} subgraphs untried"
+    from aoe.results.files import ONLY_LOOKED_UP
+
+    count = len(result.subgraphs)
+    missing = sum(ONLY_LOOKED_UP in tuned.reason for tuned in result.subgraphs)
+    if missing:
+        return f"{missing} of {count} subgraphs are not in the bank, and were {ONLY_LOOKED_UP}"
+    open_ones = sum(tuned.is_undecided for tuned in result.subgraphs)
+    if open_ones:
+        return f"{open_ones} of {count} subgraphs are not decided"
     if not any(tuned.strategy is not None for tuned in result.subgraphs):
         return "every subgraph is fastest as it is"
     return "the whole model is not faster with the forms that win alone"

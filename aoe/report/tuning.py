@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.report.accuracy import write_accuracy
-from aoe.report.last_line import finished_line
+from aoe.report.last_line import finished_line, looked_up_finish
 from aoe.report.operator_table import write_operators
 from aoe.report.reuse.table import write_reuse
 from aoe.report.subgraph_table import SubgraphTuningReport
 from aoe.report.whole_model import (
-    NOT_MEASURED,
+    busy_note,
     gain_line,
     listed,
     looked_up_line,
     places_document,
     unchanged_line,
+    write_damaged,
     write_dropped,
     write_load,
 )
@@ -68,12 +69,15 @@ class OperatorTuningReport:
             write_accuracy(text, result.judgement.accuracy, kept)
         write_dropped(text, result)
         text.line(f"tuned model: {result.om_file}")
+        write_damaged(text, result)
         text.line(bank_line(result.bank / result.target.soc_version))
         lower = f" ({result.precision.value})" if result.precision.is_lower else ""
-        reason = reason_for_nothing(result)
-        if not result.judgement.is_measured and result.judgement.is_changed:
-            reason = NOT_MEASURED
-        text.line(finished_line(result, reason) + lower)
+        judgement = result.judgement
+        if judgement.is_changed and not judgement.is_measured:
+            text.line(looked_up_finish(result, _parts(result)) + lower)
+            return
+        note = busy_note(result)
+        text.line(finished_line(result, reason_for_nothing(result), note=note) + lower)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,8 +382,14 @@ def _whole_model(result: OpatResult) -> str:
         return unchanged_line(result, "no kernel is kept")
     precision = f" in {result.precision.value}" if result.precision.is_lower else ""
     if not result.judgement.is_measured:
-        return looked_up_line(plural(len(result.judgement.kept), "kernel"), precision)
+        return looked_up_line(_parts(result), precision)
     return gain_line(result, precision)
+
+
+def _parts(result: OpatResult) -> str:
+    """Return what of the bank is in a model that is not measured."""
+    kept = result.judgement.kept
+    return plural(len(kept), "kernel") if kept else "the forms of its subgraphs"
 
 
 def _memory(memory: ModelMemory) -> str:

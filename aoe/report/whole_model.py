@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from aoe.tuning.model_mode import ModelTuning
     from aoebank import Text
 
-NOT_MEASURED = "only looked up, nothing was measured"
-"""Why a run that only looks up claims no gain."""
 BY_CPU_TIME = "by CPU time: the machine was busy"
 _NAMED = 4
 """Parts that are named where all went for the same reason."""
@@ -63,9 +61,29 @@ def unchanged_line(result: ModelTuning[Any], why: str) -> str:
 
 def write_load(text: Text, result: ModelTuning[Any]) -> None:
     """Write a line about a machine too busy for its figures to be believed."""
+    if busy := _busy(result):
+        text.line(f"do not believe these figures, the machine was busy: {busy}")
+
+
+def write_damaged(text: Text, result: ModelTuning[Any]) -> None:
+    """Write a line about each bank file the run did without."""
+    for one in result.damaged:
+        text.line(f"damaged bank file: {one}")
+
+
+def busy_note(result: ModelTuning[Any]) -> str:
+    """Return what the last line says of a figure of a busy machine; empty of others."""
+    if _by_cpu_time(result):
+        return f", {BY_CPU_TIME}"
+    return ", measured on a busy machine" if _busy(result) else ""
+
+
+def _busy(result: ModelTuning[Any]) -> str:
+    """Return how busy the machine was while the whole model was measured, empty if it was not."""
     load = result.judgement.comparison.measurement.load
-    if load is not None and load.use.given_share < QUIET_SHARE and not _by_cpu_time(result):
-        text.line(f"do not believe these figures, the machine was busy: {load}")
+    if load is None or load.use.given_share >= QUIET_SHARE or _by_cpu_time(result):
+        return ""
+    return str(load)
 
 
 def write_dropped(text: Text, result: ModelTuning[Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from aoe.bank.damage import DamagedFile
 from aoe.errors import OptionError
 from aoe.measurement import Measurement
 from aoe.results.files import (
@@ -46,6 +47,7 @@ class ModelTuning(Generic[P]):
         seconds: Duration of the run.
         phases: Seconds of each `Phase` of it.
         streams: Callers the whole model was judged with at the same time.
+        damaged: Bank files the run did without.
     """
 
     model: Mapping[str, str]
@@ -57,6 +59,7 @@ class ModelTuning(Generic[P]):
     seconds: float
     phases: Mapping[str, float] = field(default_factory=dict)
     streams: int = 1
+    damaged: tuple[DamagedFile, ...] = ()
 
     @property
     def metric(self) -> TargetMetric:
@@ -154,6 +157,7 @@ def run_facts(bench: Workbench) -> dict[str, Any]:
         "seconds": bench.stopwatch.elapsed_s(),
         "phases": bench.phases.seconds(),
         "streams": bench.streams,
+        "damaged": bench.damaged,
     }
 
 
@@ -186,6 +190,7 @@ def speed_members(result: ModelTuning[Any]) -> dict[str, Any]:
     """Return the figures of the whole model; one that keeps nothing is the one it was."""
     estimate, unchanged = result.judgement.estimate, not result.judgement.is_changed
     return {
+        "damaged_bank_files": list(map(str, result.damaged)),
         **metric_members(result.streams),
         "unchanged": unchanged,
         **_whole_model_members(result),

@@ -65,6 +65,7 @@ class ContinuedProgress:
         self.inner = inner
         self._told = 0
         self._before = 0
+        self._planned = 0
 
     def begin_part(self) -> None:
         """Count what is planned from now on behind the operators of earlier parts."""
@@ -79,16 +80,19 @@ class ContinuedProgress:
         self.inner.detail(text)
 
     def plan(self, operators: int) -> None:
-        """Say how many operators there are with those of the parts before."""
-        self.inner.plan(self._before + operators)
+        """Say how many operators there are with those of the parts before, and told by now."""
+        self._planned = max(self._before + operators, self._told)
+        self.inner.plan(self._planned)
 
     def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:
         """Pass it on."""
         self.inner.trial(op_name, done, budget, best)
 
     def operator(self, op_name: str, text: str) -> None:
-        """Count it, and pass it on."""
+        """Count it, and pass it on; one that nobody planned, as of a second graph, is one more."""
         self._told += 1
+        if 0 < self._planned < self._told:
+            self.plan(self._told - self._before)
         self.inner.operator(op_name, text)
 
     def warn(self, text: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 
 from aoe.bank.built_in import built_in_bank
+from aoe.bank.damage import DamagedFile, without_damaged
 from aoe.bank.journal import BankJournal, machine_fingerprint
 from aoe.bank.operators import bank_root
 from aoe.device.object_cache import ObjectCache
@@ -94,6 +95,7 @@ class Workbench:
         objects: Compiled kernels of earlier runs, None where none are kept.
         operators: Libraries of operators the model needs.
         base: Earlier result only what changed since is tuned of, None without one.
+        damaged: Bank files the run does without.
         engine: What of the engine the run may replace.
     """
 
@@ -116,6 +118,7 @@ class Workbench:
     chosen: ChosenGraph | None = None
     operators: tuple[OperatorLibrary, ...] = ()
     farm: Farm | None = None
+    damaged: tuple[DamagedFile, ...] = ()
     engine: EngineParts = REAL_ENGINE
 
     @property
@@ -182,14 +185,14 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
         engine.open_runner(device, target, toolchain, turns) as runner,
         _farm(context, job, device, target, versions) as farm,
     ):
+        journal = _journal(root, target, model, versions, streams)
         yield Workbench(
             settings=settings,
             model=model,
             inputs=inputs,
             calibration=calibration,
             runner=runner,
-            journal=_journal(root, target, model, versions, streams),
-            built_in=built_in,
+            journal=journal,
             versions=versions,
             places=places,
             scratch=scratch,
@@ -198,12 +201,29 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             phases=PhaseTimes(stopwatch),
             streams=streams,
             objects=object_cache(settings, env, cwd, target),
-            base=_earlier(settings, cwd, earlier),
             chosen=chosen_before(context.earlier),
             operators=operators,
             farm=farm,
+            **_banks(context, journal, built_in, _earlier(settings, cwd, earlier)),
             engine=engine,
         )
+
+
+def _banks(
+    context: TuneContext, own: BankJournal, built_in: Bank | None, base: EarlierResult | None
+) -> dict[str, Any]:
+    """Return the banks of a workbench and the files it does without, which are told.
+
+    Damaged files of its own bank are set aside, those of others passed over.
+    """
+    may_write = not context.settings.lookup_only
+    damaged = without_damaged(own.bank, own.soc_version, may_write=may_write)
+    for bank in (built_in, base.bank if base is not None else None):
+        if bank is not None:
+            damaged += without_damaged(bank, own.soc_version, may_write=False)
+    for one in damaged:
+        context.progress.warn(str(one))
+    return {"built_in": built_in, "base": base, "damaged": damaged}
 
 
 def _sweep(progress: Progress) -> None:

@@ -34,6 +34,9 @@ from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, find_closed
 from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.lock import read_settled
 
+DAMAGED_SUFFIX = ".damaged"
+"""Of the name of a file that was set aside, with a number where there is one already."""
+_EMPTY = "file is empty"
 GRAPH_FOLDER = "graph"
 """Holds a folder per soc_version; the others lie below one."""
 
@@ -62,6 +65,7 @@ class Bank:
         self.root = Path(root)
         self.tier = tier
         self._loaded: dict[Path, _Loaded] = {}
+        self._passed_over: set[Path] = set()
         self._side_cars = SideCars(read_file, _signature)
 
     def unified_file(
@@ -154,6 +158,40 @@ class Bank:
         if file.exists():
             self._change(file, dict.fromkeys(keys))
 
+    def damage(self, file: Path) -> str:
+        """Return why a file cannot be read as a bank file, empty if it can or there is none."""
+        try:
+            loaded = self._load(file)
+        except BankFormatError as error:
+            return error.problem
+        return _EMPTY if loaded is not None and is_blank(loaded.parsed.data) else ""
+
+    def pass_over(self, file: Path) -> None:
+        """Read a file as if there were none, from now on."""
+        self._passed_over.add(file)
+
+    def set_aside(self, file: Path) -> Path | None:
+        """Give a damaged file another name, which no reader opens; its side-car stays.
+
+        Returns:
+            The new name, None if the file is whole by now, or gone.
+
+        Raises:
+            BankLockedError: another writer does not let go.
+            BankPathError: it lies outside of the root.
+            BankPermissionError: the bank is a built-in one, or not ours to write.
+        """
+        from aoebank.storage.writing.staged import rename_file  # reading needs none of it
+
+        self._demand_ours(file)
+        self._demand_inside(file)
+        self._loaded.pop(file, None)
+
+        def is_damaged(data: bytes) -> bool:
+            return is_blank(data) or find_error(format_of(file, data).parse(data, file)) is not None
+
+        return rename_file(file, DAMAGED_SUFFIX, is_damaged, root=self.root)
+
     def iter_provenance(self, file: Path, key: str | None = None) -> Iterator[Provenance]:
         """Yield what the side-car of a bank file says, oldest first, bad lines passed over.
 
@@ -174,12 +212,7 @@ class Bank:
     def _change(self, file: Path, changes: Mapping[str, Record | None]) -> None:
         if not changes:
             return
-        if self.tier is Tier.BUILT_IN:
-            raise BankPermissionError(
-                "built-in banks are not written",
-                path=file,
-                hint="put the records into a custom bank, which goes first",
-            )
+        self._demand_ours(file)
         self._demand_inside(file)
         format_ = format_of(file)
         demand_no_twin(file, format_)
@@ -208,6 +241,14 @@ class Bank:
 
         update_file(file, edit, root=self.root)
 
+    def _demand_ours(self, file: Path) -> None:
+        if self.tier is Tier.BUILT_IN:
+            raise BankPermissionError(
+                "built-in banks are not written",
+                path=file,
+                hint="put the records into a custom bank, which goes first",
+            )
+
     def _demand_inside(self, file: Path) -> None:
         root, place = os.path.abspath(self.root), os.path.abspath(file)  # noqa: PTH100
         if not Path(place).is_relative_to(root):
@@ -216,6 +257,8 @@ class Bank:
             )
 
     def _load(self, file: Path) -> _Loaded | None:
+        if file in self._passed_over:
+            return None
         loaded = self._loaded.get(file)
         signature = _signature(file)
         if loaded is not None and loaded.signature == signature:

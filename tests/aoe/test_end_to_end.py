@@ -37,7 +37,7 @@ from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.progress import Progress, progress_of
 from aoe.tuning.run import tune_with
-from aoebank import Bank, BankFormatError
+from aoebank import Bank
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -313,19 +313,18 @@ def test_time_limit_of_nothing_leaves_the_model_untuned_and_proves_nothing(
     )
 
 
-def test_corrupt_bank_is_a_clear_error_and_is_left_as_it_is(first: Tuned, tmp_path: Path) -> None:
+def test_damaged_bank_file_is_set_aside_and_the_run_goes_on(first: Tuned, tmp_path: Path) -> None:
     copy = Place(tmp_path / "copy")
     shutil.copytree(first.place.root, copy.root)
     (file,) = Bank(copy.bank).iter_files()
     torn = file.read_bytes()[:-30]
     file.write_bytes(torn)
-    with pytest.raises(BankFormatError) as caught:
-        copy.tune("broken", engine=_scripted())
-    assert str(file) in str(caught.value)
-    assert file.read_bytes() == torn
-    (report,) = (copy.root / "broken").glob("aoe_result_opat_*.json")
-    assert json.loads(report.read_text())[1]["OPAT"]["opat_tuning_result"] == "tuning failed"
-    assert not (copy.root / "broken" / "net_tune.om").exists()
+    result = copy.tune("again", engine=_scripted())
+    (damaged,) = result.damaged
+    assert damaged.aside is not None and damaged.aside.read_bytes() == torn
+    assert result.judgement.kept
+    (report,) = (copy.root / "again").glob("aoe_result_opat_*.json")
+    assert json.loads(report.read_text())[1]["OPAT"]["opat_tuning_result"] == "tuning successful"
 
 
 @pytest.mark.slow

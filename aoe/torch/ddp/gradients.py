@@ -183,7 +183,7 @@ def _apply_given(
 def _apply_known(training: DdpTraining, env: Mapping[str, str]) -> None:
     def look_up() -> tuple[StoredGradients | None, GradientConditions | None, str]:
         folder = gradient_bank_folder(env, Path.cwd(), training.soc_version)
-        bank = open_bank(training, folder)
+        bank = open_bank(training, folder, _warn)
         found = bank.look_up(training.model_hash, training.sizes_bytes)
         failure = bank.last_failure(
             training.model_hash, world_size=training.world_size, backend=training.backend
@@ -222,7 +222,7 @@ def _apply_compressed(
 
     def look_up() -> StoredGradients | None:
         folder = gradient_bank_folder(env, Path.cwd(), compressed.soc_version)
-        bank = open_bank(compressed, folder)
+        bank = open_bank(compressed, folder, _warn)
         return bank.find(compressed.model_hash, compressed.sizes_bytes)
 
     stored = on_first(training, look_up)

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
+from aoe.bank.damage import without_damaged
 from aoe.bank.gradients import GradientBank, gradient_bank_folder
 from aoe.bank.journal import BankJournal
 from aoe.device.registry import default_device
@@ -85,8 +86,17 @@ def find_places(
     )
 
 
-def open_bank(training: Training, folder: Path) -> GradientBank:
-    """Return the gradient bank in a folder, in the name of a training."""
+def open_bank(
+    training: Training, folder: Path, tell: Callable[[str], None], *, may_write: bool = False
+) -> GradientBank:
+    """Return the gradient bank in a folder, in the name of a training.
+
+    Args:
+        training: Its first process alone looks for damaged files, and does without them.
+        folder: Where the bank is.
+        tell: Is told of each.
+        may_write: True to set them aside, False to pass over them.
+    """
     journal = BankJournal(
         folder,
         training.soc_version,
@@ -94,6 +104,9 @@ def open_bank(training: Training, folder: Path) -> GradientBank:
         model={"name": training.model_name},
         engine_version=version("aoebank"),
     )
+    if training.is_first:
+        for one in without_damaged(journal.bank, training.soc_version, may_write=may_write):
+            tell(str(one))
     return GradientBank(journal)
 
 
@@ -122,7 +135,7 @@ def open_bench(
     )
     return TrainingBench(
         training=training,
-        bank=open_bank(training, places.bank_folder),
+        bank=open_bank(training, places.bank_folder, progress.warn, may_write=True),
         settings=settings,
         report=LiveReport(report, publish, stopwatch),
         progress=progress if training.is_first else SilentProgress(),

@@ -143,12 +143,15 @@ class ModelComparer(Generic[P]):
 
         Raises:
             TimeIsUpError: before that was known; so with all comparisons.
+            RunTimeoutError: there was no answer, which says nothing.
         """
         tuned = self._assembly.write_model(kernels, "variant.onnx")
         try:
             found = self._compare(
                 self._assembly.untuned, tuned, single_run_policy(self._screen.threads)
             )
+        except RunTimeoutError:
+            raise
         except RunError:
             return False
         return found.deviation.acceptable

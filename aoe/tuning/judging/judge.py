@@ -8,7 +8,7 @@ from functools import partial
 from typing import Generic
 
 from aoe.bank.verdicts import OperatorVerdict
-from aoe.errors import RunError
+from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import Scatter, SpeedupEstimate
 from aoe.measurement.memory import ModelMemory
@@ -26,6 +26,7 @@ from aoe.tuning.judging.reserve import PROCESSES
 from aoebank import Event
 
 _NO_TIME = "not decided, the time limit left no time to compare the whole model"
+_LATE = "not decided, the model did not answer in time with it"
 _OPEN = "not decided, the time limit left too few comparisons of the whole model"
 
 
@@ -293,6 +294,10 @@ class Judge(Generic[P]):
         """Return the judgement on `kept`, all or nothing; of kernels not checked, it is for now."""
         try:
             gain = compare(kept)
+        except RunTimeoutError as error:
+            if not kept:
+                raise
+            return self._all_dropped(kept, Drop(reason=f"{_LATE}: {error}", is_final=False))
         except RunError as error:
             if not kept:
                 raise
@@ -329,11 +334,15 @@ class Judge(Generic[P]):
 
     def _correct(self, kernels: list[P]) -> list[P]:
         """Return the kernels with which the model computes what it did before."""
-        if not kernels or self._comparer.agrees(kernels):
-            return kernels
+        drop = Drop(reason="the model computes something else with it")
+        try:
+            if not kernels or self._comparer.agrees(kernels):
+                return kernels
+        except RunTimeoutError as error:
+            drop = Drop(reason=f"{_LATE}: {error}", is_final=False)
         if len(kernels) == 1:
             name = kernels[0].name
-            self._drops[name] = Drop(reason="the model computes something else with it")
+            self._drops[name] = drop
             self._step(f"dropped {name}: {self._drops[name].reason}")
             return []
         half = len(kernels) // 2

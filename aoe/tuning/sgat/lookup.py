@@ -40,6 +40,7 @@ class TunedSubgraph:
         proven_speedup: What of it is beyond noise, 1 if unknown.
         trials: Everything measured on the way.
         is_untried: True if a limit has left it as it is, without a trial.
+        is_undecided: True if what measures has failed, or a busy machine has: a later run decides.
         doubts: Why its record is to be measured again, a sentence each.
     """
 
@@ -52,6 +53,7 @@ class TunedSubgraph:
     proven_speedup: float = 1.0
     trials: tuple[StrategyTrial, ...] = ()
     is_untried: bool = False
+    is_undecided: bool = False
     doubts: tuple[str, ...] = ()
 
     @property

@@ -294,6 +294,7 @@ def _settled(
         reason=f"{why}; {_nothing(found, busy=busy)}",
         before_us=found.measurement.baseline_latency_us if found.measurement else None,
         trials=found.trials,
+        is_undecided=busy or found.is_broken,
     )
     if not good or found.strategy is None or found.estimate is None:
         if not (busy or found.is_cut or found.is_broken):  # else a later run has to decide
@@ -311,6 +312,7 @@ def _settled(
     return replace(
         result,
         outcome=outcome,
+        is_undecided=False,
         reason=str(found.strategy),
         strategy=found.strategy,
         speedup=found.estimate.median,

@@ -13,8 +13,8 @@ from pathlib import Path
 import onnx
 
 from aoe.bank.records.subgraph import SubgraphStrategy
-from aoe.errors import RunError, RunTimeoutError
-from aoe.execute.messages import ModelPart, TaskRunner
+from aoe.errors import RunError
+from aoe.execute.messages import ModelPart, TaskRunner, failure_of
 from aoe.execute.tasks import ComparisonTerms, ModelComparison
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.protocol import RewriteRule
@@ -114,10 +114,8 @@ def measure_parts(
             inputs=inputs,
             terms=terms,
         )
-    except RunTimeoutError as error:
-        return Measurement.failure(Outcome.TIMEOUT, str(error))
     except RunError as error:
-        return Measurement.failure(Outcome.RUNTIME, str(error))
+        return failure_of(error)
     if not found.measurement.is_correct:
         return Measurement.failure(Outcome.CORRECTNESS, found.deviation.detail)
     return found.measurement

@@ -433,7 +433,7 @@ def _judged(
         judgement = judge.confirm(forms)
     else:
         judgement = judge.judge(forms, _precedent(bench, bank, assembly, forms, own))
-    if judgement.undecided:
+    if judgement.undecided and not judgement.kept:
         bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")
     news = [form for form in forms if form.name not in own or form not in judgement.kept]
     bank.note(

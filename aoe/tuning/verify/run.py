@@ -18,6 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from aoe.bank.damage import without_damaged
 from aoe.bank.journal import VERIFYING, BankJournal
 from aoe.bank.operators import OperatorBank, bank_root
 from aoe.bank.remeasured import MeasurableRecord, PassedOver, RemeasuredBank
@@ -235,7 +236,7 @@ def verify_bank(
         sources = [ModelSource(path=cwd / one, shapes=shapes, env=env) for one in settings.models]
         rules = rules_of(engine)
         models = given_models(sources, device, scratch, threads=target.core_num, rules=rules)
-        seen = list(bank.records(models))
+        seen = [*_damaged(journal, progress), *bank.records(models)]
         known = [one for one in seen if not isinstance(one, PassedOver)]
         chosen = chosen_records(known, settings)
         progress.step(f"{len(chosen)} of {len(seen)} records are measured again")
@@ -258,6 +259,14 @@ def verify_bank(
         left=len(known) - len(chosen),
         dry_run=settings.dry_run,
     )
+
+
+def _damaged(journal: BankJournal, progress: Progress) -> list[PassedOver]:
+    """Return the files none of whose records can be measured, and tell."""
+    found = without_damaged(journal.bank, journal.soc_version, may_write=False)
+    for one in found:
+        progress.warn(str(one))
+    return [PassedOver(file=one.file, key="-", reason=one.problem) for one in found]
 
 
 class _Bank:

@@ -2,7 +2,7 @@
 
 candidate                                                -> verdict
 cannot be compiled, dies, or computes something else        lost
-was not compiled or measured in time                        undecided
+was kept from it by the clock, the harness or the worker    undecided
 was measured on a busy machine                              undecided
 surely no faster than ONNX Runtime's own (high <= 1)        lost
 surely less than was recorded, by more than 3 %             weaker
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from aoe.bank.remeasured import RecordedGain
-from aoe.measurement import Measurement, Outcome, SpeedupEstimate, estimate_speedup
+from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
 from aoe.tuning.opat.searching.lookup import ACCEPT_SPEEDUP
 
 
@@ -58,7 +58,7 @@ def verdict_on(recorded: RecordedGain | None, found: Measurement) -> Verified:
         recorded: What the bank says it is worth; None if nobody noted it, then it has to be faster.
         found: Fresh pairs, or why there are none.
     """
-    if found.outcome is Outcome.TIMEOUT:
+    if found.is_of_machine:
         return Verified(
             verdict=Holding.UNDECIDED, reason=f"{found.outcome.value}: {_line(found.detail)}"
         )

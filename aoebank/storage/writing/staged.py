@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from aoebank.errors import BankNotFoundError, BankPathError
@@ -254,6 +255,30 @@ def update_file(
             with synced_temporary(path, edit(None), mode=FILE_MODE) as temporary:
                 if create(temporary, path):
                     return
+
+
+def rename_file(
+    path: Path, suffix: str, is_meant: Callable[[bytes], bool], *, root: Path | None = None
+) -> Path | None:
+    """Give a file a name with a suffix behind, under its lock; numbered where that is taken.
+
+    Args:
+        is_meant: Asked about the bytes read under the lock.
+        root: No link may lead out of this tree; None: a person named the file.
+
+    Returns:
+        The new name, None if there is no such file, or it is not meant.
+    """
+    with system_errors_explained(path):
+        path = real_place(path, root)
+        with hold_lock(path) as exists:
+            if not exists or not is_meant(path.read_bytes()):
+                return None
+            names = (f"{path.name}{suffix}{number or ''}" for number in count())
+            other = next(place for name in names if not (place := path.with_name(name)).exists())
+            path.rename(other)
+            sync_directory(path.parent)
+            return other
 
 
 def _update(path: Path, edit: Callable[[bytes | None], bytes]) -> None:

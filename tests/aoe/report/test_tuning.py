@@ -14,9 +14,10 @@ from support.engine.tuning import make_opat_result, make_tuned
 from aoe.bank.records.gradient import GradientConditions
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
+from aoe.measurement import CpuUse, MachineLoad
 from aoe.measurement.memory import ModelMemory
 from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
-from aoe.results.files import ONLY_LOOKED_UP, RepoOutcome
+from aoe.results.files import NOT_TRIED_OUT, ONLY_LOOKED_UP, RepoOutcome
 from aoe.testing.fakes import MEMORY
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
 from aoe.tuning.judging.group_tests import Drop
@@ -64,6 +65,45 @@ def test_operators_that_were_only_looked_up_are_no_proof_of_anything(
     result = replace(result, judgement=replace(result.judgement, kept=()))
     last = _told(OperatorTuningReport(result=result), capsys).splitlines()[-1]
     assert last.endswith("1 of 1 operators are not in the bank, and were only looked up")
+
+
+def test_kernels_of_the_bank_that_were_not_measured_are_no_missing_gain(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = make_opat_result(make_tuned("conv1", searched=False))
+    unmeasured = replace(result.judgement.estimate, pairs=0)
+    result = replace(result, judgement=replace(result.judgement, estimate=unmeasured))
+    last = _told(OperatorTuningReport(result=result), capsys).splitlines()[-1]
+    assert last == "net_20260101 process finished. From the bank: 1 kernel, not measured"
+
+
+def test_operators_without_a_measurement_are_counted_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reason = f"{NOT_TRIED_OUT}: no answer from the worker (got over 80.0 s)"
+    lost = replace(make_tuned("conv1"), schedule=None, speedup=None, reason=reason)
+    result = make_opat_result(lost)
+    result = replace(result, judgement=replace(result.judgement, kept=()))
+    lines = _told(OperatorTuningReport(result=result), capsys).splitlines()
+    assert f"conv1: {reason}; the next run tries again" in lines
+    assert lines[-1].endswith(f"1 of 1 operators are {NOT_TRIED_OUT}")
+    assert summary(result)["undecided_ops"] == 1
+
+
+def test_gain_of_a_busy_machine_says_so_in_the_last_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = make_opat_result(make_tuned("conv1"))
+    use = CpuUse(wall_s=1.0, cpu_s=1.0, waited_s=1.0)
+    comparison = result.judgement.comparison
+    busy = replace(
+        comparison.measurement, load=MachineLoad(use=use, threads=2, least_quiet=0.0, tries=1)
+    )
+    comparison = replace(comparison, measurement=busy)
+    result = replace(result, judgement=replace(result.judgement, comparison=comparison))
+    lines = _told(OperatorTuningReport(result=result), capsys).splitlines()
+    assert any(line.startswith("do not believe these figures") for line in lines)
+    assert lines[-1].endswith("Performance improved by 50.00%, measured on a busy machine")
 
 
 def test_model_that_keeps_nothing_is_unchanged_not_a_ratio(

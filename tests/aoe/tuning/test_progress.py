@@ -50,3 +50,12 @@ def test_everything_else_is_passed_on() -> None:
     progress.warn("w")
     assert continued(progress) is progress
     assert [event[0] for event in inner.events] == ["step", "detail", "trial", "warn"]
+
+
+def test_no_count_is_beyond_what_was_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    """A second graph plans for itself, and tells what the first one did not have."""
+    progress = continued(LineProgress())
+    _tune_part(progress, 1)
+    progress.plan(1)
+    progress.operator("of the other graph", "won")
+    assert "[2/2] of the other graph" in capsys.readouterr().err

@@ -28,6 +28,7 @@ from aoebank import (
     fix,
     make_graph_record,
 )
+from aoebank.formats.registry import get_format
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind, classify, iter_tree
 from aoebank.storage.writing.lock import hold_lock, read_settled
@@ -494,3 +495,30 @@ def test_root_may_be_a_text(tmp_path: Path) -> None:
     bank = Bank(str(tmp_path))
     assert bank.root == tmp_path
     assert [*bank.iter_files()] == []
+
+
+@pytest.mark.parametrize("data", [b"", b" \n", b'{"key": '], ids=["empty", "blank", "cut"])
+def test_damaged_file_is_told_passed_over_and_set_aside(tmp_path: Path, data: bytes) -> None:
+    bank = Bank(tmp_path)
+    file = bank.unified_file(soc_version="x86-64-test", core_num=2, op_type="lrn")
+    assert bank.damage(file) == ""
+    file.parent.mkdir(parents=True)
+    file.write_bytes(data)
+    assert bank.damage(file)
+    other = Bank(tmp_path)
+    other.pass_over(file)
+    assert (other.damage(file), other.find(file, "any")) == ("", None)
+    aside = bank.set_aside(file)
+    assert aside is not None and aside.name == f"{file.name}.damaged"
+    assert aside.read_bytes() == data
+    assert bank.set_aside(file) is None
+    assert [entry.kind.value for entry in bank.iter_entries()] == ["unknown"]
+
+
+def test_file_that_was_mended_meanwhile_keeps_its_name(tmp_path: Path) -> None:
+    bank = Bank(tmp_path)
+    file = bank.unified_file(soc_version="x86-64-test", core_num=2, op_type="lrn")
+    file.parent.mkdir(parents=True)
+    file.write_bytes(get_format("unified").empty)
+    assert bank.set_aside(file) is None
+    assert file.exists()

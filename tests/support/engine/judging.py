@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from aoe.errors import RunError
+from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP
@@ -55,6 +55,7 @@ class Machine:
         saves: Share of the model's time each kernel saves; negative costs time.
         wrong: Kernels with which the model computes something else.
         deadly: Kernels the worker dies of.
+        hanging: Kernels that never come to an end.
         together: Kernels that are wrong only together.
         cost: Share of the time that kernels cost together, such as reorders between them.
         placing: Standard deviation of what the place of its memory does to a session.
@@ -66,6 +67,7 @@ class Machine:
     saves: Sequence[float]
     wrong: frozenset[int] = frozenset()
     deadly: frozenset[int] = frozenset()
+    hanging: frozenset[int] = frozenset()
     together: frozenset[int] = frozenset()
     cost: Callable[[frozenset[int]], float] = _costs_nothing
     placing: float = 0.0
@@ -75,6 +77,8 @@ class Machine:
         held = self._held(tuned)
         if held & self.deadly:
             return RunError("compare_models", "the worker ended with signal 11")
+        if held & self.hanging:
+            return RunTimeoutError("compare_models", "no answer from the worker")
         if held & self.wrong or (self.together and self.together <= held):
             return Outcome.CORRECTNESS
         ratio = self.time(self._held(baseline)) / self.time(held)
@@ -130,6 +134,7 @@ def model_of(
     promised: Sequence[float] | None = None,
     wrong: Sequence[int] = (),
     deadly: Sequence[int] = (),
+    hanging: Sequence[int] = (),
     together: Sequence[int] = (),
     cost: Callable[[frozenset[int]], float] = _costs_nothing,
     jitter: float = 0.0005,
@@ -146,6 +151,7 @@ def model_of(
         promised: What each has proven alone; the same unless given.
         wrong: Kernels that compute something else.
         deadly: Kernels the worker dies of.
+        hanging: Kernels that never come to an end.
         together: Kernels that are wrong only together.
         cost: What kernels cost together.
         jitter: Noise of one sample.
@@ -164,6 +170,7 @@ def model_of(
         saves,
         wrong=frozenset(wrong),
         deadly=frozenset(deadly),
+        hanging=frozenset(hanging),
         together=frozenset(together),
         cost=cost,
         placing=placing,

@@ -135,7 +135,7 @@ def _gain_of_forms(
     kept = {one.name for one in judgement.kept}
     gone = {one.name for one in kernels_of(made.tuned.operators)} - kept
     kernels = [one for one in kernels_of(alone.tuned.operators) if one.name not in gone]
-    in_library = compiled(alone.bench, alone.assembly, kernels, comparer)
+    in_library, _ = compiled(alone.bench, alone.assembly, kernels, comparer)
     if not in_library:
         return None  # the forms have been held against that model already
     try:

@@ -11,6 +11,7 @@ from aoe.device.compiler import KernelSource
 from aoe.kernels.roofline import kept_bytes, multiply_adds
 from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.judging.comparing import ModelComparer, TimeIsUpError
+from aoe.tuning.judging.group_tests import Drop
 from aoe.tuning.judging.judge import Judge, Judgement
 from aoe.tuning.judging.lightness import within_memory
 from aoe.tuning.judging.precedent import Precedent, precedent_of
@@ -96,7 +97,7 @@ def judge_kernels(
         candidates = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
     candidates = _within_memory(bench, candidates)
     comparer = model_comparer(bench, assembly, costs)
-    in_library = compiled(bench, assembly, candidates, comparer)
+    in_library, lost = compiled(bench, assembly, candidates, comparer)
     accuracy = _held(bench, keeper, in_library) if keeper is not None else None
     held = accuracy.kernels if accuracy is not None else in_library
     kernels = [kernel for kernel in held if verdicts[kernel.key] is not Event.DROPPED]
@@ -111,7 +112,7 @@ def judge_kernels(
         judgement = judge.confirm(kernels)
     else:
         judgement = judge.judge(kernels, _precedent(bench, bank, assembly, kernels, own))
-    if judgement.undecided:
+    if judgement.undecided and not judgement.kept:
         bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")
     # what stays of what was kept before has been noted by the run that judged it
     news = [one for one in kernels if one.name not in own or one not in judgement.kept]
@@ -124,6 +125,7 @@ def judge_kernels(
         judgement = _still_accurate(keeper, accuracy, judge, judgement)
     if len(judgement.kept) < len(in_library):
         assembly.build(judgement.kept)  # the library a second run will build
+    judgement = replace(judgement, drops={**judgement.drops, **lost})
     return judgement, () if lookup_only else noted
 
 
@@ -286,13 +288,20 @@ def compiled(
     assembly: Assembly,
     kernels: Sequence[ChosenKernel],
     comparer: ModelComparer[ChosenKernel],
-) -> list[ChosenKernel]:
-    """Build the library of a model; return the kernels that are in it."""
+) -> tuple[list[ChosenKernel], dict[str, Drop]]:
+    """Build the library of a model; return the kernels that are in it, and why others are not.
+
+    All of them were compiled before: what fails now says nothing of a kernel.
+    """
     bench.progress.step(f"compiling {plural(len(kernels), 'kernel')} for the model")
     errors = assembly.build(kernels, left_s=comparer.left_s() - comparer.least_s)
     for name, error in errors.items():
         bench.progress.warn(f"kernel {name} left out: {error}")
-    return [kernel for kernel in kernels if kernel.source.name not in errors]
+    lost = {
+        name: Drop(reason=f"not decided, its kernel could not be compiled: {error}", is_final=False)
+        for name, error in errors.items()
+    }
+    return [kernel for kernel in kernels if kernel.source.name not in errors], lost
 
 
 def kernels_of(tuned: Sequence[TunedOperator]) -> list[ChosenKernel]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from aoe.device.compiler import KernelSource
-from aoe.errors import RunError, RunTimeoutError, TurnTimeoutError
+from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
-from aoe.execute.messages import CompiledKernels, TaskRunner
+from aoe.execute.messages import CompiledKernels, TaskRunner, failure_of
 from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.family import KernelFamily, KernelTarget
 from aoe.kernels.formats import layout_moves
@@ -361,9 +361,7 @@ def measure_schedules(
     except RunError as error:
         if len(schedules) > 1:
             return [measure_schedules(task, [s], policy, best)[0] for s in schedules]
-        timed_out = isinstance(error, RunTimeoutError)
-        outcome = Outcome.TIMEOUT if timed_out else Outcome.RUNTIME
-        return [Measurement.failure(outcome, str(error))]
+        return [failure_of(error)]
 
 
 def format_speedup(task: SearchTask, policy: MeasurePolicy) -> float | None:

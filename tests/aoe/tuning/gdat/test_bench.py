@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.engine.trainings import FakeTraining
 
 from aoe.device.registry import default_device
 from aoe.errors import LeftAloneError
 from aoe.folders.turns import TurnOwner, Turns
 from aoe.gradients.training import Training
-from aoe.tuning.gdat.bench import measuring_together
+from aoe.tuning.gdat.bench import measuring_together, open_bank
 
 
 @dataclass
@@ -66,3 +67,22 @@ def test_script_goes_on_untuned_where_another_run_does_not_end(
         together,
     ):
         raise AssertionError("it measures")
+
+
+@pytest.mark.parametrize("may_write", [True, False])
+def test_damaged_gradient_bank_ends_no_training(tmp_path: Path, may_write: bool) -> None:
+    file, told = tmp_path / "host_gradient_fusion.json", list[str]()
+    file.write_text('{"model')
+    bank = open_bank(FakeTraining(), tmp_path, told.append, may_write=may_write)
+    assert bank.find(1) is None
+    assert file.exists() is not may_write
+    (text,) = told
+    assert str(file) in text and ("set aside" if may_write else "passed over") in text
+
+
+def test_first_process_alone_looks_for_damage(tmp_path: Path) -> None:
+    (tmp_path / "host_gradient_fusion.json").write_text('{"model')
+    other, told = FakeTraining(), list[str]()
+    other.is_first = False
+    open_bank(other, tmp_path, told.append, may_write=True)
+    assert not told and len(list(tmp_path.iterdir())) == 1

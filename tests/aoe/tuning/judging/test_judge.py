@@ -57,6 +57,18 @@ def test_kernels_the_worker_dies_of_are_dropped(deadly: list[int]) -> None:
     assert case.numbers(found.kept) == [n for n in range(3) if n not in deadly]
 
 
+@pytest.mark.parametrize("hanging", [[1], [0], [0, 1, 2]])
+def test_kernels_the_clock_has_ended_in_the_model_are_left_to_a_later_run(
+    hanging: list[int],
+) -> None:
+    case = model_of(0.1, 0.1, 0.1, hanging=hanging)
+    found = case.judged()
+    assert case.numbers(found.kept) == [n for n in range(3) if n not in hanging]
+    assert found.undecided.startswith("not decided, the model did not answer in time with it")
+    for kernel in case.kernels:
+        assert found.is_decided(kernel) == (case.machine.numbers[kernel.source.name] not in hanging)
+
+
 def test_kernels_that_are_wrong_only_together_never_stay_together() -> None:
     """Each half is right alone; the final comparison still sees whether the whole is."""
     case = model_of(0.1, 0.1, 0.1, 0.1, together=[0, 3])

@@ -86,13 +86,17 @@ def test_rule_that_fails_is_left_out_and_named_once(tmp_path: Path) -> None:
     assert "IndexError: tuple index out of range (test_run.py:" in warning
 
 
-def test_form_the_clock_has_ended_decides_nothing(run: Run) -> None:
+def test_form_the_clock_has_ended_decides_nothing(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     late = RunTimeoutError("compare_models", "no answer from the worker", got="over 120.0 s")
     run.script = lambda baseline, tuned: (
         late if splits(tuned.model) < splits(baseline.model) else 1.0
     )
     found = run.tune()
     assert sum("not decided" in one.reason for one in found.subgraphs) == 2
+    emit(report_of(found), as_json=False, no_color=True)
+    assert "2 of 3 subgraphs are not decided" in " ".join(capsys.readouterr().out.split())
     run.script = by_splits(1.2)
     assert run.tune().speedup == pytest.approx(1.2**3, rel=0.02)
 
@@ -138,13 +142,20 @@ def test_look_up_takes_the_forms_of_the_bank_and_tries_and_notes_nothing(
     assert _bank_files(run) == noted
     assert (second.used_ids, second.speedup) == (first.used_ids, 1.0)
     emit(report_of(second), as_json=False, no_color=True)
-    assert "of the bank, looked up and not measured" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "of the bank, looked up and not measured" in text
+    assert "process finished. From the bank: 2 subgraphs, not measured" in text
     reasons = {one.reason for one in second.subgraphs if one.strategy is None}
     assert reasons == {"default was best in an earlier search"}
 
 
-def test_look_up_in_an_empty_bank_leaves_the_model_as_it_is(run: Run) -> None:
+def test_look_up_in_an_empty_bank_leaves_the_model_as_it_is(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = run.tune(lookup_only=True)
+    emit(report_of(result), as_json=False, no_color=True)
+    said = "3 of 3 subgraphs are not in the bank, and were only looked up"
+    assert said in " ".join(capsys.readouterr().out.split())
     assert result.judgement.kept == ()
     assert {one.reason for one in result.subgraphs} == {"not in the bank, and only looked up"}
     assert _bank_files(run) == {}

@@ -18,7 +18,7 @@ from aoe.bank.operators import OperatorBank, key_of
 from aoe.cli.app import app
 from aoe.cli.errors import run_app
 from aoe.device.registry import default_device
-from aoe.errors import OptionError, RunError
+from aoe.errors import OptionError, WorkerDiedError
 from aoe.measurement import Outcome
 from aoe.ort.surroundings import BALLAST_BYTES_MAX
 from aoe.report.verify.records import VerifiedBankReport
@@ -149,7 +149,7 @@ def test_what_no_longer_holds_is_said_and_written(
 
 
 @pytest.mark.parametrize(
-    "failure", [Outcome.CORRECTNESS, Outcome.COMPILE, RunError("worker", "died")]
+    "failure", [Outcome.CORRECTNESS, Outcome.COMPILE, WorkerDiedError("worker", "died")]
 )
 def test_kernel_that_does_not_work_is_lost_and_nothing_is_written(
     world: World, failure: Any

@@ -24,7 +24,7 @@ from aoe.bank.journal import KERNEL_SOURCE
 from aoe.bank.remeasured_subgraphs import MeasurableSubgraph
 from aoe.cli.app import app
 from aoe.cli.errors import run_app
-from aoe.errors import ModelImportError, RunError
+from aoe.errors import ModelImportError, WorkerDiedError
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.measurement import Outcome
@@ -182,7 +182,7 @@ def test_what_no_longer_holds_is_said_and_written(forms: World, gain: float) -> 
     assert len(forms.entries(Event.RESERVED)) == len(result.records)
 
 
-@pytest.mark.parametrize("failure", [Outcome.CORRECTNESS, RunError("worker", "died")])
+@pytest.mark.parametrize("failure", [Outcome.CORRECTNESS, WorkerDiedError("worker", "died")])
 def test_form_that_does_not_work_is_lost_and_nothing_is_written(forms: World, failure: Any) -> None:
     before = (forms.strategies(), forms.entries())
     forms.script = lambda baseline, tuned: failure

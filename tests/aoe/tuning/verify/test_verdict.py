@@ -8,6 +8,8 @@ import pytest
 from support.engine.tuning import make_measurement
 
 from aoe.bank.remeasured import RecordedGain
+from aoe.errors import RunError, WorkerDiedError
+from aoe.execute.messages import failure_of
 from aoe.measurement import CpuUse, MachineLoad, Measurement, Outcome
 from aoe.tuning.verify.verdict import Holding, verdict_on
 
@@ -70,3 +72,10 @@ def test_kernel_the_clock_has_ended_is_undecided_and_says_so() -> None:
     assert verified.verdict is Holding.UNDECIDED
     assert not verified.is_decided
     assert verified.reason == "timeout: no answer from the worker (got over 80.0 s)"
+
+
+def test_failure_of_the_harness_is_undecided() -> None:
+    broken = failure_of(RunError("model", "ONNX Runtime cannot load it"))
+    assert verdict_on(_RECORDED, broken).verdict is Holding.UNDECIDED
+    died = failure_of(WorkerDiedError("measure_candidates", "the worker ended with signal 11"))
+    assert verdict_on(_RECORDED, died).verdict is Holding.LOST
