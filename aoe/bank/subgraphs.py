@@ -393,7 +393,7 @@ class SubgraphBank:
         if not records:
             return
         other = Bank(root)
-        file = root / self.file.relative_to(bank.root)
+        file = other.graph_file(self._journal.soc_version)
         file.parent.mkdir(parents=True, exist_ok=True)
         other.put(file, records)
         known = list(other.iter_provenance(file))
