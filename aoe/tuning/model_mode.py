@@ -205,7 +205,7 @@ def count_members(rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str
     Source: AOE documentation, summary of a tuning.
     """
     gained = [
-        (row["speedup"] or 1.0, str(row.get("op_names", row.get("places"))[0]))
+        (row["speedup"] or 1.0, str(row.get("op_name") or row["places"][0]))
         for row in rows
         if row["in_model"]
     ]

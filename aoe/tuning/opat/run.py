@@ -177,7 +177,7 @@ def _finished(report: LiveReport[OpatReport], judgement: Judgement[ChosenKernel]
     report.update(
         baseline_ms=whole_model_ms(judgement, report.value.streams),
         speedup=judgement.estimate.median if judgement.is_changed else 1.0,
-        result=TuningResult.SUCCESSFUL,
+        result=TuningResult.FAILED if report.value.has_failed else TuningResult.SUCCESSFUL,
         precision=lowest_precision(judgement.kept),
         memory=judgement.memory,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from aoe.bank.operators import OperatorBank
+from aoe.graph.origins import Origins
 from aoe.graph.regions import Region
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
@@ -55,10 +56,11 @@ def plan_operators(bench: Workbench) -> PlannedOperators:
     bank = open_bank(bench, base)
     graph, profile = profile_default(bench)
     plan = precision_plan(bench)
-    found = find_operators(graph, profile, plan)
+    origins = Origins(bench.model.proto, graph.proto)
+    found = find_operators(graph, profile, plan, origins)
     look = partial(looked_up_operator, bank, bench)
     lookups = {one.key: look(one) for one in found.fused}
-    apart = partial(part_operators, graph, profile, plan=plan)
+    apart = partial(part_operators, graph, profile, plan=plan, origins=origins)
     left, lost = replace(found, fused=()), list[Region]()
     while len(now := _lost((*found.fused, *left.fused), lookups)) > len(lost):
         left, lost = apart(found, now), now

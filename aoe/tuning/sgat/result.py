@@ -90,7 +90,9 @@ def subgraph_result(tuned: TunedSubgraph) -> SubgraphResult:
         strategy=str(tuned.strategy) if tuned.strategy is not None else "",
         before_us=tuned.before_us,
         after_us=tuned.after_us,
-        failed=bool(tried) and not any(found.is_correct for found in tried),
+        failed=tuned.outcome is RepoOutcome.UNSATISFIED
+        and bool(tried)
+        and not any(found.is_correct for found in tried),
         gains=(layout,) if layout is not None else (),
     )
 
