@@ -56,6 +56,7 @@ from aoe.cli.options import (
     WeightOption,
     WorkersOption,
     WorldOption,
+    check_tuned_model,
     finish,
     given_configuration,
     given_inputs,
@@ -241,6 +242,7 @@ def tune(
         calibration=calibration,
     )
     chosen = _one_of({"--model": model, "--model_path": model_path, "--om": om})
+    check_tuned_model(om)
     if script is not None or JobType.GDAT in jobs:
         refuse_inference_options(
             {
@@ -323,7 +325,7 @@ def tune(
         configured(settings, found),
         as_json=as_json,
         shown=shown,
-        details=tells_all(log),
+        details=tells_all(log) and not quiet,
         engine=engine_of(context),
     )
 
@@ -362,7 +364,8 @@ def atc_main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: After the name of the program; None for those of this process.
     """
-    sys.exit(run_app(app, ["compile", *(sys.argv[1:] if arguments is None else arguments)]))
+    words = sys.argv[1:] if arguments is None else arguments
+    sys.exit(run_app(app, ["compile", *words], called="aoe-atc"))
 
 
 def main(arguments: Sequence[str] | None = None, *, engine: EngineParts = REAL_ENGINE) -> None:

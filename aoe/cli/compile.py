@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -31,8 +32,6 @@ from aoe.settings import environment, with_bank
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import CacheMode, JobType, TuneSettings
 from aoebank import say
-
-"""Folder with the records of a model in the directory of its results."""
 
 
 def command(
@@ -94,6 +93,8 @@ def command(
     from aoe.tuning.cases.given import given_cases
 
     engine = engine_of(context)
+    if aoe_mode is None:  # tuning makes a bank that is missing
+        _check_banks({"--op_bank_path": op_bank_path, "--mdl_bank_path": mdl_bank_path})
     bank = _bank(op_bank_path, mdl_bank_path, op_compiler_cache_dir)
     env: Mapping[str, str] = environment()
     if bank is not None and aoe_mode is not None:
@@ -146,6 +147,26 @@ def _tuned_first(aoe_mode: str) -> tuple[JobType, ...]:
         raise OptionError("--aoe_mode", "gradients are no part of a model", got=aoe_mode)
     say(f"--aoe_mode={aoe_mode}: {', then '.join(job.words for job in jobs)}")
     return jobs
+
+
+def _check_banks(named: Mapping[str, Path | None]) -> None:
+    """Refuse a bank that cannot be used, under the name of its option.
+
+    Raises:
+        OptionError: no directory, or one this user may not read, write and search.
+    """
+    for option, path in named.items():
+        if path is not None and not path.is_dir():
+            problem = "not a directory" if path.exists() else "no such directory"
+            raise OptionError(option, problem, got=path, expected="root of a bank")
+        if path is not None and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise OptionError(
+                option,
+                "may not be used",
+                got=path,
+                expected="permission to read, write and search it",
+                hint=f"chmod u+rwx {path}",
+            )
 
 
 def _bank(operators: Path | None, subgraphs: Path | None, cache: Path | None) -> Path | None:

@@ -39,7 +39,8 @@ _MODEL_CHANGED = NotHere(
     why="the model is tuned as it is", instead="change it before, or when it is exported"
 )
 _REMOTE = NotHere(
-    why="there is no tuning on another machine", instead="run aoe on the machine it is for"
+    why="it names an NCS server of a device",
+    instead="run aoe on the machine it is for, or spread a run with --workers=tcp://HOST:PORT",
 )
 _BANKS = NotHere(why="the bank is named by a variable", instead="export TUNE_BANK_PATH=DIR")
 

@@ -145,6 +145,7 @@ class TuneSettings:
         tune_optimization_level: Whether subgraph tuning keeps to AOE's limits of fusions.
         anonymous: True to leave the name of the model out of records of subgraphs.
         device_id: NUMA node the run is pinned to; None for the whole machine.
+        device_place: Option or variable that names the node.
         compile_processes: Processes that compile candidates; None for one a core, at most 8.
         batch: Candidates that are proposed and compiled at once.
         run_loop: Least runs that figures stand on; None for what the policies say.
@@ -187,6 +188,7 @@ class TuneSettings:
     tune_optimization_level: OptimizationLevel = OptimizationLevel.O2
     anonymous: bool = False
     device_id: int | None = None
+    device_place: str = "--device"
     compile_processes: int | None = None
     batch: int = 4
     run_loop: int | None = None

@@ -17,6 +17,7 @@ from aoe.folders.scratch import ScratchFolder
 from aoe.gradients import compression
 from aoe.settings import environment, with_bank
 from aoe.tuning.configuration.resolving import configure, configured
+from aoe.tuning.configuration.rows import DEVICE_VARIABLE
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import (
     JobType,
@@ -338,7 +339,7 @@ def tune_with(
     from aoe.execute.workers.keeper import FarmKeeper
     from aoe.tuning.cases.given import with_stored_cases
 
-    settings = with_stored_cases(settings)
+    settings = _on_a_known_device(with_stored_cases(settings), progress)
     context = TuneContext(
         settings=settings,
         env=env,
@@ -353,6 +354,23 @@ def tune_with(
     with nullcontext(farms) if farms is not None else FarmKeeper(engine.open_farm) as kept:
         context = replace(context, farms=kept)
         return _tune_cases(context) if settings.shape_cases else _tune_shape(context)
+
+
+def _on_a_known_device(settings: TuneSettings, progress: Progress) -> TuneSettings:
+    """Return the settings without a device that a variable names and a machine of one node lacks.
+
+    AOE's documents set `ASCEND_DEVICE_ID` to the number of an NPU; here is only one to choose.
+    """
+    number, known = settings.device_id, device_of(settings.soc_version or "").numbers()
+    if number is None or settings.device_place != DEVICE_VARIABLE or number in known:
+        return settings
+    if len(known) > 1:
+        return settings  # refused where the run is pinned, with the numbers there are
+    progress.warn(
+        f"{DEVICE_VARIABLE}={number} changes nothing: this machine has one NUMA node, {known[0]}, "
+        "and the run may use all of its cores"
+    )
+    return replace(settings, device_id=None)
 
 
 def _tune_cases(context: TuneContext) -> TuneResult:
@@ -408,7 +426,7 @@ def _tune_shape(context: TuneContext) -> TuneResult:
     ]
     device, number = device_of(settings.soc_version or ""), settings.device_id
     begun = context.clock()
-    with nullcontext() if number is None else device.pinned(number):
+    with nullcontext() if number is None else device.pinned(number, settings.device_place):
         for mode in modes:
             mode.check(context)
         for number, mode in enumerate(modes):
@@ -443,9 +461,17 @@ def _subject(
     import onnx
 
     from aoe.entry.imported_model import written_model
+    from aoe.gradients.training import TrainingProgram
 
-    if not isinstance(model, onnx.ModelProto):
+    if isinstance(model, TrainingProgram):
         return model
+    if not isinstance(model, onnx.ModelProto):
+        raise OptionError(
+            "model",
+            "neither a path nor a model",
+            got=f"{model!r}, {type(model).__name__}",
+            expected="a path, an onnx.ModelProto, or an aoe.torch.TrainingScript",
+        )
     folder = scratch.enter_context(ScratchFolder("model"))
     name = "".join(char if char.isalnum() else "_" for char in model.graph.name) or "model"
     file = folder / f"{name}.onnx"

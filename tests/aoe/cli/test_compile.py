@@ -115,6 +115,20 @@ def test_what_cannot_be_meant_is_refused(asked: Asked, options: dict[str, Any]) 
     assert asked == []
 
 
+@pytest.mark.parametrize("option", ["op_bank_path", "mdl_bank_path"])
+def test_missing_bank_is_told_under_the_name_of_its_option(asked: Asked, option: str) -> None:
+    with pytest.raises(OptionError, match=f"^--{option}: no such directory"):
+        command(model=Path("net.onnx"), output=Path("net"), **{option: Path("/nowhere")})
+    assert asked == []
+
+
+def test_console_script_hints_at_its_own_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        atc_main(["--model=net.onnx", "--unknown"])
+    assert ended.value.code == 2
+    assert "hint: aoe-atc --help" in capsys.readouterr().err
+
+
 def test_console_script_is_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         atc_main(["--help"])

@@ -15,6 +15,7 @@ from support.engine.models import chain_model
 from support.engine.stand_in_modes import StandInMode, StandInResult
 
 import aoe
+from aoe.device.registry import default_device
 from aoe.errors import ModelImportError, OptionError
 from aoe.ort.inputs import read_input_sets
 from aoe.testing.fakes import RecordingProgress
@@ -67,7 +68,7 @@ def test_every_setting_of_a_run_is_a_parameter() -> None:
         "tune_ops": "tune_ops_file",
     }
     own = {"bank", "config", "engine", "progress", *renamed.values()} | precision
-    others = {"precision", "work_path", "shape_cases", *renamed}
+    others = {"precision", "work_path", "shape_cases", "device_place", *renamed}
     assert parameters == (settings - others) | own
 
 
@@ -169,6 +170,29 @@ def test_model_in_memory_that_no_file_can_hold_is_refused(
     with pytest.raises(ModelImportError, match=r"model: .*too large"):
         log.tune(chain_model(["Exp"]))
     assert not log
+
+
+@pytest.mark.parametrize("model", [5, None, object()])
+def test_what_is_no_model_is_refused_as_an_argument(log: Log, model: Any) -> None:
+    with pytest.raises(OptionError, match=r"^model: neither a path nor a model \(got .*, expected"):
+        log.tune(model)
+
+
+def test_device_variable_of_an_npu_does_not_end_a_run(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"")
+    progress = RecordingProgress()
+    monkeypatch.setenv("ASCEND_DEVICE_ID", "77")
+    if len(default_device().numbers()) > 1:
+        with pytest.raises(OptionError, match=r"^ASCEND_DEVICE_ID: no such device"):
+            log.tune(tmp_path / "net.onnx")
+        return
+    log.tune(tmp_path / "net.onnx", progress=progress)
+    assert log[-1][1].settings.device_id is None
+    assert [text.split()[0] for text in progress.texts("warn")] == ["ASCEND_DEVICE_ID=77"]
+    with pytest.raises(OptionError, match=r"^--device: no such device"):
+        log.tune(tmp_path / "net.onnx", device_id=77)
 
 
 def test_model_in_memory_is_a_file_while_the_run_goes_on(
