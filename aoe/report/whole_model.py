@@ -20,11 +20,12 @@ _NAMED = 4
 def places_document(
     result: ModelTuning[Any], summary: Mapping[str, object]
 ) -> Mapping[str, object]:
-    """Return where everything is, and the summary."""
+    """Return where everything is, null for reports that did not stay, and the summary."""
+    stay = result.places.reports_stay
     return {
         "om": str(result.om_file),
-        "results": str(result.places.results),
-        "result_file": str(result.result_file),
+        "results": str(result.places.results) if stay else None,
+        "result_file": str(result.result_file) if stay else None,
         "bank": str(result.bank),
         "summary": summary,
     }

@@ -130,6 +130,8 @@ class TuneSettings:
         operators: Libraries of operators ONNX Runtime does not have.
         inputs: Arrays the model is run on; none for made-up ones.
         output: Directory or `.om` file for the results; None for the workspace.
+        reports: Directory of the reports and of AOE's result file; None for that of `output`.
+        reports_stay: False if their directory goes with the run.
         soc_version: Requested target, or None for this machine.
         core_num: Threads, or None for every usable core.
         repeat_tune: True to tune what the bank already has (`REPEAT_TUNE`).
@@ -173,6 +175,8 @@ class TuneSettings:
     operators: tuple[Path, ...] = ()
     inputs: tuple[InputSet, ...] = ()
     output: Path | None = None
+    reports: Path | None = None
+    reports_stay: bool = True
     soc_version: str | None = None
     core_num: int | None = None
     repeat_tune: bool = False

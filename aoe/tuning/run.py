@@ -389,7 +389,10 @@ def _tune_cases(context: TuneContext) -> TuneResult:
         count = log.count_of(shapes) if log is not None else None
         report = case.one_of_many.report
         tuned.append(TunedCase(shapes=shapes, report=report, modes=modes, count=count))
-    joined = join_results([case.modes for case in tuned], split.model)
+    settings = context.settings
+    apart = settings.output if settings.reports is not None else None
+    file = None if apart is None else context.cwd / apart
+    joined = join_results([case.modes for case in tuned], split.model, file)
     cases = [replace(case, modes=modes) for case, modes in zip(tuned, joined, strict=True)]
     return TuneResult(modes=cases[-1].modes, cases=tuple(cases))
 

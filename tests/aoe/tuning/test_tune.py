@@ -68,7 +68,8 @@ def test_every_setting_of_a_run_is_a_parameter() -> None:
         "tune_ops": "tune_ops_file",
     }
     own = {"bank", "config", "engine", "progress", *renamed.values()} | precision
-    others = {"precision", "work_path", "shape_cases", "device_place", *renamed}
+    of_commands = {"device_place", "reports", "reports_stay"}
+    others = {"precision", "work_path", "shape_cases", *renamed} | of_commands
     assert parameters == (settings - others) | own
 
 
