@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aoe.measurement import QUIET_SHARE
+from aoebank import plural
 
 if TYPE_CHECKING:
     from aoe.tuning.model_mode import ModelTuning
@@ -87,17 +88,20 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _conditions(result: ModelTuning[Any]) -> str:
-    if result.streams > 1:
-        return f"{result.streams} streams of one thread at the same time"
+    from aoe.tuning.mode import TargetMetric
+
+    if result.metric is TargetMetric.THROUGHPUT:
+        return f"{plural(result.streams, 'stream')} of one thread at the same time"
     return f"{result.target.core_num} threads"
 
 
 def whole_model_figure(result: ModelTuning[Any], speedup: float = 1.0) -> str:
     """Return the time of a model so many times as fast as the untuned one, or its throughput."""
     from aoe.results.files import runs_per_s
+    from aoe.tuning.mode import TargetMetric
     from aoe.tuning.model_mode import whole_model_ms
 
-    if result.streams == 1:
+    if result.metric is TargetMetric.LATENCY:
         return f"{result.baseline_ms / speedup:.3f} ms"
     before_ms = whole_model_ms(result.judgement, result.streams)
     if before_ms is None:

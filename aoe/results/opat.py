@@ -57,6 +57,7 @@ class OpatReport:
         precision: The lowest the tuned model computes in: what `speedup` is of.
         memory: What sessions of both models take, None where that is not known.
         streams: Callers the whole model is judged with at the same time.
+        is_throughput: True where the runs of a second are judged, not the time of one.
     """
 
     tuning_name: str
@@ -68,6 +69,7 @@ class OpatReport:
     precision: Precision = Precision.FLOAT32
     memory: ModelMemory | None = None
     streams: int = 1
+    is_throughput: bool = False
 
     @property
     def has_failed(self) -> bool:
@@ -93,7 +95,11 @@ def opat_report_to_json(report: OpatReport) -> list[dict[str, Any]]:
     body: dict[str, Any] = {}
     if report.baseline_ms is not None:
         body |= performance_members(
-            report.baseline_ms, report.speedup, report.result, report.streams
+            report.baseline_ms,
+            report.speedup,
+            report.result,
+            report.streams,
+            is_throughput=report.is_throughput,
         )
     if report.memory is not None:
         body["session_memory"] = memory_to_json(report.memory)

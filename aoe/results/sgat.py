@@ -59,6 +59,7 @@ class SgatReport:
         result: State of the run.
         subgraphs: Every subgraph that is done.
         streams: Callers the whole model is judged with at the same time.
+        is_throughput: True where the runs of a second are judged, not the time of one.
     """
 
     tuning_name: str
@@ -68,6 +69,7 @@ class SgatReport:
     result: TuningResult = TuningResult.INCOMPLETE
     subgraphs: tuple[SubgraphResult, ...] = ()
     streams: int = 1
+    is_throughput: bool = False
 
 
 def sgat_report_to_json(report: SgatReport) -> list[dict[str, Any]]:
@@ -83,7 +85,11 @@ def sgat_report_to_json(report: SgatReport) -> list[dict[str, Any]]:
     body: dict[str, Any] = {}
     if report.baseline_ms is not None:
         body |= performance_members(
-            report.baseline_ms, report.speedup, report.result, report.streams
+            report.baseline_ms,
+            report.speedup,
+            report.result,
+            report.streams,
+            is_throughput=report.is_throughput,
         )
     body["sgat_tuning_result"] = report.result.value
     body["repo_modified_subgraphs"] = {

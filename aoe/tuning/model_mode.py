@@ -46,6 +46,7 @@ class ModelTuning(Generic[P]):
         seconds: Duration of the run.
         phases: Seconds of each `Phase` of it.
         streams: Callers the whole model was judged with at the same time.
+        metric: What the figures of the whole model are of.
     """
 
     model: Mapping[str, str]
@@ -57,11 +58,7 @@ class ModelTuning(Generic[P]):
     seconds: float
     phases: Mapping[str, float] = field(default_factory=dict)
     streams: int = 1
-
-    @property
-    def metric(self) -> TargetMetric:
-        """What the figures of the whole model are of."""
-        return TargetMetric.LATENCY if self.streams == 1 else TargetMetric.THROUGHPUT
+    metric: TargetMetric = TargetMetric.LATENCY
 
     @property
     def tuning_name(self) -> str:
@@ -142,6 +139,15 @@ def run_reported(
             raise
 
 
+def report_facts(bench: Workbench) -> dict[str, Any]:
+    """Return the members of a mode's report that are known before it begins."""
+    return {
+        "tuning_name": bench.places.tuning_name,
+        "streams": bench.streams,
+        "is_throughput": bench.settings.target_metric is TargetMetric.THROUGHPUT,
+    }
+
+
 def run_facts(bench: Workbench) -> dict[str, Any]:
     """Return the members of `ModelTuning` a workbench knows; its run ends now."""
     model = bench.model
@@ -154,6 +160,7 @@ def run_facts(bench: Workbench) -> dict[str, Any]:
         "seconds": bench.stopwatch.elapsed_s(),
         "phases": bench.phases.seconds(),
         "streams": bench.streams,
+        "metric": bench.settings.target_metric,
     }
 
 
@@ -170,7 +177,7 @@ def whole_model_ms(judgement: Judgement[Any], streams: int) -> float | None:
 
 def _whole_model_members(result: ModelTuning[Any]) -> dict[str, float | None]:
     """Return the times of both models, or how often they run in a second."""
-    if result.streams == 1:
+    if result.metric is TargetMetric.LATENCY:
         return {
             "baseline_ms": round(result.baseline_ms, 4),
             "tuned_ms": round(result.tuned_ms, 4),
@@ -186,7 +193,7 @@ def speed_members(result: ModelTuning[Any]) -> dict[str, Any]:
     """Return the figures of the whole model; one that keeps nothing is the one it was."""
     estimate, unchanged = result.judgement.estimate, not result.judgement.is_changed
     return {
-        **metric_members(result.streams),
+        **metric_members(result.streams, is_throughput=result.metric is TargetMetric.THROUGHPUT),
         "unchanged": unchanged,
         **_whole_model_members(result),
         "speedup": round(result.speedup, 4),
