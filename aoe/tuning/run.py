@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aoe.device.registry import device_of
-from aoe.errors import OptionError
+from aoe.errors import OptionError, TurnTimeoutError
 from aoe.folders.scratch import ScratchFolder
 from aoe.gradients import compression
 from aoe.settings import environment, with_bank
@@ -35,6 +35,7 @@ from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.progress import Progress, TellProgress, continued, progress_of
 from aoe.tuning.registry import get_mode
 from aoe.workload import shapes_text
+from aoebank import plural
 
 if TYPE_CHECKING:
     import onnx
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from aoe.gradients.training import TrainingProgram
     from aoe.om.loading import OperatorFiles
     from aoe.ort.inputs import InputSet
+    from aoe.tuning.cases.splitting import SplitRun
 
     InputArrays = Mapping[str, ArrayLike]
     GivenShapes = str | Mapping[str, Sequence[int]] | Sequence[str | Mapping[str, Sequence[int]]]
@@ -378,23 +380,48 @@ def _tune_cases(context: TuneContext) -> TuneResult:
     from aoe.tuning.cases.joining import join_results
     from aoe.tuning.cases.splitting import split_cases
 
-    begun, tuned = context.clock(), []
+    begun = context.clock()
     split = split_cases(context)
-    for number, shapes in enumerate(context.settings.shape_cases):
-        case = split.context(number, spent_s=context.clock() - begun)
-        context.progress.step(f"shape {number + 1} of {len(split.inputs)}: {shapes}")
-        modes = _tune_shape(case).modes
-        assert case.one_of_many is not None
-        log = context.settings.shape_log
-        count = log.count_of(shapes) if log is not None else None
-        report = case.one_of_many.report
-        tuned.append(TunedCase(shapes=shapes, report=report, modes=modes, count=count))
+    tuned = _tuned_cases(context, split, begun)
     settings = context.settings
     apart = settings.output if settings.reports is not None else None
     file = None if apart is None else context.cwd / apart
     joined = join_results([case.modes for case in tuned], split.model, file)
     cases = [replace(case, modes=modes) for case, modes in zip(tuned, joined, strict=True)]
     return TuneResult(modes=cases[-1].modes, cases=tuple(cases))
+
+
+def _tuned_cases(context: TuneContext, split: SplitRun, begun: float) -> list[TunedCase]:
+    """Return what became of each shape; those the time limit leaves no time for are told.
+
+    Raises:
+        TurnTimeoutError: the time limit was over before the first shape was done.
+    """
+    tuned = list[TunedCase]()
+    shape_cases, limit_s = context.settings.shape_cases, context.settings.tuning_time_limit_s
+    log = context.settings.shape_log
+    for number, shapes in enumerate(shape_cases):
+        spent_s = context.clock() - begun
+        if tuned and limit_s is not None and spent_s >= limit_s:
+            break
+        case = split.context(number, spent_s=spent_s)
+        context.progress.step(f"shape {number + 1} of {len(split.inputs)}: {shapes}")
+        try:
+            modes = _tune_shape(case).modes
+        except TurnTimeoutError:
+            if not tuned:
+                raise
+            break
+        assert case.one_of_many is not None
+        count = log.count_of(shapes) if log is not None else None
+        report = case.one_of_many.report
+        tuned.append(TunedCase(shapes=shapes, report=report, modes=modes, count=count))
+    if left := shape_cases[len(tuned) :]:
+        context.progress.warn(
+            f"the time limit left no time for {plural(len(left), 'shape')}, which the tuned model "
+            f"computes as the untuned one: {'; '.join(left)}"
+        )
+    return tuned
 
 
 def _tune_shape(context: TuneContext) -> TuneResult:
