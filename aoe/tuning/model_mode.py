@@ -27,6 +27,8 @@ from aoe.tuning.workbench import ResultPlaces, Workbench, open_workbench
 
 _MOST_IMPROVED = 10
 """Entries of `top_improved_ops`."""
+_OVERRUN_SHARE, _OVERRUN_S = 0.1, 5.0
+"""Beyond the limit and so much, a run says what took its time."""
 P = TypeVar("P", bound=JudgedPart)
 R = TypeVar("R", bound=Any)
 T = TypeVar("T")
@@ -133,10 +135,27 @@ def run_reported(
         )
         report.update()
         try:
-            return tune(bench, report)
+            found = tune(bench, report)
+            _tell_overrun(bench)
+            return found
         except Exception:
             report.update(result=TuningResult.FAILED)
             raise
+
+
+def _tell_overrun(bench: Workbench) -> None:
+    """Say what took the time of a run that has gone on for longer than its limit."""
+    limit_s, took_s = bench.stopwatch.limit_s, bench.stopwatch.elapsed_s()
+    if limit_s is None or took_s <= (1 + _OVERRUN_SHARE) * limit_s + _OVERRUN_S:
+        return
+    phases = sorted(bench.phases.seconds().items(), key=lambda item: -item[1])
+    parts = [f"{seconds:.0f} s {name}" for name, seconds in phases if round(seconds)]
+    waited_s = bench.runner.turns.waited_s
+    waited = f", {waited_s:.0f} s of all waiting for other runs" if round(waited_s) else ""
+    bench.progress.warn(
+        f"took {took_s:.0f} s with a time limit of {limit_s:g} s: {', '.join(parts)}{waited}; "
+        "what is begun is finished, and a busy machine takes longer for it"
+    )
 
 
 def report_facts(bench: Workbench) -> dict[str, Any]:
