@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from aoe.errors import OptionError
+from aoe.errors import OptionError, RunError
 from aoe.measurement import Measurement
 from aoe.results.files import (
     TuningResult,
@@ -138,9 +138,30 @@ def run_reported(
             found = tune(bench, report)
             _tell_overrun(bench)
             return found
-        except Exception:
+        except Exception as error:
             report.update(result=TuningResult.FAILED)
+            if (told := _about_the_file(error, bench)) is not None:
+                raise told from error
             raise
+
+
+def _about_the_file(error: Exception, bench: Workbench) -> RunError | None:
+    """Return ONNX Runtime's refusal of the model under the name of its file; None for others.
+
+    What it is given is a model in memory, or a file of this run.
+    """
+    if type(error) is not RunError:
+        return None
+    if error.where != "model" and not error.where.startswith(str(bench.scratch)):
+        return None
+    path = bench.model.path
+    return RunError(
+        f"--{'om' if path.suffix == '.om' else 'model'}={path}",
+        error.problem,
+        got=error.got,
+        expected=error.expected,
+        hint=error.hint or None,
+    )
 
 
 def _tell_overrun(bench: Workbench) -> None:

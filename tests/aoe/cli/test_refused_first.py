@@ -43,3 +43,13 @@ def test_message_names_what_was_given(line: str, tmp_path: Path) -> None:
     save_model(chain_model(["Exp", "Sin"]), tmp_path / "net.onnx")
     done = call(line, tmp_path)
     assert done.code == 2 and NAMED[line] in done.err
+
+
+def test_refusal_of_the_model_itself_names_its_file(tmp_path: Path) -> None:
+    model = chain_model(["Exp"])
+    model.opset_import[0].version = 99
+    save_model(model, tmp_path / "late.onnx")
+    (tmp_path / "bank").mkdir()
+    done = call("TUNE_BANK_PATH=bank AOE_ACCEPT_BUSY=True aoe --model=late.onnx", tmp_path)
+    assert done.code == 3
+    assert "error: --model=late.onnx: ONNX Runtime does not read this opset yet" in done.err
