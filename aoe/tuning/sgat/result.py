@@ -151,7 +151,7 @@ def sgat_summary(result: SgatResult) -> dict[str, Any]:
 def _row(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
     return {
         "graph_id": tuned.subgraph.graph_id,
-        "places": [piece.op_names[-1] for piece in tuned.subgraph.places],
+        "places": list(tuned.subgraph.place_names),
         "nodes": len(tuned.subgraph.piece.nodes),
         "strategy": str(tuned.strategy) if tuned.strategy is not None else None,
         "before_us": rounded(tuned.before_us),
