@@ -102,7 +102,7 @@ def tune(
             model,
             bank=bank,
             output=Path(folder) / "out",
-            tuning_time_limit_s=seconds,
+            tuning_time_limit=seconds,
             accept_busy=accept_busy,
         ).get(OpatResult)
     load = tuned.judgement.comparison.measurement.load

@@ -53,7 +53,7 @@ def tune_once(model: Path, limit_s: float, job_type: str) -> dict[str, Any]:
             job_type=job_type,
             bank=Path(folder) / "bank",
             output=Path(folder) / "out",
-            tuning_time_limit_s=limit_s,
+            tuning_time_limit=limit_s,
             progress=tell,
         )
         seconds = time.monotonic() - began_s

@@ -358,15 +358,20 @@ class SubgraphBank:
         return KeptKernel.of(judged) if is_kept else None
 
     def is_kept_beside_operators(self, graph_id: str) -> bool:
-        """Return whether this very model is known to be faster with a form and operators tuned."""
+        """Return whether this very model is known to be faster with a form and operators tuned.
+
+        What the earlier result knows of it counts where the own bank has no verdict.
+        """
         verdict = self._model_verdict(graph_id)
+        if verdict is None and self._base is not None:
+            verdict = self._model_verdict(graph_id, self._base_file(self._base))
         if verdict is None or verdict.event is not Event.KEPT:
             return False
         return verdict.search.get(BESIDE_OPERATORS) is True
 
-    def _model_verdict(self, graph_id: str) -> Provenance | None:
+    def _model_verdict(self, graph_id: str, file: Path | None = None) -> Provenance | None:
         verdict: Provenance | None = None
-        for entry in self._verdicts(self.file, graph_id):
+        for entry in self._verdicts(file or self.file, graph_id):
             if entry is None or self._is_this_model(entry):
                 verdict = entry
         return verdict
@@ -394,7 +399,7 @@ class SubgraphBank:
         if not records:
             return
         other = Bank(root)
-        file = root / self.file.relative_to(bank.root)
+        file = other.graph_file(self._journal.soc_version)
         file.parent.mkdir(parents=True, exist_ok=True)
         other.put(file, records)
         known = list(other.iter_provenance(file))

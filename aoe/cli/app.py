@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from aoe.cli.cann import ascend_target, hand_over
-from aoe.cli.elsewhere import warnings_of, without_elsewhere
+from aoe.cli.elsewhere import warnings_of, without_atc_only, without_elsewhere
 from aoe.cli.errors import engine_of, run_app
 from aoe.cli.gdat_command import (
     refuse_inference_options,
@@ -56,6 +57,7 @@ from aoe.cli.options import (
     WeightOption,
     WorkersOption,
     WorldOption,
+    check_tuned_model,
     finish,
     given_configuration,
     given_inputs,
@@ -90,9 +92,12 @@ class _Commands(CommandGroup):
         if soc_version is not None and place == len(args):
             ctx.exit(hand_over(args, soc_version))
         own, warnings = without_elsewhere(args[:place])
+        command = args[place:]
+        if command[:1] == ["compile"]:
+            words, more = without_atc_only(command[1:])
+            command, warnings = ["compile", *words], [*warnings, *more]
         for text in warnings:
             say(f"warning: {text}")
-        command = args[place:]
         if command and "--json" in own:
             own.remove("--json")
             command.append("--json")
@@ -241,6 +246,7 @@ def tune(
         calibration=calibration,
     )
     chosen = _one_of({"--model": model, "--model_path": model_path, "--om": om})
+    check_tuned_model(om)
     if script is not None or JobType.GDAT in jobs:
         refuse_inference_options(
             {
@@ -323,7 +329,7 @@ def tune(
         configured(settings, found),
         as_json=as_json,
         shown=shown,
-        details=tells_all(log),
+        details=tells_all(log) and not quiet,
         engine=engine_of(context),
     )
 
@@ -362,7 +368,19 @@ def atc_main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: After the name of the program; None for those of this process.
     """
-    sys.exit(run_app(app, ["compile", *(sys.argv[1:] if arguments is None else arguments)]))
+    words = map(_spelled, sys.argv[1:] if arguments is None else arguments)
+    sys.exit(run_app(app, ["compile", *words], called="aoe-atc"))
+
+
+def _spelled(word: str) -> str:
+    """Return an option of atc as it is spelled here: `-soc-version=x` is `--soc_version=x` there.
+
+    Source: ATC documentation, overview of options.
+    """
+    name, equals, value = word.partition("=")
+    if not re.fullmatch(r"--?[A-Za-z][A-Za-z0-9_-]{2,}", name):
+        return word
+    return f"--{name.lstrip('-').replace('-', '_')}{equals}{value}"
 
 
 def main(arguments: Sequence[str] | None = None, *, engine: EngineParts = REAL_ENGINE) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,10 @@ import typer
 
 from aoe.cli.errors import engine_of
 from aoe.cli.options import (
+    AccuracyOption,
     BatchSizesOption,
+    CalibrationOption,
+    CoresOption,
     DynamicDimsOption,
     FrameworkOption,
     ImageSizesOption,
@@ -18,21 +22,25 @@ from aoe.cli.options import (
     InputSets,
     InputShapeOption,
     JsonFlag,
+    MixListOption,
     OperatorsOption,
     OutNodesOption,
+    PrecisionModeOption,
     QuietFlag,
+    ShapesFromOption,
     SocVersionOption,
+    StrictOption,
     WeightOption,
     given_inputs,
+    given_precision,
 )
 from aoe.errors import OptionError
+from aoe.folders.scratch import ScratchFolder
 from aoe.results.files import bank_of_results
 from aoe.settings import environment, with_bank
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import CacheMode, JobType, TuneSettings
 from aoebank import say
-
-"""Folder with the records of a model in the directory of its results."""
 
 
 def command(
@@ -44,6 +52,7 @@ def command(
     framework: FrameworkOption = 5,
     weight: WeightOption = None,
     input_shape: InputShapeOption = None,
+    shapes_from: ShapesFromOption = None,
     dynamic_batch_size: BatchSizesOption = None,
     dynamic_image_size: ImageSizesOption = None,
     dynamic_dims: DynamicDimsOption = None,
@@ -52,6 +61,12 @@ def command(
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     soc_version: SocVersionOption = None,
+    aicore_num: CoresOption = None,
+    precision_mode: PrecisionModeOption = None,
+    modify_mixlist: MixListOption = None,
+    accuracy: AccuracyOption = None,
+    calibration: CalibrationOption = None,
+    strict_fp32: StrictOption = False,
     op_bank_path: Annotated[
         Path | None,
         typer.Option("--op_bank_path", metavar="DIR", help="Bank; default is as for tuning."),
@@ -85,6 +100,14 @@ def command(
             "--aoe_mode", metavar="MODE", help="Tune first: 1 (or sgat), 2 (or opat), or both."
         ),
     ] = None,
+    reports: Annotated[
+        Path | None,
+        typer.Option(
+            "--reports",
+            metavar="DIR",
+            help="Leave the reports of the run there; else there are none.",
+        ),
+    ] = None,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -94,35 +117,56 @@ def command(
     from aoe.tuning.cases.given import given_cases
 
     engine = engine_of(context)
-    bank = _bank(op_bank_path, mdl_bank_path, op_compiler_cache_dir)
-    env: Mapping[str, str] = environment()
-    if bank is not None and aoe_mode is not None:
-        env = with_bank(env, bank)
-    elif bank is not None:  # which has to be there
-        env = {**env, "TUNE_BANK_PATH": str(bank.resolve())}
-    settings = TuneSettings(
-        model=model,
-        framework=framework,
-        weight=weight,
-        job_types=_looked_up(env, soc_version, engine)
-        if aoe_mode is None
-        else _tuned_first(aoe_mode),
-        **given_cases(
-            input_shape or (),
-            batch_size=dynamic_batch_size,
-            image_size=dynamic_image_size,
-            dims=dynamic_dims,
-        ),
-        out_nodes=parse_out_nodes(out_nodes),
-        operators=tuple(custom_ops_library or ()),
-        inputs=given_inputs(inputs, input_sets),
-        output=output if output.suffix == ".om" else output.with_name(f"{output.name}.om"),
-        soc_version=soc_version,
-        lookup_only=aoe_mode is None,
-        cache_mode=op_compiler_cache_mode,
-        cache_dir=op_compiler_cache_dir,
-    )
-    run_tuning(settings, as_json=as_json, shown=not quiet, env=env, engine=engine)
+    if aoe_mode is None:  # tuning makes a bank that is missing
+        _check_banks({"--op_bank_path": op_bank_path, "--mdl_bank_path": mdl_bank_path})
+    with ScratchFolder("reports") as scratch, ScratchFolder("bank") as made:
+        bank = _bank(op_bank_path, mdl_bank_path, op_compiler_cache_dir, made)
+        if bank == made and aoe_mode is not None:
+            raise OptionError(
+                "--op_compiler_cache_dir",
+                "a directory of results without a bank, which tuning needs",
+                got=op_compiler_cache_dir,
+                hint="name a bank with --op_bank_path, or leave --aoe_mode out",
+            )
+        env: Mapping[str, str] = environment()
+        if bank is not None and aoe_mode is not None:
+            env = with_bank(env, bank)
+        elif bank is not None:  # which has to be there
+            env = {**env, "TUNE_BANK_PATH": str(bank.resolve())}
+        settings = TuneSettings(
+            model=model,
+            framework=framework,
+            weight=weight,
+            job_types=_looked_up(env, soc_version, engine)
+            if aoe_mode is None
+            else _tuned_first(aoe_mode),
+            **given_cases(
+                input_shape or (),
+                batch_size=dynamic_batch_size,
+                image_size=dynamic_image_size,
+                dims=dynamic_dims,
+                log=shapes_from,
+            ),
+            out_nodes=parse_out_nodes(out_nodes),
+            operators=tuple(custom_ops_library or ()),
+            inputs=given_inputs(inputs, input_sets),
+            output=output if output.suffix == ".om" else output.with_name(f"{output.name}.om"),
+            reports=scratch if reports is None else reports,
+            reports_stay=reports is not None,
+            soc_version=soc_version,
+            core_num=aicore_num,
+            precision=given_precision(
+                precision_mode,
+                modify_mixlist,
+                strict=strict_fp32,
+                accuracy=accuracy,
+                calibration=calibration,
+            ),
+            lookup_only=aoe_mode is None,
+            cache_mode=op_compiler_cache_mode,
+            cache_dir=op_compiler_cache_dir,
+        )
+        run_tuning(settings, as_json=as_json, shown=not quiet, env=env, engine=engine)
 
 
 def _looked_up(
@@ -148,8 +192,36 @@ def _tuned_first(aoe_mode: str) -> tuple[JobType, ...]:
     return jobs
 
 
-def _bank(operators: Path | None, subgraphs: Path | None, cache: Path | None) -> Path | None:
+def _check_banks(named: Mapping[str, Path | None]) -> None:
+    """Refuse a bank that cannot be used, under the name of its option.
+
+    Raises:
+        OptionError: no directory, or one this user may not read, write and search.
+    """
+    for option, path in named.items():
+        if path is not None and not path.is_dir():
+            problem = "not a directory" if path.exists() else "no such directory"
+            raise OptionError(option, problem, got=path, expected="root of a bank")
+        if path is not None and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise OptionError(
+                option,
+                "may not be used",
+                got=path,
+                expected="permission to read, write and search it",
+                hint=f"chmod u+rwx {path}",
+            )
+
+
+def _bank(
+    operators: Path | None, subgraphs: Path | None, cache: Path | None, made: Path
+) -> Path | None:
     """Return the bank that is meant, None for that of the environment.
+
+    Args:
+        operators: That of `--op_bank_path`.
+        subgraphs: That of `--mdl_bank_path`.
+        cache: Folder of kernels, which may be one of results.
+        made: Empty folder, for the bank of results that have none: reports tell its records too.
 
     Raises:
         OptionError: there are two.
@@ -163,7 +235,26 @@ def _bank(operators: Path | None, subgraphs: Path | None, cache: Path | None) ->
         )
     named = operators or subgraphs
     if named is None and cache is not None:
-        named = bank_of_results(cache)
+        named = _bank_of(cache, made)
     if named is not None and named not in (operators, subgraphs):
         say(f"{cache} is a directory of results: its bank is used")
     return named
+
+
+def _bank_of(folder: Path, made: Path) -> Path | None:
+    """Return the bank of a folder of results, or the one made of its reports; None for no such."""
+    from aoe.tuning.reuse.earlier import has_results, open_earlier
+
+    named = bank_of_results(folder)
+    if named is not None:
+        return named
+    if has_results(folder):
+        return open_earlier(folder, made).bank.root
+    if (folder / "summary.json").is_file():
+        raise OptionError(
+            "--op_compiler_cache_dir",
+            "a directory of results that have no record",
+            got=folder,
+            expected="a folder of kernels, or results with bank/, op_tuning/ or subgraph_tuning/",
+        )
+    return None

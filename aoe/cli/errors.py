@@ -16,7 +16,11 @@ ENGINE_MODULES = frozenset(
 
 
 def run_app(
-    app: typer.Typer, arguments: Sequence[str], *, engine: EngineParts = REAL_ENGINE
+    app: typer.Typer,
+    arguments: Sequence[str],
+    *,
+    engine: EngineParts = REAL_ENGINE,
+    called: str = "aoe",
 ) -> int:
     """Run a command line and return its exit code.
 
@@ -24,6 +28,7 @@ def run_app(
         app: The program.
         arguments: Its arguments.
         engine: What commands tune with; see `engine_of`.
+        called: What the user has typed, for hints.
     """
     program = Program(
         name="aoe",
@@ -33,6 +38,7 @@ def run_app(
         interrupted="interrupted: what was found so far is in the bank",
         explain=_explain,
         given=engine,
+        called=called,
     )
     return run_program(program, arguments)
 

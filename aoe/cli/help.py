@@ -119,7 +119,8 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
 NOTES: Mapping[str, Sequence[str]] = {
     "Where things are": (
         "bank     $TUNE_BANK_PATH, else $ASCEND_CACHE_PATH/aoe_data, else",
-        "         ~/Ascend/latest/data/aoe/custom/op; in it <soc_version>/unified_bank",
+        "         ~/Ascend/latest/data/aoe/custom/op; in it <soc_version>/unified_bank;",
+        "         subgraphs in ~/Ascend/latest/data/aoe/custom/graph/<soc_version>",
         "results  --output, else ./aoe_workspace/<model>_<timestamp>/tunespace/result",
         "report   aoe_result_<mode>_<timestamp>_pid<N>.json in",
         "         $ASCEND_WORK_PATH/aoe_data, else in --output, else here",

@@ -301,6 +301,22 @@ def tells_all(log: str | None) -> bool:
     return log in _TELLING
 
 
+def check_tuned_model(om: Path | None) -> None:
+    """Refuse a path of `--om` that is no tuned model by its name.
+
+    Raises:
+        OptionError: it ends in something else than `.om`.
+    """
+    if om is not None and om.suffix != ".om":
+        raise OptionError(
+            "--om",
+            "no tuned model",
+            got=om,
+            expected="an .om file of an earlier run",
+            hint=f"aoe --model={om} tunes a model, aoe --model_path={om} a directory of them",
+        )
+
+
 def given_configuration(context: typer.Context, config: Path | None) -> RunConfiguration:
     """Return every setting of a command line, its file, the environment and the defaults.
 

@@ -31,6 +31,14 @@ class QuietProgress(SilentProgress):
         say(f"[aoe {time.monotonic() - self._start:6.1f}s] {text}")
 
 
+class DetailProgress(QuietProgress):
+    """Warnings and every detail, a line each."""
+
+    def detail(self, text: str) -> None:
+        """Print it."""
+        self._print(text)
+
+
 class LineProgress(QuietProgress):
     """One line per finished step, for logs and pipes."""
 
@@ -54,12 +62,8 @@ class LineProgress(QuietProgress):
         self._print(f"[{self._done}/{self._total}] {op_name}: {text}")
 
 
-class LogProgress(LineProgress):
+class LogProgress(DetailProgress, LineProgress):
     """Lines, and every detail."""
-
-    def detail(self, text: str) -> None:
-        """Print it."""
-        self._print(text)
 
 
 class BarProgress:
@@ -218,7 +222,7 @@ def shown_progress(
     """Give the progress display that fits standard error; a bar is made of escapes.
 
     Args:
-        shown: False for warnings only.
+        shown: False for warnings, and details where they are asked for.
         details: True for every detail, line by line.
         limit_s: Seconds the run may take, None for as many as it needs.
         on_terminal: Whether standard error is a terminal; None to ask it.
@@ -226,7 +230,7 @@ def shown_progress(
     if on_terminal is None:
         on_terminal = sys.stderr.isatty()
     if not shown:
-        yield QuietProgress()
+        yield DetailProgress() if details else QuietProgress()
     elif details:
         yield LogProgress()
     elif not on_terminal or not _takes_escapes(environment()):

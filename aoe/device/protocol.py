@@ -49,8 +49,16 @@ class Device(Protocol):
         """Return what of the device and its host makes figures wobble, or a run stop."""
         ...
 
-    def pinned(self, number: int) -> AbstractContextManager[None]:
+    def numbers(self) -> tuple[int, ...]:
+        """Return the numbers a run may be pinned to."""
+        ...
+
+    def pinned(self, number: int, where: str) -> AbstractContextManager[None]:
         """Return a `with` block in which this process, and what it starts, uses one device only.
+
+        Args:
+            number: Of the device.
+            where: Option or variable that names it, for messages.
 
         Raises:
             OptionError: there is no such device, or it may not be used.

@@ -187,8 +187,11 @@ def _check(path: Path, proto: onnx.ModelProto, check: CheckModel) -> None:
     except onnx.checker.ValidationError as error:
         # Operators of other domains are ONNX Runtime's business: it says so when it loads them.
         if "No Op registered" not in str(error) and "No opset import" not in str(error):
-            first = (str(error).strip().splitlines() or ["the checker does not say why"])[0]
-            raise ModelImportError(f"--model={path}", f"not a valid model: {first}") from error
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            why = "; ".join(lines[:1] + [line for line in lines[1:] if "==> Context" in line])
+            raise ModelImportError(
+                f"--model={path}", f"not a valid model: {why or 'the checker does not say why'}"
+            ) from error
     except UnicodeDecodeError as error:
         raise ModelImportError(f"--model={path}", f"not a valid model: {error}") from error
     finally:

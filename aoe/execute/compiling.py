@@ -209,8 +209,9 @@ class KernelCompilers:
     ) -> dict[str, str]:
         if not sources:
             return {}
+        began_s = time.monotonic()
         with self._one_at_a_time:
-            return self._compile_now(sources, directory, left_s)
+            return self._compile_now(sources, directory, left_s - (time.monotonic() - began_s))
 
     def _compile_now(
         self, sources: Sequence[KernelSource], directory: Path, left_s: float

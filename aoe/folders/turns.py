@@ -91,6 +91,13 @@ class Turns:
         self._state = threading.Lock()
         self._measuring = 0
         self._taken = ExitStack()
+        self._waited_s = 0.0
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds the threads of this run have waited for other runs, all together."""
+        with self._state:
+            return self._waited_s
 
     @contextmanager
     def measuring(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
@@ -165,6 +172,13 @@ class Turns:
     ) -> None:
         """Take every core, or go along with another thread of this run that has them."""
         wait = _Wait(most_s=self._left_s(), should_stop=should_stop, joins=self._is_mine)
+        try:
+            self._take_within(held, wait, shared=shared)
+        finally:
+            with self._state:
+                self._waited_s += wait.waited_s()
+
+    def _take_within(self, held: ExitStack, wait: _Wait, *, shared: bool) -> None:
         while not self._is_mine() and not self._take(held, wait, shared=shared):
             if wait.left_s() <= 0 and not self._is_mine():
                 raise TurnTimeoutError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from aoe.gradients.compression import Compression
 from aoe.gradients.cost import CostSample
@@ -151,6 +151,7 @@ class CompressedTraining(Training, Protocol):
         ...
 
 
+@runtime_checkable
 class TrainingProgram(Protocol):
     """A program that trains a model and lets its gradients be tuned on the way."""
 

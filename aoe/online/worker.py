@@ -44,9 +44,9 @@ def convert(asked: Conversion, folder: Path) -> Converted:
             input_shape=asked.shapes or None,
             output=folder / RESULT,
             custom_ops_library=asked.operators,
-            core_num=asked.core_num,
+            aicore_num=asked.core_num,
             lookup_only=asked.lookup_only,
-            tuning_time_limit_s=asked.tuning_time_limit_s,
+            tuning_time_limit=asked.tuning_time_limit_s,
             trials=asked.trials,
             accept_busy=asked.accept_busy,
         )

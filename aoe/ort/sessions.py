@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,11 @@ _UNKNOWN_OPERATORS = {
     "No Op registered for": f"export with the opset that has it, or {_OPERATORS_HINT}",
 }
 """What to do about an operator nobody knows, by ONNX Runtime's words for it."""
+_NEW_OPSET = re.compile(r"Opset (?P<opset>\d+) is under development.* is till opset (?P<most>\d+)")
+_NO_KERNEL = re.compile(
+    r"Could not find an implementation for (?P<operator>\S+) node with name '(?P<node>[^']*)'"
+)
+"""Source: messages of ONNX Runtime 1.31, model_load_utils.h and session_state.cc."""
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 _SPINNING = "session.intra_op.allow_spinning"
 NO_PACKING = "session.disable_prepacking"
@@ -110,9 +116,29 @@ def create_session(
         return ort.InferenceSession(source, options, providers=[provider], enable_fallback=0)
     except Exception as error:
         where = "model" if isinstance(model, bytes) else str(model)
-        hints = (hint for words, hint in _UNKNOWN_OPERATORS.items() if words in str(error))
-        hint = next(hints, None)
-        raise RunError(where, f"ONNX Runtime cannot load it: {error}", hint=hint) from error
+        raise _cannot_load(where, str(error).strip()) from error
+
+
+def _cannot_load(where: str, text: str) -> RunError:
+    """Return what ONNX Runtime's words mean; its own words where they mean nothing known."""
+    if found := _NEW_OPSET.search(text):
+        return RunError(
+            where,
+            "ONNX Runtime does not read this opset yet",
+            got=found["opset"],
+            expected=f"at most {found['most']}",
+            hint="export the model with that opset, or install a newer onnxruntime",
+        )
+    if found := _NO_KERNEL.search(text):
+        return RunError(
+            where,
+            f"ONNX Runtime has no {found['operator']} for the types of node {found['node']!r} on "
+            "a CPU",
+            hint="export the model in float32: few operators compute bfloat16 or float16 on a CPU; "
+            "--precision_mode lowers the precision where that is faster",
+        )
+    hint = next((hint for words, hint in _UNKNOWN_OPERATORS.items() if words in text), None)
+    return RunError(where, f"ONNX Runtime cannot load it: {text}", hint=hint)
 
 
 def run_session(
@@ -130,7 +156,7 @@ def run_session(
 
 
 def _cannot_run(error: Exception) -> RunError:
-    return RunError("model", f"ONNX Runtime cannot run it: {error}")
+    return RunError("model", f"ONNX Runtime cannot run it: {str(error).strip()}")
 
 
 _NUMPY_TYPES = {

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aoe.measurement import QUIET_SHARE, Clock
+from aoebank import plural
 
 if TYPE_CHECKING:
     from aoe.tuning.model_mode import ModelTuning
@@ -19,11 +20,12 @@ _NAMED = 4
 def places_document(
     result: ModelTuning[Any], summary: Mapping[str, object]
 ) -> Mapping[str, object]:
-    """Return where everything is, and the summary."""
+    """Return where everything is, null for reports that did not stay, and the summary."""
+    stay = result.places.reports_stay
     return {
         "om": str(result.om_file),
-        "results": str(result.places.results),
-        "result_file": str(result.result_file),
+        "results": str(result.places.results) if stay else None,
+        "result_file": str(result.result_file) if stay else None,
         "bank": str(result.bank),
         "summary": summary,
     }
@@ -105,8 +107,10 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _conditions(result: ModelTuning[Any]) -> str:
-    if result.streams > 1:
-        return f"{result.streams} streams of one thread at the same time"
+    from aoe.tuning.mode import TargetMetric
+
+    if result.metric is TargetMetric.THROUGHPUT:
+        return f"{plural(result.streams, 'stream')} of one thread at the same time"
     by_cpu_time = f", {BY_CPU_TIME}" if _by_cpu_time(result) else ""
     return f"{result.target.core_num} threads{by_cpu_time}"
 
@@ -118,9 +122,10 @@ def _by_cpu_time(result: ModelTuning[Any]) -> bool:
 def whole_model_figure(result: ModelTuning[Any], speedup: float = 1.0) -> str:
     """Return the time of a model so many times as fast as the untuned one, or its throughput."""
     from aoe.results.files import runs_per_s
+    from aoe.tuning.mode import TargetMetric
     from aoe.tuning.model_mode import whole_model_ms
 
-    if result.streams == 1:
+    if result.metric is TargetMetric.LATENCY:
         return f"{result.baseline_ms / speedup:.3f} ms"
     before_ms = whole_model_ms(result.judgement, result.streams)
     if before_ms is None:

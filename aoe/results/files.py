@@ -136,15 +136,20 @@ def runs_per_s(ms: float) -> float:
     return 1e3 / ms
 
 
-def metric_members(streams: int) -> dict[str, Any]:
-    """Return what figures of the whole model are of: one run, or the runs of several streams."""
-    if streams == 1:
+def metric_members(streams: int, *, is_throughput: bool) -> dict[str, Any]:
+    """Return what figures of the whole model are of: one run, or the runs of all streams."""
+    if not is_throughput:
         return {"target_metric": "latency"}
     return {"target_metric": "throughput", "streams": streams}
 
 
 def performance_members(
-    baseline_ms: float, speedup: float, result: TuningResult, streams: int = 1
+    baseline_ms: float,
+    speedup: float,
+    result: TuningResult,
+    streams: int = 1,
+    *,
+    is_throughput: bool = False,
 ) -> dict[str, Any]:
     """Return AOE's figures about the whole model: only the first until the run has succeeded.
 
@@ -152,12 +157,13 @@ def performance_members(
         baseline_ms: Time of the untuned model; of several streams, from one run to the next.
         speedup: Untuned time over tuned time.
         result: State of the run.
-        streams: Callers at the same time; of several, runs in a second stand in place of times.
+        streams: Callers at the same time.
+        is_throughput: True for runs in a second in place of times.
     """
     unit, members = "ms", {}
     before, after = baseline_ms, baseline_ms / speedup
-    if streams > 1:
-        unit, members = "runs/s", metric_members(streams)
+    if is_throughput:
+        unit, members = "runs/s", metric_members(streams, is_throughput=True)
         before, after = runs_per_s(before), runs_per_s(after)
     baseline = {f"model_baseline_performance({unit})": round(before, 6)}
     if result is not TuningResult.SUCCESSFUL:

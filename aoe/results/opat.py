@@ -23,11 +23,13 @@ class OperatorResult:
     """One tuned operator (a workload, which several nodes of the model may share).
 
     Attributes:
-        op_name: First node that computes it.
+        op_name: Node of the user's model that names it, of its first place.
+        fused: All nodes of the user's model its first place computes.
         op_types: Operator types of the model it stands for, see `model_types`.
         outcome: What became of it.
         gains: What tuning brought, by choice; nothing for a hit that was not tuned again.
-        failed: True if it was tuned and no candidate could be compiled, run, or was right.
+        failed: True if the bank has nothing, it was tuned, and no candidate could be compiled,
+            run, or was right.
         precision: What it computes in.
     """
 
@@ -36,6 +38,7 @@ class OperatorResult:
     outcome: RepoOutcome
     gains: tuple[Gain, ...] = ()
     failed: bool = False
+    fused: tuple[str, ...] = ()
     precision: Precision = Precision.FLOAT32
 
 
@@ -54,6 +57,7 @@ class OpatReport:
         precision: The lowest the tuned model computes in: what `speedup` is of.
         memory: What sessions of both models take, None where that is not known.
         streams: Callers the whole model is judged with at the same time.
+        is_throughput: True where the runs of a second are judged, not the time of one.
     """
 
     tuning_name: str
@@ -65,6 +69,12 @@ class OpatReport:
     precision: Precision = Precision.FLOAT32
     memory: ModelMemory | None = None
     streams: int = 1
+    is_throughput: bool = False
+
+    @property
+    def has_failed(self) -> bool:
+        """True if operators were tuned, and each of them has failed."""
+        return bool(self.operators) and all(operator.failed for operator in self.operators)
 
     def count(self, outcome: RepoOutcome) -> int:
         """Return how many operators ended so."""
@@ -85,7 +95,11 @@ def opat_report_to_json(report: OpatReport) -> list[dict[str, Any]]:
     body: dict[str, Any] = {}
     if report.baseline_ms is not None:
         body |= performance_members(
-            report.baseline_ms, report.speedup, report.result, report.streams
+            report.baseline_ms,
+            report.speedup,
+            report.result,
+            report.streams,
+            is_throughput=report.is_throughput,
         )
     if report.memory is not None:
         body["session_memory"] = memory_to_json(report.memory)
@@ -98,9 +112,9 @@ def opat_report_to_json(report: OpatReport) -> list[dict[str, Any]]:
     body["repo_summary"] = repo_summary(operator.outcome for operator in report.operators)
     if report.precision.is_lower:
         body["precision"] = report.precision.value
-    failed = [operator.op_name for operator in report.operators if operator.failed]
-    if failed:
-        body["tuning_failed_operators"] = failed
+    if report.result is TuningResult.FAILED:
+        failed = [operator.op_name for operator in report.operators if operator.failed]
+        body |= {"tuning_failed_operators": failed} if failed else {}
     return [basic, {"OPAT": body}]
 
 
@@ -109,6 +123,7 @@ def _modified(operator: OperatorResult) -> dict[str, Any]:
     types = operator.op_types
     return {
         "op_name": operator.op_name,
+        **({"fused_op_names": list(operator.fused)} if len(operator.fused) > 1 else {}),
         "op_type": types[0] if len(types) == 1 else list(types),
         **({"precision": operator.precision.value} if lower else {}),
         "tune_performance": gains_to_json(operator.gains, operator.outcome),

@@ -130,6 +130,8 @@ class TuneSettings:
         operators: Libraries of operators ONNX Runtime does not have.
         inputs: Arrays the model is run on; none for made-up ones.
         output: Directory or `.om` file for the results; None for the workspace.
+        reports: Directory of the reports and of AOE's result file; None for that of `output`.
+        reports_stay: False if their directory goes with the run.
         soc_version: Requested target, or None for this machine.
         core_num: Threads, or None for every usable core.
         repeat_tune: True to tune what the bank already has (`REPEAT_TUNE`).
@@ -145,6 +147,7 @@ class TuneSettings:
         tune_optimization_level: Whether subgraph tuning keeps to AOE's limits of fusions.
         anonymous: True to leave the name of the model out of records of subgraphs.
         device_id: NUMA node the run is pinned to; None for the whole machine.
+        device_place: Option or variable that names the node.
         compile_processes: Processes that compile candidates; None for one a core, at most 8.
         batch: Candidates that are proposed and compiled at once.
         run_loop: Least runs that figures stand on; None for what the policies say.
@@ -172,6 +175,8 @@ class TuneSettings:
     operators: tuple[Path, ...] = ()
     inputs: tuple[InputSet, ...] = ()
     output: Path | None = None
+    reports: Path | None = None
+    reports_stay: bool = True
     soc_version: str | None = None
     core_num: int | None = None
     repeat_tune: bool = False
@@ -187,6 +192,7 @@ class TuneSettings:
     tune_optimization_level: OptimizationLevel = OptimizationLevel.O2
     anonymous: bool = False
     device_id: int | None = None
+    device_place: str = "--device"
     compile_processes: int | None = None
     batch: int = 4
     run_loop: int | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from aoe.bank.damage import DamagedFile
-from aoe.errors import OptionError
+from aoe.errors import OptionError, RunError
 from aoe.measurement import Measurement
 from aoe.results.files import (
     TuningResult,
@@ -28,6 +28,8 @@ from aoe.tuning.workbench import ResultPlaces, Workbench, open_workbench
 
 _MOST_IMPROVED = 10
 """Entries of `top_improved_ops`."""
+_OVERRUN_SHARE, _OVERRUN_S = 0.1, 5.0
+"""Beyond the limit and so much, a run says what took its time."""
 P = TypeVar("P", bound=JudgedPart)
 R = TypeVar("R", bound=Any)
 T = TypeVar("T")
@@ -48,6 +50,7 @@ class ModelTuning(Generic[P]):
         phases: Seconds of each `Phase` of it.
         streams: Callers the whole model was judged with at the same time.
         damaged: Bank files the run did without.
+        metric: What the figures of the whole model are of.
     """
 
     model: Mapping[str, str]
@@ -60,11 +63,7 @@ class ModelTuning(Generic[P]):
     phases: Mapping[str, float] = field(default_factory=dict)
     streams: int = 1
     damaged: tuple[DamagedFile, ...] = ()
-
-    @property
-    def metric(self) -> TargetMetric:
-        """What the figures of the whole model are of."""
-        return TargetMetric.LATENCY if self.streams == 1 else TargetMetric.THROUGHPUT
+    metric: TargetMetric = TargetMetric.LATENCY
 
     @property
     def tuning_name(self) -> str:
@@ -139,10 +138,57 @@ def run_reported(
         )
         report.update()
         try:
-            return tune(bench, report)
-        except Exception:
+            found = tune(bench, report)
+            _tell_overrun(bench)
+            return found
+        except Exception as error:
             report.update(result=TuningResult.FAILED)
+            if (told := _about_the_file(error, bench)) is not None:
+                raise told from error
             raise
+
+
+def _about_the_file(error: Exception, bench: Workbench) -> RunError | None:
+    """Return ONNX Runtime's refusal of the model under the name of its file; None for others.
+
+    What it is given is a model in memory, or a file of this run.
+    """
+    if type(error) is not RunError:
+        return None
+    if error.where != "model" and not error.where.startswith(str(bench.scratch)):
+        return None
+    path = bench.model.path
+    return RunError(
+        f"--{'om' if path.suffix == '.om' else 'model'}={path}",
+        error.problem,
+        got=error.got,
+        expected=error.expected,
+        hint=error.hint or None,
+    )
+
+
+def _tell_overrun(bench: Workbench) -> None:
+    """Say what took the time of a run that has gone on for longer than its limit."""
+    limit_s, took_s = bench.stopwatch.limit_s, bench.stopwatch.elapsed_s()
+    if limit_s is None or took_s <= (1 + _OVERRUN_SHARE) * limit_s + _OVERRUN_S:
+        return
+    phases = sorted(bench.phases.seconds().items(), key=lambda item: -item[1])
+    parts = [f"{seconds:.0f} s {name}" for name, seconds in phases if round(seconds)]
+    waited_s = bench.runner.turns.waited_s
+    waited = f", {waited_s:.0f} s of all waiting for other runs" if round(waited_s) else ""
+    bench.progress.warn(
+        f"took {took_s:.0f} s with a time limit of {limit_s:g} s: {', '.join(parts)}{waited}; "
+        "what is begun is finished, and a busy machine takes longer for it"
+    )
+
+
+def report_facts(bench: Workbench) -> dict[str, Any]:
+    """Return the members of a mode's report that are known before it begins."""
+    return {
+        "tuning_name": bench.places.tuning_name,
+        "streams": bench.streams,
+        "is_throughput": bench.settings.target_metric is TargetMetric.THROUGHPUT,
+    }
 
 
 def run_facts(bench: Workbench) -> dict[str, Any]:
@@ -158,6 +204,7 @@ def run_facts(bench: Workbench) -> dict[str, Any]:
         "phases": bench.phases.seconds(),
         "streams": bench.streams,
         "damaged": bench.damaged,
+        "metric": bench.settings.target_metric,
     }
 
 
@@ -174,7 +221,7 @@ def whole_model_ms(judgement: Judgement[Any], streams: int) -> float | None:
 
 def _whole_model_members(result: ModelTuning[Any]) -> dict[str, float | None]:
     """Return the times of both models, or how often they run in a second."""
-    if result.streams == 1:
+    if result.metric is TargetMetric.LATENCY:
         return {
             "baseline_ms": round(result.baseline_ms, 4),
             "tuned_ms": round(result.tuned_ms, 4),
@@ -191,7 +238,7 @@ def speed_members(result: ModelTuning[Any]) -> dict[str, Any]:
     estimate, unchanged = result.judgement.estimate, not result.judgement.is_changed
     return {
         "damaged_bank_files": list(map(str, result.damaged)),
-        **metric_members(result.streams),
+        **metric_members(result.streams, is_throughput=result.metric is TargetMetric.THROUGHPUT),
         "unchanged": unchanged,
         **_whole_model_members(result),
         "speedup": round(result.speedup, 4),
@@ -210,7 +257,7 @@ def count_members(rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str
     Source: AOE documentation, summary of a tuning.
     """
     gained = [
-        (row["speedup"] or 1.0, str(row.get("op_names", row.get("places"))[0]))
+        (row["speedup"] or 1.0, str(row.get("op_name") or row["places"][0]))
         for row in rows
         if row["in_model"]
     ]

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from aoe.device.registry import device_of
-from aoe.errors import OptionError
+from aoe.errors import OptionError, TurnTimeoutError
 from aoe.folders.scratch import ScratchFolder
 from aoe.gradients import compression
 from aoe.settings import environment, with_bank
 from aoe.tuning.configuration.resolving import configure, configured
+from aoe.tuning.configuration.rows import DEVICE_VARIABLE
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import (
     JobType,
@@ -34,6 +36,7 @@ from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.progress import Progress, TellProgress, continued, progress_of
 from aoe.tuning.registry import get_mode
 from aoe.workload import shapes_text
+from aoebank import plural
 
 if TYPE_CHECKING:
     import onnx
@@ -43,11 +46,13 @@ if TYPE_CHECKING:
     from aoe.gradients.training import TrainingProgram
     from aoe.om.loading import OperatorFiles
     from aoe.ort.inputs import InputSet
+    from aoe.tuning.cases.splitting import SplitRun
 
     InputArrays = Mapping[str, ArrayLike]
     GivenShapes = str | Mapping[str, Sequence[int]] | Sequence[str | Mapping[str, Sequence[int]]]
     GivenInputs = str | os.PathLike[str] | InputArrays | Sequence[InputArrays]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -125,6 +130,39 @@ class TuneResult:
         raise LookupError(f"no mode of this run gives {kind.__name__}")
 
 
+_OLD_NAMES = {
+    "batch": "tuning_parallel_num",
+    "cache_dir": "op_compiler_cache_dir",
+    "cache_mode": "op_compiler_cache_mode",
+    "core_num": "aicore_num",
+    "device_id": "device",
+    "kernel_memory_mib": "kernel_memory",
+    "stages": "stage",
+    "tuning_time_limit_s": "tuning_time_limit",
+}
+"""Parameters of `tune` under their former names, deprecated."""
+
+
+def _with_old_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that takes parameters under their former names, too.
+
+    Raises:
+        OptionError: one is given under both names.
+    """
+
+    @wraps(function)
+    def called(*args: P.args, **given: P.kwargs) -> R:
+        for old in _OLD_NAMES.keys() & given.keys():
+            new = _OLD_NAMES[old]
+            if new in given:
+                raise OptionError(old, f"given together with {new}", got=given[old])
+            given[new] = given.pop(old)
+        return function(*args, **given)
+
+    return called
+
+
+@_with_old_names
 def tune(
     model: str | os.PathLike[str] | onnx.ModelProto | TrainingProgram,
     *,
@@ -139,18 +177,18 @@ def tune(
     bank: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
     soc_version: str | None = None,
-    core_num: int | None = None,
-    device_id: int | None = None,
+    aicore_num: int | None = None,
+    device: int | None = None,
     repeat_tune: bool | None = None,
     accept_busy: bool | None = None,
     trials: int | None = None,
     max_tuning_count: int | None = None,
-    kernel_memory_mib: int | None = None,
+    kernel_memory: int | None = None,
     search: str | None = None,
     target_metric: str | None = None,
     seed: int | None = None,
-    tuning_time_limit_s: float | None = None,
-    stages: str | Sequence[str] | None = None,
+    tuning_time_limit: float | None = None,
+    stage: str | Sequence[str] | None = None,
     precision_mode: str | None = None,
     modify_mixlist: str | os.PathLike[str] | None = None,
     accuracy: str | None = None,
@@ -160,20 +198,23 @@ def tune(
     tune_optimization_level: str = "O2",
     anonymous: bool = False,
     compile_processes: int | None = None,
-    batch: int | None = None,
+    tuning_parallel_num: int | None = None,
     run_loop: int | None = None,
     config: str | os.PathLike[str] | None = None,
     base_result: str | os.PathLike[str] | None = None,
     tune_ops_file: str | os.PathLike[str] | None = None,
     allow_compression: str | None = None,
     lookup_only: bool = False,
-    cache_mode: str = "enable",
-    cache_dir: str | os.PathLike[str] | None = None,
+    op_compiler_cache_mode: str = "enable",
+    op_compiler_cache_dir: str | os.PathLike[str] | None = None,
     workers: int | str | None = None,
     progress: Progress | TellProgress | None = None,
     engine: EngineParts = REAL_ENGINE,
 ) -> TuneResult:
     """Tune a model for the machine it runs on, as the command `aoe` does.
+
+    Parameters have the names of its options and settings. Their names of 0.2, such as
+    `tuning_time_limit_s` and `core_num`, are deprecated and still taken.
 
     Args:
         model: Model file, an ONNX model in memory, or, for gradient tuning, the program that
@@ -196,21 +237,21 @@ def tune(
             other variables say.
         output: Directory or `.om` file for the results; None for the workspace.
         soc_version: Target; None for this machine.
-        core_num: Threads to tune for; None for every usable core.
-        device_id: NUMA node the run is pinned to; None for what `ASCEND_DEVICE_ID` says.
+        aicore_num: Threads to tune for; None for every usable core.
+        device: NUMA node the run is pinned to; None for what `ASCEND_DEVICE_ID` says.
         repeat_tune: Whether what the bank has is tuned again; None for what `REPEAT_TUNE` says.
         accept_busy: Whether figures taken on a busy machine are believed, with a warning; None for
             what `AOE_ACCEPT_BUSY` says.
         trials: Most candidates measured for one operator; 24 if nothing says otherwise.
         max_tuning_count: Most candidates measured in the whole run.
-        kernel_memory_mib: Most MiB that kernels keep of transformed weights.
+        kernel_memory: Most MiB that kernels keep of transformed weights.
         search: Name of the search algorithm: bayesian, genetic, random or exhaustive.
         target_metric: latency, of one run with every core, or throughput, the runs of a second
             with one stream of one thread on each core.
         seed: Of inputs and of the search; 0 if nothing says otherwise.
-        tuning_time_limit_s: Seconds for searching and judging; None for no limit.
-        stages: Modes with a time limit for each, `["sgat:28800", "opat:3600"]`, in the place of
-            `job_type` and `tuning_time_limit_s`.
+        tuning_time_limit: Seconds for searching and judging; None for no limit.
+        stage: Modes with a time limit for each, `["sgat:28800", "opat:3600"]`, in the place of
+            `job_type` and `tuning_time_limit`.
         precision_mode: must_keep_origin_dtype (None stands for it), allow_fp32_to_bf16,
             allow_mix_precision_bf16, which takes bfloat16 only where it is faster,
             allow_mix_precision_int8, which takes int8 too where that is faster still, or
@@ -225,7 +266,7 @@ def tune(
             fusions allow, "O2" keeps to their limits.
         anonymous: Whether the name of the model is left out of records of subgraphs.
         compile_processes: Processes that compile candidates, 1 to 32.
-        batch: Candidates that are proposed and compiled at once, 1 to 64.
+        tuning_parallel_num: Candidates that are proposed and compiled at once, 1 to 64.
         run_loop: Least pairs of runs the final figures stand on, 1 to 2048.
         config: File of settings, `sgat_config.json` or an `aoe.ini`; arguments count more.
         base_result: Earlier `output`, tuned model or root of a bank: what it knows of this model is
@@ -235,8 +276,8 @@ def tune(
         allow_compression: What gradients may be summed in, bf16 or fp16, so that results differ in
             rounding; for gradient tuning. None for all bits.
         lookup_only: Whether only what the bank has is taken, and nothing tried or measured.
-        cache_mode: What becomes of compiled kernels: enable, disable or force.
-        cache_dir: Where they are kept; None for the cache of the user.
+        op_compiler_cache_mode: What becomes of compiled kernels: enable, disable or force.
+        op_compiler_cache_dir: Where they are kept; None for the cache of the user.
         workers: Number of processes here, or address of a Dask scheduler, on whose workers
             operators and subgraphs are tuned; None for this process alone.
         progress: Function that is called with a `ProgressEvent` at each step, or an object with
@@ -256,22 +297,22 @@ def tune(
     options = {
         "job_type": job_type,
         "soc_version": soc_version,
-        "aicore_num": core_num,
-        "device": device_id,
+        "aicore_num": aicore_num,
+        "device": device,
         "repeat_tune": repeat_tune,
         "accept_busy": accept_busy,
         "trials": trials,
         "max_tuning_count": max_tuning_count,
-        "kernel_memory": kernel_memory_mib,
+        "kernel_memory": kernel_memory,
         "compile_processes": compile_processes,
-        "tuning_parallel_num": batch,
+        "tuning_parallel_num": tuning_parallel_num,
         "run_loop": run_loop,
         "search": search,
         "target_metric": target_metric,
         "seed": seed,
-        "tuning_time_limit": tuning_time_limit_s,
+        "tuning_time_limit": tuning_time_limit,
         "workers": workers,
-        "stage": [stages] if isinstance(stages, str) else stages,
+        "stage": [stage] if isinstance(stage, str) else stage,
     }
     found = configure(options, env=env, cwd=cwd, config=_path(config))
     with ExitStack() as scratch:
@@ -286,8 +327,8 @@ def tune(
             tune_ops=given_operators(_path(tune_ops_file)),
             allow_compression=compression.parse_compression(allow_compression, "allow_compression"),
             lookup_only=lookup_only,
-            cache_mode=parse_cache_mode(cache_mode),
-            cache_dir=_path(cache_dir),
+            cache_mode=parse_cache_mode(op_compiler_cache_mode),
+            cache_dir=_path(op_compiler_cache_dir),
             precision=parse_precision(
                 precision_mode,
                 _path(modify_mixlist),
@@ -338,7 +379,7 @@ def tune_with(
     from aoe.execute.workers.keeper import FarmKeeper
     from aoe.tuning.cases.given import with_stored_cases
 
-    settings = with_stored_cases(settings)
+    settings = _on_a_known_device(with_stored_cases(settings), progress)
     context = TuneContext(
         settings=settings,
         env=env,
@@ -355,25 +396,70 @@ def tune_with(
         return _tune_cases(context) if settings.shape_cases else _tune_shape(context)
 
 
+def _on_a_known_device(settings: TuneSettings, progress: Progress) -> TuneSettings:
+    """Return the settings without a device that a variable names and a machine of one node lacks.
+
+    AOE's documents set `ASCEND_DEVICE_ID` to the number of an NPU; here is only one to choose.
+    """
+    number, known = settings.device_id, device_of(settings.soc_version or "").numbers()
+    if number is None or settings.device_place != DEVICE_VARIABLE or number in known:
+        return settings
+    if len(known) > 1:
+        return settings  # refused where the run is pinned, with the numbers there are
+    progress.warn(
+        f"{DEVICE_VARIABLE}={number} changes nothing: this machine has one NUMA node, {known[0]}, "
+        "and the run may use all of its cores"
+    )
+    return replace(settings, device_id=None)
+
+
 def _tune_cases(context: TuneContext) -> TuneResult:
     """Tune a model for several shapes, one after another, and put them into one tuned model."""
     from aoe.tuning.cases.joining import join_results
     from aoe.tuning.cases.splitting import split_cases
 
-    begun, tuned = context.clock(), []
+    begun = context.clock()
     split = split_cases(context)
-    for number, shapes in enumerate(context.settings.shape_cases):
-        case = split.context(number, spent_s=context.clock() - begun)
+    tuned = _tuned_cases(context, split, begun)
+    settings = context.settings
+    apart = settings.output if settings.reports is not None else None
+    file = None if apart is None else context.cwd / apart
+    joined = join_results([case.modes for case in tuned], split.model, file)
+    cases = [replace(case, modes=modes) for case, modes in zip(tuned, joined, strict=True)]
+    return TuneResult(modes=cases[-1].modes, cases=tuple(cases))
+
+
+def _tuned_cases(context: TuneContext, split: SplitRun, begun: float) -> list[TunedCase]:
+    """Return what became of each shape; those the time limit leaves no time for are told.
+
+    Raises:
+        TurnTimeoutError: the time limit was over before the first shape was done.
+    """
+    tuned = list[TunedCase]()
+    shape_cases, limit_s = context.settings.shape_cases, context.settings.tuning_time_limit_s
+    log = context.settings.shape_log
+    for number, shapes in enumerate(shape_cases):
+        spent_s = context.clock() - begun
+        if tuned and limit_s is not None and spent_s >= limit_s:
+            break
+        case = split.context(number, spent_s=spent_s)
         context.progress.step(f"shape {number + 1} of {len(split.inputs)}: {shapes}")
-        modes = _tune_shape(case).modes
+        try:
+            modes = _tune_shape(case).modes
+        except TurnTimeoutError:
+            if not tuned:
+                raise
+            break
         assert case.one_of_many is not None
-        log = context.settings.shape_log
         count = log.count_of(shapes) if log is not None else None
         report = case.one_of_many.report
         tuned.append(TunedCase(shapes=shapes, report=report, modes=modes, count=count))
-    joined = join_results([case.modes for case in tuned], split.model)
-    cases = [replace(case, modes=modes) for case, modes in zip(tuned, joined, strict=True)]
-    return TuneResult(modes=cases[-1].modes, cases=tuple(cases))
+    if left := shape_cases[len(tuned) :]:
+        context.progress.warn(
+            f"the time limit left no time for {plural(len(left), 'shape')}, which the tuned model "
+            f"computes as the untuned one: {'; '.join(left)}"
+        )
+    return tuned
 
 
 def _tune_shape(context: TuneContext) -> TuneResult:
@@ -408,7 +494,7 @@ def _tune_shape(context: TuneContext) -> TuneResult:
     ]
     device, number = device_of(settings.soc_version or ""), settings.device_id
     begun = context.clock()
-    with nullcontext() if number is None else device.pinned(number):
+    with nullcontext() if number is None else device.pinned(number, settings.device_place):
         for mode in modes:
             mode.check(context)
         for number, mode in enumerate(modes):
@@ -443,9 +529,17 @@ def _subject(
     import onnx
 
     from aoe.entry.imported_model import written_model
+    from aoe.gradients.training import TrainingProgram
 
-    if not isinstance(model, onnx.ModelProto):
+    if isinstance(model, TrainingProgram):
         return model
+    if not isinstance(model, onnx.ModelProto):
+        raise OptionError(
+            "model",
+            "neither a path nor a model",
+            got=f"{model!r}, {type(model).__name__}",
+            expected="a path, an onnx.ModelProto, or an aoe.torch.TrainingScript",
+        )
     folder = scratch.enter_context(ScratchFolder("model"))
     name = "".join(char if char.isalnum() else "_" for char in model.graph.name) or "model"
     file = folder / f"{name}.onnx"

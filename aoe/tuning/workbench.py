@@ -59,6 +59,7 @@ class ResultPlaces:
         results: Directory of the reports.
         result_file: AOE's result file of the mode.
         bank: Root of the bank that goes with the results; None without `--output`.
+        reports_stay: False if the directory of the reports goes with the run.
         report: Key of the model in the result file, empty if the whole file is its own.
     """
 
@@ -68,6 +69,7 @@ class ResultPlaces:
     result_file: Path
     bank: Path | None = None
     report: str = ""
+    reports_stay: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,7 +393,12 @@ def result_places(context: TuneContext, model_name: str, job: JobType) -> Result
                 hint=f"--output={output.with_suffix('.om').name}",
             )
         results = output.parent if is_file else output
-        log, bank = work_path(context.env, context.cwd, results), results / BANK_FOLDER
+        if context.settings.reports is None:
+            log = work_path(context.env, context.cwd, results)
+        else:
+            _writable(results)  # the tuned model goes there
+            log = results = context.cwd / context.settings.reports
+        bank = results / BANK_FOLDER
         if among is not None:
             results = results / among.folder
         om_file = output if is_file else results / f"{model_name}_tune.om"
@@ -405,6 +412,7 @@ def result_places(context: TuneContext, model_name: str, job: JobType) -> Result
         result_file=log / result_name(job, stamp, os.getpid()),
         bank=bank,
         report=among.report if among is not None else "",
+        reports_stay=context.settings.reports_stay,
     )
 
 

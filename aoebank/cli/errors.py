@@ -30,6 +30,7 @@ class Program:
         interrupted: What Ctrl-C leaves; empty to say nothing.
         explain: Gives the error of ours that one of another package means, if it means one.
         given: What commands find in their context as `obj`.
+        called: Name a user knows the program by, for hints; empty where that is `name`.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Program:
     interrupted: str = ""
     explain: Callable[[Exception], AoebankError | None] = _nothing_known
     given: object = None
+    called: str = ""
 
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:
@@ -124,7 +126,8 @@ class _Call:
         # Typer brings its own copy of click or uses the installed one, by version
         format_message = getattr(error, "format_message", None)
         if format_message is not None:
-            return UsageError(str(format_message()), hint=f"{self.program.name} --help")
+            called = self.program.called or self.program.name
+            return UsageError(str(format_message()), hint=f"{called} --help")
         if isinstance(error, OSError):
             where = str(error.filename or "file system")
             return FileSystemError(str(error.strerror or error), where=where)

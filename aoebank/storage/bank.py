@@ -29,6 +29,7 @@ from aoebank.formats.text.checks import is_blank
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
+from aoebank.storage.readers.places import DEFAULT_FOLDER, GRAPH_DEFAULT_FOLDER
 from aoebank.storage.side_cars import SideCars, Signature
 from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, find_closed, iter_tree
 from aoebank.storage.twins import demand_no_twin
@@ -64,6 +65,7 @@ class Bank:
     def __init__(self, root: str | Path, *, tier: Tier = Tier.CUSTOM) -> None:
         self.root = Path(root)
         self.tier = tier
+        self._graph_folder = _graph_folder(self.root)
         self._loaded: dict[Path, _Loaded] = {}
         self._passed_over: set[Path] = set()
         self._side_cars = SideCars(read_file, _signature)
@@ -79,9 +81,15 @@ class Bank:
         return self.root / soc_version / unified.folder / unified.build_name(name)
 
     def graph_file(self, soc_version: str) -> Path:
-        """Return where the subgraph bank of a target is: `graph/<soc_version>/` below the root."""
-        folder = self.root / GRAPH_FOLDER / soc_version
-        return folder / get_format("graph").build_name(BankName(soc_version=soc_version))
+        """Return where the subgraph bank of a target is: `graph/<soc_version>/` below the root.
+
+        For AOE's default root, `aoe/custom/op`, the folder is `aoe/custom/graph` beside it. A file
+        that lies below that root, where earlier releases put it, is used until there is one beside.
+        """
+        name = get_format("graph").build_name(BankName(soc_version=soc_version))
+        file = self._graph_folder / soc_version / name
+        below = self.root / GRAPH_FOLDER / soc_version / name
+        return below if below.exists() and not file.exists() else file
 
     def find(self, file: Path, key: str) -> Record | None:
         """Return the record readers would use for `key`, or None on a miss.
@@ -239,7 +247,13 @@ class Bank:
     def _update(self, file: Path, edit: Callable[[bytes | None], bytes]) -> None:
         from aoebank.storage.writing.staged import update_file  # reading needs none of it
 
-        update_file(file, edit, root=self.root)
+        update_file(file, edit, root=self._tree_of(file))
+
+    def _tree_of(self, file: Path) -> Path | None:
+        """Return the tree of this bank that a file is in: the root, or its subgraphs beside it."""
+        place = _tidy(file)
+        trees = (self.root, self._graph_folder)
+        return next((tree for tree in trees if place.is_relative_to(_tidy(tree))), None)
 
     def _demand_ours(self, file: Path) -> None:
         if self.tier is Tier.BUILT_IN:
@@ -250,8 +264,7 @@ class Bank:
             )
 
     def _demand_inside(self, file: Path) -> None:
-        root, place = os.path.abspath(self.root), os.path.abspath(file)  # noqa: PTH100
-        if not Path(place).is_relative_to(root):
+        if self._tree_of(file) is None:
             raise BankPathError(
                 "lies outside of the bank", path=file, expected=f"a file below {self.root}"
             )
@@ -305,6 +318,19 @@ def _demand_readable(parsed: ParsedFile, changes: Mapping[str, Record | None]) -
             )
         if number is not None:
             parsed.format.record(parsed, number)
+
+
+def _tidy(path: Path) -> Path:
+    """Return an absolute path without `..`; links are not followed."""
+    return Path(os.path.abspath(path))  # noqa: PTH100
+
+
+def _graph_folder(root: Path) -> Path:
+    """Return where the subgraph banks of a root are, a folder for each target."""
+    default = Path(DEFAULT_FOLDER).parts
+    if _tidy(root).parts[-len(default) :] == default:
+        return root.with_name(Path(GRAPH_DEFAULT_FOLDER).name)
+    return root / GRAPH_FOLDER
 
 
 def soc_folder(path: Path) -> str:

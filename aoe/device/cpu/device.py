@@ -15,7 +15,7 @@ from aoe.device.cpu.cores import core_siblings, split_cores
 from aoe.device.cpu.hoarding import is_hoarding, offer_this_process
 from aoe.device.cpu.host import describe_host, missing_features, usable_cores
 from aoe.device.cpu.memory import MemoryGrowth
-from aoe.device.cpu.numa import pinned_to_node
+from aoe.device.cpu.numa import numa_nodes, pinned_to_node
 from aoe.device.cpu.usage import read_usage
 from aoe.device.protocol import CoreSplit
 from aoe.measurement import CallTime, CpuUse
@@ -66,9 +66,13 @@ class Cpu:
 
         return check_cpu()
 
-    def pinned(self, number: int) -> AbstractContextManager[None]:
+    def numbers(self) -> tuple[int, ...]:
+        """Return the NUMA nodes of this machine."""
+        return tuple(sorted(numa_nodes()))
+
+    def pinned(self, number: int, where: str) -> AbstractContextManager[None]:
         """Keep a run on one NUMA node."""
-        return pinned_to_node(number)
+        return pinned_to_node(number, where=where)
 
     def apart(self, threads: int) -> CoreSplit:
         """Return cores that are measured on, and those that share no physical one with them."""

@@ -43,9 +43,17 @@ def parse_cores(text: str) -> frozenset[int]:
 
 @contextmanager
 def pinned_to_node(
-    number: int, nodes: Mapping[int, frozenset[int]] | None = None
+    number: int,
+    nodes: Mapping[int, frozenset[int]] | None = None,
+    *,
+    where: str = "--device",
 ) -> Iterator[None]:
     """Keep this thread, and what it starts, on the cores of a node for the time of a `with` block.
+
+    Args:
+        number: Of the node.
+        nodes: Cores of each node; None for those of this machine.
+        where: Option or variable that names the number, for messages.
 
     Raises:
         OptionError: there is no such node, or this process may use none of its cores.
@@ -54,16 +62,16 @@ def pinned_to_node(
     if number not in nodes:
         known = ", ".join(map(str, sorted(nodes)))
         raise OptionError(
-            "--device",
+            where,
             "no such device",
             got=number,
             expected=f"{known}, this CPU" if len(nodes) == 1 else f"{known}, a NUMA node each",
-            hint="leave out --device and ASCEND_DEVICE_ID to tune for the whole machine",
+            hint=f"leave {where} out to tune for the whole machine",
         )
     before = os.sched_getaffinity(0)
     if not (cores := before & nodes[number]):
         raise OptionError(
-            "--device",
+            where,
             "this process may use none of the cores of that node",
             got=f"{number}, cores {_listed(nodes[number])}",
             expected=f"one of cores {_listed(before)}",

@@ -14,12 +14,13 @@ from aoe.tuning.model_mode import ModelTuning
 Modes = tuple[ModeResult, ...]
 
 
-def join_results(cases: Sequence[Modes], model: OpenModel) -> list[Modes]:
-    """Put the tuned models of all shapes into one, beside their folders; they go then.
+def join_results(cases: Sequence[Modes], model: OpenModel, file: Path | None = None) -> list[Modes]:
+    """Put the tuned models of all shapes into one; they go then.
 
     Args:
         cases: What the modes gave for each shape.
         model: The model with open shapes.
+        file: The one tuned model; None for one beside the folders of the shapes.
 
     Returns:
         The same, with the one tuned model in place of each.
@@ -28,7 +29,7 @@ def join_results(cases: Sequence[Modes], model: OpenModel) -> list[Modes]:
         OutputError: it cannot be written.
     """
     files = [_last_file(modes) for modes in cases]
-    joined = files[0].parent.parent / files[0].name
+    joined = file or files[0].parent.parent / files[0].name
     with ScratchFolder("cases") as scratch:
         join_cases(joined, files, model, scratch)
     for file in files:

@@ -146,6 +146,7 @@ def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
         seed=found.get("seed", int),
         tuning_time_limit_s=None if stages else found.find("tuning_time_limit", float),
         device_id=found.find("device", int),
+        device_place=found.settings["device"].place or base.device_place,
         workers=found.find("workers", str),
         compile_processes=found.find("compile_processes", int),
         batch=found.get("tuning_parallel_num", int),

@@ -18,6 +18,9 @@ _MOST_PROCESSES, _MOST_PARALLEL, _MOST_LOOPS = 32, 64, 2048
 """Source: AOE documentation, TE_PARALLEL_COMPILER, and TUNING_PARALLEL_NUM, RUN_LOOP of aoe.ini."""
 
 
+DEVICE_VARIABLE = "ASCEND_DEVICE_ID"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """A setting and its names.
@@ -181,7 +184,7 @@ _ROWS = (
         meaning="NUMA node the run is pinned to; 0 is this CPU where there is one node",
         parse=whole(0),
         option="--device",
-        variable="ASCEND_DEVICE_ID",
+        variable=DEVICE_VARIABLE,
         stands_for="the whole machine",
     ),
     Setting(

@@ -7,13 +7,14 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from pathlib import Path
 
 from aoe.device.check_up import CheckUp, Soundness
 from aoe.tuning.configuration.resolving import ResolvedSetting, RunConfiguration
+from aoe.tuning.configuration.rows import DEVICE_VARIABLE
 from aoebank import AoebankError, find_toolkit, resolve_bank
 
 ENGINE = ("onnxruntime", "halide", "onnx", "numpy", "scikit-learn")
@@ -176,10 +177,14 @@ def _machine(configuration: RunConfiguration, env: Mapping[str, str]) -> Iterato
     with ExitStack() as pinned:
         asked = configuration.settings["device"]
         if asked.value is not None and asked.error is None:
+            number = configuration.get("device", int)
             try:
-                pinned.enter_context(device.pinned(configuration.get("device", int)))
+                pinned.enter_context(device.pinned(number, asked.place))
             except AoebankError as error:
-                yield _stopped_by(error, "device")
+                is_passed_over = asked.place == DEVICE_VARIABLE and len(device.numbers()) == 1
+                stopped = _stopped_by(error, "device")
+                doubtful = replace(stopped, verdict=Soundness.DOUBTFUL)
+                yield doubtful if is_passed_over else stopped
         yield from _target(configuration, env)
         yield from device.check_up()
         try:

@@ -16,10 +16,11 @@ def operator_result(tuned: TunedOperator) -> OperatorResult:
     workload = tuned.operator.workload
     return OperatorResult(
         op_name=tuned.operator.op_name,
+        fused=tuned.operator.model_op_names,
         op_types=model_types(workload.operations),
         outcome=tuned.outcome,
         gains=gains_of(tuned),
-        failed=has_failed(tuned),
+        failed=tuned.outcome is RepoOutcome.UNSATISFIED and has_failed(tuned),
         precision=workload.precision,
     )
 

@@ -10,6 +10,7 @@ from functools import partial
 from aoe.bank.operators import OperatorBank
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.origins import Origins
 from aoe.kernels.roofline import MachineRates
 from aoe.ort.profile import ModelProfile
 from aoe.tuning.judging.reserve import ModelCosts, searching_time
@@ -47,6 +48,7 @@ class Start:
         graph: ONNX Runtime's optimised form of it.
         profile: Where the time of that goes.
         plan: In which precisions its operators are tuned.
+        origins: Under which names the user knows its nodes.
         found: Its operators.
     """
 
@@ -54,6 +56,7 @@ class Start:
     graph: ModelGraph
     profile: ModelProfile
     plan: PrecisionPlan
+    origins: Origins
     found: FoundOperators
 
     @property
@@ -97,8 +100,9 @@ def starts_of(bench: Workbench) -> list[Start]:
 def _start(bench: Workbench) -> Start:
     graph, profile = profile_default(bench)
     plan = precision_plan(bench)
-    found = find_operators(graph, profile, plan)
-    return Start(bench=bench, graph=graph, profile=profile, plan=plan, found=found)
+    origins = Origins(bench.model.proto, graph.proto)
+    found = find_operators(graph, profile, plan, origins)
+    return Start(bench=bench, graph=graph, profile=profile, plan=plan, origins=origins, found=found)
 
 
 def tuned_graphs(starts: Sequence[Start], kit: Kit, assemblies: ExitStack) -> Iterator[TunedGraph]:
@@ -167,7 +171,7 @@ def _tuned(
 
     tuned = tune_found(
         start.found,
-        take_apart=partial(part_operators, graph, profile, plan=start.plan),
+        take_apart=partial(part_operators, graph, profile, plan=start.plan, origins=start.origins),
         agenda=make_agenda(bench, profile, searching, kit.crew, kit.rates),
         tools=replace(
             tools,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -13,6 +13,7 @@ from aoe.graph.origins import Origins
 from aoe.graph.regions import Partition, Refusal, Region, partition, take_apart
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.kernels.roofline import touched_elements
+from aoe.operators.model_types import main_type
 from aoe.ort.profile import ModelProfile
 from aoe.tuning.operator_choice import OperatorChoice
 from aoe.tuning.precision.plan import PrecisionPlan
@@ -33,6 +34,14 @@ VGG-19, 411 MB, 4 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelNode:
+    """A node of the user's model."""
+
+    name: str
+    op_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """A workload of a model.
 
@@ -40,7 +49,9 @@ class Operator:
         workload: What is computed.
         key: Record key.
         regions: Every place in the model that computes it.
-        op_names: Node at the end of each place.
+        op_names: Node of the optimised graph at the end of each place.
+        model_nodes: Nodes of the user's model the first place computes, in the order of the model;
+            none where they are not known.
         share: Part of the model's time it takes now, all places together.
         default_us: Time of its nodes in one run of the model, all places together.
     """
@@ -51,11 +62,25 @@ class Operator:
     op_names: tuple[str, ...]
     share: float
     default_us: float
+    model_nodes: tuple[ModelNode, ...] = ()
 
     @property
     def op_name(self) -> str:
-        """Name of the first place, for reports."""
-        return self.op_names[0]
+        """Name of the first place, for reports: of the node of the user's model that names it.
+
+        That is its product or what walks an axis, else the last node; ONNX Runtime's name only
+        where no node of the model is known.
+        """
+        if not self.model_nodes:
+            return self.op_names[0]
+        main = main_type(self.workload.operations)
+        named = [node for node in self.model_nodes if node.op_type == main]
+        return (named or self.model_nodes)[-1].name
+
+    @property
+    def model_op_names(self) -> tuple[str, ...]:
+        """Names of all nodes of the user's model that the first place computes."""
+        return tuple(node.name for node in self.model_nodes) or self.op_names[:1]
 
     @property
     def setting_up_s(self) -> float:
@@ -82,7 +107,10 @@ class FoundOperators:
 
 
 def find_operators(
-    graph: ModelGraph, profile: ModelProfile, plan: PrecisionPlan | None = None
+    graph: ModelGraph,
+    profile: ModelProfile,
+    plan: PrecisionPlan | None = None,
+    origins: Origins | None = None,
 ) -> FoundOperators:
     """Cut the model into regions and group equal ones.
 
@@ -91,10 +119,11 @@ def find_operators(
         profile: Where its time goes.
         plan: In which precisions regions are tuned, each as an operator of its own; without one
             all keep float32.
+        origins: Under which names the user knows the nodes.
     """
     chosen = classify if plan is None else plan.classify
     parts = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=chosen)
-    return group_regions(graph, profile, _variants(graph, parts, plan))
+    return group_regions(graph, profile, _variants(graph, parts, plan), origins)
 
 
 def part_operators(
@@ -103,6 +132,7 @@ def part_operators(
     found: FoundOperators,
     lost: Iterable[Region],
     plan: PrecisionPlan | None = None,
+    origins: Origins | None = None,
 ) -> FoundOperators:
     """Return what is left to tune when nothing was found for some fused operators.
 
@@ -115,6 +145,7 @@ def part_operators(
         lost: Places of `found.fused`, or of such parts, whose parts are to be tuned; equal parts,
             of other places of the model too, are one operator.
         plan: As there.
+        origins: As there.
     """
     chosen = classify if plan is None else plan.classify
     regions = [region for operator in found.operators for region in operator.regions]
@@ -129,7 +160,7 @@ def part_operators(
     regions += [*cut_out, *(region for one in equal for region in one.regions)]
     regions.sort(key=lambda region: region.nodes[-1])
     left = Partition(regions=tuple(regions), refusals=tuple(refusals))
-    return group_regions(graph, profile, left)
+    return group_regions(graph, profile, left, origins)
 
 
 def _variants(graph: ModelGraph, parts: Partition, plan: PrecisionPlan | None) -> Partition:
@@ -140,7 +171,9 @@ def _variants(graph: ModelGraph, parts: Partition, plan: PrecisionPlan | None) -
     return Partition(regions=regions, refusals=(*parts.refusals, *refused))
 
 
-def group_regions(graph: ModelGraph, profile: ModelProfile, parts: Partition) -> FoundOperators:
+def group_regions(
+    graph: ModelGraph, profile: ModelProfile, parts: Partition, origins: Origins | None = None
+) -> FoundOperators:
     """Return equal regions as one operator each, those worth tuning, most of the time first."""
     grouped: dict[str, list[Region]] = {}
     for region in parts.regions:
@@ -149,6 +182,8 @@ def group_regions(graph: ModelGraph, profile: ModelProfile, parts: Partition) ->
     operators, refusals = [], list(parts.refusals)
     for key, equal in grouped.items():
         operator = _operator(graph, profile, key, equal, total_us)
+        if origins is not None:
+            operator = replace(operator, model_nodes=_model_nodes(graph, equal[0], origins))
         elements = touched_elements(operator.workload) * len(equal)
         spared = sum(len(region.nodes) - 1 for region in equal)
         if elements + _NODE_ELEMENTS * spared >= _LEAST_ELEMENTS:
@@ -181,6 +216,16 @@ def _operator(
         op_names=tuple(_op_name(graph, region) for region in regions),
         share=default_us / total_us,
         default_us=default_us,
+    )
+
+
+def _model_nodes(graph: ModelGraph, region: Region, origins: Origins) -> tuple[ModelNode, ...]:
+    """Return the nodes of the user's model that a region computes."""
+    return tuple(
+        ModelNode(name=node.name, op_type=node.op_type)
+        for index in region.nodes
+        for node in origins.fused(graph.nodes[index])
+        if node.name
     )
 
 

@@ -185,7 +185,9 @@ def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
     return {
         "key": operator.key,
         "op_type": operator.workload.op_type,
+        "op_name": operator.op_name,
         "op_names": list(operator.op_names),
+        "model_op_names": list(operator.model_op_names),
         "precision": operator.workload.precision.value,
         "model_op_types": list(model_types(operator.workload.operations)),
         "operations": [op.op_type for op in operator.workload.operations],

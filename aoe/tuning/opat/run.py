@@ -31,7 +31,13 @@ from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, TuneContext
-from aoe.tuning.model_mode import check_search, run_facts, run_reported, whole_model_ms
+from aoe.tuning.model_mode import (
+    check_search,
+    report_facts,
+    run_facts,
+    run_reported,
+    whole_model_ms,
+)
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision, write_model
 from aoe.tuning.opat.gains import operator_result
 from aoe.tuning.opat.graphs import Kit, starts_of, tuned_graphs
@@ -67,7 +73,7 @@ def run(context: TuneContext) -> OpatResult:
     return run_reported(
         context,
         JobType.OPAT,
-        empty=lambda bench: OpatReport(tuning_name=bench.places.tuning_name, streams=bench.streams),
+        empty=lambda bench: OpatReport(**report_facts(bench)),
         to_json=opat_report_to_json,
         tune=_tune_model,
     )
@@ -177,7 +183,7 @@ def _finished(report: LiveReport[OpatReport], judgement: Judgement[ChosenKernel]
     report.update(
         baseline_ms=whole_model_ms(judgement, report.value.streams),
         speedup=judgement.estimate.median if judgement.is_changed else 1.0,
-        result=TuningResult.SUCCESSFUL,
+        result=TuningResult.FAILED if report.value.has_failed else TuningResult.SUCCESSFUL,
         precision=lowest_precision(judgement.kept),
         memory=judgement.memory,
     )

@@ -79,8 +79,11 @@ def plan_model(context: TuneContext) -> TuningPlan:
                 if job is JobType.SGAT:
                     subgraphs = plan_subgraphs(bench)
                 else:
-                    chosen = subgraphs.chosen if subgraphs is not None else None
-                    operators = plan_operators(replace(bench, chosen=chosen))
+                    benches = [bench]
+                    if subgraphs is not None and subgraphs.chosen is not None:
+                        own = replace(bench, chosen=subgraphs.chosen)
+                        benches = [own, bench] if subgraphs.is_open else [own]
+                    operators = plan_operators(benches)
     planned = [one for one in (subgraphs, operators) if one is not None]
     return TuningPlan(
         model=name,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from aoe.bank.operators import OperatorBank
+from aoe.graph.origins import Origins
 from aoe.graph.regions import Region
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
@@ -40,42 +41,73 @@ class PlannedOperators:
     most_s: float
 
 
-def plan_operators(bench: Workbench) -> PlannedOperators:
+def plan_operators(benches: Sequence[Workbench]) -> PlannedOperators:
     """Return what operator tuning of a model would reuse, tune again, tune and drop.
 
     The model is optimised and profiled once, as a run does; no candidate is compiled or measured,
     and nothing is written.
 
+    Args:
+        benches: The graph that is tuned; then the imported one, where both are tuned.
+
     Raises:
         AoeError: the model cannot be run.
         AoebankError: a bank cannot be read.
     """
+    bench = benches[0]
     own = bench.journal.bank
     base = bench.base or EarlierResult(name=str(own.root), bank=own)
     bank = open_bank(bench, base)
+    found = [_operators_of(one, bank) for one in benches]
+    operators = {key: one for graph in reversed(found) for key, one in graph.operators.items()}
+    lookups = {key: one for graph in found for key, one in graph.lookups.items()}
+    parts = [reuse_of(one, lookups[one.key], bank, base) for one in operators.values()]
+    tuned = [one for one in operators.values() if lookups[one.key].tune]
+    return PlannedOperators(
+        reuse=summary_of(base, parts, maybe={key for graph in found for key in graph.maybe}),
+        shares={key: one.share for key, one in operators.items()},
+        most_s=most_seconds(bench, tuned, found[0].model_us),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GraphOperators:
+    """The operators of a graph, looked up.
+
+    Attributes:
+        operators: By record key, those that may be taken apart first.
+        lookups: What the banks say of each.
+        maybe: Keys of those that fused operators leave if they are not won, known only then.
+        model_us: Time of the model.
+    """
+
+    operators: Mapping[str, Operator]
+    lookups: Mapping[str, Lookup]
+    maybe: frozenset[str]
+    model_us: float
+
+
+def _operators_of(bench: Workbench, bank: OperatorBank) -> _GraphOperators:
     graph, profile = profile_default(bench)
     plan = precision_plan(bench)
-    found = find_operators(graph, profile, plan)
+    origins = Origins(bench.model.proto, graph.proto)
+    found = find_operators(graph, profile, plan, origins)
     look = partial(looked_up_operator, bank, bench)
     lookups = {one.key: look(one) for one in found.fused}
-    apart = partial(part_operators, graph, profile, plan=plan)
+    apart = partial(part_operators, graph, profile, plan=plan, origins=origins)
     left, lost = replace(found, fused=()), list[Region]()
     while len(now := _lost((*found.fused, *left.fused), lookups)) > len(lost):
         left, lost = apart(found, now), now
         lookups |= {one.key: look(one) for one in left.fused if one.key not in lookups}
     lookups |= {one.key: look(one) for one in left.operators}
     fused = {one.key: one for one in (*found.fused, *left.fused)}
-    operators = (*fused.values(), *left.operators)
-    parts = [reuse_of(one, lookups[one.key], bank, base) for one in operators]
-    # what fused operators leave, if they are not won, is only known then
     every = apart(found, _places(found.fused))
     every = apart(found, _places((*found.fused, *every.fused)))
-    maybe = {one.key for one in (*every.fused, *every.operators)}
-    tuned = [one for one in operators if lookups[one.key].tune]
-    return PlannedOperators(
-        reuse=summary_of(base, parts, maybe=maybe),
-        shares={one.key: one.share for one in operators},
-        most_s=most_seconds(bench, tuned, sum(profile.node_us.values())),
+    return _GraphOperators(
+        operators=fused | {one.key: one for one in left.operators},
+        lookups=lookups,
+        maybe=frozenset(one.key for one in (*every.fused, *every.operators)),
+        model_us=sum(profile.node_us.values()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from aoe.bank.subgraphs import SubgraphBank
@@ -29,11 +30,14 @@ class PlannedSubgraphs:
     Attributes:
         reuse: What would become of each subgraph.
         chosen: The graph with the forms that are known, for operators; None for the imported one.
+        is_open: True where a run holds these forms against operator tuning alone, so that it tunes
+            the operators of the imported graph, too.
         most_s: Seconds searching takes at most, where a form takes as long as it usually does.
     """
 
     reuse: ReuseSummary
     chosen: ChosenGraph | None
+    is_open: bool
     most_s: float
 
 
@@ -74,8 +78,15 @@ def plan_subgraphs(bench: Workbench) -> PlannedSubgraphs:
     return PlannedSubgraphs(
         reuse=subgraph_summary(base, [*parts, *scopes.parts]),
         chosen=chosen,
+        is_open=_is_open(bench, bank, forms),
         most_s=FORM_S * sum(trials) + scopes.most_s,
     )
+
+
+def _is_open(bench: Workbench, bank: SubgraphBank, forms: Sequence[ChosenForm]) -> bool:
+    """Return whether it is not settled that forms are better than operator tuning alone."""
+    settled = all(bank.is_kept_beside_operators(form.subgraph.graph_id) for form in forms)
+    return bool(forms) and (bench.settings.repeat_tune or not settled)
 
 
 def _form(

@@ -106,10 +106,10 @@ def open_earlier(place: Path, scratch: Path) -> EarlierResult:
     """
     if place.is_file():
         folder = place.parent
-        if _has_results(folder) and _read_json(folder / _SUMMARY).get("om") == place.name:
+        if has_results(folder) and _read_json(folder / _SUMMARY).get("om") == place.name:
             return replace(_of_results(folder, scratch), name=str(place))
         return _of_model(place, scratch)
-    if _has_results(place):
+    if has_results(place):
         return _of_results(place, scratch)
     if place.is_dir() and next(Bank(place).iter_files(), None) is not None:
         return EarlierResult(name=str(place), bank=Bank(place))
@@ -121,7 +121,8 @@ def open_earlier(place: Path, scratch: Path) -> EarlierResult:
     )
 
 
-def _has_results(folder: Path) -> bool:
+def has_results(folder: Path) -> bool:
+    """Return whether a folder has what a run leaves of its operators or subgraphs."""
     has_details = any((folder / name).is_dir() for name in (_DETAILS, _SUBGRAPHS))
     return has_details or bank_of_results(folder) is not None
 

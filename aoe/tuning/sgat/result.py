@@ -90,7 +90,9 @@ def subgraph_result(tuned: TunedSubgraph) -> SubgraphResult:
         strategy=str(tuned.strategy) if tuned.strategy is not None else "",
         before_us=tuned.before_us,
         after_us=tuned.after_us,
-        failed=bool(tried) and not any(found.is_correct for found in tried),
+        failed=tuned.outcome is RepoOutcome.UNSATISFIED
+        and bool(tried)
+        and not any(found.is_correct for found in tried),
         gains=(layout,) if layout is not None else (),
     )
 
@@ -149,7 +151,7 @@ def sgat_summary(result: SgatResult) -> dict[str, Any]:
 def _row(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
     return {
         "graph_id": tuned.subgraph.graph_id,
-        "places": [piece.op_names[-1] for piece in tuned.subgraph.places],
+        "places": list(tuned.subgraph.place_names),
         "nodes": len(tuned.subgraph.piece.nodes),
         "strategy": str(tuned.strategy) if tuned.strategy is not None else None,
         "before_us": rounded(tuned.before_us),

@@ -31,7 +31,7 @@ def subgraph_reuse(
     return Reuse(
         key=subgraph.graph_id,
         op_type=_OP_TYPE,
-        op_names=tuple(piece.op_names[-1] for piece in subgraph.places),
+        op_names=subgraph.place_names,
         kind=kind,
         reason=reason,
     )

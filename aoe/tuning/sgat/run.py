@@ -41,7 +41,13 @@ from aoe.tuning.judging.precedent import Precedent, precedent_of
 from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, searching_time
 from aoe.tuning.live_report import LiveReport, Phase, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
-from aoe.tuning.model_mode import check_search, run_facts, run_reported, whole_model_ms
+from aoe.tuning.model_mode import (
+    check_search,
+    report_facts,
+    run_facts,
+    run_reported,
+    whole_model_ms,
+)
 from aoe.tuning.policies import (
     final_policy,
     screen_policy,
@@ -109,7 +115,7 @@ def run(context: TuneContext) -> SgatResult:
     return run_reported(
         context,
         JobType.SGAT,
-        empty=lambda bench: SgatReport(tuning_name=bench.places.tuning_name, streams=bench.streams),
+        empty=lambda bench: SgatReport(**report_facts(bench)),
         to_json=sgat_report_to_json,
         tune=_tune_model,
     )

@@ -66,6 +66,8 @@ class Subgraph:
         chunkings: Ways its batch can be cut.
         may_be_plain: True if ONNX Runtime's blocked layout could be kept out of it.
         scopes: What could become one kernel; of a subgraph of ONNX Runtime's optimised graph.
+        model_names: Node of the user's model at the end of each place; none where the places are
+            those of the imported graph, whose nodes have these names.
     """
 
     graph_id: str
@@ -75,6 +77,7 @@ class Subgraph:
     chunkings: tuple[tuple[int, ...], ...] = ()
     may_be_plain: bool = False
     scopes: Mapping[KernelScope, ScopeCandidate] = field(default_factory=dict)
+    model_names: tuple[str, ...] = ()
 
     @property
     def piece(self) -> Piece:
@@ -84,7 +87,12 @@ class Subgraph:
     @property
     def op_name(self) -> str:
         """The node at the end of the first place, for messages and reports."""
-        return self.piece.op_names[-1]
+        return self.place_names[0]
+
+    @property
+    def place_names(self) -> tuple[str, ...]:
+        """The node at the end of each place, for messages and reports."""
+        return self.model_names or tuple(piece.op_names[-1] for piece in self.places)
 
     @property
     def has_options(self) -> bool:

@@ -20,6 +20,7 @@ from aoebank.storage.readers.folders import (
 from aoebank.storage.readers.places import (
     ASCEND_CACHE_PATH,
     ASCEND_OPP_PATH,
+    DEFAULT_FOLDER,
     HOME,
     MDL_BANK_PATH,
     OP_BANK_PATH,
@@ -28,7 +29,7 @@ from aoebank.storage.readers.places import (
     Rules,
     Surroundings,
 )
-from aoebank.storage.readers.rules import CPP_DEFAULT_FOLDER, DEFAULT_FOLDER, FUSION_FOLDER, RULES
+from aoebank.storage.readers.rules import CPP_DEFAULT_FOLDER, FUSION_FOLDER, RULES
 
 CONSEQUENCES = {
     Failure.STOP: "the job ends with an error",

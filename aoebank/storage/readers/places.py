@@ -17,6 +17,9 @@ HOME = "HOME"
 OP_BANK_PATH = "--op-bank-path"
 MDL_BANK_PATH = "--mdl-bank-path"
 
+DEFAULT_FOLDER = "Ascend/latest/data/aoe/custom/op"
+GRAPH_DEFAULT_FOLDER = "Ascend/latest/data/aoe/custom/graph"
+
 SOC = "<soc_version>"  # in the place of what was not asked for
 SHORT_SOC = "<short soc>"
 READ_ENTER = os.R_OK | os.X_OK

@@ -16,6 +16,8 @@ from aoebank.storage.readers.places import (
     AOE_BUILT_IN_BANK,
     ASCEND_CACHE_PATH,
     ASCEND_OPP_PATH,
+    DEFAULT_FOLDER,
+    GRAPH_DEFAULT_FOLDER,
     HOME,
     MDL_BANK_PATH,
     OP_BANK_PATH,
@@ -32,9 +34,7 @@ from aoebank.storage.readers.places import (
 from aoebank.storage.readers.soc_versions import OLD_SOC_VERSIONS, SOC_ALTERNATIVES
 
 CACHE_FOLDER = "aoe_data"
-DEFAULT_FOLDER = "Ascend/latest/data/aoe/custom/op"
 CPP_DEFAULT_FOLDER = "Ascend/cann/data/aoe/custom/op"
-GRAPH_DEFAULT_FOLDER = "Ascend/latest/data/aoe/custom/graph"
 FUSION_FOLDER = "../<arch>-linux/data/fusion_strategy"  # from $ASCEND_OPP_PATH
 _UNIFIED = (f"{SOC}/unified_bank",)
 

@@ -128,6 +128,31 @@ def test_sizes_are_rounded_as_ratios_are() -> None:
     assert _results(_proposals(model)["integer-resize"].edited)[0].shape == (1, 16, 32, 32)
 
 
+def _aligned(before: int, after: int) -> onnx.ModelProto:
+    small = SmallModel()
+    sizes = small.constant([1, 4, after, after])
+    x = small.input(1, 4, before, before)
+    mode = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    return small.model(small.op("Resize", x, "", "", sizes, **mode))
+
+
+@pytest.mark.parametrize(
+    ("extents", "expected", "words"),
+    [((175, 350), 351, "175 -> 350 becomes 176 -> 351"), ((40, 78), 79, "40 -> 78 becomes")],
+)
+def test_gaps_between_elements_decide_where_corners_are_aligned(
+    extents: tuple[int, int], expected: int, words: str
+) -> None:
+    proposal = _proposals(_aligned(*extents))["integer-resize"]
+    assert words in proposal.what and proposal.needs_retraining
+    assert _results(proposal.edited)[0].shape == (1, 4, expected, expected)
+
+
+@pytest.mark.parametrize("extents", [(175, 349), (16, 40)])
+def test_other_gaps_stay_where_corners_are_aligned(extents: tuple[int, int]) -> None:
+    assert "integer-resize" not in _proposals(_aligned(*extents))
+
+
 @pytest.mark.parametrize("scale", [2.0, 1.5])
 def test_other_ratios_stay(scale: float) -> None:
     assert "integer-resize" not in _proposals(_resized(scale))

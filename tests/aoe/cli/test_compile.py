@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from support.engine.scripted_runs import ScriptedRuns
 from aoe.bank.operators import OperatorBank
 from aoe.cli import compile as compile_command
 from aoe.cli import tune_command
-from aoe.cli.app import atc_main
+from aoe.cli.app import atc_main, main
 from aoe.device.registry import resolve_target
 from aoe.errors import OptionError
 from aoe.execute.runner import Runner
@@ -115,6 +116,20 @@ def test_what_cannot_be_meant_is_refused(asked: Asked, options: dict[str, Any]) 
     assert asked == []
 
 
+@pytest.mark.parametrize("option", ["op_bank_path", "mdl_bank_path"])
+def test_missing_bank_is_told_under_the_name_of_its_option(asked: Asked, option: str) -> None:
+    with pytest.raises(OptionError, match=f"^--{option}: no such directory"):
+        command(model=Path("net.onnx"), output=Path("net"), **{option: Path("/nowhere")})
+    assert asked == []
+
+
+def test_console_script_hints_at_its_own_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        atc_main(["--model=net.onnx", "--unknown"])
+    assert ended.value.code == 2
+    assert "hint: aoe-atc --help" in capsys.readouterr().err
+
+
 def test_console_script_is_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         atc_main(["--help"])
@@ -183,6 +198,84 @@ def test_models_share_a_bank_and_nothing_is_tried_measured_or_noted(
     if is_real:
         load(tmp_path / "first.om")
     assert {file: file.read_bytes() for file in bank.rglob("*") if file.is_file()} == before
+
+
+def test_nothing_but_the_tuned_model_is_left_unless_reports_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOE_ACCEPT_BUSY", "True")
+    monkeypatch.setenv("ASCEND_WORK_PATH", str(tmp_path / "work"))
+    save_model(conv_net(), tmp_path / "net.onnx")
+    (tmp_path / "bank").mkdir()
+    line = f"compile --model={tmp_path}/net.onnx --op_bank_path={tmp_path}/bank"
+    for options in ("--output={0}/a/net", "--output={0}/b/net --reports={0}/reports"):
+        words = f"{line} {options.format(tmp_path)}".split()
+        with pytest.raises(SystemExit) as ended:
+            main(words, engine=ScriptedRuns().engine)
+        assert ended.value.code == 0
+    for folder in ("a", "b"):
+        assert [file.name for file in (tmp_path / folder).iterdir()] == ["net.om"]
+    reports = {file.name.split("_")[0] for file in (tmp_path / "reports").iterdir()}
+    assert {"summary.json", "aoe"} <= reports
+    assert not (tmp_path / "work").exists()
+
+
+def test_results_without_a_bank_are_read_from_their_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: Asked
+) -> None:
+    monkeypatch.setenv("AOE_ACCEPT_BUSY", "True")
+    model, out = save_model(conv_net(), tmp_path / "net.onnx"), tmp_path / "out"
+    tune(model, bank=tmp_path / "bank", output=out, trials=2, engine=ScriptedRuns().engine)
+    shutil.rmtree(out / "bank", ignore_errors=True)
+    command(model=model, output=Path("net"), op_compiler_cache_dir=out)
+    assert Path(asked[0][1]["TUNE_BANK_PATH"]) not in (out, tmp_path / "bank")
+    shutil.rmtree(out / "op_tuning")
+    with pytest.raises(OptionError, match=r"^--op_compiler_cache_dir: a directory of results that"):
+        command(model=model, output=Path("net"), op_compiler_cache_dir=out)
+
+
+def test_options_of_tuning_are_taken(asked: Asked, tmp_path: Path) -> None:
+    log = tmp_path / "shapes.csv"
+    log.write_text("3,x:1,3\n1,x:2,3\n")
+    mode = "allow_fp32_to_bf16"
+    command(
+        model=Path("net.onnx"),
+        output=Path("net"),
+        shapes_from=log,
+        aicore_num=1,
+        precision_mode=mode,
+    )
+    ((settings, _),) = asked
+    assert settings.shape_cases == ("x:1,3", "x:2,3")
+    assert (settings.core_num, settings.precision.mode.value) == (1, mode)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--enable_scope_fusion_passes=ScopePass1,ScopePass2"],
+        ["--enable_small_channel", "--log=error"],
+        ["-enable-small-channel", "1", "--mode=0"],
+        ["--deterministic=0", "--external_weight", "1"],
+    ],
+)
+def test_options_of_atc_that_change_nothing_are_passed_over(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        atc_main([*words, "--model=/nowhere/net.onnx", "--output=net"])
+    told = capsys.readouterr().err
+    assert ended.value.code == 3 and "/nowhere/net.onnx" in told  # nothing else is wrong
+    assert "changes nothing here" in told
+
+
+def test_option_of_atc_that_would_change_the_result_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        atc_main(["--model=net.onnx", "--output=net", "--mode=1"])
+    assert ended.value.code == 2
+    assert "--mode: of CANN's AOE, not supported here" in capsys.readouterr().err
 
 
 def test_profiles_of_atc_become_several_shapes(asked: Asked) -> None:

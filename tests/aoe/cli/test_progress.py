@@ -47,6 +47,17 @@ def test_details_are_lines_for_those_who_ask(capsys: pytest.CaptureFixture[str])
         assert ("silu@1: refused Mul_3" in capsys.readouterr().err) is details
 
 
+def test_details_are_lines_without_a_bar_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_progress(shown=False, details=True) as progress:
+        _told(progress)
+        progress.detail("silu@1: refused Mul_3")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("] ")[1] for line in lines] == [
+        "warning: kernel left out",
+        "silu@1: refused Mul_3",
+    ]
+
+
 @pytest.mark.parametrize("level", [None, "debug", "info", "warning", "error", "null"])
 def test_levels_of_the_log_are_those_of_cann(level: str | None) -> None:
     assert tells_all(level) is (level in ("debug", "info"))

@@ -20,6 +20,12 @@ LINES = (
     "TUNE_BANK_PATH=/nowhere aoe --model=net.onnx",
     "CC=/nowhere/cc aoe --model=net.onnx",
 )
+NAMED = {
+    "aoe --om=net.onnx": "--om: no tuned model (got net.onnx",
+    "aoe --model=net.onnx --ip=1.2.3.4": "--workers=tcp://HOST:PORT",
+    "aoe compile --model=net.onnx --output=net --mdl_bank_path=/nowhere": "--mdl_bank_path: no",
+}
+"""Command lines, and a part of the message that names what was given, or the way out."""
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -30,3 +36,20 @@ def test_nothing_is_said_before_the_error(line: str, tmp_path: Path) -> None:
     assert done.out == ""
     assert done.err.startswith("error: ")
     assert not [*tmp_path.rglob("aoe_result_*")]
+
+
+@pytest.mark.parametrize("line", NAMED)
+def test_message_names_what_was_given(line: str, tmp_path: Path) -> None:
+    save_model(chain_model(["Exp", "Sin"]), tmp_path / "net.onnx")
+    done = call(line, tmp_path)
+    assert done.code == 2 and NAMED[line] in done.err
+
+
+def test_refusal_of_the_model_itself_names_its_file(tmp_path: Path) -> None:
+    model = chain_model(["Exp"])
+    model.opset_import[0].version = 99
+    save_model(model, tmp_path / "late.onnx")
+    (tmp_path / "bank").mkdir()
+    done = call("TUNE_BANK_PATH=bank AOE_ACCEPT_BUSY=True aoe --model=late.onnx", tmp_path)
+    assert done.code == 3
+    assert "error: --model=late.onnx: ONNX Runtime does not read this opset yet" in done.err

@@ -53,7 +53,10 @@ class Abacus:
     def check_up(self) -> tuple[CheckUp, ...]:
         return ()
 
-    def pinned(self, number: int) -> AbstractContextManager[None]:
+    def numbers(self) -> tuple[int, ...]:
+        return (0,)
+
+    def pinned(self, number: int, where: str) -> AbstractContextManager[None]:
         raise AssertionError("nobody asked for one")
 
     def apart(self, threads: int) -> CoreSplit:

@@ -150,6 +150,15 @@ def test_invalid_graph_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_refusal_of_an_invalid_node_names_it(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], name="my_relu", foo=3)
+    file = tmp_path / "invalid.onnx"
+    file.write_bytes(make_model([node], {"x": [1]}, ["y"]).SerializeToString())
+    with pytest.raises(ModelImportError, match=r"attribute: foo .*Name: my_relu") as caught:
+        load_onnx(file, {})
+    assert "\n" not in str(caught.value)
+
+
 def test_operators_of_other_domains_are_left_to_onnxruntime(tmp_path: Path) -> None:
     nodes = [helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")]
     model = make_model(nodes, {"x": [1, 4]}, ["y"], domains={"com.microsoft": 1})

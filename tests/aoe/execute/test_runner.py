@@ -7,6 +7,9 @@ import select
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +20,13 @@ from onnx import helper
 from support.engine.cpu import CPU, BusyCpu, InterruptingCpu
 from support.engine.models import chain_model, make_model, save_model
 
+from aoe.device.forks import NO_TIME
 from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms, ModelComparison
+from aoe.folders.turns import Turns
 from aoe.measurement import Clock, MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP, ModelInputs, save_input_sets
 from aoe.target import Target
@@ -221,6 +226,30 @@ def test_arguments_that_cannot_be_sent_spoil_nothing(runner: Runner, plain_model
     _assert_works(runner, plain_model)
 
 
+class _LateTurns(Turns):
+    """Cores another run keeps for a moment."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(None, ())
+        self._wait_s = wait_s
+
+    @contextmanager
+    def compiling(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        time.sleep(self._wait_s)
+        yield
+
+
+def test_waiting_for_the_cores_takes_of_the_time_to_compile(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    with Runner(CPU, target, toolchain, _LateTurns(0.3)) as own:
+        kernels = [("never_begun", {}, {})]
+        found = own.call(
+            "compile_kernels", timeout_s=_LONG_S, kernels=kernels, directory=tmp_path, all_s=0.2
+        )
+    assert found == {"never_begun": NO_TIME}
+
+
 def test_restart_gives_another_process(runner: Runner, plain_model: Path) -> None:
     _assert_works(runner, plain_model)
     pid = _worker_pid(runner)
@@ -293,6 +322,7 @@ _ORPHAN = """
 import os, signal
 from aoe.errors import RunError
 from aoe.execute.runner import Runner
+from aoe.device.forks import NO_TIME
 from aoe.device.toolchain import Toolchain
 from aoe.device.registry import default_device
 device = default_device()
@@ -375,8 +405,10 @@ from pathlib import Path
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
+from aoe.folders.turns import Turns
 from aoe.measurement import MeasurePolicy
 from aoe.ort.inputs import MADE_UP
+from aoe.device.forks import NO_TIME
 from aoe.device.toolchain import Toolchain
 from aoe.device.registry import default_device
 device = default_device()

@@ -269,6 +269,7 @@ def test_run_waits_no_longer_than_its_time_limit(tmp_path: Path, kind: str) -> N
         ):
             raise AssertionError("it got a turn")
         assert f"pid {run.process.pid}" in caught.value.headline
+        assert turns.waited_s >= 1.3
     (text,) = told
     assert "one measures at a time; for " in text and text.endswith(" as the time limit says")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,29 @@ def test_file_that_is_no_model_is_a_run_error_by_its_name(tmp_path: Path) -> Non
     file.write_bytes(b"nonsense")
     with pytest.raises(RunError, match=r"broken\.onnx: ONNX Runtime cannot load it"):
         open_session(file, session_options(threads=1, optimize=False))
+
+
+def _one_node(kind: int, opset: int) -> bytes:
+    value = partial(helper.make_tensor_value_info, elem_type=kind, shape=[1])
+    graph = helper.make_graph(
+        [helper.make_node("Exp", ["x"], ["y"], name="my_exp")], "g", [value("x")], [value("y")]
+    )
+    imports = [helper.make_opsetid("", opset)]
+    model: bytes = helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+    return model
+
+
+def test_model_of_a_later_opset_is_refused_with_the_latest_one() -> None:
+    model = _one_node(TensorProto.FLOAT, 99)
+    with pytest.raises(RunError, match=r"this opset yet \(got 99, expected at most \d+\)"):
+        open_session(model, session_options(threads=1, optimize=False))
+
+
+def test_operator_without_code_for_its_types_is_named_with_its_node() -> None:
+    model = _one_node(TensorProto.BFLOAT16, 17)
+    with pytest.raises(RunError, match=r"no Exp\(13\) for the types of node 'my_exp'") as caught:
+        open_session(model, session_options(threads=1, optimize=False))
+    assert "float32" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(

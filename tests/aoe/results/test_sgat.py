@@ -44,8 +44,8 @@ def test_successful_run_in_aoe_s_form() -> None:
     row = {
         "repo_key": "7",
         "strategy": "convolution-split@1",
-        "performance_before_tune(us)": 150.0,
-        "performance_after_tune(us)": 100.0,
+        "performance_before_tune(ms)": 0.15,
+        "performance_after_tune(ms)": 0.1,
         "performance_improvement": "50.00%",
     }
     assert sgat_report_to_json(REPORT) == [

@@ -109,6 +109,20 @@ def test_figures_say_what_they_are_of_and_are_never_mixed(
     assert f"throughput of {STREAMS} streams of one thread" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("job_type", ["opat", "sgat"])
+def test_throughput_of_one_core_is_throughput(
+    runs: ScriptedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str], job_type: str
+) -> None:
+    asked = {"target_metric": "throughput", "core_num": 1, "job_type": job_type}
+    result = _tune(runs, tmp_path, "out", **asked).modes[0]
+    section = _section(result, tmp_path)
+    assert (section["target_metric"], section["streams"]) == ("throughput", 1)
+    assert not any("(ms)" in name for name in section)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["target_metric"], summary["streams"]) == ("throughput", 1)
+    assert "runs/s" in _lines(result, capsys)
+
+
 def test_nothing_says_streams_where_latency_is_tuned(runs: ScriptedRuns, tmp_path: Path) -> None:
     result = _tune(runs, tmp_path, "out").get(OpatResult)
     assert set(_compared(runs)) == {1}

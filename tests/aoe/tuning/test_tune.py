@@ -15,9 +15,11 @@ from support.engine.models import chain_model
 from support.engine.stand_in_modes import StandInMode, StandInResult
 
 import aoe
+from aoe.device.registry import default_device
 from aoe.errors import ModelImportError, OptionError
 from aoe.ort.inputs import read_input_sets
 from aoe.testing.fakes import RecordingProgress
+from aoe.tuning.configuration.rows import SETTINGS
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, Mode, TuneContext, TuneSettings
 from aoe.tuning.progress import ContinuedProgress
@@ -61,14 +63,38 @@ def test_every_setting_of_a_run_is_a_parameter() -> None:
     precision = {"precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32"}
     renamed = {
         "job_types": "job_type",
-        "stage_limits_s": "stages",
+        "stage_limits_s": "stage",
+        "tuning_time_limit_s": "tuning_time_limit",
+        "core_num": "aicore_num",
+        "device_id": "device",
+        "kernel_memory_mib": "kernel_memory",
+        "batch": "tuning_parallel_num",
+        "cache_mode": "op_compiler_cache_mode",
+        "cache_dir": "op_compiler_cache_dir",
         "operators": "custom_ops_library",
         "shape_log": "shapes_from",
         "tune_ops": "tune_ops_file",
     }
     own = {"bank", "config", "engine", "progress", *renamed.values()} | precision
-    others = {"precision", "work_path", "shape_cases", *renamed}
+    of_commands = {"device_place", "reports", "reports_stay"}
+    others = {"precision", "work_path", "shape_cases", *renamed} | of_commands
     assert parameters == (settings - others) | own
+
+
+def test_parameters_have_the_names_of_settings_and_options() -> None:
+    parameters = set(inspect.signature(aoe.tune).parameters)
+    named = {name for name, row in SETTINGS.items() if row.option or row.key or row.ini_key}
+    assert named - parameters == {"work_path"}
+
+
+def test_former_names_of_parameters_are_taken(log: Log, tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"")
+    former: dict[str, Any] = {"core_num": 1, "tuning_time_limit_s": 60.0, "batch": 2}
+    log.tune(tmp_path / "net.onnx", **former)
+    settings = log[-1][1].settings
+    assert (settings.core_num, settings.tuning_time_limit_s, settings.batch) == (1, 60.0, 2)
+    with pytest.raises(OptionError, match=r"^core_num: given together with aicore_num"):
+        log.tune(tmp_path / "net.onnx", core_num=1, aicore_num=2)
 
 
 def test_chosen_operators_reach_operator_tuning(log: Log, tmp_path: Path) -> None:
@@ -171,6 +197,29 @@ def test_model_in_memory_that_no_file_can_hold_is_refused(
     assert not log
 
 
+@pytest.mark.parametrize("model", [5, None, object()])
+def test_what_is_no_model_is_refused_as_an_argument(log: Log, model: Any) -> None:
+    with pytest.raises(OptionError, match=r"^model: neither a path nor a model \(got .*, expected"):
+        log.tune(model)
+
+
+def test_device_variable_of_an_npu_does_not_end_a_run(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"")
+    progress = RecordingProgress()
+    monkeypatch.setenv("ASCEND_DEVICE_ID", "77")
+    if len(default_device().numbers()) > 1:
+        with pytest.raises(OptionError, match=r"^ASCEND_DEVICE_ID: no such device"):
+            log.tune(tmp_path / "net.onnx")
+        return
+    log.tune(tmp_path / "net.onnx", progress=progress)
+    assert log[-1][1].settings.device_id is None
+    assert [text.split()[0] for text in progress.texts("warn")] == ["ASCEND_DEVICE_ID=77"]
+    with pytest.raises(OptionError, match=r"^--device: no such device"):
+        log.tune(tmp_path / "net.onnx", device=77)
+
+
 def test_model_in_memory_is_a_file_while_the_run_goes_on(
     log: Log,
 ) -> None:
@@ -193,10 +242,10 @@ def test_arrays_in_memory_are_files_while_the_run_goes_on(log: Log, tmp_path: Pa
 
 
 def test_each_stage_has_its_own_time(log: Log) -> None:
-    log.tune(chain_model(["Exp"]), stages=["sgat:28800", "opat:3600"])
+    log.tune(chain_model(["Exp"]), stage=["sgat:28800", "opat:3600"])
     limits = {step: context.settings.tuning_time_limit_s for step, context in log}
     assert (limits["run sgat"], limits["run opat"]) == (28800.0, 3600.0)
-    log.tune(chain_model(["Exp"]), stages="sgat:5,opat")
+    log.tune(chain_model(["Exp"]), stage="sgat:5,opat")
     limits = {step: context.settings.tuning_time_limit_s for step, context in log}
     assert (limits["run sgat"], limits["run opat"]) == (5.0, None)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,13 @@ from aoebank.storage.tree import FileKind, classify, iter_tree
 from aoebank.storage.writing.lock import hold_lock, read_settled
 from aoebank.storage.writing.staged import update_file
 from aoebank.testing.factories import make_provenance, make_record
+
+GRAPH_RECORD: dict[str, Any] = {
+    "graph_id": "7",
+    "feature": [{"struct": [{"op": "Relu"}]}],
+    "groups": [{"cut": [1], "fusionType": [False], "scopeId": [-1], "ubPass": {}}],
+    "end_to_end_ns": 80910,
+}
 
 
 @pytest.fixture
@@ -60,15 +68,33 @@ def test_unified_file_is_where_cann_would_look(bank: Bank, file: Path) -> None:
 def test_graph_file_is_in_the_folder_of_its_target(bank: Bank) -> None:
     file = bank.graph_file("x86-64-v4")
     assert file == bank.root / "graph/x86-64-v4/x86_64_v4_l2cache.json"
-    group = {"cut": [1], "fusionType": [False], "scopeId": [-1], "ubPass": {}}
-    record = make_graph_record(
-        graph_id="7", feature=[{"struct": [{"op": "Relu"}]}], groups=[group], end_to_end_ns=80910
-    )
+    record = make_graph_record(**GRAPH_RECORD)
     bank.put(file, [record])
     found = bank.find(file, "7")
     assert found is not None
     assert (found.strategy, found.soc_version) == (record.strategy, "x86_64_v4")
     assert bank.soc_versions() == ("x86-64-v4",)
+
+
+def test_graph_file_of_the_default_root_is_where_aoe_has_it(tmp_path: Path) -> None:
+    custom = tmp_path / "Ascend/latest/data/aoe/custom"
+    bank = Bank(custom / "op")
+    file = bank.graph_file("x86-64-v4")
+    assert file == custom / "graph/x86-64-v4/x86_64_v4_l2cache.json"
+    bank.put(file, [make_graph_record(**GRAPH_RECORD)])
+    assert bank.find(file, "7") is not None
+    with pytest.raises(BankPathError, match="outside of the bank"):
+        bank.put(custom / "other.json", [make_record(1)])
+
+
+def test_graph_file_an_earlier_release_left_below_the_default_root_is_used(tmp_path: Path) -> None:
+    custom = tmp_path / "Ascend/latest/data/aoe/custom"
+    bank = Bank(custom / "op")
+    old = custom / "op/graph/x86-64-v4/x86_64_v4_l2cache.json"
+    bank.put(old, [make_graph_record(**GRAPH_RECORD)])
+    assert bank.graph_file("x86-64-v4") == old
+    assert bank.find(old, "7") is not None
+    assert bank.graph_file("x86-64-v3") == custom / "graph/x86-64-v3/x86_64_v3_l2cache.json"
 
 
 def test_what_is_put_is_found_with_target_and_operator(bank: Bank, file: Path) -> None:

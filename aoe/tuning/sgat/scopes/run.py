@@ -21,6 +21,7 @@ from aoe.bank.subgraphs import SubgraphBank
 from aoe.execute.messages import TaskRunner
 from aoe.graph.fusing.classes import FUSION_CLASSES
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.origins import Origins
 from aoe.graph.regions import Partition, Region
 from aoe.kernels.registry import classify
 from aoe.measurement import SpeedupEstimate
@@ -121,7 +122,8 @@ def tune_scopes(
             tools = replace(_tools(bench, bank, operators, searching), tell_lookup=tell_lookup)
             lookups = {one.graph_id: looked_up(one, tools) for one in found.subgraphs}
             alone = _time_for_kernels(searching, lookups.values())
-            first, later = scope_operators(graph, profile, found, lookups)
+            origins = Origins(bench.model.proto, graph.proto)
+            first, later = scope_operators(graph, profile, found, lookups, origins)
             with open_crew(bench) as crew:
                 kernels = tune_found(
                     first,
@@ -185,6 +187,8 @@ def found_scopes(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
     limited = bench.settings.tune_optimization_level is OptimizationLevel.O2
     chooses = precision_plan(bench).classify if bench.settings.precision.strict else classify
     found = find_scopes(graph, FUSION_CLASSES if limited else (), chooses)
+    origins = Origins(bench.model.proto, graph.proto)
+    found = replace(found, subgraphs=tuple(_named(one, graph, origins) for one in found.subgraphs))
     log_rules(found, bench.progress.detail)
     scopes = sum(len(subgraph.allowed_scopes) for subgraph in found.subgraphs)
     bench.progress.step(
@@ -192,6 +196,16 @@ def found_scopes(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
         f"{scopes} scopes in them{' within the fusion limits' if limited else ''}"
     )
     return found
+
+
+def _named(subgraph: Subgraph, graph: ModelGraph, origins: Origins) -> Subgraph:
+    """Return a subgraph with the names its places have for the user."""
+    names = []
+    for place in subgraph.places:
+        known = (origins.fused(graph.nodes[at]) for at in reversed(place.nodes))
+        named = (nodes[-1].name for nodes in known if nodes and nodes[-1].name)
+        names.append(next(named, place.op_names[-1]))
+    return replace(subgraph, model_names=tuple(names))
 
 
 def _time_for_kernels(searching: Stopwatch, lookups: Iterable[SubgraphLookup]) -> Stopwatch:
@@ -203,7 +217,11 @@ def _time_for_kernels(searching: Stopwatch, lookups: Iterable[SubgraphLookup]) -
 
 
 def scope_operators(
-    graph: ModelGraph, profile: ModelProfile, found: FoundSubgraphs, lookups: Lookups
+    graph: ModelGraph,
+    profile: ModelProfile,
+    found: FoundSubgraphs,
+    lookups: Lookups,
+    origins: Origins | None = None,
 ) -> tuple[FoundOperators, tuple[Operator, ...]]:
     """Return what is to be known as operators; of subgraphs in the bank what their records name.
 
@@ -222,7 +240,7 @@ def scope_operators(
             regions |= {one.nodes: one for one in places}
             first |= {key_of(one.workload) for one in places if scope in chosen}
     ordered = tuple(sorted(regions.values(), key=lambda region: region.nodes[::-1]))
-    every = group_regions(graph, profile, Partition(regions=ordered, refusals=()))
+    every = group_regions(graph, profile, Partition(regions=ordered, refusals=()), origins)
     operators = (*every.fused, *every.operators)
     later = tuple(one for one in operators if one.key not in first)
     now = [one for one in operators if one.key in first]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support.engine.models import conv_net, save_model
-from support.engine.scripted_runs import ScriptedRuns
+from support.engine.scripted_runs import ScriptedRuns, evenly_profiled
 
 import aoe
+from aoe.errors import TurnTimeoutError
 from aoe.om.file import read_manifest
 from aoe.report.tuning import CasesReport
+from aoe.testing.fakes import RecordingProgress
 from aoebank import emit
 
 
@@ -83,6 +86,45 @@ def test_a_tuned_model_is_tuned_again_for_the_shapes_it_holds(
     assert again.om_file is not None
     before, after = read_manifest(result.om_file), read_manifest(again.om_file)
     assert after.cases == before.cases and after.model_sha256 == before.model_sha256
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_shapes_that_are_done_are_joined_where_the_limit_ends_in_a_later_one(
+    tmp_path: Path, done: int
+) -> None:
+    profiled: list[int] = []
+
+    def profile(model: Any, *given: Any, **how: Any) -> Any:
+        if len(profiled) == done:
+            raise TurnTimeoutError("time limit", "it was over before the cores were free")
+        profiled.append(len(profiled))
+        return evenly_profiled(model)
+
+    (tmp_path / "bank").mkdir()
+    runs = ScriptedRuns(parts={"profile_model": profile})
+    runs.candidate = lambda schedule: 0.5  # nothing is kept, so nothing else is profiled
+    progress = RecordingProgress()
+    asked: dict[str, Any] = {
+        "input_shape": [f"image:{batch},3,12,12" for batch in (1, 2, 3)],
+        "bank": tmp_path / "bank",
+        "output": tmp_path / "out",
+        "tuning_time_limit_s": 1000.0,
+        "trials": 1,
+        "progress": progress,
+    }
+    model = save_model(conv_net(batch="n"), tmp_path / "net.onnx")
+    if not done:
+        with pytest.raises(TurnTimeoutError):
+            runs.tune(model, **asked)
+        return
+    result = runs.tune(model, **asked)
+    assert [case.shapes for case in result.cases] == ["image:1,3,12,12"]
+    assert result.om_file is not None
+    assert [case.shapes for case in read_manifest(result.om_file).cases] == [
+        {"image": (1, 3, 12, 12)}
+    ]
+    (told,) = (text for text in progress.texts("warn") if "time limit" in text)
+    assert "2 shapes" in told and "image:2,3,12,12; image:3,3,12,12" in told
 
 
 def test_shapes_of_a_log_are_tuned_by_their_calls_and_weighted(

@@ -12,6 +12,7 @@ from support.documents import find_faults
 from support.engine.cpu import CPU
 
 from aoe.device.check_up import CheckUp, Soundness
+from aoe.device.registry import default_device
 from aoe.folders.turns import Turns
 from aoe.measurement import CpuUse, MachineLoad, Measurement, Outcome, estimate_speedup
 from aoe.report.doctor import DoctorReport
@@ -51,7 +52,6 @@ def test_sound_machine_is_ready_and_everything_was_looked_at(tmp_path: Path) -> 
     [
         ({"CC": "no-such-compiler"}, "compiler", "install"),
         ({"TUNE_BANK_PATH": "/no/such/bank"}, "bank", "mkdir"),
-        ({"ASCEND_DEVICE_ID": "77"}, "device", "ASCEND_DEVICE_ID"),
         ({"TE_PARALLEL_COMPILER": "33"}, "settings", ""),
     ],
 )
@@ -64,6 +64,15 @@ def test_what_would_stop_a_run_is_said_with_a_way_out_and_the_rest_is_looked_at(
     assert _check(examination, "noise")
     report = DoctorReport(examination=examination)
     assert report.exit_code == 1 and not report.document()["ready"]
+
+
+def test_device_that_is_not_here_stops_an_option_and_not_a_variable(tmp_path: Path) -> None:
+    check = _check(_examined(tmp_path, {"device": "77"}), "device")
+    assert check.verdict is Soundness.STOPS and "--device" in check.advice
+    check = _check(_examined(tmp_path, ASCEND_DEVICE_ID="77"), "device")
+    is_alone = len(default_device().numbers()) == 1
+    assert check.verdict is (Soundness.DOUBTFUL if is_alone else Soundness.STOPS)
+    assert "ASCEND_DEVICE_ID" in check.advice
 
 
 def test_sources_of_settings_are_told(tmp_path: Path) -> None:

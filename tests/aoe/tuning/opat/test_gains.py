@@ -88,8 +88,11 @@ def test_what_is_not_modified_gained_nothing(outcome: RepoOutcome) -> None:
 
 
 def test_operator_has_failed_if_no_candidate_was_right() -> None:
-    lost = replace(_tuned(_trial("a", 1, None), best=0, after_us=50.0))
+    tried = replace(_tuned(_trial("a", 1, None), best=0, after_us=50.0))
+    lost = replace(tried, outcome=RepoOutcome.UNSATISFIED)
     assert has_failed(lost) and operator_result(lost).failed
+    for hit in (RepoOutcome.RESERVED, RepoOutcome.UPDATE):
+        assert not operator_result(replace(tried, outcome=hit)).failed
     assert not has_failed(_tuned(_trial("a", 1, None), _trial("a", 2, 0.5), best=1, after_us=200.0))
     assert not has_failed(replace(lost, search=None))
     assert not has_failed(replace(lost, search=SearchResult()))

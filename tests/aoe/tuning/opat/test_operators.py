@@ -13,6 +13,7 @@ from support.engine.models import conv_net, make_model, matmul_net, slow_chain_n
 
 from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.origins import Origins
 from aoe.ort.profile import ModelProfile, profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.target import Target
@@ -230,6 +231,21 @@ def test_choice_knows_the_names_of_the_user_s_nodes(tmp_path: Path, target: Targ
     taken = [one for one in (*found.fused, *found.operators) if chosen(one)]
     assert len(taken) == 1
     assert [text.split()[0] for text in chosen.strangers()] == ["mine/x"]
+
+
+def test_operators_have_the_names_of_the_user_s_nodes(tmp_path: Path, target: Target) -> None:
+    model = conv_net(extent=48)
+    for number, node in enumerate(model.graph.node):
+        node.name = f"mine/{number}"
+    types = {node.name: node.op_type for node in model.graph.node}
+    graph, profile = _profiled(model, tmp_path, target)
+    found = find_operators(graph, profile, origins=Origins(model, graph.proto))
+    for operator in (*found.fused, *found.operators):
+        assert operator.op_name in operator.model_op_names
+        assert set(operator.model_op_names) <= set(types)
+    (convolution,) = (one for one in found.fused if "Conv" in map(types.get, one.model_op_names))
+    assert types[convolution.op_name] == "Conv"
+    assert len(convolution.model_op_names) > 1
 
 
 def test_choice_knows_tensorflow_s_name_of_a_node_by_its_result(

@@ -6,6 +6,7 @@ Nothing is measured: a clock that only the phases move on says what each has tak
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -351,6 +352,18 @@ def test_what_there_was_no_time_to_judge_is_judged_by_the_next_run(
     costs.load_s = usual.load_s
     second = timed.tune(600.0)
     assert second.judgement.kept
+
+
+@pytest.mark.parametrize(("link_s", "is_told"), [(1.0, False), (200.0, True)])
+def test_run_beyond_its_limit_says_what_took_the_time(
+    timed: TimedRun, costs: Costs, link_s: float, is_told: bool
+) -> None:
+    costs.link_s = link_s  # a linker is not interrupted
+    timed.tune(90.0)
+    told = [text for text in timed.progress.texts("warn") if "time limit of 90 s" in text]
+    assert bool(told) is is_told
+    if told:
+        assert re.match(r"took \d{3} s with a time limit of 90 s: 2\d\d s judge, ", told[0])
 
 
 # ---- beside another run ----

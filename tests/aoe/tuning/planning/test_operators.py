@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.documents import find_faults
 from support.engine.models import save_model
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
+from support.engine.subgraphs import c2f_network
 
 from aoe.cli.app import main
 from aoe.tuning.opat.result import OpatResult
@@ -50,6 +52,34 @@ def test_plan_tells_what_the_run_then_does(
     told = {one["key"]: (one["kind"], one["reason"]) for one in operators}
     assert told == {one["key"]: (one["kind"], one["reason"]) for one in reuse["parts"]}
     assert len(tuned.get(OpatResult).operators) <= len(told)
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_plan_of_both_modes_has_the_operators_of_every_graph_the_run_tunes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_changed: bool,
+) -> None:
+    runs = ScriptedRuns()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tmp_path / "bank"))
+    (tmp_path / "bank").mkdir()
+    model = c2f_network(3)
+    file = save_model(model, tmp_path / "net.onnx")
+    asked: dict[str, Any] = {"job_type": "sgat,opat", "trials": 3}
+    runs.tune(file, output=tmp_path / "out", bank=tmp_path / "first.bank", **asked)
+    if is_changed:
+        model.graph.node[-1].op_type = "ReduceMax"
+        save_model(model, file)
+    base = f"--base_result={tmp_path / 'out'}"
+    planned = _plan(runs, [str(file), base, "--job_type=sgat,opat", "--trials=3"], capsys)
+    runs.tune(file, output=tmp_path / "new", base_result=tmp_path / "out", **asked)
+    reuse = json.loads((tmp_path / "new" / "summary.json").read_text())["reuse"]
+    assert planned["counts"] == reuse["counts"]
+    parts: Any = [planned["subgraphs"], planned["operators"]]
+    told = {one["key"]: (one["kind"], one["reason"]) for part in parts for one in part}
+    assert told == {one["key"]: (one["kind"], one["reason"]) for one in reuse["parts"]}
 
 
 def test_without_an_earlier_result_the_bank_stands_for_one(

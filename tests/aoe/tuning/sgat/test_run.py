@@ -35,6 +35,7 @@ from aoe.graph.rewrites.registry import RULES
 from aoe.measurement import Outcome
 from aoe.om.file import read_manifest
 from aoe.report.tuning import report_of
+from aoe.results.files import RepoOutcome
 from aoe.testing.kernels import block_size
 from aoe.tuning.live_report import start_stopwatch
 from aoe.tuning.mode import JobType, TuneSettings
@@ -490,6 +491,20 @@ def test_layout_that_pays_off_is_recorded_and_becomes_part_of_the_model(
     second = run.tune()
     assert run.comparisons <= 3
     assert filecmp.cmp(second.om_file, run.place / "first.om", shallow=False)
+
+
+def test_default_bank_has_subgraphs_where_aoe_has_them(run: Run) -> None:
+    result = run.tune({"TUNE_BANK_PATH": "", "HOME": str(run.place)})
+    graphs = run.place / "Ascend/latest/data/aoe/custom/graph"
+    assert result.bank_file.is_relative_to(graphs / result.target.soc_version)
+    assert result.used_ids
+    again = run.tune({"TUNE_BANK_PATH": "", "HOME": str(run.place)})
+    assert again.used_ids == result.used_ids
+    assert again.report.subgraphs and all(
+        one.outcome is not RepoOutcome.ADD for one in again.report.subgraphs
+    )
+    in_results = run.place / "out/bank/graph"
+    assert list(in_results.rglob("*_l2cache.json"))
 
 
 def _noughts(part: ModelPart) -> int:

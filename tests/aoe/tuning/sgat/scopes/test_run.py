@@ -138,6 +138,9 @@ def test_scopes_become_kernels_of_the_model_and_records_of_their_subgraph(run: R
     assert manifest.kernels
     assert {use.graph_id for use in manifest.subgraphs} == result.used_ids != frozenset()
     assert result.speedup > 1
+    summary = json.loads((run.place / "out" / "summary.json").read_text())
+    of_model = {node.name for node in onnx.load(run.place / "net.onnx").graph.node}
+    assert {place for row in summary["subgraphs"] for place in row["places"]} <= of_model
     groups = [record["strategy"]["group"][0] for record in run.records()]
     names = [name for group in groups for name in group["ubPass"]]
     assert any(name.startswith("kernel.elementwise.inlined") for name in names)
