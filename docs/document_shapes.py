@@ -98,6 +98,7 @@ DECISION = {
     "base": (KEPT_RECORD, None),
     "ours": (KEPT_RECORD, None),
     "theirs": (KEPT_RECORD, None),
+    "left_out?": [{"side": "text"} | KEPT_RECORD],
 }
 FIELD = {"pointer": "text", "a?": "any", "b?": "any", "unread?": "text"}
 TIMES = {

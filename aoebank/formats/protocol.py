@@ -182,6 +182,7 @@ class ParsedFile:
         starts: First byte of each record.
         ends: One past its last byte.
         findings: What kept parts of the file from being read, or is odd about its text.
+        preferred: Position of the record `find` gives for a key, where it is not that of readers.
     """
 
     path: Path
@@ -193,6 +194,7 @@ class ParsedFile:
     ends: array[int]
     findings: tuple[Finding, ...]
     lines: LineIndex
+    preferred: Mapping[str, int] = field(default_factory=dict)
     _places: dict[str, int] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -212,7 +214,18 @@ class ParsedFile:
             numbers = range(len(self.keys))
             order = reversed(numbers) if self.format.first_wins else numbers
             self._places.update((self.keys[number], number) for number in order)
+            self._places.update(self.preferred)
         return self._places.get(key)
+
+    def repeated(self) -> dict[str, tuple[int, ...]]:
+        """Return the positions of the records of each key that comes several times."""
+        self.find("")
+        if len(self._places) == len(self.keys):
+            return {}
+        found: dict[str, list[int]] = {}
+        for number, key in enumerate(self.keys):
+            found.setdefault(key, []).append(number)
+        return {key: tuple(numbers) for key, numbers in found.items() if len(numbers) > 1}
 
     def iter_records(self) -> Iterator[Record]:
         """Yield the records in file order, passing over those that cannot be read."""

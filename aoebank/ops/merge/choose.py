@@ -10,15 +10,25 @@
 The incumbent of a two-way merge is ours, unless the rules say there is none. With a base it is
 the side that still has the strategy of the base. Where there is none, or both are, the smaller
 time wins, then the smaller text: what comes out does not depend on which side is ours.
+
+Of several records of one key in one file, the one that counts:
+
+    some kept out or with an error, others sound               a sound one
+    two comparable times, the gap beyond the noise band        the fastest
+    anything else                                              the one readers use
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from math import isclose
 from statistics import median
 
+from aoebank.errors import RecordError
+from aoebank.formats.faults import find_fault, rank_of
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import JsonValue
@@ -35,6 +45,7 @@ from aoebank.model.timing import (
 from aoebank.ops.merge.plan import Action, Reason
 from aoebank.ops.merge.policy import MergeRules, Policy
 
+KeptOut = Callable[[ParsedFile], Mapping[int, str]]
 _STORED = (Event.ADD, Event.UPDATE)  # the events that put a time into the bank
 _ROUNDING = 1e-3  # banks keep times rounded
 
@@ -167,6 +178,72 @@ def is_same(a: Record | None, b: Record | None) -> bool:
     if a is None or b is None or a.strategy != b.strategy:  # equal may still be 1 and 1.0
         return False
     return _meaning(a) == _meaning(b)
+
+
+def prefer_best(
+    parsed: ParsedFile, *, times: Measurements, rules: MergeRules, kept_out: KeptOut
+) -> ParsedFile:
+    """Return a file whose `find` gives the record that counts for each key.
+
+    Args:
+        times: How the times of the file were measured.
+        kept_out: Gives by position the records that stay out; asked where a key is repeated.
+    """
+    repeated = {} if parsed.format.joins_equal_keys else parsed.repeated()
+    if not repeated:
+        return parsed
+    bad = kept_out(parsed)
+    preferred = {}
+    for key, numbers in repeated.items():
+        used, sound = _sound(parsed, numbers, bad)
+        preferred[key] = _fastest(parsed, used, sound, times, rules)
+    return replace(parsed, preferred=preferred)
+
+
+def _sound(
+    parsed: ParsedFile, numbers: Sequence[int], kept_out: Mapping[int, str]
+) -> tuple[int, list[int]]:
+    """Return the record readers use among those without an error, and all of these."""
+    ranks = {
+        number: (number in kept_out, rank_of(find_fault(parsed, number))) for number in numbers
+    }
+    sound = [number for number in numbers if ranks[number] == min(ranks.values())]
+    return sound[0 if parsed.format.first_wins else -1], sound
+
+
+def _fastest(
+    parsed: ParsedFile,
+    used: int,
+    sound: Sequence[int],
+    times: Measurements,
+    rules: MergeRules,
+) -> int:
+    """Return the fastest record, if its gap to the one readers use is beyond the noise band."""
+    records = {
+        number: record for number in sound if (record := _read_timed(parsed, number)) is not None
+    }
+    if used not in records:
+        return used
+    used_us, used_timing = records[used].cost_us, times.find(records[used])
+    best, best_us = used, used_us
+    for number, record in records.items():
+        timing = times.find(record)
+        band = noise_band(rules.noise_ratio, timing, used_timing)
+        is_comparable = are_comparable(timing, used_timing, rules.times)
+        assert record.cost_us is not None
+        assert best_us is not None
+        assert used_us is not None
+        if is_comparable and record.cost_us < best_us and is_beyond(record.cost_us, used_us, band):
+            best, best_us = number, record.cost_us
+    return best
+
+
+def _read_timed(parsed: ParsedFile, number: int) -> Record | None:
+    """Return a record with a time."""
+    with suppress(RecordError):
+        record = parsed.format.record(parsed, number)
+        return None if record.cost_us is None else record
+    return None
 
 
 def _by_policy(policy: Policy, *, fail: Reason = Reason.POLICY_FAIL) -> Choice:

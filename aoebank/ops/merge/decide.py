@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from aoebank.formats.protocol import find_error
+from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.ops.merge.choose import Choice, Measurements, TwoAnswers, choose, is_same
+from aoebank.ops.merge.choose import Choice, Measurements, TwoAnswers, choose, is_same, prefer_best
 from aoebank.ops.merge.draft import Draft, find_frame
 from aoebank.ops.merge.guards import (
     BadRecords,
@@ -31,7 +31,7 @@ from aoebank.ops.merge.guards import (
 from aoebank.ops.merge.plan import Action, FilePlan, Reason, Source
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
 from aoebank.ops.merge.verdicts import PersonalVerdict, apply_verdict, stale_verdict
-from aoebank.ops.merge.versions import Changed, KeyVersions, Versions
+from aoebank.ops.merge.versions import Changed, KeyVersions, Versions, find_repeated_keys
 
 _CHOSEN = {Policy.OURS: Action.KEEP_OURS, Policy.THEIRS: Action.TAKE_THEIRS}
 _ALWAYS_SAID = (Reason.QUARANTINE, Reason.BUILT_IN_FASTER, Reason.CONTAINS, Reason.PERSON)
@@ -80,16 +80,19 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
     if untouched is not None:
         return _take_whole(versions, untouched, name, context)
     demand_mergeable(versions, name, may_differ_in_soc=context.rules.may_differ_in_soc)
-    draft = Draft(name=name, versions=versions, frame=find_frame(versions))
     ours_bad, theirs_bad = map(
         context.exclusions.find_quarantined, (versions.ours, versions.theirs)
     )
+    versions = count_each_key_once(versions, context)
+    repeated = find_repeated_keys(versions)
+    draft = Draft(name=name, versions=versions, frame=find_frame(versions), repeated=repeated)
     is_plain = not (ours_bad or theirs_bad)
     verdicts = dict(context.verdicts)
-    bad_records = BadRecords(versions=versions, is_two_way=context.is_two_way)
+    bad_records = BadRecords(versions=versions)
     same = 0
     for key, base, ours, theirs, who in versions.iter_compared(is_two_way=context.is_two_way):
-        if who is Changed.NOBODY and is_plain:
+        is_repeated = key in repeated.numbers
+        if who is Changed.NOBODY and is_plain and not is_repeated:
             same += 1
             continue
         found = KeyVersions(key=key, base=base, ours=ours, theirs=theirs, files=versions)
@@ -97,10 +100,11 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
         choice = choice or _demand_sound(found, _decide(found, who, context), bad_records)
         if key in verdicts:
             choice = apply_verdict(verdicts.pop(key), found, choice)
+        choice = repeated.explain(choice, found) if is_repeated else choice
         draft.counts[choice.reason] += 1
         draft.give(found, choice.action)
         is_news = context.says_all and choice.reason not in _NO_NEWS
-        if choice.conflict or choice.reason in _ALWAYS_SAID or is_news:
+        if choice.conflict or choice.reason in _ALWAYS_SAID or is_news or is_repeated:
             draft.say(found, choice)
     draft.counts[Reason.SAME] += same
     if context.exclusions.built_in is not None:
@@ -108,6 +112,23 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
     if verdicts:
         raise stale_verdict(next(iter(verdicts)), f"nothing to decide in {name}")
     return draft.plan()
+
+
+def count_each_key_once(versions: Versions, context: MergeContext) -> Versions:
+    """Return the versions, of each the record that counts where it has a key several times."""
+    ours_times, theirs_times = context.times_of_ours, context.times_of_theirs
+
+    def prefer(parsed: ParsedFile | None, times: Measurements) -> ParsedFile | None:
+        if parsed is None:
+            return None
+        kept_out = context.exclusions.find_quarantined
+        return prefer_best(parsed, times=times, rules=context.rules, kept_out=kept_out)
+
+    return Versions(
+        base=prefer(versions.base, ours_times),
+        ours=prefer(versions.ours, ours_times),
+        theirs=prefer(versions.theirs, theirs_times),
+    )
 
 
 def _take_whole(versions: Versions, source: Source, name: str, context: MergeContext) -> FilePlan:

@@ -61,6 +61,7 @@ class Reason(StrEnum):
     THEIRS_ADDED = "theirs-added"
     THEIRS_CHANGED = "theirs-changed"
     THEIRS_REMOVED = "theirs-removed"
+    DUPLICATE = "duplicate"
     FASTER = "faster"
     INSIDE_NOISE = "inside-noise"
     SAME_STRATEGY = "same-strategy"
@@ -105,6 +106,14 @@ class KeptRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptDuplicate:
+    """A record that is left out, since another one of its side has its key and counts."""
+
+    side: Source
+    record: KeptRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What is to become of one key, and why; a version without the key has no record.
 
@@ -126,6 +135,7 @@ class Decision:
     base: KeptRecord | None = None
     ours: KeptRecord | None = None
     theirs: KeptRecord | None = None
+    left_out: tuple[KeptDuplicate, ...] = ()
     note: str = ""
 
     @property
@@ -194,7 +204,7 @@ class FilePlan:
         removed: Positions of records of the frame that go.
         decisions: One per key that needs saying.
         counts: How many keys were decided for which reason, clean ones included.
-        hidden: Records no reader uses, because another one of their side has their key.
+        hidden: Records that do not count, because another one of their side has their key.
         moves: What changes for who has our file.
     """
 

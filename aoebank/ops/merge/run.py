@@ -74,7 +74,7 @@ class MergeResult:
         written: Files with a new content, side-cars and conflict files too.
         conflict_files: The conflict files among them.
         skipped: Why files were left as ours has them.
-        hidden: Records no reader uses, by the side they are in.
+        hidden: Records left out since their key comes several times, by the side they are in.
         followed: Files one side moved and the other one changed.
         moves: How many records change for who has our side, over all steps.
     """

@@ -20,6 +20,7 @@ _WORDS = {
     Reason.THEIRS_ADDED: "added by theirs",
     Reason.THEIRS_CHANGED: "changed in theirs only",
     Reason.THEIRS_REMOVED: "removed by theirs",
+    Reason.DUPLICATE: "several times on one side, one record stays",
     Reason.FASTER: "decided by time",
     Reason.INSIDE_NOISE: "inside the noise band",
     Reason.SAME_STRATEGY: "same strategy",
@@ -118,7 +119,7 @@ class MergeReport:
         for side, number in self.result.hidden.items():
             text.line(
                 ("note: ", "yellow"),
-                f"{side}: {plural(number, 'record')} no reader uses, its key comes twice",
+                f"{side}: {plural(number, 'record')} left out, the key comes several times",
             )
         for moved in self.result.followed:
             sides = [side for side in ("ours", "theirs") if getattr(moved, side) == moved.name]
