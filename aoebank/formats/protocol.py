@@ -41,6 +41,7 @@ class Format(Protocol):
             and no placeholder ties them to their places.
         is_found_by_key: Whether the key of a workload is all its readers look for.
         keeps_alternatives: Whether a key may have several answers.
+        keeps_times: Whether its records may hold a measured time.
         joins_equal_keys: Whether readers put records of equal keys together: none hides another.
         fatal_codes: Codes of findings that are notes elsewhere and break its readers.
     """
@@ -56,6 +57,7 @@ class Format(Protocol):
     may_be_sorted: bool = False
     is_found_by_key: bool = True
     keeps_alternatives: bool = False
+    keeps_times: bool = False
     joins_equal_keys: bool = False
     fatal_codes: frozenset[str] = frozenset()
 

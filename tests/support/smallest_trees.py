@@ -125,6 +125,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB406": {A: with_knowledge(usedCoreNum=25)},
     "AB407": {A: with_knowledge(baseM=1.5)},
     "AB408": {F: json.dumps([item(sizes=[0, 0], times=[0, 0])])},
+    "AB409": {B: unified(KEY, candidate(cost_time=1e-300))},
     "AB502": {"renamed.json": line()},
     "AB503": {f"x86-64-v3/unified_bank/{B}": unified()},
     "AB504": {"unified_bank/notes.txt": "milk\n"},

@@ -1,6 +1,6 @@
 """Choose between two records of one key, both changed.
 
-                                       two times to compare?
+                                       two plausible times to compare?
     keep-best                          yes                      no
     gap beyond the noise band          the faster               untimed policy
     gap inside it                      the incumbent            untimed policy
@@ -28,6 +28,7 @@ from statistics import median
 
 from aoebank.errors import RecordError
 from aoebank.formats.faults import find_fault, rank_of
+from aoebank.formats.plausibility import find_time_problem
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.model.digest import canonical_text
@@ -42,12 +43,13 @@ from aoebank.model.timing import (
     noise_band,
     timing_of,
 )
-from aoebank.ops.merge.plan import Action, Reason
+from aoebank.ops.merge.plan import SOURCE_OF, Action, Reason
 from aoebank.ops.merge.policy import MergeRules, Policy
 
 KeptOut = Callable[[ParsedFile], Mapping[int, str]]
 _STORED = (Event.ADD, Event.UPDATE)  # the events that put a time into the bank
 _ROUNDING = 1e-3  # banks keep times rounded
+_FAR = 10.0  # a gain that makes one look at the neighbours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,7 @@ class TwoAnswers:
         base: None where the base has no such record.
         incumbent: The side that wins inside the noise band; None: no side.
         times_of_ours: Asked only when both have a time; so for the other.
+        read_neighbours: Gives the records near the one of a side; asked only for a large gap.
     """
 
     ours: Record
@@ -106,6 +109,7 @@ class TwoAnswers:
     incumbent: Action | None
     times_of_ours: Measurements
     times_of_theirs: Measurements
+    read_neighbours: Callable[[Action], Sequence[Record]] = lambda action: ()
 
 
 def choose(answers: TwoAnswers, policy: Policy, rules: MergeRules) -> Choice:
@@ -121,7 +125,12 @@ def choose(answers: TwoAnswers, policy: Policy, rules: MergeRules) -> Choice:
     if containing is not None and rules.untimed is Policy.FAIL:
         note = "it has all the other side changed, and more"
         return Choice(action=containing, reason=Reason.CONTAINS, note=note)
-    return _by_policy(rules.untimed, fail=known)
+    note = "; ".join(
+        f"{SOURCE_OF[side]}: {problem}"
+        for side, _ in _sides(answers)
+        if (problem := _time_problem(answers, side))
+    )
+    return replace(_by_policy(rules.untimed, fail=known), note=note)
 
 
 def find_containing(answers: TwoAnswers) -> Action | None:
@@ -239,10 +248,11 @@ def _fastest(
 
 
 def _read_timed(parsed: ParsedFile, number: int) -> Record | None:
-    """Return a record with a time."""
+    """Return a record with a plausible time."""
     with suppress(RecordError):
         record = parsed.format.record(parsed, number)
-        return None if record.cost_us is None else record
+        is_usable = record.cost_us is not None and not find_time_problem(record)
+        return record if is_usable else None
     return None
 
 
@@ -260,6 +270,8 @@ def _by_time(answers: TwoAnswers, rules: MergeRules) -> Choice | Reason:
     ours_us, theirs_us = answers.ours.cost_us, answers.theirs.cost_us
     if ours_us is None or theirs_us is None:
         return Reason.NO_TIMES
+    if _time_problem(answers, Action.KEEP_OURS) or _time_problem(answers, Action.TAKE_THEIRS):
+        return Reason.IMPLAUSIBLE
     ours = answers.times_of_ours.find(answers.ours)
     theirs = answers.times_of_theirs.find(answers.theirs)
     if not are_comparable(ours, theirs, rules.times):
@@ -274,11 +286,33 @@ def _by_time(answers: TwoAnswers, rules: MergeRules) -> Choice | Reason:
 
 
 def _timed(answers: TwoAnswers) -> Action | None:
-    """Return the only side with a time, if there is one."""
-    timed = (answers.ours.cost_us is not None, answers.theirs.cost_us is not None)
-    if timed[0] == timed[1]:
-        return None
-    return Action.KEEP_OURS if timed[0] else Action.TAKE_THEIRS
+    """Return the only side with a time somebody can have measured, if there is one."""
+    timed = [
+        side
+        for side, record in _sides(answers)
+        if record.cost_us is not None and not _time_problem(answers, side)
+    ]
+    return timed[0] if len(timed) == 1 else None
+
+
+def _sides(answers: TwoAnswers) -> tuple[tuple[Action, Record], tuple[Action, Record]]:
+    return (Action.KEEP_OURS, answers.ours), (Action.TAKE_THEIRS, answers.theirs)
+
+
+def _time_problem(answers: TwoAnswers, side: Action) -> str:
+    """Return why the time of a side cannot have been measured; empty if it can."""
+    ours, theirs = answers.ours, answers.theirs
+    own, other = (ours, theirs) if side is Action.KEEP_OURS else (theirs, ours)
+    is_far_less = None not in (own.cost_us, other.cost_us) and _is_far_less(own, other)
+    # only a large gain is worth reading more records
+    near = answers.read_neighbours(side) if is_far_less else ()
+    return find_time_problem(own, rivals=[other], neighbours=near)
+
+
+def _is_far_less(own: Record, other: Record) -> bool:
+    assert own.cost_us is not None
+    assert other.cost_us is not None
+    return own.cost_us * _FAR < other.cost_us
 
 
 def _incumbent(answers: TwoAnswers) -> Action:

@@ -15,11 +15,14 @@ with an error does not get the key of one without: that is a conflict too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from aoebank.formats.plausibility import read_neighbours
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import ProvenanceLog
+from aoebank.model.record import Record
 from aoebank.ops.merge.choose import Choice, Measurements, TwoAnswers, choose, is_same, prefer_best
 from aoebank.ops.merge.draft import Draft, find_frame
 from aoebank.ops.merge.guards import (
@@ -28,7 +31,7 @@ from aoebank.ops.merge.guards import (
     demand_mergeable,
     find_untouched,
 )
-from aoebank.ops.merge.plan import Action, FilePlan, Reason, Source
+from aoebank.ops.merge.plan import SOURCE_OF, Action, FilePlan, Reason, Source
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
 from aoebank.ops.merge.verdicts import PersonalVerdict, apply_verdict, stale_verdict
 from aoebank.ops.merge.versions import Changed, KeyVersions, Versions, find_repeated_keys
@@ -214,11 +217,19 @@ def _decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
         incumbent=Action.KEEP_OURS if has_incumbent else None,
         times_of_ours=context.times_of_ours,
         times_of_theirs=context.times_of_theirs,
+        read_neighbours=partial(_read_neighbours, key),
     )
     choice = choose(answers, policy, rules)
     if choice.action is Action.KEEP_BOTH and not key.files.any().format.keeps_alternatives:
         return _conflict(Reason.NO_ROOM)
     return choice
+
+
+def _read_neighbours(key: KeyVersions, side: Action) -> Sequence[Record]:
+    parsed, number = key.files.of(SOURCE_OF[side]), key.of(SOURCE_OF[side])
+    assert parsed is not None
+    assert number is not None
+    return read_neighbours(parsed, number)
 
 
 def _demand_sound(key: KeyVersions, choice: Choice, bad_records: BadRecords) -> Choice:

@@ -73,6 +73,7 @@ class Reason(StrEnum):
     PERSON = "person"
     DELETED_AND_CHANGED = "deleted-and-changed"
     NO_TIMES = "no-times"
+    IMPLAUSIBLE = "implausible-time"
     OTHER_MACHINE = "other-machine"
     NO_ROOM = "no-room-for-both"
     POLICY_FAIL = "policy-fail"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aoebank.errors import BankPathError
 from aoebank.formats.names import RUNTIME_SUFFIX, parse_operator_name
+from aoebank.formats.plausibility import iter_time_problems
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import bank_file_of, parse_provenance
 from aoebank.formats.release import NEWEST, Release
@@ -164,6 +165,16 @@ def check_bank(parsed: ParsedFile, reader: Release = NEWEST) -> Iterator[Finding
             yield replace(finding, severity=Severity.ERROR)
         else:
             yield finding
+    for number, problem in iter_time_problems(parsed):
+        line, column = parsed.lines.position(parsed.starts[number])
+        place = Location(path=parsed.path, line=line, column=column, start=parsed.starts[number])
+        yield make_finding(
+            "AB409",
+            place,
+            "measured time is not plausible",
+            got=problem,
+            hint="tune the workload again, or store -1 for no time",
+        )
 
 
 def _check(entry: TreeEntry, run: _Run) -> None:

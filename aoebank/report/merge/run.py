@@ -32,6 +32,7 @@ _WORDS = {
     Reason.PERSON: "decided by a person",
     Reason.DELETED_AND_CHANGED: "conflict: removed on one side, changed on the other",
     Reason.NO_TIMES: "conflict: two strategies, no two times",
+    Reason.IMPLAUSIBLE: "conflict: two strategies, a time nobody can have measured",
     Reason.OTHER_MACHINE: "conflict: times from different machines",
     Reason.NO_ROOM: "conflict: the format keeps one answer per key",
     Reason.POLICY_FAIL: "conflict: two answers",

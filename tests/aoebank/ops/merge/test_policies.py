@@ -328,6 +328,27 @@ def test_record_that_cannot_be_read_is_a_conflict_and_stays_byte_for_byte() -> N
     assert merge(None, ours, theirs, MergeRules(policy=Policy.THEIRS)).data == theirs
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_time_nobody_can_have_measured_never_wins(is_ours: bool) -> None:
+    odd, sound = Answer(tile=1, cost_us=1e-300), Answer(tile=2, cost_us=50.0)
+    for incumbent in Incumbent:
+        rules = MergeRules(incumbent=incumbent)
+        found = decide(*((odd, sound) if is_ours else (sound, odd)), rules)
+        assert (found.reason, found.conflict) == (Reason.IMPLAUSIBLE, True)
+        assert "1e-300 us is shorter than any kernel takes" in found.note
+    same = decide(*((odd, replace(sound, tile=1)) if is_ours else (replace(sound, tile=1), odd)))
+    assert same.action is (Action.TAKE_THEIRS if is_ours else Action.KEEP_OURS)
+
+
+def test_time_out_of_line_with_its_neighbours_is_a_conflict() -> None:
+    near = {key: Answer(tile=1, cost_us=100.0) for key in range(1, 5)}
+    ours = make_file(UNIFIED, {0: Answer(tile=1, cost_us=0.9), **near})
+    theirs = make_file(UNIFIED, {0: Answer(tile=2, cost_us=0.01), **near})
+    (conflict,) = merge(None, ours, theirs).plan.conflicts
+    assert conflict.reason is Reason.IMPLAUSIBLE
+    assert "at the pace of its neighbours" in conflict.note
+
+
 def repeated(name: str, *answers: Answer) -> bytes:
     """Return a file with several records of one key."""
     return merge_files.write_file(name, [merge_files.record_text(name, 0, one) for one in answers])
