@@ -123,7 +123,7 @@ def _sizes(workload: JsonValue) -> Iterator[int]:
     if isinstance(workload, Mapping):
         for name, value in workload.items():
             if "shape" in name and isinstance(value, list) and all(map(_is_extent, value)):
-                yield prod(value)  # type: ignore[arg-type]
+                yield prod(value)
             else:
                 yield from _sizes(value)
     elif isinstance(workload, list):

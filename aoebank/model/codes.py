@@ -63,6 +63,7 @@ CODES: dict[str, FindingCode] = {
     "AB114": _error("more bad lines than the reader survives"),
     "AB115": _note("file holds no record"),
     "AB116": _error("integer with more digits than Python reads"),
+    "AB117": _error("file is a Git LFS pointer"),
     "AB201": _error("file is not one JSON object or list"),
     "AB202": _error("record is not a list of candidates"),
     "AB203": _error("record has no candidate"),

@@ -88,6 +88,7 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB114": {A: "\n" * 8},
     "AB115": {B: "{}"},
     "AB116": {B: unified(KEY, candidate()).replace("1.0", "9" * 4301)},
+    "AB117": {B: "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"},
     "AB201": {B: "[]"},
     "AB202": {B: json.dumps({KEY: {}})},
     "AB203": {B: json.dumps({KEY: []})},
