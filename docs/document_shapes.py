@@ -109,7 +109,15 @@ TIMES = {
 }
 FOUND_FILE = {"path": "text", "tier": "text", "soc_version": "text?"}
 HIT = FOUND_FILE | PLACE | {"key": "text", "cost_us": "number?"}
-READER = {"name": "text", "source": "text", "guessed": "flag"}
+READER = {
+    "name": "text",
+    "source": "text",
+    "guessed": "flag",
+    "explained?": "count",
+    "records?": "count",
+    "equals?": ["text"],
+    "sure?": "flag",
+}
 PLAN = {
     "scope": "text",
     "dry_run": "flag",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
+    from aoebank.ops.validate.stored import Check
 
 
 def validate(
@@ -51,8 +52,8 @@ def validate(
         baseline: `git:REV`, or a file with what `aoebank validate --json` wrote: only findings
             it does not have are returned.
         reader: Release that reads the runtime banks, as in `cann-9.1.0`; `git:REV` of the source
-            of the operators; or a file of `aoebank schema import`. By default fields in the
-            banks tell, and where they leave it open it is the newest.
+            of the operators; or a file of `aoebank schema import`. By default the headers in
+            the repository of the banks tell, else the fields of the records.
 
     Raises:
         UsageError: there are no such codes, or no such reader.
@@ -70,8 +71,10 @@ def validate(
     tier = find_built_in(directory, env=current_environment(), cwd=Path.cwd())
     today, judge = current_day(), _reader(reader) if reader else None
 
-    def check(asked: list[Path]) -> ValidateResult:
-        return run.validate(asked, selection=selection, built_in=tier, today=today, reader=judge)
+    def check(asked: list[Path], own: Release | None = None) -> ValidateResult:
+        return run.validate(
+            asked, selection=selection, built_in=tier, today=today, reader=judge or own
+        )
 
     asked = paths_of(paths)
     if any(is_stored(str(path)) for path in asked):
@@ -83,9 +86,7 @@ def validate(
     return find_new(result, known)
 
 
-def _validate_stored(
-    texts: list[str], check: Callable[[list[Path]], ValidateResult], baseline: AnyPath | None
-) -> ValidateResult:
+def _validate_stored(texts: list[str], check: Check, baseline: AnyPath | None) -> ValidateResult:
     """Check banks of which a revision or a snapshot is one."""
     from aoebank.ops.validate.baseline import find_new, open_document
     from aoebank.ops.validate.stored import check_stored, open_stored_baseline

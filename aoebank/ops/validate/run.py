@@ -14,10 +14,11 @@ from aoebank.formats.names import RUNTIME_SUFFIX, parse_operator_name
 from aoebank.formats.plausibility import iter_time_problems
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import bank_file_of, parse_provenance
-from aoebank.formats.release import NEWEST, Release
+from aoebank.formats.release import NEWEST, Release, ReleaseGuess
 from aoebank.formats.releases import guess_release
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
+from aoebank.ops.schema import find_own_release
 from aoebank.ops.validate.built_in import BuiltInBank
 from aoebank.ops.validate.quarantine import QuarantineCheck
 from aoebank.ops.validate.selection import Selection
@@ -37,7 +38,7 @@ class ValidateResult:
         passed_over: How many files of the trees have nothing to do with a bank.
         known: How many findings a baseline has too; they are not among `findings`.
         reader: Release whose reader judged the runtime banks.
-        is_guessed: Whether nobody named it: fields in the banks tell, and else it is the newest.
+        guess: How sure the release is, where neither a person nor headers beside the banks told.
     """
 
     findings: tuple[Finding, ...]
@@ -47,7 +48,12 @@ class ValidateResult:
     passed_over: int = 0
     known: int = 0
     reader: Release = NEWEST
-    is_guessed: bool = True
+    guess: ReleaseGuess | None = field(default_factory=ReleaseGuess)
+
+    @property
+    def is_guessed(self) -> bool:
+        """True if fields in the banks told the release."""
+        return self.guess is not None
 
     @property
     def files(self) -> int:
@@ -91,7 +97,9 @@ def validate(
     """
     asked, missing = tuple(paths), list[Path]()
     entries = [*iter_entries(asked, missing)]
-    judge = reader or guess_release(_runtime_banks(entries))
+    own = None if reader is not None else _find_own_release(entries)
+    guess = None if reader or own else guess_release(_runtime_banks(entries))
+    judge = reader or own or (guess.release if guess else NEWEST)
     run = _Run(
         built_in or BuiltInBank(None),
         QuarantineCheck(today),
@@ -126,7 +134,7 @@ def validate(
         missing=tuple(run.missing),
         passed_over=len(passed_over),
         reader=judge,
-        is_guessed=reader is None,
+        guess=guess,
     )
 
 
@@ -156,6 +164,16 @@ def _runtime_banks(entries: Iterable[TreeEntry]) -> Iterator[tuple[str, bytes]]:
         if entry.kind is FileKind.BANK and name is not None and name.op_type:
             with suppress(OSError):  # the check tells
                 yield name.op_type, entry.path.read_bytes()
+
+
+def _find_own_release(entries: Iterable[TreeEntry]) -> Release | None:
+    """Return the release whose headers lie in the repository of the runtime banks, if one is."""
+    banks = (
+        entry.path
+        for entry in entries
+        if entry.kind is FileKind.BANK and parse_operator_name(entry.path.name, RUNTIME_SUFFIX)
+    )
+    return find_own_release(banks)
 
 
 def check_bank(parsed: ParsedFile, reader: Release = NEWEST) -> Iterator[Finding]:
