@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from aoebank.storage.readers.environment import current_environment
 
 if TYPE_CHECKING:
     from aoebank.formats.release import Release
+    from aoebank.model.record import Record
     from aoebank.ops.stale import SourceOf, StaleResult
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
@@ -40,6 +41,7 @@ def validate(
     built_in: AnyPath | None = None,
     baseline: AnyPath | None = None,
     reader: str = "",
+    strategy_problem: Callable[[Record], str] | None = None,
 ) -> ValidateResult:
     """Return everything that is wrong with bank files and trees.
 
@@ -54,6 +56,8 @@ def validate(
         reader: Release that reads the runtime banks, as in `cann-9.1.0`; `git:REV` of the source
             of the operators; or a file of `aoebank schema import`. By default the headers in
             the repository of the banks tell, else the fields of the records.
+        strategy_problem: Tells why an engine cannot replay its strategy in a record; None: as
+            the installed engine tells it.
 
     Raises:
         UsageError: there are no such codes, or no such reader.
@@ -73,7 +77,12 @@ def validate(
 
     def check(asked: list[Path], own: Release | None = None) -> ValidateResult:
         return run.validate(
-            asked, selection=selection, built_in=tier, today=today, reader=judge or own
+            asked,
+            selection=selection,
+            built_in=tier,
+            today=today,
+            reader=judge or own,
+            strategy_problem=strategy_problem or _ask_engine,
         )
 
     asked = paths_of(paths)
@@ -84,6 +93,19 @@ def validate(
         return result
     known = open_baseline(str(baseline), paths=asked, result=result, built_in=tier, today=today)
     return find_new(result, known)
+
+
+def _ask_engine(record: Record) -> str:
+    """Return why the installed engine cannot replay a strategy; loaded when first asked."""
+    check = _installed_check()
+    return "" if check is None else check(record)
+
+
+@cache
+def _installed_check() -> Callable[[Record], str] | None:
+    from aoebank.storage.machine import strategy_problem_of
+
+    return strategy_problem_of()
 
 
 def _validate_stored(texts: list[str], check: Check, baseline: AnyPath | None) -> ValidateResult:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from math import prod
 
 from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.model.json_value import JsonValue
-from aoebank.model.record import Record
+from aoebank.model.record import Alternative, Record
 
 LEAST_US = 1e-3  # about three cycles of a core: a kernel is not even called in that
 # bytes, at one an element: fifty times the memory bandwidth of the fastest targets of banks
@@ -42,23 +42,42 @@ def find_time_problem(
     return _find_problem(record, [rival.cost_us for rival in rivals], rates)
 
 
-def iter_time_problems(parsed: ParsedFile) -> Iterator[tuple[int, str]]:
-    """Yield the position of each record with a time nobody measured, and what is odd about it."""
-    if not parsed.format.keeps_times:
-        return
-    read = [_read(parsed, number) for number in range(len(parsed))]
-    rates = [None if record is None else _rate(record) for record in read]
-    for number, record in enumerate(read):
-        if record is None:
-            continue
-        near = [rates[place] for place in _nearest(parsed, number)]
-        known = [rate for rate in near if rate is not None]
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What of a record is kept until its neighbours are known: its answers, without strategies."""
+
+    number: int
+    answers: tuple[Record, ...]
+    rate: float | None
+
+
+class TimeCheck:
+    """Remembers the times of a file, and tells at its end which nobody can have measured."""
+
+    def __init__(self, parsed: ParsedFile) -> None:
+        self._parsed = parsed
+        self._suspects: list[_Seen] = []
+        self._rates: dict[int, float] = {}
+
+    def add(self, number: int, record: Record) -> None:
+        """Remember the record at a position."""
+        rate = _rate(record)
+        if rate is not None:
+            self._rates[number] = rate
         answers = _answers(record)
-        for answer in answers:
-            others = [other.cost_us for other in answers if other is not answer]
-            problem = _find_problem(answer, others, known)
-            if problem:
-                yield number, problem
+        if any(answer.cost_us is not None for answer in answers):
+            self._suspects.append(_Seen(number, answers, rate))
+
+    def problems(self) -> Iterator[tuple[int, str]]:
+        """Yield the position of each record with such a time, and what is odd about it."""
+        for seen in self._suspects:
+            near = (self._rates.get(place) for place in _nearest(self._parsed, seen.number))
+            known = [rate for rate in near if rate is not None]
+            for answer in seen.answers:
+                others = [other.cost_us for other in seen.answers if other is not answer]
+                problem = _find_problem(answer, others, known)
+                if problem:
+                    yield seen.number, problem
 
 
 def read_neighbours(parsed: ParsedFile, number: int) -> Sequence[Record]:
@@ -89,15 +108,13 @@ def _find_problem(
     return ""
 
 
-def _answers(record: Record) -> list[Record]:
-    """Return the answers of a record, each as one of its own."""
-    return [
-        record,
-        *(
-            replace(record, workload=other.workload, cost_us=other.cost_us, alternatives=())
-            for other in record.alternatives
-        ),
-    ]
+def _answers(record: Record) -> tuple[Record, ...]:
+    """Return the answers of a record, each as one of its own without its strategy."""
+    first = Alternative(workload=record.workload, strategy=None, cost_us=record.cost_us)
+    return tuple(
+        Record(key=record.key, workload=answer.workload, strategy=None, cost_us=answer.cost_us)
+        for answer in (first, *record.alternatives)
+    )
 
 
 def _nearest(parsed: ParsedFile, number: int) -> list[int]:

@@ -103,6 +103,7 @@ CODES: dict[str, FindingCode] = {
     "AB407": _warning("number is converted by the reader"),
     "AB408": _warning("gradient record is empty or a placeholder"),
     "AB409": _warning("measured time is not plausible"),
+    "AB410": _error("strategy is none its engine can replay"),
     "AB501": _error("nothing there to read"),
     "AB502": _warning("file name does not follow the pattern of its format"),
     "AB503": _warning("soc_version in the name is not the one of the folder"),

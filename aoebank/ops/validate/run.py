@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankPathError
+from aoebank.errors import BankPathError, RecordError
 from aoebank.formats.names import RUNTIME_SUFFIX, parse_operator_name
-from aoebank.formats.plausibility import iter_time_problems
+from aoebank.formats.plausibility import TimeCheck
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import bank_file_of, parse_provenance
 from aoebank.formats.release import NEWEST, Release, ReleaseGuess
 from aoebank.formats.releases import guess_release
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
+from aoebank.model.record import Record
 from aoebank.ops.schema import find_own_release
 from aoebank.ops.validate.built_in import BuiltInBank
 from aoebank.ops.validate.quarantine import QuarantineCheck
@@ -26,6 +27,10 @@ from aoebank.ops.validate.siblings import SiblingCheck
 from aoebank.ops.validate.tree import check_entry, check_name, check_side_car, is_foreign
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
+
+_ENGINE_MEMBER = b'"engine"'  # what a strategy names its engine by
+_NO_STRATEGY = "engine cannot replay the strategy and takes the record for a miss"
+_NO_TIME = "measured time is not plausible"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,7 @@ class _Run:
     quarantine: QuarantineCheck
     reader: Release
     siblings: SiblingCheck
+    strategy_problem: Callable[[Record], str] | None
     findings: list[Finding] = field(default_factory=list)
     checked: list[Path] = field(default_factory=list)
     missing: list[Path] = field(default_factory=list)
@@ -86,6 +92,7 @@ def validate(
     built_in: BuiltInBank | None = None,
     today: date | None = None,
     reader: Release | None = None,
+    strategy_problem: Callable[[Record], str] | None = None,
 ) -> ValidateResult:
     """Return the findings of files and of all files below directories.
 
@@ -94,6 +101,7 @@ def validate(
         built_in: Bank the records checked would hide when installed beside it.
         today: Day by which quarantine entries expire; None: none does.
         reader: Release that reads the runtime banks; None: what fields in them tell.
+        strategy_problem: Tells why the engine a strategy names cannot use it.
     """
     asked, missing = tuple(paths), list[Path]()
     entries = [*iter_entries(asked, missing)]
@@ -105,6 +113,7 @@ def validate(
         QuarantineCheck(today),
         judge,
         SiblingCheck(entries),
+        strategy_problem,
         missing=missing,
     )
     for entry in entries:
@@ -183,16 +192,40 @@ def check_bank(parsed: ParsedFile, reader: Release = NEWEST) -> Iterator[Finding
             yield replace(finding, severity=Severity.ERROR)
         else:
             yield finding
-    for number, problem in iter_time_problems(parsed):
-        line, column = parsed.lines.position(parsed.starts[number])
-        place = Location(path=parsed.path, line=line, column=column, start=parsed.starts[number])
-        yield make_finding(
-            "AB409",
-            place,
-            "measured time is not plausible",
-            got=problem,
-            hint="tune the workload again, or store -1 for no time",
-        )
+
+
+def check_records(
+    parsed: ParsedFile, strategy_problem: Callable[[Record], str] | None = None
+) -> Iterator[Finding]:
+    """Yield what is odd about records that readers can use: times, strategies of the engine.
+
+    Args:
+        strategy_problem: Tells why its engine cannot use a strategy; empty if it can.
+    """
+    engine = strategy_problem if _ENGINE_MEMBER in parsed.data else None
+    if not parsed.format.keeps_times and engine is None:
+        return
+    times = TimeCheck(parsed)
+    for number in range(len(parsed)):
+        try:
+            record = parsed.format.record(parsed, number)
+        except RecordError:
+            continue  # told already
+        times.add(number, record)
+        problem = engine(record) if engine is not None else ""
+        if problem:
+            hint = "tune the workload again, or remove the record"
+            yield _finding(parsed, number, "AB410", _NO_STRATEGY, problem, hint)
+    for number, problem in times.problems():
+        hint = "tune the workload again, or store -1 for no time"
+        yield _finding(parsed, number, "AB409", _NO_TIME, problem, hint)
+
+
+def _finding(
+    parsed: ParsedFile, number: int, code: str, message: str, got: str, hint: str
+) -> Finding:
+    place = parsed.lines.location(parsed.path, parsed.starts[number], parsed.ends[number])
+    return make_finding(code, place, message, got=got, hint=hint)
 
 
 def _check(entry: TreeEntry, run: _Run) -> None:
@@ -202,6 +235,8 @@ def _check(entry: TreeEntry, run: _Run) -> None:
         parsed = load_file(entry.path)
         run.records += len(parsed)
         run.findings += (_with_key(finding, parsed) for finding in check_bank(parsed, run.reader))
+        checked = check_records(parsed, run.strategy_problem)
+        run.findings += (_with_key(finding, parsed) for finding in checked)
         run.findings += check_name(parsed)
         run.siblings.add(parsed)
         run.findings += _companion(parsed, run)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from aoebank.formats.plausibility import find_time_problem, iter_time_problems
+from aoebank.formats.plausibility import TimeCheck, find_time_problem
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import get_format
 from aoebank.formats.unified.format import workload_key
@@ -57,6 +58,13 @@ def test_time_is_held_against_other_answers_and_neighbours() -> None:
     assert find_time_problem(record(0.02), neighbours=neighbours)
     assert not find_time_problem(record(0.02), neighbours=neighbours[:2])
     assert not find_time_problem(record(0.04), neighbours=neighbours)
+
+
+def iter_time_problems(parsed: ParsedFile) -> Iterator[tuple[int, str]]:
+    check = TimeCheck(parsed)
+    for number, found in enumerate(parsed.iter_records()):
+        check.add(number, found)
+    return check.problems()
 
 
 def test_check_finds_candidates_and_records_that_are_out_of_line() -> None:
