@@ -336,6 +336,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "records": "count",
                 "best_speedup": "number?",
                 "median_speedup": "number?",
+                "keys": ["text"],
                 "problem": "text?",
             }
         ],

@@ -23,7 +23,7 @@ from aoebank.ops.diff.fields import FieldChange, diff_fields
 from aoebank.ops.edit.files import banks_to_change, write_banks
 from aoebank.ops.edit.request import EditRequest, demand_known, demand_sense, holds
 from aoebank.ops.schema import find_own_release
-from aoebank.ops.selection import RecordFilter
+from aoebank.ops.selection import RecordFilter, demand_case
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import TreeEntry
 from aoebank.storage.twins import demand_no_twin
@@ -121,6 +121,7 @@ def edit(request: EditRequest) -> EditResult:
     """
     demand_sense(request)
     entries = banks_to_change(request.paths, is_dry_run=request.is_dry_run)
+    demand_case(RecordFilter(soc=request.soc), [entry.path.name for entry in entries])
     banks = [parsed for entry in entries if (parsed := _load(entry, request)) is not None]
     found = [(parsed, numbers) for parsed in banks if (numbers := _find_records(parsed, request))]
     if not found:
