@@ -57,6 +57,7 @@ class MergeContext:
         times_of_ours: How ours was measured; asked only if two times are compared.
         says_all: Whether every decision becomes a value; else conflicts do, and what keeps a
             record out, and the rest is counted.
+        tells_reasons: Whether the plan has the reason of each key, for merges of several steps.
     """
 
     rules: MergeRules = field(default_factory=MergeRules)
@@ -66,6 +67,7 @@ class MergeContext:
     times_of_ours: Measurements = field(default_factory=lambda: Measurements(_no_log))
     times_of_theirs: Measurements = field(default_factory=lambda: Measurements(_no_log))
     says_all: bool = False
+    tells_reasons: bool = False
 
 
 def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePlan:
@@ -88,6 +90,7 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
     )
     versions = count_each_key_once(versions, context)
     repeated = find_repeated_keys(versions)
+    reasons: dict[str, Reason] = {}
     draft = Draft(name=name, versions=versions, frame=find_frame(versions), repeated=repeated)
     is_plain = not (ours_bad or theirs_bad)
     verdicts = dict(context.verdicts)
@@ -97,6 +100,8 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
         is_repeated = key in repeated.numbers
         if who is Changed.NOBODY and is_plain and not is_repeated:
             same += 1
+            if context.tells_reasons:
+                reasons[key] = Reason.SAME
             continue
         found = KeyVersions(key=key, base=base, ours=ours, theirs=theirs, files=versions)
         choice = None if is_plain else _keep_out(found, who, ours_bad, theirs_bad)
@@ -105,6 +110,7 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
             choice = apply_verdict(verdicts.pop(key), found, choice)
         choice = repeated.explain(choice, found) if is_repeated else choice
         draft.counts[choice.reason] += 1
+        reasons |= {key: choice.reason} if context.tells_reasons else {}
         draft.give(found, choice.action)
         is_news = context.says_all and choice.reason not in _NO_NEWS
         if choice.conflict or choice.reason in _ALWAYS_SAID or is_news or is_repeated:
@@ -112,9 +118,11 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
     draft.counts[Reason.SAME] += same
     if context.exclusions.built_in is not None:
         _drop_slower(draft, context.exclusions)
+        if context.tells_reasons:
+            reasons |= {key: found.reason for key, found in draft.decisions.items()}
     if verdicts:
         raise stale_verdict(next(iter(verdicts)), f"nothing to decide in {name}")
-    return draft.plan()
+    return replace(draft.plan(), reasons=reasons)
 
 
 def count_each_key_once(versions: Versions, context: MergeContext) -> Versions:

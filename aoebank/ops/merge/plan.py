@@ -205,6 +205,7 @@ class FilePlan:
         removed: Positions of records of the frame that go.
         decisions: One per key that needs saying.
         counts: How many keys were decided for which reason, clean ones included.
+        reasons: Why, by key; empty unless asked for.
         hidden: Records that do not count, because another one of their side has their key.
         moves: What changes for who has our file.
     """
@@ -218,6 +219,7 @@ class FilePlan:
     added: tuple[Added, ...] = ()
     decisions: tuple[Decision, ...] = ()
     counts: Mapping[Reason, int] = field(default_factory=dict)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
     hidden: Mapping[Source, int] = field(default_factory=dict)
     moves: RecordMoves = field(default_factory=RecordMoves)
 
