@@ -98,6 +98,7 @@ DECISION = {
     "base": (KEPT_RECORD, None),
     "ours": (KEPT_RECORD, None),
     "theirs": (KEPT_RECORD, None),
+    "left_out?": [{"side": "text"} | KEPT_RECORD],
 }
 FIELD = {"pointer": "text", "a?": "any", "b?": "any", "unread?": "text"}
 TIMES = {
@@ -108,7 +109,15 @@ TIMES = {
 }
 FOUND_FILE = {"path": "text", "tier": "text", "soc_version": "text?"}
 HIT = FOUND_FILE | PLACE | {"key": "text", "cost_us": "number?"}
-READER = {"name": "text", "source": "text", "guessed": "flag"}
+READER = {
+    "name": "text",
+    "source": "text",
+    "guessed": "flag",
+    "explained?": "count",
+    "records?": "count",
+    "equals?": ["text"],
+    "sure?": "flag",
+}
 PLAN = {
     "scope": "text",
     "dry_run": "flag",
@@ -327,6 +336,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "records": "count",
                 "best_speedup": "number?",
                 "median_speedup": "number?",
+                "keys": ["text"],
                 "problem": "text?",
             }
         ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +25,12 @@ from aoebank.storage.readers.environment import current_environment
 
 if TYPE_CHECKING:
     from aoebank.formats.release import Release
+    from aoebank.model.record import Record
     from aoebank.ops.stale import SourceOf, StaleResult
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
+    from aoebank.ops.validate.stored import Check
 
 
 def validate(
@@ -39,6 +41,7 @@ def validate(
     built_in: AnyPath | None = None,
     baseline: AnyPath | None = None,
     reader: str = "",
+    strategy_problem: Callable[[Record], str] | None = None,
 ) -> ValidateResult:
     """Return everything that is wrong with bank files and trees.
 
@@ -51,8 +54,10 @@ def validate(
         baseline: `git:REV`, or a file with what `aoebank validate --json` wrote: only findings
             it does not have are returned.
         reader: Release that reads the runtime banks, as in `cann-9.1.0`; `git:REV` of the source
-            of the operators; or a file of `aoebank schema import`. By default fields in the
-            banks tell, and where they leave it open it is the newest.
+            of the operators; or a file of `aoebank schema import`. By default the headers in
+            the repository of the banks tell, else the fields of the records.
+        strategy_problem: Tells why an engine cannot replay its strategy in a record; None: as
+            the installed engine tells it.
 
     Raises:
         UsageError: there are no such codes, or no such reader.
@@ -70,8 +75,15 @@ def validate(
     tier = find_built_in(directory, env=current_environment(), cwd=Path.cwd())
     today, judge = current_day(), _reader(reader) if reader else None
 
-    def check(asked: list[Path]) -> ValidateResult:
-        return run.validate(asked, selection=selection, built_in=tier, today=today, reader=judge)
+    def check(asked: list[Path], own: Release | None = None) -> ValidateResult:
+        return run.validate(
+            asked,
+            selection=selection,
+            built_in=tier,
+            today=today,
+            reader=judge or own,
+            strategy_problem=strategy_problem or _ask_engine,
+        )
 
     asked = paths_of(paths)
     if any(is_stored(str(path)) for path in asked):
@@ -83,9 +95,20 @@ def validate(
     return find_new(result, known)
 
 
-def _validate_stored(
-    texts: list[str], check: Callable[[list[Path]], ValidateResult], baseline: AnyPath | None
-) -> ValidateResult:
+def _ask_engine(record: Record) -> str:
+    """Return why the installed engine cannot replay a strategy; loaded when first asked."""
+    check = _installed_check()
+    return "" if check is None else check(record)
+
+
+@cache
+def _installed_check() -> Callable[[Record], str] | None:
+    from aoebank.storage.machine import strategy_problem_of
+
+    return strategy_problem_of()
+
+
+def _validate_stored(texts: list[str], check: Check, baseline: AnyPath | None) -> ValidateResult:
     """Check banks of which a revision or a snapshot is one."""
     from aoebank.ops.validate.baseline import find_new, open_document
     from aoebank.ops.validate.stored import check_stored, open_stored_baseline

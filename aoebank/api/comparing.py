@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def diff(
-    a: AnyPath,
-    b: AnyPath,
+    a: AnyPath = "git:HEAD",
+    b: AnyPath = ".",
     *,
     noise: float | str = "3%",
     soc: Names = (),
@@ -28,7 +28,7 @@ def diff(
 
     Args:
         a: Old side: a path, `git:REV`, `git:REV:PATH`, `snapshot:REF` or `snapshot:REF:ROOT`.
-        b: New side, written likewise.
+        b: New side, written likewise; by default the banks below the current directory.
         noise: Times this close are the same: 0.03 or `3%`; a wider recorded spread counts.
         soc: Only these targets; patterns as in a shell, as for `op` and `key`.
         op: Only these op_types.

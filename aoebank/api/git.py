@@ -18,13 +18,18 @@ if TYPE_CHECKING:
 
 
 def git_install(
-    *, is_global: bool = False, command: str = "aoebank", dry_run: bool = False
+    *,
+    is_global: bool = False,
+    command: str = "aoebank",
+    hook: bool = False,
+    dry_run: bool = False,
 ) -> InstallPlan:
     """Register the merge and diff drivers with git, and write `.gitattributes`.
 
     Args:
         is_global: For all repositories of this user, not for the one of this directory.
         command: How git starts aoebank, where it is not on its PATH.
+        hook: Let a `pre-commit` hook stop commits while conflicts are open.
         dry_run: Return what would be written, write nothing.
 
     Raises:
@@ -35,7 +40,9 @@ def git_install(
     from aoebank.storage.git.config import Scope
 
     scope = Scope.GLOBAL if is_global else Scope.LOCAL
-    plan = plan_install(scope, cwd=Path.cwd(), env=current_environment(), command=command)
+    plan = plan_install(
+        scope, cwd=Path.cwd(), env=current_environment(), command=command, has_hook=hook
+    )
     if not dry_run:
         apply_plan(plan)
     return plan
@@ -58,18 +65,19 @@ def git_uninstall(*, is_global: bool = False, dry_run: bool = False) -> InstallP
     return plan
 
 
-def git_check(*, committed: bool = False) -> CheckResult:
+def git_check(*, committed: bool = False, conflicts: bool = False) -> CheckResult:
     """Return whether git will merge the banks of this work tree record by record.
 
     Args:
         committed: Look only at what is committed, not at the settings of this clone: for CI.
+        conflicts: Look for conflict files alone.
 
     Raises:
         HistoryError: this directory is in no git work tree.
     """
     from aoebank.ops.git.check import check_git
 
-    return check_git(Path.cwd(), is_committed_only=committed)
+    return check_git(Path.cwd(), is_committed_only=committed, are_conflicts_only=conflicts)
 
 
 def git_verify_merge(

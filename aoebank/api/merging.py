@@ -95,7 +95,8 @@ def merge(
     texts = [str(side) for side in sides]
     _demand_sides(texts, output, writes=not dry_run)
     if output is not None and not dry_run and not is_stored(str(output)):
-        put_back_merge(Path(output))
+        is_a_side = any(_is_same(Path(text), Path(output)) for text in texts)
+        put_back_merge(Path(output), takes_tree=not is_a_side)
     opened = tuple(open_bank(side, beside=texts[at == 0]) for at, side in enumerate(texts))
     place = find_destination(str(output), opened, cwd=_HERE) if output is not None else None
     request = run.MergeRequest(
@@ -119,6 +120,10 @@ def merge(
     if decisions is not None:
         _save(result, Path(decisions))
     return result
+
+
+def _is_same(a: Path, b: Path) -> bool:
+    return a.resolve() == b.resolve()
 
 
 def _demand_sides(texts: list[str], output: AnyPath | None, *, writes: bool) -> None:

@@ -44,6 +44,21 @@ def bank_in_use(root: AnyPath | None) -> Path:
     return Path(root) if root is not None else find_history(Path.cwd()) or default_root()
 
 
+def bank_to_read(root: AnyPath | None) -> Path:
+    """Return the root a call about the past of a bank is about; it changes nothing.
+
+    Without one it is the bank the current directory lies in, as its snapshots or its commits tell,
+    else the one of the environment.
+    """
+    from aoebank.storage.history.database import find_history
+    from aoebank.storage.sides.git import is_tracked
+
+    if root is not None:
+        return Path(root)
+    found = find_history(Path.cwd())
+    return found or (Path() if is_tracked(Path()) else default_root())
+
+
 def names(texts: Names) -> tuple[str, ...]:
     """Return names or patterns as a tuple; a single text is one of them, not its letters.
 

@@ -8,6 +8,7 @@ from aoebank.api.surroundings import (
     AnyPath,
     Names,
     bank_in_use,
+    bank_to_read,
     current_author,
     current_day,
     make_filter,
@@ -104,7 +105,8 @@ def log(
     """Return the versions of a bank, newest first, with what each changed.
 
     Args:
-        root: Root of the bank.
+        root: Root of the bank; by default the one the current directory lies in, as snapshots or
+            commits tell, else the one the environment names.
         soc: Only these soc_versions; `*` and `?` are wild, as in `op` and `key`.
         op: Only these op_types.
         key: Only records of these keys, or whose keys start so.
@@ -114,7 +116,7 @@ def log(
     from aoebank.ops.history import log as verb
 
     wanted = make_filter(soc, op, key)
-    return verb.log(bank_in_use(root), wanted=wanted, limit=limit, source=HistorySource(source))
+    return verb.log(bank_to_read(root), wanted=wanted, limit=limit, source=HistorySource(source))
 
 
 def verify_history(root: AnyPath | None = None) -> VerifyResult:
@@ -136,7 +138,7 @@ def blame(
 
     Args:
         key: A key, or the start of one.
-        root: Root of the bank.
+        root: Root of the bank; by default as for `log`.
         soc: Only in files of these soc_versions.
         op: Only records of these op_types.
         source: Which history; `auto` takes git's where the bank is committed.
@@ -144,7 +146,7 @@ def blame(
     from aoebank.ops.history import blame as verb
 
     wanted = make_filter(soc, op)
-    return verb.blame(bank_in_use(root), key, wanted=wanted, source=HistorySource(source))
+    return verb.blame(bank_to_read(root), key, wanted=wanted, source=HistorySource(source))
 
 
 def restore(

@@ -30,8 +30,13 @@ _SIDE = "a path, git:REV, git:REV:PATH, snapshot:REF or snapshot:REF:ROOT"
 
 def command(
     context: typer.Context,
-    a: Annotated[str, typer.Argument(metavar="A", help=f"Old side: {_SIDE}.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="New side, written likewise.")],
+    a: Annotated[str, typer.Argument(metavar="[A]", help=f"Old side: {_SIDE}.")] = "git:HEAD",
+    b: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[B]", show_default=False, help="New side, likewise; default: where you are."
+        ),
+    ] = None,
     noise: Annotated[
         str,
         typer.Option(
@@ -98,12 +103,14 @@ def command(
     from aoebank.api.surroundings import make_ratio
     from aoebank.report.diff.run import DiffReport
 
+    if b is None and not a.startswith(("git:", "snapshot:")):
+        raise UsageError("Missing argument 'B'.", hint="aoebank diff --help")
     output = _check_format(output, as_json=as_json)
     limit = fail_on_regression
     fail_on = None if limit is None else make_ratio(limit, "--fail-on-regression")
     result = diff(
         a,
-        b,
+        b or ".",
         noise=noise,
         soc=soc or (),
         op=op or (),

@@ -46,6 +46,10 @@ def install(
             "--command", metavar="TEXT", help="How git starts aoebank, where it is not on its PATH."
         ),
     ] = "aoebank",
+    hook: Annotated[
+        bool,
+        typer.Option("--hook", help="Also stop commits while conflicts are open: pre-commit hook."),
+    ] = False,
     dry_run: _DryRun = False,
     as_json: AsJson = False,
 ) -> int:
@@ -53,7 +57,7 @@ def install(
     from aoebank.api.git import git_install
     from aoebank.report.git.install import InstallReport
 
-    plan = git_install(is_global=is_global, command=command, dry_run=dry_run)
+    plan = git_install(is_global=is_global, command=command, hook=hook, dry_run=dry_run)
     report = InstallReport(plan=plan, is_dry_run=dry_run)
     return finish(context, report, as_json=as_json)
 
@@ -83,14 +87,19 @@ def check(
             "--committed", help="Only what is committed, not the settings of this clone: for CI."
         ),
     ] = False,
+    conflicts: Annotated[
+        bool, typer.Option("--conflicts", help="Only conflict files: tracked, or left open.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Tell whether git will merge the banks of this work tree record by record."""
     from aoebank.api.git import git_check
     from aoebank.report.git.install import CheckReport
 
-    result = git_check(committed=committed)
-    return finish(context, CheckReport(result=result), as_json=as_json)
+    result = git_check(committed=committed, conflicts=conflicts)
+    return finish(
+        context, CheckReport(result=result, are_conflicts_only=conflicts), as_json=as_json
+    )
 
 
 @group.command("verify-merge")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from aoebank.cli.options import AsJson, finish
+from aoebank.errors import UsageError
 
 
 def command(
@@ -19,6 +20,10 @@ def command(
         typer.Argument(
             metavar="[DIR]", help="Folder for the bank; not there yet.", show_default=False
         ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", metavar="DIR", show_default=False, help="The same as DIR."),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Look at the pack only, write nothing.")
@@ -38,5 +43,9 @@ def command(
     from aoebank.api.shipping import unpack
     from aoebank.report.shipping.pack import UnpackReport
 
-    result = unpack(pack, root, check=check, allowed_signers=allowed_signers)
+    if root is not None and output is not None:
+        raise UsageError("given twice: DIR and --output", where="unpack", got=f"{root}, {output}")
+    result = unpack(
+        pack, root if output is None else output, check=check, allowed_signers=allowed_signers
+    )
     return finish(context, UnpackReport(result=result), as_json=as_json)

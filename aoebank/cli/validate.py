@@ -66,7 +66,7 @@ def command(
             "--reader",
             metavar="NAME|git:REV|FILE",
             show_default=False,
-            help="Release that reads the runtime banks; by default fields in them tell.",
+            help="Release that reads the runtime banks; by default headers or fields tell.",
         ),
     ] = "",
     fix: Annotated[

@@ -51,6 +51,7 @@ def _errors(parsed: ParsedFile, number: int) -> Iterator[Finding]:
         starts=array("Q", [parsed.starts[number]]),
         ends=array("Q", [parsed.ends[number]]),
         findings=(),
+        preferred={},
     )
     for finding in parsed.format.check(alone):
         if finding.severity is Severity.ERROR:

@@ -19,6 +19,8 @@ from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Record
 from aoebank.model.resolution import Query
 
+_POINTER = "AB117"  # the one error whose way out is no edit of the file
+
 
 class Format(Protocol):
     """One on-disk encoding of records; a format inherits what it does as most do.
@@ -41,6 +43,7 @@ class Format(Protocol):
             and no placeholder ties them to their places.
         is_found_by_key: Whether the key of a workload is all its readers look for.
         keeps_alternatives: Whether a key may have several answers.
+        keeps_times: Whether its records may hold a measured time.
         joins_equal_keys: Whether readers put records of equal keys together: none hides another.
         fatal_codes: Codes of findings that are notes elsewhere and break its readers.
     """
@@ -56,6 +59,7 @@ class Format(Protocol):
     may_be_sorted: bool = False
     is_found_by_key: bool = True
     keeps_alternatives: bool = False
+    keeps_times: bool = False
     joins_equal_keys: bool = False
     fatal_codes: frozenset[str] = frozenset()
 
@@ -182,6 +186,7 @@ class ParsedFile:
         starts: First byte of each record.
         ends: One past its last byte.
         findings: What kept parts of the file from being read, or is odd about its text.
+        preferred: Position of the record `find` gives for a key, where it is not that of readers.
     """
 
     path: Path
@@ -193,6 +198,7 @@ class ParsedFile:
     ends: array[int]
     findings: tuple[Finding, ...]
     lines: LineIndex
+    preferred: Mapping[str, int] = field(default_factory=dict)
     _places: dict[str, int] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -212,7 +218,18 @@ class ParsedFile:
             numbers = range(len(self.keys))
             order = reversed(numbers) if self.format.first_wins else numbers
             self._places.update((self.keys[number], number) for number in order)
+            self._places.update(self.preferred)
         return self._places.get(key)
+
+    def repeated(self) -> dict[str, tuple[int, ...]]:
+        """Return the positions of the records of each key that comes several times."""
+        self.find("")
+        if len(self._places) == len(self.keys):
+            return {}
+        found: dict[str, list[int]] = {}
+        for number, key in enumerate(self.keys):
+            found.setdefault(key, []).append(number)
+        return {key: tuple(numbers) for key, numbers in found.items() if len(numbers) > 1}
 
     def iter_records(self) -> Iterator[Record]:
         """Yield the records in file order, passing over those that cannot be read."""
@@ -240,5 +257,9 @@ def raise_if_broken(parsed: ParsedFile) -> None:
             column=finding.location.column,
             got=finding.got,
             expected=finding.expected,
-            hint=f"aoebank validate {shell_word(parsed.path)}",
+            hint=finding.hint if finding.code == _POINTER else _validate_hint(parsed.path),
         )
+
+
+def _validate_hint(path: Path) -> str:
+    return f"aoebank validate {shell_word(path)}"

@@ -25,3 +25,26 @@ class Release:
 
 
 NEWEST = Release(name="newest", source="aoebank/schemas/runtime_kb/operators")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseGuess:
+    """The release that explains the records of banks best, and how sure that is.
+
+    Attributes:
+        explained: Records with all fields the release wants, and none it does not know.
+        records: All records of operators whose fields are known.
+        equals: Names of releases that explain the records as well.
+        others: Records the remaining releases explain, by their names.
+    """
+
+    release: Release = NEWEST
+    explained: int = 0
+    records: int = 0
+    equals: tuple[str, ...] = ()
+    others: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_sure(self) -> bool:
+        """True if all records are explained, and only by this release."""
+        return self.explained == self.records and not self.equals

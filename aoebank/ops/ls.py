@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,9 @@ from aoebank.errors import BankPathError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.provenance import Event, Provenance
 from aoebank.storage.sides.side import Side, listing_of
+
+_SHORTEST_KEY = 8  # digits people copy; the hash a reader of runtime banks logs is as long
+_FIRST_KEYS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +24,8 @@ class FileSummary:
         name: Path below the root; the file name where the root is the file.
         best_speedup: Largest speed-up its side-car tells of, for records still stored.
         problem: First error in the file, empty when there is none.
+        keys: Starts of keys that mean one record of the file each, as `aoebank show` takes them:
+            of the first records, or of all where the file alone is listed.
     """
 
     path: Path
@@ -33,6 +39,7 @@ class FileSummary:
     best_speedup: float | None
     median_speedup: float | None
     problem: str
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +90,29 @@ def _summary(side: Side, file_name: str, parsed: ParsedFile) -> FileSummary:
         best_speedup=max(speedups, default=None),
         median_speedup=_median(speedups),
         problem=problem,
+        keys=_short_keys(parsed, _FIRST_KEYS if side.is_tree else len(parsed)),
     )
+
+
+def _short_keys(parsed: ParsedFile, most: int) -> tuple[str, ...]:
+    """Return the shortest starts of the first keys that no other key of the file has."""
+    keys = list(dict.fromkeys(parsed.keys))
+    ordered = sorted(keys)
+    return tuple(key[: _needed(key, ordered)] for key in keys[:most])
+
+
+def _needed(key: str, ordered: Sequence[str]) -> int:
+    """Return how much of a key tells it from its neighbours in the order of all."""
+    place = bisect_left(ordered, key)
+    others = [*ordered[max(0, place - 1) : place], *ordered[place + 1 : place + 2]]
+    shared = max((_count_shared(key, other) for other in others), default=0)
+    return max(_SHORTEST_KEY, shared + 1)
+
+
+def _count_shared(a: str, b: str) -> int:
+    """Return how many characters two texts start with alike."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((place for place, pair in pairs if pair[0] != pair[1]), min(len(a), len(b)))
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, HistoryError, UsageError
@@ -16,7 +19,13 @@ from aoebank.formats.releases import (
     parse_header,
     parse_release,
 )
-from aoebank.storage.git.program import find_work_tree, get_commit, iter_blobs, read_blobs
+from aoebank.storage.git.program import (
+    find_work_tree,
+    get_commit,
+    iter_blobs,
+    read_blobs,
+    run_git,
+)
 
 GIT = "git:"
 PREFIX = "cann-"
@@ -45,13 +54,41 @@ def import_release(revision: str, *, cwd: Path, name: str = "") -> Release:
             hint="name a revision of the source repository of the operators",
         )
     texts = read_blobs([blob.name for blob in blobs], cwd=top)
-    headers = [_parse(blob.path, data) for blob, data in zip(blobs, texts, strict=True)]
+    headers = [_parse(Path(blob.path), data) for blob, data in zip(blobs, texts, strict=True)]
     try:
         return make_release(
             name or f"{GIT}{revision}", f"ops-nn {revision}, commit {commit}", headers
         )
     except ValueError as error:
         raise HistoryError(str(error), where=f"{GIT}{revision}") from error
+
+
+def find_own_release(paths: Iterable[Path]) -> Release | None:
+    """Return the release that the tiling headers in the work tree of banks describe.
+
+    None without such headers, for banks of several work trees, and where headers are not as
+    known: then the fields of the records have to tell.
+    """
+    folders = {path.parent for path in paths}
+    tops = {find_work_tree(folder) for folder in folders}
+    top = tops.pop() if len(tops) == 1 else None
+    if top is None:
+        return None
+    names = run_git(["ls-files", "-z", "--", f":(top)*{SUFFIX}"], cwd=top).split(b"\0")
+    files = [top / os.fsdecode(name) for name in names if name]
+    try:
+        headers = [_parse(path, path.read_bytes()) for path in files if path.is_file()]
+        source = f"{len(headers)} tiling headers below {top}"
+        return make_release(f"work tree {top.name}", source, headers) if headers else None
+    except (BankFormatError, OSError, ValueError):
+        return None
+
+
+def find_revision_release(revision: str, *, cwd: Path) -> Release | None:
+    """Return the release that the tiling headers of a revision describe, None without such."""
+    with suppress(HistoryError, BankFormatError):
+        return import_release(revision, cwd=cwd)
+    return None
 
 
 def get_release(text: str, *, cwd: Path) -> Release:
@@ -84,11 +121,11 @@ def get_release(text: str, *, cwd: Path) -> Release:
     )
 
 
-def _parse(path: str, data: bytes) -> TilingHeader:
+def _parse(path: Path, data: bytes) -> TilingHeader:
     try:
         return parse_header(data.decode("utf-8", errors="replace"))
     except ValueError as error:
-        raise BankFormatError(f"not a tiling header as known: {error}", path=Path(path)) from error
+        raise BankFormatError(f"not a tiling header as known: {error}", path=path) from error
 
 
 def _load(path: Path) -> Release:

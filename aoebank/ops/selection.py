@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from aoebank.errors import UsageError
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import find_format
 from aoebank.model.record import Record
@@ -28,7 +29,7 @@ class RecordFilter:
 
     def holds_soc(self, *soc_versions: str) -> bool:
         """Return whether a file for one of these targets is meant."""
-        return not self.soc or any(_matches(name, self.soc) for name in soc_versions)
+        return not self.soc or any(_matches_soc(name, self.soc) for name in soc_versions)
 
     def holds_op(self, op_type: str | None) -> bool:
         """Return whether records of an operator type are meant."""
@@ -107,6 +108,37 @@ def bank_name_of(name: str) -> str:
 def soc_versions_of(names: Iterable[str]) -> frozenset[str]:
     """Return the soc_versions files are for, by folder and by name."""
     return frozenset(soc for name in names for soc in parts_of(name).soc_versions)
+
+
+def demand_case(wanted: RecordFilter, names: Iterable[str]) -> None:
+    """Raise for a target that files have in another case only: its readers tell the two apart.
+
+    Args:
+        names: Paths below the root of the files there are.
+
+    Raises:
+        UsageError: with the name as files have it.
+    """
+    if not wanted.soc:
+        return
+    found = soc_versions_of(names)
+    for pattern in wanted.soc:
+        alike = [soc for soc in sorted(found) if _matches_soc(soc.lower(), (pattern.lower(),))]
+        if alike and not any(_matches_soc(soc, (pattern,)) for soc in found):
+            raise UsageError(
+                "target is written in another case",
+                where="--soc",
+                got=pattern,
+                expected=", ".join(alike),
+            )
+
+
+def _matches_soc(soc_version: str, patterns: tuple[str, ...]) -> bool:
+    """Return whether a pattern fits a soc_version, `-` and `_` being one where no set is."""
+    if _matches(soc_version, patterns):
+        return True
+    plain = tuple(pattern.replace("-", "_") for pattern in patterns if "[" not in pattern)
+    return _matches(soc_version.replace("-", "_"), plain)
 
 
 def _matches(text: str, patterns: tuple[str, ...]) -> bool:

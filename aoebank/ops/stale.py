@@ -11,7 +11,7 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.model.fingerprint import KERNEL_SOURCE, Drift, compare_fingerprints
 from aoebank.model.provenance import Provenance, last_measured
 from aoebank.model.record import Record
-from aoebank.ops.selection import RecordFilter, holds_file, holds_record
+from aoebank.ops.selection import RecordFilter, demand_case, holds_file, holds_record
 from aoebank.storage.readers.soc_versions import old_soc_versions
 from aoebank.storage.sides.side import Side, listing_of
 
@@ -73,6 +73,7 @@ def find_stale(
         wanted: Which records are looked at.
     """
     names, unlisted = listing_of(side)
+    demand_case(wanted, names)
     closed: list[BankPathError] = [*unlisted]
     found: list[StaleRecord] = []
     looked_at = uncompared = 0

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 CPU_INFO = Path("/proc/cpuinfo")
 CPUS = Path("/sys/devices/system/cpu")
-_ENGINES = "aoebank.kernel_source"
-"""Entry points of engines: a function that takes a record and returns its `kernel_source`."""
+# entry points of engines: functions that take a record
+_SOURCES = "aoebank.kernel_source"  # returns its `kernel_source`
+_STRATEGIES = "aoebank.strategy_problem"  # returns why the engine cannot use its strategy
 _LIBRARIES = ("onnxruntime", "halide", "torch")
 
 
@@ -65,9 +66,24 @@ def kernel_source_of(
     Args:
         engines: Where engines are looked for; None: the installed ones.
     """
-    for engine in entry_points(group=_ENGINES) if engines is None else engines:
+    return cast("Callable[[Record], str | None] | None", _load(_SOURCES, engines))
+
+
+def strategy_problem_of(
+    engines: Iterable[EntryPoint] | None = None,
+) -> Callable[[Record], str] | None:
+    """Return the installed engine's check of its strategies, None without one.
+
+    Args:
+        engines: Where engines are looked for; None: the installed ones.
+    """
+    return cast("Callable[[Record], str] | None", _load(_STRATEGIES, engines))
+
+
+def _load(group: str, engines: Iterable[EntryPoint] | None) -> object:
+    for engine in entry_points(group=group) if engines is None else engines:
         try:
-            return cast("Callable[[Record], str | None]", engine.load())
+            return engine.load()
         except (ImportError, AttributeError):
             continue
     return None

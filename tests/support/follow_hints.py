@@ -243,6 +243,7 @@ HINTS: Mapping[str, Follow] = {
     r"remove the bad lines; ": _remove_bad_lines,
     r"^AB\d+ remove the record(;|$)": _remove_record,
     r"^AB116 restore the record from git, or remove it$": _remove_record,
+    r"^AB117 git lfs pull; ": _restore,
     r"^AB513 remove the record, or aoebank quarantine rm": _run_quarantine,
     r"^AB514 (mend the names, or )?aoebank quarantine rm": _run_quarantine,
     r"^AB510 remove the record, so that the one in ": _remove_record,

@@ -68,6 +68,19 @@ def strategy_of(record: Record) -> tuple[Schedule, Configuration] | None:
     return schedule_from_json(strategy.get("steps")), configuration_of(strategy.get("knobs"))
 
 
+def strategy_problem(record: Record) -> str:
+    """Return why this engine takes its own record for a miss; empty if it is none or no miss.
+
+    >>> strategy_problem(Record(key="k", workload={}, strategy={"engine": "aoe", "steps": "x"}))
+    'schedule: must be a list of steps (got str)'
+    """
+    try:
+        strategy_of(record)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def configuration_of(knobs: object) -> Configuration:
     """Return the knobs of a candidate, as they are stored.
 

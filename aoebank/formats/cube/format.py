@@ -40,6 +40,7 @@ class CubeFormat(Format):
     name = "cube"
     empty = b"{}\n"
     globs = ("repository_*.json", "AIC_*_repository_*.json")
+    keeps_times = True
     folder = "cube"
     name_pattern = "[AIC_<cores>_L1_SIZE_<KiB>[_L2_FUSION]_]repository_<soc>_<op>.json"
     first_wins = True

@@ -151,8 +151,11 @@ class RuntimeKbFormat(Format):
         """Yield the key of a workload of this operator, if it has the members of one."""
         if op_type is None or not isinstance(value, Mapping):
             return
+        schema = operator_schemas().get(op_type)
+        names = schema.workload.names if schema is not None else value
         with suppress(KeyError, ValueError):  # the reader would never ask for it
             yield runtime_key(op_type, value)
+            yield runtime_key(op_type, {name: value[name] for name in value if name in names})
 
     def iter_keys_of_id(self, parsed: ParsedFile, number: int) -> Iterator[str]:
         """Yield the keys of records with this 32-bit hash, which logs print, or stored id."""
@@ -203,7 +206,9 @@ def runtime_key(op_type: str, workload: JsonObject) -> str:
     """Return the key of a workload: the reader's 32-bit hash, then a digest of the struct.
 
     The first eight digits are what the reader looks up; the others keep two structs apart
-    that share a hash. An operator without a schema is known by its canonical JSON.
+    that share a hash. A member no schema knows is part of them too: a later release may hash it,
+    and a merge must not make one record of two. An operator without a schema is known by its
+    canonical JSON.
 
     Raises:
         KeyError: a field of the key struct is missing.
@@ -213,7 +218,9 @@ def runtime_key(op_type: str, workload: JsonObject) -> str:
     if schema is None:
         return _json_key(op_type, workload)
     packed = schema.workload.pack(workload)
-    return _struct_key(common_hash(packed), packed, _start_digest(schema))
+    unknown = {name: workload[name] for name in workload.keys() - schema.workload.names.keys()}
+    struct = packed + _canonical(unknown) if unknown else packed
+    return _struct_key(common_hash(packed), struct, _start_digest(schema))
 
 
 def make_runtime_record(*, op_type: str, workload: JsonObject, strategy: JsonObject) -> Record:
@@ -303,8 +310,11 @@ def _report_bad(scan: FileScan, error: json_text.JsonTextError, start: int, end:
 
 
 def _json_key(op_type: str, workload: JsonValue) -> str:
-    text = json.dumps([op_type, workload], sort_keys=True, default=dict)
-    return hashlib.md5(text.encode("ascii"), usedforsecurity=False).hexdigest()
+    return hashlib.md5(_canonical([op_type, workload]), usedforsecurity=False).hexdigest()
+
+
+def _canonical(value: JsonValue) -> bytes:
+    return json.dumps(value, sort_keys=True, default=dict).encode("ascii")
 
 
 def _start_digest(schema: OperatorSchema) -> hashlib.blake2b:
@@ -340,7 +350,7 @@ class _Batch:
         """Add the record of a line, or return False if its workload needs a closer look."""
         op, workload = value["op"], value["info_dict"]
         schema = self._schemas.get(op)  # type: ignore[arg-type]
-        if schema is None:
+        if schema is None or workload.keys() - schema.workload.names.keys():  # type: ignore[union-attr]
             return False
         try:
             packed = schema.workload.pack(workload)  # type: ignore[arg-type]

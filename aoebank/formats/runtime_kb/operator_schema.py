@@ -173,7 +173,10 @@ class StructFields:
         self.size = packer.size
         self._pack = packer.pack
         names = [field.name for field in fields]
-        self._get: Callable[[Mapping[str, JsonValue]], tuple[JsonValue, ...]] = itemgetter(*names)
+        # of one name itemgetter gives the value itself
+        self._get: Callable[[Mapping[str, JsonValue]], tuple[JsonValue, ...]] = (
+            itemgetter(*names) if len(names) > 1 else lambda values: (values[names[0]],)
+        )
         self._good_types: set[tuple[type, ...]] = set()
 
     def pack(self, values: Mapping[str, JsonValue]) -> bytes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from aoebank.formats.release import NEWEST, Release, TilingRow
+from aoebank.formats.release import NEWEST, Release, ReleaseGuess, TilingRow
 from aoebank.formats.runtime_kb.operator_schema import (
     FOLDER,
     OperatorSchema,
@@ -81,27 +82,105 @@ def schemas_of(reader: Release) -> Mapping[str, OperatorSchema]:
     return found
 
 
-def guess_release(files: Iterable[tuple[str, bytes]]) -> Release:
-    """Return the newest release that knows all fields in banks; the newest of all if none does.
+def guess_release(files: Iterable[tuple[str, bytes]]) -> ReleaseGuess:
+    """Return the release that explains the records of banks best, of equal ones the newest.
 
-    A field that is there is evidence, since no older tool could have written it. One that is
-    missing is none: that may be the fault to be found.
+    A field a release does not know is evidence against it, and so is a field without a default
+    that no record of an operator has. One that some of them lack is none: that is a fault to be
+    found. Of releases with as many operators against them, fewer missing fields count more
+    than fewer unknown ones: no tool leaves out what its own reader needs.
 
     Args:
         files: Operator and content of each runtime bank.
     """
     readers = known_releases()
-    names = {op: _names(op, readers) for op in operator_schemas()}
-    used: dict[str, set[str]] = {}
+    shapes = {op: _Shapes(op, readers) for op in operator_schemas()}
     for op, data in files:
-        if op in names:
-            used.setdefault(op, set()).update(
-                name for token in set(_NAME.findall(data)) if (name := token.decode()) in names[op]
-            )
-    return next(
-        (reader for reader in readers if all(used[op] <= _fields(op, reader) for op in used)),
-        NEWEST,
+        if op in shapes:
+            shapes[op].add(data)
+    used = [found for found in shapes.values() if found.counts]
+    fits = {reader.name: sum((found.fit(reader) for found in used), _Fit()) for reader in readers}
+    best = min(readers, key=lambda reader: fits[reader.name].rank)
+    own = fits[best.name]
+    equals = [name for name, fit in fits.items() if fit.rank == own.rank and name != best.name]
+    records = sum(sum(found.counts.values()) for found in used)
+    return ReleaseGuess(
+        release=best,
+        explained=records - own.unexplained,
+        records=records,
+        equals=tuple(equals),
+        others={
+            name: records - fit.unexplained
+            for name, fit in fits.items()
+            if name not in (best.name, *equals)
+        },
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """How the records of operators fit a release.
+
+    Attributes:
+        against: Operators whose records speak against it.
+        missing: Records without a field it needs.
+        unknown: Records with a field it does not know.
+        unexplained: Records with either.
+    """
+
+    against: int = 0
+    missing: int = 0
+    unknown: int = 0
+    unexplained: int = 0
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        return self.against, self.missing, self.unknown
+
+    def __add__(self, other: _Fit) -> _Fit:
+        return _Fit(
+            against=self.against + other.against,
+            missing=self.missing + other.missing,
+            unknown=self.unknown + other.unknown,
+            unexplained=self.unexplained + other.unexplained,
+        )
+
+
+class _Shapes:
+    """The sets of fields records of one operator have, and how many have each."""
+
+    def __init__(self, op: str, readers: Iterable[Release]) -> None:
+        self.counts: Counter[frozenset[str]] = Counter()
+        self._op = op
+        self._known = _names(op, readers)
+        self._seen: dict[tuple[bytes, ...], frozenset[str]] = {}
+
+    def add(self, data: bytes) -> None:
+        """Count the records of a file; names are enough, so nothing is parsed."""
+        for line in data.split(b"\n"):
+            tokens = tuple(_NAME.findall(line))
+            if not tokens:
+                continue
+            shape = self._seen.get(tokens)
+            if shape is None:
+                names = frozenset(token.decode() for token in tokens)
+                shape = self._seen[tokens] = names & self._known
+            self.counts[shape] += 1
+
+    def fit(self, reader: Release) -> _Fit:
+        """Return how the records fit a release."""
+        struct = schemas_of(reader)[self._op].strategy
+        needed = {field.name for field in struct.fields if field.is_required}
+        own = _fields(self._op, reader)
+        missing = {shape: number for shape, number in self.counts.items() if needed - shape}
+        unknown = {shape: number for shape, number in self.counts.items() if shape - own}
+        had = frozenset().union(*self.counts)
+        return _Fit(
+            against=bool(needed - had) + bool(unknown),
+            missing=sum(missing.values()),
+            unknown=sum(unknown.values()),
+            unexplained=sum((missing | unknown).values()),
+        )
 
 
 @cache

@@ -12,6 +12,7 @@ from aoebank.model.finding import Finding, Location, make_finding
 
 BOM = b"\xef\xbb\xbf"
 LONG_INTEGER = "integer has more digits than Python reads"
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # Source: the Git LFS specification
 _LONGEST_STUB = 100
 _MOST_MARKERS = 1000  # each is a finding; a file with more of them is no bank
 _BLANK = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*")
@@ -29,6 +30,11 @@ def is_blank(data: bytes) -> bool:
     return data.isspace() or _BLANK.fullmatch(data) is not None  # strip() would copy gigabytes
 
 
+def is_lfs_pointer(data: bytes) -> bool:
+    """Return whether a file only names the content that Git LFS keeps elsewhere."""
+    return data.startswith(_LFS_POINTER)
+
+
 def is_stub(data: bytes) -> bool:
     """Return whether a file is an object without members: how people empty a bank of lines."""
     return len(data) < _LONGEST_STUB and _STUB.fullmatch(data) is not None
@@ -36,6 +42,14 @@ def is_stub(data: bytes) -> bool:
 
 def check_text(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
     """Yield what is wrong with the bytes: encoding, marks, line ends, conflict markers."""
+    if is_lfs_pointer(data):
+        yield make_finding(
+            "AB117",
+            Location(path=path),
+            "is a Git LFS pointer: the bank itself was not fetched",
+            hint="git lfs pull; a revision of git has the pointer only",
+        )
+        return
     if _BLANK.fullmatch(data):
         yield make_finding(
             "AB110",

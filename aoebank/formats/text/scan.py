@@ -13,7 +13,7 @@ from typing import NamedTuple
 from aoebank.formats.lines import LineIndex
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
-from aoebank.formats.text.checks import check_text
+from aoebank.formats.text.checks import check_text, is_lfs_pointer
 from aoebank.formats.text.problem import Problem, RecordText
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
@@ -105,6 +105,8 @@ class FileScan:
 
     def file(self, format_: Format) -> ParsedFile:
         """Return the file as scanned; one without a record says so, unless it is broken."""
+        if is_lfs_pointer(self.data):  # what else is wrong with its text says nothing
+            self.findings = [found for found in self.findings if found.code == "AB117"]
         if not self.keys and all(found.severity is not Severity.ERROR for found in self.findings):
             place = Location(path=self.path)
             self.findings.append(make_finding("AB115", place, "file holds no record"))

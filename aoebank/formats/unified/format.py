@@ -63,6 +63,7 @@ class UnifiedFormat(Format):
     first_wins = False  # Python's json module keeps the last of two equal names
     brackets = b"{}"
     may_be_sorted = True
+    keeps_times = True
     keeps_alternatives = True
     fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the file is ignored whole
 

@@ -45,6 +45,7 @@ class VectorFormat(Format):
     brackets = b"{}"
     indent = b"    "
     may_be_sorted = True
+    keeps_times = True
     fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the job ends
 
     def parse_name(self, name: str) -> BankName | None:

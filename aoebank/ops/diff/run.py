@@ -20,6 +20,7 @@ from aoebank.ops.diff.measured import MeasuredPair
 from aoebank.ops.diff.options import DiffOptions
 from aoebank.ops.diff.pair_files import FilePair, pair_files
 from aoebank.ops.diff.result import DiffResult, RollupRow, RollupTally
+from aoebank.ops.selection import demand_case
 from aoebank.processes import count_processes, map_in_order
 from aoebank.storage.sides.side import PathSide, Side, SideKind, size_on_disk
 
@@ -105,6 +106,7 @@ def diff(
     tally = _Tally()
     is_one_file = not (a.is_tree and b.is_tree)
     pairs = _pairs(a, b, options)
+    demand_case(options.only, [*a.names(), *b.names()])
 
     def work(pair: FilePair) -> _Compared | _Problem | None:
         try:

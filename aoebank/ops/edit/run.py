@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankNotFoundError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
-from aoebank.formats.release import Release
+from aoebank.formats.release import NEWEST, Release
 from aoebank.formats.releases import guess_release
 from aoebank.formats.text.json_text import dumps_compact
 from aoebank.formats.text.members import remove_member, set_member
@@ -22,7 +22,8 @@ from aoebank.model.record import Record
 from aoebank.ops.diff.fields import FieldChange, diff_fields
 from aoebank.ops.edit.files import banks_to_change, write_banks
 from aoebank.ops.edit.request import EditRequest, demand_known, demand_sense, holds
-from aoebank.ops.selection import RecordFilter
+from aoebank.ops.schema import find_own_release
+from aoebank.ops.selection import RecordFilter, demand_case
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import TreeEntry
 from aoebank.storage.twins import demand_no_twin
@@ -120,11 +121,14 @@ def edit(request: EditRequest) -> EditResult:
     """
     demand_sense(request)
     entries = banks_to_change(request.paths, is_dry_run=request.is_dry_run)
+    demand_case(RecordFilter(soc=request.soc), [entry.path.name for entry in entries])
     banks = [parsed for entry in entries if (parsed := _load(entry, request)) is not None]
     found = [(parsed, numbers) for parsed in banks if (numbers := _find_records(parsed, request))]
     if not found:
         raise _no_operator(request, banks)
-    reader = request.reader or guess_release((request.op, parsed.data) for parsed, _ in found)
+    reader = request.reader or find_own_release(entry.path for entry in entries)
+    guess = None if reader else guess_release((request.op, parsed.data) for parsed, _ in found)
+    reader = reader or (guess.release if guess else NEWEST)
     is_checked = _demand_known(request, found, reader)
     tally, files, edits = _Tally(), [], []
     for parsed, numbers in found:
@@ -144,7 +148,7 @@ def edit(request: EditRequest) -> EditResult:
         fields=tuple(tally.fields()),
         written=() if request.is_dry_run else write_banks(edits, request.paths),
         reader=reader if is_checked else None,
-        is_guessed=request.reader is None,
+        is_guessed=guess is not None,
     )
 
 

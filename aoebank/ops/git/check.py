@@ -81,11 +81,14 @@ class CheckResult:
     problems: tuple[CheckProblem, ...]
 
 
-def check_git(cwd: Path, *, is_committed_only: bool = False) -> CheckResult:
+def check_git(
+    cwd: Path, *, is_committed_only: bool = False, are_conflicts_only: bool = False
+) -> CheckResult:
     """Return what is wrong with the drivers of the work tree `cwd` is in.
 
     Args:
         is_committed_only: Leave out the settings of this clone, as a CI job must.
+        are_conflicts_only: Look for conflict files alone, as a hook does before each commit.
 
     Raises:
         HistoryError: not in a work tree.
@@ -93,6 +96,9 @@ def check_git(cwd: Path, *, is_committed_only: bool = False) -> CheckResult:
     top = find_work_tree(cwd)
     if top is None:
         raise HistoryError("not in a git work tree", where=str(cwd), hint="cd into the work tree")
+    if are_conflicts_only:
+        found = _check_conflict_files(top, is_committed_only=is_committed_only)
+        return CheckResult(top=top, files=0, covered=0, settings={}, problems=tuple(found))
     tracked = _tracked(top)
     names = [name for name in tracked if _is_ours(top, name)]
     merges = get_attributes(names, "merge", cwd=top)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import BankPathError
+from aoebank.errors import BankPathError, UsageError
 from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.conflicts.file import ASIDE_GLOB
 from aoebank.ops.merge.document import conflict_path
@@ -17,15 +17,27 @@ from aoebank.storage.git.attributes import (
     INNER_DRIVER,
     attribute_block,
     drop_block,
+    drop_hook_block,
     exclude_block,
+    find_block,
+    hook_block,
     put_block,
+    put_hook_block,
 )
-from aoebank.storage.git.config import GitPlaces, Scope, find_places, find_setting, set_setting
+from aoebank.storage.git.config import (
+    GitPlaces,
+    Scope,
+    find_hook,
+    find_places,
+    find_setting,
+    set_setting,
+)
 from aoebank.storage.git.refs import delete_ref, find_refs
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 from aoebank.storage.writing.staged import staged_changes
 
 DEFAULT_COMMAND = "aoebank"
+_HOOK = "pre-commit"
 _CACHE = f"refs/notes/textconv/{DRIVER}"
 DRIVER_ARGUMENTS = "%O %A %B %L -- %P"
 # Where the program is gone, git would take ours and say no more than "conflict". So both versions
@@ -60,6 +72,7 @@ class InstallPlan:
 
     Attributes:
         forgotten: References of git that go: texts it keeps of banks it showed.
+        hook: The `pre-commit` hook; None where git has none for all repositories.
     """
 
     scope: Scope
@@ -67,6 +80,7 @@ class InstallPlan:
     settings: tuple[SettingChange, ...]
     files: tuple[FileChange, ...]
     forgotten: tuple[str, ...] = ()
+    hook: FileChange | None = None
 
 
 def shell_command(command: str) -> str:
@@ -115,11 +129,20 @@ def exclude_patterns() -> tuple[str, ...]:
 
 
 def plan_install(
-    scope: Scope, *, cwd: Path, env: Mapping[str, str], command: str = DEFAULT_COMMAND
+    scope: Scope,
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    command: str = DEFAULT_COMMAND,
+    has_hook: bool = False,
 ) -> InstallPlan:
     """Return what registers the drivers; what people wrote beside our lines stays.
 
+    Args:
+        has_hook: Whether a `pre-commit` hook is to stop commits while conflicts are open.
+
     Raises:
+        UsageError: a hook is asked for in all repositories.
         HistoryError: no git, or no repository here.
         BankPathError: a file cannot be read.
     """
@@ -133,7 +156,17 @@ def plan_install(
         files.append(
             FileChange(path=path, before=before, after=put_block(before or b"", block, path))
         )
-    return InstallPlan(scope=scope, cwd=cwd, settings=settings, files=tuple(files))
+    hook = None
+    if scope is Scope.LOCAL:
+        path = find_hook(_HOOK, cwd=cwd)
+        before = _read(path)
+        block = hook_block(shell_command(command))
+        is_there = has_hook or find_block(before or b"") is not None
+        after = put_hook_block(before or b"", block, path) if is_there else before
+        hook = FileChange(path=path, before=before, after=after)
+    elif has_hook:
+        raise UsageError("git has no hook for all repositories", where="--hook", got="--global")
+    return InstallPlan(scope=scope, cwd=cwd, settings=settings, files=tuple(files), hook=hook)
 
 
 def plan_uninstall(scope: Scope, *, cwd: Path, env: Mapping[str, str]) -> InstallPlan:
@@ -147,10 +180,17 @@ def plan_uninstall(scope: Scope, *, cwd: Path, env: Mapping[str, str]) -> Instal
         before = _read(path)
         after = drop_block(before or b"", path) or (b"" if before == b"" else None)
         files.append(FileChange(path=path, before=before, after=after))
+    hook = None
+    if scope is Scope.LOCAL:
+        path = find_hook(_HOOK, cwd=cwd)
+        before = _read(path)
+        left = None if before is None else drop_hook_block(before, path)
+        hook = FileChange(path=path, before=before, after=left)
     return InstallPlan(
         scope=scope,
         cwd=cwd,
         settings=settings,
+        hook=hook,
         files=tuple(files),
         forgotten=find_refs(_CACHE, cwd=cwd) if scope is Scope.LOCAL else (),
     )
@@ -172,6 +212,10 @@ def apply_plan(plan: InstallPlan) -> None:
         for change in plan.files:
             digest = sha256_of(change.before)
             changes.put(change.path, change.after, old_sha256=digest, mode=_mode_of_user())
+        hook = plan.hook
+        if hook is not None:
+            digest = sha256_of(hook.before)
+            changes.put(hook.path, hook.after, old_sha256=digest, mode=_mode_of_user() | 0o111)
         changes.commit()
 
 

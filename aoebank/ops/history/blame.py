@@ -12,7 +12,6 @@ from aoebank.model.record import Record
 from aoebank.model.snapshot import HistorySource
 from aoebank.ops.history.changes import Move, is_same_record, raw_of, read_record
 from aoebank.ops.selection import RecordFilter, holds_file
-from aoebank.storage.bank import load_provenance
 from aoebank.storage.sides.open import open_versions
 from aoebank.storage.sides.side import PathSide, Side, StoredSide
 from aoebank.storage.sides.versions import History, Version
@@ -73,7 +72,9 @@ def blame(
         HistoryError: the bank has no history.
     """
     history = open_versions(root, source)
-    here = PathSide(label=str(root), path=root)
+    here: Side = PathSide(label=str(root), path=root)
+    if not history.has_files:
+        here = history.side("HEAD")
     keys = RecordFilter(key=(key,))
     places = dict.fromkeys(_places(here, wanted, keys))
     if not places:  # removed: the newest version that had it knows where
@@ -115,10 +116,10 @@ def _find_removed(
     return {}
 
 
-def _blame(walk: _Walk, here: PathSide, name: str, key: str) -> BlamedRecord:
+def _blame(walk: _Walk, here: Side, name: str, key: str) -> BlamedRecord:
     parsed = here.load(name)
     states = tuple(walk.states(name, key, parsed))
-    entries = load_provenance(here.path / name).entries
+    entries = here.load_provenance(name).entries
     return BlamedRecord(
         file=name,
         key=key,

@@ -19,6 +19,7 @@ from aoebank.ops.history.snapshot import Author
 from aoebank.ops.selection import (
     RecordFilter,
     bank_name_of,
+    demand_case,
     holds_file,
     holds_whole_file,
     is_whole,
@@ -79,6 +80,7 @@ def plan_restore(
     history = open_versions(root, source)
     version = history.get(rest)
     side = history.side(version.id)
+    demand_case(wanted, side.names())
     known, unknown = _known(root, version, side, wanted)
     if not known and not unknown and not is_whole(wanted):
         raise HistoryError(

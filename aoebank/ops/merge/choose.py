@@ -1,6 +1,6 @@
 """Choose between two records of one key, both changed.
 
-                                       two times to compare?
+                                       two plausible times to compare?
     keep-best                          yes                      no
     gap beyond the noise band          the faster               untimed policy
     gap inside it                      the incumbent            untimed policy
@@ -10,15 +10,26 @@
 The incumbent of a two-way merge is ours, unless the rules say there is none. With a base it is
 the side that still has the strategy of the base. Where there is none, or both are, the smaller
 time wins, then the smaller text: what comes out does not depend on which side is ours.
+
+Of several records of one key in one file, the one that counts:
+
+    some kept out or with an error, others sound               a sound one
+    two comparable times, the gap beyond the noise band        the fastest
+    anything else                                              the one readers use
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from math import isclose
 from statistics import median
 
+from aoebank.errors import RecordError
+from aoebank.formats.faults import find_fault, rank_of
+from aoebank.formats.plausibility import find_time_problem
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.model.digest import canonical_text
 from aoebank.model.json_value import JsonValue
@@ -32,11 +43,13 @@ from aoebank.model.timing import (
     noise_band,
     timing_of,
 )
-from aoebank.ops.merge.plan import Action, Reason
+from aoebank.ops.merge.plan import SOURCE_OF, Action, Reason
 from aoebank.ops.merge.policy import MergeRules, Policy
 
+KeptOut = Callable[[ParsedFile], Mapping[int, str]]
 _STORED = (Event.ADD, Event.UPDATE)  # the events that put a time into the bank
 _ROUNDING = 1e-3  # banks keep times rounded
+_FAR = 10.0  # a gain that makes one look at the neighbours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +100,7 @@ class TwoAnswers:
         base: None where the base has no such record.
         incumbent: The side that wins inside the noise band; None: no side.
         times_of_ours: Asked only when both have a time; so for the other.
+        read_neighbours: Gives the records near the one of a side; asked only for a large gap.
     """
 
     ours: Record
@@ -95,6 +109,7 @@ class TwoAnswers:
     incumbent: Action | None
     times_of_ours: Measurements
     times_of_theirs: Measurements
+    read_neighbours: Callable[[Action], Sequence[Record]] = lambda action: ()
 
 
 def choose(answers: TwoAnswers, policy: Policy, rules: MergeRules) -> Choice:
@@ -110,7 +125,12 @@ def choose(answers: TwoAnswers, policy: Policy, rules: MergeRules) -> Choice:
     if containing is not None and rules.untimed is Policy.FAIL:
         note = "it has all the other side changed, and more"
         return Choice(action=containing, reason=Reason.CONTAINS, note=note)
-    return _by_policy(rules.untimed, fail=known)
+    note = "; ".join(
+        f"{SOURCE_OF[side]}: {problem}"
+        for side, _ in _sides(answers)
+        if (problem := _time_problem(answers, side))
+    )
+    return replace(_by_policy(rules.untimed, fail=known), note=note)
 
 
 def find_containing(answers: TwoAnswers) -> Action | None:
@@ -169,6 +189,73 @@ def is_same(a: Record | None, b: Record | None) -> bool:
     return _meaning(a) == _meaning(b)
 
 
+def prefer_best(
+    parsed: ParsedFile, *, times: Measurements, rules: MergeRules, kept_out: KeptOut
+) -> ParsedFile:
+    """Return a file whose `find` gives the record that counts for each key.
+
+    Args:
+        times: How the times of the file were measured.
+        kept_out: Gives by position the records that stay out; asked where a key is repeated.
+    """
+    repeated = {} if parsed.format.joins_equal_keys else parsed.repeated()
+    if not repeated:
+        return parsed
+    bad = kept_out(parsed)
+    preferred = {}
+    for key, numbers in repeated.items():
+        used, sound = _sound(parsed, numbers, bad)
+        preferred[key] = _fastest(parsed, used, sound, times, rules)
+    return replace(parsed, preferred=preferred)
+
+
+def _sound(
+    parsed: ParsedFile, numbers: Sequence[int], kept_out: Mapping[int, str]
+) -> tuple[int, list[int]]:
+    """Return the record readers use among those without an error, and all of these."""
+    ranks = {
+        number: (number in kept_out, rank_of(find_fault(parsed, number))) for number in numbers
+    }
+    sound = [number for number in numbers if ranks[number] == min(ranks.values())]
+    return sound[0 if parsed.format.first_wins else -1], sound
+
+
+def _fastest(
+    parsed: ParsedFile,
+    used: int,
+    sound: Sequence[int],
+    times: Measurements,
+    rules: MergeRules,
+) -> int:
+    """Return the fastest record, if its gap to the one readers use is beyond the noise band."""
+    records = {
+        number: record for number in sound if (record := _read_timed(parsed, number)) is not None
+    }
+    if used not in records:
+        return used
+    used_us, used_timing = records[used].cost_us, times.find(records[used])
+    best, best_us = used, used_us
+    for number, record in records.items():
+        timing = times.find(record)
+        band = noise_band(rules.noise_ratio, timing, used_timing)
+        is_comparable = are_comparable(timing, used_timing, rules.times)
+        assert record.cost_us is not None
+        assert best_us is not None
+        assert used_us is not None
+        if is_comparable and record.cost_us < best_us and is_beyond(record.cost_us, used_us, band):
+            best, best_us = number, record.cost_us
+    return best
+
+
+def _read_timed(parsed: ParsedFile, number: int) -> Record | None:
+    """Return a record with a plausible time."""
+    with suppress(RecordError):
+        record = parsed.format.record(parsed, number)
+        is_usable = record.cost_us is not None and not find_time_problem(record)
+        return record if is_usable else None
+    return None
+
+
 def _by_policy(policy: Policy, *, fail: Reason = Reason.POLICY_FAIL) -> Choice:
     actions = {
         Policy.OURS: Choice(action=Action.KEEP_OURS, reason=Reason.POLICY),
@@ -183,6 +270,8 @@ def _by_time(answers: TwoAnswers, rules: MergeRules) -> Choice | Reason:
     ours_us, theirs_us = answers.ours.cost_us, answers.theirs.cost_us
     if ours_us is None or theirs_us is None:
         return Reason.NO_TIMES
+    if _time_problem(answers, Action.KEEP_OURS) or _time_problem(answers, Action.TAKE_THEIRS):
+        return Reason.IMPLAUSIBLE
     ours = answers.times_of_ours.find(answers.ours)
     theirs = answers.times_of_theirs.find(answers.theirs)
     if not are_comparable(ours, theirs, rules.times):
@@ -197,11 +286,33 @@ def _by_time(answers: TwoAnswers, rules: MergeRules) -> Choice | Reason:
 
 
 def _timed(answers: TwoAnswers) -> Action | None:
-    """Return the only side with a time, if there is one."""
-    timed = (answers.ours.cost_us is not None, answers.theirs.cost_us is not None)
-    if timed[0] == timed[1]:
-        return None
-    return Action.KEEP_OURS if timed[0] else Action.TAKE_THEIRS
+    """Return the only side with a time somebody can have measured, if there is one."""
+    timed = [
+        side
+        for side, record in _sides(answers)
+        if record.cost_us is not None and not _time_problem(answers, side)
+    ]
+    return timed[0] if len(timed) == 1 else None
+
+
+def _sides(answers: TwoAnswers) -> tuple[tuple[Action, Record], tuple[Action, Record]]:
+    return (Action.KEEP_OURS, answers.ours), (Action.TAKE_THEIRS, answers.theirs)
+
+
+def _time_problem(answers: TwoAnswers, side: Action) -> str:
+    """Return why the time of a side cannot have been measured; empty if it can."""
+    ours, theirs = answers.ours, answers.theirs
+    own, other = (ours, theirs) if side is Action.KEEP_OURS else (theirs, ours)
+    is_far_less = None not in (own.cost_us, other.cost_us) and _is_far_less(own, other)
+    # only a large gain is worth reading more records
+    near = answers.read_neighbours(side) if is_far_less else ()
+    return find_time_problem(own, rivals=[other], neighbours=near)
+
+
+def _is_far_less(own: Record, other: Record) -> bool:
+    assert own.cost_us is not None
+    assert other.cost_us is not None
+    return own.cost_us * _FAR < other.cost_us
 
 
 def _incumbent(answers: TwoAnswers) -> Action:

@@ -15,12 +15,15 @@ with an error does not get the key of one without: that is a conflict too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from aoebank.formats.protocol import find_error
+from aoebank.formats.plausibility import read_neighbours
+from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.ops.merge.choose import Choice, Measurements, TwoAnswers, choose, is_same
+from aoebank.model.record import Record
+from aoebank.ops.merge.choose import Choice, Measurements, TwoAnswers, choose, is_same, prefer_best
 from aoebank.ops.merge.draft import Draft, find_frame
 from aoebank.ops.merge.guards import (
     BadRecords,
@@ -28,10 +31,10 @@ from aoebank.ops.merge.guards import (
     demand_mergeable,
     find_untouched,
 )
-from aoebank.ops.merge.plan import Action, FilePlan, Reason, Source
+from aoebank.ops.merge.plan import SOURCE_OF, Action, FilePlan, Reason, Source
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
 from aoebank.ops.merge.verdicts import PersonalVerdict, apply_verdict, stale_verdict
-from aoebank.ops.merge.versions import Changed, KeyVersions, Versions
+from aoebank.ops.merge.versions import Changed, KeyVersions, Versions, find_repeated_keys
 
 _CHOSEN = {Policy.OURS: Action.KEEP_OURS, Policy.THEIRS: Action.TAKE_THEIRS}
 _ALWAYS_SAID = (Reason.QUARANTINE, Reason.BUILT_IN_FASTER, Reason.CONTAINS, Reason.PERSON)
@@ -54,6 +57,7 @@ class MergeContext:
         times_of_ours: How ours was measured; asked only if two times are compared.
         says_all: Whether every decision becomes a value; else conflicts do, and what keeps a
             record out, and the rest is counted.
+        tells_reasons: Whether the plan has the reason of each key, for merges of several steps.
     """
 
     rules: MergeRules = field(default_factory=MergeRules)
@@ -63,6 +67,7 @@ class MergeContext:
     times_of_ours: Measurements = field(default_factory=lambda: Measurements(_no_log))
     times_of_theirs: Measurements = field(default_factory=lambda: Measurements(_no_log))
     says_all: bool = False
+    tells_reasons: bool = False
 
 
 def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePlan:
@@ -80,34 +85,61 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
     if untouched is not None:
         return _take_whole(versions, untouched, name, context)
     demand_mergeable(versions, name, may_differ_in_soc=context.rules.may_differ_in_soc)
-    draft = Draft(name=name, versions=versions, frame=find_frame(versions))
     ours_bad, theirs_bad = map(
         context.exclusions.find_quarantined, (versions.ours, versions.theirs)
     )
+    versions = count_each_key_once(versions, context)
+    repeated = find_repeated_keys(versions)
+    reasons: dict[str, Reason] = {}
+    draft = Draft(name=name, versions=versions, frame=find_frame(versions), repeated=repeated)
     is_plain = not (ours_bad or theirs_bad)
     verdicts = dict(context.verdicts)
-    bad_records = BadRecords(versions=versions, is_two_way=context.is_two_way)
+    bad_records = BadRecords(versions=versions)
     same = 0
     for key, base, ours, theirs, who in versions.iter_compared(is_two_way=context.is_two_way):
-        if who is Changed.NOBODY and is_plain:
+        is_repeated = key in repeated.numbers
+        if who is Changed.NOBODY and is_plain and not is_repeated:
             same += 1
+            if context.tells_reasons:
+                reasons[key] = Reason.SAME
             continue
         found = KeyVersions(key=key, base=base, ours=ours, theirs=theirs, files=versions)
         choice = None if is_plain else _keep_out(found, who, ours_bad, theirs_bad)
         choice = choice or _demand_sound(found, _decide(found, who, context), bad_records)
         if key in verdicts:
             choice = apply_verdict(verdicts.pop(key), found, choice)
+        choice = repeated.explain(choice, found) if is_repeated else choice
         draft.counts[choice.reason] += 1
+        reasons |= {key: choice.reason} if context.tells_reasons else {}
         draft.give(found, choice.action)
         is_news = context.says_all and choice.reason not in _NO_NEWS
-        if choice.conflict or choice.reason in _ALWAYS_SAID or is_news:
+        if choice.conflict or choice.reason in _ALWAYS_SAID or is_news or is_repeated:
             draft.say(found, choice)
     draft.counts[Reason.SAME] += same
     if context.exclusions.built_in is not None:
         _drop_slower(draft, context.exclusions)
+        if context.tells_reasons:
+            reasons |= {key: found.reason for key, found in draft.decisions.items()}
     if verdicts:
         raise stale_verdict(next(iter(verdicts)), f"nothing to decide in {name}")
-    return draft.plan()
+    return replace(draft.plan(), reasons=reasons)
+
+
+def count_each_key_once(versions: Versions, context: MergeContext) -> Versions:
+    """Return the versions, of each the record that counts where it has a key several times."""
+    ours_times, theirs_times = context.times_of_ours, context.times_of_theirs
+
+    def prefer(parsed: ParsedFile | None, times: Measurements) -> ParsedFile | None:
+        if parsed is None:
+            return None
+        kept_out = context.exclusions.find_quarantined
+        return prefer_best(parsed, times=times, rules=context.rules, kept_out=kept_out)
+
+    return Versions(
+        base=prefer(versions.base, ours_times),
+        ours=prefer(versions.ours, ours_times),
+        theirs=prefer(versions.theirs, theirs_times),
+    )
 
 
 def _take_whole(versions: Versions, source: Source, name: str, context: MergeContext) -> FilePlan:
@@ -193,11 +225,19 @@ def _decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
         incumbent=Action.KEEP_OURS if has_incumbent else None,
         times_of_ours=context.times_of_ours,
         times_of_theirs=context.times_of_theirs,
+        read_neighbours=partial(_read_neighbours, key),
     )
     choice = choose(answers, policy, rules)
     if choice.action is Action.KEEP_BOTH and not key.files.any().format.keeps_alternatives:
         return _conflict(Reason.NO_ROOM)
     return choice
+
+
+def _read_neighbours(key: KeyVersions, side: Action) -> Sequence[Record]:
+    parsed, number = key.files.of(SOURCE_OF[side]), key.of(SOURCE_OF[side])
+    assert parsed is not None
+    assert number is not None
+    return read_neighbours(parsed, number)
 
 
 def _demand_sound(key: KeyVersions, choice: Choice, bad_records: BadRecords) -> Choice:

@@ -156,8 +156,11 @@ class Destination:
             changes.put(self.path / QUARANTINE, data, old_sha256=found)
 
 
-def put_back_merge(path: Path) -> None:
+def put_back_merge(path: Path, *, takes_tree: bool = False) -> None:
     """Undo a merge into a file or a tree, or an edit there, whose process died in the middle.
+
+    Args:
+        takes_tree: Whether a new tree goes too that was whole: the merge makes it once more.
 
     Raises:
         BankLockedError: it lives.
@@ -165,7 +168,7 @@ def put_back_merge(path: Path) -> None:
     real = Path(os.path.realpath(path))  # `.` has no name
     for journal in (tree_journal(real), *([_file_journal(real)] if real.name else [])):
         if journal.exists():
-            put_back(journal)
+            put_back(journal, takes_tree=takes_tree)
 
 
 def demand_whole(path: Path) -> None:

@@ -129,6 +129,10 @@ def decision_document(decision: Decision) -> dict[str, JsonValue]:
     records = (decision.base, decision.ours, decision.theirs)
     for source, record in zip(Source, records, strict=True):
         members[source] = None if record is None else _record_document(record)
+    if decision.left_out:
+        members["left_out"] = [
+            {"side": str(kept.side), **_record_document(kept.record)} for kept in decision.left_out
+        ]
     return members
 
 

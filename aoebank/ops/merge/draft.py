@@ -9,7 +9,6 @@ from operator import attrgetter
 
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.workload import workload_text
-from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.choose import Choice
 from aoebank.ops.merge.plan import (
     SOURCE_OF,
@@ -23,7 +22,7 @@ from aoebank.ops.merge.plan import (
     RecordMoves,
     Source,
 )
-from aoebank.ops.merge.versions import KeyVersions, Versions
+from aoebank.ops.merge.versions import KeyVersions, RepeatedKeys, Versions, keep_record
 
 
 def find_frame(versions: Versions) -> Source | None:
@@ -46,6 +45,7 @@ class Draft:
     name: str
     versions: Versions
     frame: Source | None
+    repeated: RepeatedKeys
     counts: Counter[Reason] = field(default_factory=Counter)
     decisions: dict[str, Decision] = field(default_factory=dict)
     _replaced: dict[int, Pick] = field(default_factory=dict)
@@ -99,6 +99,7 @@ class Draft:
             base=_kept(key, Source.BASE),
             ours=_kept(key, Source.OURS),
             theirs=_kept(key, Source.THEIRS),
+            left_out=self.repeated.records(key),
         )
 
     def iter_output(self) -> Iterator[tuple[KeyVersions, Pick]]:
@@ -122,8 +123,10 @@ class Draft:
             return FilePlan(name=self.name, format=base.format.name if base else None, is_gone=True)
         hidden = {source: self.versions.hidden(source) for source in Source}
         for key, numbers in hidden[self.frame].items():
-            if parsed.find(key) in self._removed or parsed.find(key) in self._replaced:
-                self._removed.update(numbers)  # they go with the one they hide behind
+            place = parsed.find(key)
+            is_joined = parsed.format.joins_equal_keys
+            if not is_joined or place in self._removed or place in self._replaced:
+                self._removed.update(numbers)
         left = len(parsed) - len(self._removed) + len(self._added) + len(self._last)
         was_deleted = self.versions.base is not None and (
             self.versions.ours is None or self.versions.theirs is None
@@ -214,12 +217,5 @@ def _united(key: KeyVersions) -> Pick:
 
 
 def _kept(key: KeyVersions, source: Source) -> KeptRecord | None:
-    raw, record = key.raw(source), key.record(source)
-    if raw is None:
-        return None
-    return KeptRecord(
-        raw=raw,
-        sha256=sha256_of(raw),
-        cost_us=record.cost_us if record else None,
-        strategy=record.strategy if record else None,
-    )
+    parsed, number = key.files.of(source), key.of(source)
+    return None if parsed is None or number is None else keep_record(parsed, number)

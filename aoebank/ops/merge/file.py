@@ -10,7 +10,7 @@ from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.formats.text.checks import is_blank
 from aoebank.formats.text.splice import splice_raw
-from aoebank.ops.merge.decide import MergeContext, decide_file
+from aoebank.ops.merge.decide import MergeContext, count_each_key_once, decide_file
 from aoebank.ops.merge.lines import is_of_lines, merge_lines
 from aoebank.ops.merge.plan import Added, FilePlan, Pick, Source, Three
 from aoebank.ops.merge.policy import MergeRules, Policy
@@ -74,7 +74,7 @@ def merge_ancestors(versions: Three[bytes | None], path: Path) -> bytes | None:
     try:
         if is_of_lines(path):
             return merge_lines(versions, path)
-        parsed = parse_versions(versions, path)
+        parsed = count_each_key_once(parse_versions(versions, path), _FAIL)
         plan = decide_file(parsed, path.as_posix(), _FAIL)
     except BankFormatError:
         return versions.base

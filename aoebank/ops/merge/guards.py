@@ -86,12 +86,10 @@ class BadRecords:
     | it is new, and stands where its side removed another one | objection, to the removal too |
     | it is new otherwise, or as bad as the one it replaces | none: nothing better is lost |
 
-    Attributes:
-        is_two_way: There is no base: what only one side has was there before.
+    Without a base a record only one side has is new.
     """
 
     versions: Versions
-    is_two_way: bool
     _mangled: dict[Source, frozenset[str]] = field(default_factory=dict, init=False)
 
     def find_objection(self, key: KeyVersions, action: Action) -> str:
@@ -112,7 +110,7 @@ class BadRecords:
         others = [other for other in Source if other is not source and key.of(other) is not None]
         if others:
             return rank_of(fault) > min(rank_of(key.fault(other)) for other in others)
-        if self.is_two_way or fault is None:
+        if fault is None:
             return False
         return fault.is_unreadable or key.key in self._find_mangled(source)
 

@@ -61,6 +61,7 @@ class Reason(StrEnum):
     THEIRS_ADDED = "theirs-added"
     THEIRS_CHANGED = "theirs-changed"
     THEIRS_REMOVED = "theirs-removed"
+    DUPLICATE = "duplicate"
     FASTER = "faster"
     INSIDE_NOISE = "inside-noise"
     SAME_STRATEGY = "same-strategy"
@@ -72,6 +73,7 @@ class Reason(StrEnum):
     PERSON = "person"
     DELETED_AND_CHANGED = "deleted-and-changed"
     NO_TIMES = "no-times"
+    IMPLAUSIBLE = "implausible-time"
     OTHER_MACHINE = "other-machine"
     NO_ROOM = "no-room-for-both"
     POLICY_FAIL = "policy-fail"
@@ -105,6 +107,14 @@ class KeptRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptDuplicate:
+    """A record that is left out, since another one of its side has its key and counts."""
+
+    side: Source
+    record: KeptRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What is to become of one key, and why; a version without the key has no record.
 
@@ -126,6 +136,7 @@ class Decision:
     base: KeptRecord | None = None
     ours: KeptRecord | None = None
     theirs: KeptRecord | None = None
+    left_out: tuple[KeptDuplicate, ...] = ()
     note: str = ""
 
     @property
@@ -194,7 +205,8 @@ class FilePlan:
         removed: Positions of records of the frame that go.
         decisions: One per key that needs saying.
         counts: How many keys were decided for which reason, clean ones included.
-        hidden: Records no reader uses, because another one of their side has their key.
+        reasons: Why, by key; empty unless asked for.
+        hidden: Records that do not count, because another one of their side has their key.
         moves: What changes for who has our file.
     """
 
@@ -207,6 +219,7 @@ class FilePlan:
     added: tuple[Added, ...] = ()
     decisions: tuple[Decision, ...] = ()
     counts: Mapping[Reason, int] = field(default_factory=dict)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
     hidden: Mapping[Source, int] = field(default_factory=dict)
     moves: RecordMoves = field(default_factory=RecordMoves)
 

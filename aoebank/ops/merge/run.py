@@ -9,14 +9,16 @@ from functools import cache
 from pathlib import Path
 
 from aoebank.errors import AoebankError, UsageError
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.registry import format_of
 from aoebank.ops.diff.moves import FollowedFile, follow_moves
 from aoebank.ops.merge.decide import MergeContext
 from aoebank.ops.merge.destination import Destination, FoundDigests, LeftFile, MergedFile
 from aoebank.ops.merge.document import StepDecisions, conflict_path
 from aoebank.ops.merge.guards import Exclusions, demand_one_target
 from aoebank.ops.merge.lines import QUARANTINE
-from aoebank.ops.merge.plan import Decision, Reason, RecordMoves
+from aoebank.ops.merge.plan import Decision, FilePlan, Reason, RecordMoves, Source
 from aoebank.ops.merge.policy import MergeRules
 from aoebank.ops.merge.sides import (
     Step,
@@ -70,13 +72,13 @@ class MergeResult:
     """What was decided, and what was written.
 
     Attributes:
-        counts: Keys by reason, over all files and steps.
+        counts: Keys by reason, over all files; of several steps the last one with news counts.
         written: Files with a new content, side-cars and conflict files too.
         conflict_files: The conflict files among them.
         skipped: Why files were left as ours has them.
-        hidden: Records no reader uses, by the side they are in.
+        hidden: Records left out since their key comes several times, by the side they are in.
         followed: Files one side moved and the other one changed.
-        moves: How many records change for who has our side, over all steps.
+        moves: How many records change for who has our side.
     """
 
     base: str | None
@@ -120,7 +122,7 @@ def merge(request: MergeRequest) -> MergeResult:
     root = destination.root if destination else None
     is_new_tree = destination is not None and destination.is_new_tree
     with staged_changes(journal, root=root, is_new_tree=is_new_tree) as changes:
-        _finish(last, tally, request.destination, changes)
+        _finish(last, tally, request, changes)
         written = changes.commit()
     return MergeResult(
         base=request.base.label if request.base else None,
@@ -147,6 +149,7 @@ class _Tally:
         found: What there is where the result goes, by file: read in the step of that side.
         left: What files of the result are called there, by file.
         found_quarantine: SHA-256 of the quarantine there.
+        reasons: Why each key is as it is, by file; of merges of several steps.
     """
 
     steps: list[StepDecisions] = field(default_factory=list)
@@ -161,6 +164,19 @@ class _Tally:
     found_quarantine: str | None = None
     skipped: list[AoebankError] = field(default_factory=list)
     moves: RecordMoves = field(default_factory=RecordMoves)
+    reasons: dict[str, dict[str, Reason]] = field(default_factory=dict)
+
+    def count_once(self, plan: FilePlan) -> None:
+        """Count the keys of a file that no earlier step counted, or counted for less."""
+        known = self.reasons.setdefault(plan.name, {})
+        for key, reason in plan.reasons.items():
+            before = known.get(key)
+            if before is not None and reason in (Reason.SAME, Reason.OURS_CHANGED):
+                continue  # ours is what the earlier steps made of it
+            self.counts[reason] += 1
+            if before is not None:
+                self.counts[before] -= 1
+            known[key] = reason
 
 
 def _demand_sides(request: MergeRequest) -> None:
@@ -200,6 +216,7 @@ def _step(request: MergeRequest, number: int, ours: Side, theirs: Side) -> Step:
             is_two_way=request.base is None,
             exclusions=request.exclusions,
             says_all=request.says_all,
+            tells_reasons=len(request.sides) > 2,
         ),
         verdicts=request.verdicts.by_step.get(theirs.label, {}),
         skips_broken=request.skips_broken,
@@ -223,14 +240,16 @@ def _fold(step: Step, tally: _Tally) -> Side:
     return _side_of(f"{step.sides.ours.label} + {step.sides.theirs.label}", kind, contents)
 
 
-def _finish(
-    step: Step, tally: _Tally, destination: Destination | None, changes: StagedChanges
-) -> None:
+def _finish(step: Step, tally: _Tally, request: MergeRequest, changes: StagedChanges) -> None:
     """Merge the last side, and prepare to write what comes of it where there is a destination."""
+    destination = request.destination
     find_point = cache(current_point)
     for file in _tallied_files(step, tally):
         name = file.plan.name
         tally.files += file.data is not None
+        if step.context.tells_reasons:
+            moves = _count_moves(request.sides[0].load(_name_of_ours(step, name)), file.data)
+            tally.moves = tally.moves.plus(moves)
         file = replace(
             file,
             conflicts=(*tally.open.pop(name, ()), *file.conflicts),
@@ -246,12 +265,34 @@ def _finish(
         destination.stage_quarantine(quarantine, tally.found_quarantine, changes)
 
 
+def _name_of_ours(step: Step, name: str) -> str:
+    return step.sides.name_in(Source.OURS, name)
+
+
+def _count_moves(ours: ParsedFile | None, data: bytes | None) -> RecordMoves:
+    """Return how the records of a merged file differ from those of our first side."""
+    path = Path() if ours is None else ours.path
+    merged = None if data is None else format_of(path, data).parse_like(data, path, ours)
+    before, after = (
+        {} if parsed is None else {key: parsed.raw(parsed.find(key) or 0) for key in parsed.keys}
+        for parsed in (ours, merged)
+    )
+    return RecordMoves(
+        added=len(after.keys() - before.keys()),
+        changed=sum(after[key] != before[key] for key in after.keys() & before.keys()),
+        removed=len(before.keys() - after.keys()),
+    )
+
+
 def _tallied_files(step: Step, tally: _Tally) -> Iterator[MergedFile]:
     decisions: list[Decision] = []
     tally.followed += step.sides.followed.values()
     for file in merge_sides(step):
-        tally.counts.update(file.plan.counts)
-        tally.moves = tally.moves.plus(file.plan.moves)
+        if step.context.tells_reasons:
+            tally.count_once(file.plan)
+        else:
+            tally.counts.update(file.plan.counts)
+            tally.moves = tally.moves.plus(file.plan.moves)
         for source, number in file.plan.hidden.items():
             side = step.sides.of(source)
             tally.hidden[side.label if side else source] += number

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from aoebank.errors import RecordError
 from aoebank.formats.faults import Fault, find_fault
 from aoebank.formats.protocol import ParsedFile
+from aoebank.model.digest import sha256_of
 from aoebank.model.record import Record
-from aoebank.ops.merge.plan import Source, Three
+from aoebank.ops.merge.choose import Choice
+from aoebank.ops.merge.plan import CLEAN, KeptDuplicate, KeptRecord, Reason, Source, Three
 
 _NOWHERE: dict[str, int] = {}
 
@@ -72,14 +74,13 @@ class Versions(Three[ParsedFile | None]):
             yield key, base, ours, theirs, who
 
     def hidden(self, source: Source) -> dict[str, list[int]]:
-        """Return by key the records no reader uses, since another one has their key."""
+        """Return by key the records that do not count, since another one has their key."""
         parsed = self.of(source)
-        found: dict[str, list[int]] = {}
-        if parsed is not None and len({*parsed.keys}) != len(parsed.keys):
-            for number, key in enumerate(parsed.keys):
-                if parsed.find(key) != number:
-                    found.setdefault(key, []).append(number)
-        return found
+        repeated = parsed.repeated() if parsed is not None else {}
+        return {
+            key: [number for number in numbers if parsed is None or parsed.find(key) != number]
+            for key, numbers in repeated.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,69 @@ class KeyVersions(Three[int | None]):
         """Return the bytes of the record of one version, or None if there is none."""
         parsed, number = self.files.of(source), self.of(source)
         return None if parsed is None or number is None else parsed.raw(number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedKeys:
+    """The records of both sides that do not count, by key and side."""
+
+    numbers: Mapping[str, Mapping[Source, Sequence[int]]]
+
+    def explain(self, choice: Choice, key: KeyVersions) -> Choice:
+        """Return a choice that says which records of its key are left out."""
+        notes = [choice.note] if choice.note else []
+        for source, numbers in self.numbers[key.key].items():
+            own = _describe(key.files.of(source), key.of(source))
+            others = ", ".join(_describe(key.files.of(source), number) for number in numbers)
+            notes.append(
+                f"{source} has the key {len(numbers) + 1} times: {own} counts, not {others}"
+            )
+        is_clean = choice.reason in CLEAN and not choice.conflict
+        reason = Reason.DUPLICATE if is_clean else choice.reason
+        return replace(choice, reason=reason, note="; ".join(notes))
+
+    def records(self, key: KeyVersions) -> tuple[KeptDuplicate, ...]:
+        """Return the records of a key that are left out."""
+        return tuple(
+            KeptDuplicate(side=source, record=keep_record(parsed, number))
+            for source, numbers in self.numbers.get(key.key, {}).items()
+            if (parsed := key.files.of(source)) is not None
+            for number in numbers
+        )
+
+
+def find_repeated_keys(versions: Versions) -> RepeatedKeys:
+    """Return the records of both sides that do not count."""
+    found: dict[str, dict[Source, Sequence[int]]] = {}
+    for source in (Source.OURS, Source.THEIRS):
+        parsed = versions.of(source)
+        if parsed is not None and not parsed.format.joins_equal_keys:
+            for key, numbers in versions.hidden(source).items():
+                found.setdefault(key, {})[source] = numbers
+    return RepeatedKeys(numbers=found)
+
+
+def _describe(parsed: ParsedFile | None, number: int | None) -> str:
+    """Return time and line of a record, for a note."""
+    assert parsed is not None
+    assert number is not None
+    cost_us = keep_record(parsed, number).cost_us
+    line, _ = parsed.lines.position(parsed.starts[number])
+    return f"line {line}" if cost_us is None else f"{cost_us:g} us in line {line}"
+
+
+def keep_record(parsed: ParsedFile, number: int) -> KeptRecord:
+    """Return the record at a position as a decision keeps it."""
+    record = None
+    with suppress(RecordError):
+        record = parsed.format.record(parsed, number)
+    raw = parsed.raw(number)
+    return KeptRecord(
+        raw=raw,
+        sha256=sha256_of(raw),
+        cost_us=record.cost_us if record else None,
+        strategy=record.strategy if record else None,
+    )
 
 
 def _reader(parsed: ParsedFile | None) -> Callable[[int | None], bytes | None]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import date
 from itertools import combinations
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from aoebank.ops.overview.result import (
 )
 from aoebank.ops.query.tables import fill
 from aoebank.ops.stale import StaleResult
+from aoebank.ops.validate.siblings import sibling_group
 from aoebank.storage.sides.side import Side
 
 if TYPE_CHECKING:
@@ -98,6 +100,9 @@ def overview(
 def _duplicates(database: Database) -> Iterator[Duplicates]:
     for row in database.query(_DUPLICATES):
         files = (row["one"], row["other"])
+        one, other = (sibling_group(Path(file)) for file in files)
+        if one is not None and one == other:
+            continue  # banks of related chips are meant to say the same
         yield Duplicates(bank=row["bank"], files=files, records=row["records"])
 
 

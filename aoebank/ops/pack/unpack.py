@@ -10,7 +10,9 @@ from aoebank.errors import BankFormatError, BankPathError, shell_word
 from aoebank.storage.packs.archive import Pack, open_pack
 from aoebank.storage.packs.manifest import PackManifest
 from aoebank.storage.packs.signing import demand_signers, verify
-from aoebank.storage.writing.staged import write_new_tree
+from aoebank.storage.writing.staged import put_back_new_tree, write_new_tree
+
+_VERB = "unpack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ def unpack(pack: Path, root: Path | None, *, allowed: Path | None = None) -> Unp
         BankFormatError: it is damaged, or nobody allowed has signed it.
         BankPathError: the folder is there already, or cannot be made.
     """
+    if root is not None and root.name:
+        put_back_new_tree(root, verb=_VERB)
     if root is not None and os.path.lexists(root):
         raise BankPathError(
             "is there already, and a pack becomes a folder of its own",
@@ -57,7 +61,7 @@ def unpack(pack: Path, root: Path | None, *, allowed: Path | None = None) -> Unp
                 pass
         else:
             contents = ((file.name, data) for file, data in opened.iter_files())
-            write_new_tree(root, contents, verb="unpack")
+            write_new_tree(root, contents, verb=_VERB)
         return UnpackResult(
             pack=pack,
             root=root,

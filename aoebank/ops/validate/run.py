@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from aoebank.errors import BankPathError
+from aoebank.errors import BankPathError, RecordError
 from aoebank.formats.names import RUNTIME_SUFFIX, parse_operator_name
+from aoebank.formats.plausibility import TimeCheck
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import bank_file_of, parse_provenance
-from aoebank.formats.release import NEWEST, Release
+from aoebank.formats.release import NEWEST, Release, ReleaseGuess
 from aoebank.formats.releases import guess_release
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
+from aoebank.model.record import Record
+from aoebank.ops.schema import find_own_release
 from aoebank.ops.validate.built_in import BuiltInBank
 from aoebank.ops.validate.quarantine import QuarantineCheck
 from aoebank.ops.validate.selection import Selection
@@ -24,6 +27,10 @@ from aoebank.ops.validate.siblings import SiblingCheck
 from aoebank.ops.validate.tree import check_entry, check_name, check_side_car, is_foreign
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
+
+_ENGINE_MEMBER = b'"engine"'  # what a strategy names its engine by
+_NO_STRATEGY = "engine cannot replay the strategy and takes the record for a miss"
+_NO_TIME = "measured time is not plausible"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +43,7 @@ class ValidateResult:
         passed_over: How many files of the trees have nothing to do with a bank.
         known: How many findings a baseline has too; they are not among `findings`.
         reader: Release whose reader judged the runtime banks.
-        is_guessed: Whether nobody named it: fields in the banks tell, and else it is the newest.
+        guess: How sure the release is, where neither a person nor headers beside the banks told.
     """
 
     findings: tuple[Finding, ...]
@@ -46,7 +53,12 @@ class ValidateResult:
     passed_over: int = 0
     known: int = 0
     reader: Release = NEWEST
-    is_guessed: bool = True
+    guess: ReleaseGuess | None = field(default_factory=ReleaseGuess)
+
+    @property
+    def is_guessed(self) -> bool:
+        """True if fields in the banks told the release."""
+        return self.guess is not None
 
     @property
     def files(self) -> int:
@@ -64,6 +76,7 @@ class _Run:
     quarantine: QuarantineCheck
     reader: Release
     siblings: SiblingCheck
+    strategy_problem: Callable[[Record], str] | None
     findings: list[Finding] = field(default_factory=list)
     checked: list[Path] = field(default_factory=list)
     missing: list[Path] = field(default_factory=list)
@@ -79,6 +92,7 @@ def validate(
     built_in: BuiltInBank | None = None,
     today: date | None = None,
     reader: Release | None = None,
+    strategy_problem: Callable[[Record], str] | None = None,
 ) -> ValidateResult:
     """Return the findings of files and of all files below directories.
 
@@ -87,15 +101,19 @@ def validate(
         built_in: Bank the records checked would hide when installed beside it.
         today: Day by which quarantine entries expire; None: none does.
         reader: Release that reads the runtime banks; None: what fields in them tell.
+        strategy_problem: Tells why the engine a strategy names cannot use it.
     """
     asked, missing = tuple(paths), list[Path]()
     entries = [*iter_entries(asked, missing)]
-    judge = reader or guess_release(_runtime_banks(entries))
+    own = None if reader is not None else _find_own_release(entries)
+    guess = None if reader or own else guess_release(_runtime_banks(entries))
+    judge = reader or own or (guess.release if guess else NEWEST)
     run = _Run(
         built_in or BuiltInBank(None),
         QuarantineCheck(today),
         judge,
         SiblingCheck(entries),
+        strategy_problem,
         missing=missing,
     )
     for entry in entries:
@@ -125,7 +143,7 @@ def validate(
         missing=tuple(run.missing),
         passed_over=len(passed_over),
         reader=judge,
-        is_guessed=reader is None,
+        guess=guess,
     )
 
 
@@ -157,6 +175,16 @@ def _runtime_banks(entries: Iterable[TreeEntry]) -> Iterator[tuple[str, bytes]]:
                 yield name.op_type, entry.path.read_bytes()
 
 
+def _find_own_release(entries: Iterable[TreeEntry]) -> Release | None:
+    """Return the release whose headers lie in the repository of the runtime banks, if one is."""
+    banks = (
+        entry.path
+        for entry in entries
+        if entry.kind is FileKind.BANK and parse_operator_name(entry.path.name, RUNTIME_SUFFIX)
+    )
+    return find_own_release(banks)
+
+
 def check_bank(parsed: ParsedFile, reader: Release = NEWEST) -> Iterator[Finding]:
     """Yield everything wrong inside one bank file, as bad as it is for its readers."""
     for finding in (*parsed.findings, *parsed.format.read_by(reader).check(parsed)):
@@ -166,6 +194,40 @@ def check_bank(parsed: ParsedFile, reader: Release = NEWEST) -> Iterator[Finding
             yield finding
 
 
+def check_records(
+    parsed: ParsedFile, strategy_problem: Callable[[Record], str] | None = None
+) -> Iterator[Finding]:
+    """Yield what is odd about records that readers can use: times, strategies of the engine.
+
+    Args:
+        strategy_problem: Tells why its engine cannot use a strategy; empty if it can.
+    """
+    engine = strategy_problem if _ENGINE_MEMBER in parsed.data else None
+    if not parsed.format.keeps_times and engine is None:
+        return
+    times = TimeCheck(parsed)
+    for number in range(len(parsed)):
+        try:
+            record = parsed.format.record(parsed, number)
+        except RecordError:
+            continue  # told already
+        times.add(number, record)
+        problem = engine(record) if engine is not None else ""
+        if problem:
+            hint = "tune the workload again, or remove the record"
+            yield _finding(parsed, number, "AB410", _NO_STRATEGY, problem, hint)
+    for number, problem in times.problems():
+        hint = "tune the workload again, or store -1 for no time"
+        yield _finding(parsed, number, "AB409", _NO_TIME, problem, hint)
+
+
+def _finding(
+    parsed: ParsedFile, number: int, code: str, message: str, got: str, hint: str
+) -> Finding:
+    place = parsed.lines.location(parsed.path, parsed.starts[number], parsed.ends[number])
+    return make_finding(code, place, message, got=got, hint=hint)
+
+
 def _check(entry: TreeEntry, run: _Run) -> None:
     if entry.kind is FileKind.SIDE_CAR:
         run.findings += _side_car(entry.path)
@@ -173,6 +235,8 @@ def _check(entry: TreeEntry, run: _Run) -> None:
         parsed = load_file(entry.path)
         run.records += len(parsed)
         run.findings += (_with_key(finding, parsed) for finding in check_bank(parsed, run.reader))
+        checked = check_records(parsed, run.strategy_problem)
+        run.findings += (_with_key(finding, parsed) for finding in checked)
         run.findings += check_name(parsed)
         run.siblings.add(parsed)
         run.findings += _companion(parsed, run)

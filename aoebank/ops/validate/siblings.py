@@ -25,7 +25,7 @@ from aoebank.storage.bank import load_file
 from aoebank.storage.readers.soc_versions import soc_family
 from aoebank.storage.tree import FileKind, TreeEntry
 
-_Group = tuple[str, ...]
+SiblingGroup = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +50,15 @@ class SiblingCheck:
     """
 
     def __init__(self, entries: Iterable[TreeEntry]) -> None:
-        groups: dict[_Group, list[Path]] = {}
+        groups: dict[SiblingGroup, list[Path]] = {}
         for entry in entries:
-            group = _group_of(entry.path) if entry.kind is FileKind.BANK else None
+            group = sibling_group(entry.path) if entry.kind is FileKind.BANK else None
             if group is not None:
                 groups.setdefault(group, []).append(entry.path)
         self._groups = {
             path: group for group, paths in groups.items() if len(paths) > 1 for path in paths
         }
-        self._seen: dict[_Group, list[_Sibling]] = {}
+        self._seen: dict[SiblingGroup, list[_Sibling]] = {}
 
     def add(self, parsed: ParsedFile) -> None:
         """Remember a file, if it has siblings; a broken or an empty one has none."""
@@ -79,8 +79,13 @@ class SiblingCheck:
             yield from _compare(_related(siblings))
 
 
-def _group_of(path: Path) -> _Group | None:
-    """Return what siblings have in common, by their names; None for a file that has none."""
+def sibling_group(path: Path) -> SiblingGroup | None:
+    """Return what siblings have in common, by their names; None for a file that has none.
+
+    >>> name = "Ascend910B2/unified_bank/Ascend910B2_24_AiCore_matmul.json"
+    >>> sibling_group(Path(name)) == sibling_group(Path(name.replace("B2", "B1")))
+    True
+    """
     format_ = find_format(path)
     name: BankName | None = format_.parse_name(path.name) if format_ else None
     family = soc_family(name.soc_version) if name else None

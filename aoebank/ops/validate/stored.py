@@ -9,7 +9,9 @@ from pathlib import Path
 
 from aoebank.errors import HistoryError, UsageError
 from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.release import Release
 from aoebank.model.finding import Finding
+from aoebank.ops.schema import find_revision_release
 from aoebank.ops.validate.baseline import GIT, Known, known_of
 from aoebank.ops.validate.run import ValidateResult
 from aoebank.storage.quarantine import FILE, FOLDER
@@ -18,7 +20,7 @@ from aoebank.storage.sides.side import StoredSide
 from aoebank.storage.twins import twin_of
 from aoebank.storage.writing.atomic import write_scratch
 
-Check = Callable[[list[Path]], ValidateResult]
+Check = Callable[[list[Path], Release | None], ValidateResult]
 
 
 def check_stored(
@@ -28,7 +30,7 @@ def check_stored(
 
     Args:
         texts: Paths, `git:REV[:PATH]` or `snapshot:REF[:ROOT]`.
-        check: Checks paths.
+        check: Checks paths as a release reads them; None: as their fields tell.
         default_root: Gives the bank of a `snapshot:REF` without a root.
 
     Raises:
@@ -46,7 +48,14 @@ def check_stored(
             folder = top / str(number)
             asked.append(_extract(side, folder))
             places[folder] = side.place
-        return _renamed(check(asked), places)
+        return _renamed(check(asked, _find_release(texts)), places)
+
+
+def _find_release(texts: Sequence[str]) -> Release | None:
+    """Return the release of the headers of the one revision that is checked, if it has any."""
+    revisions = {text.split(":")[1] if text.startswith(GIT) else "" for text in texts}
+    revision = revisions.pop() if len(revisions) == 1 else ""
+    return find_revision_release(revision, cwd=Path()) if revision else None
 
 
 def open_stored_baseline(

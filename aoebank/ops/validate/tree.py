@@ -13,6 +13,7 @@ from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding, Location, make_finding
 from aoebank.model.provenance import Event
 from aoebank.storage.bank import GRAPH_FOLDER
+from aoebank.storage.readers.soc_versions import usual_case
 from aoebank.storage.tree import FileKind, TreeEntry, leads_back
 
 _WITHOUT_RECORD = (Event.UNSATISFIED, Event.DROPPED)
@@ -89,6 +90,16 @@ def check_name(parsed: ParsedFile) -> Iterator[Finding]:
             "soc_version in the name is not the one of the folder",
             got=name.soc_version,
             expected=soc_version,
+            hint="move it to the folder of its soc_version; readers look there only",
+        )
+    elif soc_version is not None and soc_version[1:] != usual_case(soc_version)[1:]:
+        # the first letter alone is small in some folders of the toolkit itself
+        yield make_finding(
+            "AB503",
+            Location(path=path),
+            "folder has the soc_version in another case than the toolkit",
+            got=soc_version,
+            expected=usual_case(soc_version),
             hint="move it to the folder of its soc_version; readers look there only",
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from aoebank.ops.diff import ChangeKind, DiffResult, FileMove, RecordChange, RollupRow, TimeVerdict
+from aoebank.ops.diff import ChangeKind, DiffResult, FileMove, RecordChange, TimeVerdict
 from aoebank.report.diff.run import (
     ROLLUP_HEADER,
     WORDS,
@@ -21,6 +21,7 @@ from aoebank.report.output import plural
 MAX_ROWS = 2000  # per table; a browser takes more, a reader does not
 _LONG = 300  # characters of one value
 _CHANGE_HEADER = ("", "ratio", "A (us)", "B (us)", "soc_version", "op_type", "workload", "key")
+_FIGURES = (1, 2, 3)
 _TILES = (
     ("slower", "bad"),
     ("faster", "good"),
@@ -99,24 +100,36 @@ def _rollup(result: DiffResult) -> Markup:
     rows = [row for row in result.rollup if not row.is_quiet]
     quiet = len(result.rollup) - len(rows)
     rest = element("p", f"{plural(quiet, 'more row')} without any change", class_="more")
-    table = _table(ROLLUP_HEADER, map(_rollup_row, rows[:MAX_ROWS]), right=range(2, 12))
+    shown = rows[:MAX_ROWS]
+    cells = [(row.soc_version or "-", row.op_type or "-", *rollup_cells(row)) for row in shown]
+    used = _used_columns(cells)
+    header = [ROLLUP_HEADER[place] for place in used]
+    right = [number for number, place in enumerate(used) if place >= 2]
+    table = _table(header, (_rollup_row(row, used) for row in cells), right=right)
     more = [rest] if quiet else []
     return _section("By soc_version and op_type", len(rows), table, *more)
 
 
-def _rollup_row(row: RollupRow) -> Markup:
-    names = (element("td", name or "-") for name in (row.soc_version, row.op_type))
+def _used_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns in which a row has something to tell."""
+    columns = zip(*rows, strict=True)
+    return [place for place, cells in enumerate(columns) if {*cells} - {"", "-"}]
+
+
+def _rollup_row(row: Sequence[str], used: Sequence[int]) -> Markup:
     moods = {2: "bad", 3: "good"}
     cells = (
-        element(
+        element("td", row[place])
+        if place < 2
+        else element(
             "td",
-            text,
-            data_sort="0" if text == "-" else text.rstrip("x"),
-            class_=f"right {moods.get(number, '') if text != '-' else 'none'}".rstrip(),
+            row[place],
+            data_sort="0" if row[place] == "-" else row[place].rstrip("x"),
+            class_=f"right {moods.get(place, '') if row[place] != '-' else 'none'}".rstrip(),
         )
-        for number, text in enumerate(rollup_cells(row), 2)
+        for place in used
     )
-    return element("tr", *names, *cells)
+    return element("tr", *cells)
 
 
 def _moves(moves: Sequence[FileMove]) -> Markup:
@@ -128,10 +141,11 @@ def _moves(moves: Sequence[FileMove]) -> Markup:
             element("td", element("code", move.b)),
             _number(f"{move.equal} of {move.records_a}", move.similarity),
         )
-        for move in moves[:MAX_ROWS]
+        for move in moves
     )
     table = _table(("soc_version", "A", "B", "equal records"), rows, right=(3,))
-    return _section("Moved files", len(moves), table)
+    heading = element("h2", "Moved files", element("span", f"{len(moves):,}", class_="count"))
+    return element("section", heading, table) if moves else Markup("")
 
 
 def _soc_cell(move: FileMove) -> Markup:
@@ -154,19 +168,30 @@ def _changes(result: DiffResult) -> list[Markup]:
 
 
 def _change_section(title: str, changes: Sequence[RecordChange]) -> Markup:
-    rows = map(_change_row, changes[:MAX_ROWS])
-    return _section(title, len(changes), _table(_CHANGE_HEADER, rows, right=(1, 2, 3)))
+    shown = changes[:MAX_ROWS]
+    used = _used_columns([_change_words(change) for change in shown])
+    header = [_CHANGE_HEADER[place] for place in used]
+    right = [number for number, place in enumerate(used) if place in _FIGURES]
+    rows = (_change_row(change, used) for change in shown)
+    return _section(title, len(changes), _table(header, rows, right=right))
 
 
-def _change_row(change: RecordChange) -> Markup:
+def _change_words(change: RecordChange) -> tuple[str, ...]:
+    """Return what decides whether a column is worth its place; the title tells the kind."""
+    ratio = "" if change.cost_ratio is None else "x"
+    costs = (_microseconds(change.cost_a_us), _microseconds(change.cost_b_us))
+    names = (change.soc_version or "", change.op_type or "")
+    return WORDS[change.kind][0], ratio, *costs, *names, "workload", change.key
+
+
+def _change_row(change: RecordChange, used: Sequence[int]) -> Markup:
     ratio = change.cost_ratio
     mood = {TimeVerdict.SLOWER: "bad", TimeVerdict.FASTER: "good"}.get(change.verdict, "")
     about = element("span", change.problem or change.workload)
     where = change.file if change.file_a is None else f"{change.file_a} → {change.file}"
     file = element("small", change.file.rpartition("/")[2], title=where)
     word = WORDS[change.kind][0]
-    return element(
-        "tr",
+    cells = (
         element("td", element("span", word, class_=f"kind {change.kind}")),
         _number(_ratio(change), ratio, mood, _doubt(change)),
         _number(_microseconds(change.cost_a_us), change.cost_a_us),
@@ -176,6 +201,7 @@ def _change_row(change: RecordChange) -> Markup:
         element("td", about, file, class_="about"),
         element("td", element("code", _cut(change.key, 40), title=change.key[:_LONG])),
     )
+    return element("tr", *(cells[place] for place in used))
 
 
 def _ratio(change: RecordChange) -> Content:

@@ -113,6 +113,8 @@ def summary_lines(result: DiffResult, fail_on_ratio: float | None = None) -> lis
     counts = [f"{result.count(kind)} {WORDS[kind][0]}" for kind in ChangeKind if result.count(kind)]
     if result.moves:
         counts.append(f"{result.moved} moved in {plural(len(result.moves), 'file')}")
+    if result.problems:
+        counts.append(f"{plural(len(result.problems), 'file')} not compared")
     summary = ", ".join(counts) or "no difference"
     lines = [f"{summary} ({plural(result.unchanged, 'record')} unchanged)"]
     times = result.times()

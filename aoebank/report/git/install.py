@@ -10,6 +10,7 @@ from aoebank.errors import AoebankError
 from aoebank.ops.git.check import CheckProblem, CheckResult
 from aoebank.ops.git.install import FileChange, InstallPlan, SettingChange
 from aoebank.report.output import Text, plural
+from aoebank.storage.git.attributes import find_block
 
 _SHOWN_PATHS = 5
 _STYLES = {"+": "green", "-": "red"}
@@ -53,7 +54,7 @@ class InstallReport:
                     "changed": file.before != file.after,
                     "diff": [line.rstrip("\n") for line in _diff(file)],
                 }
-                for file in self.plan.files
+                for file in self._files()
             ],
             "forgotten": list(self.plan.forgotten),
         }
@@ -66,18 +67,33 @@ class InstallReport:
             text.line((f"{done} git config --{self.plan.scope}", "bold"))
         for setting in settings:
             _write_setting(text, setting)
-        files = [file for file in self.plan.files if file.before != file.after]
+        files = [file for file in self._files() if file.before != file.after]
         for change in files:
             text.line((f"{done} {change.path}", "bold"))
             for line in _diff(change):
                 text.line((f"  {line.rstrip()}", _STYLES.get(line[:1], "")))
         for name in self.plan.forgotten:
             text.line((f"{'would forget' if self.is_dry_run else 'forgot'} {name}", "bold"))
-        same = len(self.plan.settings) + len(self.plan.files) - len(settings) - len(files)
+        same = len(self.plan.settings) + len(self._files()) - len(settings) - len(files)
         if not settings and not files and not self.plan.forgotten:
             text.line(f"nothing to do: {plural(same, 'setting')} and files are so already")
         elif any(file.path.name == ".gitattributes" for file in files):
             text.line("commit .gitattributes: it tells every clone which files are banks")
+        if self.verb == "install" and self.plan.hook is not None and not self._has_hook():
+            text.line(
+                "a pre-commit hook would stop commits while conflicts are open: "
+                "aoebank git install --hook"
+            )
+
+    def _has_hook(self) -> bool:
+        hook = self.plan.hook
+        return hook is not None and find_block(hook.after or b"") is not None
+
+    def _files(self) -> tuple[FileChange, ...]:
+        """Return the files, the hook too where it is ours or was."""
+        hook = self.plan.hook
+        is_ours = hook is not None and (self._has_hook() or hook.before != hook.after)
+        return (*self.plan.files, hook) if hook is not None and is_ours else self.plan.files
 
 
 def _write_setting(text: Text, setting: SettingChange) -> None:
@@ -101,6 +117,7 @@ class CheckReport:
     """What keeps git from merging banks record by record."""
 
     result: CheckResult
+    are_conflicts_only: bool = False
     schema: str = "aoebank.git-check/1"
     error: AoebankError | None = None
 
@@ -132,6 +149,9 @@ class CheckReport:
         """Write each problem with what mends it."""
         for problem in self.result.problems:
             _write_problem(text, problem)
+        if self.are_conflicts_only:
+            text.line("conflicts are open" if self.result.problems else "no conflict is open")
+            return
         count = plural(len(self.result.problems), "problem") if self.result.problems else "in order"
         covered = f"{self.result.covered} of {plural(self.result.files, 'bank file')}"
         text.line(

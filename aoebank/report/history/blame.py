@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
 from aoebank.formats.text.json_text import dumps
 from aoebank.model.record import Record
-from aoebank.ops.diff.fields import plain
+from aoebank.ops.diff.fields import diff_fields, plain
 from aoebank.ops.history.blame import BlamedRecord, BlameResult, RecordVersion
+from aoebank.ops.history.changes import Move
+from aoebank.report.diff.run import field_value
 from aoebank.report.history.log import version_document
 from aoebank.report.history.moves import STYLES
 from aoebank.report.output import Text
 from aoebank.report.reading.show import provenance_document, write_provenance
+
+_INDENT = " " * 11
+_MOST_FIELDS = 8
+_LONGEST = 100  # of a value; --json has it whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,21 +56,47 @@ class BlameReport:
 def _write(text: Text, blamed: BlamedRecord) -> None:
     absent = "" if blamed.is_present else "  (no longer in the bank)"
     text.line((blamed.key, "bold"), f"  {blamed.file}{absent}")
-    for state in blamed.states:
-        _write_state(text, state)
+    older = [*blamed.states[1:], None]
+    for state, before in zip(blamed.states, older, strict=True):
+        _write_state(text, state, before.record if before else None)
     for entry in blamed.provenance:
         write_provenance(text, entry)
 
 
-def _write_state(text: Text, state: RecordVersion) -> None:
+def _write_state(text: Text, state: RecordVersion, before: Record | None) -> None:
+    """Write a state and what it changed; of a record that came new, its time and strategy."""
     version = state.version
     who = "not recorded yet"
     if version is not None:
         tags = f" ({', '.join(version.tags)})" if version.tags else ""
         who = f"{version.label}{tags}  {version.time}  {version.who}"
     text.line("  ", (f"{state.move:<8}", STYLES[state.move]), f" {who}{_message(state)}")
-    if state.record is not None:
-        text.line(f"           {_cost(state.record)}  strategy {dumps(state.record.strategy)}")
+    if state.record is None:
+        return
+    if before is None or state.move is not Move.CHANGED:
+        strategy = _cut(dumps(state.record.strategy))
+        text.line(f"{_INDENT}{_cost(state.record)}  strategy {strategy}")
+        return
+    for line in _changes(before, state.record):
+        text.line(f"{_INDENT}{line}")
+
+
+def _changes(before: Record, now: Record) -> Iterator[str]:
+    """Yield what differs between two states of a record, a line each."""
+    if _cost(before) != _cost(now):
+        yield f"{_cost(before)} -> {_cost(now)}"
+    changes = diff_fields(before.strategy, now.strategy)
+    for change in changes[:_MOST_FIELDS]:
+        old, new = (_cut(field_value(change, of_b=of_b)) for of_b in (False, True))
+        yield f"{change.pointer}: {old} -> {new}"
+    if len(changes) > _MOST_FIELDS:
+        yield f"and {len(changes) - _MOST_FIELDS} more members (--json has both strategies)"
+    if not changes and _cost(before) == _cost(now):
+        yield "strategy and time are the same; other members changed"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _message(state: RecordVersion) -> str:

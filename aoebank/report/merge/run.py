@@ -20,6 +20,7 @@ _WORDS = {
     Reason.THEIRS_ADDED: "added by theirs",
     Reason.THEIRS_CHANGED: "changed in theirs only",
     Reason.THEIRS_REMOVED: "removed by theirs",
+    Reason.DUPLICATE: "several times on one side, one record stays",
     Reason.FASTER: "decided by time",
     Reason.INSIDE_NOISE: "inside the noise band",
     Reason.SAME_STRATEGY: "same strategy",
@@ -31,6 +32,7 @@ _WORDS = {
     Reason.PERSON: "decided by a person",
     Reason.DELETED_AND_CHANGED: "conflict: removed on one side, changed on the other",
     Reason.NO_TIMES: "conflict: two strategies, no two times",
+    Reason.IMPLAUSIBLE: "conflict: two strategies, a time nobody can have measured",
     Reason.OTHER_MACHINE: "conflict: times from different machines",
     Reason.NO_ROOM: "conflict: the format keeps one answer per key",
     Reason.POLICY_FAIL: "conflict: two answers",
@@ -118,7 +120,7 @@ class MergeReport:
         for side, number in self.result.hidden.items():
             text.line(
                 ("note: ", "yellow"),
-                f"{side}: {plural(number, 'record')} no reader uses, its key comes twice",
+                f"{side}: {plural(number, 'record')} left out, the key comes several times",
             )
         for moved in self.result.followed:
             sides = [side for side in ("ours", "theirs") if getattr(moved, side) == moved.name]

@@ -9,7 +9,7 @@ from aoebank.ops.overview.result import Coverage, OverviewResult
 from aoebank.report.html import Markup, element, join, page
 from aoebank.report.html_style import SCRIPT, STYLE
 from aoebank.report.output import plural
-from aoebank.report.overview.tables import Table, tables, times
+from aoebank.report.overview.tables import Table, lean, tables, times
 
 _STYLE = (
     STYLE
@@ -38,7 +38,7 @@ def overview_page(result: OverviewResult) -> str:
         element("header", element("h1", "Knowledge banks"), element("p", banks, class_="sides")),
         _tiles(result),
         _bars([part for part in result.coverage if part.median is not None]),
-        *(_table(table) for table in tables(result) if table.rows),
+        *(_table(lean(table)) for table in tables(result) if table.rows),
         _closed(result),
     ]
     return page("Knowledge banks", element("main", *body), style=_STYLE, script=SCRIPT)

@@ -38,6 +38,26 @@ def tables(result: OverviewResult) -> tuple[Table, ...]:
     )
 
 
+def lean(table: Table) -> Table:
+    """Return a table without columns that say nothing, or the same bank in each row."""
+    columns = [*zip(*table.rows, strict=True)]
+    kept = [
+        place
+        for place, cells in enumerate(columns)
+        if {*cells} - {"", "-"} and not (table.columns[place] == "bank" and _is_one(cells))
+    ]
+    return Table(
+        title=table.title,
+        columns=tuple(table.columns[place] for place in kept),
+        kinds="".join(table.kinds[place] for place in kept),
+        rows=[tuple(row[place] for place in kept) for row in table.rows],
+    )
+
+
+def _is_one(cells: Sequence[str]) -> bool:
+    return len({*cells}) == 1
+
+
 def times(speedup: float | None) -> str:
     """Return a speed-up as people read it."""
     return "-" if speedup is None else f"{speedup:.2f}x"

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aoebank.errors import shell_word
 from aoebank.ops.ls import FileSummary, ListResult
 from aoebank.report.output import Text, plural
 from aoebank.report.reading.closed import ReadingReport, closed_document, write_closed
+
+_FEW_KEYS = 2
+_LONGEST_KEY = 24  # a feature list is a key too, and no column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +45,14 @@ class ListReport(ReadingReport[ListResult]):
             "records",
             "best",
             "median",
+            "keys",
             "file",
         )
         if self.result.files:
-            text.table(header, map(self._row, self.result.files), kinds="-r---rrrp")
+            text.table(header, map(self._row, self.result.files), kinds="-r---rrr-p")
         for file in self.result.files:
+            for key in file.keys if len(file.keys) > _FEW_KEYS else ():
+                text.line(f"  {shell_word(key)}")
             if file.problem:
                 text.line(("broken: ", "red"), _place(file))
         write_closed(text, self.result.closed)
@@ -62,6 +69,7 @@ class ListReport(ReadingReport[ListResult]):
             str(file.records),
             _times(file.best_speedup),
             _times(file.median_speedup),
+            _keys(file),
             file.name,
         )
 
@@ -69,6 +77,13 @@ class ListReport(ReadingReport[ListResult]):
 def _place(file: FileSummary) -> str:
     space = "" if file.problem[:1].isdigit() else " "  # a line, or nothing: the file as a whole
     return f"{file.path}:{space}{file.problem}"
+
+
+def _keys(file: FileSummary) -> str:
+    few = file.keys[:_FEW_KEYS]
+    shown = [shell_word(key) if len(key) <= _LONGEST_KEY else "..." for key in few]
+    more = ["..."] if len(few) < file.records and shown[-1:] != ["..."] else []
+    return " ".join([*dict.fromkeys(shown), *more]) or "-"
 
 
 def _times(speedup: float | None) -> str:
@@ -86,5 +101,6 @@ def _document(file: FileSummary) -> dict[str, object]:
         "records": file.records,
         "best_speedup": file.best_speedup,
         "median_speedup": file.median_speedup,
+        "keys": list(file.keys),
         "problem": file.problem or None,
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aoebank.errors import AoebankError, BankNotFoundError
-from aoebank.formats.release import NEWEST
+from aoebank.formats.release import NEWEST, ReleaseGuess
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding
 from aoebank.ops.validate.fix import FixOutcome
@@ -74,6 +74,7 @@ class ValidateReport:
                 "name": self.result.reader.name,
                 "source": self.result.reader.source,
                 "guessed": self.result.is_guessed,
+                **guess_members(self.result.guess),
             },
             "counts": {str(severity): self.result.count(severity) for severity in Severity},
             "fail_on": str(self.fail_on),
@@ -99,14 +100,11 @@ class ValidateReport:
         text.line(f"{self._looked_at()}: {summary(self.result.findings)}{hidden}{self._known()}")
 
     def _write_reader(self, text: Text) -> None:
-        reader = self.result.reader
-        if not self.result.is_guessed:
+        reader, guess = self.result.reader, self.result.guess
+        if guess is None:
             text.line(f"runtime banks judged as {reader.name} reads them ({reader.source})")
         elif reader is not NEWEST:
-            text.line(
-                f"runtime banks judged as {reader.name} reads them: they have fields later ones do "
-                "not know; --reader names another"
-            )
+            text.line(f"runtime banks judged as {reader.name} reads them: {describe_guess(guess)}")
 
     def _shows_notes(self) -> bool:
         return self.has_notes or self.fail_on is Severity.NOTE
@@ -127,6 +125,27 @@ class ValidateReport:
         looked_at = f"{plural(self.result.files, 'file')}, {plural(self.result.records, 'record')}"
         others = self.result.passed_over
         return f"{looked_at}, {plural(others, 'other file')} passed over" if others else looked_at
+
+
+def describe_guess(guess: ReleaseGuess) -> str:
+    """Return how sure a release is that the fields of records told."""
+    words = [f"a guess, it explains {guess.explained} of {plural(guess.records, 'record')}"]
+    words += [f"{name} as many" for name in guess.equals]
+    nearest = max(guess.others.items(), key=lambda other: other[1], default=None)
+    words += [f"{nearest[0]} {nearest[1]}"] if nearest else []
+    return f"{', '.join(words)}; --reader names another"
+
+
+def guess_members(guess: ReleaseGuess | None) -> dict[str, object]:
+    """Return what a document says of how sure a guessed release is."""
+    if guess is None or not guess.records:
+        return {}
+    return {
+        "explained": guess.explained,
+        "records": guess.records,
+        "equals": list(guess.equals),
+        "sure": guess.is_sure,
+    }
 
 
 def render(report: ValidateReport, output: OutputFormat) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from aoebank.errors import AoebankError
+from aoebank.errors import AoebankError, BankPathError
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import bank_globs
 from aoebank.storage.git.program import run_git
@@ -24,6 +24,8 @@ QUARANTINE = ".aoebank/quarantine.jsonl"
 LINE_GLOBS = (f"*{SUFFIX}", f"**/{QUARANTINE}")
 
 _NOTE = f"written by `aoebank git install`, version {BLOCK_VERSION}"
+_SHELL = b"#!/bin/sh\n"
+_SHELL_LINE = re.compile(rb"#!.*\b(?:ba|da|k|z)?sh\b")
 _BEGIN = b"# >>> aoebank"
 _END = b"# <<< aoebank"
 _BLOCK = re.compile(
@@ -44,6 +46,43 @@ def attribute_block() -> bytes:
 def exclude_block(*patterns: str) -> bytes:
     """Return the lines for `.git/info/exclude`: what is nobody's to commit."""
     return make_block(_NOTE, patterns)
+
+
+def hook_block(command: str) -> bytes:
+    """Return the lines of a `pre-commit` hook that stop commits while conflicts are open.
+
+    Args:
+        command: How a shell starts `aoebank`.
+    """
+    return make_block(_NOTE, (f"{command} git check --conflicts || exit 1",))
+
+
+def put_hook_block(data: bytes, block: bytes, path: Path) -> bytes:
+    """Return a hook with `block` in its place, a new one behind the first line.
+
+    At the end of a hook it might never run: many end in `exec`.
+
+    Raises:
+        BankPathError: the hook is no shell script.
+    """
+    start, _, rest = drop_block(data, path).partition(b"\n")
+    if not start:
+        return _SHELL + block
+    if not _SHELL_LINE.match(start):
+        raise BankPathError(
+            "hook is no shell script",
+            path=path,
+            got=start[:60].decode("utf-8", errors="replace"),
+            expected="#!/bin/sh",
+            hint="let it run: aoebank git check --conflicts",
+        )
+    return start + b"\n" + block + rest
+
+
+def drop_hook_block(data: bytes, path: Path) -> bytes | None:
+    """Return a hook without our block; None where nothing else was in it."""
+    rest = drop_block(data, path)
+    return None if rest in (b"", _SHELL) else rest
 
 
 def get_attributes(names: Iterable[str], attribute: str, *, cwd: Path) -> dict[str, str]:

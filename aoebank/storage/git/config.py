@@ -81,6 +81,16 @@ def git_path(name: str, *, cwd: Path) -> Path:
     return cwd / os.fsdecode(run_git(["rev-parse", "--git-path", name], cwd=cwd)).rstrip("\n")
 
 
+def find_hook(name: str, *, cwd: Path) -> Path:
+    """Return where git looks for a hook, `core.hooksPath` included.
+
+    Raises:
+        HistoryError: no repository here.
+    """
+    _find_top(cwd)
+    return git_path(f"hooks/{name}", cwd=cwd)
+
+
 def _find_top(cwd: Path) -> Path | None:
     """Return the top of the work tree; None without one, in a bare repository."""
     result = try_git(["rev-parse", "--is-inside-work-tree", "--is-bare-repository"], cwd=cwd)

@@ -127,6 +127,17 @@ def find_work_tree(path: Path) -> Path | None:
     return Path(top) if result.returncode == 0 and top else None
 
 
+def find_top(path: Path) -> Path | None:
+    """Return the top of the work tree `path` lies in, or the bare repository it is; else None."""
+    top = find_work_tree(path)
+    if top is not None or not path.is_dir():
+        return top
+    result = try_git(["rev-parse", "--is-bare-repository", "--absolute-git-dir"], cwd=path)
+    is_bare, _, folder = os.fsdecode(result.stdout).removesuffix("\n").partition("\n")
+    is_here = bool(folder) and Path(folder) == path.resolve()
+    return path.resolve() if result.returncode == 0 and is_bare == "true" and is_here else None
+
+
 def find_commit(revision: str, *, cwd: Path) -> str | None:
     """Return the object name of the commit a revision means, or None if there is none."""
     arguments = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]

@@ -56,6 +56,18 @@ def soc_family(soc_version: str) -> str | None:
     return max(fitting, key=len, default=None)
 
 
+def usual_case(soc_version: str) -> str:
+    """Return a soc_version as the toolkit spells it, itself where no family is known.
+
+    >>> usual_case("ascend910b2"), usual_case("Ascend910B2"), usual_case("x86-64-V4")
+    ('Ascend910B2', 'Ascend910B2', 'x86-64-V4')
+    """
+    starts = json.loads(_FAMILIES.read_text(encoding="utf-8"))["families"]
+    fitting = (start for start in starts if soc_version.lower().startswith(start.lower()))
+    start = max(fitting, key=len, default="")
+    return start + soc_version[len(start) :]
+
+
 OLD_SOC_VERSIONS: dict[str, tuple[str, ...]] = {
     "aarch64-a64fx": ("aarch64",),
     "aarch64-ampere1": ("aarch64",),

@@ -14,6 +14,7 @@ from aoebank.formats.registry import HEAD_BYTES, bank_globs, find_format
 from aoebank.storage.git.lasting import ObjectReader, TreeReader
 from aoebank.storage.git.program import (
     find_commit,
+    find_top,
     find_work_tree,
     get_commit,
     iter_blobs,
@@ -40,7 +41,7 @@ def open_git_side(text: str, *, beside: Path, cwd: Path) -> StoredSide:
     """
     revision, colon, path = text.partition(":")
     near = cwd if colon or not beside.exists() else beside
-    top = find_work_tree(near)
+    top = find_top(near)
     if top is None:
         raise HistoryError(
             "not in a git work tree",
@@ -183,9 +184,14 @@ class GitHistory:
                 after[path] = new
         return self._make_side(before, parent), self._make_side(after, version.id)
 
+    @property
+    def has_files(self) -> bool:
+        """True if the bank lies on disk: a bare repository has commits alone."""
+        return find_work_tree(self.root) is not None
+
     @cached_property
     def _top(self) -> Path:
-        top = find_work_tree(self.root)
+        top = find_top(self.root)
         if top is None or find_commit("HEAD", cwd=top) is None:
             problem = "not in a git work tree" if top is None else "no commit yet"
             raise HistoryError(problem, where=str(self.root), hint="aoebank snapshot")
@@ -255,7 +261,7 @@ class GitHistory:
 def is_tracked(root: Path) -> bool:
     """Return whether the newest commit holds bank files of a bank, as their names tell."""
     try:
-        top = find_work_tree(root)
+        top = find_top(root)
         if top is None or find_commit("HEAD", cwd=top) is None:
             return False
         inside = os.path.relpath(os.path.realpath(root), os.path.realpath(top))

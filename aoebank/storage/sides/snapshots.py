@@ -73,6 +73,11 @@ class SnapshotHistory:
     def kind(self) -> SideKind:
         return SideKind.SNAPSHOT
 
+    @property
+    def has_files(self) -> bool:
+        """True: snapshots lie in the bank they are of."""
+        return True
+
     def iter_versions(self, names: Collection[str] = ()) -> Iterator[Version]:
         """Yield all snapshots, newest first."""
         return (_version(snapshot) for snapshot in reversed(self.snapshots()))

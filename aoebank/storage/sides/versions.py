@@ -41,6 +41,11 @@ class History(Protocol):
     @property
     def kind(self) -> SideKind: ...
 
+    @property
+    def has_files(self) -> bool:
+        """True if the bank lies on disk too: a bare repository has versions alone."""
+        ...
+
     def iter_versions(self, names: Collection[str] = ()) -> Iterator[Version]:
         """Yield the versions, newest first.
 

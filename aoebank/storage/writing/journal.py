@@ -5,12 +5,14 @@ One JSON object per line, each written before what it tells of happens:
     {"folder": P}      P is going to be made
     {"temporary": P}   P is going to be written: new content, or the old one kept
     {"change": {...}}  what a file was, what it becomes, and where both are kept
+    {"tree": {...}}    on disk: a whole folder is going to get its name; SHA-256 of its files
     {"mark": "begin"}  on disk; from here on files change
     {"mark": "done"}   on disk; all of them have
 
 Until "done" nothing has happened: whoever finds the journal of a dead process puts back every file
 that is as the journal would have it. A file somebody else changed since is left alone. Paths are
-from the folder of the journal, so a tree may be moved in between.
+from the folder of the journal, so a tree may be moved in between. A folder that got its name is
+whole; it goes only for the command that makes it once more, and only if nobody touched it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from aoebank.storage.writing.lock import LOCK_TIMEOUT_S, hold_lock
 from aoebank.storage.writing.places import real_place
 
 _BEGIN, _DONE = "begin", "done"
-_FILES = ("temporary", "path", "kept")  # members that are files; folders only go when empty
+# members that are files or whole folders; other folders only go when empty
+_FILES = ("temporary", "path", "kept", "beside", "place")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,17 @@ class Journal:
             }
             self._write({"change": members})
         self._mark(_BEGIN)
+
+    def tree(self, beside: Path, place: Path, files: Mapping[Path, str]) -> None:
+        """Note, on disk, that a folder is going to be renamed.
+
+        Args:
+            files: SHA-256 of each of its files, by their paths below it.
+        """
+        names = {path.as_posix(): sha256 for path, sha256 in files.items()}
+        members = {"beside": self._name(beside), "place": self._name(place), "files": names}
+        self._write({"tree": members})
+        os.fsync(self._stream.fileno())
 
     def done(self) -> None:
         """Note, on disk, that all has changed."""
@@ -130,8 +144,11 @@ def open_journal(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[J
                 return
 
 
-def put_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> bool:
+def put_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, takes_tree: bool = False) -> bool:
     """Undo what a dead process left half done; return False if there is no such journal.
+
+    Args:
+        takes_tree: Whether a folder that got its name goes too, for it is made once more.
 
     Raises:
         BankLockedError: its process lives.
@@ -139,13 +156,16 @@ def put_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> bool:
     real = real_place(path, path.parent)
     with system_errors_explained(path), hold_lock(real, timeout_s=timeout_s) as exists:
         if exists:
-            _put_back(real)
+            _put_back(real, takes_tree=takes_tree)
         return exists
 
 
-def _put_back(journal: Path) -> None:
+def _put_back(journal: Path, *, takes_tree: bool = False) -> None:
     lines = [*_read(journal)]
     _demand_inside(lines, journal)
+    if takes_tree:
+        for line in lines:
+            _take_tree(line.get("tree"), journal.parent)
     marks = {line.get("mark") for line in lines}
     if _BEGIN in marks and _DONE not in marks:
         _undo_all(lines, journal.parent)
@@ -153,13 +173,29 @@ def _put_back(journal: Path) -> None:
         if "temporary" in line:
             _place(line["temporary"], journal.parent).unlink(missing_ok=True)
     journal.unlink(missing_ok=True)
-    if _DONE not in marks:
+    if _DONE not in marks or takes_tree:
         folders = [_place(line["folder"], journal.parent) for line in lines if "folder" in line]
         for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
             with contextlib.suppress(OSError):  # not empty: somebody else uses it
                 folder.rmdir()
     if journal.parent.is_dir():
         sync_directory(journal.parent)
+
+
+def _take_tree(members: object, folder: Path) -> None:
+    """Take a folder its name again, unless somebody changed what is in it."""
+    if not isinstance(members, dict):
+        return
+    beside, place = (_place(members.get(name), folder) for name in ("beside", "place"))
+    if place.is_symlink() or not place.is_dir() or os.path.lexists(beside):
+        return
+    found = {
+        path.relative_to(place).as_posix(): sha256_of(path.read_bytes())
+        for path in place.rglob("*")
+        if path.is_file()
+    }
+    if found == members.get("files"):
+        place.rename(beside)
 
 
 def _undo_all(lines: Iterable[Mapping[str, object]], folder: Path) -> None:
@@ -191,8 +227,8 @@ def _demand_inside(lines: Iterable[dict[str, object]], journal: Path) -> None:
     A tree may come from others, and what stands in a journal is renamed and removed.
     """
     for line in lines:
-        change = line.get("change")
-        members = change if isinstance(change, dict) else line
+        nested = line.get("change") or line.get("tree")
+        members = nested if isinstance(nested, dict) else line
         for name in filter(None, map(members.get, _FILES)):
             real = Path(os.path.realpath(_place(name, journal.parent)))
             if not real.is_relative_to(journal.parent):

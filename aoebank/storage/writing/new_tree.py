@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ class NewTree:
     _journal: Journal
     _folders: dict[Path, None] = field(default_factory=dict)
     _beside: Path = field(init=False)
+    _digests: dict[Path, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._beside = temporary_path(self.path)
@@ -43,6 +45,7 @@ class NewTree:
         self._make(place.parent)
         self._journal.temporary(place)
         write_synced(place, data, mode=mode, like=place.parent)
+        self._digests[path.relative_to(self.path)] = hashlib.sha256(data).hexdigest()
 
     def put_in_place(self) -> None:
         """Give the tree its name; whoever looks sees nothing or all of it.
@@ -54,6 +57,7 @@ class NewTree:
             return
         for folder in self._folders:
             sync_directory(folder)
+        self._journal.tree(self._beside, self.path, self._digests)
         try:
             os.rename(self._beside, self.path)  # noqa: PTH104
         except OSError as error:

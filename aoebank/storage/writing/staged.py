@@ -36,7 +36,7 @@ from aoebank.storage.writing.atomic import (
     system_errors_explained,
     temporary_path,
 )
-from aoebank.storage.writing.journal import Journal, NotedChange, open_journal
+from aoebank.storage.writing.journal import Journal, NotedChange, open_journal, put_back
 from aoebank.storage.writing.lock import LOCK_TIMEOUT_S, hold_lock
 from aoebank.storage.writing.new_tree import NewTree
 from aoebank.storage.writing.places import real_place
@@ -227,11 +227,22 @@ def write_new_tree(root: Path, files: Iterable[tuple[str, bytes]], *, verb: str)
     Raises:
         BankPathError: something else has that name by now, or it cannot be written.
     """
-    journal = root.with_name(f".{root.name[:_MOST_CHARACTERS]}.{verb}{TEMPORARY_SUFFIX}")
+    journal = _journal_of(root, verb)
     with staged_changes(journal, root=root, is_new_tree=True) as changes:
         for name, data in files:
             changes.write(root / name, data, old_sha256=None)
         changes.commit()
+
+
+def put_back_new_tree(root: Path, *, verb: str) -> None:
+    """Put away what a dead `write_new_tree` left, the tree too, as nobody touched it since."""
+    journal = _journal_of(root, verb)
+    if journal.exists():
+        put_back(journal, takes_tree=True)
+
+
+def _journal_of(root: Path, verb: str) -> Path:
+    return root.with_name(f".{root.name[:_MOST_CHARACTERS]}.{verb}{TEMPORARY_SUFFIX}")
 
 
 def update_file(

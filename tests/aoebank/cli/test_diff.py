@@ -64,6 +64,19 @@ def test_html_goes_out_whole_with_an_error_beside_it(tmp_path: Path) -> None:
     assert outcome.stderr.startswith("error: ")
 
 
+def test_side_that_cannot_be_read_is_never_no_difference(tmp_path: Path) -> None:
+    a, b = bank(tmp_path / "a", 10.0), bank(tmp_path / "b", 10.0)
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    (tmp_path / "b" / "x_1_AiCore_y.json").write_bytes(pointer)
+    for options in ([], ["--skip-broken"], ["--format", "markdown"], ["--format", "html"]):
+        outcome = run("aoebank", ["diff", a, b, *options])
+        assert "no difference" not in outcome.stdout
+        assert "1 file not compared" in outcome.stdout
+    outcome = run("aoebank", ["diff", a, b])
+    assert "is a Git LFS pointer" in outcome.stderr
+    assert "hint: git lfs pull" in outcome.stderr
+
+
 def test_json_stays_one_document_with_a_broken_file(tmp_path: Path) -> None:
     a, b = bank(tmp_path / "a", 10.0), bank(tmp_path / "b", 20.0)
     (tmp_path / "b" / "x_1_AiCore_y.json").write_bytes(b"\xff")

@@ -13,7 +13,7 @@ from support.faulty_system import FaultySystem
 
 import aoebank
 from aoebank import Bank, Event, Record, StaleResult, make_unified_record
-from aoebank.storage.machine import kernel_source_of
+from aoebank.storage.machine import kernel_source_of, strategy_problem_of
 from aoebank.testing.factories import make_provenance
 
 _SOC = "x86-64-test"
@@ -94,6 +94,7 @@ def test_engine_that_cannot_be_loaded_is_none() -> None:
     gone = EntryPoint(name="gone", group="", value="no_such_module:nothing")
     assert kernel_source_of([gone]) is None
     assert kernel_source_of([]) is None
+    assert strategy_problem_of([gone]) is None
 
 
 def test_filters_leave_out_other_targets_and_operators(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 from support.runtime_kb_lines import (
     EXAMPLE,
     FIRST,
+    NAME,
     codes,
     line,
     parse,
@@ -17,6 +19,10 @@ from support.runtime_kb_lines import (
 from aoebank.formats.runtime_kb.format import runtime_key
 from aoebank.formats.runtime_kb.hash import common_hash, common_hashes
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
+from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.file import merge_bytes
+from aoebank.ops.merge.plan import Three
+from aoebank.ops.merge.policy import MergeRules, Policy
 
 
 def slow_hash(data: bytes) -> int:
@@ -75,9 +81,26 @@ def test_key_does_not_depend_on_the_order_or_spelling_of_members() -> None:
     assert parse(text).keys == [runtime_key("MatMulV3", info)]
 
 
-def test_unknown_members_of_the_workload_take_no_part_in_the_key() -> None:
-    info = {**FIRST["info_dict"], "note": "mine"}
-    assert runtime_key("MatMulV3", info) == runtime_key("MatMulV3", FIRST["info_dict"])
+def test_unknown_member_of_the_workload_is_part_of_the_key_and_not_of_the_hash() -> None:
+    known = runtime_key("MatMulV3", FIRST["info_dict"])
+    mine, yours = (
+        runtime_key("MatMulV3", {**FIRST["info_dict"], "note": note}) for note in ("mine", "yours")
+    )
+    assert len({known, mine, yours}) == 3
+    assert known[:8] == mine[:8] == yours[:8]
+    texts = [line(info_dict={**FIRST["info_dict"], "note": note}) for note in ("mine", "yours")]
+    text = "\n".join([EXAMPLE.decode().rstrip(), *texts, EXAMPLE.decode().splitlines()[0]])
+    assert parse(text).keys[-3:] == [mine, yours, known]
+    assert codes("\n".join([line(), *texts])).count("AB310") == 2
+
+
+def test_merge_keeps_records_apart_that_differ_in_an_unknown_member() -> None:
+    ours, theirs = (
+        (line(info_dict={**FIRST["info_dict"], "mode": mode}) + "\n").encode() for mode in (1, 2)
+    )
+    context = MergeContext(rules=MergeRules(policy=Policy.THEIRS), is_two_way=True)
+    merged = merge_bytes(Three(base=None, ours=ours, theirs=theirs), Path(NAME), context)
+    assert merged.data == ours + theirs
 
 
 def test_operator_without_a_schema_is_known_by_its_canonical_json() -> None:

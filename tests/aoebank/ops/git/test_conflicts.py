@@ -400,3 +400,18 @@ def test_empty_and_foreign_conflict_files_are_nobodys_problem_or_told(tree: Work
     tree.write(FILE, b"")
     assert _check(tree) == {"unsettled": [FILE]}
     assert "cannot be read" in tree.aoebank("git", "check").stdout
+
+
+def test_hook_stops_commits_until_conflicts_are_settled(merging: WorkTree) -> None:
+    merging.aoebank("git", "install", "--hook")
+    merging.git("add", NAME)
+    stopped = merging.try_git("commit", "-q", "--no-edit")
+    assert stopped.returncode == 1
+    assert FILE in stopped.stdout + stopped.stderr
+    merging.git("add", FILE)
+    assert merging.try_git("commit", "-q", "--no-edit").returncode == 1
+    merging.git("rm", "-q", "--cached", FILE)
+    _choose(merging)
+    assert merging.aoebank("merge", "--apply", FILE).returncode == 0
+    merging.git("add", NAME)
+    merging.git("commit", "-q", "--no-edit")

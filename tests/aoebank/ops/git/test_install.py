@@ -327,3 +327,41 @@ def test_uninstall_forgets_the_texts_git_kept(clone: WorkTree) -> None:
     assert "textconv" not in clone.git("for-each-ref")
     assert "refs/notes/commits" in clone.git("for-each-ref")
     assert "nothing to do" in clone.aoebank("git", "uninstall").stdout
+
+
+def test_hook_is_asked_for_and_runs_before_what_was_there(clone: WorkTree) -> None:
+    hook = clone.top / ".git" / "hooks" / "pre-commit"
+    assert "aoebank git install --hook" in _install(clone)
+    assert not hook.exists()
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nexec true\n")
+    hook.chmod(0o755)
+    _install(clone, "--hook")
+    lines = hook.read_text().splitlines()
+    assert (lines[0], lines[2], lines[-1]) == (
+        "#!/bin/sh",
+        "aoebank git check --conflicts || exit 1",
+        "exec true",
+    )
+    assert "nothing to do" in _install(clone)  # an installation leaves the hook where it is
+    _install(clone, verb="uninstall")
+    assert hook.read_text() == "#!/bin/sh\nexec true\n"
+
+
+def test_hook_that_held_nothing_else_comes_and_goes(clone: WorkTree) -> None:
+    hook = clone.top / ".git" / "hooks" / "pre-commit"
+    _install(clone, "--hook")
+    assert os.access(hook, os.X_OK)
+    _install(clone, verb="uninstall")
+    assert not hook.exists()
+
+
+def test_hook_in_another_language_is_left_alone(clone: WorkTree) -> None:
+    hook = clone.top / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/usr/bin/env python3\n")
+    result = clone.aoebank("git", "install", "--hook")
+    assert result.returncode == 3
+    assert "hook is no shell script" in result.stderr
+    assert hook.read_text() == "#!/usr/bin/env python3\n"
+    assert clone.aoebank("git", "install", "--hook", "--global").returncode == 2

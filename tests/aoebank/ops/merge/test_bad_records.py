@@ -171,6 +171,20 @@ def test_conflict_tells_what_is_wrong_with_the_record(junk: str) -> None:
     assert conflict.note.startswith("theirs: ")
 
 
+@pytest.mark.parametrize("junk", UNIFIED_KINDS)
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_new_record_that_cannot_be_read_is_a_conflict_with_a_base_and_without(
+    junk: str, is_ours: bool
+) -> None:
+    good = make_file("unified", {0: Answer()})
+    key = key_of("unified", 1)
+    bad = good.replace(b"{\n", f'{{\n"{key}": {junk},\n'.encode(), 1)
+    sides = (bad, good) if is_ours else (good, bad)
+    for base in (good, None):
+        (conflict,) = merge("unified", base, *sides).plan.conflicts
+        assert (conflict.key, conflict.reason) == (key, Reason.UNREADABLE)
+
+
 def test_new_record_with_an_error_readers_survive_comes_in_as_it_is() -> None:
     """Real banks gain records without a field the newest release wants; nothing is lost by them."""
     bad = json.loads(record_text("runtime_kb", 1, Answer()))

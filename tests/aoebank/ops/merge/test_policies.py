@@ -328,15 +328,83 @@ def test_record_that_cannot_be_read_is_a_conflict_and_stays_byte_for_byte() -> N
     assert merge(None, ours, theirs, MergeRules(policy=Policy.THEIRS)).data == theirs
 
 
-def test_records_no_reader_uses_are_counted_and_go_with_the_one_they_hide_behind() -> None:
-    texts = [merge_files.record_text(UNIFIED, 0, answer) for answer in (A, B)]
-    ours = merge_files.write_file(UNIFIED, texts)  # readers use the last one
-    theirs = make_file(UNIFIED, {0: Answer(tile=3, cost_us=10.0)})
-    merged = merge(None, ours, theirs)
-    assert dict(merged.plan.hidden) == {"ours": 1}
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_time_nobody_can_have_measured_never_wins(is_ours: bool) -> None:
+    odd, sound = Answer(tile=1, cost_us=1e-300), Answer(tile=2, cost_us=50.0)
+    for incumbent in Incumbent:
+        rules = MergeRules(incumbent=incumbent)
+        found = decide(*((odd, sound) if is_ours else (sound, odd)), rules)
+        assert (found.reason, found.conflict) == (Reason.IMPLAUSIBLE, True)
+        assert "1e-300 us is shorter than any kernel takes" in found.note
+    same = decide(*((odd, replace(sound, tile=1)) if is_ours else (replace(sound, tile=1), odd)))
+    assert same.action is (Action.TAKE_THEIRS if is_ours else Action.KEEP_OURS)
+
+
+def test_time_out_of_line_with_its_neighbours_is_a_conflict() -> None:
+    near = {key: Answer(tile=1, cost_us=100.0) for key in range(1, 5)}
+    ours = make_file(UNIFIED, {0: Answer(tile=1, cost_us=0.9), **near})
+    theirs = make_file(UNIFIED, {0: Answer(tile=2, cost_us=0.01), **near})
+    (conflict,) = merge(None, ours, theirs).plan.conflicts
+    assert conflict.reason is Reason.IMPLAUSIBLE
+    assert "at the pace of its neighbours" in conflict.note
+
+
+def repeated(name: str, *answers: Answer) -> bytes:
+    """Return a file with several records of one key."""
+    return merge_files.write_file(name, [merge_files.record_text(name, 0, one) for one in answers])
+
+
+@pytest.mark.parametrize("name", sorted(merge_files.TIMED))
+@pytest.mark.parametrize("costs", [(7.0, 10.0), (10.0, 7.0)])
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_fastest_record_of_a_repeated_key_counts_for_its_side(
+    name: str, costs: tuple[float, float], is_ours: bool
+) -> None:
+    twice = repeated(name, *(Answer(tile=int(cost), cost_us=cost) for cost in costs))
+    once = make_file(name, {0: Answer(tile=8, cost_us=8.0)})
+    merged = merge(None, *((twice, once) if is_ours else (once, twice)), name=name)
     assert merged.data is not None
-    assert merge_files.get(UNIFIED, merged.data).keys == [KEY]
-    assert merge(None, ours, ours).data == ours
+    best = merge_files.record_text(name, 0, Answer(tile=7, cost_us=7.0)).encode()
+    parsed = merge_files.get(name, merged.data)
+    assert [parsed.raw(number) for number in range(len(parsed))] == [best]
+    (decision,) = merged.plan.decisions
+    assert (decision.reason, decision.conflict) == (Reason.FASTER, False)
+    assert [kept.record.cost_us for kept in decision.left_out] == [10.0]
+    assert "7 us in line" in decision.note
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"gradient"}))
+def test_repeated_key_comes_out_once_with_a_decision_though_nobody_changed_it(name: str) -> None:
+    twice = repeated(name, Answer(tile=1), Answer(tile=2))
+    known = merge_files.get(name, twice)
+    merged = merge(twice, twice, twice, name=name)
+    assert merged.data is not None
+    parsed = merge_files.get(name, merged.data)
+    used = known.find(known.keys[0])
+    assert used is not None
+    assert [parsed.raw(number) for number in range(len(parsed))] == [known.raw(used)]
+    (decision,) = merged.plan.decisions
+    assert decision.reason is Reason.DUPLICATE
+    assert {kept.record.raw for kept in decision.left_out} == {known.raw(1 - used)}
+
+
+def test_record_readers_use_counts_within_the_noise_band_and_where_it_has_no_time() -> None:
+    for costs, used in (((100.0, 101.0), 101.0), ((5.0, None), None)):
+        ours = repeated(UNIFIED, *(Answer(tile=n, cost_us=cost) for n, cost in enumerate(costs)))
+        merged = merge(None, ours, ours)
+        assert merged.data is not None
+        (record,) = merge_files.get(UNIFIED, merged.data).iter_records()
+        assert record.cost_us == used
+
+
+def test_sound_record_counts_where_the_other_one_of_its_key_cannot_be_read() -> None:
+    ours = merge_files.write_file(UNIFIED, [merge_files.record_text(UNIFIED, 0, A), f'"{KEY}": 0'])
+    assert merge_files.get(UNIFIED, ours).keys == [KEY, KEY]
+    merged = merge(None, ours, make_file(UNIFIED, {0: Answer(tile=9, cost_us=200.0)}))
+    assert merged.data is not None
+    assert merged.data == make_file(UNIFIED, {0: A})
+    assert not merged.plan.conflicts
+    assert dict(merged.plan.hidden) == {"ours": 1}
 
 
 @pytest.mark.parametrize("name", [*NAMES])

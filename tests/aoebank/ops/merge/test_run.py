@@ -527,3 +527,22 @@ def test_large_trees_are_merged_by_several_processes_with_the_same_result(
     assert together.counts == alone.counts
     write(banks / "b", {names[0]: b"{", names[2]: b"{"})
     refuse(banks, BankFormatError, "op", "a", "b", out="third")
+
+
+def test_merge_of_five_sides_counts_each_record_once(tmp_path: Path) -> None:
+    sides = [
+        {0: A, 1: A},
+        {0: A, 1: A, 2: A},
+        {0: A, 1: replace(B, cost_us=50.0), 2: A},
+        {0: A, 1: replace(C, cost_us=20.0), 2: A, 3: A},
+        {0: A, 1: A, 2: A, 3: A},
+    ]
+    names = [f"{number}/{FILE}" for number in range(len(sides))]
+    data = (make_file(UNIFIED, answers) for answers in sides)
+    write(tmp_path, dict(zip(names, data, strict=True)))
+    result = run(tmp_path, *(str(number) for number in range(len(sides))), out="out")
+    counts = {reason: number for reason, number in result.counts.items() if number}
+    assert sum(counts.values()) == 4
+    assert counts == {Reason.SAME: 1, Reason.FASTER: 1, Reason.THEIRS_ADDED: 2}
+    moves = (result.moves.added, result.moves.changed, result.moves.removed)
+    assert moves == (2, 1, 0)

@@ -107,6 +107,12 @@ def test_records_that_stand_twice_are_counted(bank: Path) -> None:
     assert "x86-64-v3" in "".join(found.files)
 
 
+def test_records_of_related_chips_are_no_duplicates(tmp_path: Path) -> None:
+    for soc in ("Ascend910B1", "Ascend910B2"):
+        banks.put(tmp_path, *RECORDS[:3], soc=soc)
+    assert aoebank.overview(tmp_path).duplicates == ()
+
+
 def test_broken_files_and_quarantine_are_counted(bank: Path) -> None:
     banks.put(bank, *RECORDS[:2], op="Other")
     banks.file_of(bank, "Other").write_text("{")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -171,3 +173,56 @@ def test_manifest_is_read_as_it_was_written(manifest: PackManifest) -> None:
     data = serialize_manifest(manifest)
     assert parse_manifest(data, Path("p")) == manifest
     assert data.isascii()
+
+
+def _unpack_and_die(pack: Path, root: Path) -> None:
+    """Unpack in a process that dies when the bank has just got its name."""
+    child = os.fork()
+    if child == 0:
+        rename = os.rename
+
+        def last(*arguments: Any) -> None:
+            rename(*arguments)
+            os._exit(9)
+
+        setattr(os, "rename", last)  # noqa: B010
+        try:
+            aoebank.unpack(pack, root)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_unpack_killed_at_its_end_and_run_again_finishes(
+    bank: Path, output: Path, tmp_path: Path
+) -> None:
+    aoebank.pack(bank, output=output)
+    place = tmp_path / "out"
+    _unpack_and_die(output, place)
+    whole = _contents(place)
+    assert list(tmp_path.glob(".out.unpack*"))
+    aoebank.unpack(output, place)
+    assert _contents(place) == whole
+    assert not list(tmp_path.glob(".*"))
+    with pytest.raises(BankPathError, match="is there already"):
+        aoebank.unpack(output, place)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_bank_somebody_changed_since_the_kill_is_left_alone(
+    bank: Path, output: Path, tmp_path: Path
+) -> None:
+    aoebank.pack(bank, output=output)
+    _unpack_and_die(output, tmp_path / "out")
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    with pytest.raises(BankPathError, match="is there already"):
+        aoebank.unpack(output, tmp_path / "out")
+    assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
+
+
+def test_folder_is_named_by_an_option_too(bank: Path, output: Path, tmp_path: Path) -> None:
+    aoebank.pack(bank, output=output)
+    place = str(tmp_path / "out")
+    assert run("aoebank", ["unpack", str(output), "-o", place]).exit_code == 0
+    assert run("aoebank", ["unpack", str(output), place, "-o", place]).exit_code == 2

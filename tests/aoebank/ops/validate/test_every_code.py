@@ -46,9 +46,17 @@ def _no_opp(root: Path) -> list[str]:
     return found(root, env={"ASCEND_OPP_PATH": str(root)})
 
 
+def _engine(root: Path) -> list[str]:
+    answer = candidate(knowledge={"engine": "own", "steps": "rm -rf"})
+    (root / B).write_text(unified(KEY, answer))
+    result = validate([root], strategy_problem=lambda record: "no list of steps")
+    return [finding.code for finding in result.findings if finding.got == "no list of steps"]
+
+
 MADE: dict[str, Callable[[Path], list[str]]] = {
     "AB101": _pipe,
     "AB310": _collision,
+    "AB410": _engine,
     "AB501": _missing,
     "AB510": _slower,
     "AB511": _loop,

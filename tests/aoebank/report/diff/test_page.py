@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.diff_sides import file_name, make_side, side_of, unified
 
 from aoebank.model.record import Record
-from aoebank.ops.diff import DiffOptions, diff
+from aoebank.ops.diff import DiffOptions, FileMove, diff
 from aoebank.report.diff.page import MAX_ROWS, diff_html
 from aoebank.report.diff.run import DiffReport
 from aoebank.report.html import Markup, element, escape, page
@@ -169,3 +169,31 @@ def test_times_of_different_environments_are_marked() -> None:
 def test_equal_banks_make_a_page_too() -> None:
     shown = visible(read(diff_html(report_of(make_record(), make_record()))))
     assert "no difference (1 record unchanged)" in shown
+
+
+def test_columns_without_an_entry_are_left_out() -> None:
+    timed = diff_html(report_of(make_record(cost_us=10.0), make_record(cost_us=20.0)))
+    without = diff_html(
+        report_of(make_record(cost_us=None), make_record(cost_us=None, strategy={"tile": 7}))
+    )
+    columns = ("A (us)", "B (us)", "ratio", "worst")
+    assert [name for name in columns if name not in visible(read(timed))] == []
+    assert [name for name in columns if name in visible(read(without))] == []
+    assert "re-timed" not in visible(read(without))
+
+
+def test_moved_files_are_all_listed() -> None:
+    number = MAX_ROWS + 1
+    moves = tuple(
+        FileMove(
+            a=f"old/{place}.json",
+            b=f"new/{place}.json",
+            records_a=1,
+            records_b=1,
+            equal=1,
+        )
+        for place in range(number)
+    )
+    result = replace(diff(side_of(make_record()), side_of(make_record())), moves=moves)
+    shown = visible(read(diff_html(DiffReport(result=result))))
+    assert f"old/{number - 1}.json" in shown
