@@ -15,13 +15,19 @@ import json
 import re
 import shutil
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
 from aoe.errors import OfflineModelError, OutputError
+from aoe.om.archive import (
+    MOST_MANIFEST_BYTES,
+    UNREADABLE,
+    new_member,
+    open_archive,
+    read_member,
+)
 from aoe.results.files import replaced
 from aoe.workload import Precision
 
@@ -35,18 +41,7 @@ SCHEMA = "aoe.om/1"
 CASES_SCHEMA = "aoe.om/2"
 """Of a file with several shapes, which older readers do not know."""
 _CASE_PART = re.compile(r"(model_\d{1,4}\.onnx|kernels_\d{1,4}\.so)")
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 _CHUNK_BYTES = 1 << 20
-_UNREADABLE = (
-    OSError,
-    EOFError,
-    KeyError,
-    ValueError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What `zipfile` and `json` raise on damaged files, encryption and unknown compression included."""
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
@@ -248,9 +243,9 @@ def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with replaced(file) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-            archive.writestr(_entry(MANIFEST), text)
+            archive.writestr(new_member(MANIFEST), text)
             for name in parts:
-                with archive.open(_entry(name), "w", force_zip64=True) as sink:
+                with archive.open(new_member(name), "w", force_zip64=True) as sink:
                     _copy(directory / name, sink)
     except OSError as error:
         raise OutputError(str(file), f"cannot be written: {error.strerror or error}") from error
@@ -265,15 +260,34 @@ def read_manifest(file: Path) -> Manifest:
     if not file.exists():
         raise OfflineModelError(str(file), "no such file")
     try:
-        with zipfile.ZipFile(file) as archive:
-            value = json.loads(archive.read(MANIFEST))
-    except _UNREADABLE as error:
+        with open_archive(file) as archive:
+            value = json.loads(read_member(archive, file, MANIFEST, MOST_MANIFEST_BYTES))
+            names = archive.namelist()
+    except UNREADABLE as error:
         raise OfflineModelError(
             str(file),
             f"not a tuned model of this engine: {error}",
             hint="an .om file is written by `aoe --model=...`",
         ) from error
-    return _parse_manifest(file, value)
+    manifest = _parse_manifest(file, value)
+    _check_names(file, manifest, names)
+    return manifest
+
+
+def _check_names(file: Path, manifest: Manifest, names: Iterable[str]) -> None:
+    """Refuse parts this version does not know, and members the manifest has no digest of.
+
+    `unzip` would unpack either of them, a name that leads out of its folder too.
+    """
+    for name in (*manifest.parts, *sorted({*names} - {*manifest.parts, MANIFEST})):
+        is_known = name in PARTS or _CASE_PART.fullmatch(name) is not None
+        if not is_known or name not in manifest.parts:
+            raise OfflineModelError(
+                str(file),
+                "unknown part" if not is_known else "a part its manifest does not name",
+                got=repr(name)[:80],
+                hint="copy the file again, or tune the model again",
+            )
 
 
 def _parse_manifest(file: Path, value: Mapping[str, Any]) -> Manifest:
@@ -377,11 +391,9 @@ def unpack_part(file: Path, manifest: Manifest, name: str, directory: Path) -> N
     """Unpack one part and check it against the manifest.
 
     Raises:
-        OfflineModelError: it is missing, damaged, or not a part this version knows.
+        OfflineModelError: it is missing or damaged.
         OutputError: the directory cannot take it.
     """
-    if name not in PARTS and not _CASE_PART.fullmatch(name):
-        raise OfflineModelError(str(file), "unknown part", got=name)
     digest = hashlib.sha256()
     try:
         with (directory / name).open("wb") as sink:
@@ -403,12 +415,6 @@ def unpack_part(file: Path, manifest: Manifest, name: str, directory: Path) -> N
         )
 
 
-def _entry(name: str) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name, date_time=_EPOCH)
-    info.external_attr = 0o644 << 16
-    return info
-
-
 def _copy(file: Path, sink: IO[bytes]) -> None:
     with file.open("rb") as source:
         shutil.copyfileobj(source, sink, _CHUNK_BYTES)
@@ -416,10 +422,10 @@ def _copy(file: Path, sink: IO[bytes]) -> None:
 
 def _chunks(file: Path, name: str) -> Iterator[bytes]:
     try:
-        with zipfile.ZipFile(file) as archive, archive.open(name) as source:
+        with open_archive(file) as archive, archive.open(name) as source:
             while chunk := source.read(_CHUNK_BYTES):
                 yield chunk
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise OfflineModelError(f"{file}:{name}", f"damaged part: {error}") from error
 
 
