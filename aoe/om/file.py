@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import zipfile
@@ -396,7 +397,7 @@ def unpack_part(file: Path, manifest: Manifest, name: str, directory: Path) -> N
     """
     digest = hashlib.sha256()
     try:
-        with (directory / name).open("wb") as sink:
+        with open(directory / name, "wb", opener=_open_own) as sink:
             for chunk in _chunks(file, name):
                 digest.update(chunk)
                 sink.write(chunk)
@@ -413,6 +414,11 @@ def unpack_part(file: Path, manifest: Manifest, name: str, directory: Path) -> N
             expected=manifest.parts[name],
             hint="copy the file again, or tune the model again",
         )
+
+
+def _open_own(file: str, flags: int) -> int:
+    """Open a file no group may write to, whatever the umask is: a cache may keep it."""
+    return os.open(file, flags, 0o644)
 
 
 def _copy(file: Path, sink: IO[bytes]) -> None:

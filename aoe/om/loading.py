@@ -18,6 +18,7 @@ from aoe.device.registry import device_of
 from aoe.errors import AoeError, OfflineModelError, OptionError
 from aoe.execute.messages import ModelPart
 from aoe.folders.locks import FileLock
+from aoe.folders.ownership import UnsafeFolderError
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.weights import stay_outside
 from aoe.om.cache import PART_STEPS, PartSteps, take_parts
@@ -375,6 +376,9 @@ def _unpacked(
                 file, manifest, root=root / "om", limit_bytes=limit_bytes, steps=steps
             )
             return UnpackedModel(manifest=manifest, directory=cached.directory, use=cached.use)
+        except UnsafeFolderError as error:
+            text = f"{file}: not kept unpacked in {root}: {error.strerror}"
+            warnings.warn(f"{text}; chmod go-w, or name another XDG_CACHE_HOME", stacklevel=4)
         except (OSError, OfflineModelError):
             pass  # no room, no permission, or a damaged part: what is whole of it is used below
     scratch = cleanup.enter_context(ScratchFolder("om"))
