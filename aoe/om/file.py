@@ -2,7 +2,8 @@
 
 Parts: `model.onnx` (kernels as custom nodes), `kernels.so` (their library), `fallback.onnx` (the
 untuned model), `weights.bin` (data of both) and `manifest.json` (target, versions, sha256 of
-each part, bank records). The same parts always give the same bytes.
+each part, bank records). The same parts always give the same bytes. A signed one has
+`manifest.json.sig`, too.
 
 A model tuned for several shapes has `model_<n>.onnx` and `kernels_<n>.so` for each of them, one
 `weights.bin` for all, and the model with open shapes as `fallback.onnx`.
@@ -17,7 +18,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +29,12 @@ from aoe.om.archive import (
     new_member,
     open_archive,
     read_member,
+)
+from aoe.om.signatures import (
+    MOST_SIGNATURE_BYTES,
+    SIGNATURE,
+    check_signature,
+    sign_manifest,
 )
 from aoe.results.files import replaced
 from aoe.workload import Precision
@@ -252,18 +259,54 @@ def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None
         raise OutputError(str(file), f"cannot be written: {error.strerror or error}") from error
 
 
-def read_manifest(file: Path) -> Manifest:
-    """Return the manifest of an `.om` file.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The beginning of an `.om`: what it says about itself, and who says so.
+
+    Attributes:
+        manifest: Read and checked.
+        data: Its bytes, which a signature is about.
+        signature: In OpenSSH's form; None if the file is not signed.
+    """
+
+    manifest: Manifest
+    data: bytes
+    signature: bytes | None
+
+
+def read_manifest(file: Path, trusted: Path | None = None) -> Manifest:
+    """Return the manifest of an `.om` file; nothing of the file is run.
+
+    Args:
+        file: The tuned model.
+        trusted: File of allowed signers, one of whom has to have signed the file; None for anybody.
+
+    Raises:
+        OfflineModelError: missing, not an `.om` file, of an unknown version, or not signed by one
+            of them.
+    """
+    head = read_head(file)
+    if trusted is not None:
+        check_signature(file, head.data, head.signature, trusted)
+    return head.manifest
+
+
+def read_head(file: Path) -> Head:
+    """Return the manifest of an `.om` file with its signature, which is not checked.
 
     Raises:
         OfflineModelError: missing, not an `.om` file, or of an unknown version.
     """
     if not file.exists():
         raise OfflineModelError(str(file), "no such file")
+    signature = None
     try:
         with open_archive(file) as archive:
-            value = json.loads(read_member(archive, file, MANIFEST, MOST_MANIFEST_BYTES))
             names = archive.namelist()
+            data = read_member(archive, file, MANIFEST, MOST_MANIFEST_BYTES)
+            if SIGNATURE in names:
+                signature = read_member(archive, file, SIGNATURE, MOST_SIGNATURE_BYTES)
+        value = json.loads(data)
     except UNREADABLE as error:
         raise OfflineModelError(
             str(file),
@@ -272,7 +315,38 @@ def read_manifest(file: Path) -> Manifest:
         ) from error
     manifest = _parse_manifest(file, value)
     _check_names(file, manifest, names)
-    return manifest
+    return Head(manifest=manifest, data=data, signature=signature)
+
+
+def sign_offline_model(file: Path, key: Path, output: Path) -> Head:
+    """Write a tuned model with a signature of its manifest, which replaces one that is there.
+
+    Every part is checked on the way: what is signed is whole.
+
+    Args:
+        file: The tuned model.
+        key: Private key of OpenSSH, or the public one of a key an agent holds.
+        output: Where the signed one goes; may be the same file.
+
+    Raises:
+        OfflineModelError: it is not a tuned model, or a part is damaged.
+        OutputError: no permission, no space, not a directory.
+        AoebankError: the key cannot sign.
+    """
+    head = read_head(file)
+    signature = sign_manifest(head.data, key)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with replaced(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            archive.writestr(new_member(MANIFEST), head.data)
+            archive.writestr(new_member(SIGNATURE), signature)
+            for name in head.manifest.parts:
+                with archive.open(new_member(name), "w", force_zip64=True) as sink:
+                    for chunk in _checked(file, head.manifest, name):
+                        sink.write(chunk)
+    except OSError as error:
+        raise OutputError(str(output), f"cannot be written: {error.strerror or error}") from error
+    return replace(head, signature=signature)
 
 
 def _check_names(file: Path, manifest: Manifest, names: Iterable[str]) -> None:
@@ -280,7 +354,7 @@ def _check_names(file: Path, manifest: Manifest, names: Iterable[str]) -> None:
 
     `unzip` would unpack either of them, a name that leads out of its folder too.
     """
-    for name in (*manifest.parts, *sorted({*names} - {*manifest.parts, MANIFEST})):
+    for name in (*manifest.parts, *sorted({*names} - {*manifest.parts, MANIFEST, SIGNATURE})):
         is_known = name in PARTS or _CASE_PART.fullmatch(name) is not None
         if not is_known or name not in manifest.parts:
             raise OfflineModelError(
@@ -375,13 +449,18 @@ def _precision(value: Mapping[str, Any]) -> Precision:
     return Precision(value.get("precision", Precision.FLOAT32))
 
 
-def unpack(file: Path, directory: Path) -> Manifest:
+def unpack(file: Path, directory: Path, trusted: Path | None = None) -> Manifest:
     """Unpack an `.om` file and check every part against the manifest.
 
+    Args:
+        file: The tuned model.
+        directory: Where its parts go.
+        trusted: See `read_manifest`.
+
     Raises:
-        OfflineModelError: a part is missing or damaged.
+        OfflineModelError: a part is missing or damaged, or nobody trusted has signed the file.
     """
-    manifest = read_manifest(file)
+    manifest = read_manifest(file, trusted)
     directory.mkdir(parents=True, exist_ok=True)
     for name in manifest.parts:
         unpack_part(file, manifest, name, directory)
@@ -395,16 +474,22 @@ def unpack_part(file: Path, manifest: Manifest, name: str, directory: Path) -> N
         OfflineModelError: it is missing or damaged.
         OutputError: the directory cannot take it.
     """
-    digest = hashlib.sha256()
     try:
         with open(directory / name, "wb", opener=_open_own) as sink:
-            for chunk in _chunks(file, name):
-                digest.update(chunk)
+            for chunk in _checked(file, manifest, name):
                 sink.write(chunk)
     except OSError as error:
         raise OutputError(
             str(directory / name), f"cannot be written: {error.strerror or error}"
         ) from error
+
+
+def _checked(file: Path, manifest: Manifest, name: str) -> Iterator[bytes]:
+    """Yield a part in chunks, and raise at its end if it is not what the manifest says."""
+    digest = hashlib.sha256()
+    for chunk in _chunks(file, name):
+        digest.update(chunk)
+        yield chunk
     found = digest.hexdigest()
     if found != manifest.parts[name]:
         raise OfflineModelError(

@@ -24,8 +24,10 @@ from aoebank.storage.packs.manifest import (
     parse_manifest,
     serialize_manifest,
 )
-from aoebank.storage.packs.signing import MOST_SIGNATURE_BYTES
+from aoebank.storage.signing import MOST_SIGNATURE_BYTES
 
+NAMESPACE = "aoebank-pack"
+"""What signatures are for, see ssh-keygen(1)."""
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 _FOLDER = "bank/"

@@ -187,7 +187,7 @@ def test_signed_pack_is_from_who_it_says(pack: Path, tmp_path: Path) -> None:
 def test_key_that_is_none(tmp_path: Path, pack: Path) -> None:
     (tmp_path / "key").write_text("no key")
     output = tmp_path / "q.tar.gz"
-    with pytest.raises(UsageError, match="--sign"):
+    with pytest.raises(UsageError, match="cannot sign with this key"):
         aoebank.pack(tmp_path / "bank", output=output, sign=tmp_path / "key")
     with pytest.raises(BankNotFoundError, match="no such key"):
         aoebank.pack(tmp_path / "bank", output=output, sign=tmp_path / "none")
