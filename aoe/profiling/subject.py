@@ -16,9 +16,9 @@ from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
 from aoe.graph.rewrite import InlinedModel, inline_kernels
-from aoe.graph.weights import load_written
 from aoe.om.cases import asked_case, take_out
 from aoe.om.file import FALLBACK, MODEL, Manifest, unpack
+from aoe.om.graphs import load_part
 from aoe.om.loading import check_operators, tuned_part, unfit_reason
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import bound_run, session_options, session_source
@@ -113,16 +113,16 @@ def _open_tuned(
     if reason:
         raise RunError(str(file), f"its kernels do not fit this machine: {reason}")
     device = device_of(manifest.soc_version).with_operators(operators)
-    imported = load_written(scratch / FALLBACK)
+    imported = load_part(file, scratch / FALLBACK)
     part = tuned_part(scratch, manifest)
     if part.optimize:
         return _optimized(
-            device, imported, load_written(scratch / MODEL), scratch, threads, manifest
+            device, imported, load_part(file, scratch / MODEL), scratch, threads, manifest
         )
     return _subject(
         device,
         imported,
-        load_written(part.model),
+        load_part(file, part.model),
         model=part.model,
         library=part.library,
         manifest=manifest,

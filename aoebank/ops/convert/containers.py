@@ -49,7 +49,8 @@ class JsonLines:
 
     def parse(self, path: Path) -> Iterator[BankRow]:
         """Yield the rows, each checked."""
-        for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        lines = path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines[:-1] or lines, start=1):  # the last may be torn
             document = _loads(line, path, number)
             if number == 1:
                 _demand_schema(document.get("schema"), path)

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from aoebank.errors import AoebankError, BankFormatError, BankNotFoundError, BankPermissionError
 from aoebank.model.digest import sha256_of
@@ -44,18 +43,19 @@ _PLENTY_BYTES, _MOST_RATIO = 64 << 20, 200
 it that nothing compresses, so a bank shrinks to a hundredth at most."""
 
 
-class _Measured:
+class _Measured(io.RawIOBase):
     """A stream that ends with an error before it has given more than it may.
 
     A tar may have heads as long as files, which are read before anything can be asked of them.
     """
 
-    def __init__(self, stream: IO[bytes], pack: Path) -> None:
+    def __init__(self, stream: gzip.GzipFile, pack: Path) -> None:
+        super().__init__()
         self._stream = stream
         self._pack = pack
         self.left_bytes = _MOST_BEFORE_FILES_BYTES
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         data = self._stream.read(size)
         self.left_bytes -= len(data)
         if self.left_bytes < 0:
