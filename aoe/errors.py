@@ -114,6 +114,12 @@ class LeftAloneError(RunError):
     code = "AOE053"
 
 
+class EndedEarlyError(RunError):
+    """A training script was over before its tuning was."""
+
+    code = "AOE056"
+
+
 class TurnTimeoutError(RunTimeoutError):
     """The time limit was over before another run had ended its turn on the same cores."""
 

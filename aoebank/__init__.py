@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from aoebank.storage.readers.environment import current_environment, resolve_bank
     from aoebank.storage.readers.soc_versions import old_soc_versions
     from aoebank.storage.readers.toolkit import CannSearch, find_cann_aoe, find_toolkit
+    from aoebank.storage.signing import find_signer, sign_data
 
     __version__: str
 
@@ -174,6 +175,7 @@ __all__ = [
     "emit",
     "explain",
     "find_cann_aoe",
+    "find_signer",
     "find_toolkit",
     "fix",
     "fmt",
@@ -214,6 +216,7 @@ __all__ = [
     "schema_list",
     "settle",
     "show",
+    "sign_data",
     "size_text",
     "snapshot",
     "stale",
@@ -363,6 +366,7 @@ _HOMES = {
     ),
     "storage.readers.soc_versions": ("old_soc_versions",),
     "storage.readers.toolkit": ("CannSearch", "find_cann_aoe", "find_toolkit"),
+    "storage.signing": ("find_signer", "sign_data"),
 }
 
 

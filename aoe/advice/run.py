@@ -101,7 +101,7 @@ def advise_file(
         opened, trials, tuned = (scratch / name for name in ("model", "trials", "tuned"))
         for folder in (opened, trials, tuned):
             folder.mkdir()
-        subject = open_model(settings, opened)
+        subject = open_model(settings, opened, tell)
         profile = profile_of(subject, settings, opened, tell)
         target = subject.device.describe(profile.threads)
         low = find_low_performers(

@@ -16,6 +16,7 @@ from aoe.cli.options import (
     JsonFlag,
     OperatorsOption,
     SeedOption,
+    SignatureOption,
     finish,
     given_inputs,
 )
@@ -64,6 +65,7 @@ def command(
         typer.Option("--input_shape", help="For .onnx files with open shapes, or one of an .om."),
     ] = None,
     custom_ops_library: OperatorsOption = None,
+    require_signature: SignatureOption = None,
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     seed: SeedOption = 0,
@@ -92,13 +94,13 @@ def command(
     first = next(iter(sets), None)
     sweep_scratch()
     with ScratchFolder("bench") as scratch:
-        tuned = model_part(model, scratch / "a", input_shape, first)
+        tuned = model_part(model, scratch / "a", input_shape, first, require_signature)
         if versus is None:
             from aoe.om.file import FALLBACK
 
             baseline, name = _part(scratch / "a" / FALLBACK), "untuned model inside"
         else:
-            baseline = model_part(versus, scratch / "b", input_shape, first)
+            baseline = model_part(versus, scratch / "b", input_shape, first, require_signature)
             name = str(versus)
         operators = custom_ops_library or ()
         device = _device(model, operators)
@@ -140,19 +142,30 @@ def command(
 
 
 def model_part(
-    file: Path, directory: Path, input_shape: str | None, given: InputSet | None = None
+    file: Path,
+    directory: Path,
+    input_shape: str | None,
+    given: InputSet | None = None,
+    trusted: Path | None = None,
 ) -> ModelPart:
     """Unpack an `.om`, or import an `.onnx`, so that it can be timed.
 
+    Args:
+        file: Either.
+        directory: Folder for its parts.
+        input_shape: Shapes of inputs, as AOE writes them.
+        given: Files with the values of inputs.
+        trusted: File of allowed signers, one of whom has to have signed an `.om`.
+
     Raises:
-        AoeError: the file cannot be used on this machine.
+        AoeError: the file cannot be used on this machine, or nobody trusted has signed it.
     """
     if _is_om(file):
         from aoe.om.cases import take_out
         from aoe.om.file import unpack
         from aoe.om.loading import tuned_part, unfit_reason
 
-        manifest = unpack(file, directory)
+        manifest = unpack(file, directory, trusted)
         if manifest.cases:
             manifest = take_out(directory, manifest, _case(file, manifest, input_shape, given))
         reason = unfit_reason(manifest)
@@ -200,7 +213,8 @@ def _device(model: Path, operators: Sequence[Path]) -> Device:
     if not _is_om(model):
         return default_device().with_operators(operators)
     manifest = read_manifest(model)
-    check_operators(model, manifest, operators)
+    for doubt in check_operators(model, manifest, operators):
+        say(f"warning: {doubt}")
     return device_of(manifest.soc_version).with_operators(operators)
 
 

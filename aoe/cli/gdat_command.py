@@ -15,7 +15,7 @@ import typer
 
 from aoe.cli.options import finish
 from aoe.cli.progress import LineProgress, QuietProgress
-from aoe.errors import EngineNotInstalledError, OptionError
+from aoe.errors import AoeError, EngineNotInstalledError, OptionError
 from aoe.gradients.compression import Compression, parse_compression
 from aoe.settings import environment
 from aoe.tuning.mode import JobType, TuneSettings
@@ -127,7 +127,7 @@ def run_model(
     _check_alone(configuration.job_types)
     if len(shapes) > 1:
         raise OptionError("--input_shape", "a model is trained for one shape", got=len(shapes))
-    _check_torch()
+    _check_torch("gdat")
     compression = parse_compression(allow_compression)
     env = environment()
     if "RANK" not in env:
@@ -192,14 +192,23 @@ def _tune_program(
 
     asked = TuneSettings(model=program, output=output, allow_compression=compression)
     settings = configured(asked, configuration)
-    with _printing_to_stderr() if as_json else nullcontext():
-        found = tune_with(
-            settings,
-            env=environment(),
-            cwd=Path.cwd(),
-            progress=progress,
-            now=datetime.now(UTC),
-        )
+    try:
+        with _printing_to_stderr() if as_json else nullcontext():
+            found = tune_with(
+                settings,
+                env=environment(),
+                cwd=Path.cwd(),
+                progress=progress,
+                now=datetime.now(UTC),
+            )
+    except AoeError as error:
+        has_document = as_json and environment().get("RANK", "0") == "0"
+        if error.exit_code or has_document:  # it says what is wrong, whatever the code is
+            raise
+        say(f"warning: not tuned: {error}")
+        if error.hint:
+            say(f"hint: {error.hint}")
+        return
     tuned = found.get(TunedGradients)
     if tuned.is_first:
         finish(TuningReport(modes=(report_of(tuned),)), as_json=as_json)
@@ -236,7 +245,7 @@ def _checked(script: Path | None, job_types: Sequence[JobType], model: Path | No
         raise OptionError(_OPTION, "given together with --model", got=script)
     if not script.is_file():
         raise OptionError(_OPTION, "no such file", got=script)
-    _check_torch()
+    _check_torch("torch")
     return script
 
 
@@ -250,10 +259,10 @@ def _check_alone(job_types: Sequence[JobType]) -> None:
         )
 
 
-def _check_torch() -> None:
+def _check_torch(extra: str) -> None:
     if find_spec("torch") is None:
         raise EngineNotInstalledError(
             "--job_type",
             "gradient tuning needs PyTorch, which is not installed",
-            hint="python -m pip install 'aoebank[torch]'",
+            hint=f"python -m pip install 'aoebank[{extra}]'",
         )

@@ -13,6 +13,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "benchmark",
         "profile",
         "advise",
+        "sign",
         "inspect",
     ),
     "Before tuning": ("doctor", "plan"),
@@ -111,6 +112,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoe advise net.onnx",
         "aoe advise net.onnx --tune_ops_file ops.json --json",
     ),
+    "sign": ("aoe sign out/net_tune.om --key ~/.ssh/id_ed25519",),
     "inspect": (
         "aoe inspect out/net_tune.om",
         "aoe inspect aoe_result_gdat_20260301120000000_pid7.json --html timeline.html",

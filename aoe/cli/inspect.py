@@ -12,6 +12,7 @@ from aoe.cli.options import (
     InputSets,
     JsonFlag,
     OperatorsOption,
+    SignatureOption,
     finish,
     given_inputs,
 )
@@ -20,7 +21,7 @@ from aoe.settings import environment
 from aoebank import say
 
 if TYPE_CHECKING:
-    from aoe.om.file import Manifest
+    from aoe.om.file import Head, Manifest
     from aoe.profiling.comparing import ComparedProfiles
     from aoe.results.gradients import GdatReport
 
@@ -39,6 +40,7 @@ def command(
     inputs: InputFiles = None,
     input_sets: InputSets = None,
     custom_ops_library: OperatorsOption = None,
+    require_signature: SignatureOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --html: write nothing, say what would be.")
     ] = False,
@@ -46,10 +48,12 @@ def command(
 ) -> None:
     """Show what is in a tuned model, or the timeline before and after gradient tuning.
 
-    The page shows the graph, or the timeline, before and after tuning.
+    The page shows the graph, or the timeline, before and after tuning. Nothing in a tuned model is
+    run, unless --times asks for it.
     """
     if file.suffix == ".om":
         _check_page(file, html, "the tuned model")
+        head, signer = _read(file, require_signature)
         compared = None
         if times:
             from aoe.profiling.run import compare_tuned
@@ -59,12 +63,14 @@ def command(
                 environment(),
                 inputs=given_inputs(inputs, input_sets),
                 operators=tuple(custom_ops_library or ()),
+                trusted=require_signature,
                 tell=lambda text: say(f"warning: {text}"),
             )
-        _inspect_model(file, html, compared, dry_run=dry_run, as_json=as_json)
+        _inspect_model(file, head, signer, html, compared, dry_run=dry_run, as_json=as_json)
         return
-    if times:
-        raise OptionError("--times", "is of tuned models", got=file, expected="an .om")
+    if times or require_signature is not None:
+        option = "--times" if times else "--require_signature"
+        raise OptionError(option, "is of tuned models", got=file, expected="an .om")
     from aoe.report.timelines.text import TimelineReport
     from aoe.results.gradient_reading import load_gdat_report
 
@@ -76,6 +82,17 @@ def command(
     finish(timelines, as_json=as_json)
 
 
+def _read(file: Path, trusted: Path | None) -> tuple[Head, str]:
+    """Return the head of a tuned model and who signed it, empty if that was not asked."""
+    from aoe.om.file import read_head
+    from aoe.om.signatures import check_signature
+
+    head = read_head(file)
+    if trusted is None:
+        return head, ""
+    return head, check_signature(file, head.data, head.signature, trusted)
+
+
 def _check_page(file: Path, html: Path | None, what: str) -> None:
     if html is not None and html.resolve() == file.resolve():
         raise OptionError("--html", f"would overwrite {what}", got=html)
@@ -83,20 +100,26 @@ def _check_page(file: Path, html: Path | None, what: str) -> None:
 
 def _inspect_model(
     file: Path,
+    head: Head,
+    signer: str,
     html: Path | None,
     compared: ComparedProfiles | None,
     *,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from aoe.om.file import read_manifest
     from aoe.report.tuned_model import TunedModelReport
 
-    manifest = read_manifest(file)
     if html is not None:
-        _write_graphs(file, manifest, html, compared, dry_run=dry_run)
+        _write_graphs(file, head.manifest, html, compared, dry_run=dry_run)
     report = TunedModelReport(
-        file=file, manifest=manifest, html=html, compared=compared, is_dry_run=dry_run
+        file=file,
+        manifest=head.manifest,
+        html=html,
+        compared=compared,
+        is_dry_run=dry_run,
+        is_signed=head.signature is not None,
+        signer=signer,
     )
     finish(report, as_json=as_json)
 

@@ -109,6 +109,14 @@ OutNodesOption = Annotated[
         help='Cut the model off at these results first: "conv1:0;relu2:0".',
     ),
 ]
+SignatureOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--require_signature",
+        metavar="SIGNERS",
+        help="Refuse an .om that none of these has signed; ssh-keygen(1) has the form of the file.",
+    ),
+]
 OperatorsOption = Annotated[
     list[Path] | None,
     typer.Option(

@@ -13,5 +13,6 @@ COMMANDS: dict[str, str] = {
     "benchmark": "Time a model against another one, interleaved, with a confidence interval.",
     "profile": "Show where the time of a model goes, operator by operator, and how much is lost.",
     "advise": "Say what loses time in a model, why, and which actions help: each is tried first.",
+    "sign": "Sign a tuned model with an SSH key, so that others can tell who made it.",
     "inspect": "Show what is in a tuned model, or the timeline before and after gradient tuning.",
 }

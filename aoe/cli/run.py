@@ -14,6 +14,7 @@ from aoe.cli.options import (
     JsonFlag,
     OperatorsOption,
     SeedOption,
+    SignatureOption,
     Threads,
     finish,
     given_inputs,
@@ -36,24 +37,29 @@ def command(
         Path | None, typer.Option("--output", help="Directory for the results, NAME.npy each.")
     ] = None,
     custom_ops_library: OperatorsOption = None,
+    require_signature: SignatureOption = None,
     threads: Threads = None,
     seed: SeedOption = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a tuned model once and say what came out."""
+    """Run a tuned model once and say what came out: this runs the native code in it."""
     import aoe
     from aoe.ort.inputs import ModelInputs
     from aoe.ort.sessions import run_session
     from aoe.report.answers import RunReport
 
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        model = aoe.load(om, threads=threads, custom_ops_library=custom_ops_library or ())
+        warnings.showwarning = _say  # at once: some are about what is run next
+        model = aoe.load(
+            om,
+            threads=threads,
+            custom_ops_library=custom_ops_library or (),
+            trusted_keys=require_signature,
+        )
         given = ModelInputs(sets=given_inputs(inputs, None), seed=seed)
         feed = given.first(model.session if given.sets else model.example_session)
         session = model.session_for({name: array.shape for name, array in feed.items()})
-    for warning in caught:
-        say(f"warning: {warning.message}")
     results = run_session(session, feed)
     names = [value.name for value in model.get_outputs()]
     arrays = [pair for named in zip(names, results, strict=True) for pair in _arrays(*named)]
@@ -67,6 +73,10 @@ def command(
         precision=model.manifest.precision,
     )
     finish(report, as_json=as_json)
+
+
+def _say(message: Warning | str, *_: object, **__: object) -> None:
+    say(f"warning: {message}")
 
 
 def _arrays(name: str, result: Any) -> Iterator[tuple[str, Array]]:

@@ -26,6 +26,7 @@ from typing import IO
 from aoe.bank.sources import kernel_files
 from aoe.device.compiler import BUILD_FEATURES, KernelSource, halide_features
 from aoe.folders.locks import take_lock
+from aoe.folders.ownership import check_own_folder, is_own, make_own_folder
 from aoe.results.files import replaced
 from aoe.schedule import schedule_to_json
 from aoe.target import Target
@@ -51,7 +52,7 @@ class ObjectCache:
     """Objects of kernels for one target, kept in a folder many processes may share.
 
     Args:
-        root: Folder, made when something is put into it.
+        root: Folder, made when something is put into it; not used where others can write to it.
         target: What kernels are compiled for.
         limit_bytes: What it may hold.
         renew: True to compile everything anew and keep that.
@@ -67,7 +68,7 @@ class ObjectCache:
         renew: bool = False,
         build_features: Sequence[str] = BUILD_FEATURES,
     ) -> None:
-        self.root = root
+        self.root = Path(os.path.realpath(root))  # a link could lead elsewhere the next time
         self.hits = 0
         self._build_features = tuple(build_features)
         self._target = target
@@ -79,6 +80,10 @@ class ObjectCache:
         if self._renew or not _has_sources(source):
             return False
         file = self._file_of(source)
+        try:
+            check_own_folder(self.root)
+        except OSError:
+            return False
         try:
             parts = _read(file)
             for name, content in parts.items():
@@ -98,13 +103,14 @@ class ObjectCache:
         if not _has_sources(source):
             return
         with suppress(OSError):
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_own_folder(self.root)
             with replaced(self._file_of(source)) as sink:
                 _write(sink, objects)
 
     def prune(self) -> None:
         """Remove what has not been used for the longest time, where there is too much."""
         with suppress(OSError):
+            check_own_folder(self.root)
             looks = {file: file.stat() for file in self.root.glob(f"*{_SUFFIX}")}
             total = sum(look.st_size for look in looks.values())
             lock = take_lock(self.root / _PRUNE_LOCK) if total > self._limit_bytes else None
@@ -190,8 +196,10 @@ def _read(file: Path) -> dict[str, bytes]:
     """Return the objects in a file by name.
 
     Raises:
-        ValueError: they are not what was written.
+        ValueError: they are not what was written, or others may have written it.
     """
+    if not is_own(file.stat()):
+        raise ValueError("of another user, or others may write to it")
     with zipfile.ZipFile(file) as archive:
         manifest = json.loads(archive.read(_MANIFEST))
         if manifest["schema"] != _SCHEMA:

@@ -156,7 +156,7 @@ def _parsed(line: str, where: str) -> tuple[int, dict[str, tuple[int, ...]]]:
         raise OptionError(
             where, "not a name with extents", got=repr(line), hint=_EXAMPLE
         ) from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise OptionError(where, "no count with shapes", got=repr(line), hint=_EXAMPLE) from error
     if count < 1 or not shapes:
         raise OptionError(where, "no count with shapes", got=repr(line), hint=_EXAMPLE)

@@ -186,7 +186,7 @@ class Turns:
                     "it was over before the cores were free, nothing was measured",
                     got=self.owner() or "another run compiles",
                     expected=f"a turn on {', '.join(self._cores)}: one run measures at a time",
-                    hint="tune when the other run has ended, or allow for it: --tuning_time_limit",
+                    hint="tune when the other run has ended, or with a longer --tuning_time_limit",
                 )
 
     def _take(self, held: ExitStack, wait: _Wait, *, shared: bool) -> bool:

@@ -1,9 +1,13 @@
 """Unpacked parts of `.om` files, kept for the next load and never trusted unseen.
 
+The folder is used only if nobody but this user and root can put files into it. Each load holds the
+native code and the graphs against the digests of the `.om`, which takes a millisecond; the weights,
+which would take a second for a GB, only if they look different than when this was done last.
+
 A folder for each distinct model, `<digest of the parts' digests>`, with the parts and
 
-- `verified.json`: what each part looked like (size, times, inode) when its sha256 was checked
-  last. A part that looks different is hashed again, and unpacked again if it is another one.
+- `verified.json`: what the weights looked like (size, times, inode) when their sha256 was checked
+  last. A part that is another one is unpacked again.
 - `use.lock`: shared by everybody who has the model loaded; its time is that of the last use.
 - `write.lock`: held while parts are checked or replaced. A part is replaced under its name, so
   that whoever has the old one open or mapped keeps it.
@@ -16,12 +20,13 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aoe.folders.locks import FileLock, take_lock
-from aoe.om.file import Manifest, digest_of, unpack_part
+from aoe.folders.ownership import check_own_folder, is_own, make_own_folder
+from aoe.om.file import WEIGHTS, Manifest, digest_of, unpack_part
 from aoe.results.files import write_json
 
 VERIFIED = "verified.json"
@@ -29,7 +34,7 @@ _USE_LOCK = "use.lock"
 _WRITE_LOCK = "write.lock"
 _STAGING = "new"
 _GOING = ".going_"
-_SCHEMA = "aoe.cache/1"
+_SCHEMA = "aoe.cache/2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,14 @@ class _Look:
     mtime_ns: int
     ctime_ns: int
     inode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verified:
+    """The weights when they were hashed last."""
+
+    sha256: str
+    look: _Look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +110,16 @@ def take_parts(
         steps: How parts are unpacked and checked.
 
     Raises:
-        OSError: the cache cannot be used: no permission, no space, no locks, somebody busy in it.
+        UnsafeFolderError: others could put files into the cache.
+        OSError: it cannot be used: no permission, no space, no locks, somebody busy in it.
         OfflineModelError: a part that has to be unpacked is damaged.
     """
+    root = make_own_folder(root)
     home = root / _name_of(manifest)
     use = _use(home, steps.patience_s)
     try:
-        if not _is_verified(home, manifest):
+        check_own_folder(home)
+        if not _is_verified(home, manifest, steps):
             _renew(file, manifest, home, steps)
             prune(root, limit_bytes)
     except BaseException:
@@ -136,7 +152,10 @@ def _use(home: Path, patience_s: float) -> FileLock:
     """Return the shared lock of a model's folder, which is made if it is missing."""
     while True:
         try:
-            home.mkdir(parents=True, exist_ok=True)
+            home.mkdir(0o755, exist_ok=True)
+        except FileNotFoundError:  # the cache itself was deleted this very moment
+            make_own_folder(home.parent)
+            continue
         except FileExistsError:  # or pruned before it was looked at
             if home.is_file():
                 raise
@@ -156,32 +175,37 @@ def _taken(file: Path, patience_s: float, *, shared: bool = False) -> FileLock:
 # ---- what is verified ----
 
 
-def _is_verified(home: Path, manifest: Manifest) -> bool:
+def _is_verified(home: Path, manifest: Manifest, steps: PartSteps) -> bool:
     known = _verified(home)
-    return all(
-        known.get(name) == (digest, _look_of(home / name))
+    if known is None or known.sha256 != manifest.parts[WEIGHTS]:
+        return False
+    return known.look == _look_of(home / WEIGHTS) and all(
+        _sound_look(home / name, digest, known, steps) is not None
         for name, digest in manifest.parts.items()
     )
 
 
-def _verified(home: Path) -> Mapping[str, tuple[str, _Look]]:
-    """Return digests and looks as they were verified last; nothing if that is not known."""
+def _verified(home: Path) -> _Verified | None:
+    """Return digest and look of the weights as they were verified last; None if not known."""
     try:
+        if not is_own((home / VERIFIED).stat()):
+            return None
         value = json.loads((home / VERIFIED).read_text("utf-8"))
         if value["schema"] != _SCHEMA:
-            return {}
-        return {
-            name: (part["sha256"], _Look(**part["look"])) for name, part in value["parts"].items()
-        }
+            return None
+        return _Verified(sha256=value["sha256"], look=_Look(**value["look"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+        return None
 
 
 def _look_of(file: Path) -> _Look | None:
     try:
-        facts = file.stat()
+        return _look(file.stat())
     except OSError:
         return None
+
+
+def _look(facts: os.stat_result) -> _Look:
     return _Look(
         size=facts.st_size,
         mtime_ns=facts.st_mtime_ns,
@@ -191,33 +215,31 @@ def _look_of(file: Path) -> _Look | None:
 
 
 def _renew(file: Path, manifest: Manifest, home: Path, steps: PartSteps) -> None:
-    """Hash what looks different, unpack what is different, and note how all of it looks now."""
+    """Hash what looks different, unpack what is different, and note how the weights look now."""
     with _taken(home / _WRITE_LOCK, steps.patience_s):
         known = _verified(home)
         looks = {
-            name: _sound_look(home / name, digest, known.get(name), steps)
+            name: _sound_look(home / name, digest, known, steps)
             for name, digest in manifest.parts.items()
         }
         wrong = [name for name, look in looks.items() if look is None]
         if wrong:
             _unpack(file, manifest, wrong, home, steps)
-            looks |= {name: _look_of(home / name) for name in wrong}
-        parts = {
-            name: {"sha256": manifest.parts[name], "look": asdict(look)}
-            for name, look in looks.items()
-            if look is not None
-        }
-        write_json(home / VERIFIED, {"schema": _SCHEMA, "parts": parts})
+        look = looks[WEIGHTS] or _look_of(home / WEIGHTS)
+        if look is not None:
+            verified = _Verified(sha256=manifest.parts[WEIGHTS], look=look)
+            write_json(home / VERIFIED, {"schema": _SCHEMA, **asdict(verified)})
 
 
-def _sound_look(
-    file: Path, digest: str, known: tuple[str, _Look] | None, steps: PartSteps
-) -> _Look | None:
-    """Return how a part looks, None if it is missing or another one."""
-    look = _look_of(file)  # before its bytes are read: a later change will show
-    if look is None or known == (digest, look):
-        return look
+def _sound_look(file: Path, digest: str, known: _Verified | None, steps: PartSteps) -> _Look | None:
+    """Return how a part looks, None if it is missing, another one, or for others to write to."""
     try:
+        facts = file.stat()  # before its bytes are read: a later change will show
+        look = _look(facts)
+        if not is_own(facts):
+            return None
+        if file.name == WEIGHTS and known == _Verified(sha256=digest, look=look):
+            return look
         return look if steps.digest(file) == digest else None
     except OSError:
         return None

@@ -2,7 +2,8 @@
 
 Parts: `model.onnx` (kernels as custom nodes), `kernels.so` (their library), `fallback.onnx` (the
 untuned model), `weights.bin` (data of both) and `manifest.json` (target, versions, sha256 of
-each part, bank records). The same parts always give the same bytes.
+each part, bank records). The same parts always give the same bytes. A signed one has
+`manifest.json.sig`, too.
 
 A model tuned for several shapes has `model_<n>.onnx` and `kernels_<n>.so` for each of them, one
 `weights.bin` for all, and the model with open shapes as `fallback.onnx`.
@@ -12,16 +13,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
 from aoe.errors import OfflineModelError, OutputError
+from aoe.om.archive import (
+    MOST_MANIFEST_BYTES,
+    UNREADABLE,
+    new_member,
+    open_archive,
+    read_member,
+)
+from aoe.om.signatures import (
+    MOST_SIGNATURE_BYTES,
+    SIGNATURE,
+    check_signature,
+    sign_manifest,
+)
 from aoe.results.files import replaced
 from aoe.workload import Precision
 
@@ -35,18 +49,7 @@ SCHEMA = "aoe.om/1"
 CASES_SCHEMA = "aoe.om/2"
 """Of a file with several shapes, which older readers do not know."""
 _CASE_PART = re.compile(r"(model_\d{1,4}\.onnx|kernels_\d{1,4}\.so)")
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 _CHUNK_BYTES = 1 << 20
-_UNREADABLE = (
-    OSError,
-    EOFError,
-    KeyError,
-    ValueError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What `zipfile` and `json` raise on damaged files, encryption and unknown compression included."""
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
@@ -248,32 +251,118 @@ def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with replaced(file) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-            archive.writestr(_entry(MANIFEST), text)
+            archive.writestr(new_member(MANIFEST), text)
             for name in parts:
-                with archive.open(_entry(name), "w", force_zip64=True) as sink:
+                with archive.open(new_member(name), "w", force_zip64=True) as sink:
                     _copy(directory / name, sink)
     except OSError as error:
         raise OutputError(str(file), f"cannot be written: {error.strerror or error}") from error
 
 
-def read_manifest(file: Path) -> Manifest:
-    """Return the manifest of an `.om` file.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The beginning of an `.om`: what it says about itself, and who says so.
+
+    Attributes:
+        manifest: Read and checked.
+        data: Its bytes, which a signature is about.
+        signature: In OpenSSH's form; None if the file is not signed.
+    """
+
+    manifest: Manifest
+    data: bytes
+    signature: bytes | None
+
+
+def read_manifest(file: Path, trusted: Path | None = None) -> Manifest:
+    """Return the manifest of an `.om` file; nothing of the file is run.
+
+    Args:
+        file: The tuned model.
+        trusted: File of allowed signers, one of whom has to have signed the file; None for anybody.
+
+    Raises:
+        OfflineModelError: missing, not an `.om` file, of an unknown version, or not signed by one
+            of them.
+    """
+    head = read_head(file)
+    if trusted is not None:
+        check_signature(file, head.data, head.signature, trusted)
+    return head.manifest
+
+
+def read_head(file: Path) -> Head:
+    """Return the manifest of an `.om` file with its signature, which is not checked.
 
     Raises:
         OfflineModelError: missing, not an `.om` file, or of an unknown version.
     """
     if not file.exists():
         raise OfflineModelError(str(file), "no such file")
+    signature = None
     try:
-        with zipfile.ZipFile(file) as archive:
-            value = json.loads(archive.read(MANIFEST))
-    except _UNREADABLE as error:
+        with open_archive(file) as archive:
+            names = archive.namelist()
+            data = read_member(archive, file, MANIFEST, MOST_MANIFEST_BYTES)
+            if SIGNATURE in names:
+                signature = read_member(archive, file, SIGNATURE, MOST_SIGNATURE_BYTES)
+        value = json.loads(data)
+    except UNREADABLE as error:
         raise OfflineModelError(
             str(file),
             f"not a tuned model of this engine: {error}",
             hint="an .om file is written by `aoe --model=...`",
         ) from error
-    return _parse_manifest(file, value)
+    manifest = _parse_manifest(file, value)
+    _check_names(file, manifest, names)
+    return Head(manifest=manifest, data=data, signature=signature)
+
+
+def sign_offline_model(file: Path, key: Path, output: Path) -> Head:
+    """Write a tuned model with a signature of its manifest, which replaces one that is there.
+
+    Every part is checked on the way: what is signed is whole.
+
+    Args:
+        file: The tuned model.
+        key: Private key of OpenSSH, or the public one of a key an agent holds.
+        output: Where the signed one goes; may be the same file.
+
+    Raises:
+        OfflineModelError: it is not a tuned model, or a part is damaged.
+        OutputError: no permission, no space, not a directory.
+        AoebankError: the key cannot sign.
+    """
+    head = read_head(file)
+    signature = sign_manifest(head.data, key)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with replaced(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            archive.writestr(new_member(MANIFEST), head.data)
+            archive.writestr(new_member(SIGNATURE), signature)
+            for name in head.manifest.parts:
+                with archive.open(new_member(name), "w", force_zip64=True) as sink:
+                    for chunk in _checked(file, head.manifest, name):
+                        sink.write(chunk)
+    except OSError as error:
+        raise OutputError(str(output), f"cannot be written: {error.strerror or error}") from error
+    return replace(head, signature=signature)
+
+
+def _check_names(file: Path, manifest: Manifest, names: Iterable[str]) -> None:
+    """Refuse parts this version does not know, and members the manifest has no digest of.
+
+    `unzip` would unpack either of them, a name that leads out of its folder too.
+    """
+    for name in (*manifest.parts, *sorted({*names} - {*manifest.parts, MANIFEST, SIGNATURE})):
+        is_known = name in PARTS or _CASE_PART.fullmatch(name) is not None
+        if not is_known or name not in manifest.parts:
+            raise OfflineModelError(
+                str(file),
+                "unknown part" if not is_known else "a part its manifest does not name",
+                got=repr(name)[:80],
+                hint="copy the file again, or tune the model again",
+            )
 
 
 def _parse_manifest(file: Path, value: Mapping[str, Any]) -> Manifest:
@@ -360,13 +449,18 @@ def _precision(value: Mapping[str, Any]) -> Precision:
     return Precision(value.get("precision", Precision.FLOAT32))
 
 
-def unpack(file: Path, directory: Path) -> Manifest:
+def unpack(file: Path, directory: Path, trusted: Path | None = None) -> Manifest:
     """Unpack an `.om` file and check every part against the manifest.
 
+    Args:
+        file: The tuned model.
+        directory: Where its parts go.
+        trusted: See `read_manifest`.
+
     Raises:
-        OfflineModelError: a part is missing or damaged.
+        OfflineModelError: a part is missing or damaged, or nobody trusted has signed the file.
     """
-    manifest = read_manifest(file)
+    manifest = read_manifest(file, trusted)
     directory.mkdir(parents=True, exist_ok=True)
     for name in manifest.parts:
         unpack_part(file, manifest, name, directory)
@@ -377,21 +471,25 @@ def unpack_part(file: Path, manifest: Manifest, name: str, directory: Path) -> N
     """Unpack one part and check it against the manifest.
 
     Raises:
-        OfflineModelError: it is missing, damaged, or not a part this version knows.
+        OfflineModelError: it is missing or damaged.
         OutputError: the directory cannot take it.
     """
-    if name not in PARTS and not _CASE_PART.fullmatch(name):
-        raise OfflineModelError(str(file), "unknown part", got=name)
-    digest = hashlib.sha256()
     try:
-        with (directory / name).open("wb") as sink:
-            for chunk in _chunks(file, name):
-                digest.update(chunk)
+        with open(directory / name, "wb", opener=_open_own) as sink:
+            for chunk in _checked(file, manifest, name):
                 sink.write(chunk)
     except OSError as error:
         raise OutputError(
             str(directory / name), f"cannot be written: {error.strerror or error}"
         ) from error
+
+
+def _checked(file: Path, manifest: Manifest, name: str) -> Iterator[bytes]:
+    """Yield a part in chunks, and raise at its end if it is not what the manifest says."""
+    digest = hashlib.sha256()
+    for chunk in _chunks(file, name):
+        digest.update(chunk)
+        yield chunk
     found = digest.hexdigest()
     if found != manifest.parts[name]:
         raise OfflineModelError(
@@ -403,10 +501,9 @@ def unpack_part(file: Path, manifest: Manifest, name: str, directory: Path) -> N
         )
 
 
-def _entry(name: str) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name, date_time=_EPOCH)
-    info.external_attr = 0o644 << 16
-    return info
+def _open_own(file: str, flags: int) -> int:
+    """Open a file no group may write to, whatever the umask is: a cache may keep it."""
+    return os.open(file, flags, 0o644)
 
 
 def _copy(file: Path, sink: IO[bytes]) -> None:
@@ -416,10 +513,10 @@ def _copy(file: Path, sink: IO[bytes]) -> None:
 
 def _chunks(file: Path, name: str) -> Iterator[bytes]:
     try:
-        with zipfile.ZipFile(file) as archive, archive.open(name) as source:
+        with open_archive(file) as archive, archive.open(name) as source:
             while chunk := source.read(_CHUNK_BYTES):
                 yield chunk
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise OfflineModelError(f"{file}:{name}", f"damaged part: {error}") from error
 
 

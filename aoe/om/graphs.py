@@ -1,4 +1,4 @@
-"""The graphs in a tuned model, without their weights, to be looked at."""
+"""The graphs in a tuned model, to be looked at or run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx.checker import ValidationError
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from aoe.errors import OfflineModelError
 from aoe.folders.scratch import ScratchFolder
-from aoe.om.file import FALLBACK, MODEL, Manifest, case_parts, unpack_part
+from aoe.graph.weights import load_written
+from aoe.om.file import FALLBACK, MODEL, WEIGHTS, Manifest, case_parts, unpack_part
 
 
 def graphs_of(file: Path, manifest: Manifest) -> tuple[onnx.ModelProto, onnx.ModelProto]:
@@ -28,6 +31,32 @@ def graphs_of(file: Path, manifest: Manifest) -> tuple[onnx.ModelProto, onnx.Mod
             unpack_part(file, manifest, name, folder)
         before, after = (_load(file, folder / name) for name in (FALLBACK, tuned))
     return before, after
+
+
+def load_part(file: Path, part: Path) -> onnx.ModelProto:
+    """Return a graph of an `.om` with its weights.
+
+    Args:
+        file: The tuned model, for messages.
+        part: The graph, unpacked, its weights beside it.
+
+    Raises:
+        OfflineModelError: it is no model, or has weights in another file than that of the `.om`.
+    """
+    proto = _load(file, part)
+    try:
+        for tensor in filter(uses_external_data, proto.graph.initializer):
+            location = ExternalDataInfo(tensor).location
+            if location != WEIGHTS:
+                raise OfflineModelError(
+                    f"{file}:{part.name}",
+                    f"the weights of {tensor.name} are elsewhere",
+                    got=location,
+                    expected=WEIGHTS,
+                )
+        return load_written(part)
+    except (KeyError, ValueError, OSError, ValidationError) as error:
+        raise OfflineModelError(f"{file}:{part.name}", f"no weights: {error}") from error
 
 
 def _load(file: Path, part: Path) -> onnx.ModelProto:

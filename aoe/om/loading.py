@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from aoe.device.registry import device_of
 from aoe.errors import AoeError, OfflineModelError, OptionError
 from aoe.execute.messages import ModelPart
 from aoe.folders.locks import FileLock
+from aoe.folders.ownership import UnsafeFolderError
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.weights import stay_outside
 from aoe.om.cache import PART_STEPS, PartSteps, take_parts
@@ -108,28 +109,37 @@ def load(
     *,
     threads: int | None = None,
     custom_ops_library: OperatorFiles = (),
+    trusted_keys: str | Path | None = None,
 ) -> OfflineModel:
     """Load a tuned model; warn and load its untuned form where the kernels do not fit.
+
+    This runs the native code in the file: load none whose maker you do not trust, or give
+    `trusted_keys`.
 
     Args:
         file: An `.om` file.
         threads: Intra-op threads, at most the cores there are; default is what it was tuned for.
         custom_ops_library: The library, or libraries, with operators ONNX Runtime does not have,
             of a model that was tuned with such.
+        trusted_keys: File of allowed signers, as ssh-keygen(1) and git have it: a file that none
+            of them signed is refused before anything in it is run.
 
     Raises:
         OptionError: `threads` is less than 1, a library cannot be loaded, or the model needs one
             and none is given.
-        OfflineModelError: the file is not a tuned model, or its untuned model is damaged too.
+        OfflineModelError: the file is not a tuned model, nobody trusted has signed it, or its
+            untuned model is damaged too.
+        AoebankError: there is no such file of signers, or no ssh-keygen.
     """
     if threads is not None and threads < 1:
         raise OptionError("threads", "no number of threads", got=threads, expected="1 or more")
-    given = operator_paths(custom_ops_library)
-    model, count = open_offline_model(Path(file), threads=threads, operators=given)
+    file, given = Path(file), operator_paths(custom_ops_library)
+    manifest = read_manifest(file, None if trusted_keys is None else Path(trusted_keys))
+    for doubt in check_operators(file, manifest, given):
+        warnings.warn(doubt, stacklevel=2)  # before anything of the library is run
+    model, count = open_offline_model(file, threads=threads, manifest=manifest, operators=given)
     if unmet := unmet_cores(threads, count):
         warnings.warn(unmet, stacklevel=2)
-    for doubt in _doubts(model.manifest, given):
-        warnings.warn(f"{file}: {doubt}", stacklevel=2)
     if reason := model.fallback_reason:
         warnings.warn(f"{file}: running the untuned model: {reason}", FallbackWarning, stacklevel=2)
     return model
@@ -144,6 +154,7 @@ def open_offline_model(
     file: Path,
     *,
     threads: int | None,
+    manifest: Manifest | None = None,
     operators: Sequence[Path] = (),
     adjust: Callable[[ort.SessionOptions], None] = lambda options: None,
     steps: PartSteps = PART_STEPS,
@@ -153,6 +164,7 @@ def open_offline_model(
     Args:
         file: An `.om` file.
         threads: As for `load`.
+        manifest: Its own, where it was read before: parts of another file are refused.
         operators: Libraries of operators the model needs.
         adjust: Changes the options of its sessions.
         steps: How its parts are unpacked and checked.
@@ -162,9 +174,9 @@ def open_offline_model(
     """
     from aoe.ort.custom_operators import try_operators
 
+    manifest = manifest or read_manifest(file)
+    check_operators(file, manifest, operators)
     with ExitStack() as cleanup:
-        manifest = read_manifest(file)
-        check_operators(file, manifest, operators)
         try_operators(operators)
         parts = _unpacked(file, manifest, cleanup, steps)
         device = device_of(manifest.soc_version).with_operators(operators)
@@ -180,11 +192,14 @@ def open_offline_model(
     return OfflineModel(parts.manifest, sessions, reason), count
 
 
-def check_operators(file: Path, manifest: Manifest, given: Sequence[Path]) -> None:
+def check_operators(file: Path, manifest: Manifest, given: Sequence[Path]) -> tuple[str, ...]:
     """Refuse a model that needs operators of other libraries where none is given.
 
+    Returns:
+        A warning for each library it was not tuned with.
+
     Raises:
-        OptionError: none is.
+        OptionError: none is given.
     """
     if manifest.operators and not given:
         needed = ", ".join(library.path for library in manifest.operators)
@@ -194,16 +209,12 @@ def check_operators(file: Path, manifest: Manifest, given: Sequence[Path]) -> No
             expected=needed,
             hint="give the file: --custom_ops_library=FILE.so, aoe.load(..., custom_ops_library=)",
         )
-
-
-def _doubts(manifest: Manifest, given: Sequence[str | Path]) -> Iterator[str]:
-    """Yield what is odd about libraries of operators: other ones than it was tuned with."""
-    if not manifest.operators:
-        return
     known = {library.sha256 for library in manifest.operators}
-    for library in map(Path, given):
-        if digest_of(library) not in known:
-            yield f"it was tuned with another library of operators than {library}"
+    return tuple(
+        f"{file}: it was tuned with another library of operators than {library}"
+        for library in given
+        if known and library.is_file() and digest_of(library) not in known
+    )
 
 
 OpenPart = Callable[[ModelPart], "ort.InferenceSession"]
@@ -375,6 +386,9 @@ def _unpacked(
                 file, manifest, root=root / "om", limit_bytes=limit_bytes, steps=steps
             )
             return UnpackedModel(manifest=manifest, directory=cached.directory, use=cached.use)
+        except UnsafeFolderError as error:
+            text = f"{file}: not kept unpacked in {root}: {error.strerror}"
+            warnings.warn(f"{text}; chmod go-w, or name another XDG_CACHE_HOME", stacklevel=4)
         except (OSError, OfflineModelError):
             pass  # no room, no permission, or a damaged part: what is whole of it is used below
     scratch = cleanup.enter_context(ScratchFolder("om"))

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from aoe.folders.ownership import check_own_folder, is_own, make_own_folder
 from aoe.results.files import replaced
 from aoebank import old_soc_versions
 
@@ -58,25 +59,26 @@ class KeptModels:
     """Converted models in a folder that any number of processes share.
 
     Args:
-        root: Cache of the user; None keeps nothing.
+        root: Cache of the user; None keeps nothing, and so does one that others can write to.
         limit_bytes: What the folder may hold; 0 keeps nothing.
     """
 
     def __init__(self, root: Path | None, limit_bytes: int) -> None:
-        self._folder = root / _FOLDER if root is not None and limit_bytes else None
+        self._folder = None
+        if root is not None and limit_bytes:  # a link could lead elsewhere the next time
+            self._folder = Path(os.path.realpath(root / _FOLDER))
         self._limit_bytes = limit_bytes
 
     def knows(self, key: str) -> bool:
         """Return whether a conversion was kept, also one that found nothing."""
-        return self.find(key) is not None or self._is_known_empty(key)
+        return self._own_file(f"{key}.om") is not None or self._own_file(f"{key}.none") is not None
 
     def find(self, key: str) -> Path | None:
         """Return a kept model, None if there is none."""
-        if self._folder is None:
-            return None
-        file = self._folder / f"{key}.om"
+        file = self._own_file(f"{key}.om")
         try:
-            os.utime(file)
+            if file is not None:
+                os.utime(file)
         except OSError:
             return None
         return file
@@ -86,15 +88,23 @@ class KeptModels:
         if self._folder is None:
             return
         with suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_own_folder(self._folder)
             with replaced(self._folder / f"{key}.{'none' if om_file is None else 'om'}") as sink:
                 if om_file is not None:
                     with om_file.open("rb") as source:
                         shutil.copyfileobj(source, sink)
             self._prune()
 
-    def _is_known_empty(self, key: str) -> bool:
-        return self._folder is not None and (self._folder / f"{key}.none").is_file()
+    def _own_file(self, name: str) -> Path | None:
+        """Return a file nobody else can have put there: a kept model holds native code."""
+        if self._folder is None:
+            return None
+        file = self._folder / name
+        try:
+            check_own_folder(self._folder)
+            return file if is_own(file.stat()) else None
+        except OSError:
+            return None
 
     def _prune(self) -> None:
         assert self._folder is not None

@@ -70,7 +70,7 @@ def read_profile(file: Path) -> ProfiledModel:
         return profile_from_json(value)
     except OSError as error:
         raise OptionError(str(file), f"cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise OptionError(
             str(file),
             f"no profile: {error}",

@@ -42,6 +42,7 @@ class ProfileSettings:
         weight: Second file of a Caffe model.
         input_shape: Shapes of inputs that leave them open, as AOE writes them.
         operators: Libraries of operators ONNX Runtime does not have.
+        trusted: File of allowed signers, one of whom has to have signed an `.om`.
         inputs: What it is run on; made-up inputs if there are none.
         seed: Of made-up inputs.
         threads: Of the figures; None stands for what an `.om` was tuned for, or all usable cores.
@@ -58,6 +59,7 @@ class ProfileSettings:
     weight: Path | None = None
     input_shape: str | None = None
     operators: tuple[Path, ...] = ()
+    trusted: Path | None = None
     inputs: tuple[InputSet, ...] = ()
     seed: int = 0
     threads: int | None = None
@@ -89,16 +91,19 @@ def profile_file(
         AoeError: the model cannot be read, or not be run.
     """
     with ScratchFolder("profile") as scratch:
-        subject = open_model(settings, scratch)
+        subject = open_model(settings, scratch, tell)
         return profile_subject(subject, settings, scratch, tell, find_peak)
 
 
-def open_model(settings: ProfileSettings, scratch: Path) -> ProfileSubject:
+def open_model(
+    settings: ProfileSettings, scratch: Path, tell: Callable[[str], None] = lambda text: None
+) -> ProfileSubject:
     """Return the model of a profile, ready to run.
 
     Args:
         settings: What is asked for.
         scratch: Folder for its files.
+        tell: Is told what is odd about libraries of operators, before they are run.
 
     Raises:
         AoeError: the model cannot be read, or not be run.
@@ -116,6 +121,8 @@ def open_model(settings: ProfileSettings, scratch: Path) -> ProfileSubject:
         scratch,
         threads=settings.threads,
         operators=settings.operators,
+        trusted=settings.trusted,
+        tell=tell,
     )
 
 
@@ -178,6 +185,7 @@ def compare_tuned(
     *,
     inputs: tuple[InputSet, ...] = (),
     operators: tuple[Path, ...] = (),
+    trusted: Path | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> ComparedProfiles:
     """Run the untuned and the tuned model of an `.om` here, with the threads it was tuned for.
@@ -189,18 +197,20 @@ def compare_tuned(
         env: The process's environment.
         inputs: What both are run on; made-up inputs if there are none.
         operators: Libraries of operators ONNX Runtime does not have.
+        trusted: File of allowed signers, one of whom has to have signed the file.
         tell: Is told what makes the figures doubtful.
 
     Raises:
         AoeError: a part is damaged, its kernels do not fit this machine, or it cannot be run.
     """
     with ScratchFolder("untuned") as folder:
-        manifest = unpack(file, folder)
+        manifest = unpack(file, folder, trusted)
         settings = ProfileSettings(
             model=file,
             inputs=inputs,
             input_shape=shapes_text(manifest.cases[0].shapes) if manifest.cases else None,
             operators=operators,
+            trusted=trusted,
             threads=manifest.core_num,
             sweeps=False,
             counts=False,

@@ -16,9 +16,9 @@ from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
 from aoe.graph.rewrite import InlinedModel, inline_kernels
-from aoe.graph.weights import load_written
-from aoe.om.cases import Shapes, asked_case, take_out
+from aoe.om.cases import asked_case, take_out
 from aoe.om.file import FALLBACK, MODEL, Manifest, unpack
+from aoe.om.graphs import load_part
 from aoe.om.loading import check_operators, tuned_part, unfit_reason
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import bound_run, session_options, session_source
@@ -72,6 +72,8 @@ def open_subject(
     *,
     threads: int | None,
     operators: Sequence[Path] = (),
+    trusted: Path | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> ProfileSubject:
     """Import a model and let ONNX Runtime optimise it, or unpack an `.om`.
 
@@ -81,38 +83,46 @@ def open_subject(
         scratch: Empty folder that outlives the subject.
         threads: Of the runs.
         operators: Libraries of operators ONNX Runtime does not have.
+        trusted: File of allowed signers, one of whom has to have signed an `.om`.
+        tell: Is told what is odd about libraries of operators, before they are run.
 
     Raises:
         AoeError: it cannot be read, or not be run on this machine.
     """
     if source.path.suffix == OM_SUFFIX:
-        return _open_tuned(source.path, source.shapes, scratch, threads, operators)
+        manifest = unpack(source.path, scratch, trusted)
+        for doubt in check_operators(source.path, manifest, operators):
+            tell(doubt)
+        return _open_tuned(source, manifest, scratch, threads, operators)
     imported = find_entry(framework, source).load(source).proto
     device = default_device().with_operators(operators)
     return _optimized(device, imported, imported, scratch, threads)
 
 
 def _open_tuned(
-    file: Path, shapes: Shapes, scratch: Path, threads: int | None, operators: Sequence[Path]
+    source: ModelSource,
+    manifest: Manifest,
+    scratch: Path,
+    threads: int | None,
+    operators: Sequence[Path],
 ) -> ProfileSubject:
-    manifest = unpack(file, scratch)
+    file = source.path
     if manifest.cases:
-        manifest = take_out(scratch, manifest, asked_case(file, manifest, shapes))
-    check_operators(file, manifest, operators)
+        manifest = take_out(scratch, manifest, asked_case(file, manifest, source.shapes))
     reason = unfit_reason(manifest)
     if reason:
         raise RunError(str(file), f"its kernels do not fit this machine: {reason}")
     device = device_of(manifest.soc_version).with_operators(operators)
-    imported = load_written(scratch / FALLBACK)
+    imported = load_part(file, scratch / FALLBACK)
     part = tuned_part(scratch, manifest)
     if part.optimize:
         return _optimized(
-            device, imported, load_written(scratch / MODEL), scratch, threads, manifest
+            device, imported, load_part(file, scratch / MODEL), scratch, threads, manifest
         )
     return _subject(
         device,
         imported,
-        load_written(part.model),
+        load_part(file, part.model),
         model=part.model,
         library=part.library,
         manifest=manifest,

@@ -46,6 +46,30 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignReport:
+    """A tuned model that was signed.
+
+    Attributes:
+        om: Where the signed one is.
+        parts: How many parts the signature is about.
+    """
+
+    om: Path
+    parts: int
+    schema: str = "aoe.sign/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return where it is."""
+        return {"om": str(self.om), "parts": self.parts}
+
+    def write(self, text: Text) -> None:
+        """Write where it is."""
+        text.line(f"signed {self.om}, {self.parts} parts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
     """What a model computed.
 

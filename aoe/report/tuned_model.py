@@ -29,6 +29,8 @@ class TunedModelReport:
         html: The page that is written with it.
         compared: Where its time went before tuning and goes now; None if that was not asked.
         is_dry_run: True if nothing is written.
+        is_signed: True if it has a signature, by whomever.
+        signer: Who signed it; empty if that was not checked.
     """
 
     file: Path
@@ -36,6 +38,8 @@ class TunedModelReport:
     html: Path | None = None
     compared: ComparedProfiles | None = None
     is_dry_run: bool = False
+    is_signed: bool = False
+    signer: str = ""
     schema: str = "aoe.inspect_om/1"
     error: AoebankError | None = None
     exit_code: int = 0
@@ -48,6 +52,8 @@ class TunedModelReport:
         return {
             "om": str(self.file),
             "html": str(self.html) if is_written else None,
+            "signed": self.is_signed,
+            "signer": self.signer,
             "manifest": asdict(self.manifest),
             "times": None if self.compared is None else comparison_members(self.compared),
         }
@@ -60,6 +66,13 @@ class TunedModelReport:
         versions = ", ".join(f"{name} {number}" for name, number in manifest.versions.items())
         text.line(f"{self.file}: {manifest.name}, tuned for {manifest.soc_version}")
         text.line(f"{threads_text(manifest)}, {manifest.precision.value}, {versions}")
+        if self.is_signed:
+            by = (
+                f" by {self.signer}"
+                if self.signer
+                else ", by whom tells --require_signature=SIGNERS"
+            )
+            text.line(f"signed{by}")
         for number, case in enumerate(manifest.cases):
             _write_tuned(text, case_manifest(manifest, number), shapes_text(case.shapes))
         if manifest.cases:

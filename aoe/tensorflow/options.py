@@ -91,7 +91,7 @@ def _following(file: Path, options: ScriptOptions, warn: Callable[[str], None]) 
     where = f"aoe_config_file={file}"
     try:
         value: Any = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise OptionError(where, f"cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise OptionError(where, "not a JSON object", got=type(value).__name__)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aoe.errors import AoeError, LeftAloneError, RunError
+from aoe.errors import AoeError, EndedEarlyError, LeftAloneError, OptionError, RunError
 from aoe.gradients.training import Training
 from aoe.torch.ddp.gradients import reduced_training
 from aoe.torch.ddp.sharding import refused_sharding
@@ -47,10 +47,12 @@ class TrainingScript:
         """Run it to its end; return what `tune` made of its training, and its exit code.
 
         Raises:
-            RunError: the script failed, ended before tuning was done, or trains no DDP model. Its
-                `exit_code` is the script's own where that is not 0.
-            OptionError: its DDP model cannot be tuned and trained on as it is, or it uses FSDP and
-                was ended.
+            RunError: the script failed, tuning failed, or no DDP model is trained. Its `exit_code`
+                is the script's own where that is not 0.
+            EndedEarlyError: the script ended before tuning was done.
+            LeftAloneError, OptionError: its DDP model cannot be tuned and trained on as it is.
+                These three have the script's own `exit_code`, 0 included: a launcher calls the
+                training failed that ends with another. One that uses FSDP was ended, and has 2.
         """
 
         def tune_module(ddp: Any, step: Any) -> T:
@@ -67,20 +69,31 @@ class TrainingScript:
         if gate.error is not None:
             raise _ending_as(gate.error, exit_code)
         if gate.result is None:
-            error = RunError(
-                str(self.path),
-                f"ended after {gate.steps} training steps of DistributedDataParallel",
-                expected="enough to tune with: some hundred",
-                hint="train with torch.nn.parallel.DistributedDataParallel, in this process, "
-                "longer",
-            )
-            raise _ending_as(error, exit_code)
+            raise _ending_as(_too_short(self.path, gate.steps), exit_code)
         return gate.result, exit_code
 
 
+def _too_short(script: Path, steps: int) -> RunError:
+    problem = f"ended after {steps} training steps of DistributedDataParallel"
+    expected = "enough to tune with: some hundred"
+    if steps:
+        return EndedEarlyError(str(script), problem, expected=expected)
+    return RunError(
+        str(script),
+        problem,
+        expected=expected,
+        hint="train with torch.nn.parallel.DistributedDataParallel, in this process",
+    )
+
+
 def _ending_as(error: BaseException, exit_code: int) -> BaseException:
-    """Return an error that ends the command as the script ended, with 3 if that was well."""
-    if isinstance(error, AoeError):
+    """Return an error that ends the command as the script ended.
+
+    With 3 if that was well and tuning was not; with 0 if only there was nothing to tune.
+    """
+    if isinstance(error, EndedEarlyError | LeftAloneError | OptionError):
+        error.exit_code = exit_code
+    elif isinstance(error, AoeError):
         error.exit_code = exit_code or RunError.exit_code
     return error
 

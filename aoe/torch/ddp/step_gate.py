@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from aoe.errors import AoeError, LeftAloneError, OptionError, RunError
+from aoe.errors import AoeError, EndedEarlyError, LeftAloneError, OptionError
 from aoe.torch.ddp.gradients import StrategyWarning
 from aoe.torch.ddp.joining import (
     all_are_ready,
@@ -168,10 +168,8 @@ class StepGate(Generic[T]):
             self._go.put(None)
             arrival = self._arrived.get()
             if arrival is _Arrival.END:
-                raise RunError(
-                    "script",
-                    f"ended after {self.steps} steps, before tuning was finished",
-                    hint="let it train longer, or give --tuning_time_limit",
+                raise EndedEarlyError(
+                    "script", f"ended after {self.steps} steps, before tuning was finished"
                 )
             # inputs over everywhere: the next step is in the next epoch
             is_whole = not is_joining(self._ddp) or has_more_everywhere(

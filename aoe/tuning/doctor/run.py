@@ -13,6 +13,8 @@ from importlib.metadata import version as installed
 from pathlib import Path
 
 from aoe.device.check_up import CheckUp, Soundness
+from aoe.folders.ownership import check_own_folder
+from aoe.settings import cache_path
 from aoe.tuning.configuration.resolving import ResolvedSetting, RunConfiguration
 from aoe.tuning.configuration.rows import DEVICE_VARIABLE
 from aoebank import AoebankError, find_toolkit, resolve_bank
@@ -62,7 +64,8 @@ def examine(
     ]
     checks = [*doubts, *_settings(configuration), *check_versions()]
     missing = any(check.verdict is Soundness.STOPS for check in checks if check.name == "versions")
-    checks += [check_bank(env, cwd), *_disks(configuration, env, cwd), _toolkit(env)]
+    checks += [check_bank(env, cwd), *_disks(configuration, env, cwd), check_cache(env)]
+    checks.append(_toolkit(env))
     if not missing:
         checks += _machine(configuration, env)
     return Examination(settings=tuple(configuration.settings.values()), checks=tuple(checks))
@@ -128,6 +131,23 @@ def check_bank(env: Mapping[str, str], cwd: Path) -> CheckUp:
             advice=f"chmod u+rwx {root}, or name another place with TUNE_BANK_PATH",
         )
     return CheckUp(name="bank", found=f"{root}{'' if root.exists() else ', made by the first run'}")
+
+
+def check_cache(env: Mapping[str, str]) -> CheckUp:
+    """Return where kernels and unpacked models are kept, if nobody else can write there."""
+    root = cache_path(env)
+    if root is None:
+        return CheckUp(name="cache", found="none: neither XDG_CACHE_HOME nor HOME is set")
+    try:
+        check_own_folder(root)
+    except OSError as error:
+        return CheckUp(
+            name="cache",
+            found=f"{root} is not used: {error.strerror}",
+            verdict=Soundness.DOUBTFUL,
+            advice="chmod go-w, or name another place with XDG_CACHE_HOME",
+        )
+    return CheckUp(name="cache", found=str(root))
 
 
 def _disks(configuration: RunConfiguration, env: Mapping[str, str], cwd: Path) -> Iterator[CheckUp]:

@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 
 from aoe.bank.records.gradient import GradientConditions, GradientVerdict, StoredGradients
-from aoe.errors import AoeError, OptionError
+from aoe.errors import AoeError, EndedEarlyError, OptionError
 from aoe.gradients.compression import TOLERANCE
 from aoe.gradients.cost import CostModel, choose_cost, described_cost
 from aoe.gradients.segmentation import Segmentation
@@ -87,8 +87,20 @@ def run(context: TuneContext) -> TunedGradients:
             stopwatch=start_stopwatch(context.clock, settings.tuning_time_limit_s),
         )
 
-    tuned, exit_code = _program(context).run(tune)
+    try:
+        tuned, exit_code = _program(context).run(tune)
+    except EndedEarlyError as error:
+        raise _with_way_out(error, settings) from error
     return replace(tuned, exit_code=exit_code)
+
+
+def _with_way_out(error: EndedEarlyError, settings: GdatSettings) -> EndedEarlyError:
+    shorter = "" if settings.tuning_time_limit_s is not None else ", or give --tuning_time_limit"
+    told = EndedEarlyError(
+        error.where, error.problem, expected=error.expected, hint=f"let it train longer{shorter}"
+    )
+    told.exit_code = error.exit_code
+    return told
 
 
 def tune_training(

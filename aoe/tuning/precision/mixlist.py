@@ -89,7 +89,7 @@ def read_mix_lists(file: Path) -> MixLists:
     """
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         what = error.strerror if isinstance(error, OSError) else error
         raise OptionError(
             f"{_OPTION} {file}", f"cannot be read: {what}", expected=f"JSON as {_FORM}"

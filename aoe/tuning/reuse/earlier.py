@@ -314,7 +314,7 @@ def _fill_subgraphs(bank: Bank, known: Iterable[_RememberedSubgraph], soc_versio
 def _read_json(file: Path, kind: type = dict) -> Any:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         value = None
     return value if isinstance(value, kind) else kind()
 

@@ -102,7 +102,7 @@ def parse_recording(text: str, *, where: str = "recording") -> Recording:
             continue
         try:
             configuration, outcome, latency_us = _parse_line(line)
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise ValueError(f"{where}:{number}: is not a recorded trial ({error})") from error
         if latency_us is None:
             failures[configuration] = outcome

@@ -49,7 +49,8 @@ class JsonLines:
 
     def parse(self, path: Path) -> Iterator[BankRow]:
         """Yield the rows, each checked."""
-        for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        lines = path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines[:-1] or lines, start=1):  # the last may be torn
             document = _loads(line, path, number)
             if number == 1:
                 _demand_schema(document.get("schema"), path)
@@ -79,6 +80,8 @@ class SqliteTable:
         """Yield the rows of the table, in the order they were put there."""
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            _demand_tables(connection, path)
             (schema,) = connection.execute("SELECT schema FROM about").fetchone() or ("",)
             _demand_schema(schema, path)
             cursor = connection.execute("SELECT document FROM rows ORDER BY rowid")
@@ -88,6 +91,13 @@ class SqliteTable:
             raise BankFormatError(f"is no bank in SQLite: {error}", path=path) from error
         finally:
             connection.close()
+
+
+def _demand_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse views of these names: they may compute without an end."""
+    asked = "SELECT count(*) FROM sqlite_schema WHERE name IN ('about', 'rows') AND type != 'table'"
+    if connection.execute(asked).fetchone() != (0,):
+        raise BankFormatError("is no bank in SQLite: its rows are no table", path=path)
 
 
 CONTAINERS: tuple[Container, ...] = (JsonLines(), SqliteTable())

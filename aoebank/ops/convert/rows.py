@@ -13,6 +13,7 @@ from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import get_format
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
+from aoebank.storage.foreign_names import is_name_in_bank
 from aoebank.storage.git.attributes import QUARANTINE
 from aoebank.storage.sides.side import Side
 
@@ -161,8 +162,7 @@ def _lines(side: Side, name: str) -> Iterator[BankRow]:
 
 
 def _demand_inside(name: str, where: Path) -> None:
-    parts = PurePosixPath(name).parts
-    if not parts or name != "/".join(parts) or ".." in parts or "\\" in name or "\0" in name:
+    if not is_name_in_bank(name):
         raise BankFormatError("a row has a file that would lie elsewhere", path=where, got=name)
 
 

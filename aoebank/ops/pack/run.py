@@ -13,10 +13,10 @@ from aoebank.formats.provenance import SUFFIX
 from aoebank.model.digest import sha256_of
 from aoebank.ops.selection import RecordFilter, holds_whole_file, soc_versions_of
 from aoebank.storage.git.attributes import QUARANTINE
-from aoebank.storage.packs.archive import make_archive
+from aoebank.storage.packs.archive import NAMESPACE, make_archive
 from aoebank.storage.packs.manifest import PackedFile, PackManifest, serialize_manifest
-from aoebank.storage.packs.signing import sign
 from aoebank.storage.sides.side import Side
+from aoebank.storage.signing import sign_data
 from aoebank.storage.writing.staged import update_file
 
 
@@ -94,7 +94,9 @@ def pack(side: Side, request: PackRequest, *, made_by: str) -> PackResult:
         files=tuple(files),
         made_by=made_by,
     )
-    signature = sign(serialize_manifest(manifest), request.key) if request.key else None
+    signature = None
+    if request.key is not None:
+        signature = sign_data(serialize_manifest(manifest), request.key, NAMESPACE)
     data = make_archive(manifest, contents, signature)
     update_file(request.output, lambda _: data)
     return PackResult(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankPathError, shell_word
-from aoebank.storage.packs.archive import Pack, open_pack
+from aoebank.storage.packs.archive import NAMESPACE, Pack, open_pack
 from aoebank.storage.packs.manifest import PackManifest
-from aoebank.storage.packs.signing import demand_signers, verify
+from aoebank.storage.signing import demand_signers, find_signer
 from aoebank.storage.writing.staged import put_back_new_tree, write_new_tree
 
 _VERB = "unpack"
@@ -82,4 +82,12 @@ def _signer(opened: Pack, pack: Path, allowed: Path | None) -> str:
             expected=f"a signature of one of {allowed}",
             hint="ask for a signed pack, or leave out --allowed-signers",
         )
-    return verify(opened.signed, opened.signature, allowed, pack)
+    signer = find_signer(opened.signed, opened.signature, allowed, NAMESPACE)
+    if not signer:
+        raise BankFormatError(
+            "is not signed by anybody allowed, or was changed since",
+            path=pack,
+            expected=f"a signature of one of {allowed}",
+            hint="get it again, or ask whoever made it for their public key",
+        )
+    return signer

@@ -24,8 +24,10 @@ from aoebank.storage.packs.manifest import (
     parse_manifest,
     serialize_manifest,
 )
-from aoebank.storage.packs.signing import MOST_SIGNATURE_BYTES
+from aoebank.storage.signing import MOST_SIGNATURE_BYTES
 
+NAMESPACE = "aoebank-pack"
+"""What signatures are for, see ssh-keygen(1)."""
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 _FOLDER = "bank/"
@@ -33,6 +35,32 @@ _MODE = 0o644
 _LEVEL = 9
 _MOST_MANIFEST_BYTES = 64 << 20
 _MOST_FILE_BYTES = 2 << 30
+_MOST_BEFORE_FILES_BYTES = _MOST_MANIFEST_BYTES + MOST_SIGNATURE_BYTES + (1 << 20)
+_MOST_HEAD_BYTES = 1 << 14
+"""Of a file in a tar: its head, that of a long name, and what fills its last block."""
+_PLENTY_BYTES, _MOST_RATIO = 64 << 20, 200
+"""What an honest pack may become, and times its own length: each record has a digest of 16 bytes in
+it that nothing compresses, so a bank shrinks to a hundredth at most."""
+
+
+class _Measured(io.RawIOBase):
+    """A stream that ends with an error before it has given more than it may.
+
+    A tar may have heads as long as files, which are read before anything can be asked of them.
+    """
+
+    def __init__(self, stream: gzip.GzipFile, pack: Path) -> None:
+        super().__init__()
+        self._stream = stream
+        self._pack = pack
+        self.left_bytes = _MOST_BEFORE_FILES_BYTES
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(size)
+        self.left_bytes -= len(data)
+        if self.left_bytes < 0:
+            raise _damaged(self._pack, "holds more than its manifest says")
+        return data
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,8 +137,12 @@ def open_pack(pack: Path) -> Iterator[Pack]:
         BankFormatError: it is no pack, or what is read of it is damaged.
     """
     try:
-        with tarfile.open(pack, mode="r|gz") as archive:
-            yield _begin(archive, pack)
+        with gzip.open(pack) as plain:
+            measured = _Measured(plain, pack)
+            with tarfile.open(fileobj=measured, mode="r|") as archive:
+                opened = _begin(archive, pack)
+                measured.left_bytes += _demand_plausible(opened.manifest, pack)
+                yield opened
     except AoebankError:
         raise  # some of them are errors of the system too
     except FileNotFoundError as error:
@@ -143,6 +175,23 @@ def _begin(archive: tarfile.TarFile, pack: Path) -> Pack:
         _archive=archive,
         _following=following,
     )
+
+
+def _demand_plausible(manifest: PackManifest, pack: Path) -> int:
+    """Return how much may follow a manifest, which says it of itself.
+
+    Raises:
+        BankFormatError: no bank could have been packed into so little.
+    """
+    most = max(_PLENTY_BYTES, _MOST_RATIO * pack.stat().st_size)
+    if manifest.size_bytes > most:
+        raise _damaged(
+            pack,
+            "would unpack to more than a bank of its length can",
+            got=f"{manifest.size_bytes} bytes",
+            expected=f"at most {most}",
+        )
+    return manifest.size_bytes + _MOST_HEAD_BYTES * (len(manifest.files) + 1)
 
 
 def _content(

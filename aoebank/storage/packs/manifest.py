@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from aoebank.errors import BankFormatError
+from aoebank.storage.foreign_names import is_name_in_bank
 
 SCHEMA = "aoebank.pack_manifest/1"
 _HEX_DIGITS = frozenset("0123456789abcdef")
@@ -93,8 +94,8 @@ def parse_manifest(data: bytes, pack: Path) -> PackManifest:
         pack: The archive, for messages.
 
     Raises:
-        BankFormatError: it is no manifest of this version, or a file in it has a name that leads
-            out of the bank.
+        BankFormatError: it is no manifest of this version, or a file in it has a name no bank has
+            use for.
     """
     try:
         document = json.loads(data)
@@ -126,9 +127,7 @@ def _file(entry: Any, pack: Path) -> PackedFile:
     if not isinstance(entry, dict):
         raise _bad(pack, "its manifest has a file that is no object")
     name = _member(entry, "name", str, pack)
-    parts = PurePosixPath(name).parts
-    is_plain = name == "/".join(parts) and not name.startswith("/") and "\\" not in name
-    if not parts or not is_plain or ".." in parts or "\0" in name:
+    if not is_name_in_bank(name):
         raise _bad(pack, f"its manifest has a file that would lie elsewhere: {name!r}")
     digest = _member(entry, "sha256", str, pack)
     if len(digest) != _SHA256_DIGITS or not _HEX_DIGITS.issuperset(digest):

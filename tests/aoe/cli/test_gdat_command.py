@@ -83,6 +83,9 @@ def test_missing_torch_is_named_with_the_way_to_get_it(
     code, error = run(["--job_type=4", f"--script={script}"], capsys)
     assert code == 3
     assert "PyTorch, which is not installed" in error and "aoebank[torch]" in error
+    code, error = run(["--job_type=4", "--model=net.onnx"], capsys)
+    assert code == 3
+    assert "PyTorch, which is not installed" in error and "aoebank[gdat]" in error
 
 
 def test_help_imports_no_torch() -> None:

@@ -71,6 +71,20 @@ def test_damaged_file_is_no_hit_and_goes(
     assert not file.exists()
 
 
+def test_objects_that_others_could_have_put_there_are_no_hit(
+    cache: ObjectCache, tmp_path: Path
+) -> None:
+    cache.put(_SOURCE, _objects(tmp_path / "built"))
+    cache.root.chmod(0o775)
+    assert _taken(cache, tmp_path / "out") == {}
+    cache.root.chmod(0o755)
+    assert _taken(cache, tmp_path / "out") != {}
+    (file,) = cache.root.glob("*.kernel")
+    file.chmod(0o666)
+    assert _taken(cache, tmp_path / "later") == {}
+    assert not file.exists()
+
+
 def test_other_kernel_target_version_or_source_is_another_file() -> None:
     keys = {
         object_key(_SOURCE, _TARGET),

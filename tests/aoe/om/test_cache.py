@@ -18,6 +18,7 @@ from support.engine.offline import make_manifest
 
 from aoe.errors import OfflineModelError
 from aoe.folders.locks import take_lock
+from aoe.folders.ownership import UnsafeFolderError
 from aoe.om.cache import (
     PART_STEPS,
     VERIFIED,
@@ -28,6 +29,8 @@ from aoe.om.cache import (
     take_parts,
 )
 from aoe.om.file import (
+    LIBRARY,
+    MODEL,
     PARTS,
     WEIGHTS,
     Manifest,
@@ -92,13 +95,19 @@ class Counted:
         return digest_of(file)
 
 
-def test_parts_are_unpacked_once_and_not_even_hashed_again(tmp_path: Path, root: Path) -> None:
+_HASHED = len(PARTS) - 1
+"""Parts each load hashes: all but the weights."""
+
+
+def test_parts_are_unpacked_once_and_weights_not_even_hashed_again(
+    tmp_path: Path, root: Path
+) -> None:
     counts, file = Counted(), _om(tmp_path)
-    for _ in range(3):
+    for loads in range(3):
         parts = _take(file, root, steps=counts.steps)
         _assert_whole(file, parts.directory)
         parts.use.release()
-    assert counts.both == (len(PARTS), 0)
+        assert counts.both == (len(PARTS), loads * _HASHED)
 
 
 def _flip(file: Path) -> None:
@@ -149,14 +158,15 @@ def test_part_that_only_looks_different_is_hashed_and_kept(tmp_path: Path, root:
     home = _take(file, root).directory
     counts = Counted()
     os.utime(home / WEIGHTS)
-    for _ in range(2):
-        _take(file, root, steps=counts.steps)
-    assert counts.both == (0, 1)
+    _take(file, root, steps=counts.steps)
+    assert counts.both == (0, len(PARTS))
+    _take(file, root, steps=counts.steps)
+    assert counts.both == (0, len(PARTS) + _HASHED)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"schema": "aoe.cache/1", "parts": 1}', '{"schema": "aoe.cache/9"}', "\xff"],
+    ["", "[]", "{}", '{"schema": "aoe.cache/2", "look": 1}', '{"schema": "aoe.cache/9"}', "\xff"],
 )
 def test_unreadable_notes_mean_that_all_is_hashed(tmp_path: Path, root: Path, text: str) -> None:
     file = _om(tmp_path)
@@ -165,7 +175,7 @@ def test_unreadable_notes_mean_that_all_is_hashed(tmp_path: Path, root: Path, te
     counts = Counted()
     _take(file, root, steps=counts.steps)
     assert counts.both == (0, len(PARTS))
-    assert json.loads((home / VERIFIED).read_text())["schema"] == "aoe.cache/1"
+    assert json.loads((home / VERIFIED).read_text())["schema"] == "aoe.cache/2"
 
 
 def test_notes_of_other_parts_are_not_believed(tmp_path: Path, root: Path) -> None:
@@ -173,19 +183,97 @@ def test_notes_of_other_parts_are_not_believed(tmp_path: Path, root: Path) -> No
     file = _om(tmp_path)
     home = _take(file, root).directory
     (home / WEIGHTS).write_bytes(b"another model's")
-    notes = json.loads((home / VERIFIED).read_text())
-    facts = (home / WEIGHTS).stat()
-    notes["parts"][WEIGHTS] = {
-        "sha256": digest_of(home / WEIGHTS),
-        "look": {
-            "size": facts.st_size,
-            "mtime_ns": facts.st_mtime_ns,
-            "ctime_ns": facts.st_ctime_ns,
-            "inode": facts.st_ino,
-        },
-    }
-    (home / VERIFIED).write_text(json.dumps(notes))
+    _note(home, digest_of(home / WEIGHTS))
     _assert_whole(file, _take(file, root).directory)
+
+
+def _note(home: Path, sha256: str) -> None:
+    """Write notes that say the weights were verified as they look now."""
+    facts = (home / WEIGHTS).stat()
+    look = {
+        "size": facts.st_size,
+        "mtime_ns": facts.st_mtime_ns,
+        "ctime_ns": facts.st_ctime_ns,
+        "inode": facts.st_ino,
+    }
+    notes = json.loads((home / VERIFIED).read_text()) | {"sha256": sha256, "look": look}
+    (home / VERIFIED).write_text(json.dumps(notes))
+
+
+# ---- another user of the machine ----
+
+
+def test_native_code_is_held_against_the_file_whatever_the_notes_say(
+    tmp_path: Path, root: Path
+) -> None:
+    """Notes and library were forged together, and are of the right owner and mode."""
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    for name in (LIBRARY, MODEL):
+        (home / name).write_bytes(b"forged")
+    forged = json.loads((home / VERIFIED).read_text())
+    facts = (home / LIBRARY).stat()
+    look = {"size": 6, "mtime_ns": facts.st_mtime_ns, "ctime_ns": facts.st_ctime_ns}
+    forged["parts"] = {LIBRARY: {"sha256": read_manifest(file).parts[LIBRARY], "look": look}}
+    (home / VERIFIED).write_text(json.dumps(forged))
+    _assert_whole(file, _take(file, root).directory)
+
+
+@pytest.mark.parametrize("open_to", [0o777, 0o775, 0o1777])
+@pytest.mark.parametrize("place", ["home", "om", "cache"])
+def test_folder_that_others_can_write_to_is_not_used(
+    tmp_path: Path, root: Path, place: str, open_to: int
+) -> None:
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    (home / LIBRARY).write_bytes(b"forged")
+    folder = {"home": home, "om": root, "cache": root.parent}[place]
+    folder.chmod(open_to)
+    if folder == root.parent and open_to == 0o1777:  # as /tmp: others cannot replace what is in it
+        _assert_whole(file, _take(file, root).directory)
+        return
+    with pytest.raises(UnsafeFolderError, match=f"{folder} can be written to by others"):
+        _take(file, root)
+
+
+def test_folder_is_made_for_its_user_alone_whatever_the_umask_is(
+    tmp_path: Path, root: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        home = _take(_om(tmp_path), root).directory
+    finally:
+        os.umask(before)
+    made = [root.parent, root, home, *home.iterdir()]
+    assert not [path for path in made if path.stat().st_mode & 0o022]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("name", [".", "..", VERIFIED, LIBRARY, WEIGHTS])
+def test_what_belongs_to_another_user_is_not_believed(
+    tmp_path: Path, root: Path, name: str
+) -> None:
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    if name == WEIGHTS:
+        (home / WEIGHTS).write_bytes(b"forged")
+        _note(home, read_manifest(file).parts[WEIGHTS])
+    os.chown(home / name, 54321, 54321)
+    if (home / name).is_dir():
+        with pytest.raises(UnsafeFolderError, match="belongs to another user"):
+            _take(file, root)
+    else:
+        _assert_whole(file, _take(file, root).directory)
+
+
+def test_part_that_others_can_write_to_is_unpacked_again(tmp_path: Path, root: Path) -> None:
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    (home / WEIGHTS).write_bytes(b"forged")
+    _note(home, read_manifest(file).parts[WEIGHTS])
+    (home / WEIGHTS).chmod(0o666)
+    _assert_whole(file, _take(file, root).directory)
+    assert (home / WEIGHTS).stat().st_mode & 0o777 == 0o644
 
 
 def test_whoever_has_a_damaged_part_open_keeps_it(tmp_path: Path, root: Path) -> None:

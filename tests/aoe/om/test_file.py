@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -288,9 +289,85 @@ def test_manifest_without_a_needed_part_is_refused(om: Path, part: str) -> None:
 
 def test_part_that_leads_out_of_the_directory_is_refused(om: Path, tmp_path: Path) -> None:
     changed = _rewritten(om, lambda value: value["parts"].update({"../evil": "0"}))
-    with pytest.raises(OfflineModelError, match=r"unknown part \(got \.\./evil\)"):
+    with pytest.raises(OfflineModelError, match=r"unknown part \(got '\.\./evil'\)"):
         unpack(changed, tmp_path / "out")
     assert not (tmp_path / "evil").exists()
+
+
+# ---- a zip that somebody else has made ----
+
+
+def _with_member(file: Path, member: str | zipfile.ZipInfo, **how: Any) -> Path:
+    """Return a copy of an `.om` with one more member."""
+    copy = file.with_name("changed.om")
+    copy.write_bytes(file.read_bytes())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zipfile's own, of a name that is there twice
+        with zipfile.ZipFile(copy, "a") as archive:
+            archive.writestr(member, b"evil", **how)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("../evil", "unknown part"),
+        ("/tmp/evil", "unknown part"),
+        ("sub/model.onnx", "unknown part"),
+        ("run.sh", "unknown part"),
+        ("kernels_1.so", "a part its manifest does not name"),
+        (MODEL, "is in the file twice"),
+        (MANIFEST, "is in the file twice"),
+    ],
+)
+def test_member_the_manifest_does_not_name_is_refused(om: Path, name: str, problem: str) -> None:
+    """The engine would pass over it, and `unzip` would write it."""
+    with pytest.raises(OfflineModelError, match=problem):
+        read_manifest(_with_member(om, name))
+
+
+def test_member_that_is_a_link_is_refused(om: Path, parts: Path, tmp_path: Path) -> None:
+    (parts / LIBRARY).unlink()
+    write_offline_model(om, parts, make_manifest())
+    link = zipfile.ZipInfo(LIBRARY)
+    link.external_attr = 0o120777 << 16
+    with pytest.raises(OfflineModelError, match=r"kernels\.so: no plain file"):
+        unpack(_with_member(om, link), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("bomb", [MANIFEST, WEIGHTS])
+def test_compressed_part_is_refused_before_it_is_unpacked(
+    om: Path, tmp_path: Path, bomb: str
+) -> None:
+    file = tmp_path / "bomb.om"
+    with zipfile.ZipFile(om) as source, zipfile.ZipFile(file, "w") as sink:
+        for name in source.namelist():
+            data = bytes(64 << 20) if name == bomb else source.read(name)
+            how = zipfile.ZIP_DEFLATED if name == bomb else zipfile.ZIP_STORED
+            sink.writestr(name, data, how)
+    assert file.stat().st_size < 1 << 20
+    for read in (read_manifest, lambda file: unpack(file, tmp_path / "out")):
+        with pytest.raises(OfflineModelError, match=f"{bomb}: compressed, and parts") as caught:
+            read(file)
+    assert "zip -0" in str(caught.value.hint)
+    assert not (tmp_path / "out").exists()
+
+
+def test_manifest_has_a_limit(om: Path) -> None:
+    huge = _rewritten(om, lambda value: value.update(later="x" * (64 << 20)))
+    with pytest.raises(OfflineModelError, match=r"manifest\.json: too large .*at most 67108864"):
+        read_manifest(huge)
+
+
+def test_parts_that_share_their_bytes_are_refused(om: Path, tmp_path: Path) -> None:
+    """Two names for one stretch of the file: more comes out than went in."""
+    content = bytearray(om.read_bytes())
+    last = content.rindex(b"PK\x01\x02")  # its head in the directory; both sizes are at 20
+    content[last + 20 : last + 28] = len(content).to_bytes(4, "little") * 2
+    (tmp_path / "shared.om").write_bytes(content)
+    with pytest.raises(OfflineModelError, match="parts are larger than the file"):
+        read_manifest(tmp_path / "shared.om")
 
 
 @pytest.mark.parametrize("part", PARTS)

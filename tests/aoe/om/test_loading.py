@@ -119,7 +119,7 @@ def test_second_load_uses_the_cache(tuned_net: Any, cache: Path, expected: Expec
     def unwanted(*_: object) -> None:
         raise AssertionError("unpacked again")
 
-    steps = PartSteps(unpack=unwanted, digest=unwanted)
+    steps = PartSteps(unpack=unwanted)
     model, _ = open_offline_model(tuned_net.file, threads=None, steps=steps)
     assert model.run(None, expected[0])
 
@@ -281,6 +281,21 @@ def test_full_disk_of_the_cache_is_got_round_by_the_scratch_folder(
     assert model.fallback_reason == ""
     np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-4, atol=1e-6)
     assert _left_in(cache) + _left_in(tmp_path / "scratch") == []
+
+
+def test_cache_that_others_can_write_to_is_told_of_and_not_used(
+    tuned_net: Any, cache: Path, tmp_path: Path, expected: Expected
+) -> None:
+    aoe.load(tuned_net.file)
+    (home,) = (cache / "aoe" / "om").iterdir()
+    (home / LIBRARY).write_bytes(b"forged")
+    cache.chmod(0o777)
+    with pytest.warns(UserWarning, match=f"{cache} can be written to by others") as caught:
+        model = aoe.load(tuned_net.file)
+    assert caught[0].filename == __file__
+    assert model.fallback_reason == ""
+    np.testing.assert_allclose(model.run(None, expected[0])[0], expected[1], rtol=1e-4, atol=1e-6)
+    assert _left_in(tmp_path / "scratch") == []
 
 
 def test_no_size_means_no_cache(

@@ -62,6 +62,18 @@ def test_folder_that_may_not_be_written_is_no_error(tmp_path: Path, model: Path)
     assert not kept.knows(KEY)
 
 
+def test_model_that_others_could_have_put_there_is_not_found(tmp_path: Path, model: Path) -> None:
+    kept = KeptModels(tmp_path / "cache", 1000)
+    kept.put(KEY, model)
+    (file,) = (tmp_path / "cache" / "online").iterdir()
+    file.chmod(0o664)
+    assert kept.find(KEY) is None and not kept.knows(KEY)
+    file.chmod(0o644)
+    assert kept.find(KEY) == file
+    (tmp_path / "cache").chmod(0o777)
+    assert kept.find(KEY) is None and not kept.knows(KEY)
+
+
 def test_digest_is_empty_without_records_for_the_target(tmp_path: Path) -> None:
     (tmp_path / "other" / "unified_bank").mkdir(parents=True)
     (tmp_path / "other" / "unified_bank" / "a.json").write_text("{}")

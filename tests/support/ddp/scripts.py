@@ -31,13 +31,15 @@ class Ended:
         return self.codes[0]
 
 
-def run_under_aoe(folder: Path, text: str, *arguments: str, tuned: bool = True) -> Ended:
+def run_under_aoe(
+    folder: Path, text: str, *arguments: str, tuned: bool = True, options: str = ""
+) -> Ended:
     """Run a script with two ranks; without `tuned` as Python alone would."""
     (folder / "train.py").write_text(text)
     bank = folder / "bank"
     bank.mkdir(exist_ok=True)
     port = _free_port()
-    command = ["-m", "aoe", "--job_type=4", "--script"] if tuned else []
+    command = ["-m", "aoe", "--job_type=4", *options.split(), "--script"] if tuned else []
     processes = [
         subprocess.Popen(
             [sys.executable, *command, "train.py", *arguments],

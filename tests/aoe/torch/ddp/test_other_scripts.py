@@ -24,9 +24,9 @@ def test_there_are_twenty_and_more() -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_script_computes_the_same_bits_under_tuning(name: str, tmp_path: Path) -> None:
     tuned = run_under_aoe(tmp_path, SCRIPTS[name], str(_STEPS))
-    assert tuned.code in (0, 3), tuned.said
-    assert "Traceback" not in tuned.said[0] and "not tuned" not in tuned.said[0], tuned.said[0]
-    if tuned.code:  # it is short: tuning goes on to its end, or nearly so
+    assert tuned.code == 0, tuned.said
+    assert "Traceback" not in tuned.said[0], tuned.said[0]
+    if "not tuned" in tuned.said[0]:  # it is short: tuning goes on to its end, or nearly so
         ended = _ENDED.search(tuned.said[0])
         assert ended is not None and int(ended[1]) > _STEPS // 4 - 4, tuned.said[0]
     found = [(tmp_path / f"digest_{rank}").read_text() for rank in "01"]

@@ -18,7 +18,14 @@ from aoe.measurement import CpuUse, MachineLoad, Measurement, Outcome, estimate_
 from aoe.report.doctor import DoctorReport
 from aoe.tuning.configuration.resolving import configure
 from aoe.tuning.doctor.noise import check_noise, noise_of
-from aoe.tuning.doctor.run import Examination, check_bank, check_disk, check_versions, examine
+from aoe.tuning.doctor.run import (
+    Examination,
+    check_bank,
+    check_cache,
+    check_disk,
+    check_versions,
+    examine,
+)
 
 
 def _examined(folder: Path, options: Mapping[str, object] = {}, **env: str) -> Examination:
@@ -38,7 +45,8 @@ def test_sound_machine_is_ready_and_everything_was_looked_at(tmp_path: Path) -> 
     assert examination.is_ready
     names = [check.name for check in examination.checks]
     assert names == [
-        *("settings", "versions", "bank", "disk for results", "disk for scratch files", "CANN"),
+        *("settings", "versions", "bank", "disk for results", "disk for scratch files"),
+        *("cache", "CANN"),
         *("target", "compiler", "affinity", "cgroup quota", "governor", "load", "memory"),
         *("noise", "locks"),
     ]
@@ -110,6 +118,17 @@ def test_room_is_needed(free_gib: float, verdict: Soundness, tmp_path: Path) -> 
 def test_place_below_a_file_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert check_disk("disk", tmp_path / "file" / "out").verdict is Soundness.STOPS
+
+
+def test_cache_that_others_can_write_to_is_told_of(tmp_path: Path) -> None:
+    env = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert check_cache(env).verdict is Soundness.GOOD
+    (tmp_path / "aoe").mkdir()
+    (tmp_path / "aoe").chmod(0o775)
+    check = check_cache(env)
+    assert check.verdict is Soundness.DOUBTFUL
+    assert f"{tmp_path / 'aoe'} can be written to by others (got mode 775" in check.found
+    assert "chmod go-w" in check.advice
 
 
 def test_bank_that_will_be_made_is_no_fault(tmp_path: Path) -> None:

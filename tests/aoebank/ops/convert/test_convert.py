@@ -97,6 +97,7 @@ def test_any_value_comes_back(
         ("{", "not JSON"),
         ('{"schema": "aoebank.rows/1"}\n{"file": "../x", "text": "a"}', "elsewhere"),
         ('{"schema": "aoebank.rows/1"}\n{"file": "/x", "text": "a"}', "elsewhere"),
+        ('{"schema": "aoebank.rows/1"}\n{"file": ".git/config", "text": "a"}', "elsewhere"),
         ('{"schema": "aoebank.rows/1"}\n{"file": "x.json", "format": "?"}', "no known format"),
         ('{"schema": "aoebank.rows/1"}\n{"file": 3}', "wrong types"),
         (
@@ -129,3 +130,16 @@ def test_other_kinds_and_what_is_no_database_are_refused(bank: Path, tmp_path: P
     (tmp_path / "rows.db").write_bytes(b"no database at all")
     with pytest.raises(BankFormatError, match="no bank in SQLite"):
         aoebank.convert(tmp_path / "rows.db", output=tmp_path / "back")
+
+
+def test_table_that_is_a_view_is_not_read(tmp_path: Path) -> None:
+    """It could compute without an end."""
+    with closing(sqlite3.connect(tmp_path / "bank.db")) as database:
+        database.execute("CREATE TABLE about AS SELECT 'aoebank.rows/1' AS schema")
+        database.execute(
+            "CREATE VIEW rows AS WITH RECURSIVE n(document) AS "
+            "(SELECT '{}' UNION ALL SELECT document FROM n) SELECT document FROM n"
+        )
+        database.commit()
+    with pytest.raises(BankFormatError, match="rows are no table"):
+        aoebank.convert(tmp_path / "bank.db", output=tmp_path / "bank")

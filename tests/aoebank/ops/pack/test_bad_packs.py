@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import random
@@ -68,11 +69,41 @@ def _is_refused(pack: Path, root: Path, match: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["/etc/passwd", "../out", "a/../../b", "a//b", "./a", "", "a\\b", "a\0b", "a/"]
+    "name",
+    [
+        *("/etc/passwd", "../out", "a/../../b", "a//b", "./a", "", "a\\b", "a\0b", "a/"),
+        *(".git/config", "a/.git/hooks/post-checkout", ".x.json.settle.tmp", ".aoebank/history.db"),
+    ],
 )
 def test_name_that_leads_elsewhere(pack: Path, tmp_path: Path, name: str) -> None:
     _rewrite(pack, _edit_manifest(lambda found: found["files"][0].update(name=name)))
     _is_refused(pack, tmp_path / "out", "lie elsewhere")
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_pack_that_unpacks_to_more_than_a_bank_could(
+    pack: Path, tmp_path: Path, claimed: bool
+) -> None:
+    """A kilobyte of it is a megabyte of zeros, in a file or in the head of one."""
+    zeros = bytes(65 << 20)
+
+    def grow(members: Members) -> None:
+        info, _ = members.pop()
+        if claimed:
+            members.append((info, zeros))
+            document = json.loads(members[0][1])
+            document["files"][-1].update(
+                size_bytes=len(zeros), sha256=hashlib.sha256(zeros).hexdigest()
+            )
+            members[0] = (members[0][0], json.dumps(document).encode())
+        else:
+            info.pax_headers = {"comment": "0" * (66 << 20)}
+            members.append((info, b""))
+
+    _rewrite(pack, grow)
+    assert pack.stat().st_size < 200_000
+    problem = "more than a bank of its length can" if claimed else "more than its manifest says"
+    _is_refused(pack, tmp_path / "out", problem)
 
 
 def _change_last(members: Members) -> None:
@@ -187,7 +218,7 @@ def test_signed_pack_is_from_who_it_says(pack: Path, tmp_path: Path) -> None:
 def test_key_that_is_none(tmp_path: Path, pack: Path) -> None:
     (tmp_path / "key").write_text("no key")
     output = tmp_path / "q.tar.gz"
-    with pytest.raises(UsageError, match="--sign"):
+    with pytest.raises(UsageError, match="cannot sign with this key"):
         aoebank.pack(tmp_path / "bank", output=output, sign=tmp_path / "key")
     with pytest.raises(BankNotFoundError, match="no such key"):
         aoebank.pack(tmp_path / "bank", output=output, sign=tmp_path / "none")

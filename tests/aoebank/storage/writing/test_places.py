@@ -12,6 +12,7 @@ from support.faulty_system import FaultySystem
 
 from aoebank import Bank, BankPathError, edit, fix, merge, quarantine_add, restore, snapshot
 from aoebank.errors import shell_word
+from aoebank.model.digest import sha256_of
 from aoebank.storage.history.database import history_path
 from aoebank.storage.writing.journal import put_back
 from aoebank.storage.writing.staged import staged_changes, update_file
@@ -192,6 +193,19 @@ def test_a_journal_somebody_else_made_touches_nothing_elsewhere(
     with pytest.raises(BankPathError, match="outside of its folder"):
         put_back(journal)
     assert precious.read_bytes() == b"dear"
+
+
+def test_a_journal_somebody_else_made_puts_nothing_into_a_repository(tmp_path: Path) -> None:
+    """A file of the tree would become a hook, which the next git runs."""
+    (tmp_path / ".git" / "hooks").mkdir(parents=True)
+    (tmp_path / "kept").write_bytes(b"#!/bin/sh\n")
+    change = {"path": ".git/hooks/post-checkout", "kept": "kept", "new_sha256": None}
+    line = {"change": {**change, "old_sha256": sha256_of(b"#!/bin/sh\n")}}
+    journal = tmp_path / ".merge.aoebank-tmp"
+    journal.write_text(f"{json.dumps(line)}\n" + '{"mark": "begin"}\n')
+    with pytest.raises(BankPathError, match="outside of its folder"):
+        put_back(journal)
+    assert not (tmp_path / ".git" / "hooks" / "post-checkout").exists()
 
 
 Given = list[tuple[Path, int, int]]

@@ -1,4 +1,4 @@
-"""Signatures of packs, by OpenSSH: the keys are those people sign commits with.
+"""Signatures of what is shipped, by OpenSSH: the keys are those people sign commits with.
 
 Source: ssh-keygen(1), `-Y sign`, `-Y find-principals`, `-Y verify`; PROTOCOL.sshsig of OpenSSH.
 """
@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from aoebank.errors import BankFormatError, BankNotFoundError, UsageError, shell_word
+from aoebank.errors import BankNotFoundError, UsageError, shell_word
 
-NAMESPACE = "aoebank-pack"
-"""What signatures are for: one made for a commit or an e-mail is none for a pack."""
 MOST_SIGNATURE_BYTES = 1 << 15
 """Source: pipe(7): what a pipe takes before anybody reads is 64 KiB or more."""
 
 
-def sign(data: bytes, key: Path) -> bytes:
+def sign_data(data: bytes, key: Path, namespace: str) -> bytes:
     """Return a signature of `data`.
 
     Args:
+        data: What is signed.
         key: Private key of OpenSSH, or the public one of a key an agent holds.
+        namespace: What signatures are for: one made for a commit is none for a pack.
 
     Raises:
         BankNotFoundError: there is no such key.
@@ -31,33 +31,32 @@ def sign(data: bytes, key: Path) -> bytes:
     """
     if not key.is_file():
         raise BankNotFoundError("no such key", path=key, hint="ssh-keygen -t ed25519 makes one")
-    done = _run(["sign", "-q", "-f", str(key), "-n", NAMESPACE], data)
+    done = _run(["sign", "-q", "-f", str(key), "-n", namespace], data)
     if done.returncode or not done.stdout:
-        raise UsageError(f"--sign: {_words(done)}", got=str(key))
+        raise UsageError(f"cannot sign with this key: {_words(done)}", got=str(key))
     return done.stdout
 
 
-def verify(data: bytes, signature: bytes, allowed: Path, pack: Path) -> str:
-    """Return who signed `data`, as the file of allowed signers calls them.
+def find_signer(data: bytes, signature: bytes, allowed: Path, namespace: str) -> str:
+    """Return who signed `data`, as the file of allowed signers calls them, empty if none of them.
 
     Args:
+        data: What is said to be signed.
+        signature: In OpenSSH's form.
         allowed: File of allowed signers: a line for each, a name and a public key.
-        pack: For messages.
+        namespace: What the signature has to be for.
 
     Raises:
-        BankFormatError: nobody in it signed this.
+        BankNotFoundError: there is no such file of signers.
+        UsageError: ssh-keygen is not there.
     """
+    demand_signers(allowed)
     names = _run(["find-principals", "-f", str(allowed)], b"", signature)
     for name in names.stdout.decode("utf-8", errors="replace").splitlines():
-        asked = ["verify", "-f", str(allowed), "-I", name, "-n", NAMESPACE]
+        asked = ["verify", "-f", str(allowed), "-I", name, "-n", namespace]
         if _run(asked, data, signature).returncode == 0:
             return name
-    raise BankFormatError(
-        "is not signed by anybody allowed, or was changed since",
-        path=pack,
-        expected=f"a signature of one of {allowed}",
-        hint="get it again, or ask whoever made it for their public key",
-    )
+    return ""
 
 
 def demand_signers(allowed: Path) -> None:

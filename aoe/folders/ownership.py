@@ -1,0 +1,82 @@
+"""Folders whose files are believed or run: nobody else may be able to put a file into one.
+
+Source: sshd(8), StrictModes, which looks at the key files of a user in the same way.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+_FOLDER_MODE = 0o755
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UnsafeFolderError(OSError):
+    """Another user of this machine could put files into a folder, or could have."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(errno.EPERM, problem)
+
+
+def make_own_folder(folder: Path) -> Path:
+    """Make a folder, and those above, which only this user may write to; return its real path.
+
+    Use the returned path: a link in the given one could lead elsewhere the next time.
+
+    Raises:
+        UnsafeFolderError: it is there, and others may put files into it or into a folder above.
+        OSError: it cannot be made.
+    """
+    folder = Path(os.path.realpath(folder))
+    check_own_folder(folder)
+    for place in (*reversed(folder.parents), folder):
+        try:
+            place.mkdir(_FOLDER_MODE)  # whatever the umask is, a group may not write to it
+        except FileExistsError:
+            pass
+        except OSError:
+            if not place.is_dir():
+                raise
+    check_own_folder(folder)
+    return folder
+
+
+def check_own_folder(folder: Path) -> None:
+    """Check a folder and all above, as far as they are there.
+
+    A folder with the sticky bit (`/tmp`) is open to all and keeps what is in it from others, so it
+    may be above, but not be the folder itself.
+
+    Raises:
+        UnsafeFolderError: others may put files into one of them.
+    """
+    real = Path(os.path.realpath(folder))
+    for place in (real, *real.parents):
+        try:
+            facts = place.stat()
+        except FileNotFoundError:
+            continue
+        keeps = place != real and bool(facts.st_mode & stat.S_ISVTX)
+        if not is_own(facts, writable=keeps):
+            raise UnsafeFolderError(f"{place} {_problem(facts)}")
+
+
+def is_own(facts: os.stat_result, *, writable: bool = False) -> bool:
+    """True if a file or folder is of this user or of root, and nobody else may write to it.
+
+    Args:
+        facts: What the system says of it.
+        writable: True where others may write nevertheless.
+    """
+    is_ours = facts.st_uid in (0, os.geteuid())
+    return is_ours and (writable or not facts.st_mode & _OTHERS_WRITE)
+
+
+def _problem(facts: os.stat_result) -> str:
+    if facts.st_uid not in (0, os.geteuid()):
+        return f"belongs to another user (got {facts.st_uid}, expected {os.geteuid()} or 0)"
+    mode = stat.S_IMODE(facts.st_mode)
+    return f"can be written to by others (got mode {mode:o}, expected {mode & ~_OTHERS_WRITE:o})"
