@@ -27,8 +27,8 @@ from aoe.online.kept import BankRoots, KeptModels
 from aoe.online.large import WeightFiles, light_options, may_wait, structure_of, weight_files
 from aoe.online.work import FormWork, ServedForm, ServedModelFile, TuningLimits
 from aoe.ort.custom_operators import options_with_operators
-from aoe.ort.given_options import adjusting, reason_against_tuned_models
-from aoe.ort.swapping import CallForm, Substitutes, SwappingSession, plain_session
+from aoe.ort.serving.given_options import adjusting, reason_against_tuned_models
+from aoe.ort.serving.swapping import CallForm, Substitutes, SwappingSession, plain_session
 from aoe.settings import cache_limit, cache_path, environment, with_bank
 from aoe.tuning.engine.parts import library_versions
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
+from aoe.errors import RunError
 from aoe.graph.canonical_form import make_canonical
 from aoe.graph.weights import (
     SMALL_BYTES,
@@ -14,6 +17,7 @@ from aoe.graph.weights import (
     place_of,
     share_places,
 )
+from aoe.ort.optimizers import Optimizations, broken_at, mark, optimizations_of
 from aoe.ort.sessions import NO_PACKING, OpenSession, session_options, session_source
 from aoe.ort.spelling.channels import join_channel_parts
 from aoe.ort.spelling.groups import spell_out_groups
@@ -27,6 +31,8 @@ def optimize_offline(
     proto: onnx.ModelProto, file: Path, open_session: OpenSession, *, threads: int
 ) -> onnx.ModelProto:
     """Return the graph ONNX Runtime really runs, blocked layouts included.
+
+    Rewriters that break the model are left out; `marked` tells which, and where it breaks.
 
     But for group normalisations, which are spelled out in front of it, and for normalisations of
     channels that are written in parts, which are joined (`spelling/`).
@@ -50,12 +56,32 @@ def optimize_offline(
         options.add_session_config_entry(_WEIGHTS_FILE, weights.name)
         options.add_session_config_entry(_WEIGHTS_LEAST, str(SMALL_BYTES))
         options.add_session_config_entry(NO_PACKING, "1")  # nothing is run
-    open_session(session_source(spelled, options), options)
+    session = open_session(session_source(spelled, options), options)
     optimized = load_written(file, whole=not is_outside(spelled))
     if is_outside(spelled):
         _drop_twins(optimized, spelled, weights)
     make_canonical(optimized, spelled)
+    mark(optimized, _told(spelled, optimizations_of(session), open_session))
     return optimized
+
+
+def _told(proto: onnx.ModelProto, found: Optimizations, open_session: OpenSession) -> Optimizations:
+    """Add to what breaks a model where it does; not of a model too large to be opened often."""
+    if found.are_all or is_outside(proto):
+        return found
+
+    def opens(part: onnx.ModelProto) -> bool:
+        options = session_options(threads=1, optimize=True)
+        options.add_session_config_entry(NO_PACKING, "1")
+        session = open_session(part.SerializeToString(), options)
+        return optimizations_of(session).are_all
+
+    told = onnx.ModelProto()
+    told.CopyFrom(proto)
+    mark(told, found)  # it is not searched again for each part
+    with suppress(RunError):
+        return replace(found, broken_at=broken_at(told, opens))
+    return found
 
 
 def _drop_twins(optimized: onnx.ModelProto, original: onnx.ModelProto, weights: Path) -> None:

@@ -14,6 +14,7 @@ import onnxruntime as ort
 
 from aoe.errors import RunError
 from aoe.graph.weights import is_outside, place_of, point_into
+from aoe.ort.optimizers import open_as_optimized_as_possible
 
 OpenSession = Callable[[bytes | Path, ort.SessionOptions], ort.InferenceSession]
 """How a device loads a model."""
@@ -98,6 +99,9 @@ def create_session(
 ) -> ort.InferenceSession:
     """Load a model for an execution provider, without a fall-back to another one.
 
+    Where all optimisations are asked for and one of them breaks the model, the others are applied;
+    `optimizations_of` tells.
+
     Raises:
         RunError: ONNX Runtime refuses it.
     """
@@ -108,6 +112,10 @@ def create_session(
         where = "model" if isinstance(model, bytes) else str(model)
         hints = (hint for words, hint in _UNKNOWN_OPERATORS.items() if words in str(error))
         hint = next(hints, None)
+        if hint is None:
+            session = open_as_optimized_as_possible(source, options, provider)
+            if session is not None:
+                return session
         raise RunError(where, f"ONNX Runtime cannot load it: {error}", hint=hint) from error
 
 

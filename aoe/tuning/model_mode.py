@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from aoe.errors import OptionError
 from aoe.measurement import Measurement
+from aoe.ort.optimizers import ALL_OPTIMIZATIONS, marked
 from aoe.results.files import (
     TuningResult,
     improvement_text,
@@ -46,6 +47,7 @@ class ModelTuning(Generic[P]):
         seconds: Duration of the run.
         phases: Seconds of each `Phase` of it.
         streams: Callers the whole model was judged with at the same time.
+        optimizations: Of ONNX Runtime, in words: how the untuned model is computed.
     """
 
     model: Mapping[str, str]
@@ -57,6 +59,7 @@ class ModelTuning(Generic[P]):
     seconds: float
     phases: Mapping[str, float] = field(default_factory=dict)
     streams: int = 1
+    optimizations: str = str(ALL_OPTIMIZATIONS)
 
     @property
     def metric(self) -> TargetMetric:
@@ -154,6 +157,7 @@ def run_facts(bench: Workbench) -> dict[str, Any]:
         "seconds": bench.stopwatch.elapsed_s(),
         "phases": bench.phases.seconds(),
         "streams": bench.streams,
+        "optimizations": str(marked(model.proto)),
     }
 
 

@@ -123,7 +123,7 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "versions": dict(result.versions),
         "seconds": round(result.seconds, 1),
         "phase_seconds": dict(result.phases),
-        "baseline": "onnxruntime, all optimisations, same threads",
+        "baseline": f"onnxruntime, {result.optimizations}, same threads",
         **count_members(rows, result.seconds),
         "performance_improvement": improvement_text(result.speedup),
         **speed_members(result),
