@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from aoe.graph.weights import (
     place_of,
     share_places,
 )
-from aoe.ort.optimizers import Optimizations, broken_at, mark, optimizations_of
+from aoe.ort.optimizers import ALL_OR_NOTHING, Optimizations, broken_at, mark, optimizations_of
 from aoe.ort.sessions import NO_PACKING, OpenSession, session_options, session_source
 from aoe.ort.spelling.channels import join_channel_parts
 from aoe.ort.spelling.groups import spell_out_groups
@@ -71,17 +70,21 @@ def _told(proto: onnx.ModelProto, found: Optimizations, open_session: OpenSessio
         return found
 
     def opens(part: onnx.ModelProto) -> bool:
-        options = session_options(threads=1, optimize=True)
-        options.add_session_config_entry(NO_PACKING, "1")
-        session = open_session(part.SerializeToString(), options)
-        return optimizations_of(session).are_all
+        return is_fully_optimized(part, open_session)
 
-    told = onnx.ModelProto()
-    told.CopyFrom(proto)
-    mark(told, found)  # it is not searched again for each part
-    with suppress(RunError):
-        return replace(found, broken_at=broken_at(told, opens))
-    return found
+    return replace(found, broken_at=broken_at(proto, opens))
+
+
+def is_fully_optimized(proto: onnx.ModelProto, open_session: OpenSession) -> bool:
+    """Return whether a model can be opened with all optimisations; nothing is computed."""
+    options = session_options(threads=1, optimize=True)
+    options.add_session_config_entry(NO_PACKING, "1")
+    options.add_session_config_entry(ALL_OR_NOTHING, "1")
+    try:
+        open_session(session_source(proto, options), options)
+    except RunError:
+        return False
+    return True
 
 
 def _drop_twins(optimized: onnx.ModelProto, original: onnx.ModelProto, weights: Path) -> None:

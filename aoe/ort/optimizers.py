@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import onnx
 import onnxruntime as ort
 
+ALL_OR_NOTHING = "aoe.all_or_nothing"
+"""Entry of options: "1" for a session that is not opened where an optimisation breaks its model."""
 _EVERYTHING = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
 _LOWER_LEVELS = (
     ort.GraphOptimizationLevel.ORT_ENABLE_LAYOUT,
@@ -53,6 +56,7 @@ _REWRITERS = (
 )
 """Names of rewriters in onnxruntime 1.31; a name that is not known does no harm."""
 
+T = TypeVar("T")
 Model = bytes | str
 """Content of a model, or its file."""
 
@@ -127,7 +131,7 @@ def open_as_optimized_as_possible(
         options: Of the session; they are as before afterwards.
         provider: Of ONNX Runtime.
     """
-    if options.graph_optimization_level != _EVERYTHING:
+    if options.graph_optimization_level != _EVERYTHING or _is_all_or_nothing(options):
         return None
     file = options.optimized_model_filepath
 
@@ -150,6 +154,13 @@ def open_as_optimized_as_possible(
         return PartlyOptimizedSession(model, options, provider, found)
     finally:
         options.graph_optimization_level = _EVERYTHING
+
+
+def _is_all_or_nothing(options: ort.SessionOptions) -> bool:
+    try:
+        return bool(options.get_session_config_entry(ALL_OR_NOTHING) == "1")
+    except RuntimeError:  # there is no such entry
+        return False
 
 
 def optimizations_of(session: ort.InferenceSession) -> Optimizations:
@@ -227,18 +238,25 @@ def _beginning(proto: onnx.ModelProto, count: int) -> onnx.ModelProto:
 def _find(opens: Callable[[Optimizations], bool]) -> Optimizations:
     """Return how far a model can be optimised; all optimisations if it cannot be opened at all."""
     if opens(Optimizations(left_out=_REWRITERS)):
-        return Optimizations(left_out=_fewest(_REWRITERS, opens))
+        return Optimizations(
+            left_out=fewest(_REWRITERS, lambda names: opens(Optimizations(left_out=names)))
+        )
     found = (Optimizations(level=level) for level in _LOWER_LEVELS)
     return next(filter(opens, found), ALL_OPTIMIZATIONS)
 
 
-def _fewest(names: Sequence[str], opens: Callable[[Optimizations], bool]) -> tuple[str, ...]:
-    """Return names none of which can be spared: ever smaller groups of them are tried."""
-    kept, size = tuple(names), len(names) // 2
+def fewest(items: Sequence[T], suffice: Callable[[tuple[T, ...]], bool]) -> tuple[T, ...]:
+    """Return items none of which can be spared: ever smaller groups are, those at the end first.
+
+    Args:
+        items: They suffice.
+        suffice: Whether some of them do.
+    """
+    kept, size = tuple(items), max(len(items) // 2, 1)
     while size:
         for start in reversed(range(0, len(kept), size)):
             fewer = kept[:start] + kept[start + size :]
-            if fewer and opens(Optimizations(left_out=fewer)):
+            if fewer and suffice(fewer):
                 kept = fewer
         size //= 2
     return kept
