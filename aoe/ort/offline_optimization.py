@@ -20,6 +20,7 @@ from aoe.ort.optimizers import ALL_OR_NOTHING, Optimizations, broken_at, mark, o
 from aoe.ort.sessions import NO_PACKING, OpenSession, session_options, session_source
 from aoe.ort.spelling.channels import join_channel_parts
 from aoe.ort.spelling.groups import spell_out_groups
+from aoe.ort.spelling.roots import spell_roots
 
 _WEIGHTS_SUFFIX = ".weights"
 _WEIGHTS_FILE = "session.optimized_model_external_initializers_file_name"
@@ -33,8 +34,9 @@ def optimize_offline(
 
     Rewriters that break the model are left out; `marked` tells which, and where it breaks.
 
-    But for group normalisations, which are spelled out in front of it, and for normalisations of
-    channels that are written in parts, which are joined (`spelling/`).
+    But for group normalisations, which are spelled out in front of it, for normalisations of
+    channels that are written in parts, which are joined, and for those by the root of a mean
+    square, which get the parts that are joined (`spelling/`).
 
     Args:
         proto: A model with static input shapes.
@@ -49,7 +51,7 @@ def optimize_offline(
     """
     options = session_options(threads=threads, optimize=True)
     options.optimized_model_filepath = str(file)
-    spelled = join_channel_parts(spell_out_groups(proto))
+    spelled = spell_roots(join_channel_parts(spell_out_groups(proto)))
     weights = file.with_name(file.name + _WEIGHTS_SUFFIX)
     if is_outside(spelled):
         options.add_session_config_entry(_WEIGHTS_FILE, weights.name)
