@@ -42,6 +42,7 @@ from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, searching_time
 from aoe.tuning.live_report import LiveReport, Phase, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.model_mode import check_search, run_facts, run_reported, whole_model_ms
+from aoe.tuning.opat.profiles import find_left_out
 from aoe.tuning.policies import (
     final_policy,
     screen_policy,
@@ -119,6 +120,7 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
     bank, whole = _bank(bench), bench
     reuse = SubgraphReuseBook(bench.base, subgraph_reuse, subgraph_summary)
     bench = replace(bench, stopwatch=time_for_forms(bench.stopwatch, bench.settings))
+    find_left_out(bench)
     graph = imported_graph(bench)
     found = found_subgraphs(bench, graph)
     with closing(_assembly(bench, graph)) as assembly:

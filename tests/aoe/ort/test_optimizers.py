@@ -26,7 +26,8 @@ from aoe.ort.optimizers import (
 )
 from aoe.ort.sessions import session_options
 from aoe.testing.fakes import RecordingProgress
-from aoe.tuning.mode import TuneSettings
+from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.model_mode import ModelTuning
 from aoe.tuning.run import tune_with
 
 CLIP = Optimizations(left_out=("FuseReluClip",))
@@ -133,12 +134,18 @@ def test_mark_of_another_version_does_no_harm() -> None:
     assert optimizations_of(_open(proto)) == CLIP
 
 
-def test_tuning_says_what_its_baseline_does_without(tmp_path: Path) -> None:
+@pytest.mark.parametrize("job", [JobType.OPAT, JobType.SGAT])
+def test_tuning_says_what_its_baseline_does_without(job: JobType, tmp_path: Path) -> None:
     save_model(clipped(), tmp_path / "net.onnx")
     (tmp_path / "bank").mkdir()
     progress = RecordingProgress()
     result = tune_with(
-        TuneSettings(model=tmp_path / "net.onnx", output=tmp_path / "out", lookup_only=True),
+        TuneSettings(
+            model=tmp_path / "net.onnx",
+            output=tmp_path / "out",
+            job_types=(job,),
+            lookup_only=True,
+        ),
         env=run_environment(tmp_path / "bank"),
         cwd=tmp_path,
         progress=progress,
@@ -146,7 +153,9 @@ def test_tuning_says_what_its_baseline_does_without(tmp_path: Path) -> None:
     )
     (told,) = progress.texts("warn")
     assert "breaks the model at Relu relu and Clip clip" in told
-    (opat,) = result.modes
-    assert opat.optimizations == "all optimisations but FuseReluClip"
+    (tuned,) = result.modes
+    assert isinstance(tuned, ModelTuning)
+    assert tuned.optimizations == "all optimisations but FuseReluClip"
+    assert result.om_file is not None
     (output,) = aoe.load(result.om_file).run(None, {"x": VALUES})
     assert np.allclose(output, np.exp(np.clip(-VALUES, 0, 6)))
