@@ -47,12 +47,12 @@ def clipped() -> onnx.ModelProto:
     return make_model(nodes, {"x": [1, 4]}, {"y": [1, 4]}, weights=weights, types=_DOUBLES)
 
 
-def cast_apart() -> onnx.ModelProto:
-    """Return a model two rules break together (onnxruntime issue 32416)."""
+def kept_apart(op_type: str, **attributes: int) -> onnx.ModelProto:
+    """Return a model two rules break together (onnxruntime issues 32414 and 32416)."""
     nodes = [
-        helper.make_node("Cast", ["x"], ["cast"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node(op_type, ["x"], ["same"], name="same", **attributes),
         helper.make_node("Div", ["one", "z"], ["inverse"], name="div"),
-        helper.make_node("Mul", ["inverse", "cast"], ["y"], name="mul"),
+        helper.make_node("Mul", ["inverse", "same"], ["y"], name="mul"),
     ]
     weights = {"one": np.ones(1, np.float32)}
     return make_model(nodes, {"x": [1, 4], "z": [1, 4]}, {"y": [1, 4]}, weights=weights)
@@ -71,9 +71,20 @@ def test_model_is_opened_without_what_breaks_it() -> None:
     assert np.allclose(session.run(None, {"x": VALUES})[0], expected)
 
 
-def test_one_of_two_rules_that_break_a_model_together_is_left_out() -> None:
-    session = _open(cast_apart())
-    assert optimizations_of(session).left_out in (("CastElimination",), ("DivMulFusion",))
+@pytest.mark.parametrize(
+    ("model", "rule"),
+    [
+        (kept_apart("Cast", to=TensorProto.FLOAT), "CastElimination"),
+        (kept_apart("Dropout"), "EliminateDropout"),
+        (kept_apart("Identity"), "EliminateIdentity"),
+    ],
+    ids=["Cast", "Dropout", "Identity"],
+)
+def test_one_of_two_rules_that_break_a_model_together_is_left_out(
+    model: onnx.ModelProto, rule: str
+) -> None:
+    session = _open(model)
+    assert optimizations_of(session).left_out in ((rule,), ("DivMulFusion",))
     feed = {"x": np.full((1, 4), 6, np.float32), "z": np.full((1, 4), 2, np.float32)}
     assert session.run(None, feed)[0].tolist() == [[3.0] * 4]
 
