@@ -25,6 +25,8 @@ _UNKNOWN_OPERATORS = {
     "No Op registered for": f"export with the opset that has it, or {_OPERATORS_HINT}",
 }
 """What to do about an operator nobody knows, by ONNX Runtime's words for it."""
+_OTHER_FAULTS = ("NO_SUCHFILE", "INVALID_PROTOBUF", "alloc")
+"""ONNX Runtime's words for what no other optimisation helps against: no file, no memory."""
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 NO_PACKING = "session.disable_prepacking"
 """Entry of options: "1" leaves weights where they are, for sessions nothing is computed with."""
@@ -112,7 +114,7 @@ def create_session(
         where = "model" if isinstance(model, bytes) else str(model)
         hints = (hint for words, hint in _UNKNOWN_OPERATORS.items() if words in str(error))
         hint = next(hints, None)
-        if hint is None:
+        if hint is None and not any(words in str(error) for words in _OTHER_FAULTS):
             session = open_as_optimized_as_possible(source, options, provider)
             if session is not None:
                 return session
