@@ -25,6 +25,12 @@ def external_tensors(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
     return [tensor for tensor in found if uses_external_data(tensor)]
 
 
+def weight_locations(proto: onnx.ModelProto) -> list[str]:
+    """Return the files of the weights that lie outside, as the model names them, sorted."""
+    entries = chain.from_iterable(tensor.external_data for tensor in external_tensors(proto))
+    return sorted({entry.value for entry in entries if entry.key == "location"})
+
+
 def stored_bytes(tensor: onnx.TensorProto, model: Path) -> int:
     """Return how many bytes a tensor has in its file.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from onnx import TensorProto, helper
 from onnx.external_data_helper import uses_external_data
 
+from aoe.device.registry import default_device
 from aoe.entry.external_weights import (
     external_tensors,
     keep_outside,
@@ -30,6 +32,8 @@ from aoe.graph.weights import (
     stay_outside,
     without_initializers,
 )
+from aoe.ort.offline_optimization import is_fully_optimized
+from aoe.ort.spelling.branches import free_branches, has_branches
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
@@ -61,8 +65,15 @@ def load_onnx(
     proto = read_onnx(path)
     make_initializers_constant(proto)
     cut_at_outputs(proto, output_nodes)
+    if not has_branches(proto):
+        fix_input_shapes(proto, shapes, given)
+        return _imported(path, proto)
+    written = onnx.ModelProto()
+    written.CopyFrom(proto)
     fix_input_shapes(proto, shapes, given)
-    return _imported(path, proto)
+    opens = partial(is_fully_optimized, open_session=default_device().open_session)
+    freed = free_branches(proto, written, opens)
+    return _imported(path, freed.proto, freed.doubt)
 
 
 def load_open_onnx(path: Path, output_nodes: Sequence[str] = ()) -> ImportedModel:
@@ -78,13 +89,13 @@ def load_open_onnx(path: Path, output_nodes: Sequence[str] = ()) -> ImportedMode
     return _imported(path, proto)
 
 
-def _imported(path: Path, proto: onnx.ModelProto) -> ImportedModel:
+def _imported(path: Path, proto: onnx.ModelProto, doubt: str = "") -> ImportedModel:
     return ImportedModel(
         name=model_name(path.stem),
         path=path,
         sha256=digest_of(proto, f"--model={path}"),
         proto=proto,
-        doubt=_doubt(proto),
+        doubt="; ".join(filter(None, (_doubt(proto), doubt))),
     )
 
 

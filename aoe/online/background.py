@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, replace
 
 from aoe.online.work import FormWork, ServedForm, Stage, shapes_of
-from aoe.ort.swapping import CallForm
+from aoe.ort.serving.swapping import CallForm
 from aoebank import AoebankError
 
 _MOST_SEEN = 256

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from aoe.entry.external_weights import external_tensors, stored_bytes
+from aoe.entry.external_weights import external_tensors, stored_bytes, weight_locations
 from aoe.errors import ModelImportError
 from aoe.graph.weights import stay_outside
 from aoe.ort.custom_operators import register_operators
@@ -39,28 +39,26 @@ class WeightFiles:
     is_large: bool = False
 
 
-def weight_files(model: str | bytes | os.PathLike[str]) -> WeightFiles:
-    """Return the files of the weights of a model; none where it cannot be read or is in memory.
+def structure_of(model: str | bytes | os.PathLike[str]) -> onnx.ModelProto | None:
+    """Return a model whose weights in other files are not read; None where it cannot be read.
 
     What is wrong with it is said by ONNX Runtime.
     """
-    if not isinstance(model, str | os.PathLike):
-        return WeightFiles()
-    path = Path(model)
     try:
-        proto = onnx.load(str(path), format="protobuf", load_external_data=False)
+        if isinstance(model, bytes):
+            return onnx.load_model_from_string(model)
+        return onnx.load(str(model), format="protobuf", load_external_data=False)
     except (OSError, DecodeError):  # not there, no model, or of ONNX Runtime's own format
+        return None
+
+
+def weight_files(proto: onnx.ModelProto | None, file: Path) -> WeightFiles:
+    """Return the files of the weights of a model in a file."""
+    if proto is None:
         return WeightFiles()
-    outside = external_tensors(proto)
-    places = {
-        entry.value
-        for tensor in outside
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
     return WeightFiles(
-        files=tuple(path.parent / place for place in sorted(places)),
-        is_large=_are_large(outside, path),
+        files=tuple(file.parent / place for place in weight_locations(proto)),
+        is_large=_are_large(external_tensors(proto), file),
     )
 
 

@@ -7,7 +7,6 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -18,16 +17,18 @@ import onnx
 from aoe.bank.built_in import built_in_bank
 from aoe.bank.operators import bank_root
 from aoe.device.registry import default_device
+from aoe.entry.external_weights import weight_locations
 from aoe.entry.imported_model import written_model
 from aoe.errors import OptionError
 from aoe.om.loading import FallbackWarning, OperatorFiles, operator_paths
 from aoe.online.background import Background
 from aoe.online.conversions import ConvertingProcess, StartConversion
 from aoe.online.kept import BankRoots, KeptModels
-from aoe.online.large import light_options, may_wait, weight_files
+from aoe.online.large import WeightFiles, light_options, may_wait, structure_of, weight_files
 from aoe.online.work import FormWork, ServedForm, ServedModelFile, TuningLimits
 from aoe.ort.custom_operators import options_with_operators
-from aoe.ort.swapping import CallForm, Substitutes, SwappingSession, plain_session
+from aoe.ort.serving.given_options import adjusting, reason_against_tuned_models
+from aoe.ort.serving.swapping import CallForm, Substitutes, SwappingSession, plain_session
 from aoe.settings import cache_limit, cache_path, environment, with_bank
 from aoe.tuning.engine.parts import library_versions
 
@@ -39,11 +40,6 @@ _OWN_OPTIONS = (
     "custom_ops_library",
     *("disabled_optimizers", "enable_fallback", "read_config_from_model"),
 )
-_COPIED_OPTIONS = (
-    *("enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "enable_profiling"),
-    *("use_deterministic_compute",),
-)
-_COPIED_ENTRIES = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
 
 
 class InferenceSession(SwappingSession):
@@ -81,6 +77,10 @@ class InferenceSession(SwappingSession):
         AoebankError: the bank cannot be used.
 
     What is wrong with the model is said by ONNX Runtime's own exceptions.
+
+    Attributes:
+        fallback_reason: What of the options no tuned model can have, so that ONNX Runtime computes
+            every call; the empty string where there is nothing.
     """
 
     start_conversion: ClassVar[StartConversion] = ConvertingProcess
@@ -109,7 +109,9 @@ class InferenceSession(SwappingSession):
             path_or_bytes = written_model(path_or_bytes, "model")
         operators = operator_paths(custom_ops_library)
         sess_options = options_with_operators(sess_options, operators)
-        outside = weight_files(path_or_bytes)
+        self.fallback_reason, outside = _looked_into(path_or_bytes, sess_options, options)
+        if self.fallback_reason:
+            most_forms = 0
         given = (path_or_bytes, sess_options, [provider], provider_options)
         substitutes = Substitutes()
         waits = outside.is_large and bool(most_forms) and may_wait(sess_options)
@@ -128,11 +130,13 @@ class InferenceSession(SwappingSession):
             env,
             limits,
             substitutes,
-            _adjusting(sess_options),
+            adjusting(sess_options),
             self.start_conversion,
         )
         self.background = Background(work, tune=tune, most_forms=most_forms)
         self._end = weakref.finalize(self, self.background.close)
+        if self.fallback_reason:
+            self._warn(self.fallback_reason)
         if self.static_form is not None and most_forms:
             found = self.background.look_up_now(self.static_form)
             if found.problem:
@@ -213,6 +217,26 @@ class InferenceSession(SwappingSession):
         warnings.warn(text, FallbackWarning, stacklevel=3)
 
 
+def _looked_into(
+    model: str | bytes | os.PathLike[str],
+    given: ort.SessionOptions | None,
+    named: Mapping[str, object],
+) -> tuple[str, WeightFiles]:
+    """Return a reason against tuned models, or the empty string, and the files of the weights."""
+    is_asked = given is not None or not isinstance(model, bytes)  # else parsing is for nothing
+    proto = structure_of(model) if is_asked else None
+    reason = reason_against_tuned_models(
+        given,
+        named,
+        proto,
+        locations=weight_locations(proto) if proto is not None else (),
+        open_session=default_device().open_session,
+    )
+    if reason or isinstance(model, bytes):
+        return reason, WeightFiles()
+    return reason, weight_files(proto, Path(model))
+
+
 def _make_work(
     model: ServedModelFile,
     threads: int,
@@ -253,22 +277,6 @@ def _model_file(
     return ServedModelFile(
         path=path, content=content, sha256=sha256.hexdigest(), operators=tuple(operators)
     )
-
-
-def _adjusting(given: ort.SessionOptions | None) -> Callable[[ort.SessionOptions], None]:
-    """Return what gives sessions of tuned models the options of the session they stand for."""
-
-    def adjust(options: ort.SessionOptions) -> None:
-        if given is None:
-            return
-        for name in _COPIED_OPTIONS:
-            setattr(options, name, getattr(given, name))
-        options.profile_file_prefix = f"{given.profile_file_prefix}_tuned"
-        for entry in _COPIED_ENTRIES:
-            with suppress(RuntimeError):  # it has none
-                options.add_session_config_entry(entry, given.get_session_config_entry(entry))
-
-    return adjust
 
 
 def _check_model(model: object) -> None:

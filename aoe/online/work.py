@@ -13,7 +13,7 @@ from aoe.folders.scratch import ScratchFolder
 from aoe.om.loading import open_offline_model
 from aoe.online.conversions import Conversion, ConversionRun, Converted, StartConversion
 from aoe.online.kept import BankRoots, KeptModels, key_of
-from aoe.ort.swapping import CallForm, Substitutes
+from aoe.ort.serving.swapping import CallForm, Substitutes
 from aoebank import AoebankError
 
 if TYPE_CHECKING:

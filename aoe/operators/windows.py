@@ -49,7 +49,17 @@ class Window:
     @property
     def is_inside(self) -> bool:
         """True if no window reaches beyond the elements there are."""
-        return self.before == 0 and (self.made - 1) * self.stride + self.reach <= self.extent
+        return self.before == 0 and self.end <= self.extent
+
+    @property
+    def is_inside_padding(self) -> bool:
+        """True if no window reaches beyond the padding: rounded up, the last one may."""
+        return self.end <= self.extent + self.behind
+
+    @property
+    def end(self) -> int:
+        """Where the last window ends, counted from the first element there is."""
+        return (self.made - 1) * self.stride - self.before + self.reach
 
 
 def same_padding(rule: str, extent: int, stride: int, reach: int) -> tuple[int, int]:

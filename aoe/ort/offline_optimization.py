@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
+from aoe.errors import RunError
 from aoe.graph.canonical_form import make_canonical
 from aoe.graph.weights import (
     SMALL_BYTES,
@@ -14,9 +16,11 @@ from aoe.graph.weights import (
     place_of,
     share_places,
 )
+from aoe.ort.optimizers import ALL_OR_NOTHING, Optimizations, broken_at, mark, optimizations_of
 from aoe.ort.sessions import NO_PACKING, OpenSession, session_options, session_source
 from aoe.ort.spelling.channels import join_channel_parts
 from aoe.ort.spelling.groups import spell_out_groups
+from aoe.ort.spelling.roots import spell_roots
 
 _WEIGHTS_SUFFIX = ".weights"
 _WEIGHTS_FILE = "session.optimized_model_external_initializers_file_name"
@@ -28,8 +32,11 @@ def optimize_offline(
 ) -> onnx.ModelProto:
     """Return the graph ONNX Runtime really runs, blocked layouts included.
 
-    But for group normalisations, which are spelled out in front of it, and for normalisations of
-    channels that are written in parts, which are joined (`spelling/`).
+    Rewriters that break the model are left out; `marked` tells which, and where it breaks.
+
+    But for group normalisations, which are spelled out in front of it, for normalisations of
+    channels that are written in parts, which are joined, and for those by the root of a mean
+    square, which get the parts that are joined (`spelling/`).
 
     Args:
         proto: A model with static input shapes.
@@ -44,18 +51,42 @@ def optimize_offline(
     """
     options = session_options(threads=threads, optimize=True)
     options.optimized_model_filepath = str(file)
-    spelled = join_channel_parts(spell_out_groups(proto))
+    spelled = spell_roots(join_channel_parts(spell_out_groups(proto)))
     weights = file.with_name(file.name + _WEIGHTS_SUFFIX)
     if is_outside(spelled):
         options.add_session_config_entry(_WEIGHTS_FILE, weights.name)
         options.add_session_config_entry(_WEIGHTS_LEAST, str(SMALL_BYTES))
         options.add_session_config_entry(NO_PACKING, "1")  # nothing is run
-    open_session(session_source(spelled, options), options)
+    session = open_session(session_source(spelled, options), options)
     optimized = load_written(file, whole=not is_outside(spelled))
     if is_outside(spelled):
         _drop_twins(optimized, spelled, weights)
     make_canonical(optimized, spelled)
+    mark(optimized, _told(spelled, optimizations_of(session), open_session))
     return optimized
+
+
+def _told(proto: onnx.ModelProto, found: Optimizations, open_session: OpenSession) -> Optimizations:
+    """Add to what breaks a model where it does; not of a model too large to be opened often."""
+    if found.are_all or is_outside(proto):
+        return found
+
+    def opens(part: onnx.ModelProto) -> bool:
+        return is_fully_optimized(part, open_session)
+
+    return replace(found, broken_at=broken_at(proto, opens))
+
+
+def is_fully_optimized(proto: onnx.ModelProto, open_session: OpenSession) -> bool:
+    """Return whether a model can be opened with all optimisations; nothing is computed."""
+    options = session_options(threads=1, optimize=True)
+    options.add_session_config_entry(NO_PACKING, "1")
+    options.add_session_config_entry(ALL_OR_NOTHING, "1")
+    try:
+        open_session(session_source(proto, options), options)
+    except RunError:
+        return False
+    return True
 
 
 def _drop_twins(optimized: onnx.ModelProto, original: onnx.ModelProto, weights: Path) -> None:

@@ -15,6 +15,7 @@ import onnxruntime as ort
 
 from aoe.errors import RunError
 from aoe.graph.weights import is_outside, place_of, point_into
+from aoe.ort.optimizers import open_as_optimized_as_possible
 from aoe.ort.thread_pools import ThreadPool
 
 OpenSession = Callable[[bytes | Path, ort.SessionOptions], ort.InferenceSession]
@@ -31,6 +32,8 @@ _NO_KERNEL = re.compile(
     r"Could not find an implementation for (?P<operator>\S+) node with name '(?P<node>[^']*)'"
 )
 """Source: messages of ONNX Runtime 1.31, model_load_utils.h and session_state.cc."""
+_OTHER_FAULTS = ("NO_SUCHFILE", "INVALID_PROTOBUF", "alloc")
+"""ONNX Runtime's words for what no other optimisation helps against: no file, no memory."""
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 _SPINNING = "session.intra_op.allow_spinning"
 NO_PACKING = "session.disable_prepacking"
@@ -108,6 +111,9 @@ def create_session(
 ) -> ort.InferenceSession:
     """Load a model for an execution provider, without a fall-back to another one.
 
+    Where all optimisations are asked for and one of them breaks the model, the others are applied;
+    `optimizations_of` tells.
+
     Raises:
         RunError: ONNX Runtime refuses it.
     """
@@ -116,7 +122,12 @@ def create_session(
         return ort.InferenceSession(source, options, providers=[provider], enable_fallback=0)
     except Exception as error:
         where = "model" if isinstance(model, bytes) else str(model)
-        raise _cannot_load(where, str(error).strip()) from error
+        text = str(error).strip()
+        if not any(words in text for words in (*_UNKNOWN_OPERATORS, *_OTHER_FAULTS)):
+            session = open_as_optimized_as_possible(source, options, provider)
+            if session is not None:
+                return session
+        raise _cannot_load(where, text) from error
 
 
 def _cannot_load(where: str, text: str) -> RunError:

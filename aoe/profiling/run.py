@@ -18,6 +18,7 @@ from aoe.folders.scratch import ScratchFolder
 from aoe.folders.turns import Turns
 from aoe.om.file import FALLBACK, unpack
 from aoe.ort.inputs import InputSet, ModelInputs
+from aoe.ort.optimizers import marked
 from aoe.ort.profile import RUNS, ModelProfile, profile_model
 from aoe.profiling.comparing import ComparedProfiles, compare_profiles
 from aoe.profiling.counters import HardwareCounters, count_runs
@@ -139,6 +140,8 @@ def profile_subject(
     target = device.describe(asked)
     if unmet := unmet_cores(asked, target.core_num):
         tell(unmet)
+    if not (found := marked(subject.running)).are_all:
+        tell(found.warning())
     inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
     with Turns(lock_path(settings.env), device.cores(), tell).measuring():
         probed = find_peak(device, target, _peaks(settings.env))

@@ -39,7 +39,7 @@ def gain_line(result: ModelTuning[Any], precision: str = "") -> str:
         f"whole model{precision}: {before} -> {after}, "
         f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
         f"{estimate.pairs} pairs, {_conditions(result)}, "
-        "against ONNX Runtime with all optimisations)"
+        f"against ONNX Runtime with {result.optimizations})"
     )
 
 
@@ -57,7 +57,7 @@ def unchanged_line(result: ModelTuning[Any], why: str) -> str:
     """Return how fast a model is that is left as it is: a ratio would only be noise."""
     return (
         f"whole model: unchanged, {why} ({whole_model_figure(result)}, "
-        f"{_conditions(result)}, ONNX Runtime with all optimisations)"
+        f"{_conditions(result)}, ONNX Runtime with {result.optimizations})"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from aoe.bank.damage import DamagedFile
 from aoe.errors import OptionError, RunError
 from aoe.measurement import Measurement
+from aoe.ort.optimizers import ALL_OPTIMIZATIONS, marked
 from aoe.results.files import (
     TuningResult,
     improvement_text,
@@ -51,6 +52,7 @@ class ModelTuning(Generic[P]):
         streams: Callers the whole model was judged with at the same time.
         damaged: Bank files the run did without.
         metric: What the figures of the whole model are of.
+        optimizations: Of ONNX Runtime, in words: how the untuned model is computed.
     """
 
     model: Mapping[str, str]
@@ -64,6 +66,7 @@ class ModelTuning(Generic[P]):
     streams: int = 1
     damaged: tuple[DamagedFile, ...] = ()
     metric: TargetMetric = TargetMetric.LATENCY
+    optimizations: str = str(ALL_OPTIMIZATIONS)
 
     @property
     def tuning_name(self) -> str:
@@ -205,6 +208,7 @@ def run_facts(bench: Workbench) -> dict[str, Any]:
         "streams": bench.streams,
         "damaged": bench.damaged,
         "metric": bench.settings.target_metric,
+        "optimizations": str(marked(model.proto)),
     }
 
 

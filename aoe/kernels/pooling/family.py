@@ -151,13 +151,13 @@ def _count(plan: Pooling, loops: Mapping[str, hl.Expr]) -> hl.Expr:
 
 
 def _elements(window: Window, at: hl.Expr, *, counts: bool) -> hl.Expr:
-    if counts or window.is_inside:
+    """Return how many elements of a window there are, those of the padding too if that counts."""
+    if window.is_inside or (counts and window.is_inside_padding):
         return hl.i32(window.size)
+    first, end = (-window.before, window.extent + window.behind) if counts else (0, window.extent)
     start = at * window.stride - window.before
     inside = [
-        hl.i32(
-            (start + step * window.dilation >= 0) & (start + step * window.dilation < window.extent)
-        )
+        hl.i32((start + step * window.dilation >= first) & (start + step * window.dilation < end))
         for step in range(window.size)
     ]
     total = inside[0]

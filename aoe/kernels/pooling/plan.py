@@ -70,8 +70,6 @@ def read_pooling(workload: Workload) -> Pooling | Support:
     split = split_around(workload, found[0])
     if isinstance(split, Support):
         return split
-    if found[0].attributes.get("ceil_mode", 0) and found[0].attributes.get("count_include_pad", 0):
-        return Support("a mean that counts some of the padding")
     windows = {
         at: window
         for at, window in enumerate(windows_of(found[0], split.given), start=2)

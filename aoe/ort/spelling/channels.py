@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.graph.model_graph import attributes_of, names_read
-from aoe.graph.weights import array_of
+from aoe.graph.model_graph import attributes_of
+from aoe.ort.spelling.reading import PartsReading
 
 _SINCE = 17
 """Opset with LayerNormalization."""
@@ -99,40 +99,28 @@ def _operators(
     yield helper.make_node("Transpose", [normalized], [result], last.name, perm=back)
 
 
-class _Reading:
+class _Reading(PartsReading):
     """A model while parts are looked for."""
-
-    def __init__(self, proto: onnx.ModelProto) -> None:
-        self._nodes = proto.graph.node
-        self._made = {name: at for at, node in enumerate(self._nodes) for name in node.output}
-        self._read: dict[str, set[int]] = {}
-        for at, node in enumerate(self._nodes):
-            for name in names_read(node):
-                self._read.setdefault(name, set()).add(at)
-        inputs = {value.name for value in proto.graph.input}  # a default may be overridden
-        self._constants = {t.name: t for t in proto.graph.initializer if t.name not in inputs}
-        self._results = {value.name for value in proto.graph.output}
-        self._proto = proto
 
     @cached_property
     def _shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return _float_shapes(onnx.shape_inference.infer_shapes(self._proto).graph)
+        return _float_shapes(onnx.shape_inference.infer_shapes(self.proto).graph)
 
     def parts_around(self, root: int) -> _Parts | None:
         """Return the normalisation a Sqrt is part of, None if there is none."""
-        summed = self._maker(self._nodes[root].input[0], "Add")
-        divided = self._reader(root, "Div")
+        summed = self.maker(self.nodes[root].input[0], "Add")
+        divided = self.reader(root, "Div")
         if summed is None or divided is None:
             return None
-        if self._nodes[divided].input[1] != self._nodes[root].output[0]:
+        if self.nodes[divided].input[1] != self.nodes[root].output[0]:
             return None
-        squares, epsilon = self._with_constant(summed)
-        deviation = self._maker(self._nodes[divided].input[0], "Sub")
+        squares, epsilon = self.with_constant(summed)
+        deviation = self.maker(self.nodes[divided].input[0], "Sub")
         mean_square = self._channel_mean(squares)
         if deviation is None or mean_square is None or epsilon is None or epsilon.size != 1:
             return None
         source, first = self._deviation(deviation)
-        squared = self._squared(self._nodes[mean_square].input[0])
+        squared = self._squared(self.nodes[mean_square].input[0])
         if squared is None or first is None:
             return None
         inner, second = self._deviation(squared[1])
@@ -142,7 +130,7 @@ class _Reading:
         chain, scale, bias = self._behind(divided, len(shape), shape[1])
         nodes = {first, second, deviation, *squared, mean_square, summed, root, divided, *chain}
         ordered = tuple(sorted(nodes))
-        if not self._is_closed(ordered):
+        if not self.is_closed(ordered):
             return None
         return _Parts(
             source=source,
@@ -153,45 +141,37 @@ class _Reading:
             nodes=ordered,
         )
 
-    def _is_closed(self, nodes: tuple[int, ...]) -> bool:
-        """Return True if nothing else reads what the nodes make, but for the last."""
-        inner = [name for at in nodes[:-1] for name in self._nodes[at].output]
-        members = set(nodes)
-        return all(
-            self._read.get(name, set()) <= members and name not in self._results for name in inner
-        )
-
     def _deviation(self, at: int) -> tuple[str, int | None]:
         """Return what a Sub takes the mean of channels off, and that mean."""
-        source, taken = self._nodes[at].input
+        source, taken = self.nodes[at].input
         mean = self._channel_mean(taken)
-        is_own = mean is not None and self._nodes[mean].input[0] == source
+        is_own = mean is not None and self.nodes[mean].input[0] == source
         return source, mean if is_own else None
 
     def _squared(self, name: str) -> tuple[int, int] | None:
         """Return the node that squares a difference, and the Sub that makes it."""
-        at = self._maker(name, "Pow", "Mul")
+        at = self.maker(name, "Pow", "Mul")
         if at is None:
             return None
-        left, right = self._nodes[at].input
-        if self._nodes[at].op_type == "Mul":
+        left, right = self.nodes[at].input
+        if self.nodes[at].op_type == "Mul":
             is_square = left == right
         else:
-            power = self._value(right)
+            power = self.value(right)
             is_square = power is not None and power.size == 1 and float(power.reshape(-1)[0]) == 2.0
-        made = self._maker(left, "Sub")
+        made = self.maker(left, "Sub")
         return (at, made) if is_square and made is not None else None
 
     def _channel_mean(self, name: str) -> int | None:
         """Return the node that makes a tensor by a mean over axis 1, which it keeps."""
-        at = self._maker(name, "ReduceMean")
+        at = self.maker(name, "ReduceMean")
         if at is None:
             return None
-        node = self._nodes[at]
+        node = self.nodes[at]
         attributes = attributes_of(node)
         axes = attributes.get("axes")
         if axes is None and len(node.input) > 1:
-            value = self._value(node.input[1])
+            value = self.value(node.input[1])
             axes = None if value is None else tuple(int(axis) for axis in value.reshape(-1))
         return at if axes == (1,) and attributes.get("keepdims", 1) else None
 
@@ -200,11 +180,11 @@ class _Reading:
     ) -> tuple[tuple[int, ...], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return the nodes behind another that scale channels, their factor and their summand."""
         scale, bias = np.ones(channels, np.float32), np.zeros(channels, np.float32)
-        scaled = self._reader(divided, "Mul")
+        scaled = self.reader(divided, "Mul")
         factor = None if scaled is None else self._of_channels(scaled, rank, channels)
         if scaled is None or factor is None:
             return (), scale, bias
-        added = self._reader(scaled, "Add")
+        added = self.reader(scaled, "Add")
         summand = None if added is None else self._of_channels(added, rank, channels)
         if added is None or summand is None:
             return (scaled,), factor, bias
@@ -212,35 +192,12 @@ class _Reading:
 
     def _of_channels(self, at: int, rank: int, channels: int) -> np.ndarray[Any, Any] | None:
         """Return the constant of one value per channel a node reads."""
-        _, value = self._with_constant(at)
+        _, value = self.with_constant(at)
         if value is None or value.dtype != np.float32 or value.ndim > rank:
             return None
         shape = (1,) * (rank - value.ndim) + value.shape
         is_of_channels = shape == (1, channels, *(1,) * (rank - 2))
         return value.reshape(-1) if is_of_channels else None
-
-    def _with_constant(self, at: int) -> tuple[str, np.ndarray[Any, Any] | None]:
-        """Return what a node with two inputs computes, and the constant it does it with."""
-        left, right = self._nodes[at].input
-        value = self._value(right)
-        return (left, value) if value is not None else (right, self._value(left))
-
-    def _value(self, name: str) -> np.ndarray[Any, Any] | None:
-        if name in self._constants:
-            return array_of(self._constants[name])
-        at = self._maker(name, "Constant")
-        value = None if at is None else attributes_of(self._nodes[at]).get("value")
-        return array_of(value) if isinstance(value, onnx.TensorProto) else None
-
-    def _maker(self, name: str, *op_types: str) -> int | None:
-        at = self._made.get(name)
-        return at if at is not None and self._nodes[at].op_type in op_types else None
-
-    def _reader(self, at: int, op_type: str) -> int | None:
-        """Return the only node that reads the result of another, if it is of a type."""
-        read = self._read.get(self._nodes[at].output[0], set())
-        found = next(iter(read)) if len(read) == 1 else None
-        return found if found is not None and self._nodes[found].op_type == op_type else None
 
 
 def _float_shapes(graph: onnx.GraphProto) -> Mapping[str, tuple[int, ...]]:

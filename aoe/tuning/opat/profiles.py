@@ -16,6 +16,8 @@ from aoe.graph.reshapes import sink_reshapes
 from aoe.graph.weights import WeightStore, is_outside, laid_out
 from aoe.kernels.registry import FUSIBLE
 from aoe.om.file import MODEL, WEIGHTS
+from aoe.ort.offline_optimization import is_fully_optimized
+from aoe.ort.optimizers import Optimizations, mark, marked
 from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile
 from aoe.ort.static_shapes import infer_tensors
 from aoe.tuning.judging.judge import Judgement
@@ -42,6 +44,7 @@ def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
     start = laid_out(bench.start, folder / WEIGHTS)
     graph = optimized_graph(start, device, folder, threads=threads)
     proto = graph.proto
+    _tell_left_out(bench, marked(proto))
     bench.runner.await_start()
     bench.progress.step("measuring the default, node by node")
     with ScratchFolder("profile") as folder, bench.runner.turns.measuring():
@@ -55,6 +58,25 @@ def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
             inputs=bench.inputs,
         )
     return graph, profile
+
+
+def find_left_out(bench: Workbench) -> None:
+    """Say what of ONNX Runtime breaks the model, where nobody wants its optimised graph."""
+    device, proto = bench.runner.device, bench.model.proto
+    if is_fully_optimized(proto, device.open_session):
+        return
+    with ScratchFolder("optimized") as folder:
+        threads = bench.runner.target.core_num
+        _tell_left_out(bench, marked(device.optimize(proto, folder / MODEL, threads=threads)))
+
+
+def _tell_left_out(bench: Workbench, found: Optimizations) -> None:
+    """Say what of ONNX Runtime breaks the model; its sessions need not find that out again."""
+    if found.are_all or marked(bench.model.proto) == found:
+        return
+    for proto in (bench.model.proto, bench.start):
+        mark(proto, found)
+    bench.progress.warn(found.warning())
 
 
 def optimized_graph(

@@ -124,7 +124,7 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "versions": dict(result.versions),
         "seconds": round(result.seconds, 1),
         "phase_seconds": dict(result.phases),
-        "baseline": "onnxruntime, all optimisations, same threads",
+        "baseline": f"onnxruntime, {result.optimizations}, same threads",
         **count_members(rows, result.seconds),
         "undecided_ops": sum(row["reason"].startswith(NOT_TRIED_OUT) for row in rows),
         "performance_improvement": improvement_text(result.speedup),

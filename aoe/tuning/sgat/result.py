@@ -126,7 +126,7 @@ def sgat_summary(result: SgatResult) -> dict[str, Any]:
         "versions": dict(result.versions),
         "seconds": round(result.seconds, 1),
         "phase_seconds": dict(result.phases),
-        "baseline": "onnxruntime, all optimisations, same threads",
+        "baseline": f"onnxruntime, {result.optimizations}, same threads",
         **count_members(rows, result.seconds),
         **speed_members(result),
         "reuse": reuse_to_json(result.reuse),

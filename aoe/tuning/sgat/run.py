@@ -48,6 +48,7 @@ from aoe.tuning.model_mode import (
     run_reported,
     whole_model_ms,
 )
+from aoe.tuning.opat.profiles import find_left_out
 from aoe.tuning.policies import (
     final_policy,
     screen_policy,
@@ -125,6 +126,7 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
     bank, whole = _bank(bench), bench
     reuse = SubgraphReuseBook(bench.base, subgraph_reuse, subgraph_summary)
     bench = replace(bench, stopwatch=time_for_forms(bench.stopwatch, bench.settings))
+    find_left_out(bench)
     graph = imported_graph(bench)
     found = found_subgraphs(bench, graph)
     with closing(_assembly(bench, graph)) as assembly:

@@ -200,9 +200,6 @@ _ONE_INPUT = {"names": "x a", "integer": ("a",)}
 
 LEFT_MODELS: Mapping[tuple[str, str], Build] = {
     ("ArgMax", "integers"): partial(one_operator, "ArgMax", axis=1, integer=("x", "y")),
-    ("AveragePool", "`ceil_mode` with padding that counts"): partial(
-        one_operator, "AveragePool", pads=[1] * 4, ceil_mode=1, count_include_pad=1, **_WINDOW
-    ),
     ("Conv", "weights that are computed"): lambda opset: one_operator(
         "Conv", opset, inputs={"w": (32, 32, 3, 3)}, names="x w"
     ),

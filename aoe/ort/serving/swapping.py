@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from aoe.ort.sessions import input_specs, numpy_type
+from aoe.ort.sessions import InputSpec, input_specs, numpy_type
 
 CallForm = tuple[tuple[str, str, tuple[int, ...]], ...]
 """Name, element type and shape of every array of a call, by name."""
@@ -31,10 +31,10 @@ def form_of(feed: Mapping[str, Any]) -> CallForm | None:
     return tuple(sorted(parts))
 
 
-def declared_form(session: ort.InferenceSession) -> CallForm | None:
+def declared_form(specs: Sequence[InputSpec]) -> CallForm | None:
     """Return the only form of calls a session takes, None if it takes several."""
     parts = []
-    for spec in input_specs(session):
+    for spec in specs:
         shape = tuple(extent for extent in spec.shape if extent is not None)
         if spec.dtype is None or len(shape) < len(spec.shape):
             return None
@@ -97,10 +97,11 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
     def __init__(self, substitutes: Substitutes, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.substitutes = substitutes
-        self.static_form = declared_form(self)
+        self._inputs = input_specs(self)
+        self.static_form = declared_form(self._inputs)
 
     def _saw(self, form: CallForm) -> None:
-        """Is told the form of every call that the model itself computes."""
+        """Is told the form of every call that the model itself computes, unless it is wrong."""
 
     def _gave_up(self, error: Exception) -> None:
         """Is told that a substitute failed where the model did not; nobody uses it any more."""
@@ -173,9 +174,14 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
     def _session_for(self, feed: Mapping[str, Any]) -> ort.InferenceSession | None:
         form = form_of(feed)
         session = self.substitutes.find(form)
-        if session is None and form is not None:
+        if session is None and form is not None and self._takes(form):
             self._saw(form)
         return session
+
+    def _takes(self, form: CallForm) -> bool:
+        """Return whether no extent of a call is another one than the model declares."""
+        shapes = {name: shape for name, _, shape in form}
+        return all(spec.name in shapes and spec.takes(shapes[spec.name]) for spec in self._inputs)
 
     def _tried(
         self,

@@ -1,0 +1,1 @@
+"""ONNX Runtime behind `aoe.InferenceSession`: sessions that are swapped, options they share."""

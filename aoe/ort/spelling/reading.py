@@ -1,0 +1,64 @@
+"""A model while operators are looked for that are written in parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from aoe.graph.model_graph import attributes_of, names_read
+from aoe.graph.weights import array_of
+
+
+class PartsReading:
+    """Who makes and who reads what in the main graph of a model; nodes are named by their index.
+
+    Args:
+        proto: The model, which does not change meanwhile.
+    """
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        self.proto = proto
+        self.nodes = proto.graph.node
+        self._made = {name: at for at, node in enumerate(self.nodes) for name in node.output}
+        self._read: dict[str, set[int]] = {}
+        for at, node in enumerate(self.nodes):
+            for name in names_read(node):
+                self._read.setdefault(name, set()).add(at)
+        inputs = {value.name for value in proto.graph.input}  # a default may be overridden
+        self._constants = {t.name: t for t in proto.graph.initializer if t.name not in inputs}
+        self._results = {value.name for value in proto.graph.output}
+
+    def is_closed(self, nodes: tuple[int, ...]) -> bool:
+        """Return True if nothing else reads what the nodes make, but for the last."""
+        inner = [name for at in nodes[:-1] for name in self.nodes[at].output]
+        members = set(nodes)
+        return all(
+            self._read.get(name, set()) <= members and name not in self._results for name in inner
+        )
+
+    def with_constant(self, at: int) -> tuple[str, np.ndarray[Any, Any] | None]:
+        """Return what a node with two inputs computes, and the constant it does it with."""
+        left, right = self.nodes[at].input
+        value = self.value(right)
+        return (left, value) if value is not None else (right, self.value(left))
+
+    def value(self, name: str) -> np.ndarray[Any, Any] | None:
+        """Return a constant, None for what is computed or given."""
+        if name in self._constants:
+            return array_of(self._constants[name])
+        at = self.maker(name, "Constant")
+        value = None if at is None else attributes_of(self.nodes[at]).get("value")
+        return array_of(value) if isinstance(value, onnx.TensorProto) else None
+
+    def maker(self, name: str, *op_types: str) -> int | None:
+        """Return the node that makes a tensor, if it is of one of these types."""
+        at = self._made.get(name)
+        return at if at is not None and self.nodes[at].op_type in op_types else None
+
+    def reader(self, at: int, op_type: str) -> int | None:
+        """Return the only node that reads the result of another, if it is of a type."""
+        read = self._read.get(self.nodes[at].output[0], set())
+        found = next(iter(read)) if len(read) == 1 else None
+        return found if found is not None and self.nodes[found].op_type == op_type else None
