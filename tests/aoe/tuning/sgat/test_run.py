@@ -102,6 +102,21 @@ def test_form_the_clock_has_ended_decides_nothing(
     assert run.tune().speedup == pytest.approx(1.2**3, rel=0.02)
 
 
+def test_search_that_fails_costs_its_own_subgraph_only(run: Run) -> None:
+    def failing(baseline: ModelPart, tuned: ModelPart) -> float:
+        if splits(tuned.model) < splits(baseline.model):
+            raise KeyError("no such tensor")
+        return 1.0
+
+    run.script = failing
+    found = run.tune()
+    assert (
+        sum("it failed: KeyError: 'no such tensor'" in one.reason for one in found.subgraphs) == 2
+    )
+    run.script = by_splits(1.2)
+    assert run.tune().speedup == pytest.approx(1.2**3, rel=0.02)
+
+
 def test_tuned_model_computes_what_the_imported_one_does(run: Run) -> None:
     result = run.tune()
     feed = {"x": np.random.default_rng(3).standard_normal((1, 4, 8, 8)).astype(np.float32)}
