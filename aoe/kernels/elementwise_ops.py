@@ -15,7 +15,7 @@ from functools import reduce
 import halide as hl
 
 from aoe.kernels.math import functions
-from aoe.kernels.math.functions import at_least, at_most, clamp, constant, strict
+from aoe.kernels.math.functions import at_least, at_most, clamp, constant, is_nan, strict
 from aoe.kernels.math.normalization import (
     batch_normalization,
     channel_scale,
@@ -76,11 +76,11 @@ def _with_attributes(
 
 
 def _maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    return hl.select(hl.is_nan(b), b, at_least(a, b))
+    return hl.select(is_nan(b), b, at_least(a, b))
 
 
 def _minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    return hl.select(hl.is_nan(b), b, at_most(a, b))
+    return hl.select(is_nan(b), b, at_most(a, b))
 
 
 def _add(a: hl.Expr, b: hl.Expr) -> hl.Expr:
@@ -272,7 +272,7 @@ ELEMENTWISE_OPS: dict[OperatorKey, ElementwiseOp] = {
     ("", "GreaterOrEqual"): _binary(_at_least),
     ("", "Less"): _binary(lambda a, b: strict(a < b)),
     ("", "LessOrEqual"): _binary(lambda a, b: _at_least(b, a)),
-    ("", "IsNaN"): _unary(hl.is_nan),
+    ("", "IsNaN"): _unary(is_nan),
     ("", "And"): _binary(lambda a, b: a & b),
     ("", "Or"): _binary(lambda a, b: a | b),
     ("", "Xor"): _binary(lambda a, b: a != b),

@@ -48,6 +48,11 @@ def strict(expression: hl.Expr) -> hl.Expr:
     return hl.strict_float(expression)
 
 
+def is_nan(x: hl.Expr) -> hl.Expr:
+    """Return whether `x` is NaN, by its bits: LLVM drops any other test of an arithmetic result."""
+    return (hl.reinterpret(hl.UInt(32), x) & hl.u32(0x7FFFFFFF)) > hl.u32(0x7F800000)
+
+
 def polynomial(x: hl.Expr, terms: Sequence[float]) -> hl.Expr:
     """Return the polynomial with `terms`, constant first, by Horner's rule."""
     result = constant(terms[-1])

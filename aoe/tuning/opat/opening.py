@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 
 from aoe.bank.operators import OperatorBank
+from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
 from aoe.graph.model_graph import ModelGraph
@@ -84,10 +85,19 @@ def _chosen(bench: Workbench, graph: ModelGraph) -> Callable[[Operator], bool]:
 
 
 def measure_rates(bench: Workbench) -> MachineRates | None:
-    """Return what the machine can do, None where nothing is searched: no order depends on it."""
+    """Return what the machine can do, None where nothing is searched: no order depends on it.
+
+    None too where it cannot be measured: operators are searched in a worse order then.
+    """
     if bench.settings.lookup_only:
         return None
-    found: MachineRates = bench.runner.call("machine_rates", timeout_s=_RATES_TIMEOUT_S)
+    try:
+        found: MachineRates = bench.runner.call("machine_rates", timeout_s=_RATES_TIMEOUT_S)
+    except TurnTimeoutError:
+        raise
+    except RunError as error:
+        bench.progress.warn(f"what the machine can do is not known: {error}")
+        return None
     return found
 
 

@@ -35,7 +35,7 @@ from aoe.tuning.sgat.lookup import (
 )
 from aoe.tuning.sgat.space import StrategySpace, strategy_space
 from aoe.tuning.sgat.subgraphs import DEFAULT, Subgraph, features_of
-from aoebank import Event, plural
+from aoebank import AoebankError, Event, plural
 
 ACCEPT_SPEEDUP = 1.01
 """Lower bound of the speed-up a subgraph needs: it is larger than an operator, and what changes is
@@ -174,8 +174,20 @@ def search_subgraph(
     Raises:
         AoebankError: the bank cannot be used.
     """
-    with closing(tools.measurer(subgraph, tools.runner)) as measurer:
-        found = _search(subgraph, tools, lookup.usable, measurer)
+    try:
+        with closing(tools.measurer(subgraph, tools.runner)) as measurer:
+            found = _search(subgraph, tools, lookup.usable, measurer)
+    except (AoebankError, OSError):  # the bank, the disk or a limit: no matter of this subgraph
+        raise
+    except Exception as error:  # a bug of one rule costs its own subgraph, never a run
+        if lookup.usable is not None:
+            return from_bank(subgraph, lookup.usable)
+        return TunedSubgraph(
+            subgraph=subgraph,
+            outcome=RepoOutcome.UNSATISFIED,
+            reason=f"{lookup.why}; not decided, it failed: {type(error).__name__}: {error}",
+            is_undecided=True,
+        )
     return _settled(subgraph, tools, lookup, found)
 
 

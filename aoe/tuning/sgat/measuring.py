@@ -72,7 +72,10 @@ class FormMeasurer:
         form = form_of(self._place.piece, strategy, self._rules)
         if isinstance(form, str):
             return Measurement.failure(Outcome.CONSTRAINTS, form)
-        form = join_seams(self._place.with_form(form), self._place.proto, self._infer)
+        try:
+            form = join_seams(self._place.with_form(form), self._place.proto, self._infer)
+        except (RunError, ValueError) as error:  # no model ONNX Runtime loads: the form is out
+            return Measurement.failure(Outcome.CONSTRAINTS, f"no valid model: {error}")
         terms = ComparisonTerms(
             tolerance=tolerance_of(strategy, self._rules), bytes_around=self._bytes_around
         )

@@ -128,6 +128,7 @@ def sgat_summary(result: SgatResult) -> dict[str, Any]:
         "phase_seconds": dict(result.phases),
         "baseline": f"onnxruntime, {result.optimizations}, same threads",
         **count_members(rows, result.seconds),
+        "undecided_subgraphs": sum(tuned.is_undecided for tuned in result.subgraphs),
         **speed_members(result),
         "reuse": reuse_to_json(result.reuse),
         "pairs": judgement.estimate.pairs,

@@ -90,3 +90,21 @@ def test_special_values_meet_at_every_operand_as_in_onnx_runtime(
     guess = Configuration(family.space(workload, target).first_guesses[0])
     kernel = CompiledKernel(workload, family.schedule(workload, guess, target))
     assert_close(workload, kernel.run(run.inputs), run.result, label)
+
+
+def test_nan_that_arithmetic_has_made_is_kept_by_what_follows() -> None:
+    """ONNX Runtime makes NaN of Gelu(-inf)."""
+    feed = _grid(2, "float32")
+    spec = plain(feed["x0"].size)
+    found = classify(
+        Workload(
+            op_type="any",
+            inputs=(spec, spec),
+            operations=(operation("Gelu", "x0", "t0"), operation("Max", "x1 t0", "t1")),
+            output=spec,
+        )
+    )
+    assert isinstance(found, Workload)
+    run = run_baseline(found, feed)
+    assert np.isnan(run.result[np.isneginf(feed["x0"])]).all()
+    assert_close(found, CompiledKernel(found).run(run.inputs), run.result, "Max of Gelu")

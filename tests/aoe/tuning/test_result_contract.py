@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from support.engine.models import save_model
@@ -18,6 +20,7 @@ from aoe.errors import RunError, RunTimeoutError
 from aoe.measurement import Outcome
 from aoe.report.tuning import TuningReport, report_of
 from aoe.results.files import TuningResult
+from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.run import TuneResult
 from aoebank import emit
 
@@ -71,6 +74,30 @@ def test_operators_whose_candidates_all_failed_are_named_and_counted(
     assert repo["total_num"] == repo["repo_unsatisfied_num"] > 0
     assert len(body["tuning_failed_operators"]) == repo["total_num"]
     assert {"lrn0", "lrn1"} <= set(body["tuning_failed_operators"])
+
+
+@dataclass(slots=True, kw_only=True)
+class _NoRates(ScriptedRunner):
+    """A worker that never says what the machine can do."""
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        if task == "machine_rates":
+            raise RunTimeoutError(task, "no answer from the worker")
+        return ScriptedRunner.call(self, task, timeout_s=timeout_s, **arguments)
+
+
+def test_machine_of_unknown_rates_is_tuned_all_the_same(runs: ScriptedRuns, tmp_path: Path) -> None:
+    runs.parts["open_runner"] = lambda device, target, *_: _NoRates(
+        device=device,
+        target=target,
+        model=lambda baseline, tuned: 1.5,
+        results=lambda part: [np.ones(3, np.float32)],
+    )
+    progress = RecordingProgress()
+    result = _tune(runs, tmp_path, blocks_net([3]), trials=2, progress=progress)
+    assert result.speedup == pytest.approx(1.5, rel=0.05)
+    (warning,) = progress.texts("warn")
+    assert warning.startswith("what the machine can do is not known: machine_rates")
 
 
 @pytest.mark.parametrize("speedup", [2.0, 1.0])

@@ -44,7 +44,7 @@ from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.crew import FormAgenda
 from aoe.tuning.sgat.experience import Experience
-from aoe.tuning.sgat.result import SgatResult
+from aoe.tuning.sgat.result import SgatResult, sgat_summary
 from aoe.tuning.sgat.run import rival_per_s, time_for_forms
 from aoe.tuning.sgat.subgraphs import work_of
 from aoebank import emit, show, validate
@@ -97,7 +97,23 @@ def test_form_the_clock_has_ended_decides_nothing(
     found = run.tune()
     assert sum("not decided" in one.reason for one in found.subgraphs) == 2
     emit(report_of(found), as_json=False, no_color=True)
+    assert sgat_summary(found)["undecided_subgraphs"] == 2
     assert "2 of 3 subgraphs are not decided" in " ".join(capsys.readouterr().out.split())
+    run.script = by_splits(1.2)
+    assert run.tune().speedup == pytest.approx(1.2**3, rel=0.02)
+
+
+def test_search_that_fails_costs_its_own_subgraph_only(run: Run) -> None:
+    def failing(baseline: ModelPart, tuned: ModelPart) -> float:
+        if splits(tuned.model) < splits(baseline.model):
+            raise KeyError("no such tensor")
+        return 1.0
+
+    run.script = failing
+    found = run.tune()
+    assert (
+        sum("it failed: KeyError: 'no such tensor'" in one.reason for one in found.subgraphs) == 2
+    )
     run.script = by_splits(1.2)
     assert run.tune().speedup == pytest.approx(1.2**3, rel=0.02)
 
