@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aoe.device.registry import device_of
 from aoe.errors import OptionError, TurnTimeoutError
 from aoe.folders.scratch import ScratchFolder
 from aoe.gradients import compression
 from aoe.settings import environment, with_bank
+from aoe.tuning.configuration.former_names import with_former_names
 from aoe.tuning.configuration.resolving import configure, configured
 from aoe.tuning.configuration.rows import DEVICE_VARIABLE
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     GivenShapes = str | Mapping[str, Sequence[int]] | Sequence[str | Mapping[str, Sequence[int]]]
     GivenInputs = str | os.PathLike[str] | InputArrays | Sequence[InputArrays]
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -130,39 +129,7 @@ class TuneResult:
         raise LookupError(f"no mode of this run gives {kind.__name__}")
 
 
-_OLD_NAMES = {
-    "batch": "tuning_parallel_num",
-    "cache_dir": "op_compiler_cache_dir",
-    "cache_mode": "op_compiler_cache_mode",
-    "core_num": "aicore_num",
-    "device_id": "device",
-    "kernel_memory_mib": "kernel_memory",
-    "stages": "stage",
-    "tuning_time_limit_s": "tuning_time_limit",
-}
-"""Parameters of `tune` under their former names, deprecated."""
-
-
-def _with_old_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that takes parameters under their former names, too.
-
-    Raises:
-        OptionError: one is given under both names.
-    """
-
-    @wraps(function)
-    def called(*args: P.args, **given: P.kwargs) -> R:
-        for old in _OLD_NAMES.keys() & given.keys():
-            new = _OLD_NAMES[old]
-            if new in given:
-                raise OptionError(old, f"given together with {new}", got=given[old])
-            given[new] = given.pop(old)
-        return function(*args, **given)
-
-    return called
-
-
-@_with_old_names
+@with_former_names
 def tune(
     model: str | os.PathLike[str] | onnx.ModelProto | TrainingProgram,
     *,
@@ -464,8 +431,6 @@ def _tuned_cases(context: TuneContext, split: SplitRun, begun: float) -> list[Tu
 
 def _tune_shape(context: TuneContext) -> TuneResult:
     """Run the modes on a model for one shape."""
-    from aoe.tuning.results.whole_run import write_run_summary
-
     settings = context.settings
     if settings.lookup_only and JobType.GDAT in settings.job_types:
         raise OptionError(
@@ -493,15 +458,35 @@ def _tune_shape(context: TuneContext) -> TuneResult:
         get_mode(job) if known is None else known[job] for job in settings.job_types
     ]
     device, number = device_of(settings.soc_version or ""), settings.device_id
-    begun = context.clock()
     with nullcontext() if number is None else device.pinned(number, settings.device_place):
         for mode in modes:
             mode.check(context)
-        for number, mode in enumerate(modes):
-            own = _stage(context, number, spent_s=context.clock() - begun)
+        return TuneResult(modes=_run_modes(context, modes))
+
+
+def _run_modes(context: TuneContext, modes: Sequence[Mode]) -> tuple[ModeResult, ...]:
+    """Return what the modes gave; one whose time was over before the cores were free is told.
+
+    Raises:
+        TurnTimeoutError: that became of every mode.
+    """
+    from aoe.tuning.results.whole_run import write_run_summary
+
+    begun, late = context.clock(), list[TurnTimeoutError]()
+    for number, mode in enumerate(modes):
+        own = _stage(context, number, spent_s=context.clock() - begun)
+        try:
             context = replace(context, earlier=(*context.earlier, mode.run(own)))
-            write_run_summary(context.earlier)
-    return TuneResult(modes=context.earlier)
+        except TurnTimeoutError as error:
+            late.append(error)
+            if len(modes) > 1:
+                job = context.settings.job_types[number]
+                context.progress.warn(f"{job.words} is left out: {error.headline}")
+            continue
+        write_run_summary(context.earlier)
+    if late and not context.earlier:
+        raise late[-1]
+    return context.earlier
 
 
 def _stage(context: TuneContext, number: int, *, spent_s: float) -> TuneContext:

@@ -16,7 +16,7 @@ from support.engine.stand_in_modes import StandInMode, StandInResult
 
 import aoe
 from aoe.device.registry import default_device
-from aoe.errors import ModelImportError, OptionError
+from aoe.errors import ModelImportError, OptionError, TurnTimeoutError
 from aoe.ort.inputs import read_input_sets
 from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.configuration.rows import SETTINGS
@@ -255,6 +255,29 @@ def test_modes_of_a_list_share_the_time_of_the_run(log: Log) -> None:
     limits = {step: context.settings.tuning_time_limit_s for step, context in log}
     assert limits["run sgat"] == pytest.approx(300, abs=60)  # the first takes half, and no more
     assert limits["run opat"] == pytest.approx(600, abs=60)  # which took no time here
+
+
+@pytest.mark.parametrize("late", [{"sgat"}, {"opat"}, {"sgat", "opat"}])
+def test_mode_that_has_no_turn_in_its_time_leaves_what_the_other_has_done(
+    log: Log, late: set[str]
+) -> None:
+    def wait(context: TuneContext) -> None:
+        raise TurnTimeoutError("time limit", "it was over before the cores were free")
+
+    modes: dict[JobType, Mode] = {
+        job: StandInMode(wait) if job.value in late else mode for job, mode in log.modes.items()
+    }
+    progress = RecordingProgress()
+    asked: dict[str, Any] = {"job_type": "sgat,opat", "tuning_time_limit": 60, "progress": progress}
+    asked["engine"] = EngineParts(modes=modes)
+    if len(late) > 1:
+        with pytest.raises(TurnTimeoutError):
+            aoe.tune(chain_model(["Exp"]), **asked)
+        return
+    found = aoe.tune(chain_model(["Exp"]), **asked)
+    assert [mode.tuning_name for mode in found.modes] == [*({"sgat", "opat"} - late)]
+    (told,) = progress.texts("warn")
+    assert "is left out: time limit: it was over before the cores were free" in told
 
 
 def test_all_modes_are_asked_before_the_first_one_runs(
