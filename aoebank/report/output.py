@@ -202,9 +202,41 @@ def make_console(**options: Any) -> Console:
     return SafeConsole(**options)
 
 
+_SCALARS = json.JSONEncoder(allow_nan=False)
+
+
 def write_document(document: Mapping[str, object], *, indent: int | None = 2) -> None:
     """Write one JSON document to standard output."""
-    print(json.dumps(document, indent=indent, allow_nan=False))
+    if indent is None:
+        print(json.dumps(document, allow_nan=False))
+        return
+    pieces: list[str] = []
+    _write_json(document, pieces, "\n", " " * indent)
+    print("".join(pieces))
+
+
+def _write_json(value: object, pieces: list[str], newline: str, step: str) -> None:
+    """Add the text `json.dumps` gives with an indent, which it does without its C code."""
+    inner, separator = newline + step, ","
+    if isinstance(value, Mapping) and value:
+        start = "{"
+        for name, member in value.items():
+            key = _SCALARS.encode(name if isinstance(name, str) else json.dumps(name))
+            pieces.append(f"{start}{inner}{key}: ")
+            _write_json(member, pieces, inner, step)
+            start = separator
+        pieces.append(f"{newline}}}")
+    elif isinstance(value, list | tuple) and value:
+        start = "["
+        for item in value:
+            pieces.append(f"{start}{inner}")
+            _write_json(item, pieces, inner, step)
+            start = separator
+        pieces.append(f"{newline}]")
+    elif type(value) is int:  # the encoder takes its time to start
+        pieces.append(str(value))
+    else:
+        pieces.append("null" if value is None else _SCALARS.encode(value))
 
 
 def error_document(error: AoebankError) -> dict[str, object]:

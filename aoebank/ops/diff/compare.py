@@ -19,6 +19,7 @@ from aoebank.ops.diff.measured import MeasuredPair
 from aoebank.ops.diff.options import DiffOptions
 
 _Place: TypeAlias = "tuple[ParsedFile, int]"
+_NOTHING: dict[str, int] = {}  # what a side without this file has
 _KINDS = {TimeVerdict.SLOWER: ChangeKind.SLOWER, TimeVerdict.FASTER: ChangeKind.FASTER}
 
 
@@ -57,7 +58,8 @@ class FileComparison:
 
     def iter_changes(self) -> Iterator[RecordChange | None]:
         """Yield what happened to each wanted record; None where it is the same."""
-        has_all_ops = self.op_type is not None or not self.options.only.op
+        only = self.options.only
+        has_all_ops = self.op_type is not None or not only.op
         for key, before, after in self._pairs():
             if before is not None and after is not None:
                 if before[0].raw(before[1]) == after[0].raw(after[1]):
@@ -65,11 +67,11 @@ class FileComparison:
                         yield None
                     continue
                 change = self._compare(key, before, after)
-                if change is None or self.options.only.holds_op(change.op_type):
+                if change is None or only.holds_op(change.op_type):
                     yield change
             else:
                 change = self._lone(key, before, after)
-                if self.options.only.holds_op(change.op_type):
+                if only.holds_op(change.op_type):
                     yield change
 
     def _names(self) -> Iterator[BankName]:
@@ -79,12 +81,17 @@ class FileComparison:
 
     def _pairs(self) -> Iterator[tuple[str, _Place | None, _Place | None]]:
         """Yield each wanted key once, with the record readers use for it on both sides."""
-        for key, before in _iter_used(self.old):
-            if self.options.only.holds_key(key):
-                yield key, before, _find(self.new, key)
-        for key, after in _iter_used(self.new):
-            if _find(self.old, key) is None and self.options.only.holds_key(key):
-                yield key, None, after
+        old, new, only = self.old, self.new, self.options.only
+        find_old, find_new = (_NOTHING.get if side is None else side.find for side in (old, new))
+        for number, key in enumerate(old.keys if old else ()):
+            if find_old(key) == number and (not only.key or only.holds_key(key)):
+                place = find_new(key)
+                assert old is not None
+                yield key, (old, number), None if new is None or place is None else (new, place)
+        for number, key in enumerate(new.keys if new else ()):
+            if find_old(key) is None and find_new(key) == number and only.holds_key(key):
+                assert new is not None
+                yield key, None, (new, number)
 
     def _holds_op(self, place: _Place) -> bool:
         """Return whether an unchanged record is of a wanted operator type."""
@@ -163,26 +170,14 @@ def _fields(a: Record, b: Record, op_type: str | None, place: _Place) -> Iterato
         yield replace(change, unread=unread) if unread else change
 
 
-def _iter_used(parsed: ParsedFile | None) -> Iterator[tuple[str, _Place]]:
-    """Yield the keys of a file with the record readers use for each."""
-    if parsed is not None:
-        for number, key in enumerate(parsed.keys):
-            if parsed.find(key) == number:
-                yield key, (parsed, number)
-
-
-def _find(parsed: ParsedFile | None, key: str) -> _Place | None:
-    number = parsed.find(key) if parsed is not None else None
-    return None if parsed is None or number is None else (parsed, number)
-
-
 def _record(place: _Place) -> Record:
     parsed, number = place
     return parsed.format.record(parsed, number)
 
 
 def _kind(a: Record, b: Record, verdict: TimeVerdict) -> ChangeKind | None:
-    if canonical_text(a.strategy) != canonical_text(b.strategy):
+    # what Python calls equal may still be 1 and 1.0; what it calls different never is the same
+    if a.strategy != b.strategy or canonical_text(a.strategy) != canonical_text(b.strategy):
         return ChangeKind.STRATEGY
     if a.cost_us != b.cost_us:
         return _KINDS.get(verdict, ChangeKind.RETIMED)

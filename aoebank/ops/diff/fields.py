@@ -40,14 +40,14 @@ def diff_fields(a: JsonValue, b: JsonValue) -> tuple[FieldChange, ...]:
 
 
 def _changes(a: JsonValue, b: JsonValue, tokens: tuple[str, ...]) -> Iterator[FieldChange]:
-    if _is_same(a, b):
-        return
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for name in {**a, **b}:
             if name in a and name in b:
                 yield from _changes(a[name], b[name], (*tokens, name))
             else:
                 yield _change((*tokens, name), a.get(name), b.get(name), name in a, name in b)
+    elif _is_same(a, b):
+        return
     elif isinstance(a, list) and isinstance(b, list):
         if len(a) == len(b) and not any(isinstance(item, _CONTAINERS) for item in (*a, *b)):
             for number, (left, right) in enumerate(zip(a, b, strict=True)):

@@ -248,8 +248,9 @@ def _finish(step: Step, tally: _Tally, request: MergeRequest, changes: StagedCha
         name = file.plan.name
         tally.files += file.data is not None
         if step.context.tells_reasons:
-            moves = _count_moves(request.sides[0].load(_name_of_ours(step, name)), file.data)
-            tally.moves = tally.moves.plus(moves)
+            ours = request.sides[0]
+            own = step.sides.name_in(Source.OURS, name) if ours.is_tree else ours.names()[0]
+            tally.moves = tally.moves.plus(_count_moves(ours.load(own), file.data))
         file = replace(
             file,
             conflicts=(*tally.open.pop(name, ()), *file.conflicts),
@@ -263,10 +264,6 @@ def _finish(step: Step, tally: _Tally, request: MergeRequest, changes: StagedCha
     quarantine = _tallied_quarantine(step, tally)
     if destination is not None:
         destination.stage_quarantine(quarantine, tally.found_quarantine, changes)
-
-
-def _name_of_ours(step: Step, name: str) -> str:
-    return step.sides.name_in(Source.OURS, name)
 
 
 def _count_moves(ours: ParsedFile | None, data: bytes | None) -> RecordMoves:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aoebank.errors import AoebankError
 from aoebank.report.output import (
@@ -93,3 +95,22 @@ def test_own_styles_still_steer_it() -> None:
 def test_document_says_what_is_so(capsys: pytest.CaptureFixture[str]) -> None:
     write_document({"name": HOSTILE})
     assert json.loads(capsys.readouterr().out) == {"name": HOSTILE}
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), VALUES))
+def test_document_is_written_as_json_dumps_does(document: dict[str, object]) -> None:
+    for indent in (2, None):
+        with redirect_stdout(io.StringIO()) as stream:
+            write_document(document, indent=indent)
+        assert stream.getvalue() == json.dumps(document, indent=indent) + "\n"
