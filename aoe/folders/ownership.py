@@ -6,12 +6,14 @@ Source: sshd(8), StrictModes, which looks at the key files of a user in the same
 from __future__ import annotations
 
 import errno
+import grp
 import os
+import pwd
 import stat
+from functools import cache
 from pathlib import Path
 
 _FOLDER_MODE = 0o755
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnsafeFolderError(OSError):
@@ -72,11 +74,34 @@ def is_own(facts: os.stat_result, *, writable: bool = False) -> bool:
         writable: True where others may write nevertheless.
     """
     is_ours = facts.st_uid in (0, os.geteuid())
-    return is_ours and (writable or not facts.st_mode & _OTHERS_WRITE)
+    return is_ours and (writable or not _others_write(facts))
+
+
+def _others_write(facts: os.stat_result) -> int:
+    """Return the bits of the mode that let others write."""
+    bits = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return bits & ~stat.S_IWGRP if _is_own_group(facts.st_gid) else bits
+
+
+@cache
+def _is_own_group(group: int) -> bool:
+    """True for a group of this user alone, as most systems make one for each and set umask 002.
+
+    Source: user-group-modes.patch of Debian's OpenSSH, `secure_permissions`.
+    """
+    try:
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    is_private = found.gr_gid == user.pw_gid and found.gr_name == user.pw_name
+    return is_private and {*found.gr_mem} <= {user.pw_name}
 
 
 def _problem(facts: os.stat_result) -> str:
     if facts.st_uid not in (0, os.geteuid()):
         return f"belongs to another user (got {facts.st_uid}, expected {os.geteuid()} or 0)"
     mode = stat.S_IMODE(facts.st_mode)
-    return f"can be written to by others (got mode {mode:o}, expected {mode & ~_OTHERS_WRITE:o})"
+    return (
+        f"can be written to by others (got mode {mode:o}, "
+        f"expected {mode & ~_others_write(facts):o})"
+    )

@@ -232,7 +232,7 @@ def _renew(file: Path, manifest: Manifest, home: Path, steps: PartSteps) -> None
 
 
 def _sound_look(file: Path, digest: str, known: _Verified | None, steps: PartSteps) -> _Look | None:
-    """Return how a part looks, None if it is missing, another one, or for others to write to."""
+    """Return the look of a part, None if it is missing, another one, or for others to write to."""
     try:
         facts = file.stat()  # before its bytes are read: a later change will show
         look = _look(facts)

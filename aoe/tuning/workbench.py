@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -26,6 +26,7 @@ from aoe.entry.registry import find_entry
 from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
 from aoe.execute.workers.farm import Farm
+from aoe.folders.ownership import UnsafeFolderError, check_own_folder
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.om.file import OperatorLibrary, digest_of
 from aoe.ort.custom_operators import try_operators
@@ -202,7 +203,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             stopwatch=stopwatch,
             phases=PhaseTimes(stopwatch),
             streams=streams,
-            objects=object_cache(settings, env, cwd, target),
+            objects=object_cache(settings, env, cwd, target, progress.warn),
             chosen=chosen_before(context.earlier),
             operators=operators,
             farm=farm,
@@ -325,9 +326,20 @@ def _source(context: TuneContext, job: JobType) -> ModelSource:
 
 
 def object_cache(
-    settings: TuneSettings, env: Mapping[str, str], cwd: Path, target: Target
+    settings: TuneSettings,
+    env: Mapping[str, str],
+    cwd: Path,
+    target: Target,
+    warn: Callable[[str], None],
 ) -> ObjectCache | None:
     """Return where compiled kernels are kept, None for nowhere.
+
+    Args:
+        settings: Of the run.
+        env: The process's environment.
+        cwd: Where relative paths start.
+        target: What kernels are compiled for.
+        warn: Is told of a folder that is not used, since others can write to it.
 
     Raises:
         OptionError: `AOE_CACHE_SIZE` is not a size.
@@ -338,6 +350,13 @@ def object_cache(
     if root is None or not limit_bytes or settings.cache_mode is CacheMode.DISABLE:
         return None
     renew = settings.cache_mode is CacheMode.FORCE
+    try:
+        check_own_folder(root / "kernels")
+    except UnsafeFolderError as error:
+        warn(f"compiled kernels are not kept in {root}: {error.strerror}; chmod go-w")
+        return None
+    except OSError:  # no folder can be made there
+        return None
     return ObjectCache(root / "kernels", target, limit_bytes=limit_bytes, renew=renew)
 
 

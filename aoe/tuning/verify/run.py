@@ -230,7 +230,7 @@ def verify_bank(
     bank = _Bank(journal, target)
     sweep_scratch()
     turns = engine.open_turns(lock_path(env), device.cores(), progress.warn, lambda: math.inf)
-    objects = object_cache(TuneSettings(model=root), env, cwd, target)
+    objects = object_cache(TuneSettings(model=root), env, cwd, target, progress.warn)
     with ScratchFolder("verify") as scratch:
         shapes = parse_input_shape(settings.input_shape)
         sources = [ModelSource(path=cwd / one, shapes=shapes, env=env) for one in settings.models]

@@ -178,7 +178,7 @@ def _begin(archive: tarfile.TarFile, pack: Path) -> Pack:
 
 
 def _demand_plausible(manifest: PackManifest, pack: Path) -> int:
-    """Return how much may follow a manifest, which says it of itself.
+    """Return the most bytes that may follow a manifest, which says it of itself.
 
     Raises:
         BankFormatError: no bank could have been packed into so little.

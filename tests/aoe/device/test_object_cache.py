@@ -75,7 +75,7 @@ def test_objects_that_others_could_have_put_there_are_no_hit(
     cache: ObjectCache, tmp_path: Path
 ) -> None:
     cache.put(_SOURCE, _objects(tmp_path / "built"))
-    cache.root.chmod(0o775)
+    cache.root.chmod(0o777)
     assert _taken(cache, tmp_path / "out") == {}
     cache.root.chmod(0o755)
     assert _taken(cache, tmp_path / "out") != {}

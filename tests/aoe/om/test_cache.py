@@ -219,7 +219,7 @@ def test_native_code_is_held_against_the_file_whatever_the_notes_say(
     _assert_whole(file, _take(file, root).directory)
 
 
-@pytest.mark.parametrize("open_to", [0o777, 0o775, 0o1777])
+@pytest.mark.parametrize("open_to", [0o777, 0o757, 0o1777])
 @pytest.mark.parametrize("place", ["home", "om", "cache"])
 def test_folder_that_others_can_write_to_is_not_used(
     tmp_path: Path, root: Path, place: str, open_to: int
@@ -233,6 +233,24 @@ def test_folder_that_others_can_write_to_is_not_used(
         _assert_whole(file, _take(file, root).directory)
         return
     with pytest.raises(UnsafeFolderError, match=f"{folder} can be written to by others"):
+        _take(file, root)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to any group")
+def test_group_may_write_if_its_user_is_alone_in_it(tmp_path: Path, root: Path) -> None:
+    """As with a umask of 002 and a group for each user."""
+    file = _om(tmp_path)
+    home = _take(file, root).directory
+    for path in (root.parent, root, home, *home.iterdir()):
+        path.chmod(path.stat().st_mode | 0o020)
+    counts = Counted()
+    _take(file, root, steps=counts.steps)
+    assert counts.unpacked == 0
+    os.chown(home / WEIGHTS, -1, 54321)
+    _take(file, root, steps=counts.steps)
+    assert counts.unpacked == 1
+    os.chown(root, -1, 54321)
+    with pytest.raises(UnsafeFolderError, match=r"can be written to by others \(got mode 775"):
         _take(file, root)
 
 

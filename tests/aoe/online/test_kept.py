@@ -66,7 +66,7 @@ def test_model_that_others_could_have_put_there_is_not_found(tmp_path: Path, mod
     kept = KeptModels(tmp_path / "cache", 1000)
     kept.put(KEY, model)
     (file,) = (tmp_path / "cache" / "online").iterdir()
-    file.chmod(0o664)
+    file.chmod(0o666)
     assert kept.find(KEY) is None and not kept.knows(KEY)
     file.chmod(0o644)
     assert kept.find(KEY) == file

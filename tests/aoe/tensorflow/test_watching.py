@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import support.tensorflow.stand_in as stand_in
 from support.scripted_command import ScriptedCommand
+from support.tensorflow.real import NEEDED, tensorflow_python
 
 import aoe.tensorflow
 from aoe.errors import EngineNotInstalledError, OptionError, OutputError
@@ -348,21 +349,22 @@ def test_call_that_cannot_be_meant_ends_with_code_2(
 
 # ---- TensorFlow itself ----
 
-_REAL = os.environ.get("AOE_TENSORFLOW_PYTHON", "")
+_REAL = tensorflow_python()
+_ENGINE = """
+import pathlib, sys
+import tensorflow as tf
+
+(folder,) = (one for one in sys.argv if one.startswith("--model_path="))
+for file in sorted(pathlib.Path(folder.partition("=")[2]).iterdir()):
+    graph = tf.compat.v1.GraphDef.FromString(file.read_bytes())
+    inputs = [n.attr["shape"].shape for n in graph.node if n.op == "Placeholder"]
+    shapes = [[extent.size for extent in shape.dim] for shape in inputs]
+    print(file.name, shapes, sum(n.op == "Transpose" for n in graph.node))
+"""
 _SCRIPT = """
 import numpy as np, tensorflow as tf
 import aoe.tensorflow
 
-def run(arguments, env, cwd):
-    import pathlib
-    for file in sorted(pathlib.Path(arguments[0].partition("=")[2]).iterdir()):
-        graph = tf.compat.v1.GraphDef.FromString(file.read_bytes())
-        inputs = [n.attr["shape"].shape for n in graph.node if n.op == "Placeholder"]
-        shapes = [[extent.size for extent in shape.dim] for shape in inputs]
-        print(file.name, shapes, sum(n.op == "Transpose" for n in graph.node))
-    return 0
-
-watching.run_aoe = run
 layers = tf.keras.layers
 stack = [layers.Input((8, 8, 3)), layers.Conv2D(4, 3), layers.Flatten(), layers.Dense(2)]
 model = tf.keras.Sequential(stack, name="net")
@@ -378,13 +380,21 @@ with aoe.tensorflow.enable():
 """
 
 
-@pytest.mark.skipif(not _REAL, reason="needs AOE_TENSORFLOW_PYTHON")
+@pytest.mark.skipif(not _REAL, reason=NEEDED)
 def test_graphs_of_a_real_script_are_found(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(_SCRIPT)
+    engine = tmp_path / "engine"  # tells what it is given, and tunes nothing
+    engine.write_text(f"#!{_REAL}\n{_ENGINE}")
+    engine.chmod(0o755)
     done = subprocess.run(
         [_REAL, "script.py"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "AOE_ENGINE_PYTHON": str(engine),
+        },
         capture_output=True,
         text=True,
     )
@@ -417,7 +427,7 @@ print(len(found.graphs), found.problems)
 """
 
 
-@pytest.mark.skipif(not _REAL, reason="needs AOE_TENSORFLOW_PYTHON")
+@pytest.mark.skipif(not _REAL, reason=NEEDED)
 @pytest.mark.parametrize(("mode", "kind"), [("1", "sgat"), ("2", "opat")])
 def test_real_script_leaves_a_report_for_each_graph_of_its_step(
     mode: str, kind: str, tmp_path: Path

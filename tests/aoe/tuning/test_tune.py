@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 import pytest
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
-from support.engine.models import chain_model
+from support.engine.models import chain_model, save_model
+from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.stand_in_modes import StandInMode, StandInResult
 
 import aoe
@@ -349,3 +350,19 @@ def test_progress_that_cannot_be_told_is_refused(log: Log) -> None:
     with pytest.raises(OptionError, match=r"progress: nothing that can be told \(got int"):
         log.tune(chain_model(["Exp"]), progress=3)  # type: ignore[arg-type]
     assert not log
+
+
+def test_cache_that_others_can_write_to_is_told_of_and_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[aoe.ProgressEvent] = []
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
+    file = save_model(blocks_net([3]), tmp_path / "net.onnx")
+    places = {"output": tmp_path / "out", "bank": tmp_path / "bank"}
+    ScriptedRuns().tune(file, **places, progress=told.append)
+    warnings = [event.text for event in told if event.kind.value == "warning"]
+    assert any(f"{shared} can be written to by others" in text for text in warnings), warnings
+    assert [*shared.iterdir()] == []

@@ -1,6 +1,6 @@
 """The TensorFlow entry: what it asks the converting process for, and what comes of the answer.
 
-With `AOE_TENSORFLOW_PYTHON` naming a Python that has tensorflow and tf2onnx, real models are tried.
+Where there is a Python with tensorflow and tf2onnx, real models are tried.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import support.tensorflow.make_models as make_models
 from onnx import helper
 from support.engine.models import chain_model, make_model, save_model
 from support.temp_folder import temp_folder
+from support.tensorflow.real import NEEDED, tensorflow_python
 
 import aoe
 from aoe.entry.imported_model import ImportedModel
@@ -189,9 +190,9 @@ _KINDS = ("frozen.pb", "saved", "net.keras", "net.h5")
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of models, or skip."""
-    python = os.environ.get("AOE_TENSORFLOW_PYTHON")
+    python = tensorflow_python()
     if not python:
-        pytest.skip("AOE_TENSORFLOW_PYTHON names no Python with tensorflow and tf2onnx")
+        pytest.skip(NEEDED)
     folder = tmp_path_factory.mktemp("models")
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     env.pop("PYTHONPATH", None)

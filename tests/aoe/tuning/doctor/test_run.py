@@ -124,10 +124,10 @@ def test_cache_that_others_can_write_to_is_told_of(tmp_path: Path) -> None:
     env = {"XDG_CACHE_HOME": str(tmp_path)}
     assert check_cache(env).verdict is Soundness.GOOD
     (tmp_path / "aoe").mkdir()
-    (tmp_path / "aoe").chmod(0o775)
+    (tmp_path / "aoe").chmod(0o777)
     check = check_cache(env)
     assert check.verdict is Soundness.DOUBTFUL
-    assert f"{tmp_path / 'aoe'} can be written to by others (got mode 775" in check.found
+    assert f"{tmp_path / 'aoe'} can be written to by others (got mode 777" in check.found
     assert "chmod go-w" in check.advice
 
 
