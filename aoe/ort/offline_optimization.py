@@ -78,7 +78,7 @@ def _told(proto: onnx.ModelProto, found: Optimizations, open_session: OpenSessio
 
 
 def is_fully_optimized(proto: onnx.ModelProto, open_session: OpenSession) -> bool:
-    """Return whether a model can be opened with all optimisations; nothing is computed."""
+    """True if a model can be opened with all optimisations; nothing is computed."""
     options = session_options(threads=1, optimize=True)
     options.add_session_config_entry(NO_PACKING, "1")
     options.add_session_config_entry(ALL_OR_NOTHING, "1")

@@ -63,7 +63,7 @@ Model = bytes | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizations:
-    """How far ONNX Runtime can optimise a model.
+    """Optimisations of ONNX Runtime that a model can have.
 
     Attributes:
         level: The level of optimisation.
@@ -86,7 +86,7 @@ class Optimizations:
         return " but ".join(filter(None, ("all optimisations", ", ".join(self.left_out))))
 
     def warning(self) -> str:
-        """Return what is wrong and what is done about it, in words."""
+        """Name the fault, and the optimisations the model is computed with instead."""
         where = f" at {self.broken_at}" if self.broken_at else ""
         return (
             f"ONNX Runtime's optimiser breaks the model{where}: it is computed with {self}, and "
@@ -164,13 +164,13 @@ def _is_all_or_nothing(options: ort.SessionOptions) -> bool:
 
 
 def optimizations_of(session: ort.InferenceSession) -> Optimizations:
-    """Return what was applied to the model of a session that asked for all optimisations."""
+    """Return the optimisations of a session that was asked for all of them."""
     known = session if isinstance(session, PartlyOptimizedSession) else None
     return ALL_OPTIMIZATIONS if known is None else known.optimizations
 
 
 def mark(proto: onnx.ModelProto, found: Optimizations) -> None:
-    """Write into a model how far it can be optimised, if that is not all the way."""
+    """Write the optimisations of a model into its metadata, unless they are all of them."""
     if found.are_all:
         return
     notes = {prop.key: prop for prop in proto.metadata_props}
@@ -180,7 +180,7 @@ def mark(proto: onnx.ModelProto, found: Optimizations) -> None:
 
 
 def marked(proto: onnx.ModelProto) -> Optimizations:
-    """Return what `mark` has written into a model."""
+    """Return the optimisations `mark` has written into a model."""
     notes = {prop.key: prop.value for prop in proto.metadata_props}
     text, broken_at = notes.get(_MARK, ""), notes.get(_BROKEN_AT, "")
     for level in _LOWER_LEVELS:
@@ -190,7 +190,7 @@ def marked(proto: onnx.ModelProto) -> Optimizations:
 
 
 def _marked_file(model: Model) -> Optimizations:
-    """Return what `mark` has written into a model that is not read yet: a file or its bytes."""
+    """Return `marked` of a model that is not read yet; all optimisations if it cannot be."""
     try:
         if isinstance(model, bytes):
             return marked(onnx.load_model_from_string(model))
@@ -236,7 +236,7 @@ def _beginning(proto: onnx.ModelProto, count: int) -> onnx.ModelProto:
 
 
 def _find(opens: Callable[[Optimizations], bool]) -> Optimizations:
-    """Return how far a model can be optimised; all optimisations if it cannot be opened at all."""
+    """Return the most optimisations a model opens with; all of them if it never does."""
     if opens(Optimizations(left_out=_REWRITERS)):
         return Optimizations(
             left_out=fewest(_REWRITERS, lambda names: opens(Optimizations(left_out=names)))

@@ -151,7 +151,7 @@ def _count(plan: Pooling, loops: Mapping[str, hl.Expr]) -> hl.Expr:
 
 
 def _elements(window: Window, at: hl.Expr, *, counts: bool) -> hl.Expr:
-    """Return how many elements of a window there are, those of the padding too if that counts."""
+    """Return the number of elements in a window, those of the padding too if that counts."""
     if window.is_inside or (counts and window.is_inside_padding):
         return hl.i32(window.size)
     first, end = (-window.before, window.extent + window.behind) if counts else (0, window.extent)

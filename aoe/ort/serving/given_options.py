@@ -49,7 +49,7 @@ _WEIGHT_NOT_THERE = "Failed to find existing initializer"
 
 
 def adjusting(given: ort.SessionOptions | None) -> Callable[[ort.SessionOptions], None]:
-    """Return what gives sessions of tuned models the options of the session they stand for."""
+    """Return a function that copies options of a session to sessions of tuned models."""
 
     def adjust(options: ort.SessionOptions) -> None:
         if given is None:
@@ -73,7 +73,7 @@ def reason_against_tuned_models(
     locations: Sequence[str],
     open_session: OpenSession,
 ) -> str:
-    """Return what no tuned model can have of the options of a session, or the empty string.
+    """Name an option that no tuned model can have; the empty string if there is none.
 
     Args:
         given: The options; they are as before afterwards.
@@ -110,10 +110,10 @@ def _entry(options: ort.SessionOptions, name: str) -> str | None:
 def _given_weights(
     given: ort.SessionOptions, proto: onnx.ModelProto, open_session: OpenSession
 ) -> str:
-    """Return which weights come from the options instead of the model, or the empty string.
+    """Name weights that come from the options instead of the model, or the empty string.
 
-    Options do not tell. They are asked on a copy, which ONNX Runtime makes for each session: it
-    refuses a second tensor of the same name.
+    Options do not list their weights. ONNX Runtime refuses a second tensor of the same name, so
+    each name is tried on a copy, which it makes for each session.
     """
     try:
         with _without_files(given):
@@ -140,7 +140,7 @@ def _weight_names(graphs: Iterable[onnx.GraphProto]) -> Iterator[str]:
 
 
 def _gives_file(given: ort.SessionOptions, location: str, open_session: OpenSession) -> bool:
-    """Return whether a file of weights is there although its folder is empty."""
+    """True if options give a file of weights: it is found in an empty folder."""
     with ScratchFolder("online") as folder, _without_files(given):
         onnx.save(_tiny_model(location), folder / "model.onnx")
         try:

@@ -61,7 +61,7 @@ def free_branches(proto: onnx.ModelProto, written: onnx.ModelProto, opens: Opens
 
 
 def has_branches(proto: onnx.ModelProto) -> bool:
-    """Return whether a model has an If."""
+    """True if a model has an If, also inside of a branch or body."""
     return any(True for _ in _branches(proto.graph))
 
 

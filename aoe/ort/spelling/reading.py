@@ -39,7 +39,7 @@ class PartsReading:
         )
 
     def with_constant(self, at: int) -> tuple[str, np.ndarray[Any, Any] | None]:
-        """Return what a node with two inputs computes, and the constant it does it with."""
+        """Split the inputs of a node: the name of the computed one, and the constant or None."""
         left, right = self.nodes[at].input
         value = self.value(right)
         return (left, value) if value is not None else (right, self.value(left))

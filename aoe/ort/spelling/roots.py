@@ -114,7 +114,7 @@ class _Reading(PartsReading):
         return at if axes == (-1,) and attributes.get("keepdims", 1) else None
 
     def _squared(self, square: int) -> str | None:
-        """Return what a node squares, None if it does something else."""
+        """Return the name of the tensor a node squares, None if it computes another thing."""
         left, right = self.nodes[square].input
         if self.nodes[square].op_type == "Mul":
             return left if left == right else None
