@@ -356,6 +356,8 @@ BLOCKS: Mapping[str, Blocks] = {
     "layer-norm-of-channels": {"96x56x56": lambda: _normalized(1, 96, 56, 56, axis=1)},
     "rms-norm": {"197x384": lambda: _normalized(1, 197, 384, centred=False, opset=23)},
     "group-norm": {"64x64x64, 32 groups": lambda: _grouped(64, 64, 32)},
+    "dft-in-stages": {"64 of 512": lambda: _spectrum("dft")},
+    "stft-in-stages": {"1 s at 16 kHz, frames of 400": lambda: _spectrum("stft")},
     "dft-as-product": {"64 of 512": lambda: _spectrum("dft")},
     "stft-as-convolution": {"1 s at 16 kHz, frames of 400": lambda: _spectrum("stft")},
     "power-as-product": {
