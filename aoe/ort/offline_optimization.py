@@ -17,6 +17,7 @@ from aoe.graph.weights import (
 from aoe.ort.sessions import NO_PACKING, OpenSession, session_options, session_source
 from aoe.ort.spelling.channels import join_channel_parts
 from aoe.ort.spelling.groups import spell_out_groups
+from aoe.ort.spelling.roots import join_root_means
 
 _WEIGHTS_SUFFIX = ".weights"
 _WEIGHTS_FILE = "session.optimized_model_external_initializers_file_name"
@@ -29,7 +30,7 @@ def optimize_offline(
     """Return the graph ONNX Runtime really runs, blocked layouts included.
 
     But for group normalisations, which are spelled out in front of it, and for normalisations of
-    channels that are written in parts, which are joined (`spelling/`).
+    channels and by root mean squares that are written in parts, which are joined (`spelling/`).
 
     Args:
         proto: A model with static input shapes.
@@ -44,7 +45,7 @@ def optimize_offline(
     """
     options = session_options(threads=threads, optimize=True)
     options.optimized_model_filepath = str(file)
-    spelled = join_channel_parts(spell_out_groups(proto))
+    spelled = join_root_means(join_channel_parts(spell_out_groups(proto)))
     weights = file.with_name(file.name + _WEIGHTS_SUFFIX)
     if is_outside(spelled):
         options.add_session_config_entry(_WEIGHTS_FILE, weights.name)
