@@ -16,14 +16,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.rewrites.arithmetic.spectra import read_short_time, read_transform
+from aoe.graph.rewrites.arithmetic.spectra import (
+    ShortTime,
+    read_short_time,
+    read_transform,
+)
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
 from aoe.graph.rewrites.reading import Array, nodes_of
 
 _DFT = "dft-in-stages"
 _STFT = "stft-in-stages"
-_LONGEST = 8192
+LONGEST = 8192
 """Elements; the matrices of the second stage have 8 MiB then, and 16 where all bins are asked for.
 A single transform of 16,384 was slower than ONNX Runtime's radix 2."""
 _LEAST_SPARED = 2
@@ -31,7 +35,7 @@ _LEAST_SPARED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stages:
+class Stages:
     """A transform in two stages.
 
     Attributes:
@@ -71,28 +75,26 @@ class _Stages:
         return np.block([row[: self.parts] for row in rows]).astype(np.float32)
 
     def second_matrices(self) -> Array:
-        """Return (N1, 2 * N2, kept * 2) float32, the rotation among them."""
+        """Return (N1, 2, N2, kept, 2) float64, the rotation among them."""
         k1, n2, k2 = np.ogrid[: self.first, : self.second, : self.kept]
         cosine, sine = self._waves(n2 * (k1 + self.first * k2), self.length)
         matrix = np.stack([np.stack([cosine, sine], -1), np.stack([-sine, cosine], -1)], 1)
-        if self.inverse:
-            matrix /= self.length
-        return matrix.reshape(self.first, 2 * self.second, 2 * self.kept).astype(np.float32)
+        return matrix / self.length if self.inverse else matrix
 
     def _waves(self, turns: Array, length: int) -> tuple[Array, Array]:
         angles = (2 if self.inverse else -2) * np.pi * (turns % length) / length
         return np.cos(angles), np.sin(angles)
 
 
-def _stages_of(length: int, *, parts: int, bins: int, inverse: bool) -> _Stages | str:
+def stages_of(length: int, *, parts: int, bins: int, inverse: bool) -> Stages | str:
     """Return the stages of a transform with the fewest products, or why it has none."""
     offered = [
-        _Stages(first=first, second=length // first, parts=parts, bins=bins, inverse=inverse)
+        Stages(first=first, second=length // first, parts=parts, bins=bins, inverse=inverse)
         for first in range(2, length // 2 + 1)
         if length % first == 0
     ]
-    if not offered or length > _LONGEST:
-        return f"its length {length} is a prime, or more than {_LONGEST}"
+    if not offered or length > LONGEST:
+        return f"its length {length} is a prime, or more than {LONGEST}"
     # of as many products, the larger first stage: the matrices of the second one are smaller
     best = min(offered, key=lambda one: (one.products, -one.first))
     if _LEAST_SPARED * best.products > parts * bins:
@@ -107,7 +109,7 @@ def find_transforms(graph: ModelGraph) -> Iterator[Finding]:
         if isinstance(found, str):
             yield refuse(graph, _DFT, [index], found)
             continue
-        stages = _stages_of(found.length, parts=found.parts, bins=found.bins, inverse=found.inverse)
+        stages = stages_of(found.length, parts=found.parts, bins=found.bins, inverse=found.inverse)
         if isinstance(stages, str):
             yield refuse(graph, _DFT, [index], stages)
             continue
@@ -116,9 +118,9 @@ def find_transforms(graph: ModelGraph) -> Iterator[Finding]:
         order = [*(axis for axis in range(last) if axis != found.axis), found.axis, last]
         rows = rewriting.add("Transpose", [node.input[0]], perm=order)
         outer = [found.shape[axis] for axis in order[:-2]]
-        rows = _of_length(rewriting, rows, found.shape[found.axis], found.length, len(outer))
-        spectrum = _in_stages(rewriting, rows, math.prod(outer), stages)
-        apart = _shape(rewriting, *outer, found.bins, 2)
+        rows = of_length(rewriting, rows, found.shape[found.axis], found.length, len(outer))
+        spectrum = in_stages(rewriting, rows, math.prod(outer), stages)
+        apart = shape_constant(rewriting, *outer, found.bins, 2)
         back = [int(axis) for axis in np.argsort(order)]
         turned = rewriting.add("Reshape", [spectrum, apart])
         rewriting.add("Transpose", [turned], node.output[0], perm=back)
@@ -132,31 +134,40 @@ def find_short_time(graph: ModelGraph) -> Iterator[Finding]:
         if isinstance(found, str):
             yield refuse(graph, _STFT, [index], found)
             continue
-        stages = _stages_of(found.size, parts=1, bins=found.bins, inverse=False)
+        stages = stages_of(found.size, parts=1, bins=found.bins, inverse=False)
         if isinstance(stages, str):
             yield refuse(graph, _STFT, [index], stages)
             continue
         rewriting = Rewriting(graph, _STFT, [index])
-        batch, samples = found.shape[:2]
-        # frames are gathered in rows of what divides both step and size: as few copies as can be
-        part = math.gcd(found.size, found.step)
-        parts = samples // part
-        signal = rewriting.add("Reshape", [node.input[0], _shape(rewriting, batch, samples)])
-        signal = _of_length(rewriting, signal, samples, parts * part, 1)
-        rows = rewriting.add("Reshape", [signal, _shape(rewriting, batch, parts, part)])
-        starts = np.arange(found.frames)[:, None] * (found.step // part)
-        places = starts + np.arange(found.size // part)
-        frames = rewriting.add("Gather", [rows, rewriting.constant(places, "places")], axis=1)
-        if found.window is not None:
-            window = found.window.reshape(found.size // part, part)
-            frames = rewriting.add("Mul", [frames, rewriting.constant(window, "window")])
-        spectrum = _in_stages(rewriting, frames, batch * found.frames, stages)
-        apart = _shape(rewriting, batch, found.frames, found.bins, 2)
+        batch = found.shape[0]
+        frames = add_frames(rewriting, node.input[0], found)
+        spectrum = in_stages(rewriting, frames, batch * found.frames, stages)
+        apart = shape_constant(rewriting, batch, found.frames, found.bins, 2)
         rewriting.add("Reshape", [spectrum, apart], node.output[0])
         yield rewriting.finish()
 
 
-def _of_length(rewriting: Rewriting, name: str, length: int, wanted: int, axis: int) -> str:
+def add_frames(rewriting: Rewriting, name: str, asked: ShortTime) -> str:
+    """Add what cuts a signal into frames, times their window: (batch, frames, ...) in memory.
+
+    They are gathered in rows of what divides both step and size: as few copies as can be.
+    """
+    batch, samples = asked.shape[0], math.prod(asked.shape[1:])
+    part = math.gcd(asked.size, asked.step)
+    parts = samples // part
+    signal = rewriting.add("Reshape", [name, shape_constant(rewriting, batch, samples)])
+    signal = of_length(rewriting, signal, samples, parts * part, 1)
+    rows = rewriting.add("Reshape", [signal, shape_constant(rewriting, batch, parts, part)])
+    starts = np.arange(asked.frames)[:, None] * (asked.step // part)
+    places = starts + np.arange(asked.size // part)
+    frames = rewriting.add("Gather", [rows, rewriting.constant(places, "places")], axis=1)
+    if asked.window is None:
+        return frames
+    window = asked.window.reshape(asked.size // part, part)
+    return rewriting.add("Mul", [frames, rewriting.constant(window, "window")])
+
+
+def of_length(rewriting: Rewriting, name: str, length: int, wanted: int, axis: int) -> str:
     """Add what cuts a tensor off along an axis, or fills it up with zeros.
 
     Args:
@@ -179,41 +190,48 @@ def _of_length(rewriting: Rewriting, name: str, length: int, wanted: int, axis: 
     return rewriting.add("Pad", [name, rewriting.constant(pads, "pads")])
 
 
-def _in_stages(rewriting: Rewriting, rows: str, count: int, stages: _Stages) -> str:
-    """Add both stages of `count` transforms and return their bins, (count, bins, 2).
+def in_stages(
+    rewriting: Rewriting, rows: str, count: int, stages: Stages, matrices: Array | None = None
+) -> str:
+    """Add both stages of `count` transforms and return their bins, (count, bins, parts).
 
     Args:
         rewriting: Where nodes are added.
         rows: The elements, (..., length, parts) or (..., length) in memory.
         count: Transforms.
         stages: The stages.
+        matrices: Of the second stage, with 1 or 2 parts of a bin; None for those of the transform.
     """
     n1, n2, kept = stages.first, stages.second, stages.kept
+    matrices = stages.second_matrices() if matrices is None else matrices
+    parts = matrices.shape[-1]
     if stages.parts == 2:
-        apart = rewriting.add("Reshape", [rows, _shape(rewriting, count, n1, n2, 2)])
+        apart = rewriting.add("Reshape", [rows, shape_constant(rewriting, count, n1, n2, 2)])
         rows = rewriting.add("Transpose", [apart], perm=[0, 3, 1, 2])
-    columns = rewriting.add("Reshape", [rows, _shape(rewriting, count, stages.parts * n1, n2)])
+    columns = rewriting.add(
+        "Reshape", [rows, shape_constant(rewriting, count, stages.parts * n1, n2)]
+    )
     first = rewriting.constant(stages.first_matrix(), "first")
     made = rewriting.add("MatMul", [first, columns])
-    made = rewriting.add("Reshape", [made, _shape(rewriting, count, 2, n1, n2)])
+    made = rewriting.add("Reshape", [made, shape_constant(rewriting, count, 2, n1, n2)])
     made = rewriting.add("Transpose", [made], perm=[2, 0, 1, 3])
-    made = rewriting.add("Reshape", [made, _shape(rewriting, n1, count, 2 * n2)])
-    second = rewriting.constant(stages.second_matrices(), "second")
-    made = rewriting.add("MatMul", [made, second])
-    made = rewriting.add("Reshape", [made, _shape(rewriting, n1, count, kept, 2)])
+    made = rewriting.add("Reshape", [made, shape_constant(rewriting, n1, count, 2 * n2)])
+    flat = matrices.reshape(n1, 2 * n2, kept * parts).astype(np.float32)
+    made = rewriting.add("MatMul", [made, rewriting.constant(flat, "second")])
+    made = rewriting.add("Reshape", [made, shape_constant(rewriting, n1, count, kept, parts)])
     made = rewriting.add("Transpose", [made], perm=[1, 2, 0, 3])
-    made = rewriting.add("Reshape", [made, _shape(rewriting, count, kept * n1, 2)])
-    return _of_length(rewriting, made, kept * n1, stages.bins, 1)
+    made = rewriting.add("Reshape", [made, shape_constant(rewriting, count, kept * n1, parts)])
+    return of_length(rewriting, made, kept * n1, stages.bins, 1)
 
 
-def _shape(rewriting: Rewriting, *extents: int) -> str:
+def shape_constant(rewriting: Rewriting, *extents: int) -> str:
     return rewriting.constant(np.array(extents, np.int64), "shape")
 
 
 DFT_STAGES_RULE = RewriteRule(
     name=_DFT,
     what="DFT becomes two products with small matrices, one for each factor of its length",
-    needs=f"known shape, constant axis and length; two factors, at most {_LONGEST}",
+    needs=f"known shape, constant axis and length; two factors, at most {LONGEST}",
     exact=False,
     tolerance=1e-4,
     version=1,
@@ -223,7 +241,7 @@ STFT_STAGES_RULE = RewriteRule(
     name=_STFT,
     what="STFT becomes a Gather of frames, window, and two products with small matrices",
     needs="a real signal of known shape, constant step and window, frames whose size has factors, "
-    f"at most {_LONGEST}",
+    f"at most {LONGEST}",
     exact=False,
     tolerance=1e-4,
     version=1,
