@@ -64,10 +64,13 @@ class Target:
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
-        """Precisions this processor has instructions for, the highest first."""
+        """Precisions products may have on this processor, the highest first.
+
+        Integers everywhere: where kernels have no instructions for them, ONNX Runtime's own
+        operators do without.
+        """
         rounded = (Precision.BFLOAT16,) if self.bf16_dot or self.bf16_tiles else ()
-        quantised = (Precision.INT8, Precision.INT4) if self.int8_dot else ()
-        return (Precision.FLOAT32, *rounded, *quantised)
+        return (Precision.FLOAT32, *rounded, Precision.INT8, Precision.INT4)
 
     def for_kernel(self, precision: Precision, algorithm: str = "") -> Target:
         """Return the target a kernel is compiled for, with what it needs beyond the others.

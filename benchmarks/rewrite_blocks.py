@@ -246,6 +246,16 @@ def _spectrum(kind: str) -> onnx.ModelProto:
     return model.model(model.op("STFT", *inputs, model.constant(np.array(400))))
 
 
+def _waves(kind: str, size: int) -> onnx.ModelProto:
+    """A short-time transform as speech networks write it: frames of `size`, four over a sample."""
+    model = SmallModel()
+    turns = np.outer(np.arange(size // 2 + 1), np.arange(size)) * (2 * np.pi / size)
+    rows = np.concatenate([np.cos(turns), -np.sin(turns)]) * np.hanning(size + 1)[:-1]
+    weights = model.constant(rows.astype(np.float32)[:, None])
+    shape = (1, 1, 24 * size) if kind == "Conv" else (1, len(rows), 100)
+    return model.model(model.op(kind, model.input(*shape), weights, strides=[size // 4]))
+
+
 def _power(exponent: float) -> onnx.ModelProto:
     model = SmallModel()
     x = model.op("Abs", model.input(1, 64, 56, 56))
@@ -356,8 +366,12 @@ BLOCKS: Mapping[str, Blocks] = {
     "layer-norm-of-channels": {"96x56x56": lambda: _normalized(1, 96, 56, 56, axis=1)},
     "rms-norm": {"197x384": lambda: _normalized(1, 197, 384, centred=False, opset=23)},
     "group-norm": {"64x64x64, 32 groups": lambda: _grouped(64, 64, 32)},
+    "dft-in-stages": {"64 of 512": lambda: _spectrum("dft")},
+    "stft-in-stages": {"1 s at 16 kHz, frames of 400": lambda: _spectrum("stft")},
     "dft-as-product": {"64 of 512": lambda: _spectrum("dft")},
     "stft-as-convolution": {"1 s at 16 kHz, frames of 400": lambda: _spectrum("stft")},
+    "wave-convolution-in-stages": {"frames of 1024": lambda: _waves("Conv", 1024)},
+    "wave-synthesis-in-stages": {"100 frames of 1024": lambda: _waves("ConvTranspose", 1024)},
     "power-as-product": {
         "exponent 2": lambda: _power(2.0),
         "exponent 3": lambda: _power(3.0),

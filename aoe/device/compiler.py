@@ -17,6 +17,7 @@ from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
 from aoe.errors import BuildError, ScheduleError
 from aoe.folders.scratch import ScratchFolder
 from aoe.kernels.family import Pipeline
+from aoe.kernels.host_products import hosted_product, is_hosted
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target
 from aoe.workload import TensorSpec, Workload, workload_to_json
@@ -49,6 +50,11 @@ class KernelSource:
         """Return the kernel of a schedule, under the name that is its own."""
         name = kernel_name(workload, schedule)
         return cls(name=name, workload=workload, schedule=schedule)
+
+    @property
+    def is_hosted(self) -> bool:
+        """True if operators of ONNX Runtime compute it: there is nothing to compile."""
+        return is_hosted(self.schedule.algorithm)
 
 
 def kernel_name(workload: Workload, schedule: Schedule) -> str:
@@ -86,6 +92,11 @@ def check_kernel(source: KernelSource) -> None:
     Raises:
         ScheduleError: the schedule does not fit the kernel.
     """
+    if source.is_hosted:
+        if hosted_product(source.workload) is None:
+            problem = f"ONNX Runtime has no operator for {source.schedule.algorithm} of it"
+            raise ScheduleError(source.name, problem)
+        return
     from aoe.kernels.halide.apply import apply_schedule
 
     apply_schedule(_pipeline_of(source), source.schedule)

@@ -184,7 +184,7 @@ class KernelCompilers:
         return errors
 
     def _is_here(self, source: KernelSource, directory: Path) -> bool:
-        if _object(source.name, directory).exists():
+        if source.is_hosted or _object(source.name, directory).exists():
             return True
         return self._cache is not None and self._cache.take(source, directory)
 

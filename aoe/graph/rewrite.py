@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from aoe.graph.hosted.operators import HostOperators, import_microsoft
 from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
 from aoe.graph.regions import Region
 from aoe.graph.weights import brought_in
@@ -21,10 +22,17 @@ _FUNCTION_IR_VERSION = 8  # first ONNX IR version with model-local functions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """A region and the name of the kernel that takes its place."""
+    """A region and the name of the kernel that takes its place.
+
+    Attributes:
+        region: What is replaced.
+        kernel: Name of the kernel.
+        operators: ONNX Runtime's own ones that take its place instead of a kernel node.
+    """
 
     region: Region
     kernel: str
+    operators: HostOperators | None = None
 
 
 def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.ModelProto:
@@ -37,14 +45,17 @@ def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.Mode
     tuned = onnx.ModelProto()
     tuned.CopyFrom(graph.proto)
     by_sink = {replacement.region.nodes[-1]: replacement for replacement in replacements}
-    nodes = [
-        _kernel_node(graph, by_sink[index]) if index in by_sink else node
-        for index, node in enumerate(graph.nodes)
-    ]
+    nodes: list[onnx.NodeProto] = []
+    for index, node in enumerate(graph.nodes):
+        nodes += _nodes_of(graph, by_sink[index]) if index in by_sink else [node]
     del tuned.graph.node[:]
     tuned.graph.node.extend(live_nodes(nodes, graph.output_names))
     drop_unused_initializers(tuned.graph)
-    functions = {r.kernel: _function(graph, r) for r in replacements}
+    for replacement in replacements:
+        if replacement.operators is not None:
+            tuned.graph.initializer.extend(replacement.operators.initializers)
+            import_microsoft(tuned)
+    functions = {r.kernel: _function(graph, r) for r in replacements if r.operators is None}
     tuned.functions.extend(functions.values())
     for replacement in replacements:
         region = replacement.region
@@ -72,23 +83,31 @@ def kernel_node_name(node: str, kernel: str) -> str:
     return f"{node}_{kernel}"
 
 
-def _kernel_node(graph: ModelGraph, replacement: Replacement) -> onnx.NodeProto:
+def _nodes_of(graph: ModelGraph, replacement: Replacement) -> Sequence[onnx.NodeProto]:
+    if replacement.operators is not None:
+        return replacement.operators.nodes
     region = replacement.region
     names = [graph.nodes[index].name for index in region.nodes]
-    return helper.make_node(
+    node = helper.make_node(
         replacement.kernel,
         list(region.inputs),
         [region.output],
         name=kernel_node_name(names[-1], replacement.kernel),
         domain=KERNEL_DOMAIN,
-        doc_string=_COMPUTES + ", ".join(names),
+        doc_string=computes(names),
     )
+    return [node]
 
 
-def computed_nodes(kernel: onnx.NodeProto) -> tuple[str, ...]:
-    """Return the names of the nodes a kernel of a tuned model computes, in topological order."""
-    found = kernel.doc_string.removeprefix(_COMPUTES)
-    return tuple(found.split(", ")) if found else ()
+def computes(names: Sequence[str]) -> str:
+    """Return the doc string of a node that computes the nodes of these names."""
+    return _COMPUTES + ", ".join(names)
+
+
+def computed_nodes(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Return the names of the nodes a kernel, or what stands for one, computes, in their order."""
+    text = node.doc_string
+    return tuple(text[len(_COMPUTES) :].split(", ")) if text.startswith(_COMPUTES) else ()
 
 
 def _function(graph: ModelGraph, replacement: Replacement) -> onnx.FunctionProto:

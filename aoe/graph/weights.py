@@ -251,6 +251,12 @@ class WeightStore:
         self._sink.flush()
         return light
 
+    def take(self, tensors: Iterable[TensorProto]) -> tuple[TensorProto, ...]:
+        """Return tensors of a model that is made with weights of the store, in it as well."""
+        moved = tuple(map(self._moved, tensors))
+        self._sink.flush()
+        return moved
+
     def adopt(self, proto: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
         """Return a copy of a model of another store, whose weights are in this one then.
 

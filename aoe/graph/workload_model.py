@@ -64,7 +64,7 @@ def workload_model(
         store: Makes an initializer of the values of a constant and its name; large ones may go
             into a file.
     """
-    values = _values(workload, seed, constant=True)
+    values = constant_values(workload, seed)
     inputs, initializers = [], []
     for number, spec in enumerate(workload.inputs):
         name = f"x{number}"
@@ -79,9 +79,11 @@ def workload_model(
         initializers.append(numpy_helper.from_array(value, f"s{number}"))
     nodes = []
     for operation in workload.operations:
-        constants = _constants(operation)
-        initializers += [tensor for _, tensor in constants]
-        nodes.append(_node(operation, workload.result, dict(constants)))
+        node, constants = operation_node(operation)
+        if operation.output == workload.result:
+            node.output[-1] = RESULT
+        initializers += constants
+        nodes.append(node)
     output = _info(RESULT, workload.output)
     graph = helper.make_graph(nodes, workload.op_type, inputs, [output], initializers)
     domains = {operation.domain for operation in workload.operations} - {""}
@@ -96,6 +98,11 @@ def workload_model(
 def _info(name: str, spec: TensorSpec) -> onnx.ValueInfoProto:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(spec.dtype))
     return helper.make_tensor_value_info(name, kind, list(spec.shape))
+
+
+def constant_values(workload: Workload, seed: int) -> Mapping[str, Array]:
+    """Return the values the constants of `workload_model` have, by name."""
+    return _values(workload, seed, constant=True)
 
 
 def random_inputs(
@@ -244,9 +251,9 @@ def _has_attribute(operation: Operation, name: str) -> bool:
     return name in schema.attributes
 
 
-def _node(
-    operation: Operation, result: str, constants: Mapping[int, onnx.TensorProto]
-) -> onnx.NodeProto:
+def operation_node(operation: Operation) -> tuple[onnx.NodeProto, list[onnx.TensorProto]]:
+    """Return an operation as a node between references, and the constants it reads besides."""
+    constants = dict(_constants(operation))
     made = {tensor.name.removeprefix(f"{operation.output}_") for tensor in constants.values()}
     attributes: dict[str, Any] = {
         name: list(value) if isinstance(value, tuple) else value
@@ -257,15 +264,15 @@ def _node(
     for position, tensor in constants.items():
         inputs += [""] * (position + 1 - len(inputs))
         inputs[position] = tensor.name
-    output = RESULT if operation.output == result else operation.output
-    return helper.make_node(
+    node = helper.make_node(
         operation.op_type,
         inputs,
-        [*_in_front(operation), output],
+        [*_in_front(operation), operation.output],
         name=operation.output,
         domain=operation.domain,
         **attributes,
     )
+    return node, list(constants.values())
 
 
 def _in_front(operation: Operation) -> list[str]:

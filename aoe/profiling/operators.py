@@ -8,7 +8,7 @@ import onnx
 
 from aoe.graph.model_graph import ModelGraph, names_read
 from aoe.graph.origins import Origins
-from aoe.graph.rewrite import KERNEL_DOMAIN, InlinedModel, computed_nodes
+from aoe.graph.rewrite import InlinedModel, computed_nodes
 from aoe.operators import Shape, is_reorder
 from aoe.ort.profile import ModelProfile
 from aoe.profiling.figures import OperatorProfile
@@ -68,7 +68,7 @@ def profile_tuning(
     places = {node.name: at for at, node in enumerate(graph.nodes)}
     parts: dict[str, tuple[int, ...]] = {}
     for node in running.graph.node:
-        names = computed_nodes(node) if node.domain == KERNEL_DOMAIN else (node.name,)
+        names = computed_nodes(node) or (node.name,)
         parts[node.name] = tuple(places[name] for name in names if name in places)
     origins = Origins(imported, graph.proto)
     inlined = InlinedModel(proto=graph.proto, parts=parts)

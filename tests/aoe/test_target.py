@@ -46,14 +46,13 @@ def test_kernels_in_int8_get_its_instructions_and_no_tiles() -> None:
     assert quantised.cpu_features == ("avx2", "avx512_vnni")
 
 
-def test_precisions_are_those_there_are_instructions_for() -> None:
-    both = (Precision.FLOAT32, Precision.BFLOAT16)
+def test_bfloat16_is_a_precision_where_it_has_instructions_and_integers_everywhere() -> None:
     integers = (Precision.INT8, Precision.INT4)
-    assert make_target().precisions == (Precision.FLOAT32,)
-    assert make_target(bf16_dot=_DOT).precisions == make_target(bf16_tiles=_TILES).precisions
-    assert make_target(bf16_dot=_DOT).precisions == both
-    assert make_target(bf16_dot=_DOT, int8_dot=_VNNI).precisions == (*both, *integers)
+    both = (Precision.FLOAT32, Precision.BFLOAT16, *integers)
+    assert make_target().precisions == (Precision.FLOAT32, *integers)
     assert make_target(int8_dot=_VNNI).precisions == (Precision.FLOAT32, *integers)
+    assert make_target(bf16_dot=_DOT).precisions == make_target(bf16_tiles=_TILES).precisions
+    assert make_target(bf16_dot=_DOT, int8_dot=_VNNI).precisions == both
     plain = make_target()
     assert plain.for_kernel(Precision.BFLOAT16) == plain
 

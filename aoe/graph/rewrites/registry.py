@@ -9,6 +9,8 @@ from aoe.graph.rewrites.arithmetic.means import MEAN_RULE
 from aoe.graph.rewrites.arithmetic.powers import POWER_RULE
 from aoe.graph.rewrites.arithmetic.resized import PLAIN_RESIZE_RULE, VOLUME_RESIZE_RULE
 from aoe.graph.rewrites.arithmetic.spectra import DFT_RULE, STFT_RULE
+from aoe.graph.rewrites.arithmetic.staged import DFT_STAGES_RULE, STFT_STAGES_RULE
+from aoe.graph.rewrites.arithmetic.waves import WAVE_CONVOLUTION_RULE, WAVE_SYNTHESIS_RULE
 from aoe.graph.rewrites.attention.fused import APART_RULE, MULTI_HEAD_RULE, OPERATOR_RULE
 from aoe.graph.rewrites.attention.projections import MERGED_RULE, TAKEN_RULE
 from aoe.graph.rewrites.cleanup.folded import CONSTANTS_RULE
@@ -68,8 +70,12 @@ _ALL = (
     CHANNELS_RULE,
     RMS_RULE,
     GROUPS_RULE,
+    DFT_STAGES_RULE,
+    STFT_STAGES_RULE,
     DFT_RULE,
     STFT_RULE,
+    WAVE_CONVOLUTION_RULE,
+    WAVE_SYNTHESIS_RULE,
     POWER_RULE,
     PLAIN_RESIZE_RULE,
     VOLUME_RESIZE_RULE,

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -17,11 +17,13 @@ from aoe.bank.remembered import remembered_to_json
 from aoe.device.compiler import KernelSource, required_features
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import ModelPart
+from aoe.graph.hosted.operators import HostOperators, host_operators
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
-from aoe.graph.rewrite import Replacement, rewrite
+from aoe.graph.rewrite import Replacement, computes, kernel_node_name, rewrite
 from aoe.graph.subgraphs.surroundings import surroundings_of
-from aoe.graph.weights import WeightStore, is_outside
+from aoe.graph.weights import WeightStore, array_of, is_outside
+from aoe.kernels.host_products import hosted_product
 from aoe.om.file import (
     FALLBACK,
     LIBRARY,
@@ -106,6 +108,7 @@ class Assembly:
         self.directory = directory
         self._graph = graph
         self._light: ModelGraph | None = None
+        self._hosted: dict[tuple[str, str], HostOperators] = {}
         self._compilers = compilers
         self._store = WeightStore(directory / WEIGHTS)
         self._is_large = is_outside(original)
@@ -118,6 +121,21 @@ class Assembly:
     def close(self) -> None:
         """Finish the weights file; the parts are complete then, and no model can be added."""
         self._store.close()
+
+    def drop_unused_weights(self) -> None:
+        """Write the weights of a closed assembly anew, without those of operators tried in vain."""
+        if not self._hosted:
+            return
+        tried = self.directory / "tried"
+        tried.mkdir()
+        for name in (WEIGHTS, FALLBACK, MODEL):
+            (self.directory / name).rename(tried / name)
+        with WeightStore(self.directory / WEIGHTS) as store:
+            for name in (FALLBACK, MODEL):
+                proto = onnx.load(str(tried / name), load_external_data=False)
+                light = store.adopt(proto, tried)
+                (self.directory / name).write_bytes(light.SerializeToString(deterministic=True))
+        shutil.rmtree(tried)
 
     @property
     def imported(self) -> ModelPart:
@@ -150,7 +168,11 @@ class Assembly:
         errors = self._compilers.compile(
             [kernel.source for kernel in by_gain], self.directory, left_s=left_s
         )
-        good = [kernel.source for kernel in kernels if not errors[kernel.source.name]]
+        good = [
+            kernel.source
+            for kernel in kernels
+            if not errors[kernel.source.name] and not kernel.source.is_hosted
+        ]
         if good:
             runner = self._compilers.runner
             runner.device.build_library(
@@ -172,18 +194,49 @@ class Assembly:
             shutil.copyfile(self.directory / self._start, self.directory / name)
             return self._plain(name)
         replacements = [
-            Replacement(region=region, kernel=kernel.source.name)
+            Replacement(
+                region=region,
+                kernel=kernel.source.name,
+                operators=self._operators(kernel.source, region),
+            )
             for kernel in sorted(kernels, key=lambda kernel: kernel.source.name)
             for region in kernel.regions
         ]
         self._write_light(rewrite(self._light_graph(), replacements), name)
+        is_linked = any(not kernel.source.is_hosted for kernel in kernels)
         return ModelPart(
             model=self.directory / name,
-            library=self.directory / LIBRARY,
+            library=self.directory / LIBRARY if is_linked else None,
             optimize=False,
             precision=lowest_precision(kernels),
             is_large=self._is_large,
         )
+
+    def _operators(self, source: KernelSource, region: Region) -> HostOperators | None:
+        """Return ONNX Runtime's own operators for a place, None where a kernel computes it.
+
+        The weights of a place are quantised once.
+        """
+        if not source.is_hosted:
+            return None
+        key = source.name, region.output
+        if key not in self._hosted:
+            product = hosted_product(region.workload)
+            assert product is not None  # else nothing of it is hosted
+            weights = self._graph.initializers[region.inputs[product.right]]
+            names = [self._graph.nodes[index].name for index in region.nodes]
+            found = host_operators(
+                region.workload,
+                source.schedule.algorithm,
+                array_of(weights),
+                inputs=region.inputs,
+                output=region.output,
+                name=kernel_node_name(names[-1], source.name),
+                doc_string=computes(names),
+            )
+            light = self._store.take(found.initializers)
+            self._hosted[key] = replace(found, initializers=light)
+        return self._hosted[key]
 
     def surroundings(self, kernel: ChosenKernel) -> frozenset[str]:
         """Return digests of what stands around the places of a kernel."""
@@ -240,6 +293,7 @@ def write_model(
     )
     bench.phases.begin(Phase.WRITE)
     bench.progress.step(f"writing {om_file}")
+    assembly.drop_unused_weights()
     write_offline_model(om_file, assembly.directory, manifest)
     if bench.places.bank is not None:
         bank.copy_to(bench.places.bank, [kernel.source.workload for kernel in judgement.kept])

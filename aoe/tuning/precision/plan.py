@@ -102,7 +102,8 @@ class PrecisionPlan:
     def _may_have(self, precision: Precision) -> bool:
         """Return whether the CPU has a precision; that of the lowest has been asked before."""
         has_bfloat16 = self.target.bf16_dot or self.target.bf16_tiles
-        return precision is self.settings.mode.lowest or has_bfloat16
+        is_lowest = precision is self.settings.mode.lowest
+        return is_lowest or precision is not Precision.BFLOAT16 or has_bfloat16
 
     def _offered(self, workload: Workload, precision: Precision) -> Workload | str:
         """Return the workload with the family that has a kernel for it, or why none has."""

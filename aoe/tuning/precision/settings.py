@@ -94,18 +94,13 @@ class PrecisionSettings:
             MODE_OPTION,
             f"this CPU has no {self.mode.lowest.value} instructions that kernels could use",
             got=f"{self.mode.value} on {target.cpu_model}",
-            expected=_NEEDED[self.mode.lowest],
+            expected=_NEEDED,
             hint=f"leave {MODE_OPTION} out to compute in float32",
         )
 
 
-_VNNI = "AVX512-VNNI with what Zen 4 or Sapphire Rapids have besides"
-_NEEDED = {
-    Precision.BFLOAT16: "AVX512-BF16 with what Zen 4 or Sapphire Rapids have besides; on Arm bf16",
-    Precision.INT8: _VNNI,
-    Precision.INT4: _VNNI,
-}
-"""Instructions a precision needs, in words."""
+_NEEDED = "AVX512-BF16 with what Zen 4 or Sapphire Rapids have besides; on Arm bf16"
+"""Instructions bfloat16 needs, in words."""
 KEEP_FLOAT32 = PrecisionSettings()
 """What holds if nothing is asked for."""
 

@@ -30,6 +30,7 @@ from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.host_products import with_host_products
 from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement, MeasurePolicy
 from aoe.ort.surroundings import BALLAST_BYTES_MAX
@@ -367,7 +368,7 @@ def _measured(
     target, policy = runner.target, screen_policy(runner.target.core_num)
     task = SearchTask(
         runner=runner,
-        family=get_family(one.op_type),
+        family=with_host_products(get_family(one.op_type), target),
         workload=one.workload,
         kernel_target=KernelTarget.of(target),
         settings=SearchSettings(method=VERIFYING, budget=1, seed=settings.seed, screen=policy),

@@ -23,13 +23,14 @@ from aoe.execute.messages import CompiledKernels
 from aoe.execute.quiet import QuietPairs
 from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.host_products import HOST_NARROW_INT8
 from aoe.kernels.registry import FAMILIES, classify
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.thread_pools import ThreadPool
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
 from aoe.testing.kernels import operation, plain
-from aoe.workload import Operation, TensorSpec, Workload
+from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 CPU = Cpu()
 _QUICK = MeasurePolicy(pairs_min=5, pairs_max=5, warmup=0, sample_min_us=0, least_quiet=0)
@@ -389,3 +390,15 @@ def test_constant_operands_are_part_of_the_candidate_model(measurer: CandidateMe
         output=big,
     )
     assert _measure(measurer, workload, [Schedule()])[0].outcome is Outcome.CORRECT
+
+
+@pytest.mark.parametrize("outside_bytes", [1 << 30, 64])
+def test_operators_of_onnx_runtime_need_no_compiler(
+    target: Target, tmp_path: Path, outside_bytes: int
+) -> None:
+    """Their weights lie in a file where those of the default do."""
+    workload = matrix_product(columns=48, precision=Precision.INT8)
+    measurer = _measurer(tmp_path, target, _NO_COMPILER, outside_bytes=outside_bytes)
+    (found,) = _measure(measurer, workload, [Schedule((), algorithm=HOST_NARROW_INT8)])
+    assert found.outcome is Outcome.CORRECT
+    assert bool([*tmp_path.glob("constant_*.bin")]) is (outside_bytes == 64)

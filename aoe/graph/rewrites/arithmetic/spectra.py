@@ -8,44 +8,138 @@ than PyTorch).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+import onnx
 
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
-from aoe.graph.rewrites.reading import Array, attribute, nodes_of, shape_of, value_of
+from aoe.graph.rewrites.reading import Array, Shape, attribute, nodes_of, shape_of, value_of
 
 _DFT = "dft-as-product"
 _STFT = "stft-as-convolution"
 _LONGEST = 4096
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """A DFT of known shape.
+
+    Attributes:
+        shape: Of what is transformed; its last axis holds 1 or 2 parts of a number.
+        axis: Transformed, not negative.
+        length: Of the transform: fewer elements are filled up with zeros, more are cut off.
+        bins: Of the result.
+        inverse: True for the inverse transform.
+    """
+
+    shape: Shape
+    axis: int
+    length: int
+    bins: int
+    inverse: bool
+
+    @property
+    def parts(self) -> int:
+        """1 for real numbers, 2 for complex ones."""
+        return self.shape[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortTime:
+    """An STFT of a real signal of known shape.
+
+    Attributes:
+        shape: Of the signal, (batch, samples) or (batch, samples, 1).
+        frames: Of the result.
+        bins: Of the result.
+        size: Samples of a frame.
+        step: From frame to frame.
+        window: (size) float32, None for none.
+    """
+
+    shape: Shape
+    frames: int
+    bins: int
+    size: int
+    step: int
+    window: Array | None
+
+
+def read_transform(graph: ModelGraph, node: onnx.NodeProto) -> Transform | str:
+    """Return what a DFT computes, or why that is not known."""
+    shape, result = shape_of(graph, node.input[0]), shape_of(graph, node.output[0])
+    axis: int | None = attribute(node, "axis", 1)
+    if graph.opset("") >= 20:
+        given = value_of(graph, node.input[2]) if len(node.input) > 2 and node.input[2] else -2
+        axis = None if given is None else int(np.asarray(given).reshape(-1)[0])
+    if shape is None or result is None or axis is None:
+        return "its shape or its axis is not known"
+    at = axis % len(shape)
+    if at == len(shape) - 1 or shape[-1] not in (1, 2):
+        return f"{shape} holds no numbers of 1 or 2 parts along axis {axis}"
+    length: int | None = shape[at]
+    if len(node.input) > 1 and node.input[1]:
+        asked = value_of(graph, node.input[1])
+        length = None if asked is None else int(asked.reshape(-1)[0])
+    if length is None or result[at] != (
+        length // 2 + 1 if attribute(node, "onesided", 0) else length
+    ):
+        return "its length is not known"
+    return Transform(
+        shape=shape,
+        axis=at,
+        length=length,
+        bins=result[at],
+        inverse=bool(attribute(node, "inverse", 0)),
+    )
+
+
+def read_short_time(graph: ModelGraph, node: onnx.NodeProto) -> ShortTime | str:
+    """Return what an STFT computes, or why that is not known or is no transform of whole frames."""
+    shape, result = shape_of(graph, node.input[0]), shape_of(graph, node.output[0])
+    step = value_of(graph, node.input[1])
+    window, length = (
+        value_of(graph, node.input[at]) if len(node.input) > at and node.input[at] else None
+        for at in (2, 3)
+    )
+    has_window = len(node.input) > 2 and bool(node.input[2])
+    if shape is None or result is None or step is None or (has_window and window is None):
+        return "its shape, its step or its window is not known"
+    size = int(length.reshape(-1)[0]) if length is not None else 0
+    size = size or (0 if window is None else window.size)
+    if (len(shape) == 3 and shape[2] != 1) or size < 1:
+        return f"the signal {shape} is complex, or the size of a frame not known"
+    if window is not None and window.size != size:
+        return f"a window of {window.size} for {size}"
+    frames, bins = result[1:3]
+    expected = size // 2 + 1 if attribute(node, "onesided", 1) else size
+    stride = int(step.reshape(-1)[0])
+    if bins != expected or frames != (shape[1] - size) // stride + 1:
+        return f"{bins} bins in {frames} frames are not all"
+    return ShortTime(shape=shape, frames=frames, bins=bins, size=size, step=stride, window=window)
+
+
 def find_transforms(graph: ModelGraph) -> Iterator[Finding]:
     """Yield Fourier transforms of known length."""
     for index, node in nodes_of(graph, "DFT"):
-        shape, result = shape_of(graph, node.input[0]), shape_of(graph, node.output[0])
-        axis: int | None = attribute(node, "axis", 1)
-        if graph.opset("") >= 20:
-            given = value_of(graph, node.input[2]) if len(node.input) > 2 and node.input[2] else -2
-            axis = None if given is None else int(np.asarray(given).reshape(-1)[0])
-        if shape is None or result is None or axis is None:
-            yield refuse(graph, _DFT, [index], "its shape or its axis is not known")
+        found = read_transform(graph, node)
+        if isinstance(found, str):
+            yield refuse(graph, _DFT, [index], found)
             continue
-        at = axis % len(shape)
-        length, bins = shape[at], result[at]
-        inverse, onesided = attribute(node, "inverse", 0), attribute(node, "onesided", 0)
-        full = length if not onesided else length // 2 + 1
-        if bins != full or length > _LONGEST or shape[-1] not in (1, 2) or at == len(shape) - 1:
-            why = f"{shape} to {result} is cut, filled up, or longer than {_LONGEST}"
+        shape, at, bins = found.shape, found.axis, found.bins
+        if found.length != shape[at] or found.length > _LONGEST:
+            why = f"{shape} to {bins} is cut, filled up, or longer than {_LONGEST}"
             yield refuse(graph, _DFT, [index], why)
             continue
         rewriting = Rewriting(graph, _DFT, [index])
-        matrix = _matrix(length, bins, shape[-1], inverse=bool(inverse))
+        matrix = _matrix(found.length, bins, found.parts, inverse=found.inverse)
         order = [*(axes for axes in range(len(shape) - 1) if axes != at), at, len(shape) - 1]
         turned = rewriting.add("Transpose", [node.input[0]], perm=order)
         outer = tuple(shape[axes] for axes in order[:-2])
-        flat = rewriting.constant(np.array((*outer, length * shape[-1]), np.int64), "flat")
+        flat = rewriting.constant(np.array((*outer, matrix.shape[0]), np.int64), "flat")
         rows = rewriting.add("Reshape", [turned, flat])
         made = rewriting.add("MatMul", [rows, rewriting.constant(matrix, "matrix")])
         apart = rewriting.constant(np.array((*outer, bins, 2), np.int64), "apart")
@@ -72,39 +166,23 @@ def _matrix(length: int, bins: int, parts: int, *, inverse: bool) -> Array:
 def find_short_time(graph: ModelGraph) -> Iterator[Finding]:
     """Yield short-time Fourier transforms of real signals."""
     for index, node in nodes_of(graph, "STFT"):
-        shape, result = shape_of(graph, node.input[0]), shape_of(graph, node.output[0])
-        step = value_of(graph, node.input[1])
-        window = value_of(graph, node.input[2]) if len(node.input) > 2 and node.input[2] else None
-        has_window = len(node.input) > 2 and bool(node.input[2])
-        length = value_of(graph, node.input[3]) if len(node.input) > 3 and node.input[3] else None
-        if shape is None or result is None or step is None or (has_window and window is None):
-            yield refuse(graph, _STFT, [index], "its shape, its step or its window is not known")
+        found = read_short_time(graph, node)
+        if not isinstance(found, str) and found.size > _LONGEST:
+            found = f"a frame of {found.size} is too long"
+        if isinstance(found, str):
+            yield refuse(graph, _STFT, [index], found)
             continue
-        size = int(length.reshape(-1)[0]) if length is not None else 0
-        size = size or (0 if window is None else window.size)
-        if (len(shape) == 3 and shape[2] != 1) or not 0 < size <= _LONGEST:
-            why = f"the signal {shape} is complex, or a frame of {size} too long"
-            yield refuse(graph, _STFT, [index], why)
-            continue
-        if window is not None and window.size != size:
-            yield refuse(graph, _STFT, [index], f"a window of {window.size} for {size}")
-            continue
-        frames, bins = result[1:3]
-        expected = size // 2 + 1 if attribute(node, "onesided", 1) else size
-        stride = int(step.reshape(-1)[0])
-        if bins != expected or frames != (shape[1] - size) // stride + 1:
-            yield refuse(graph, _STFT, [index], f"{bins} bins in {frames} frames are not all")
-            continue
+        size, bins, batch = found.size, found.bins, found.shape[0]
         rewriting = Rewriting(graph, _STFT, [index])
         matrix = _matrix(size, bins, 1, inverse=False).reshape(size, bins, 2)
-        if window is not None:
-            matrix = matrix * window.reshape(-1, 1, 1)
+        if found.window is not None:
+            matrix = matrix * found.window.reshape(-1, 1, 1)
         weight = matrix.transpose(2, 1, 0).reshape(2 * bins, 1, size).astype(np.float32)
-        target = rewriting.constant(np.array((shape[0], 1, shape[1]), np.int64), "signal")
+        target = rewriting.constant(np.array((batch, 1, found.shape[1]), np.int64), "signal")
         signal = rewriting.add("Reshape", [node.input[0], target])
         inputs = [signal, rewriting.constant(weight, "weight")]
-        made = rewriting.add("Conv", inputs, strides=[stride], kernel_shape=[size])
-        apart = rewriting.constant(np.array((shape[0], 2, bins, frames), np.int64), "apart")
+        made = rewriting.add("Conv", inputs, strides=[found.step], kernel_shape=[size])
+        apart = rewriting.constant(np.array((batch, 2, bins, found.frames), np.int64), "apart")
         spectrum = rewriting.add("Reshape", [made, apart])
         rewriting.add("Transpose", [spectrum], node.output[0], perm=[0, 3, 2, 1])
         yield rewriting.finish()

@@ -16,6 +16,7 @@ from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.host_products import with_host_products
 from aoe.kernels.registry import get_family
 from aoe.kernels.roofline import touched_elements
 from aoe.measurement import (
@@ -372,7 +373,7 @@ def _search_task(
         budget = min(math.ceil(budget * _WARM_SHARE), _WARM_TRIALS)
     return SearchTask(
         runner=tools.runner,
-        family=get_family(operator.workload.op_type),
+        family=with_host_products(get_family(operator.workload.op_type), target),
         workload=operator.workload,
         kernel_target=KernelTarget.of(target),
         compilers=tools.compilers,

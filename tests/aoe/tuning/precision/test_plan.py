@@ -190,6 +190,15 @@ def test_products_by_weights_are_tuned_in_every_precision_there_is(
     assert counted == sorted(counted, key=lambda one: -one.rank), "the fastest ones come first"
 
 
+def test_int8_is_tuned_in_the_mode_of_int4_too_where_there_is_no_bfloat16(tmp_path: Path) -> None:
+    net = matmul_net(width=128)
+    proto = CPU.optimize(net, tmp_path / "o.onnx", threads=1)
+    graph = ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
+    target = KernelTarget(vector_lanes=8, threads=1)
+    found = _found(net, graph, tmp_path, PrecisionMode.MIXED_INT4, target=target)
+    assert Precision.INT8 in {operator.workload.precision for operator in found.operators}
+
+
 @pytest.mark.parametrize(
     ("mode", "constant", "family"),
     [

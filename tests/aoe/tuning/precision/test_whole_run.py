@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from support.engine.models import make_model, save_model
 from support.engine.scripted_runs import ScriptedRuns
 
+import aoe
 from aoe.execute.messages import ModelPart
 from aoe.kernels.algorithms import precision_of
 from aoe.om.file import read_manifest
@@ -77,13 +79,19 @@ def runs() -> ScriptedRuns:
     return runs
 
 
-def _tune(runs: ScriptedRuns, root: Path, accuracy: str, **options: Any) -> TuneResult:
+def _tune(
+    runs: ScriptedRuns,
+    root: Path,
+    accuracy: str,
+    mode: str = "allow_mix_precision_bf16",
+    **options: Any,
+) -> TuneResult:
     file = save_model(_products(), root / "net.onnx")
     return runs.tune(
         file,
         output=root / "out",
         bank=root / "bank",
-        precision_mode="allow_mix_precision_bf16",
+        precision_mode=mode,
         accuracy=accuracy,
         trials=2,
         cache_mode="disable",
@@ -175,3 +183,59 @@ def test_metric_of_the_user_on_real_inputs_decides(runs: ScriptedRuns, tmp_path:
     assert not accuracy["made_up_inputs"]
     assert sum(row["put_back"] for row in accuracy["kernels"]) == 1
     assert accuracy["constraint"].endswith(":off <= 0.05")
+
+
+@pytest.fixture
+def hosted_runs(runs: ScriptedRuns) -> ScriptedRuns:
+    """Runs on a CPU without instructions for bfloat16 and for products of 8 bits."""
+    runs.target = lambda target: replace(target, bf16_dot=None, bf16_tiles=None, int8_dot=None)
+
+    def results(part: ModelPart) -> list[Any]:
+        nodes = onnx.load(str(part.model), load_external_data=False).graph.node
+        error = sum(_HARM[node.output[0]] for node in nodes if node.op_type == _HOSTED)
+        return [np.array([1 + error, 1.0], np.float32)]
+
+    runs.results = results
+    return runs
+
+
+_HOSTED = "DynamicQuantizeMatMul"
+_MODE = "allow_mix_precision_int8"
+
+
+def test_cpu_without_int8_instructions_gets_onnx_runtime_s_own_operators(
+    hosted_runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    result = _tune(hosted_runs, tmp_path, "max_relative<=0.5", _MODE)
+    assert _precisions(result) == Counter({Precision.INT8: 4})
+    assert _lower_kernels(hosted_runs) == set(), "there is nothing to compile"
+    assert result.om_file is not None
+    with zipfile.ZipFile(result.om_file) as parts:
+        assert "kernels.so" not in parts.namelist()
+        proto = onnx.load_model_from_string(parts.read("model.onnx"))
+    assert [node.op_type for node in proto.graph.node] == [_HOSTED] * 4
+    manifest = read_manifest(result.om_file)
+    assert not [name for name in manifest.cpu_features if "vnni" in name]
+    assert {kernel.op_type for kernel in manifest.kernels} == {"matmul"}
+    x = np.random.default_rng(1).standard_normal((_ROWS, _WIDTHS[0])).astype(np.float32)
+    (found,) = aoe.load(result.om_file).run(None, {"x": x})
+    exact = x
+    for tensor in _products().graph.initializer:
+        exact = exact @ numpy_helper.to_array(tensor)
+    assert 0 < np.linalg.norm(found - exact) / np.linalg.norm(exact) < 0.06
+
+
+def test_operators_of_onnx_runtime_go_back_and_leave_no_weights_behind(
+    hosted_runs: ScriptedRuns, tmp_path: Path
+) -> None:
+    result = _tune(hosted_runs, tmp_path, "max_relative<=0.05", _MODE)
+    assert _precisions(result) == Counter({Precision.INT8: 3, Precision.FLOAT32: 1})
+    assert result.om_file is not None
+    before = result.om_file.read_bytes()
+    with zipfile.ZipFile(result.om_file) as parts:
+        size = len(parts.read("weights.bin"))
+    products = [_WIDTHS[at] * _WIDTHS[at + 1] for at in range(len(_HARM))]
+    quantised = [number for number, name in zip(products, _HARM, strict=True) if name != "b"]
+    assert size < 4 * sum(products) + sum(quantised) + 1024
+    again = _tune(hosted_runs, tmp_path, "max_relative<=0.05", _MODE)
+    assert again.om_file is not None and again.om_file.read_bytes() == before

@@ -8,6 +8,7 @@ import pytest
 
 from aoe.device.registry import default_device
 from aoe.graph.rewrites.registry import RULES
+from aoe.ort.sessions import session_options
 from aoe.testing.rewrites import MakeModel, Refused, RewriteRuleTests, rewritten
 from aoe.testing.small_models import SmallModel
 
@@ -126,8 +127,10 @@ def test_root_mean_as_pytorch_writes_it_becomes_one_operator_of_onnxruntime(
 
 
 def _optimized(model: onnx.ModelProto, folder: Path) -> list[str]:
-    found = default_device().optimize(model, folder / "optimized.onnx", threads=1)
-    return [node.op_type for node in found.graph.node]
+    options = session_options(threads=1, optimize=True)
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    default_device().open_session(model.SerializeToString(), options)
+    return [node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node]
 
 
 class TestGroupsRule(RewriteRuleTests):

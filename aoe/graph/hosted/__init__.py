@@ -1,0 +1,1 @@
+"""Products by ONNX Runtime's own operators of lower precision."""

@@ -1,0 +1,160 @@
+"""A matrix product with its chain as nodes of ONNX Runtime's operators of lower precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from aoe.graph.hosted.levels import BITS, BLOCK, levels_in_blocks, levels_in_columns
+from aoe.graph.workload_model import operation_node
+from aoe.kernels.host_products import HOST_INT4, HOST_NARROW_INT8, hosted_product
+from aoe.kernels.matmul.shape import MatrixProduct
+from aoe.operators import MICROSOFT_DOMAIN
+from aoe.workload import Operation, Workload
+
+Array = np.ndarray[Any, Any]
+
+_SUMMED_IN_INT8 = 4
+"""The `accuracy_level` of MatMulNBits that quantises rows to 8 bits."""
+_LEVELS, _NARROW_LEVELS = 127, 63
+"""Largest level of weights of 8 and of 7 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOperators:
+    """What takes the place of a product and its chain.
+
+    Attributes:
+        nodes: In topological order.
+        initializers: Quantised weights and small constants the nodes read.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    initializers: tuple[onnx.TensorProto, ...]
+
+
+def host_operators(
+    workload: Workload,
+    algorithm: str,
+    weights: Array,
+    *,
+    inputs: Sequence[str],
+    output: str,
+    name: str,
+    doc_string: str = "",
+) -> HostOperators:
+    """Return a workload as nodes of ONNX Runtime's own operators.
+
+    Args:
+        workload: One that `hosted_product` knows.
+        algorithm: One of its hosted ones.
+        weights: Values of the right matrix, as the workload reads it.
+        inputs: Names of the workload's inputs.
+        output: Name of its result.
+        name: Of the product's node; other names begin with it.
+        doc_string: Of the product's node.
+    """
+    product = hosted_product(workload)
+    if product is None:
+        raise ValueError(f"{workload.op_type}: no product of weights in integers")
+    names = {f"x{at}": given for at, given in enumerate(inputs)}
+    names |= {"": "", product.chain.result: output}
+    bias = _bias_of(product)
+    made: list[onnx.NodeProto] = []
+    constants = [
+        numpy_helper.from_array(np.array(value, np.float32), f"s{at}")
+        for at, value in enumerate(product.chain.scalars)
+    ]
+    for operation in product.chain.operations:
+        if operation.output == product.product:
+            matrix = weights.T if product.right_turned else weights
+            node, quantised = _product_node(product, algorithm, matrix, bias)
+            node.doc_string = doc_string
+            constants += quantised
+        elif operation is not bias:
+            node, small = operation_node(operation)
+            constants += small
+        else:
+            continue
+        made.append(node)
+    for node in made:
+        _rename(node, names, name)
+    read = {read for node in made for read in node.input}
+    initializers = []
+    for tensor in constants:
+        tensor.name = f"{name}/{tensor.name}"
+        initializers += [tensor] if tensor.name in read else []
+    return HostOperators(nodes=tuple(made), initializers=tuple(initializers))
+
+
+def _rename(node: onnx.NodeProto, names: Mapping[str, str], prefix: str) -> None:
+    """Give references of a workload their names in a model, in place."""
+    for refs in (node.input, node.output):
+        refs[:] = [names.get(ref, f"{prefix}/{ref}") for ref in refs]
+    node.name = f"{prefix}/{node.name}" if node.name else prefix
+
+
+def _bias_of(product: MatrixProduct) -> Operation | None:
+    """Return the Add of a constant row right behind a product: both operators have an input for it.
+
+    None if there is no such operation, or somebody else reads the bare product.
+    """
+    readers = [one for one in product.chain.operations if product.product in one.inputs]
+    if len(readers) != 1 or readers[0].op_type != "Add":
+        return None
+    (other,) = [ref for ref in readers[0].inputs if ref != product.product] or [""]
+    specs = {f"x{at}": spec for at, spec in enumerate(product.workload.inputs)}
+    is_row = other in specs and specs[other].constant and specs[other].dtype == "float32"
+    return readers[0] if is_row and specs[other].shape == (product.columns.extent,) else None
+
+
+def _product_node(
+    product: MatrixProduct, algorithm: str, matrix: Array, bias: Operation | None
+) -> tuple[onnx.NodeProto, list[onnx.TensorProto]]:
+    """Return the product, and its quantised weights; references are those of the workload."""
+    left = f"x{product.left}"
+    output, added = product.product, []
+    if bias is not None:
+        output = bias.output
+        added = [ref for ref in bias.inputs if ref != product.product]
+    if algorithm == HOST_INT4:
+        levels, scales = levels_in_blocks(matrix)
+        inputs = [left, "levels", "scales", *(["", "", *added] if added else [])]
+        depth, columns = matrix.shape
+        node = helper.make_node(
+            "MatMulNBits",
+            inputs,
+            [output],
+            domain=MICROSOFT_DOMAIN,
+            K=depth,
+            N=columns,
+            bits=BITS,
+            block_size=BLOCK,
+            accuracy_level=_SUMMED_IN_INT8,
+        )
+        return node, _named(levels=levels, scales=scales)
+    most = _NARROW_LEVELS if algorithm == HOST_NARROW_INT8 else _LEVELS
+    levels, scales = levels_in_columns(matrix, most)
+    zeros = np.zeros(len(scales), np.int8)
+    node = helper.make_node(
+        "DynamicQuantizeMatMul",
+        [left, "levels", "scales", "zeros", *added],
+        [output],
+        domain=MICROSOFT_DOMAIN,
+    )
+    return node, _named(levels=levels, scales=scales, zeros=zeros)
+
+
+def _named(**arrays: Array) -> list[onnx.TensorProto]:
+    return [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+
+
+def import_microsoft(proto: onnx.ModelProto) -> None:
+    """Import the domain of the operators where a model does not yet, in place."""
+    if all(entry.domain != MICROSOFT_DOMAIN for entry in proto.opset_import):
+        proto.opset_import.append(helper.make_opsetid(MICROSOFT_DOMAIN, 1))

@@ -1,0 +1,126 @@
+"""Products of lower precision by ONNX Runtime's own operators, beside the kernels of a family.
+
+DynamicQuantizeMatMul and MatMulNBits run on every CPU and need no kernel library. They are
+algorithms like any other: measured, recorded, and held to the accuracy of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from aoe.kernels.algorithms import KNOB
+from aoe.kernels.family import KernelFamily, KernelTarget, Pipeline, Support
+from aoe.kernels.matmul.shape import MatrixProduct, read_product
+from aoe.operators import OperatorKey
+from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.target import Target
+from aoe.workload import Precision, Workload
+
+_PREFIX = "host_"
+HOST_INT8, HOST_NARROW_INT8 = f"{_PREFIX}int8", f"{_PREFIX}int8_of_7_bits"
+"""DynamicQuantizeMatMul. Where no instruction sums products of 8 bits in 32, ONNX Runtime adds two
+of them in 16: weights have 7 bits there, since 2 * 255 * 127 is more than 16 bits hold.
+Source: ONNX Runtime's page on quantisation, `reduce_range` on AVX2 and AVX512."""
+HOST_INT4 = f"{_PREFIX}int4"
+"""MatMulNBits, rows quantised to 8 bits."""
+
+
+def is_hosted(algorithm: str) -> bool:
+    """Return whether ONNX Runtime has the operators of an algorithm: nothing is compiled."""
+    return algorithm.startswith(_PREFIX)
+
+
+def hosted_product(workload: Workload) -> MatrixProduct | None:
+    """Return the product ONNX Runtime's own operators compute with its chain, None for others."""
+    if workload.precision not in (Precision.INT8, Precision.INT4) or workload.op_type != "matmul":
+        return None
+    product = read_product(workload)
+    if isinstance(product, Support) or product.left_turned or not product.has_weights:
+        return None
+    left, right = (workload.inputs[at] for at in (product.left, product.right))
+    are_numbers = left.dtype == right.dtype == "float32"
+    return product if are_numbers and len(left.shape) > 1 and len(right.shape) == 2 else None
+
+
+def host_algorithm(workload: Workload, *, has_dot: bool) -> str:
+    """Return the algorithm by which ONNX Runtime computes a workload itself, "" if it cannot.
+
+    Args:
+        workload: What to compute.
+        has_dot: True if the CPU sums products of 8 bits in 32.
+    """
+    if hosted_product(workload) is None:
+        return ""
+    if workload.precision is Precision.INT4:
+        return HOST_INT4
+    return HOST_INT8 if has_dot else HOST_NARROW_INT8
+
+
+def with_host_products(family: KernelFamily, target: Target) -> KernelFamily:
+    """Return a family that offers ONNX Runtime's own operators among its algorithms."""
+    return _WithHostProducts(family=family, has_dot=target.int8_dot is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WithHostProducts:
+    """A family, and the operators of ONNX Runtime for what it computes in integers."""
+
+    family: KernelFamily
+    has_dot: bool
+
+    @property
+    def name(self) -> str:
+        return self.family.name
+
+    @property
+    def anchors(self) -> frozenset[OperatorKey]:
+        return self.family.anchors
+
+    def supports(self, workload: Workload) -> Support:
+        return self.family.supports(workload)
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        return self.family.pipeline(workload, algorithm)
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return the space of the family with one configuration more; that one alone without VNNI.
+
+        What Halide compiles for products of 8 bits without VNNI is slower than float32.
+        """
+        hosted = host_algorithm(workload, has_dot=self.has_dot)
+        if not hosted:
+            return self.family.space(workload, target)
+        if not self.has_dot:
+            return Space(knobs=(Knob(KNOB, (hosted,)),), first_guesses=({KNOB: hosted},))
+        return _extended(self.family.space(workload, target), hosted)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        algorithm = str(configuration.get(KNOB, ""))
+        if is_hosted(algorithm):
+            return Schedule((), algorithm=algorithm)
+        return self.family.schedule(workload, configuration, target)
+
+
+def _extended(space: Space, hosted: str) -> Space:
+    """Return a space with an algorithm more, for which all other knobs are as in the first guess.
+
+    The family's first guess stays first, the new one comes next.
+    """
+    first, *others = space.first_guesses
+    guess = {**first, KNOB: hosted}
+
+    def legal(values: Mapping[str, Choice]) -> bool:
+        return values == guess if values[KNOB] == hosted else space.constraint(values)
+
+    return replace(
+        space,
+        knobs=tuple(
+            replace(knob, choices=(*knob.choices, hosted)) if knob.name == KNOB else knob
+            for knob in space.knobs
+        ),
+        constraint=legal,
+        first_guesses=(first, guess, *others),
+    )
