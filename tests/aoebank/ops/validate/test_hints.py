@@ -170,7 +170,20 @@ def test_what_is_no_file_or_not_there_has_no_hint(tmp_path: Path) -> None:
     assert {(found.code, found.hint) for found in findings} == {("AB101", ""), ("AB501", "")}
 
 
-MADE = {"AB101", "AB501", "AB510", "AB511", "AB512"}  # above, one by one
+def test_record_removed_has_no_strategy_of_its_engine(tmp_path: Path) -> None:
+    answer = candidate(knowledge={"engine": "own", "steps": "rm -rf"})
+    write_tree(tmp_path, {B: unified(KEY, answer)})
+    (finding,) = validate([tmp_path], strategy_problem=lambda record: "no list of steps").findings
+    assert (finding.code, finding.hint) == (
+        "AB410",
+        "tune the workload again, or remove the record",
+    )
+    write_tree(tmp_path, {B: "{}"})
+    after = validate([tmp_path], strategy_problem=lambda record: "no list of steps").findings
+    assert "AB410" not in {found.code for found in after}
+
+
+MADE = {"AB101", "AB410", "AB501", "AB510", "AB511", "AB512"}  # above, one by one
 
 
 def test_no_code_is_left_out() -> None:
