@@ -279,7 +279,7 @@ class Runner:
 
     def sibling(self) -> Runner:
         """Return another runner for the same target, to compile in parallel."""
-        return Runner(self.device, self.target, self.toolchain, self.turns)
+        return Runner(self.device, self.target, self.toolchain, self.turns, boot=self._boot)
 
     def apart(self) -> CompilerApart | None:
         """Keep to cores for what is measured; return a compiler on others, None if there are none.
@@ -293,7 +293,14 @@ class Runner:
         self._end_ahead()
         self._end_twin()
         self._cores = split.measured
-        compiler = Runner(self.device, self.target, self.toolchain, self.turns, cores=split.spare)
+        compiler = Runner(
+            self.device,
+            self.target,
+            self.toolchain,
+            self.turns,
+            cores=split.spare,
+            boot=self._boot,
+        )
         return CompilerApart(
             runner=compiler,
             cores=len(split.spare),

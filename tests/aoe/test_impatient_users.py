@@ -62,6 +62,7 @@ def _start(place: Path, moment: str) -> subprocess.Popen[str]:
             "PYTHONPATH": os.pathsep.join(filter(None, (str(_TESTS), *sys.path))),
             "HOME": str(place / "home"),
             "TUNE_BANK_PATH": str(place / "bank"),
+            "XDG_CACHE_HOME": str(place / "cache"),  # kernels that are there are not compiled
             "TMPDIR": str(place / "tmp"),
             "AOE_LOCK_PATH": str(place / "locks"),
             "AOE_ACCEPT_BUSY": "True",

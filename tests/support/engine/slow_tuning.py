@@ -50,11 +50,13 @@ def slow_worker(descriptor: int, lifeline: int) -> None:
 
 def main() -> None:
     """Run `aoe` with such workers."""
-    import aoe.execute.runner
-    from aoe.cli.app import main as run
+    from functools import partial
 
-    aoe.execute.runner._BOOT = _WORKER
-    run()
+    from aoe.cli.app import main as run
+    from aoe.execute.runner import Runner
+    from aoe.tuning.engine.parts import EngineParts
+
+    run(engine=EngineParts(open_runner=partial(Runner, boot=_WORKER)))
 
 
 if __name__ == "__main__":
