@@ -162,17 +162,31 @@ def _parse_accuracy(text: str) -> AccuracyConstraint:
 def _parse_mode(text: str) -> PrecisionMode:
     if text in tuple(PrecisionMode):
         return PrecisionMode(text)
+    hint = _OF_CANN.get(text)
     raise OptionError(
         MODE_OPTION,
-        "not available here" if text in _OF_CANN else "unknown",
+        "unknown" if hint is None else "not available here",
         got=text,
         expected=", ".join(PrecisionMode),
+        hint=hint,
     )
 
 
+_NO_FLOAT16 = (
+    "there are no float16 kernels: --precision_mode=allow_fp32_to_bf16 or allow_mix_precision_int8 "
+    "take what is faster and accurate enough"
+)
 _OF_CANN = {
-    *("allow_mix_precision", "allow_mix_precision_fp16"),
-    *("allow_fp32_to_fp16", "force_fp16", "force_fp32", "cube_fp16in_fp32out"),
-    *("cube_hif8", "mixed_hif8", "fp16", "origin", "mixed_float16", "mixed_bfloat16"),
+    **dict.fromkeys(
+        (
+            *("allow_mix_precision", "allow_mix_precision_fp16", "allow_fp32_to_fp16"),
+            *("force_fp16", "cube_fp16in_fp32out", "fp16", "mixed_float16"),
+            *("cube_hif8", "mixed_hif8"),
+        ),
+        _NO_FLOAT16,
+    ),
+    "force_fp32": "leave it out: a model is computed in the types it has",
+    "mixed_bfloat16": "it is of --precision_mode_v2: --precision_mode=allow_mix_precision_bf16",
+    "origin": "it is of --precision_mode_v2: --precision_mode=must_keep_origin_dtype",
 }
-"""Modes CANN has, or that are planned, and this CPU engine has not."""
+"""What to do instead of a mode. Source: CANN, --precision_mode and --precision_mode_v2."""

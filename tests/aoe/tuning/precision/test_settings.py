@@ -58,12 +58,16 @@ def test_int4_is_allowed_by_a_mode_of_its_own_with_all_above_it() -> None:
     [
         ("allow_mix_precision", "not available here"),
         ("allow_fp32_to_fp16", "not available here"),
+        ("force_fp32", "not available here"),
         ("fast", "unknown"),
     ],
 )
 def test_other_modes_are_refused_by_name(mode: str, problem: str) -> None:
-    with pytest.raises(OptionError, match=rf"--precision_mode: {problem} \(got {mode}, expected"):
+    with pytest.raises(
+        OptionError, match=rf"--precision_mode: {problem} \(got {mode}, expected"
+    ) as caught:
         parse_precision(mode)
+    assert bool(caught.value.hint) is (problem != "unknown")  # every mode of CANN has a way out
 
 
 def test_lists_are_read_and_need_a_mode_they_apply_to(tmp_path: Path) -> None:
