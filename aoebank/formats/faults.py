@@ -31,10 +31,12 @@ def find_fault(parsed: ParsedFile, number: int) -> Fault | None:
     Errors count, warnings and notes do not, nor does what other records of the file have to do
     with it: a record is as good in another file for the same target.
     """
-    try:
-        parsed.format.record(parsed, number)
-    except RecordError as error:
-        return Fault(is_unreadable=True, problem=error.headline)
+    # a merge asks about each record that changed: reading it a second time counts
+    if not (parsed.format.check_reads_all and parsed.raw(number).isascii()):
+        try:
+            parsed.format.record(parsed, number)
+        except RecordError as error:
+            return Fault(is_unreadable=True, problem=error.headline)
     found = next(_errors(parsed, number), None)
     return None if found is None else Fault(is_unreadable=False, problem=_say(found))
 

@@ -45,6 +45,7 @@ class Format(Protocol):
         keeps_alternatives: Whether a key may have several answers.
         keeps_times: Whether its records may hold a measured time.
         joins_equal_keys: Whether readers put records of equal keys together: none hides another.
+        check_reads_all: Whether `check` has an error about each ASCII record `record` refuses.
         fatal_codes: Codes of findings that are notes elsewhere and break its readers.
     """
 
@@ -61,6 +62,7 @@ class Format(Protocol):
     keeps_alternatives: bool = False
     keeps_times: bool = False
     joins_equal_keys: bool = False
+    check_reads_all: bool = False
     fatal_codes: frozenset[str] = frozenset()
 
     def parse_name(self, name: str) -> BankName | None:
@@ -214,17 +216,21 @@ class ParsedFile:
 
     def find(self, key: str) -> int | None:
         """Return the position of the record readers use for `key`."""
+        return self.places.get(key)
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """What `find` gives, by key; for those who ask about each of a million keys."""
         if not self._places and self.keys:
             numbers = range(len(self.keys))
             order = reversed(numbers) if self.format.first_wins else numbers
             self._places.update((self.keys[number], number) for number in order)
             self._places.update(self.preferred)
-        return self._places.get(key)
+        return self._places
 
     def repeated(self) -> dict[str, tuple[int, ...]]:
         """Return the positions of the records of each key that comes several times."""
-        self.find("")
-        if len(self._places) == len(self.keys):
+        if len(self.places) == len(self.keys):
             return {}
         found: dict[str, list[int]] = {}
         for number, key in enumerate(self.keys):

@@ -203,6 +203,8 @@ def make_console(**options: Any) -> Console:
 
 
 _SCALARS = json.JSONEncoder(allow_nan=False)
+_CONTAINERS = (Mapping, list, tuple)
+_MANY_PIECES = 50_000
 
 
 def write_document(document: Mapping[str, object], *, indent: int | None = 2) -> None:
@@ -210,33 +212,45 @@ def write_document(document: Mapping[str, object], *, indent: int | None = 2) ->
     if indent is None:
         print(json.dumps(document, allow_nan=False))
         return
+    chunks: list[str] = []
     pieces: list[str] = []
-    _write_json(document, pieces, "\n", " " * indent)
-    print("".join(pieces))
+    for piece in _iter_json(document, "\n", " " * indent):
+        pieces.append(piece)
+        if len(pieces) == _MANY_PIECES:  # as strings of a few letters they take ten times as much
+            chunks.append("".join(pieces))
+            pieces.clear()
+    print(*chunks, "".join(pieces), sep="")
 
 
-def _write_json(value: object, pieces: list[str], newline: str, step: str) -> None:
-    """Add the text `json.dumps` gives with an indent, which it does without its C code."""
-    inner, separator = newline + step, ","
+def _iter_json(value: object, newline: str, step: str) -> Iterator[str]:
+    """Yield the text `json.dumps` gives with an indent, which it does without its C code."""
+    inner = newline + step
     if isinstance(value, Mapping) and value:
         start = "{"
         for name, member in value.items():
             key = _SCALARS.encode(name if isinstance(name, str) else json.dumps(name))
-            pieces.append(f"{start}{inner}{key}: ")
-            _write_json(member, pieces, inner, step)
-            start = separator
-        pieces.append(f"{newline}}}")
+            if isinstance(member, _CONTAINERS):
+                yield f"{start}{inner}{key}: "
+                yield from _iter_json(member, inner, step)
+            else:
+                yield f"{start}{inner}{key}: {_scalar(member)}"
+            start = ","
+        yield f"{newline}}}"
     elif isinstance(value, list | tuple) and value:
         start = "["
         for item in value:
-            pieces.append(f"{start}{inner}")
-            _write_json(item, pieces, inner, step)
-            start = separator
-        pieces.append(f"{newline}]")
-    elif type(value) is int:  # the encoder takes its time to start
-        pieces.append(str(value))
+            yield f"{start}{inner}"
+            yield from _iter_json(item, inner, step)
+            start = ","
+        yield f"{newline}]"
     else:
-        pieces.append("null" if value is None else _SCALARS.encode(value))
+        yield _scalar(value)
+
+
+def _scalar(value: object) -> str:
+    if type(value) is int:  # the encoder takes its time to start
+        return str(value)
+    return "null" if value is None else _SCALARS.encode(value)
 
 
 def error_document(error: AoebankError) -> dict[str, object]:

@@ -80,6 +80,7 @@ class RuntimeKbFormat(Format):
     name_pattern = "<soc_version>_<cores>_AiCore_<op_type>_runtime_kb.json"
     first_wins = True  # map.insert leaves what is there
     may_be_sorted = True
+    check_reads_all = True  # `parse` made records of readable lines only
     fatal_codes = frozenset({"AB112"})  # each blank line ends a worker, and there may be one only
 
     def __init__(

@@ -82,7 +82,8 @@ class FileComparison:
     def _pairs(self) -> Iterator[tuple[str, _Place | None, _Place | None]]:
         """Yield each wanted key once, with the record readers use for it on both sides."""
         old, new, only = self.old, self.new, self.options.only
-        find_old, find_new = (_NOTHING.get if side is None else side.find for side in (old, new))
+        find_old = _NOTHING.get if old is None else old.places.get
+        find_new = _NOTHING.get if new is None else new.places.get
         for number, key in enumerate(old.keys if old else ()):
             if find_old(key) == number and (not only.key or only.holds_key(key)):
                 place = find_new(key)

@@ -241,7 +241,7 @@ def find_relatedness(base: ParsedFile | None, side: ParsedFile | None) -> Relate
     has_base, has_side = (parsed is not None and len(parsed) > 0 for parsed in (base, side))
     share = False
     if base is not None and side is not None:
-        share = any(side.find(key) is not None for key in base.keys)
+        share = not side.places.keys().isdisjoint(base.keys)
     return Relatedness(base_has_records=has_base, side_has_records=has_side, share_a_key=share)
 
 

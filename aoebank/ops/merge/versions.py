@@ -39,7 +39,7 @@ class Versions(Three[ParsedFile | None]):
     def iter_places(self) -> Iterator[tuple[str, int | None, int | None, int | None]]:
         """Yield key and position in base, ours and theirs: those of ours, then new ones."""
         find_base, find_ours, find_theirs = (
-            parsed.find if parsed is not None else _NOWHERE.get
+            parsed.places.get if parsed is not None else _NOWHERE.get
             for parsed in (self.base, self.ours, self.theirs)
         )
         for number, key in enumerate(self.ours.keys if self.ours else ()):

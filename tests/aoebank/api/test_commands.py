@@ -32,7 +32,7 @@ TELLING = {
     "merge-driver": {"marker_size"},  # git passes it, nothing uses it
     "report": {"html"},
     "resolve": {"explain"},
-    "unpack": {"output"},  # another place for the same word
+    "unpack": {"output"},  # another way to write DIR
     "validate": {"output", "fail_on", "strict", "statistics", "notes", "has_each", "fix"},
 }
 
