@@ -1,8 +1,8 @@
 """Unpacked parts of `.om` files, kept for the next load and never trusted unseen.
 
 The folder is used only if nobody but this user and root can put files into it. Each load holds the
-native code and the graphs against the digests of the `.om`, which takes a millisecond; the weights,
-which would take a second for a GB, only if they look different than when this was done last.
+native code and the graphs against the digests of the `.om`, which takes milliseconds; the weights,
+half a second for a GB, only if they look different than when this was done last.
 
 A folder for each distinct model, `<digest of the parts' digests>`, with the parts and
 

@@ -129,7 +129,9 @@ def _frozen(tf: Any, name: str, make: Callable[[], Any]) -> FrozenGraph:
     )
 
     try:
-        frozen = constants_for_variables(make())
+        # loops stay functions, as tf2onnx wants them: an LSTM lowered to Switch and Merge has
+        # inputs in its loop that nobody gives. Source: tf2onnx 1.17, `tf_loader.from_function`
+        frozen = constants_for_variables(make(), lower_control_flow=False, aggressive_inlining=True)
         content = frozen.graph.as_graph_def().SerializeToString()
     except (TypeError, ValueError, RuntimeError, tf.errors.OpError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -377,6 +377,7 @@ with aoe.tensorflow.enable():
     model(x[:1])
     scores = tf.function(lambda a: tf.nn.softmax(a))
     scores(tf.zeros((3, 3)))
+    tf.keras.Sequential([layers.Input((7, 3)), layers.LSTM(4)], name="loop")(tf.zeros((6, 7, 3)))
 """
 
 
@@ -404,6 +405,7 @@ def test_graphs_of_a_real_script_are_found(tmp_path: Path) -> None:
         "graph_01_net.pb [[5, 8, 8, 3]] 0",
         "graph_01_net.pb [[1, 8, 8, 3]] 0",
         "graph_01_lambda.pb [[3, 3]] 0",
+        "graph_01_loop.pb [[6, 7, 3]] 1",
     ]
 
 

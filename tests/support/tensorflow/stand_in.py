@@ -118,7 +118,7 @@ def install(patch: pytest.MonkeyPatch) -> Any:
     home: Any = ModuleType("polymorphic_function")
     home.Function = Function
     constants: Any = ModuleType("convert_to_constants")
-    constants.convert_variables_to_constants_v2 = lambda concrete: concrete
+    constants.convert_variables_to_constants_v2 = lambda concrete, **_: concrete
     eager = "tensorflow.python.eager.polymorphic_function"
     for name, module in {
         "tensorflow": tf,
