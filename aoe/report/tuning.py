@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from aoe.tuning.run import TuneResult
     from aoebank import AoebankError, Report, Text
 
+_CONTROL_FLOW = ("If", "Loop", "Scan")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTuningReport:
@@ -57,7 +59,7 @@ class OperatorTuningReport:
             write_operators(text, result)
             _write_undecided(text, result)
         else:
-            text.line("nothing in this model is tunable: ONNX Runtime computes it as before")
+            text.line(f"nothing in this model is tunable: {_untuned_time(result)}")
         write_reuse(text, result.reuse)
         text.line(_whole_model(result))
         memory = result.judgement.memory
@@ -318,6 +320,20 @@ def _write_compression(text: Text, result: GdatResult) -> None:
             f"{found.compression.words}, by {found.deviation or 0:.2%} of their length in the "
             f"steps that were checked (at most {found.tolerance:.0%})"
         )
+
+
+def _untuned_time(result: OpatResult) -> str:
+    """Say who computes a model without kernels, and in which operators its time goes."""
+    text = "ONNX Runtime computes it as before"
+    times: dict[str, float] = {}
+    for operator in result.figures[0]:
+        times[operator.op_type] = times.get(operator.op_type, 0.0) + operator.median_us
+    whole_us = sum(times.values())
+    if not whole_us:
+        return text
+    kind = max(times, key=times.__getitem__)
+    inner = ", whose branches and bodies are not tuned" if kind in _CONTROL_FLOW else ""
+    return f"{text}, {times[kind] / whole_us:.0%} of the time in {kind}{inner}"
 
 
 def _differing(result: GdatResult) -> str:

@@ -16,6 +16,7 @@ from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
 from aoe.measurement import CpuUse, MachineLoad
 from aoe.measurement.memory import ModelMemory
+from aoe.profiling.figures import OperatorProfile
 from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
 from aoe.results.files import NOT_TRIED_OUT, ONLY_LOOKED_UP, RepoOutcome
 from aoe.testing.fakes import MEMORY
@@ -53,6 +54,26 @@ def test_model_with_nothing_to_tune_says_so(capsys: pytest.CaptureFixture[str]) 
     text = _told(OperatorTuningReport(result=make_opat_result()), capsys)
     assert "nothing in this model is tunable" in text
     assert text.endswith("finished. Performance not improved: nothing in this model is tunable\n")
+
+
+@pytest.mark.parametrize(
+    ("op_type", "words"),
+    [
+        ("If", "75% of the time in If, whose branches and bodies are not tuned"),
+        ("TopK", "75% of the time in TopK\n"),
+    ],
+)
+def test_model_with_nothing_to_tune_says_where_its_time_goes(
+    op_type: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = tuple(
+        OperatorProfile(
+            name=kind, op_names=(kind,), op_type=kind, op_types=(kind,), median_us=us, min_us=us
+        )
+        for kind, us in ((op_type, 30.0), ("Equal", 10.0))
+    )
+    result = replace(make_opat_result(), figures=(figures, figures))
+    assert words in _told(OperatorTuningReport(result=result), capsys)
 
 
 def test_operators_that_were_only_looked_up_are_no_proof_of_anything(
