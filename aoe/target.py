@@ -9,6 +9,11 @@ from aoe.workload import Precision
 TILES_SUFFIX = "_tiles"
 """Ends the name of an algorithm that multiplies bfloat16 in the CPU's matrix tiles (AMX)."""
 
+HOST_PREFIX = "host_"
+"""Begins the name of an algorithm whose operators ONNX Runtime has; nothing is compiled for it."""
+HOST_INT8 = f"{HOST_PREFIX}int8"
+"""ONNX Runtime's products of 8 bits, which are right only where the CPU sums them in 32 bits."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionSet:
@@ -41,6 +46,8 @@ class Target:
         bf16_dot: Vectors of bfloat16 pairs multiplied and summed in float32; None without.
         bf16_tiles: The same for whole matrix tiles; None without.
         int8_dot: Vectors of four products of 8 bits, summed in 32 (AVX512-VNNI); None without.
+        int8_sums: The same as ONNX Runtime's own operators use it (AVX512-VNNI or AVX-VNNI,
+            whatever the CPU has besides); None without.
     """
 
     soc_version: str
@@ -56,6 +63,7 @@ class Target:
     bf16_dot: InstructionSet | None = None
     bf16_tiles: InstructionSet | None = None
     int8_dot: InstructionSet | None = None
+    int8_sums: InstructionSet | None = None
 
     @property
     def halide_name(self) -> str:
@@ -81,9 +89,12 @@ class Target:
         """
         if not precision.is_lower:
             return self
-        tiles = self.bf16_tiles if algorithm.endswith(TILES_SUFFIX) else None
-        dot = self.bf16_dot if precision is Precision.BFLOAT16 else self.int8_dot
-        found = [known for known in (dot, tiles) if known is not None]
+        if algorithm.startswith(HOST_PREFIX):
+            used = [self.int8_sums if algorithm == HOST_INT8 else None]
+        else:
+            dot = self.bf16_dot if precision is Precision.BFLOAT16 else self.int8_dot
+            used = [dot, self.bf16_tiles if algorithm.endswith(TILES_SUFFIX) else None]
+        found = [known for known in used if known is not None]
         return replace(
             self,
             features=_joined(self.features, *(known.features for known in found)),

@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from aoe.target import InstructionSet, unmet_cores
+from aoe.target import HOST_INT8, InstructionSet, unmet_cores
 from aoe.testing.fakes import make_target
 from aoe.workload import Precision
 
@@ -44,6 +44,18 @@ def test_kernels_in_int8_get_its_instructions_and_no_tiles() -> None:
     assert target.for_kernel(Precision.INT4, "panels_int4") == quantised
     assert quantised.halide_name == "x86-64-linux-avx2-avx512_zen4"
     assert quantised.cpu_features == ("avx2", "avx512_vnni")
+
+
+def test_operators_of_onnx_runtime_need_what_makes_their_sums_right_and_no_more() -> None:
+    sums = InstructionSet(cpu_features=("avx_vnni",))
+    target = make_target(int8_dot=_VNNI, int8_sums=sums)
+    needed = target.for_kernel(Precision.INT8, HOST_INT8)
+    assert needed.cpu_features == (*target.cpu_features, "avx_vnni")
+    for precision, name in (
+        (Precision.INT8, f"{HOST_INT8}_of_7_bits"),
+        (Precision.INT4, "host_int4"),
+    ):
+        assert target.for_kernel(precision, name).cpu_features == target.cpu_features
 
 
 def test_bfloat16_is_a_precision_where_it_has_instructions_and_integers_everywhere() -> None:

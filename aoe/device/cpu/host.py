@@ -46,6 +46,8 @@ CodeGen_X86::mcpu_target; checked in the attributes of what it emits."""
 _INT8_DOT = tuple(_BF16_DOT[name] for name in ("avx512_sapphirerapids", "avx512_zen4"))
 """Those that make Halide emit `vpdpbusd`; its `avxvnni` does not. Source: Halide 21, checked in
 what it emits."""
+_INT8_SUMS = ("avx512_vnni", "avx_vnni")
+"""Those ONNX Runtime's MLAS sums products of 8 bits in 32 by, the preferred one first."""
 _BF16_TILES = InstructionSet(cpu_features=("amx_tile", "amx_bf16"))
 
 _HALIDE_ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "arm-64"}
@@ -78,6 +80,7 @@ def describe_host(
         for sets in (_BF16_DOT.values(), _INT8_DOT)
     )
     tiles = info.features.issuperset(_BF16_TILES.cpu_features)
+    sums = [name for name in _INT8_SUMS if name in info.features]
     return Target(
         soc_version=name.soc_version,
         core_num=min(core_num or usable_cores(), usable_cores()),
@@ -92,6 +95,7 @@ def describe_host(
         bf16_dot=next(iter(dots), None),
         bf16_tiles=_BF16_TILES if tiles else None,
         int8_dot=next(iter(int8_dots), None),
+        int8_sums=InstructionSet(cpu_features=(sums[0],)) if sums else None,
     )
 
 

@@ -8,20 +8,21 @@ from aoe.kernels.algorithms import KNOB, allowed_space
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.host_products import (
     HOST_INT4,
-    HOST_INT8,
     HOST_NARROW_INT8,
     is_hosted,
     with_host_products,
 )
 from aoe.kernels.registry import get_family
 from aoe.schedule import Configuration, Space
-from aoe.target import InstructionSet, Target
+from aoe.target import HOST_INT8, InstructionSet, Target
 from aoe.testing.fakes import make_target
 from aoe.testing.kernels import operation, plain
 from aoe.workload import Precision, Workload
 
 _PLAIN = make_target()
-_DOT = make_target(int8_dot=InstructionSet(cpu_features=("avx512_vnni",)))
+_VNNI = InstructionSet(cpu_features=("avx512_vnni",))
+_SUMS = make_target(int8_sums=_VNNI)
+_DOT = make_target(int8_dot=_VNNI, int8_sums=_VNNI)
 
 
 def _product(rows: int, precision: Precision, **attributes: int) -> Workload:
@@ -43,13 +44,19 @@ def _space(workload: Workload, target: Target) -> Space:
 
 
 @pytest.mark.parametrize(
-    ("precision", "algorithm"),
-    [(Precision.INT8, HOST_NARROW_INT8), (Precision.INT4, HOST_INT4)],
+    ("target", "precision", "algorithm"),
+    [
+        (_PLAIN, Precision.INT8, HOST_NARROW_INT8),
+        (_SUMS, Precision.INT8, HOST_INT8),
+        (_PLAIN, Precision.INT4, HOST_INT4),
+        (_SUMS, Precision.INT4, HOST_INT4),
+    ],
 )
-def test_cpu_without_vnni_is_offered_the_host_s_operator_alone(
-    precision: Precision, algorithm: str
+def test_cpu_halide_has_no_sums_of_8_bits_for_is_offered_the_host_s_operator_alone(
+    target: Target, precision: Precision, algorithm: str
 ) -> None:
-    space = _space(_product(2, precision), _PLAIN)
+    """In 8 bits where the CPU sums them in 32, in 7 elsewhere."""
+    space = _space(_product(2, precision), target)
     assert [dict(one) for one in space.configurations()] == [{KNOB: algorithm}]
     assert space.first_guesses == ({KNOB: algorithm},)
 

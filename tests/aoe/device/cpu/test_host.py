@@ -150,6 +150,17 @@ def test_int8_needs_instructions_halide_makes_use_of(described: Describe) -> Non
         assert described(text).int8_dot is None
 
 
+def test_onnx_runtime_s_own_products_need_vnni_and_nothing_besides(described: Describe) -> None:
+    for text in (ZEN4, SAPPHIRE_RAPIDS, COOPER_LAKE):
+        found = described(text).int8_sums
+        assert found is not None
+        assert (found.features, found.cpu_features) == ((), ("avx512_vnni",))
+    assert described(COOPER_LAKE.replace("avx512_vnni", "")).int8_sums is None
+    short = described(COOPER_LAKE.replace("avx512_vnni", "avx_vnni")).int8_sums
+    assert short is not None and short.cpu_features == ("avx_vnni",)
+    assert described(NEOVERSE_V1, "aarch64").int8_sums is None
+
+
 def test_without_what_kernels_may_use_there_is_no_bf16(described: Describe) -> None:
     for text in (MASKED_ZEN4, COOPER_LAKE):
         target = described(text)

@@ -14,10 +14,12 @@ from onnx import numpy_helper
 from aoe.device.compiler import KernelSource
 from aoe.device.registry import default_device
 from aoe.execute.candidates import hosted_model
-from aoe.graph.workload_model import random_inputs
-from aoe.kernels.host_products import HOST_INT4, HOST_INT8, HOST_NARROW_INT8
+from aoe.graph.hosted.operators import host_operators, import_microsoft
+from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.kernels.host_products import HOST_INT4, HOST_NARROW_INT8
 from aoe.ort.sessions import run_session, session_options
 from aoe.schedule import Schedule
+from aoe.target import HOST_INT8
 from aoe.testing.kernels import SEED, THREADS, Array, operation, plain, run_baseline
 from aoe.workload import Operation, Precision, Workload
 
@@ -98,7 +100,7 @@ def _run(model: onnx.ModelProto, feed: Mapping[str, Array]) -> Array:
 @pytest.mark.parametrize("algorithm", _ERRORS)
 @pytest.mark.parametrize("case", CASES)
 def test_results_are_those_of_float32_within_the_rounding(case: str, algorithm: str) -> None:
-    if algorithm == HOST_INT8 and default_device().describe(THREADS).int8_dot is None:
+    if algorithm == HOST_INT8 and default_device().describe(THREADS).int8_sums is None:
         pytest.skip("without VNNI its sums saturate: weights have 7 bits there")
     workload, behind = CASES[case]
     precision = Precision.INT4 if algorithm == HOST_INT4 else Precision.INT8
@@ -122,3 +124,20 @@ def test_weights_of_7_bits_leave_room_for_two_products_in_16() -> None:
     assert np.abs(levels[HOST_INT8]).max(axis=0).tolist() == [127] * 40
     assert np.abs(levels[HOST_NARROW_INT8]).max() == 63
     assert 2 * 255 * 63 < 1 << 15
+
+
+@pytest.mark.parametrize("algorithm", [HOST_NARROW_INT8, HOST_INT4])
+def test_column_of_weights_with_a_special_value_is_nan_and_no_other(algorithm: str) -> None:
+    precision = Precision.INT4 if algorithm == HOST_INT4 else Precision.INT8
+    workload = replace(_product((3, 70), 40), precision=precision)
+    weights = np.array(run_baseline(workload, random_inputs(workload, SEED)).inputs["x1"])
+    weights[3, 5], weights[64, 20] = np.nan, np.inf
+    made = host_operators(workload, algorithm, weights, inputs=("x0", "x1"), output="y", name="n")
+    model = workload_model(workload, seed=SEED)
+    del model.graph.node[:], model.graph.initializer[:]
+    model.graph.node.extend(made.nodes)
+    model.graph.initializer.extend(made.initializers)
+    import_microsoft(model)
+    found = _run(model, random_inputs(workload, SEED))
+    assert np.isnan(found[:, [5, 20]]).all()
+    assert np.isfinite(np.delete(found, [5, 20], axis=1)).all()

@@ -188,7 +188,8 @@ def test_metric_of_the_user_on_real_inputs_decides(runs: ScriptedRuns, tmp_path:
 @pytest.fixture
 def hosted_runs(runs: ScriptedRuns) -> ScriptedRuns:
     """Runs on a CPU without instructions for bfloat16 and for products of 8 bits."""
-    runs.target = lambda target: replace(target, bf16_dot=None, bf16_tiles=None, int8_dot=None)
+    none = dict.fromkeys(("bf16_dot", "bf16_tiles", "int8_dot", "int8_sums"))
+    runs.target = lambda target: replace(target, **none)
 
     def results(part: ModelPart) -> list[Any]:
         nodes = onnx.load(str(part.model), load_external_data=False).graph.node
