@@ -24,6 +24,7 @@ from support.engine.environments import run_environment
 from support.engine.online import Script
 
 import aoe
+from aoe import TuneResult
 from aoe.cli.app import app
 from aoe.cli.errors import run_app
 from aoe.device.cpu.device import Cpu
@@ -41,7 +42,7 @@ from aoe.ort.sessions import session_options, session_source
 from aoe.testing.fakes import RecordingProgress
 from aoe.testing.small_models import SmallModel
 from aoe.tuning.mode import JobType, TuneSettings
-from aoe.tuning.run import TuneResult, tune_with
+from aoe.tuning.run import tune_with
 
 _LIMIT = 1000
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

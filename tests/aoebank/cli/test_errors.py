@@ -12,8 +12,7 @@ from support.faulty_system import FaultySystem
 
 from aoe.cli.errors import run_app
 from aoe.errors import AoeError, ModelImportError
-from aoebank.cli.errors import Program, run_program
-from aoebank.errors import AoebankError, RecordError
+from aoebank import AoebankError, Program, RecordError, run_program
 
 Run = Callable[[typer.Typer, list[str]], int]
 

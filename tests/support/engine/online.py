@@ -13,11 +13,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from aoe import InferenceSession
 from aoe.device.registry import default_device
 from aoe.graph.weights import WeightStore
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS, write_offline_model
 from aoe.online.conversions import RESULT, Conversion, Converted
-from aoe.online.session import InferenceSession
 from support.engine.cpu import CPU
 from support.engine.models import make_model
 from support.engine.offline import make_manifest, make_use

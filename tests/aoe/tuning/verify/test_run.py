@@ -13,6 +13,7 @@ from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, guesses_of, make_bank, make_verdict
 
 import aoe
+from aoe import VerifiedBank
 from aoe.bank.journal import KERNEL_SOURCE
 from aoe.bank.operators import OperatorBank, key_of
 from aoe.cli.app import app
@@ -25,7 +26,7 @@ from aoe.report.verify.records import VerifiedBankReport
 from aoe.schedule import Schedule
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.engine.parts import EngineParts, library_versions
-from aoe.tuning.verify.run import VerifiedBank, VerifySettings, verify_bank
+from aoe.tuning.verify.run import VerifySettings, verify_bank
 from aoe.tuning.verify.verdict import Holding
 from aoe.tuning.workbench import fingerprint
 from aoebank import Bank, Event, Provenance, emit, validate

@@ -20,6 +20,7 @@ from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import by_splits, c2f_network
 
 import aoe
+from aoe import VerifiedBank
 from aoe.bank.journal import KERNEL_SOURCE
 from aoe.bank.remeasured_subgraphs import MeasurableSubgraph
 from aoe.cli.app import app
@@ -34,7 +35,7 @@ from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
-from aoe.tuning.verify.run import VerifiedBank, VerifySettings, verify_bank
+from aoe.tuning.verify.run import VerifySettings, verify_bank
 from aoe.tuning.verify.subgraphs import NO_MODEL, NOT_THERE
 from aoe.tuning.verify.verdict import Holding
 from aoebank import Bank, Event, Provenance, emit, validate
