@@ -20,9 +20,13 @@ from aoe.execute.messages import CompiledKernels
 from aoe.execute.nan_reach import reached_by_nan
 from aoe.execute.quiet import QuietPairs
 from aoe.execute.samplers import paired_samplers
-from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.weights import point_into
-from aoe.graph.workload_model import random_inputs, special_inputs, workload_model
+from aoe.graph.workload_model import (
+    candidate_model,
+    random_inputs,
+    special_inputs,
+    workload_model,
+)
 from aoe.kernels.formats import without_moves
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, measured
 from aoe.ort.guarded import GuardedRuns
@@ -219,7 +223,7 @@ class CandidateMeasurer:
         best_ratio: float | None,
     ) -> Measurement:
         try:
-            model = candidate_model(baseline.model, source)
+            model = candidate_model(baseline.model, source.name, source.workload)
             session = self._open(model, self._options(library))
             deviation = _worst(source.workload, baseline, session)
         except AoeError as error:
@@ -297,21 +301,6 @@ class CandidateMeasurer:
         file = self._directory / "workload.onnx"
         file.write_bytes(model.SerializeToString())
         return self._device.open_session(file, options)
-
-
-def candidate_model(baseline: onnx.ModelProto, source: KernelSource) -> onnx.ModelProto:
-    """Return the baseline model with its operators replaced by one kernel node."""
-    model = onnx.ModelProto()
-    model.CopyFrom(baseline)
-    inputs = [f"x{i}" for i in range(len(source.workload.inputs))]
-    node = helper.make_node(source.name, inputs, ["y"], domain=KERNEL_DOMAIN)
-    del model.graph.node[:]
-    model.graph.node.append(node)
-    kept = [tensor for tensor in model.graph.initializer if tensor.name in inputs]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
-    model.opset_import.append(helper.make_opsetid(KERNEL_DOMAIN, 1))
-    return model
 
 
 def _worst(workload: Workload, baseline: _Baseline, session: ort.InferenceSession) -> Deviation:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.operators import (
     MOVED_DTYPES,
@@ -90,6 +91,29 @@ def workload_model(
     model: onnx.ModelProto = helper.make_model(
         graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="aoe"
     )
+    return model
+
+
+def candidate_model(
+    baseline: onnx.ModelProto, kernel_name: str, workload: Workload
+) -> onnx.ModelProto:
+    """Return the baseline model with its operators replaced by one kernel node.
+
+    Args:
+        baseline: See `workload_model`.
+        kernel_name: Operator of the kernel in the domain `aoe`.
+        workload: What both compute.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(baseline)
+    inputs = [f"x{i}" for i in range(len(workload.inputs))]
+    node = helper.make_node(kernel_name, inputs, [RESULT], domain=KERNEL_DOMAIN)
+    del model.graph.node[:]
+    model.graph.node.append(node)
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in inputs]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    model.opset_import.append(helper.make_opsetid(KERNEL_DOMAIN, 1))
     return model
 
 
