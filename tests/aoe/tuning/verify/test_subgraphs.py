@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 import pytest
 from onnx import helper
+from support.commands import aoe_exit_code
 from support.engine.environments import run_environment
 from support.engine.models import make_model
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
@@ -23,8 +24,6 @@ import aoe
 from aoe import VerifiedBank
 from aoe.bank.journal import KERNEL_SOURCE
 from aoe.bank.remeasured_subgraphs import MeasurableSubgraph
-from aoe.cli.app import app
-from aoe.cli.errors import run_app
 from aoe.errors import ModelImportError, WorkerDiedError
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrite import KERNEL_DOMAIN
@@ -300,11 +299,11 @@ def test_command_takes_models_and_its_document_names_them(
     forms: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["verify", str(forms.bank), f"--model={forms.model}", "--dry-run"]
-    assert run_app(app, [*arguments, "--json"], engine=forms.engine) == 0
+    assert aoe_exit_code([*arguments, "--json"], engine=forms.engine) == 0
     records = json.loads(capsys.readouterr().out)["records"]
     assert {one["model"] for one in records} == {str(forms.model)}
     assert {one["op_type"] for one in records} == {"subgraph"}
-    assert run_app(app, [*arguments, "--quiet"], engine=forms.engine) == 0
+    assert aoe_exit_code([*arguments, "--quiet"], engine=forms.engine) == 0
     assert "the operator or subgraph alone" in capsys.readouterr().out
 
 
