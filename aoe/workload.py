@@ -11,6 +11,9 @@ from typing import Any
 NCHWC_DOMAIN = "com.microsoft.nchwc"
 """Domain of ONNX Runtime's blocked-layout operators. Source: the optimised models it writes."""
 
+KERNEL_DOMAIN = "aoe"
+"""Domain of nodes that a generated kernel computes."""
+
 AttributeValue = float | int | str | tuple[int, ...] | tuple[float, ...]
 
 

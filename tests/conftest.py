@@ -19,13 +19,14 @@ TESTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS.parent))
 sys.path.append(str(TESTS))  # support
 from support import tiers  # noqa: E402
+from support.faulty_system import FaultySystem  # noqa: E402
 from support.once import made_once  # noqa: E402
 
 # compiling a thousand modules in every worker and every program under test takes longer than tests
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-pytest.register_assert_rewrite("aoebank.testing", "aoe.testing.kernels")
+pytest.register_assert_rewrite("aoebank.testing", "aoe.testing.kernels", "support.error_contract")
 
 for _tier, _examples in ((tiers.EVERYDAY, 25), (tiers.SLOW, 300)):
     settings.register_profile(
@@ -193,6 +194,12 @@ def _cache_with_kept_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "aoe").mkdir()
     (folder / "aoe" / "kernels").symlink_to(kernels)
     return folder
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> FaultySystem:
+    """Return what puts faults into calls of the system."""
+    return FaultySystem(monkeypatch)
 
 
 @pytest.fixture

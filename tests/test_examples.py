@@ -22,7 +22,6 @@ import pytest
 import typer
 
 from aoe.cli.app import app as aoe_app
-from aoe.cli.gdat_command import split_script
 from aoebank.cli.app import app as aoebank_app
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -161,7 +160,7 @@ def test_there_are_examples_of_both_programs() -> None:
 def test_commands_of_examples_and_their_options_exist(place: str, words: list[str]) -> None:
     command = PROGRAMS[words[0]]
     known = {"--help", *_options(command)}
-    arguments = split_script(words[1:]) if words[0] == "aoe" else words[1:]
+    arguments = _before_those_of_a_script(words[1:])
     context = typer.Context(command, info_name=words[0])
     for before, word in pairwise([words[0], *arguments]):
         members = command.list_commands(context) if hasattr(command, "list_commands") else ()
@@ -172,6 +171,14 @@ def test_commands_of_examples_and_their_options_exist(place: str, words: list[st
             known |= _options(command)
         else:  # an argument, or the value of an option, as in `--color never ls`
             assert not members or before.startswith("-"), place
+
+
+def _before_those_of_a_script(words: list[str]) -> list[str]:
+    """Return the words up to the script to be tuned; those behind it are its own."""
+    for place, word in enumerate(words):
+        if word.partition("=")[0] == "--script":
+            return words[: place + (1 if "=" in word else 2)]
+    return words
 
 
 def _options(command: object) -> set[str]:

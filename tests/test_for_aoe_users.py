@@ -11,8 +11,6 @@ import pytest
 from support.aoe_contract import ABSENCE, PROBES, Runs
 from support.aoe_contract_checks import CHECKS
 
-from aoe.cli.elsewhere import OPTIONS, VARIABLES
-
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
@@ -64,15 +62,6 @@ def test_checks_are_all_asked_for() -> None:
         if row["probe"][0] == "check"
     }
     assert asked == set(CHECKS)
-
-
-def test_options_and_variables_the_program_warns_of_are_in_the_table() -> None:
-    words = {
-        kind: " ".join(row["name"] for row in TABLE[kind]).replace(",", " ").split()
-        for kind in ("option", "variable")
-    }
-    assert not [name for name in OPTIONS if name not in words["option"]]
-    assert not [name for name in VARIABLES if name not in words["variable"]]
 
 
 def test_page_is_up_to_date() -> None:

@@ -18,7 +18,7 @@ from support.engine.models import chain_model, save_model
 
 from aoe.device.cpu.device import Cpu
 from aoe.folders.turns import Turns
-from aoe.measurement.load import CpuUse, MachineLoad
+from aoe.measurement import CpuUse, MachineLoad
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
 SHOWN = re.compile(r"^<!-- shown: ([^\n]*) -->\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -20,17 +20,15 @@ from aoe.execute.messages import CompiledKernels
 from aoe.execute.nan_reach import reached_by_nan
 from aoe.execute.quiet import QuietPairs
 from aoe.execute.samplers import paired_samplers
-from aoe.graph.hosted.operators import host_operators, import_microsoft
-from aoe.graph.rewrite import KERNEL_DOMAIN
+from aoe.graph.hosted.operators import hosted_model
 from aoe.graph.weights import point_into
 from aoe.graph.workload_model import (
-    constant_values,
+    candidate_model,
     random_inputs,
     special_inputs,
     workload_model,
 )
 from aoe.kernels.formats import without_moves
-from aoe.kernels.host_products import hosted_product
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, measured
 from aoe.ort.guarded import GuardedRuns
 from aoe.ort.sessions import input_specs, run_session, session_options
@@ -228,9 +226,15 @@ class CandidateMeasurer:
     ) -> Measurement:
         try:
             if source.is_hosted:
-                model = hosted_model(baseline.model, source, baseline.seed, store=self._stored)
+                model = hosted_model(
+                    baseline.model,
+                    source.workload,
+                    source.schedule.algorithm,
+                    baseline.seed,
+                    store=self._stored,
+                )
             else:
-                model = candidate_model(baseline.model, source)
+                model = candidate_model(baseline.model, source.name, source.workload)
             session = self._open(model, self._options(None if source.is_hosted else library))
             deviation = _worst(source, baseline, session)
         except AoeError as error:
@@ -309,57 +313,6 @@ class CandidateMeasurer:
         file = self._directory / "workload.onnx"
         file.write_bytes(model.SerializeToString())
         return self._device.open_session(file, options)
-
-
-def candidate_model(baseline: onnx.ModelProto, source: KernelSource) -> onnx.ModelProto:
-    """Return the baseline model with its operators replaced by one kernel node."""
-    model = onnx.ModelProto()
-    model.CopyFrom(baseline)
-    inputs = [f"x{i}" for i in range(len(source.workload.inputs))]
-    node = helper.make_node(source.name, inputs, ["y"], domain=KERNEL_DOMAIN)
-    del model.graph.node[:]
-    model.graph.node.append(node)
-    kept = [tensor for tensor in model.graph.initializer if tensor.name in inputs]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
-    model.opset_import.append(helper.make_opsetid(KERNEL_DOMAIN, 1))
-    return model
-
-
-def hosted_model(
-    baseline: onnx.ModelProto,
-    source: KernelSource,
-    seed: int,
-    *,
-    store: Callable[[Array, str], TensorProto] = numpy_helper.from_array,
-) -> onnx.ModelProto:
-    """Return the baseline model with its operators replaced by ONNX Runtime's of lower precision.
-
-    Args:
-        baseline: Model of the workload.
-        source: A hosted one.
-        seed: Of the baseline's constants.
-        store: Makes an initializer of an array and its name.
-    """
-    model = onnx.ModelProto()
-    model.CopyFrom(baseline)
-    workload = source.workload
-    inputs = [f"x{i}" for i in range(len(workload.inputs))]
-    product = hosted_product(workload)
-    assert product is not None  # its schedule has been checked
-    weights = constant_values(workload, seed)[f"x{product.right}"]
-    algorithm = source.schedule.algorithm
-    made = host_operators(workload, algorithm, weights, inputs=inputs, output="y", name=source.name)
-    del model.graph.node[:]
-    model.graph.node.extend(made.nodes)
-    read = {name for node in made.nodes for name in node.input}
-    kept = [tensor for tensor in model.graph.initializer if tensor.name in read]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
-    for tensor in made.initializers:
-        model.graph.initializer.append(store(numpy_helper.to_array(tensor), tensor.name))
-    import_microsoft(model)
-    return model
 
 
 def _worst(source: KernelSource, baseline: _Baseline, session: ort.InferenceSession) -> Deviation:

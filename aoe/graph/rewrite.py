@@ -13,8 +13,8 @@ from aoe.graph.hosted.operators import HostOperators, import_microsoft
 from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
 from aoe.graph.regions import Region
 from aoe.graph.weights import brought_in
+from aoe.workload import KERNEL_DOMAIN
 
-KERNEL_DOMAIN = "aoe"
 _KERNEL_OPSET = 1
 _COMPUTES = "computes "
 _FUNCTION_IR_VERSION = 8  # first ONNX IR version with model-local functions

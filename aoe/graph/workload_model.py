@@ -20,7 +20,7 @@ from aoe.operators import (
     facts_of,
 )
 from aoe.operators.element_types import FLOAT16, FLOAT32, LEVELS
-from aoe.workload import Operation, TensorSpec, Workload
+from aoe.workload import KERNEL_DOMAIN, Operation, TensorSpec, Workload
 
 Array = np.ndarray[Any, Any]
 
@@ -92,6 +92,29 @@ def workload_model(
     model: onnx.ModelProto = helper.make_model(
         graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="aoe"
     )
+    return model
+
+
+def candidate_model(
+    baseline: onnx.ModelProto, kernel_name: str, workload: Workload
+) -> onnx.ModelProto:
+    """Return the baseline model with its operators replaced by one kernel node.
+
+    Args:
+        baseline: See `workload_model`.
+        kernel_name: Operator of the kernel in the domain `aoe`.
+        workload: What both compute.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(baseline)
+    inputs = [f"x{i}" for i in range(len(workload.inputs))]
+    node = helper.make_node(kernel_name, inputs, [RESULT], domain=KERNEL_DOMAIN)
+    del model.graph.node[:]
+    model.graph.node.append(node)
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in inputs]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    model.opset_import.append(helper.make_opsetid(KERNEL_DOMAIN, 1))
     return model
 
 

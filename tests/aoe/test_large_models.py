@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,28 +20,23 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx.external_data_helper import uses_external_data
+from support.commands import aoe_exit_code
 from support.engine.environments import run_environment
-from support.engine.online import Script
+from support.engine.online import Script, converted_here
 
 import aoe
-from aoe.cli.app import app
-from aoe.cli.errors import run_app
+from aoe import TuneResult
 from aoe.device.cpu.device import Cpu
 from aoe.entry.onnx_file import load_onnx
-from aoe.execute.messages import ModelPart, WorkerSetup
-from aoe.execute.model_sessions import SessionsInTurns
 from aoe.execute.runner import Runner
 from aoe.graph.weights import SMALL_BYTES, WeightStore, array_of, is_outside
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS, unpack
-from aoe.online.conversions import RESULT, Conversion
-from aoe.online.worker import convert
 from aoe.ort import offline_optimization, profile
-from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import session_options, session_source
 from aoe.testing.fakes import RecordingProgress
 from aoe.testing.small_models import SmallModel
 from aoe.tuning.mode import JobType, TuneSettings
-from aoe.tuning.run import TuneResult, tune_with
+from aoe.tuning.run import tune_with
 
 _LIMIT = 1000
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -303,7 +298,7 @@ def test_command_takes_a_large_model(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AOE_ACCEPT_BUSY", "true")
-    assert run_app(app, [word.format(om=written.om, model=written.model) for word in words]) == 0
+    assert aoe_exit_code([word.format(om=written.om, model=written.model) for word in words]) == 0
 
 
 # ---- online inference ----
@@ -314,16 +309,9 @@ def test_session_takes_what_the_bank_has_for_a_large_model(
     tuned: Tuned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its converting process, as a thread: the limit here is none of another process."""
-
-    def answer(asked: Conversion) -> Path | str | None:
-        folder = tuned.root / "converted"
-        folder.mkdir()
-        found = convert(replace(asked, accept_busy=True), folder)
-        return found.problem or (folder / RESULT if found.kernels else None)
-
     monkeypatch.setenv("TUNE_BANK_PATH", str(tuned.root / "bank"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tuned.root / "kept"))
-    script = Script(answer)
+    script = Script(lambda asked: converted_here(asked, tuned.root / "converted"))
     with script.session_class()(tuned.model) as session:
         assert session.wait_for_tuning(60)
         found = session.run(None, _feed())[0]
@@ -363,34 +351,5 @@ def test_advice_has_one_session_of_the_model_at_a_time(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AOE_ACCEPT_BUSY", "true")
     words = ["advise", str(model), "--runs=1", "--most=1", "--action=activation-relu"]
-    assert run_app(app, words) == 0
+    assert aoe_exit_code(words) == 0
     assert opened and asked == ["compare_models"]
-
-
-@dataclass(frozen=True, slots=True)
-class _LoadingAlone(Cpu):
-    """The CPU; it fails where a model is loaded while another one still is."""
-
-    opened: list[weakref.ref[ort.InferenceSession]] = field(default_factory=list)
-
-    def open_session(
-        self, model: bytes | Path, options: ort.SessionOptions
-    ) -> ort.InferenceSession:
-        assert not any(session() for session in self.opened), "the other one is still there"
-        session = Cpu.open_session(self, model, session_options(threads=1, optimize=False))
-        self.opened.append(weakref.ref(session))
-        return session
-
-
-def test_one_model_of_two_is_loaded_at_a_time(model: Path, tmp_path: Path) -> None:
-    device = _LoadingAlone()
-    setup = WorkerSetup(device=device, target=device.describe(1), compiler=(), directory=tmp_path)
-    turns = SessionsInTurns(setup, [ModelPart(model=model, is_large=True)] * 2, ModelInputs())
-    first, _ = turns.first_run(0)
-    second, _ = turns.first_run(1)
-    assert np.array_equal(first[0][0], second[0][0])
-    samplers = [turns.timer(turns.run_of(side), repeats=2) for side in (0, 1)]
-    assert samplers[1]() > 0
-    assert len(device.opened) == 2, "whoever is loaded is not loaded again"
-    assert samplers[0]() > 0
-    assert len(device.opened) == 3

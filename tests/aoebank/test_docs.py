@@ -13,12 +13,11 @@ import pytest
 from support import golden_harness
 
 import aoebank
-from aoebank import errors
+from aoebank import Event, errors
 from aoebank.cli.app import COMMANDS
 from aoebank.formats import registry
 from aoebank.formats.provenance import SCHEMA
 from aoebank.model.codes import CODES
-from aoebank.model.provenance import Event
 from aoebank.storage.readers import environment
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.faulty_system import FaultySystem
 
-from aoebank.errors import BankPathError
+from aoebank import BankPathError
 from aoebank.processes import count_processes, map_in_order
 
 LARGE = 1 << 30

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from aoebank import Provenance, Record
 from aoebank.formats.provenance import SUFFIX, serialize_provenance
 from aoebank.formats.unified.format import render
-from aoebank.model.provenance import Provenance
-from aoebank.model.record import Record
 from aoebank.storage.sides.side import SideKind, StoredSide
 
 SOC = "x86-64-v4"

@@ -10,9 +10,9 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from aoebank import Finding
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.splice import splice_raw
-from aoebank.model.finding import Finding
 from aoebank.ops.merge.decide import MergeContext
 from aoebank.ops.merge.file import merge_bytes
 from aoebank.ops.merge.plan import Three

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from aoebank import JsonValue, Record
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format
-from aoebank.model.json_value import JsonValue
-from aoebank.model.record import Record
 from support import golden_harness
 from support import sample_bank_files as samples
 

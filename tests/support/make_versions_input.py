@@ -12,10 +12,9 @@ import shutil
 from datetime import date
 from pathlib import Path
 
+from aoebank import Bank, Record
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.model.record import Record
-from aoebank.storage.bank import Bank
 from aoebank.storage.quarantine import update_quarantine
 from aoebank.testing.factories import make_provenance, make_record
 from support import version_banks as banks

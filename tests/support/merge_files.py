@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from aoebank import workload_key
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import get_format
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.formats.text.checks import BOM
-from aoebank.formats.unified.format import workload_key
 from aoebank.ops.merge.versions import Versions
 
 NAMES = {

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aoebank import Bank, Reader
-from aoebank.model.record import Record
+from aoebank import Bank, Reader, Record, ResolveResult
 from aoebank.model.resolution import Hazard, Query
 from aoebank.ops.resolve.records import WantedWorkload
-from aoebank.ops.resolve.run import ResolveResult, resolve
+from aoebank.ops.resolve.run import resolve
 from aoebank.report.resolve import ResolveReport
 from aoebank.storage.readers.environment import surroundings
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from aoebank import Finding
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat, runtime_key
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
-from aoebank.model.finding import Finding
 from support import sample_bank_files
 
 FORMAT = RuntimeKbFormat()

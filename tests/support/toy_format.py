@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from aoebank import Finding, JsonValue, Record
 from aoebank.formats.names import BankName
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
@@ -14,9 +15,7 @@ from aoebank.formats.text.problem import Problem, missing, not_a_record, unknown
 from aoebank.formats.text.record import record_text, stored
 from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
-from aoebank.model.finding import Finding
-from aoebank.model.json_value import JsonValue
-from aoebank.model.record import Record, with_raw
+from aoebank.model.record import with_raw
 from aoebank.model.resolution import Query
 
 _NAME = re.compile(r"(?P<soc>.+)_(?P<op>[a-z]+)\.toy")

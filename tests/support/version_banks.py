@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from aoebank.model.record import Record
-from aoebank.ops.history.snapshot import Author, SnapshotResult, take_snapshot
-from aoebank.storage.bank import Bank, load_file
+from aoebank import Bank, Record, SnapshotResult
+from aoebank.ops.history.snapshot import Author, take_snapshot
+from aoebank.storage.bank import load_file
 
 SOC = "x86-64-v4"
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

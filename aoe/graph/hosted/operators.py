@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from aoe.graph.hosted.levels import BITS, BLOCK, levels_in_blocks, levels_in_columns
-from aoe.graph.workload_model import operation_node
+from aoe.graph.workload_model import constant_values, operation_node
 from aoe.kernels.host_products import HOST_INT4, HOST_NARROW_INT8, hosted_product
 from aoe.kernels.matmul.shape import MatrixProduct
 from aoe.operators import MICROSOFT_DOMAIN
@@ -158,3 +158,39 @@ def import_microsoft(proto: onnx.ModelProto) -> None:
     """Import the domain of the operators where a model does not yet, in place."""
     if all(entry.domain != MICROSOFT_DOMAIN for entry in proto.opset_import):
         proto.opset_import.append(helper.make_opsetid(MICROSOFT_DOMAIN, 1))
+
+
+def hosted_model(
+    baseline: onnx.ModelProto,
+    workload: Workload,
+    algorithm: str,
+    seed: int,
+    *,
+    store: Callable[[Array, str], onnx.TensorProto] = numpy_helper.from_array,
+) -> onnx.ModelProto:
+    """Return the baseline model with its operators replaced by ONNX Runtime's of lower precision.
+
+    Args:
+        baseline: Model of the workload.
+        workload: One with a product they compute.
+        algorithm: Which of them.
+        seed: Of the baseline's constants.
+        store: Makes an initializer of an array and its name.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(baseline)
+    inputs = [f"x{i}" for i in range(len(workload.inputs))]
+    product = hosted_product(workload)
+    assert product is not None  # its schedule has been checked
+    weights = constant_values(workload, seed)[f"x{product.right}"]
+    made = host_operators(workload, algorithm, weights, inputs=inputs, output="y", name="hosted")
+    del model.graph.node[:]
+    model.graph.node.extend(made.nodes)
+    read = {name for node in made.nodes for name in node.input}
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in read]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    for tensor in made.initializers:
+        model.graph.initializer.append(store(numpy_helper.to_array(tensor), tensor.name))
+    import_microsoft(model)
+    return model

@@ -17,7 +17,8 @@ from types import MappingProxyType
 import onnx
 
 from aoe.graph.origins import Origins
-from aoe.graph.rewrite import KERNEL_DOMAIN, inline_kernels
+from aoe.graph.rewrite import inline_kernels
+from aoe.workload import KERNEL_DOMAIN
 
 _BLOCKED_SUFFIX = "_nchwc"
 

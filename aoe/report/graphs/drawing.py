@@ -7,7 +7,7 @@ from html import escape
 
 import onnx
 
-from aoe.graph.rewrite import KERNEL_DOMAIN
+from aoe.workload import KERNEL_DOMAIN
 
 WIDTH = 500
 _BOX, _STEP, _LEFT, _TOP = 30, 44, 78, 14

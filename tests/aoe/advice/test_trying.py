@@ -9,8 +9,8 @@ from typing import cast
 import onnx
 import pytest
 
-from aoe.advice.actions.batches import LARGER_BATCH
 from aoe.advice.actions.protocol import Proposal
+from aoe.advice.actions.registry import ACTIONS
 from aoe.advice.actions.weights import without_shared
 from aoe.advice.threads import thread_policy, try_threads
 from aoe.advice.trying import (
@@ -91,7 +91,8 @@ def test_baseline_of_its_own_is_what_a_copy_is_compared_with(tmp_path: Path) -> 
 
     small = SmallModel()
     model = small.model(small.op("Relu", small.input(4, 4)))
-    (proposal,) = LARGER_BATCH.propose(ModelGraph(prepared(model), {}, block=16), make_target())
+    (larger_batch,) = (action for action in ACTIONS if action.name == "larger-batch")
+    (proposal,) = larger_batch.propose(ModelGraph(prepared(model), {}, block=16), make_target())
     compared: list[tuple[int, int]] = []
 
     def script(baseline: ModelPart, tuned: ModelPart) -> float:

@@ -9,8 +9,7 @@ from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, make_bank, make_verdict
 
 from aoe.bank.operators import OperatorBank, key_of
-from aoe.device.cpu.microarchitectures import MICROARCHITECTURES, Microarchitecture
-from aoebank import Bank, Event, old_soc_versions
+from aoebank import Bank, Event
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import update_quarantine
 
@@ -92,9 +91,3 @@ def test_what_is_tuned_again_is_written_under_the_new_name(tmp_path: Path) -> No
     assert Bank(tmp_path).soc_versions() == (_OLD, _NEW)
     assert new.file_of(_EXP) == new.file("elementwise")
     assert make_bank(tmp_path, soc_version=_OLD).file("elementwise").read_bytes() == before
-
-
-@pytest.mark.parametrize("one", MICROARCHITECTURES, ids=lambda one: one.name)
-def test_every_cpu_has_an_old_name(one: Microarchitecture) -> None:
-    architecture = "x86-64" if one.family else "aarch64"
-    assert old_soc_versions(f"{architecture}-{one.name}")

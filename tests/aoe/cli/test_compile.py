@@ -14,6 +14,7 @@ import typer
 from support.engine.models import conv_net, save_model
 from support.engine.scripted_runs import ScriptedRuns
 
+from aoe import load, tune
 from aoe.bank.operators import OperatorBank
 from aoe.cli import compile as compile_command
 from aoe.cli import tune_command
@@ -22,11 +23,9 @@ from aoe.device.registry import resolve_target
 from aoe.errors import OptionError
 from aoe.execute.runner import Runner
 from aoe.om.file import read_manifest
-from aoe.om.loading import load
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.judging.comparing import ModelComparer
 from aoe.tuning.mode import CacheMode, JobType, TuneSettings
-from aoe.tuning.run import tune
 from aoebank import Bank
 
 

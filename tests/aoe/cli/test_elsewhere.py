@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from aoe.cli.app import app
 from aoe.cli.elsewhere import OPTIONS, VARIABLES, warnings_of, without_elsewhere
 from aoe.cli.errors import run_app
 from aoe.errors import OptionError
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -71,3 +76,13 @@ def test_json_counts_before_a_command_too(
 ) -> None:
     assert run_app(app, line) == 3
     assert capsys.readouterr().out.startswith('{"schema": "aoe.error/1"')
+
+
+def test_options_and_variables_the_program_warns_of_are_in_the_table() -> None:
+    table = tomllib.loads((DOCS / "for-aoe-users.toml").read_text(encoding="utf-8"))
+    words = {
+        kind: " ".join(row["name"] for row in table[kind]).replace(",", " ").split()
+        for kind in ("option", "variable")
+    }
+    assert not [name for name in OPTIONS if name not in words["option"]]
+    assert not [name for name in VARIABLES if name not in words["variable"]]

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from support import golden_harness
 from support.engine.gradients import make_gdat_report
@@ -20,12 +18,8 @@ from support.engine.offline import make_manifest
 
 from aoe.cli.errors import run_app
 from aoe.cli.inspect import command as inspect
-from aoe.gradients.timeline import SegmentTime, Timeline
 from aoe.om.file import KernelUse, SubgraphUse, read_manifest, write_offline_model
-from aoe.report.quantities import time_text
-from aoe.report.timelines.drawing import draw_timeline
 from aoe.report.timelines.page import render_page
-from aoe.report.timelines.text import encodable, lanes
 from aoe.results.gradients import GdatReport, gdat_report_to_json
 from aoebank import size_text
 
@@ -108,15 +102,6 @@ def test_page_needs_nothing_from_outside() -> None:
     assert "prefers-color-scheme: dark" in page
 
 
-def test_page_shows_both_timelines_and_their_tails() -> None:
-    page = render_page(REPORT)
-    assert page.count("<svg") == 2
-    assert REPORT.before is not None and REPORT.after is not None
-    for grouping in (REPORT.before, REPORT.after):
-        assert f"tail {time_text(grouping.timeline.tail_us)}" in page
-    assert "1.250x" in page
-
-
 HOSTILE = "\"><script>alert(1)</script>&amp;'<!--]]>"
 
 
@@ -150,54 +135,6 @@ def test_page_and_text_do_without_any_part(missing: str, result: Path) -> None:
     read_page(report)
     result.write_text(json.dumps(gdat_report_to_json(report)))
     assert golden_harness.run("aoe", ["inspect", str(result)]).exit_code == 0
-
-
-TIMES = st.floats(0, 1e15)
-
-
-@st.composite
-def timelines(draw: st.DrawFn) -> Timeline:
-    pairs = [sorted(pair) for pair in draw(st.lists(st.tuples(TIMES, TIMES), max_size=12))]
-    segments = tuple(
-        SegmentTime(
-            gradients=1,
-            bytes=draw(st.integers(0, 2**62)),
-            ready_us=draw(TIMES),
-            start_us=start,
-            end_us=end,
-        )
-        for start, end in pairs
-    )
-    return Timeline(segments=segments, backward_end_us=draw(TIMES))
-
-
-@given(timelines(), st.floats(0.1, 10))
-def test_any_timeline_can_be_drawn(timeline: Timeline, factor: float) -> None:
-    scale_us = timeline.end_us * factor
-    assert len(lanes(timeline, scale_us, 60)[1]) <= 60
-    svg = draw_timeline(timeline, scale_us)
-    assert "nan" not in svg and "inf" not in svg
-    assert svg.count("<line") <= 16
-    for x, width in re.findall(r'x="(-?[\d.e+]+)" y="[\d.]+" width="(-?[\d.e+]+)"', svg):
-        assert float(width) >= 0
-        assert 0 <= float(x) <= 1060
-
-
-def test_lanes_have_one_scale_and_mark_the_tail() -> None:
-    segments = (
-        SegmentTime(gradients=1, bytes=1, ready_us=20, start_us=20, end_us=60),
-        SegmentTime(gradients=1, bytes=1, ready_us=60, start_us=60, end_us=100),
-    )
-    drawn = lanes(Timeline(segments=segments, backward_end_us=80), 100, 40)
-    assert drawn[0] == "░" * 32
-    assert drawn[1] == " " * 8 + "█" * 16 + "▓" * 16
-    assert drawn[2].endswith("└──────┘")
-    assert drawn[2].strip().startswith("tail 20.0 us")
-
-
-def test_short_segments_stay_visible() -> None:
-    segments = (SegmentTime(gradients=1, bytes=1, ready_us=0, start_us=0, end_us=0.001),)
-    assert lanes(Timeline(segments=segments, backward_end_us=100), 100, 40)[1] == "█"
 
 
 def test_page_is_written_whole_or_not_at_all(
@@ -251,26 +188,12 @@ def test_plain_output_has_no_escape_codes(result: Path, monkeypatch: pytest.Monk
     assert max(map(len, outcome.stdout.splitlines())) <= 100
 
 
-def test_encoding_without_blocks_gets_characters_it_has() -> None:
-    assert encodable("░█▓ └──┘ net│", "utf-8") == "░█▓ └──┘ net│"
-    assert encodable("░█▓ └──┘ ü", "ascii") == ".#= +--+ ?"
-    assert encodable("ü█", "iso-8859-1") == "ü#"
-
-
 @pytest.mark.parametrize(
     ("size", "text"),
     [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 40, "3072.0 GiB")],
 )
 def test_sizes_have_units(size: int, text: str) -> None:
     assert size_text(size) == text
-
-
-@pytest.mark.parametrize(
-    ("time_us", "text"),
-    [(0, "0.0 us"), (999.9, "999.9 us"), (1000, "1.00 ms"), (123_456, "123.5 ms"), (2e6, "2.00 s")],
-)
-def test_times_have_units(time_us: float, text: str) -> None:
-    assert time_text(time_us) == text
 
 
 def test_page_of_the_manual_shows_the_real_output() -> None:

@@ -12,13 +12,12 @@ import pytest
 import typer
 from support.documents import find_faults
 from support.engine.models import conv_net
-from support.engine.profiles import PEAK, make_operator_profile, make_profile
+from support.engine.profiles import PEAK, make_counters, make_operator_profile, make_profile
 
 from aoe.cli.errors import run_app
 from aoe.cli.profile import command as profile_command
 from aoe.graph.fusing.groups import StopReason
 from aoe.profiling import run
-from aoe.profiling.counters import HardwareCounters
 from aoe.profiling.document import SCHEMA, profile_to_json
 from aoe.profiling.figures import FusionLimit, ProfiledModel
 from aoe.profiling.probe import ProbedPeak
@@ -35,7 +34,7 @@ _PROFILE = make_profile(
     ),
     make_operator_profile("soft", op_type="Softmax", median_us=50.0, roofline_us=None),
     by_threads={1: 200.0, 2: 160.0},
-    counters=HardwareCounters(per_run={"cycles": 2e6, "instructions": 3e6}, reason=""),
+    counters=make_counters(cycles=2e6, instructions=3e6),
 )
 _LIMIT = FusionLimit(
     fusion_class="conv_elementwise",

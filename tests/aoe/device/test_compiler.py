@@ -23,8 +23,7 @@ from aoe.device.compiler import (
 )
 from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, ScheduleError
-from aoe.execute.candidates import candidate_model
-from aoe.graph.workload_model import workload_model
+from aoe.graph.workload_model import candidate_model, workload_model
 from aoe.ort.sessions import random_feed, run_session, session_options
 from aoe.schedule import ComputeRoot, Schedule, Split, Vectorize
 from aoe.target import InstructionSet, Target
@@ -43,7 +42,7 @@ def _run(workload: Workload, source: KernelSource, library: Path) -> tuple[objec
     baseline = workload_model(workload, seed=0)
     plain = open_session(baseline.SerializeToString(), session_options(threads=2, optimize=False))
     tuned = open_session(
-        candidate_model(baseline, source).SerializeToString(),
+        candidate_model(baseline, source.name, source.workload).SerializeToString(),
         session_options(threads=2, optimize=False, library=library),
     )
     feed = random_feed(plain, 0)
@@ -219,7 +218,7 @@ def test_objects_that_do_not_fit_together_are_a_build_error(
 
 def test_candidate_model_keeps_the_constants_the_kernel_reads() -> None:
     spec = TensorSpec(shape=(4,))
-    model = candidate_model(workload_model(_EXP, seed=0), _source(_EXP))
+    model = candidate_model(workload_model(_EXP, seed=0), _source(_EXP).name, _EXP)
     assert isinstance(model, onnx.ModelProto)
     assert [node.domain for node in model.graph.node] == ["aoe"]
     assert not model.graph.initializer

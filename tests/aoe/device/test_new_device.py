@@ -15,6 +15,7 @@ import pytest
 from support.engine.cpu import CPU
 from support.engine.models import chain_model, save_model
 
+from aoe import load
 from aoe.device import registry
 from aoe.device.check_up import CheckUp
 from aoe.device.compiler import KernelSource
@@ -25,7 +26,6 @@ from aoe.folders.turns import Turns
 from aoe.measurement import CpuUse
 from aoe.measurement.memory import MemoryUse
 from aoe.om.file import read_manifest
-from aoe.om.loading import load
 from aoe.target import Target
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.engine.parts import EngineParts

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from onnx import helper
 from support.caffe.model_files import TestLayer, TestNet, caffemodel
+from support.commands import aoe_exit_code
 from support.engine.models import chain_model, make_model, matmul_net, save_model
 from support.temp_folder import temp_folder
 
-from aoe.cli.app import app
-from aoe.cli.errors import run_app
 from aoe.entry.torch_dump import SCHEMA
 
 _CAFFE = ("--framework=0", "--model=net.prototxt", "--weight=net.caffemodel")
@@ -267,7 +266,7 @@ def test_broken_model_is_one_message_and_leaves_nothing_behind(
     monkeypatch.setenv("AOE_TENSORFLOW_PYTHON", str(tmp_path / "python"))
     before = {*tmp_path.rglob("*")}
     with temp_folder(tmp_path / "tmp"):
-        code = run_app(app, [*broken.words, "--job_type=2", "--output=result", "--quiet"])
+        code = aoe_exit_code([*broken.words, "--job_type=2", "--output=result", "--quiet"])
     said = capsys.readouterr()
     assert code == broken.code, said.err
     assert said.out == "" and broken.says in said.err

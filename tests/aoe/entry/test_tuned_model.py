@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import aoe_exit_code
 from support.engine.models import conv_net, save_model
 from support.engine.offline import make_manifest
 
-from aoe.cli.app import app
-from aoe.cli.errors import run_app
 from aoe.entry.onnx_file import load_onnx
 from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
@@ -128,7 +127,7 @@ def test_command_refuses_a_file_that_does_not_fit_its_manifest_and_writes_nothin
     engine = EngineParts(check_toolchain=lambda *_: None)
     before = sorted(file.parent.rglob("*"))
     given = [f"--model={file}"] if command else [f"--om={file}", "--output=out"]
-    assert run_app(app, [*command, *given, "--json"], engine=engine) == 3
+    assert aoe_exit_code([*command, *given, "--json"], engine=engine) == 3
     error = json.loads(capsys.readouterr().out)["error"]
     assert problem in error["message"]
     assert sorted(file.parent.rglob("*")) == before

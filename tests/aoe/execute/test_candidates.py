@@ -21,7 +21,6 @@ from aoe.errors import BuildError, RunError
 from aoe.execute.candidates import CandidateMeasurer
 from aoe.execute.messages import CompiledKernels
 from aoe.execute.quiet import QuietPairs
-from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.host_products import HOST_NARROW_INT8
 from aoe.kernels.registry import FAMILIES, classify
@@ -30,7 +29,7 @@ from aoe.ort.thread_pools import ThreadPool
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
 from aoe.testing.kernels import operation, plain
-from aoe.workload import Operation, Precision, TensorSpec, Workload
+from aoe.workload import KERNEL_DOMAIN, Operation, Precision, TensorSpec, Workload
 
 CPU = Cpu()
 _QUICK = MeasurePolicy(pairs_min=5, pairs_max=5, warmup=0, sample_min_us=0, least_quiet=0)

@@ -13,8 +13,8 @@ from support.engine.hostile_kernels import HostileKernels
 
 from aoe.device.toolchain import Toolchain
 from aoe.execute.runner import Runner
-from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.schedule import Schedule
 from aoe.target import Target
@@ -40,7 +40,7 @@ def _measuring(
     """Return a function that measures candidates doing such harm, in one call if that works."""
     task = SearchTask(
         runner=runner,
-        family=Elementwise(),
+        family=get_family("elementwise"),
         workload=_EXP,
         kernel_target=KernelTarget.of(runner.target),
         settings=SearchSettings(method="random", budget=4, seed=0, screen=_QUICK, **settings),

@@ -26,17 +26,11 @@ from aoe.device.compiler import build_library, compile_kernel
 from aoe.device.toolchain import Toolchain
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import Region, partition
-from aoe.graph.rewrite import (
-    KERNEL_DOMAIN,
-    Replacement,
-    inline_kernels,
-    prune_opsets,
-    rewrite,
-)
+from aoe.graph.rewrite import Replacement, inline_kernels, prune_opsets, rewrite
 from aoe.kernels.registry import anchors, classify
 from aoe.ort.sessions import random_feed, session_options
 from aoe.target import Target
-from aoe.workload import NCHWC_DOMAIN
+from aoe.workload import KERNEL_DOMAIN, NCHWC_DOMAIN
 
 X = {"x": (1, 16, 4, 4)}
 

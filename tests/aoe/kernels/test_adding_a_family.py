@@ -42,8 +42,9 @@ from aoe.schedule import (
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.testing.kernels import KernelFamilyTests, operation, plain
 from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.mode import TuneContext, TuneSettings
-from aoe.tuning.opat.run import run
+from aoe.tuning.mode import TuneSettings
+from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.run import tune_with
 from aoe.workload import Workload, workload_from_json
 
 KEY = ("", "LpNormalization")
@@ -166,18 +167,15 @@ def test_model_is_tuned_with_the_new_family(
             model=lambda baseline, tuned: 1.5,
         )
 
-    result = run(
-        TuneContext(
-            settings=TuneSettings(
-                model=tmp_path / "net.onnx", output=tmp_path / "out", core_num=2, trials=3
-            ),
-            env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(tmp_path / "bank")},
-            cwd=tmp_path,
-            progress=RecordingProgress(),
-            now=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-            engine=EngineParts(open_runner=scripted),
-        )
-    )
+    (result,) = tune_with(
+        TuneSettings(model=tmp_path / "net.onnx", output=tmp_path / "out", core_num=2, trials=3),
+        env={"PATH": os.environ["PATH"], "TUNE_BANK_PATH": str(tmp_path / "bank")},
+        cwd=tmp_path,
+        progress=RecordingProgress(),
+        now=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        engine=EngineParts(open_runner=scripted),
+    ).modes
+    assert isinstance(result, OpatResult)
     (tuned,) = result.operators
     assert tuned.operator.workload.op_type == "unit_length"
     assert [op.op_type for op in tuned.operator.workload.operations] == [

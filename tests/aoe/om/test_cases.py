@@ -14,20 +14,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
+from support.commands import aoe_exit_code
 from support.engine.cpu import open_session
-from support.engine.models import conv_net
-from support.engine.offline import write_parts
+from support.engine.offline import open_conv_net, write_joined
 
 import aoe
-from aoe.cli import app as app_module
-from aoe.cli.benchmark import model_part
 from aoe.device.toolchain import Toolchain
 from aoe.entry.protocol import ModelSource
-from aoe.errors import OfflineModelError, OptionError, RunError
-from aoe.om.cases import OpenModel, case_manifest, find_case, join_cases
-from aoe.om.file import FALLBACK, WEIGHTS, Manifest, read_manifest, write_offline_model
+from aoe.errors import OfflineModelError, RunError
+from aoe.om.cases import case_manifest, find_case, join_cases
+from aoe.om.file import WEIGHTS, Manifest, read_manifest, write_offline_model
 from aoe.om.loading import open_offline_model
 from aoe.ort.sessions import session_options
 from aoe.profiling.subject import open_subject
@@ -43,27 +40,14 @@ class Joined:
     manifest: Manifest
 
 
-def _open_model() -> OpenModel:
-    return OpenModel(proto=conv_net(batch="n"), sha256="1" * 64)
-
-
 @pytest.fixture(scope="module")
 def joined(
     tmp_path_factory: pytest.TempPathFactory, target: Target, toolchain: Toolchain
 ) -> Joined:
     """Return a file for batches of 1 and 3; that of 3 has no kernels."""
     folder = tmp_path_factory.mktemp("joined")
-    files = []
-    for batch in (1, 3):
-        parts = folder / f"parts_{batch}"
-        manifest = write_parts(conv_net(batch=batch), parts, target, toolchain)
-        files.append(folder / f"{batch}.om")
-        write_offline_model(files[-1], parts, replace(manifest, model_sha256=f"{batch}" * 64))
-    scratch = folder / "scratch"
-    scratch.mkdir()
-    file = folder / "net_tune.om"
-    join_cases(file, files, _open_model(), scratch)
-    return Joined(file, tuple(files), read_manifest(file))
+    file, files = write_joined(folder, target, toolchain)
+    return Joined(file, files, read_manifest(file))
 
 
 def _images(batch: int) -> dict[str, Any]:
@@ -73,7 +57,7 @@ def _images(batch: int) -> dict[str, Any]:
 
 def _reference(feed: dict[str, Any]) -> Any:
     options = session_options(threads=1, optimize=True)
-    session = open_session(_open_model().proto.SerializeToString(), options)
+    session = open_session(open_conv_net().proto.SerializeToString(), options)
     return session.run(None, feed)[0]
 
 
@@ -105,7 +89,7 @@ def test_weights_are_stored_once(joined: Joined) -> None:
 def test_the_same_files_make_the_same_bytes(joined: Joined, tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     again = tmp_path / "again.om"
-    join_cases(again, joined.files, _open_model(), tmp_path / "scratch")
+    join_cases(again, joined.files, open_conv_net(), tmp_path / "scratch")
     assert again.read_bytes() == joined.file.read_bytes()
 
 
@@ -183,7 +167,9 @@ def test_files_for_different_targets_are_not_joined(joined: Joined, tmp_path: Pa
     write_offline_model(other, parts, replace(read_manifest(joined.files[1]), core_num=64))
     (tmp_path / "scratch").mkdir()
     with pytest.raises(OfflineModelError, match="tuned for another target"):
-        join_cases(tmp_path / "x.om", [joined.files[0], other], _open_model(), tmp_path / "scratch")
+        join_cases(
+            tmp_path / "x.om", [joined.files[0], other], open_conv_net(), tmp_path / "scratch"
+        )
 
 
 def test_a_case_without_its_model_is_refused(joined: Joined, tmp_path: Path) -> None:
@@ -200,7 +186,7 @@ def test_a_case_without_its_model_is_refused(joined: Joined, tmp_path: Path) -> 
 
 
 def _aoe(*arguments: object) -> int:
-    return app_module.run_app(app_module.app, [str(argument) for argument in arguments])
+    return aoe_exit_code(arguments)
 
 
 def test_run_takes_the_case_of_the_array(
@@ -226,19 +212,6 @@ def test_inspect_tells_of_every_shape(joined: Joined, capsys: pytest.CaptureFixt
     assert _aoe("inspect", joined.file, "--json") == 0
     manifest = json.loads(capsys.readouterr().out)["manifest"]
     assert manifest["cases"][1]["shapes"] == {"image": [3, 3, 12, 12]}
-
-
-def test_benchmark_takes_one_case_and_its_untuned_model(joined: Joined, tmp_path: Path) -> None:
-    part = model_part(joined.file, tmp_path, "image:3,3,12,12")
-    assert part.library is not None and not part.optimize
-    untuned = onnx.load(tmp_path / FALLBACK, load_external_data=False)
-    dims = untuned.graph.input[0].type.tensor_type.shape.dim
-    assert [dim.dim_value for dim in dims] == [3, 3, 12, 12]
-
-
-def test_benchmark_refuses_a_shape_there_is_not(joined: Joined, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="has no kernels for these shapes"):
-        model_part(joined.file, tmp_path, "image:2,3,12,12")
 
 
 def test_profile_takes_one_case(joined: Joined, tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import aoe_exit_code
 from support.temp_folder import temp_folder
 
 import aoe
-from aoe.cli import app as app_module
 from aoe.device.toolchain import Toolchain
 from aoe.errors import OfflineModelError
 from aoe.om.file import (
@@ -78,7 +78,7 @@ def keys(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def _aoe(*arguments: object) -> int:
-    return app_module.run_app(app_module.app, [str(argument) for argument in arguments])
+    return aoe_exit_code(arguments)
 
 
 @needs_ssh

@@ -9,10 +9,10 @@ from support.engine.models import chain_model
 from support.engine.profiles import PEAK
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.ort.profile import ModelProfile
 from aoe.profiling.operators import profile_tuning
 from aoe.profiling.peak import OperatorBound
+from aoe.workload import KERNEL_DOMAIN
 
 
 def _graph() -> ModelGraph:

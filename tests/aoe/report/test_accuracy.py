@@ -10,11 +10,9 @@ import pytest
 from support.engine.tuning import make_kernel, make_opat_result, make_tuned
 
 from aoe.report.tuning import OperatorTuningReport
-from aoe.results.opat import opat_report_to_json
 from aoe.schedule import Schedule
 from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.gains import operator_result
 from aoe.tuning.opat.result import OpatResult, summary
 from aoe.tuning.precision.constraint import DEFAULT
 from aoe.tuning.precision.sensitivity import Trade
@@ -128,11 +126,3 @@ def test_summary_holds_the_trade_and_is_json() -> None:
     plain = summary(make_opat_result(make_tuned("conv1")))
     assert (plain["precision"], plain["accuracy"]) == ("float32", None)
     assert plain["strict_fp32"] is False
-
-
-def test_result_file_of_aoe_says_it_only_below_float32() -> None:
-    tuned = make_tuned("conv1")
-    report = replace(make_opat_result(tuned).report, operators=(operator_result(tuned),))
-    assert "precision" not in json.dumps(opat_report_to_json(report))
-    lower = replace(report, precision=Precision.BFLOAT16)
-    assert opat_report_to_json(lower)[1]["OPAT"]["precision"] == "bfloat16"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from support.engine.untuned import UntunedEngine  # noqa: E402
+from support.optimized_modules import untuned  # noqa: E402
 
 import aoe.torch  # noqa: E402
 from aoe.errors import OptionError  # noqa: E402
@@ -98,12 +100,10 @@ def test_wrong_mode_of_a_call_is_refused() -> None:
         make_options({"cache_mode": "never"})
 
 
-def test_backend_looks_up_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aoe.torch.modules.backend import aoe_backend
-
+def test_backend_looks_up_only() -> None:
     aoe.torch.set_option({"ACL_OP_COMPILER_CACHE_MODE": "enable"})
     engine, net = Seeing(), torch.nn.Linear(4, 3)
-    compiled = torch.compile(net, backend=lambda g, x: aoe_backend(g, x, engine=engine))
+    compiled = torch.compile(net, backend=partial(untuned, engine=engine))
     with torch.no_grad():
         compiled(torch.randn(2, 4))
     assert engine.settings.lookup_only

@@ -16,12 +16,12 @@ from support.engine.models import save_model
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.subgraphs import c2f_network
 
+from aoe import TuneResult
 from aoe.errors import RunError, RunTimeoutError
 from aoe.measurement import Outcome
 from aoe.report.tuning import TuningReport, report_of
 from aoe.results.files import TuningResult
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
-from aoe.tuning.run import TuneResult
 from aoebank import emit
 
 _FAILURES = (

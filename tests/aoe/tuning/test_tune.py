@@ -16,6 +16,7 @@ from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.stand_in_modes import StandInMode, StandInResult
 
 import aoe
+from aoe import TuneResult
 from aoe.device.registry import default_device
 from aoe.errors import ModelImportError, OptionError, TurnTimeoutError
 from aoe.ort.inputs import read_input_sets
@@ -24,7 +25,6 @@ from aoe.tuning.configuration.rows import SETTINGS
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, Mode, TuneContext, TuneSettings
 from aoe.tuning.progress import ContinuedProgress
-from aoe.tuning.run import TuneResult
 
 
 class Log(list[tuple[str, TuneContext]]):

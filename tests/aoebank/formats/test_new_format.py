@@ -8,8 +8,8 @@ import pytest
 from support import golden_harness
 from support.toy_format import ToyFormat, toy_line
 
+from aoebank import Reader
 from aoebank.formats import registry
-from aoebank.model.resolution import Reader
 from aoebank.storage.bank import load_file
 from aoebank.storage.git.attributes import attribute_block
 from aoebank.storage.readers.places import SOC, TUNE_BANK_PATH, Place, Rules

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from aoebank import JsonObject, Record, workload_key
 from aoebank.formats.plausibility import TimeCheck, find_time_problem
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import get_format
-from aoebank.formats.unified.format import workload_key
-from aoebank.model.json_value import JsonObject
-from aoebank.model.record import Record
 
 
 def matmul(size: int) -> JsonObject:

@@ -13,17 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import sample_bank_files
+from support.format_structures import SHAPES, STRUCTURES
 
-from aoebank.formats.cube import rules as cube
-from aoebank.formats.gradient import rules as gradient
-from aoebank.formats.graph import rules as graph
-from aoebank.formats.runtime_kb import rules as runtime_kb
 from aoebank.formats.structure import SCHEMAS, STRUCTURAL, Structure, shape_of
 from aoebank.formats.text.problem import Problem
-from aoebank.formats.unified import rules as unified
-from aoebank.formats.vector import rules as vector
 
-ALL = (unified, vector, gradient, graph, cube, runtime_kb)
 MEMBERS = (
     *("knowledge", "info_dict", "cost_time", "origin", "shape", "tiling", "modelhash"),
     *("modelvalue", "gradientSize", "gradientTime", "feature", "graphID", "strategy", "group"),
@@ -48,53 +42,12 @@ def _fresh(structure: Structure) -> Structure:
     return replace(structure)
 
 
-@pytest.mark.parametrize("rules", ALL, ids=lambda rules: rules.__name__.split(".")[-2])
+@pytest.mark.parametrize("name", STRUCTURES)
 @given(st.lists(anything, min_size=2, max_size=4))
-def test_what_is_known_of_a_shape_holds_for_all_its_values(rules: Any, values: list[Any]) -> None:
-    structure = _fresh(rules.STRUCTURE)
+def test_what_is_known_of_a_shape_holds_for_all_its_values(name: str, values: list[Any]) -> None:
+    structure = _fresh(STRUCTURES[name])
     for value in values:
         assert structure.holds(value) == _fresh(structure).holds(value)
-
-
-def _of_graph(value: Any) -> Iterator[Problem]:
-    problems = [*graph.line_problems(value)]
-    yield from _about_structure(problems, value, "graphID")
-    if {problem.code for problem in problems} <= {"AB309"}:
-        yield from graph.structure_problems(value)
-
-
-def _of_gradient(value: Any) -> Iterator[Problem]:
-    return _about_structure([*gradient.item_problems(value)], value, "modelhash")
-
-
-def _about_structure(problems: list[Problem], value: Any, identity: str) -> Iterator[Problem]:
-    """Yield problems, but not that the text of an identity is no number."""
-    is_text = isinstance(value, dict) and isinstance(value.get(identity), str)
-    return (problem for problem in problems if problem.code != "AB309" or not is_text)
-
-
-RULES: list[tuple[Structure, Callable[[Any], Iterator[Problem]], Any]] = [
-    (unified.STRUCTURE, unified.structure_problems, [{"knowledge": {}, "info_dict": "x"}]),
-    (vector.STRUCTURE, vector.structure_problems, "[[1], 2]"),
-    (cube.STRUCTURE, cube.line_problems, {"shape": {}, "tiling": [1]}),
-    (
-        gradient.STRUCTURE,
-        _of_gradient,
-        {"modelhash": "7", "modelvalue": {"gradientSize": [1], "gradientTime": [2.5]}},
-    ),
-    (
-        graph.STRUCTURE,
-        _of_graph,
-        {
-            "graphID": "7",
-            "feature": {"feature": []},
-            "strategy": {"group": [{"cut": [], "fusionType": [], "scopeId": []}]},
-        },
-    ),
-]
-
-
-NAMES = ("unified", "vector", "cube", "gradient", "graph")
 
 
 def _near(value: Any) -> st.SearchStrategy[Any]:
@@ -107,7 +60,7 @@ def _near(value: Any) -> st.SearchStrategy[Any]:
     return st.just(value) | leaves
 
 
-@pytest.mark.parametrize(("structure", "rules", "right"), RULES, ids=NAMES)
+@pytest.mark.parametrize(("structure", "rules", "right"), SHAPES.values(), ids=SHAPES)
 @given(data=st.data())
 def test_schema_and_reader_take_the_same_records(
     structure: Structure, rules: Callable[[Any], Iterator[Problem]], right: Any, data: Any
@@ -118,7 +71,7 @@ def test_schema_and_reader_take_the_same_records(
 
 
 def test_problems_have_the_words_of_the_format_or_else_those_of_the_schema() -> None:
-    structure = _fresh(cube.STRUCTURE)
+    structure = _fresh(STRUCTURES["cube"])
     words = Problem(code="AB206", tokens=(), message="in other words")
     assert [*structure.problems({"shape": {}, "tiling": []}, [words])] == []
     assert [*structure.problems({"shape": 1, "tiling": []}, [words])] == [words]
@@ -134,12 +87,12 @@ def test_rules_are_not_asked_about_a_record_the_schema_takes() -> None:
         raise AssertionError("asked")
         yield
 
-    assert [*cube.STRUCTURE.problems({"shape": {}, "tiling": []}, rules())] == []
+    assert [*STRUCTURES["cube"].problems({"shape": {}, "tiling": []}, rules())] == []
 
 
 def test_runtime_schema_is_chosen_by_the_operator_not_by_the_shape() -> None:
     line = json.loads(sample_bank_files.RUNTIME_KB.read_bytes().splitlines()[0])
-    structure = _fresh(runtime_kb.STRUCTURE)
+    structure = _fresh(STRUCTURES["runtime_kb"])
     assert structure.holds(line)
     short = {**line, "knowledge": {}}
     assert structure.holds({**short, "op": "Unheard"})
@@ -166,9 +119,9 @@ def _keywords(schema: Any) -> Iterator[str]:
             yield from _keywords(part) if name not in ("const", "default", "required") else ()
 
 
-@pytest.mark.parametrize("rules", ALL, ids=lambda rules: rules.__name__.split(".")[-2])
-def test_schemas_use_no_keyword_whose_verdict_a_shape_does_not_decide(rules: Any) -> None:
-    schema = json.loads((SCHEMAS / rules.STRUCTURE.schema).read_bytes())
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_schemas_use_no_keyword_whose_verdict_a_shape_does_not_decide(name: str) -> None:
+    schema = json.loads((SCHEMAS / STRUCTURES[name].schema).read_bytes())
     assert {*_keywords(schema)} <= STRUCTURAL | VALUES | NOTES | APPLIED | OF_FILES
 
 

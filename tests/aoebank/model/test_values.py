@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aoebank import BankNotFoundError, RecordError
+from aoebank import BankNotFoundError, Finding, RecordError
 from aoebank.model.codes import CODES
-from aoebank.model.finding import Finding, Location, make_finding
+from aoebank.model.finding import Location, make_finding
 from aoebank.model.json_value import ExactFloat
 from aoebank.model.record import with_raw
 from aoebank.testing.factories import make_provenance, make_record

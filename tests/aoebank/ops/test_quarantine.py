@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 from support import version_banks as banks
 
-from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, UsageError
+from aoebank import (
+    BankFormatError,
+    BankNotFoundError,
+    BankPathError,
+    Finding,
+    UsageError,
+    load_quarantine,
+)
 from aoebank.model.digest import digest_of
-from aoebank.model.finding import Finding
 from aoebank.ops.quarantine import (
     Complaint,
     QuarantinePlan,
@@ -24,7 +30,7 @@ from aoebank.ops.quarantine import (
 from aoebank.ops.selection import RecordFilter
 from aoebank.ops.validate.run import validate
 from aoebank.storage.bank import load_file
-from aoebank.storage.quarantine import load_quarantine, quarantine_path
+from aoebank.storage.quarantine import quarantine_path
 from aoebank.storage.sides.snapshots import open_snapshot_side
 from aoebank.testing.factories import make_record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aoebank.errors import UsageError
+from aoebank import UsageError
 from aoebank.ops.selection import RecordFilter, demand_case
 
 VECTOR_KEY = "[[1, [[0, 0]], [24, 1], [], 9, [1]]]"

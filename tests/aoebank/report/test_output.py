@@ -11,16 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoebank.errors import AoebankError
-from aoebank.report.output import (
-    ColorMode,
-    Text,
-    make_console,
-    say,
-    write_document,
-    write_error,
-    write_text,
-)
+from aoebank import AoebankError, Text, make_console, say
+from aoebank.report.output import ColorMode, write_document, write_error, write_text
 
 
 class Terminal(io.StringIO):

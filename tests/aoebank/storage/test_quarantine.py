@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoebank.errors import BankFormatError, BankPathError
+from aoebank import BankFormatError, BankPathError, Quarantine, load_quarantine
 from aoebank.formats.registry import FORMATS
 from aoebank.model.digest import digest_of
-from aoebank.model.quarantine import Quarantine, QuarantineEntry, sorted_entries
+from aoebank.model.quarantine import QuarantineEntry, sorted_entries
 from aoebank.storage.quarantine import (
     find_quarantine_root,
-    load_quarantine,
     parse_quarantine,
     quarantine_path,
     serialize_quarantine,

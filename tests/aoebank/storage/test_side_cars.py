@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aoebank import Bank, Event
+from aoebank import Bank, Event, Provenance
 from aoebank.formats import provenance
-from aoebank.model.provenance import Provenance
 from aoebank.storage import side_cars
 from aoebank.testing.factories import make_provenance, make_record
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aoebank.errors import BankPathError
+from aoebank import BankPathError
 from aoebank.formats.registry import get_format
 from aoebank.storage.twins import BY_TUNER_ONLY, bank_of_twin, demand_no_twin, twin_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from aoe.graph.rewrite import Replacement, rewrite
 from aoe.graph.weights import WeightStore
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
-from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, KernelUse, Manifest
+from aoe.om.cases import OpenModel, join_cases
+from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS, KernelUse, Manifest, write_offline_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Configuration
 from aoe.target import Target
 from support.engine.cpu import CPU, open_session
+from support.engine.models import conv_net
 
 
 def first_guess(region: Region, target: Target) -> KernelSource:
@@ -122,3 +125,25 @@ def make_manifest(**changes: Any) -> Manifest:
         "parts": {},
     }
     return Manifest(**{**facts, **changes})
+
+
+def open_conv_net() -> OpenModel:
+    """Return `conv_net` of any batch."""
+    return OpenModel(proto=conv_net(batch="n"), sha256="1" * 64)
+
+
+def write_joined(
+    folder: Path, target: Target, toolchain: Toolchain
+) -> tuple[Path, tuple[Path, ...]]:
+    """Write `conv_net` for batches of 1 and 3 in one file; return that, and the files of each."""
+    files = []
+    for batch in (1, 3):
+        parts = folder / f"parts_{batch}"
+        manifest = write_parts(conv_net(batch=batch), parts, target, toolchain)
+        files.append(folder / f"{batch}.om")
+        write_offline_model(files[-1], parts, replace(manifest, model_sha256=f"{batch}" * 64))
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    file = folder / "net_tune.om"
+    join_cases(file, files, open_conv_net(), scratch)
+    return file, tuple(files)

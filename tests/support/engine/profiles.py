@@ -63,6 +63,11 @@ def make_operator_profile(
     )
 
 
+def make_counters(**per_run: float) -> HardwareCounters:
+    """Return what the counters of the processor read in a run."""
+    return HardwareCounters(per_run=per_run, reason="")
+
+
 def make_profile(
     *operators: OperatorProfile,
     model: str = "net.onnx",

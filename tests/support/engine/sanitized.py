@@ -26,9 +26,8 @@ import halide as hl
 from aoe.device.compiler import KernelSource, build_library, compile_kernel
 from aoe.device.registry import default_device
 from aoe.device.toolchain import Toolchain, find_toolchain
-from aoe.execute.candidates import candidate_model
 from aoe.folders.scratch import ScratchFolder
-from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.graph.workload_model import candidate_model, random_inputs, workload_model
 from aoe.kernels import registry
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.family import KernelTarget, Pipeline
@@ -114,7 +113,7 @@ def _run(workload: Workload, target: Target, toolchain: Toolchain) -> None:
             toolchain=toolchain,
             file=folder / "kernels.so",
         )
-        model = candidate_model(workload_model(workload, seed=SEED), source)
+        model = candidate_model(workload_model(workload, seed=SEED), source.name, workload)
         options = session_options(threads=THREADS, optimize=False, library=library)
         options.enable_cpu_mem_arena = False
         session = device.open_session(model.SerializeToString(), options)

@@ -12,6 +12,7 @@ import onnx
 from onnx import helper
 
 import aoe
+from aoe import TuneResult
 from aoe.device.cpu.device import Cpu
 from aoe.device.registry import resolve_target
 from aoe.execute.messages import ModelPart
@@ -20,7 +21,6 @@ from aoe.schedule import Schedule
 from aoe.target import Target
 from aoe.testing.fakes import ScriptedRunner, always_twice_as_fast
 from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.run import TuneResult
 from support.engine.models import make_model
 
 _MODEL_US = 10_000.0

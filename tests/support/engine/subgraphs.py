@@ -14,11 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 from aoe.device.cpu.device import Cpu
 from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.subgraphs.piece import Piece, cut_out
 from aoe.ort.sessions import run_session, session_options
 from aoe.ort.static_shapes import infer_tensors
+from aoe.workload import KERNEL_DOMAIN
 from support.engine.models import make_model
 
 Array = np.ndarray[Any, Any]

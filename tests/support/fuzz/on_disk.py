@@ -6,8 +6,7 @@ import shutil
 from datetime import date
 from pathlib import Path
 
-from aoebank.api.merging import merge
-from aoebank.errors import AoebankError
+from aoebank import AoebankError, merge
 from aoebank.ops.git.driver import DriverCall, DriverFiles, run_merge_driver
 from aoebank.ops.merge.decide import MergeContext
 from aoebank.ops.merge.file import merge_bytes

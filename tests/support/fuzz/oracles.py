@@ -11,7 +11,7 @@ from functools import lru_cache
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
-from aoebank.errors import AoebankError, BankFormatError
+from aoebank import AoebankError, BankFormatError, Report, emit
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import format_of
 from aoebank.formats.text.checks import is_blank
@@ -28,7 +28,6 @@ from aoebank.ops.validate.fix import plan_fixes
 from aoebank.ops.validate.run import validate
 from aoebank.report.diff.run import DiffReport
 from aoebank.report.git.textconv import textconv
-from aoebank.report.output import Report, emit
 from aoebank.report.reading.ls import ListReport
 from aoebank.report.reading.show import ShowReport
 from aoebank.report.validate.run import ValidateReport

@@ -22,9 +22,9 @@ import onnxruntime as ort
 from onnx import numpy_helper
 
 import aoe
+from aoe import FallbackWarning, OfflineModel
 from aoe.device.registry import default_device
 from aoe.execute.accuracy import MODEL_TOLERANCE, compare_model_results
-from aoe.om.loading import FallbackWarning, OfflineModel
 from aoe.ort.sessions import random_feed, run_session, session_options
 from aoe.target import Target
 from aoe.testing.fakes import RecordingProgress

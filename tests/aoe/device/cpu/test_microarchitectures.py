@@ -14,6 +14,7 @@ from aoe.device.cpu.microarchitectures import (
     Microarchitecture,
     name_cpu,
 )
+from aoebank import old_soc_versions
 
 
 def _info(text: str) -> CpuInfo:
@@ -136,3 +137,9 @@ def test_extensions_agree_with_archspec_where_it_knows_them(one: Microarchitectu
         }
     else:
         assert (theirs & EXTENSIONS) <= one.extensions
+
+
+@pytest.mark.parametrize("one", MICROARCHITECTURES, ids=lambda one: one.name)
+def test_every_cpu_has_an_old_name(one: Microarchitecture) -> None:
+    architecture = "x86-64" if one.family else "aarch64"
+    assert old_soc_versions(f"{architecture}-{one.name}")

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from support.caffe.model_files import TestLayer, TestNet, caffemodel, write_net
 from support.caffe.reference import run_reference
+from support.commands import aoe_exit_code
 
 import aoe
-from aoe.cli.app import app
-from aoe.cli.errors import run_app
 
 _SHAPE = (1, 16, 72, 72)
 
@@ -60,7 +59,7 @@ def _own_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _aoe(*arguments: str) -> int:
-    return run_app(app, arguments)
+    return aoe_exit_code(arguments)
 
 
 _TUNE = (

@@ -11,14 +11,11 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from aoe.device.compiler import KernelSource
 from aoe.device.registry import default_device
-from aoe.execute.candidates import hosted_model
-from aoe.graph.hosted.operators import host_operators, import_microsoft
+from aoe.graph.hosted.operators import host_operators, hosted_model, import_microsoft
 from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.kernels.host_products import HOST_INT4, HOST_NARROW_INT8
 from aoe.ort.sessions import run_session, session_options
-from aoe.schedule import Schedule
 from aoe.target import HOST_INT8
 from aoe.testing.kernels import SEED, THREADS, Array, operation, plain, run_baseline
 from aoe.workload import Operation, Precision, Workload
@@ -86,8 +83,7 @@ CASES: Mapping[str, tuple[Workload, list[str]]] = {
 
 def _hosted(workload: Workload, algorithm: str) -> onnx.ModelProto:
     baseline = run_baseline(workload, random_inputs(workload, SEED)).model
-    source = KernelSource.of(workload, Schedule((), algorithm=algorithm))
-    return hosted_model(baseline, source, SEED)
+    return hosted_model(baseline, workload, algorithm, SEED)
 
 
 def _run(model: onnx.ModelProto, feed: Mapping[str, Array]) -> Array:

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import aoe.kernels
-from aoe.device.cpu.host import missing_features
+from aoe.device.registry import default_device
 from aoe.device.toolchain import Toolchain, halide_include
 
 Array = np.ndarray[Any, Any]
 
 pytestmark = pytest.mark.skipif(
-    bool(missing_features(("amx_tile", "amx_bf16"))), reason="this CPU has no AMX"
+    bool(default_device().missing_features(("amx_tile", "amx_bf16"))),
+    reason="this CPU has no AMX",
 )
 FLOAT, BFLOAT = 2, 3  # halide_type_code_t
 

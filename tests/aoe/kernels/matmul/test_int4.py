@@ -15,8 +15,7 @@ from support.engine.cpu import open_session
 
 from aoe.device.compiler import KernelSource, build_library, compile_kernel
 from aoe.device.toolchain import Toolchain
-from aoe.execute.candidates import candidate_model
-from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.graph.workload_model import candidate_model, random_inputs, workload_model
 from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.matmul.family import MatMul
 from aoe.ort.sessions import run_session, session_options
@@ -222,7 +221,9 @@ def test_library_packs_levels_scales_and_sums(
         toolchain=toolchain,
         file=tmp_path / "kernels.so",
     )
-    model: onnx.ModelProto = candidate_model(workload_model(workload, seed=SEED), source)
+    model: onnx.ModelProto = candidate_model(
+        workload_model(workload, seed=SEED), source.name, workload
+    )
     run = run_baseline(workload, random_inputs(workload, SEED))
     feed = dict(random_inputs(workload, SEED))
     options = session_options(threads=2, optimize=False, library=library)

@@ -17,8 +17,7 @@ from support.engine.cpu import open_session
 from aoe.device.compiler import KernelSource, build_library, compile_kernel
 from aoe.device.registry import default_device
 from aoe.device.toolchain import Toolchain
-from aoe.execute.candidates import candidate_model
-from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.graph.workload_model import candidate_model, random_inputs, workload_model
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.matmul.family import MatMul
@@ -242,7 +241,7 @@ def test_library_packs_levels_and_what_makes_numbers_of_them(
         toolchain=toolchain,
         file=tmp_path / "kernels.so",
     )
-    model = candidate_model(workload_model(workload, seed=SEED), source)
+    model = candidate_model(workload_model(workload, seed=SEED), source.name, workload)
     run = run_baseline(workload, random_inputs(workload, SEED))
     feed = dict(random_inputs(workload, SEED))
     if not constant:

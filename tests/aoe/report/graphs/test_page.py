@@ -12,7 +12,6 @@ from support.engine.offline import make_manifest
 from support.engine.profiles import make_operator_profile, make_profile
 from support.engine.subgraphs import c2f_network, graph_of, random_network, vocoder_network
 
-from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.graph.rewrites.registry import RULES
 from aoe.graph.subgraphs.forms import form_of
 from aoe.graph.subgraphs.splicing import Splice, splice
@@ -24,6 +23,7 @@ from aoe.report.graphs.page import render_graphs
 from aoe.report.graphs.times import times_of, times_text
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import find_subgraphs
+from aoe.workload import KERNEL_DOMAIN
 
 
 def _tuned(imported: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[SubgraphUse, ...]]:

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 import onnx  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
+from support.ddp.hashes import hash_in_ddp  # noqa: E402
 from support.ddp.loss_models import (  # noqa: E402
     WIDTHS,
     make_loss_model,
@@ -19,8 +20,6 @@ from support.ddp.loss_models import (  # noqa: E402
 
 from aoe.entry.outputs import cut_at_outputs  # noqa: E402
 from aoe.errors import EngineNotInstalledError, ModelImportError  # noqa: E402
-from aoe.torch.ddp.ranks import Ranks  # noqa: E402
-from aoe.torch.ddp.training import DdpTraining  # noqa: E402
 from aoe.torch.model_files.conversion import (  # noqa: E402
     TrainableModel,
     is_of_module,
@@ -56,17 +55,11 @@ def test_parameters_are_those_of_the_script_in_its_order(opset: int) -> None:
     assert [(name, p.shape) for name, p in found.module.named_parameters()] == own
 
 
-def _hash_in_ddp(module: torch.nn.Module) -> int:
-    """Return the modelhash of a module's gradients, as a bank has it."""
-    ddp = torch.nn.parallel.DistributedDataParallel(module)
-    return DdpTraining(ddp, lambda: None, Ranks(None, ddp.device, timeout_s=None)).model_hash
-
-
 def test_modelhash_is_that_of_the_training_script() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        own = _hash_in_ddp(ScriptModel())
-        assert _hash_in_ddp(converted(make_loss_model()).module) == own
+        own = hash_in_ddp(ScriptModel())
+        assert hash_in_ddp(converted(make_loss_model()).module) == own
     finally:
         dist.destroy_process_group()
 

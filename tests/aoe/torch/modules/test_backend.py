@@ -19,8 +19,8 @@ from support.engine.untuned import UntunedEngine  # noqa: E402
 from support.optimized_modules import tensors_in, untuned  # noqa: E402
 from torch import nn  # noqa: E402
 
+from aoe import FallbackWarning  # noqa: E402
 from aoe.errors import OptionError  # noqa: E402
-from aoe.om.loading import FallbackWarning  # noqa: E402
 from aoe.torch.modules import backend  # noqa: E402
 from aoe.tuning.mode import TuneSettings  # noqa: E402
 

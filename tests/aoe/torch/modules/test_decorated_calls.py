@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 from support.optimized_modules import optimize  # noqa: E402
 from torch import nn  # noqa: E402
 
+from aoe import FallbackWarning  # noqa: E402
 from aoe.errors import AccuracyError, ModelImportError, OptionError  # noqa: E402
-from aoe.om.loading import FallbackWarning  # noqa: E402
 from aoe.torch.modules.calls import CallConvention  # noqa: E402
 
 

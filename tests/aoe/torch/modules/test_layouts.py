@@ -21,7 +21,7 @@ from support.optimized_modules import (  # noqa: E402
 from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
-from aoe.om.loading import FallbackWarning  # noqa: E402
+from aoe import FallbackWarning  # noqa: E402
 from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
 from aoe.torch.modules.layouts import MOST_LAYOUTS  # noqa: E402
 

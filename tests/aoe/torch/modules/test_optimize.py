@@ -30,8 +30,8 @@ from support.temp_folder import temp_folder  # noqa: E402
 from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
+from aoe import FallbackWarning  # noqa: E402
 from aoe.errors import OptionError, OutputError  # noqa: E402
-from aoe.om.loading import FallbackWarning  # noqa: E402
 from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
 from aoe.tuning.mode import TuneSettings  # noqa: E402
 from aoe.tuning.progress import Progress  # noqa: E402

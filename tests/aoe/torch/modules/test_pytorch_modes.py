@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import aoe.torch  # noqa: E402
-from aoe.om.loading import FallbackWarning  # noqa: E402
+from aoe import FallbackWarning  # noqa: E402
 from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")

@@ -16,8 +16,8 @@ from support.optimized_modules import optimize, untuned  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 
+from aoe import FallbackWarning  # noqa: E402
 from aoe.errors import AccuracyError  # noqa: E402
-from aoe.om.loading import FallbackWarning  # noqa: E402
 from aoe.tuning.mode import TuneSettings  # noqa: E402
 
 OPERATORS: dict[str, Any] = {

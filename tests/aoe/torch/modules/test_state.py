@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import aoe.torch  # noqa: E402
-from aoe.om.loading import FallbackWarning  # noqa: E402
+from aoe import FallbackWarning  # noqa: E402
 from aoe.torch.modules.state import ModuleState  # noqa: E402
 from aoe.torch.modules.tensor_watch import TensorWatch  # noqa: E402
 

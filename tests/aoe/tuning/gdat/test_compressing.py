@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import pytest
 from support.engine.trainings import FakeTraining
 
-from aoe.cli.options import finish
 from aoe.errors import OptionError, RunError
 from aoe.gradients.compression import Compression, parse_compression
 from aoe.gradients.trace import model_hash
@@ -22,6 +21,7 @@ from aoe.tuning.gdat.result import TunedGradients
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.progress import SilentProgress
 from aoe.tuning.run import tune_with
+from aoebank import emit
 
 T = TypeVar("T")
 _BF16 = Compression.BFLOAT16
@@ -154,7 +154,7 @@ def test_report_and_headline_say_that_results_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = GradientTuningReport(tuned=_tuned(tmp_path, _training()))
-    finish(report, as_json=False)
+    emit(report, as_json=False, no_color=True)
     text = capsys.readouterr().out
     words = "gradients are summed in bfloat16: results differ in rounding"
     lines = text.splitlines()
@@ -170,7 +170,7 @@ def test_report_without_it_says_nothing_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = GradientTuningReport(tuned=_tuned(tmp_path, _training(), None))
-    finish(report, as_json=False)
+    emit(report, as_json=False, no_color=True)
     text = capsys.readouterr().out
     assert "summed in" not in text and report.document()["compression"] is None
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
-from support.engine.tuning import make_measurement, make_tuned
+from support.engine.tuning import make_measurement, make_opat_result, make_tuned
 
 from aoe.kernels.algorithms import KNOB
 from aoe.measurement import Measurement, Outcome
 from aoe.results.files import RepoOutcome
 from aoe.results.gains import Gain, GainKind
+from aoe.results.opat import opat_report_to_json
 from aoe.schedule import Configuration
 from aoe.tuning.opat.gains import gains_of, has_failed, operator_result
 from aoe.tuning.opat.searching.loop import SearchResult, TrialRecord
 from aoe.tuning.opat.searching.operator import TunedOperator
+from aoe.workload import Precision
 
 
 def _trial(algorithm: str, tile: int, speedup: float | None) -> TrialRecord:
@@ -96,3 +99,11 @@ def test_operator_has_failed_if_no_candidate_was_right() -> None:
     assert not has_failed(_tuned(_trial("a", 1, None), _trial("a", 2, 0.5), best=1, after_us=200.0))
     assert not has_failed(replace(lost, search=None))
     assert not has_failed(replace(lost, search=SearchResult()))
+
+
+def test_result_file_of_aoe_says_it_only_below_float32() -> None:
+    tuned = make_tuned("conv1")
+    report = replace(make_opat_result(tuned).report, operators=(operator_result(tuned),))
+    assert "precision" not in json.dumps(opat_report_to_json(report))
+    lower = replace(report, precision=Precision.BFLOAT16)
+    assert opat_report_to_json(lower)[1]["OPAT"]["precision"] == "bfloat16"

@@ -17,12 +17,12 @@ from support.engine.models import make_model, save_model
 from support.engine.scripted_runs import ScriptedRuns
 
 import aoe
+from aoe import TuneResult
 from aoe.execute.messages import ModelPart
 from aoe.kernels.algorithms import precision_of
 from aoe.om.file import read_manifest
 from aoe.report.tuning import TuningReport, report_of
 from aoe.target import InstructionSet, Target
-from aoe.tuning.run import TuneResult
 from aoe.workload import Precision, workload_from_json
 from aoebank import emit
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import aoe_exit_code
 from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, guesses_of, make_bank, make_verdict
 
 import aoe
+from aoe import VerifiedBank
 from aoe.bank.journal import KERNEL_SOURCE
 from aoe.bank.operators import OperatorBank, key_of
-from aoe.cli.app import app
-from aoe.cli.errors import run_app
 from aoe.device.registry import default_device
 from aoe.errors import OptionError, WorkerDiedError
 from aoe.measurement import Outcome
@@ -25,7 +25,7 @@ from aoe.report.verify.records import VerifiedBankReport
 from aoe.schedule import Schedule
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.engine.parts import EngineParts, library_versions
-from aoe.tuning.verify.run import VerifiedBank, VerifySettings, verify_bank
+from aoe.tuning.verify.run import VerifySettings, verify_bank
 from aoe.tuning.verify.verdict import Holding
 from aoe.tuning.workbench import fingerprint
 from aoebank import Bank, Event, Provenance, emit, validate
@@ -275,19 +275,19 @@ def test_table_tells_recorded_and_measured_gains(
 def test_command_exits_with_1_where_something_no_longer_holds(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_app(app, ["verify", str(world.root), "--json"], engine=world.engine) == 0
+    assert aoe_exit_code(["verify", str(world.root), "--json"], engine=world.engine) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "aoe.verify/1" and document["holds"] is True
     world.gain = lambda schedule: 0.5
     words = ["verify", str(world.root), "--quiet", "--dry-run"]
-    assert run_app(app, words, engine=world.engine) == 1
+    assert aoe_exit_code(words, engine=world.engine) == 1
     assert "nothing was written (--dry-run)" in capsys.readouterr().out
 
 
 def test_bank_that_is_not_there_is_an_error(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_app(app, ["verify", str(world.root / "nowhere")], engine=world.engine) == 3
+    assert aoe_exit_code(["verify", str(world.root / "nowhere")], engine=world.engine) == 3
     assert "nowhere" in capsys.readouterr().err
 
 

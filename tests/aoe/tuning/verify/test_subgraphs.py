@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 import pytest
 from onnx import helper
+from support.commands import aoe_exit_code
 from support.engine.environments import run_environment
 from support.engine.models import make_model
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
@@ -20,13 +21,11 @@ from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import by_splits, c2f_network
 
 import aoe
+from aoe import VerifiedBank
 from aoe.bank.journal import KERNEL_SOURCE
 from aoe.bank.remeasured_subgraphs import MeasurableSubgraph
-from aoe.cli.app import app
-from aoe.cli.errors import run_app
 from aoe.errors import ModelImportError, WorkerDiedError
 from aoe.execute.messages import ModelPart
-from aoe.graph.rewrite import KERNEL_DOMAIN
 from aoe.measurement import Outcome
 from aoe.report.verify.records import VerifiedBankReport
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
@@ -34,9 +33,10 @@ from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
-from aoe.tuning.verify.run import VerifiedBank, VerifySettings, verify_bank
+from aoe.tuning.verify.run import VerifySettings, verify_bank
 from aoe.tuning.verify.subgraphs import NO_MODEL, NOT_THERE
 from aoe.tuning.verify.verdict import Holding
+from aoe.workload import KERNEL_DOMAIN
 from aoebank import Bank, Event, Provenance, emit, validate
 from aoebank.formats.provenance import provenance_path
 from aoebank.model.quarantine import QuarantineEntry
@@ -299,11 +299,11 @@ def test_command_takes_models_and_its_document_names_them(
     forms: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["verify", str(forms.bank), f"--model={forms.model}", "--dry-run"]
-    assert run_app(app, [*arguments, "--json"], engine=forms.engine) == 0
+    assert aoe_exit_code([*arguments, "--json"], engine=forms.engine) == 0
     records = json.loads(capsys.readouterr().out)["records"]
     assert {one["model"] for one in records} == {str(forms.model)}
     assert {one["op_type"] for one in records} == {"subgraph"}
-    assert run_app(app, [*arguments, "--quiet"], engine=forms.engine) == 0
+    assert aoe_exit_code([*arguments, "--quiet"], engine=forms.engine) == 0
     assert "the operator or subgraph alone" in capsys.readouterr().out
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support import sample_bank_files
 
+from aoebank import Finding
 from aoebank.formats.cube.format import CubeFormat, cube_key
 from aoebank.formats.cube.rules import NAME_MEMBERS
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format, get_format
-from aoebank.model.finding import Finding
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = CubeFormat()

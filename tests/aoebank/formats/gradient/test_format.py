@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support import sample_bank_files
 
-from aoebank.errors import RecordError
-from aoebank.formats.gradient.format import GradientFormat, make_gradient_record
+from aoebank import RecordError, make_gradient_record
+from aoebank.formats.gradient.format import GradientFormat
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import find_format, get_format
 from aoebank.testing.format_tests import FormatTests

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support import sample_bank_files
 
-from aoebank.formats.graph.format import GraphFormat, make_graph_record, render_graph
+from aoebank import make_graph_record
+from aoebank.formats.graph.format import GraphFormat, render_graph
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format, get_format
 from aoebank.testing.format_tests import FormatTests

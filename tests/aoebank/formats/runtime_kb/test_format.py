@@ -21,10 +21,9 @@ from support.runtime_kb_lines import (
     with_knowledge,
 )
 
-from aoebank.errors import RecordError
+from aoebank import Finding, RecordError
 from aoebank.formats.registry import find_format, get_format
 from aoebank.formats.runtime_kb.format import make_runtime_record
-from aoebank.model.finding import Finding
 from aoebank.testing.format_tests import FormatTests
 
 

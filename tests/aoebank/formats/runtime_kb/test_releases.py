@@ -12,8 +12,8 @@ from support.git_work_tree import WorkTree
 from support.runtime_kb_lines import parse, whole_record
 
 import aoebank
-from aoebank.errors import BankFormatError, HistoryError, UsageError
-from aoebank.formats.release import NEWEST, Release
+from aoebank import BankFormatError, HistoryError, Release, UsageError
+from aoebank.formats.release import NEWEST
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.formats.runtime_kb.releases import (
     RELEASES,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aoebank import Record
 from aoebank.formats.registry import FORMATS
 from aoebank.formats.text.workload import WIDTH, workload_text
-from aoebank.model.record import Record
 
 
 def text_of(workload: Any, format_: str = "unified") -> str:

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support import sample_bank_files
 
-from aoebank.errors import RecordError
+from aoebank import Record, RecordError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format, get_format
 from aoebank.formats.vector.format import VectorFormat
-from aoebank.model.record import Record
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = VectorFormat()

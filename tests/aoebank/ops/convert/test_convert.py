@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from support import version_banks as banks
 
 import aoebank
-from aoebank.errors import BankFormatError, BankPathError, UsageError
-from aoebank.storage.bank import Bank
+from aoebank import Bank, BankFormatError, BankPathError, UsageError
 from aoebank.testing.factories import make_provenance, make_record
 
 SUFFIXES = ("jsonl", "db", "sqlite")

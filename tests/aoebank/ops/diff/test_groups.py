@@ -10,10 +10,11 @@ import pytest
 from support.diff_sides import make_side
 from support.runtime_kb_lines import FIRST, whole_record
 
+from aoebank import DiffResult, emit
 from aoebank.formats.runtime_kb.format import runtime_key
-from aoebank.ops.diff import DiffResult, diff, group_edits
+from aoebank.ops.diff import diff, group_edits
 from aoebank.report.diff.run import DiffReport
-from aoebank.report.output import ColorMode, emit
+from aoebank.report.output import ColorMode
 
 SOCS = ("Ascend910B1", "Ascend910B2", "Ascend910B3")
 

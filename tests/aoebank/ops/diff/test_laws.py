@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.diff_sides import file_name, make_side, unified
 
-from aoebank.errors import BankFormatError
+from aoebank import BankFormatError, Record
 from aoebank.formats.unified.format import UnifiedFormat
-from aoebank.model.record import Record
 from aoebank.ops.diff import ChangeKind, DiffOptions, RecordChange, TimeVerdict, diff
 from aoebank.ops.selection import RecordFilter
 from aoebank.storage.sides.side import StoredSide

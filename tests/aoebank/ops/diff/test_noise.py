@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from support.diff_sides import side_of
 
-from aoebank.errors import BankFormatError, BankNotFoundError, UsageError
+from aoebank import BankFormatError, BankNotFoundError, DiffResult, Event, Provenance, UsageError
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.model.provenance import Event, Provenance
-from aoebank.ops.diff import DiffOptions, DiffResult, TimeVerdict, diff, parse_ratio
+from aoebank.ops.diff import DiffOptions, TimeVerdict, diff, parse_ratio
 from aoebank.ops.diff.measured import MeasuredPair, facts_of
 from aoebank.ops.diff.weights import load_weights
 from aoebank.testing.factories import make_provenance, make_record

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aoebank.ops.diff import ChangeKind, DiffOptions, DiffResult, diff
+from aoebank import DiffResult
+from aoebank.ops.diff import ChangeKind, DiffOptions, diff
 from aoebank.storage.sides.side import PathSide
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.diff_sides import file_name, make_side, side_of, unified
 
+from aoebank import Alternative
 from aoebank.formats.protocol import ParsedFile
-from aoebank.model.record import Alternative
 from aoebank.ops.diff import ChangeKind, DiffOptions, RecordChange, TimeVerdict, diff
 from aoebank.ops.selection import RecordFilter
 from aoebank.storage.bank import load_file

@@ -10,14 +10,15 @@ import pytest
 from support.diff_sides import file_name, make_side, unified
 from support.faulty_system import FaultySystem
 
-from aoebank.errors import (
+from aoebank import (
     AoebankError,
     BankFormatError,
     BankNotFoundError,
     BankPermissionError,
+    DiffResult,
     HistoryError,
 )
-from aoebank.ops.diff import ChangeKind, DiffResult, diff
+from aoebank.ops.diff import ChangeKind, diff
 from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import PathSide
 from aoebank.testing.factories import make_record

@@ -13,10 +13,15 @@ from support.diff_sides import unified
 from support.faulty_system import FaultySystem
 from support.runtime_kb_lines import EXAMPLE, whole_record
 
-from aoebank.api.checking import validate
-from aoebank.api.comparing import diff
-from aoebank.api.editing import edit
-from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, UsageError
+from aoebank import (
+    BankFormatError,
+    BankNotFoundError,
+    BankPathError,
+    UsageError,
+    diff,
+    edit,
+    validate,
+)
 from aoebank.storage.bank import load_file
 from aoebank.testing.factories import make_record
 

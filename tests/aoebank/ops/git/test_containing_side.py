@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support.git_work_tree import SAMPLES, WorkTree
 
-from aoebank.model.record import Record
+from aoebank import Record
 
 BANK = next(bank for bank in SAMPLES.values() if "runtime_kb" in bank.name)
 

@@ -10,8 +10,8 @@ import pytest
 from support.git_work_tree import EVERY_FORMAT, SAMPLES, SOME_FORMATS, SampleBank, WorkTree
 from support.tiers import few_every_day
 
+from aoebank import Record
 from aoebank.formats.provenance import serialize_provenance
-from aoebank.model.record import Record
 from aoebank.testing.factories import make_provenance
 
 UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.random_history import STEPS, FullWalk, Step, write_history
 
-from aoebank.errors import HistoryError
+from aoebank import HistoryError
 from aoebank.ops.history.blame import blame
 from aoebank.ops.history.changes import Move, is_same_record, iter_moves, raw_of
 from aoebank.ops.history.log import log

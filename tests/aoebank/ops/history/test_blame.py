@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from support import version_banks as banks
 
-from aoebank.errors import HistoryError
+from aoebank import Bank, HistoryError
 from aoebank.ops.history.blame import BlamedRecord, blame
 from aoebank.ops.selection import RecordFilter
-from aoebank.storage.bank import Bank
 from aoebank.testing.factories import make_provenance, make_record
 
 KEY = make_record(1).key

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support import version_banks as banks
 
-from aoebank.errors import HistoryError
+from aoebank import HistoryError
 from aoebank.model.snapshot import HistorySource
 from aoebank.ops.history.blame import blame
 from aoebank.ops.history.edits import Kept

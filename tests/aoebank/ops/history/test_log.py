@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import version_banks as banks
 
-from aoebank.errors import HistoryError
+from aoebank import HistoryError
 from aoebank.ops.history.changes import Move
 from aoebank.ops.history.log import log
 from aoebank.ops.history.tag import add_tag, delete_tag, show_tags

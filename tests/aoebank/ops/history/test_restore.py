@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from support import version_banks as banks
 from support.faulty_system import FaultySystem
 
-from aoebank.errors import BankFormatError, BankPathError, BankPermissionError, HistoryError
+from aoebank import Bank, BankFormatError, BankPathError, BankPermissionError, HistoryError
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.history.changes import Move, count_moves
 from aoebank.ops.history.edits import Kept
 from aoebank.ops.history.restore import RestorePlan, plan_restore, restore
 from aoebank.ops.selection import RecordFilter
-from aoebank.storage.bank import Bank, load_file
+from aoebank.storage.bank import load_file
 from aoebank.storage.history.database import history_path
 from aoebank.storage.quarantine import update_quarantine
 from aoebank.storage.sides.snapshots import get_snapshot, open_snapshot_side

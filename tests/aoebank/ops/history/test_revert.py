@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import version_banks as banks
 
-from aoebank.errors import BankPathError, HistoryError
+from aoebank import BankPathError, HistoryError
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.history.revert import RevertPlan, plan_revert, revert
 from aoebank.ops.selection import RecordFilter

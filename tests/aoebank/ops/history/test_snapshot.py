@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from support import version_banks as banks
 
-from aoebank.errors import BankNotFoundError, BankPathError, HistoryError
+from aoebank import Bank, BankNotFoundError, BankPathError, HistoryError
 from aoebank.model.snapshot import Snapshot
 from aoebank.ops.history.changes import Move, iter_moves
 from aoebank.ops.history.snapshot import preview_snapshot
 from aoebank.ops.history.verify import verify_history
 from aoebank.ops.selection import RecordFilter
-from aoebank.storage.bank import Bank, load_file
+from aoebank.storage.bank import load_file
 from aoebank.storage.history.database import history_path
 from aoebank.storage.sides.side import PathSide
 from aoebank.storage.sides.snapshots import get_snapshot, open_snapshot_side

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import version_banks as banks
 
 import aoebank
-from aoebank.errors import BankNotFoundError
+from aoebank import BankNotFoundError
 from aoebank.ops.hits.documents import document_lookups
 from aoebank.ops.hits.logs import log_lookups
 from aoebank.testing.factories import make_record

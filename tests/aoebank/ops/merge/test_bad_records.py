@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from support import merge_files
 from support.merge_files import NAMES, TIMED, Answer, key_of, make_file, record_text, records_of
 
-from aoebank.errors import BankFormatError
+from aoebank import BankFormatError, Severity
 from aoebank.formats.faults import find_fault
 from aoebank.formats.protocol import find_error
-from aoebank.model.codes import Severity
 from aoebank.ops.merge.decide import MergeContext
 from aoebank.ops.merge.file import FileMerge, merge_ancestors, merge_bytes, merge_file
 from aoebank.ops.merge.plan import Reason, Three

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aoebank import Record
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.model.record import Record
 from aoebank.ops.merge.choose import Measurements, TwoAnswers, choose, find_containing
 from aoebank.ops.merge.plan import Action, Reason
 from aoebank.ops.merge.policy import MergeRules, Policy

@@ -9,7 +9,7 @@ import pytest
 from support import golden_harness, merge_files
 from support.merge_files import NAMES, Answer, make_file, records_of
 
-from aoebank.errors import BankFormatError
+from aoebank import BankFormatError
 from aoebank.formats.protocol import find_error
 from aoebank.ops.merge.decide import MergeContext
 from aoebank.ops.merge.file import merge_file

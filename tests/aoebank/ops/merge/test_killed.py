@@ -13,9 +13,7 @@ from support.faulty_system import FaultySystem
 from support.merge_files import NAMES, Answer, make_file
 from support.tiers import few_every_day
 
-from aoebank.api.editing import edit
-from aoebank.api.merging import merge, settle
-from aoebank.errors import AoebankError, BankPathError
+from aoebank import AoebankError, BankPathError, edit, merge, settle
 from aoebank.formats.provenance import SUFFIX
 from aoebank.ops.merge.lines import QUARANTINE
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX

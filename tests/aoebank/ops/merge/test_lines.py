@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoebank.errors import BankFormatError
+from aoebank import BankFormatError
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.merge.lines import merge_quarantines, merge_side_cars
 from aoebank.storage.quarantine import parse_quarantine, serialize_quarantine

@@ -10,10 +10,9 @@ import pytest
 from support import merge_files
 from support.merge_files import NAMES, Answer, make_file
 
-from aoebank.errors import BankFormatError, UsageError
+from aoebank import BankFormatError, Event, Provenance, UsageError
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, serialize_provenance
 from aoebank.formats.registry import get_format
-from aoebank.model.provenance import Event, Provenance
 from aoebank.model.timing import NOISE_RATIO, Times
 from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.merge_files import NAMES, Answer, make_file, records_of
 
-from aoebank.api.merging import merge
-from aoebank.errors import BankFormatError, HistoryError
+from aoebank import BankFormatError, HistoryError, merge
 from aoebank.formats.provenance import SUFFIX
 
 UNIFIED = "unified"

@@ -16,17 +16,18 @@ from support import merge_files
 from support.faulty_system import FaultySystem, name_of
 from support.merge_files import NAMES, Answer, Style, make_file, records_of
 
-from aoebank.errors import (
+from aoebank import (
     AoebankError,
     BankFormatError,
     BankNotFoundError,
     BankPathError,
     BankPermissionError,
     HistoryError,
+    MergeResult,
+    Severity,
     UsageError,
 )
 from aoebank.formats.provenance import SUFFIX
-from aoebank.model.codes import Severity
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.merge.destination import find_destination
@@ -35,7 +36,7 @@ from aoebank.ops.merge.guards import find_exclusions
 from aoebank.ops.merge.lines import QUARANTINE
 from aoebank.ops.merge.plan import Reason
 from aoebank.ops.merge.policy import MergeRules, Policy
-from aoebank.ops.merge.run import MergeRequest, MergeResult, merge
+from aoebank.ops.merge.run import MergeRequest, merge
 from aoebank.ops.merge.verdicts import load_verdicts
 from aoebank.storage.quarantine import serialize_quarantine
 from aoebank.storage.sides.open import open_side

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support import merge_files
 from support.merge_files import NAMES, TIMED, Answer, make_file, records_of
 
-from aoebank.errors import BankFormatError, BankNotFoundError, HistoryError, UsageError
+from aoebank import BankFormatError, BankNotFoundError, HistoryError, MergeResult, UsageError
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.ops.merge.destination import find_destination
@@ -22,7 +22,7 @@ from aoebank.ops.merge.document import conflict_path, serialize_decisions
 from aoebank.ops.merge.lines import QUARANTINE
 from aoebank.ops.merge.plan import Action, Reason
 from aoebank.ops.merge.policy import MergeRules, Policy
-from aoebank.ops.merge.run import MergeRequest, MergeResult, merge
+from aoebank.ops.merge.run import MergeRequest, merge
 from aoebank.ops.merge.settle import settle
 from aoebank.ops.merge.verdicts import load_verdicts
 from aoebank.storage.quarantine import serialize_quarantine

@@ -11,12 +11,10 @@ from support import version_banks as banks
 from support.documents import find_faults
 
 import aoebank
+from aoebank import Bank, Event, OverviewResult
 from aoebank.cli.app import main
-from aoebank.model.provenance import Event
-from aoebank.ops.overview.result import OverviewResult
 from aoebank.report.overview.page import overview_page
 from aoebank.report.overview.run import OverviewReport
-from aoebank.storage.bank import Bank
 from aoebank.testing.factories import make_provenance, make_record
 
 RECORDS = [make_record(number) for number in range(8)]

@@ -18,7 +18,7 @@ import pytest
 from support import version_banks as banks
 
 import aoebank
-from aoebank.errors import AoebankError, BankFormatError, BankNotFoundError, UsageError
+from aoebank import AoebankError, BankFormatError, BankNotFoundError, UsageError
 from aoebank.testing.factories import make_record
 
 MUTATIONS = 150

@@ -16,9 +16,8 @@ from support.documents import find_faults
 from support.golden_harness import run
 
 import aoebank
-from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, UsageError
+from aoebank import Bank, BankFormatError, BankNotFoundError, BankPathError, UsageError
 from aoebank.formats.provenance import SUFFIX
-from aoebank.storage.bank import Bank
 from aoebank.storage.packs.manifest import (
     PackedFile,
     PackManifest,

@@ -9,10 +9,8 @@ import pytest
 from support import version_banks as banks
 
 import aoebank
-from aoebank.errors import UsageError
-from aoebank.model.record import Record
+from aoebank import Bank, Record, UsageError
 from aoebank.ops.prune.reasons import PruneReason
-from aoebank.storage.bank import Bank
 from aoebank.testing.factories import make_provenance, make_record
 
 _RECORDS = tuple(make_record(number) for number in range(4))

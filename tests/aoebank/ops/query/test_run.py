@@ -9,9 +9,7 @@ import pytest
 from support import version_banks as banks
 
 import aoebank
-from aoebank.errors import BankNotFoundError, UsageError
-from aoebank.model.provenance import Event
-from aoebank.storage.bank import Bank
+from aoebank import Bank, BankNotFoundError, Event, UsageError
 from aoebank.testing.factories import make_provenance, make_record
 
 

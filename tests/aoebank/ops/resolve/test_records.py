@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from support.resolve_world import CANN, LATEST, SOC, World, codes, exit_code
 
-from aoebank import Bank, Reader
-from aoebank.errors import UsageError
+from aoebank import Bank, Reader, Record, UsageError
 from aoebank.formats.runtime_kb.format import make_runtime_record
-from aoebank.model.record import Record
 from aoebank.model.resolution import Query, ReaderOutcome
 from aoebank.ops.resolve.records import workload_from_file, workload_from_text
 from aoebank.storage.bank import load_file

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.resolve_world import CANN, LATEST, QUERY, SOC, World, exit_code
 
-from aoebank import Reader
-from aoebank.errors import UsageError
+from aoebank import Reader, UsageError
 from aoebank.model.resolution import Query, ReaderOutcome
 from aoebank.ops.resolve.records import workload_from_text
 from aoebank.ops.resolve.run import default_readers

@@ -11,8 +11,7 @@ from support.git_work_tree import WorkTree
 from support.runtime_kb_lines import NAME, with_info, with_knowledge
 
 import aoebank
-from aoebank.errors import BankFormatError, BankNotFoundError, HistoryError
-from aoebank.model.finding import Finding
+from aoebank import BankFormatError, BankNotFoundError, Finding, HistoryError
 from aoebank.storage.bank import load_file
 
 OLD = with_knowledge(usedCoreNum=1000)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from aoebank import Bank, BankNotFoundError, Severity
+from aoebank import Bank, BankNotFoundError, Severity, ValidateResult
 from aoebank.ops.validate.built_in import BuiltInBank, find_built_in
-from aoebank.ops.validate.run import ValidateResult, validate
+from aoebank.ops.validate.run import validate
 from aoebank.testing.factories import make_record
 
 SOC = "Ascend910B3"

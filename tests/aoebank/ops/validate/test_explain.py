@@ -7,7 +7,7 @@ from importlib import resources
 
 import pytest
 
-from aoebank.errors import UsageError
+from aoebank import UsageError
 from aoebank.model.codes import CODES, FIXED_CODES
 from aoebank.ops.validate.explain import explain, explanations
 

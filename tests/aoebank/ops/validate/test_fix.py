@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import sample_bank_files
 from support.faulty_system import FaultySystem
+from support.runtime_kb_lines import whole_record
 
 import aoebank as api
 from aoebank import Alternative, Bank, Record
 from aoebank.formats.registry import format_of
 from aoebank.formats.runtime_kb.format import make_runtime_record
-from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.formats.text.checks import BOM
 from aoebank.model.codes import FixClass
 from aoebank.ops.validate.fix import FileFix, apply_fix, plan_fixes
@@ -229,10 +229,7 @@ def test_blank_lines_of_a_runtime_bank_go(tmp_path: Path) -> None:
 
 def test_id_of_a_runtime_record_becomes_its_hash(tmp_path: Path) -> None:
     path = tmp_path / RUNTIME.replace("Mine", "MatMulV3")
-    schema = operator_schemas()["MatMulV3"]
-    workload = {
-        field.name: False if field.c_type == "bool" else 0 for field in schema.workload.fields
-    }
+    workload = whole_record("MatMulV3")["info_dict"]
     record = make_runtime_record(op_type="MatMulV3", workload=workload, strategy={})
     Bank(tmp_path).put(path, [record])
     clean = path.read_text()

@@ -8,7 +8,7 @@ import pytest
 from support import version_banks as banks
 
 import aoebank
-from aoebank.errors import BankNotFoundError
+from aoebank import BankNotFoundError
 from aoebank.model.codes import FixClass
 from aoebank.testing.factories import make_record
 

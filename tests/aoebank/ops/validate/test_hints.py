@@ -41,9 +41,9 @@ from support.smallest_trees import (
     write_tree,
 )
 
+from aoebank import Finding, Severity
 from aoebank.formats.registry import FORMATS
-from aoebank.model.codes import CODES, Severity
-from aoebank.model.finding import Finding
+from aoebank.model.codes import CODES
 from aoebank.ops.validate.built_in import find_built_in
 from aoebank.ops.validate.run import validate
 

@@ -13,7 +13,6 @@ from support import golden_harness
 from support.faulty_system import FaultySystem
 from support.tiers import few_every_day
 
-from aoebank.formats.lines import LineIndex
 from aoebank.formats.registry import FORMATS
 from aoebank.ops.validate.built_in import BuiltInBank
 from aoebank.ops.validate.run import validate
@@ -104,30 +103,6 @@ def test_random_bytes_survive_check_and_fix_under_any_name(
 def test_every_format_is_among_the_names() -> None:
     for format_ in FORMATS:
         assert any(format_.parse_name(name) for name in NAMES), format_.name
-
-
-def test_long_line_with_many_findings_is_not_read_again_for_each() -> None:
-    decoded = 0
-
-    class Counting(bytes):
-        def __getitem__(self, key: object) -> bytes:  # type: ignore[override]
-            nonlocal decoded
-            piece: bytes = super().__getitem__(key)  # type: ignore[index]
-            decoded += len(piece)
-            return piece
-
-    data = Counting("ä".encode() * 10_000)
-    lines = LineIndex(data)
-    for number in range(10_000):
-        assert lines.position(2 * number) == (1, number + 1)
-    assert decoded <= len(data)
-
-
-def test_columns_may_be_asked_for_in_any_order() -> None:
-    lines = LineIndex("\ufeffäb\nöß".encode())
-    places = {3: (1, 1), 5: (1, 2), 0: (1, 1), 7: (2, 1), 9: (2, 2), 6: (1, 3)}
-    for offset in (9, 5, 7, 3, 0, 6, 5, 9, 3):
-        assert lines.position(offset) == places[offset]
 
 
 def test_long_name_and_strange_paths_are_missing_or_found(tmp_path: Path) -> None:

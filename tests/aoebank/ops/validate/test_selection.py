@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoebank.errors import UsageError
+from aoebank import UsageError
 from aoebank.model.codes import CODES
 from aoebank.model.finding import Location, make_finding
 from aoebank.ops.validate.selection import Selection, find_codes, parse_selection

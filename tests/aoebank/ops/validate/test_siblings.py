@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from support.runtime_kb_lines import FIRST, with_info
 
-from aoebank.model.codes import Severity
-from aoebank.model.finding import Finding
+from aoebank import Finding, Severity
 from aoebank.ops.validate.run import validate
 
 CODES = ("AB516", "AB517")
@@ -108,7 +107,7 @@ def test_broken_and_empty_files_are_told_as_such_alone(tmp_path: Path) -> None:
 
 
 def test_what_the_note_says_to_run_tells_the_difference(tmp_path: Path) -> None:
-    from aoebank.api.comparing import diff
+    from aoebank import diff
 
     files = {name_of("Ascend910B1"): SHARED, name_of("Ascend910B2"): SHARED[1:]}
     (finding,) = findings(tmp_path, files)

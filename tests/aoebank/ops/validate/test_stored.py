@@ -10,9 +10,7 @@ import pytest
 from support import version_banks
 from support.runtime_kb_lines import line, with_info, with_knowledge
 
-from aoebank.api.checking import fix, validate
-from aoebank.api.comparing import diff
-from aoebank.errors import HistoryError, UsageError
+from aoebank import HistoryError, UsageError, diff, fix, validate
 
 FOLDER = "bank/Ascend910B2/unified_bank"
 NAME = "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json"

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.diff_sides import file_name, make_side, side_of, unified
 
-from aoebank.model.record import Record
+from aoebank import Markup, Record, element
 from aoebank.ops.diff import DiffOptions, FileMove, diff
 from aoebank.report.diff.page import MAX_ROWS, diff_html
 from aoebank.report.diff.run import DiffReport
-from aoebank.report.html import Markup, element, escape, page
+from aoebank.report.html import escape, page
 from aoebank.testing.factories import make_provenance, make_record
 
 EVIL = (

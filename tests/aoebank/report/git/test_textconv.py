@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from support import golden_harness
 from support.diff_sides import file_name, unified
 
+from aoebank import Alternative
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import find_format
 from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.model.digest import canonical_text
-from aoebank.model.record import Alternative
 from aoebank.report.git.textconv import textconv
 from aoebank.storage.bank import load_file
 from aoebank.testing.factories import make_record

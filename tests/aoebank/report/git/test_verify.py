@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aoebank.model.merge_verdict import MergeFault, MergeProblem, MergeVerdict
+from aoebank import MergeVerdict, emit
+from aoebank.model.merge_verdict import MergeFault, MergeProblem
 from aoebank.report.git.verify import VerifyMergeReport
-from aoebank.report.output import ColorMode, emit
+from aoebank.report.output import ColorMode
 
 COMMIT = "0123456789abcdef"
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoebank.model.codes import Severity
-from aoebank.model.finding import Finding, Location, make_finding
-from aoebank.ops.validate.run import ValidateResult
-from aoebank.report.output import ColorMode, Text
+from aoebank import Finding, Severity, Text, ValidateResult
+from aoebank.model.finding import Location, make_finding
+from aoebank.report.output import ColorMode
 from aoebank.report.validate.groups import group_findings
 from aoebank.report.validate.run import ValidateReport
 

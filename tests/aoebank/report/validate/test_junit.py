@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoebank.model.codes import Severity
-from aoebank.model.finding import Finding, Location, make_finding
+from aoebank import Finding, Severity
+from aoebank.model.finding import Location, make_finding
 from aoebank.report.validate.junit import junit_xml
 
 PLACE = Location(path=Path("b.json"), line=2, column=3, pointer="/k")

@@ -8,8 +8,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from aoebank.model.codes import CODES, Severity
-from aoebank.model.finding import Finding, Location, make_finding
+from aoebank import Finding, Severity
+from aoebank.model.codes import CODES
+from aoebank.model.finding import Location, make_finding
 from aoebank.ops.validate.run import validate
 from aoebank.report.validate.sarif import sarif_log, uri_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support import version_banks as banks
 
-from aoebank.errors import HistoryError
+from aoebank import HistoryError
 from aoebank.storage.git.lasting import ObjectReader, TreeReader
 from aoebank.storage.git.program import iter_git
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoebank.errors import AoebankError
+from aoebank import AoebankError
 from aoebank.storage.git.attributes import drop_block, find_block, make_block, put_block
 
 PATH = Path(".gitattributes")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import version_banks as banks
 
-from aoebank.errors import HistoryError
+from aoebank import HistoryError
 from aoebank.formats.registry import FORMATS, get_format
 from aoebank.storage.history.content import (
     CHUNK_BYTES,

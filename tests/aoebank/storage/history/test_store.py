@@ -11,7 +11,7 @@ import pytest
 from sqlite_utils import Database
 from support import version_banks as banks
 
-from aoebank.errors import (
+from aoebank import (
     AoebankError,
     BankLockedError,
     BankNotFoundError,

@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 from support.faulty_system import FaultySystem
 
-from aoebank import BankNotFoundError, BankPermissionError, Reader, Tier, resolve_bank
-from aoebank.storage.readers.environment import current_environment
+from aoebank import (
+    BankNotFoundError,
+    BankPermissionError,
+    Reader,
+    Tier,
+    current_environment,
+    resolve_bank,
+)
 
 DEFAULT = "Ascend/latest/data/aoe/custom/op"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aoebank.storage.readers.toolkit import find_cann_aoe, find_toolkit
+from aoebank import find_cann_aoe, find_toolkit
 
 
 @pytest.mark.parametrize("name", ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "ASCEND_OPP_PATH"])

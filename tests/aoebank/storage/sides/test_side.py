@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.faulty_system import FaultySystem
 
-from aoebank.errors import BankNotFoundError, BankPermissionError, HistoryError
+from aoebank import BankNotFoundError, BankPermissionError, HistoryError
 from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import PathSide, Side, SideKind
 

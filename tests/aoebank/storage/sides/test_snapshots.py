@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from support import version_banks as banks
 
-from aoebank.errors import HistoryError
-from aoebank.storage.bank import Bank
+from aoebank import Bank, HistoryError
 from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import Side, SideKind
 from aoebank.testing.factories import make_provenance, make_record

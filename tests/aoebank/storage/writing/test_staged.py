@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.faulty_system import FaultySystem
 
-from aoebank.errors import AoebankError, BankLockedError, BankNotFoundError, BankPathError
+from aoebank import AoebankError, BankLockedError, BankNotFoundError, BankPathError
 from aoebank.storage.writing.journal import put_back
 from aoebank.storage.writing.lock import hold_lock
 from aoebank.storage.writing.staged import staged_changes, update_file

@@ -15,8 +15,8 @@ from support.engine.tuning import guesses_of
 from aoe.errors import RunError, RunTimeoutError
 from aoe.kernels.algorithms import STREAMED
 from aoe.kernels.convolution.family import Convolution
-from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import get_family
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.schedule import Configuration, Schedule, schedule_from_json
 from aoe.testing.fakes import ScriptedRunner
@@ -25,7 +25,7 @@ from aoe.tuning.opat.searching.loop import SearchResult, SearchSettings, SearchT
 from aoe.workload import Precision
 
 _WORKLOAD = chain_workload(("Softplus", "Tanh"), shape=(1, 16, 64, 64))
-_FAMILY = Elementwise()
+_FAMILY = get_family("elementwise")
 _SCREEN = MeasurePolicy(pairs_min=5, pairs_max=5, warmup=0)
 _FINAL = MeasurePolicy(pairs_min=11, pairs_max=11, warmup=0)
 

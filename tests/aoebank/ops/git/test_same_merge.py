@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.merge_files import NAMES, Answer, make_file
 
+from aoebank import DriverOutcome
 from aoebank.ops.git.again import MergeAgain, read_trees
-from aoebank.ops.git.driver import DriverCall, DriverFiles, DriverOutcome, run_merge_driver
+from aoebank.ops.git.driver import DriverCall, DriverFiles, run_merge_driver
 from aoebank.ops.git.verify import verify_merges
 from aoebank.ops.merge.destination import Destination
 from aoebank.ops.merge.plan import Decision

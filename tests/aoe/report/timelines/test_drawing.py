@@ -1,0 +1,78 @@
+"""Timelines of gradients, as a drawing of a page and as characters of a terminal."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.engine.gradients import make_gdat_report
+
+from aoe.gradients.timeline import SegmentTime, Timeline
+from aoe.report.quantities import time_text
+from aoe.report.timelines.drawing import draw_timeline
+from aoe.report.timelines.page import render_page
+from aoe.report.timelines.text import encodable, lanes
+
+TIMES = st.floats(0, 1e15)
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> Timeline:
+    pairs = [sorted(pair) for pair in draw(st.lists(st.tuples(TIMES, TIMES), max_size=12))]
+    segments = tuple(
+        SegmentTime(
+            gradients=1,
+            bytes=draw(st.integers(0, 2**62)),
+            ready_us=draw(TIMES),
+            start_us=start,
+            end_us=end,
+        )
+        for start, end in pairs
+    )
+    return Timeline(segments=segments, backward_end_us=draw(TIMES))
+
+
+@given(timelines(), st.floats(0.1, 10))
+def test_any_timeline_can_be_drawn(timeline: Timeline, factor: float) -> None:
+    scale_us = timeline.end_us * factor
+    assert len(lanes(timeline, scale_us, 60)[1]) <= 60
+    svg = draw_timeline(timeline, scale_us)
+    assert "nan" not in svg and "inf" not in svg
+    assert svg.count("<line") <= 16
+    for x, width in re.findall(r'x="(-?[\d.e+]+)" y="[\d.]+" width="(-?[\d.e+]+)"', svg):
+        assert float(width) >= 0
+        assert 0 <= float(x) <= 1060
+
+
+def test_lanes_have_one_scale_and_mark_the_tail() -> None:
+    segments = (
+        SegmentTime(gradients=1, bytes=1, ready_us=20, start_us=20, end_us=60),
+        SegmentTime(gradients=1, bytes=1, ready_us=60, start_us=60, end_us=100),
+    )
+    drawn = lanes(Timeline(segments=segments, backward_end_us=80), 100, 40)
+    assert drawn[0] == "░" * 32
+    assert drawn[1] == " " * 8 + "█" * 16 + "▓" * 16
+    assert drawn[2].endswith("└──────┘")
+    assert drawn[2].strip().startswith("tail 20.0 us")
+
+
+def test_short_segments_stay_visible() -> None:
+    segments = (SegmentTime(gradients=1, bytes=1, ready_us=0, start_us=0, end_us=0.001),)
+    assert lanes(Timeline(segments=segments, backward_end_us=100), 100, 40)[1] == "█"
+
+
+def test_encoding_without_blocks_gets_characters_it_has() -> None:
+    assert encodable("░█▓ └──┘ net│", "utf-8") == "░█▓ └──┘ net│"
+    assert encodable("░█▓ └──┘ ü", "ascii") == ".#= +--+ ?"
+    assert encodable("ü█", "iso-8859-1") == "ü#"
+
+
+def test_page_shows_both_timelines_and_their_tails() -> None:
+    report = make_gdat_report()
+    page = render_page(report)
+    assert page.count("<svg") == 2
+    assert report.before is not None and report.after is not None
+    for grouping in (report.before, report.after):
+        assert f"tail {time_text(grouping.timeline.tail_us)}" in page
+    assert "1.250x" in page

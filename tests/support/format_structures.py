@@ -1,0 +1,67 @@
+"""Structures of records of every format, and what the rules of a format say of the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from aoebank.formats.cube import rules as cube
+from aoebank.formats.gradient import rules as gradient
+from aoebank.formats.graph import rules as graph
+from aoebank.formats.runtime_kb import rules as runtime_kb
+from aoebank.formats.structure import Structure
+from aoebank.formats.text.problem import Problem
+from aoebank.formats.unified import rules as unified
+from aoebank.formats.vector import rules as vector
+
+STRUCTURES: Mapping[str, Structure] = {
+    "unified": unified.STRUCTURE,
+    "vector": vector.STRUCTURE,
+    "gradient": gradient.STRUCTURE,
+    "graph": graph.STRUCTURE,
+    "cube": cube.STRUCTURE,
+    "runtime_kb": runtime_kb.STRUCTURE,
+}
+
+
+def _of_graph(value: Any) -> Iterator[Problem]:
+    problems = [*graph.line_problems(value)]
+    yield from _about_structure(problems, value, "graphID")
+    if {problem.code for problem in problems} <= {"AB309"}:
+        yield from graph.structure_problems(value)
+
+
+def _of_gradient(value: Any) -> Iterator[Problem]:
+    return _about_structure([*gradient.item_problems(value)], value, "modelhash")
+
+
+def _about_structure(problems: list[Problem], value: Any, identity: str) -> Iterator[Problem]:
+    """Yield problems, but not that the text of an identity is no number."""
+    is_text = isinstance(value, dict) and isinstance(value.get(identity), str)
+    return (problem for problem in problems if problem.code != "AB309" or not is_text)
+
+
+SHAPES: Mapping[str, tuple[Structure, Callable[[Any], Iterator[Problem]], Any]] = {
+    "unified": (
+        unified.STRUCTURE,
+        unified.structure_problems,
+        [{"knowledge": {}, "info_dict": "x"}],
+    ),
+    "vector": (vector.STRUCTURE, vector.structure_problems, "[[1], 2]"),
+    "cube": (cube.STRUCTURE, cube.line_problems, {"shape": {}, "tiling": [1]}),
+    "gradient": (
+        gradient.STRUCTURE,
+        _of_gradient,
+        {"modelhash": "7", "modelvalue": {"gradientSize": [1], "gradientTime": [2.5]}},
+    ),
+    "graph": (
+        graph.STRUCTURE,
+        _of_graph,
+        {
+            "graphID": "7",
+            "feature": {"feature": []},
+            "strategy": {"group": [{"cut": [], "fusionType": [], "scopeId": []}]},
+        },
+    ),
+}
+"""Of formats whose rules tell of a shape too: structure, those rules, and a right record."""
