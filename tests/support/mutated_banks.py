@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
+from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.ops.validate.run import validate
 from aoebank.storage.bank import load_file
@@ -39,7 +41,10 @@ def check_quiet(*calls: list[str]) -> None:
 
 
 def _check_merge(top: Path, ours: str, theirs: str, name: str) -> None:
-    """Merge two ways: every key of both is in the result, and the result can be read."""
+    """Merge two ways: every key of both is in the result, and the result can be read.
+
+    But for records that cannot be read: those are conflicts, and the policy decides.
+    """
     output = f"{ours}-{theirs}"
     call = ["merge", ours, theirs, "-o", output, "--policy", "ours", "--allow-other-soc"]
     outcome = golden_harness.run("aoebank", call)
@@ -49,8 +54,21 @@ def _check_merge(top: Path, ours: str, theirs: str, name: str) -> None:
         return
     merged, a, b = (load_file(top / side / PLACE / name) for side in (output, ours, theirs))
     assert find_error(merged) is None
-    assert {*merged.keys} == {*a.keys} | {*b.keys}
+    left_out = ({*a.keys} | {*b.keys}) - {*merged.keys}
+    assert {*merged.keys} <= {*a.keys} | {*b.keys}
+    assert not left_out & (_readable(a) | _readable(b))
+    assert outcome.exit_code == 1 or not left_out, outcome
     assert result.read_bytes()
+
+
+def _readable(parsed: ParsedFile) -> set[str]:
+    """Return the keys of records that can be read."""
+    found = set()
+    for number, key in enumerate(parsed.keys):
+        with suppress(RecordError):
+            parsed.format.record(parsed, number)
+            found.add(key)
+    return found
 
 
 def _check_driver(top: Path, ours: str, theirs: str, name: str) -> None:
