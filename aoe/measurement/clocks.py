@@ -66,11 +66,14 @@ def joined(measurements: Sequence[Measurement], outcome: Outcome, detail: str) -
 def deciding_clock(samples: PairedSamples, load: MachineLoad) -> Clock:
     """Choose CPU time for pairs of a busy machine, unless wall time speaks against it.
 
-    Both disagree where their intervals do not meet: threads that wait for each other take no CPU
-    time, and one side may wait more. Wall time stays then, and does not count.
+    Both disagree where their intervals do not meet. Threads that wait for each other take no CPU
+    time, and one side may wait more: of several threads, a gain needs the median of wall time on
+    its side, too. Where both disagree, wall time stays and does not count.
     """
     by_cpu_time = samples.by_cpu_time
     if load.is_quiet or by_cpu_time is None:
         return Clock.WALL
     wall, cpu = estimate_speedup(samples.by_wall_time), estimate_speedup(by_cpu_time)
-    return Clock.CPU if cpu.low <= wall.high and wall.low <= cpu.high else Clock.WALL
+    meet = cpu.low <= wall.high and wall.low <= cpu.high
+    waits_more = load.threads > 1 and cpu.low > 1 >= wall.median
+    return Clock.CPU if meet and not waits_more else Clock.WALL

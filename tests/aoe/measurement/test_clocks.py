@@ -54,6 +54,14 @@ def test_nothing_is_decided_where_both_clocks_disagree() -> None:
     assert (found.clock, found.counts) == (Clock.WALL, False)
 
 
+@pytest.mark.parametrize(("threads", "clock"), [(1, Clock.CPU), (2, Clock.WALL)])
+def test_less_cpu_time_of_threads_that_wait_more_is_no_gain(threads: int, clock: Clock) -> None:
+    wall = PairedSamples((80.0,) * 6 + (300.0,) * 4, (100.0,) * 10)
+    samples = PairedSamples(*wall[:2], (120.0,) * 10, (100.0,) * 10)
+    load = MachineLoad(use=_BUSY.use, threads=threads)
+    assert measured(samples, load).clock is clock
+
+
 def test_nothing_is_decided_by_wall_time_of_a_busy_machine_alone() -> None:
     found = measured(_samples(1.2, 1.2).by_wall_time, _BUSY)
     assert not found.counts
