@@ -155,7 +155,8 @@ def _shrink(x: hl.Expr, bias: float, lambd: float) -> hl.Expr:
 def _clip(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
     """Limit to [min, max], attributes before version 11 and optional inputs since.
 
-    A missing limit is the largest finite number. Source: ONNX operator Clip.
+    A missing limit is the largest finite number, and NaN limits nothing, as in ONNX Runtime.
+    Source: ONNX operator Clip.
     """
     low, high = constant(-_LARGEST), constant(_LARGEST)
     if version < 11:
@@ -165,7 +166,7 @@ def _clip(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl
         low = values[1]
     if version >= 11 and len(values) > 2 and values[2].defined():
         high = values[2]
-    return _minimum(_maximum(values[0], low), high)
+    return at_most(at_least(values[0], low), high)
 
 
 def _gelu(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
