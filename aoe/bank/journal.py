@@ -217,7 +217,10 @@ class BankJournal:
             speedup=round(estimate.median, 4) if estimate else None,
             speedup_low=round(estimate.low, 4) if estimate else None,
             speedup_high=round(estimate.high, 4) if estimate else None,
-            search={**note.search, **({"clock": "cpu"} if note.clock is Clock.CPU else {})},
+            search={
+                **note.search,
+                **({"clock": note.clock.value} if note.clock is Clock.CPU else {}),
+            },
         )
 
 

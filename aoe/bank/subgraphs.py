@@ -358,7 +358,7 @@ class SubgraphBank:
         return KeptKernel.of(judged) if is_kept else None
 
     def is_kept_beside_operators(self, graph_id: str) -> bool:
-        """Return whether this very model is known to be faster with a form and operators tuned.
+        """True if the bank knows this very model to be faster with a form and operators tuned.
 
         What the earlier result knows of it counts where the own bank has no verdict.
         """

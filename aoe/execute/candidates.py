@@ -91,7 +91,7 @@ class CandidateMeasurer:
         self._directory = directory
         self._pairs = pairs
         self._pool = pool
-        self._spins = target.core_num > 1 and pool is not ThreadPool.SLEEPING
+        self._spins = pool.spins(target.core_num)
         self._outside_bytes = outside_bytes
         self._baseline: tuple[tuple[Workload, int, int], _Baseline] | None = None
         self._libraries = 0

@@ -36,11 +36,6 @@ class WorkerSetup:
     cores: frozenset[int] = frozenset()
     pool: ThreadPool = ThreadPool.SHARED
 
-    @property
-    def spins(self) -> bool:
-        """True if threads take CPU time while they wait for each other."""
-        return self.target.core_num > 1 and self.pool is not ThreadPool.SLEEPING
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

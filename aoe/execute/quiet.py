@@ -124,7 +124,7 @@ class EitherClock:
         policy: MeasurePolicy,
         measurements_of: Callable[[T], Sequence[Measurement]],
     ) -> T:
-        """Return what was measured by the clock that decides, or on a machine too busy for both.
+        """Measure by wall time, then by CPU time, until one of the clocks decides.
 
         Args:
             take: Measures with a pool.

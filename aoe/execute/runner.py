@@ -419,7 +419,7 @@ class Runner:
             worker.stop(kill=kill)
 
     def _obituary(self, task: str) -> RunError:
-        """Return what the worker died of: its own code, unless somebody has killed it."""
+        """Make the error of a dead worker: a crash of its own code, or any other end."""
         worker = self._worker
         code = worker.wait(timeout_s=5) if worker is not None else None
         self._stop(kill=True)

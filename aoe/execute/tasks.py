@@ -319,7 +319,8 @@ def _compare_once(
     if terms.streams > 1:
         timer, least_us = streams_of(terms.streams).timer, max(least_us, LEAST_SAMPLE_US)
     samplers = paired_samplers(timer, runs[0], runs[1], least_us, **_surroundings(setup, terms))
-    spins = setup.spins or terms.streams > 1  # of streams, CPU time is not that of one call
+    # of streams, CPU time is not that of one call
+    spins = terms.streams > 1 or setup.pool.spins(setup.target.core_num)
     samples, load = pairs.take(*samplers, policy, spins=spins)
     if tuned_first:
         samples, uses = samples.swapped(), uses[::-1]
@@ -349,7 +350,8 @@ def _compare_in_turns(
     del expected, found
     baseline, tuned = (turns.timer(turns.run_of(side), repeats=_LARGE_CALLS) for side in (0, 1))
     at_once = replace(policy, warmup=0)
-    samples, load = pairs.take(baseline, tuned, at_once, spins=setup.spins)
+    spins = setup.pool.spins(setup.target.core_num)
+    samples, load = pairs.take(baseline, tuned, at_once, spins=spins)
     return _comparison(samples, load, deviation, [before, after])
 
 

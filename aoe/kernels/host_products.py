@@ -27,7 +27,7 @@ HOST_INT4 = f"{HOST_PREFIX}int4"
 
 
 def is_hosted(algorithm: str) -> bool:
-    """Return whether ONNX Runtime has the operators of an algorithm: nothing is compiled."""
+    """True if ONNX Runtime has the operators of an algorithm: nothing is compiled."""
     return algorithm.startswith(HOST_PREFIX)
 
 

@@ -17,3 +17,7 @@ class ThreadPool(StrEnum):
     OWN = "own"
     SHARED = "shared"
     SLEEPING = "sleeping"
+
+    def spins(self, threads: int) -> bool:
+        """True if so many threads take CPU time while they wait for each other."""
+        return threads > 1 and self is not ThreadPool.SLEEPING

@@ -69,7 +69,7 @@ def strategy_of(record: Record) -> tuple[Schedule, Configuration] | None:
 
 
 def strategy_problem(record: Record) -> str:
-    """Return why this engine takes its own record for a miss; empty if it is none or no miss.
+    """Find the fault that makes this engine miss a record of its own; empty without one.
 
     >>> strategy_problem(Record(key="k", workload={}, strategy={"engine": "aoe", "steps": "x"}))
     'schedule: must be a list of steps (got str)'

@@ -16,7 +16,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.graph.model_graph import attributes_of
 from aoe.ort.spelling.reading import PartsReading
 
 _SINCE = 17
@@ -116,7 +115,7 @@ class _Reading(PartsReading):
             return None
         squares, epsilon = self.with_constant(summed)
         deviation = self.maker(self.nodes[divided].input[0], "Sub")
-        mean_square = self._channel_mean(squares)
+        mean_square = self.mean_over(1, squares)
         if deviation is None or mean_square is None or epsilon is None or epsilon.size != 1:
             return None
         source, first = self._deviation(deviation)
@@ -144,7 +143,7 @@ class _Reading(PartsReading):
     def _deviation(self, at: int) -> tuple[str, int | None]:
         """Return what a Sub takes the mean of channels off, and that mean."""
         source, taken = self.nodes[at].input
-        mean = self._channel_mean(taken)
+        mean = self.mean_over(1, taken)
         is_own = mean is not None and self.nodes[mean].input[0] == source
         return source, mean if is_own else None
 
@@ -153,27 +152,8 @@ class _Reading(PartsReading):
         at = self.maker(name, "Pow", "Mul")
         if at is None:
             return None
-        left, right = self.nodes[at].input
-        if self.nodes[at].op_type == "Mul":
-            is_square = left == right
-        else:
-            power = self.value(right)
-            is_square = power is not None and power.size == 1 and float(power.reshape(-1)[0]) == 2.0
-        made = self.maker(left, "Sub")
-        return (at, made) if is_square and made is not None else None
-
-    def _channel_mean(self, name: str) -> int | None:
-        """Return the node that makes a tensor by a mean over axis 1, which it keeps."""
-        at = self.maker(name, "ReduceMean")
-        if at is None:
-            return None
-        node = self.nodes[at]
-        attributes = attributes_of(node)
-        axes = attributes.get("axes")
-        if axes is None and len(node.input) > 1:
-            value = self.value(node.input[1])
-            axes = None if value is None else tuple(int(axis) for axis in value.reshape(-1))
-        return at if axes == (1,) and attributes.get("keepdims", 1) else None
+        made = self.maker(self.nodes[at].input[0], "Sub")
+        return (at, made) if self.is_square(at) and made is not None else None
 
     def _behind(
         self, divided: int, rank: int, channels: int

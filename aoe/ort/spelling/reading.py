@@ -57,6 +57,27 @@ class PartsReading:
         at = self._made.get(name)
         return at if at is not None and self.nodes[at].op_type in op_types else None
 
+    def is_square(self, at: int) -> bool:
+        """Return True if a node, a Pow or a Mul, squares its first input."""
+        left, right = self.nodes[at].input
+        if self.nodes[at].op_type == "Mul":
+            return bool(left == right)
+        power = self.value(right)
+        return power is not None and power.size == 1 and float(power.reshape(-1)[0]) == 2.0
+
+    def mean_over(self, axis: int, name: str) -> int | None:
+        """Find the ReduceMean over one axis, which it keeps, that makes a tensor."""
+        at = self.maker(name, "ReduceMean")
+        if at is None:
+            return None
+        node = self.nodes[at]
+        attributes = attributes_of(node)
+        axes = attributes.get("axes")
+        if axes is None and len(node.input) > 1:
+            value = self.value(node.input[1])
+            axes = None if value is None else tuple(int(axis) for axis in value.reshape(-1))
+        return at if axes == (axis,) and attributes.get("keepdims", 1) else None
+
     def reader(self, at: int, op_type: str) -> int | None:
         """Return the only node that reads the result of another, if it is of a type."""
         read = self._read.get(self.nodes[at].output[0], set())

@@ -14,7 +14,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.graph.model_graph import attributes_of
 from aoe.ort.spelling.reading import PartsReading
 
 
@@ -83,13 +82,13 @@ class _Reading(PartsReading):
         if summed is None:
             return None
         mean, epsilon = self.with_constant(summed)
-        averaged = self._last_mean(mean)
+        averaged = self.mean_over(-1, mean)
         if epsilon is None or epsilon.dtype != np.float32 or epsilon.size != 1 or averaged is None:
             return None
         square = self.maker(self.nodes[averaged].input[0], "Pow", "Mul")
-        source = self._squared(square) if square is not None else None
-        if square is None or source is None:
+        if square is None or not self.is_square(square):
             return None
+        source = self.nodes[square].input[0]
         for inverse, quotient in self._quotients(root, source):
             members = [square, averaged, summed, root, inverse, quotient]
             parts = tuple(at for at in members if at is not None)
@@ -99,27 +98,6 @@ class _Reading(PartsReading):
                     source=source, square=square, root=root, inverse=inverse, quotient=quotient
                 )
         return None
-
-    def _last_mean(self, name: str) -> int | None:
-        """Return the node that makes a tensor by a mean over the last axis, which it keeps."""
-        at = self.maker(name, "ReduceMean")
-        if at is None:
-            return None
-        node = self.nodes[at]
-        attributes = attributes_of(node)
-        axes = attributes.get("axes")
-        if axes is None and len(node.input) > 1:
-            value = self.value(node.input[1])
-            axes = None if value is None else tuple(int(axis) for axis in value.reshape(-1))
-        return at if axes == (-1,) and attributes.get("keepdims", 1) else None
-
-    def _squared(self, square: int) -> str | None:
-        """Return the name of the tensor a node squares, None if it computes another thing."""
-        left, right = self.nodes[square].input
-        if self.nodes[square].op_type == "Mul":
-            return left if left == right else None
-        power = self.value(right)
-        return left if power is not None and power.size == 1 and power.item() == 2 else None
 
     def _quotients(self, root: int, source: str) -> Iterator[tuple[int | None, int]]:
         """Yield the node that divides by a root, and the Reciprocal it does it with."""

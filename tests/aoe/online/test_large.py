@@ -15,7 +15,6 @@ import pytest
 from support.engine.online import Script, adding, rows, tuned_file
 
 import aoe
-from aoe.device.registry import default_device
 from aoe.online.large import structure_of, weight_files
 
 PLAIN, FOUND, TUNED = 1.0, 2.0, 3.0
@@ -28,15 +27,6 @@ def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("AOE_BUILT_IN_BANK", "off")
     monkeypatch.setattr("aoe.graph.weights.INLINE_BYTES", 8)
-
-
-@pytest.fixture
-def bank(tmp_path: Path) -> Path:
-    """Return a bank with something in it for this machine."""
-    folder = tmp_path / "bank" / default_device().describe().soc_version / "unified_bank"
-    folder.mkdir(parents=True)
-    (folder / "records.json").write_text("{}")
-    return tmp_path / "bank"
 
 
 @pytest.fixture

@@ -34,15 +34,6 @@ def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def bank(tmp_path: Path) -> Path:
-    """Return a bank with something in it for this machine."""
-    folder = tmp_path / "bank" / default_device().describe().soc_version / "unified_bank"
-    folder.mkdir(parents=True)
-    (folder / "records.json").write_text("{}")
-    return tmp_path / "bank"
-
-
-@pytest.fixture
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder for tuned models."""
     return tmp_path_factory.mktemp("tuned")

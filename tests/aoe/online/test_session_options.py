@@ -15,7 +15,6 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 from support.engine.online import EXTENT, Script, adding, rows, tuned_file
 
 import aoe
-from aoe.device.registry import default_device
 from aoe.graph.weights import point_into
 
 PLAIN, TUNED, GIVEN = 1.0, 2.0, 7.0
@@ -27,15 +26,6 @@ def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep converted models apart from those of other tests, and the built-in bank out."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("AOE_BUILT_IN_BANK", "off")
-
-
-@pytest.fixture
-def bank(tmp_path: Path) -> Path:
-    """Return a bank with something in it for this machine."""
-    folder = tmp_path / "bank" / default_device().describe().soc_version / "unified_bank"
-    folder.mkdir(parents=True)
-    (folder / "records.json").write_text("{}")
-    return tmp_path / "bank"
 
 
 @pytest.fixture

@@ -42,6 +42,17 @@ class Transform:
     inverse: bool
 
     @property
+    def axes_to_rows(self) -> tuple[int, ...]:
+        """Order of axes with the transformed one behind the others, in front of the parts."""
+        last = len(self.shape) - 1
+        return (*(axis for axis in range(last) if axis != self.axis), self.axis, last)
+
+    @property
+    def axes_back(self) -> list[int]:
+        """Order of axes that undoes `axes_to_rows`."""
+        return [int(axis) for axis in np.argsort(self.axes_to_rows)]
+
+    @property
     def parts(self) -> int:
         """1 for real numbers, 2 for complex ones."""
         return self.shape[-1]
@@ -69,7 +80,7 @@ class ShortTime:
 
 
 def read_transform(graph: ModelGraph, node: onnx.NodeProto) -> Transform | str:
-    """Return what a DFT computes, or why that is not known."""
+    """Read shape, axis and length of a DFT, or the reason why one of them is not known."""
     shape, result = shape_of(graph, node.input[0]), shape_of(graph, node.output[0])
     axis: int | None = attribute(node, "axis", 1)
     if graph.opset("") >= 20:
@@ -98,7 +109,7 @@ def read_transform(graph: ModelGraph, node: onnx.NodeProto) -> Transform | str:
 
 
 def read_short_time(graph: ModelGraph, node: onnx.NodeProto) -> ShortTime | str:
-    """Return what an STFT computes, or why that is not known or is no transform of whole frames."""
+    """Read frames, step and window of an STFT, or the reason why no rule takes it."""
     shape, result = shape_of(graph, node.input[0]), shape_of(graph, node.output[0])
     step = value_of(graph, node.input[1])
     window, length = (
@@ -136,16 +147,14 @@ def find_transforms(graph: ModelGraph) -> Iterator[Finding]:
             continue
         rewriting = Rewriting(graph, _DFT, [index])
         matrix = _matrix(found.length, bins, found.parts, inverse=found.inverse)
-        order = [*(axes for axes in range(len(shape) - 1) if axes != at), at, len(shape) - 1]
-        turned = rewriting.add("Transpose", [node.input[0]], perm=order)
-        outer = tuple(shape[axes] for axes in order[:-2])
+        turned = rewriting.add("Transpose", [node.input[0]], perm=found.axes_to_rows)
+        outer = tuple(shape[axis] for axis in found.axes_to_rows[:-2])
         flat = rewriting.constant(np.array((*outer, matrix.shape[0]), np.int64), "flat")
         rows = rewriting.add("Reshape", [turned, flat])
         made = rewriting.add("MatMul", [rows, rewriting.constant(matrix, "matrix")])
         apart = rewriting.constant(np.array((*outer, bins, 2), np.int64), "apart")
         spectrum = rewriting.add("Reshape", [made, apart])
-        back = [int(axes) for axes in np.argsort(order)]
-        rewriting.add("Transpose", [spectrum], node.output[0], perm=back)
+        rewriting.add("Transpose", [spectrum], node.output[0], perm=found.axes_back)
         yield rewriting.finish()
 
 

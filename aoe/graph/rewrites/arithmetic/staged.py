@@ -114,16 +114,13 @@ def find_transforms(graph: ModelGraph) -> Iterator[Finding]:
             yield refuse(graph, _DFT, [index], stages)
             continue
         rewriting = Rewriting(graph, _DFT, [index])
-        last = len(found.shape) - 1
-        order = [*(axis for axis in range(last) if axis != found.axis), found.axis, last]
-        rows = rewriting.add("Transpose", [node.input[0]], perm=order)
-        outer = [found.shape[axis] for axis in order[:-2]]
+        rows = rewriting.add("Transpose", [node.input[0]], perm=found.axes_to_rows)
+        outer = [found.shape[axis] for axis in found.axes_to_rows[:-2]]
         rows = of_length(rewriting, rows, found.shape[found.axis], found.length, len(outer))
         spectrum = in_stages(rewriting, rows, math.prod(outer), stages)
         apart = shape_constant(rewriting, *outer, found.bins, 2)
-        back = [int(axis) for axis in np.argsort(order)]
         turned = rewriting.add("Reshape", [spectrum, apart])
-        rewriting.add("Transpose", [turned], node.output[0], perm=back)
+        rewriting.add("Transpose", [turned], node.output[0], perm=found.axes_back)
         yield rewriting.finish()
 
 

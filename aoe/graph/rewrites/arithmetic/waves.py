@@ -61,7 +61,7 @@ class _Waves:
 
 
 def _read_waves(weights: Array) -> _Waves | str:
-    """Return what weights (channels, samples) are made of, or why they are no waves."""
+    """Read windowed waves in weights (channels, samples), or the reason why they are none."""
     channels, samples = weights.shape
     bins = samples // 2 + 1
     if channels not in (bins, 2 * bins) or not np.isfinite(weights).all():
