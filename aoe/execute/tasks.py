@@ -78,15 +78,15 @@ class ComparisonTerms:
         tolerance: Largest error of a result, relative to its largest magnitude; 0 for equal bits.
         bytes_around: What passes through the caches before each run, as the rest of a model
             would; 0 for a whole model.
-        tuned_first: Which model is loaded first, in one round; None for either, where there are
-            pairs enough for two rounds.
+        orders: Of each round, True if the tuned model is loaded first. Where there are too few
+            pairs for all rounds, only the first round is measured.
         streams: Callers that run each model at the same time; times are those of the whole machine
             then, see `Streams.timer`, and nothing passes around.
     """
 
     tolerance: float = MODEL_TOLERANCE
     bytes_around: int = 0
-    tuned_first: bool | None = None
+    orders: tuple[bool, ...] = (False, True)
     streams: int = 1
 
 
@@ -256,9 +256,7 @@ def comparison_rounds(
     policy: MeasurePolicy, terms: ComparisonTerms
 ) -> list[tuple[bool, MeasurePolicy]]:
     """Return the rounds of a comparison: whether the tuned model is loaded first, and its pairs."""
-    orders = (False, True) if policy.pairs_max >= PAIRS_OF_TWO_ROUNDS else (False,)
-    if terms.tuned_first is not None:
-        orders = (terms.tuned_first,)
+    orders = terms.orders if policy.pairs_max >= PAIRS_OF_TWO_ROUNDS else terms.orders[:1]
     share = replace(
         policy,
         pairs_min=math.ceil(policy.pairs_min / len(orders)),

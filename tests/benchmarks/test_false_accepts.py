@@ -74,8 +74,8 @@ def test_little_time_takes_few_processes_of_one_order_each() -> None:
     runner = ScriptedRunner()
     run = compared(runner, "net", _TWICE, busy=0, seed=3, left_s=3.0)
     assert run is not None and run.left_s == 3.0
-    orders = [call.arguments["terms"].tuned_first for call in runner.asked("compare_models")]
-    assert orders == [None, False, True, False, True]  # the first says what things take
+    _, *orders = [call.arguments["terms"].orders for call in runner.asked("compare_models")]
+    assert orders == [(False,), (True,)] * 2  # behind the one that says what things take
     assert len(run.processes) == 4
 
 

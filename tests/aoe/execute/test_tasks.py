@@ -12,20 +12,21 @@ from aoe.measurement.memory import mean_memory
 
 
 @pytest.mark.parametrize(
-    ("pairs", "tuned_first", "orders"),
+    ("pairs", "orders", "expected"),
     [
-        (12, None, [(False, 6), (True, 6)]),
-        (11, None, [(False, 11)]),
-        (12, False, [(False, 12)]),
-        (4, True, [(True, 4)]),
+        (12, (False, True), [(False, 6), (True, 6)]),
+        (12, (True, False), [(True, 6), (False, 6)]),
+        (11, (True, False), [(True, 11)]),
+        (12, (False,), [(False, 12)]),
+        (4, (True,), [(True, 4)]),
     ],
 )
 def test_each_order_has_a_round_unless_one_is_asked_for(
-    pairs: int, tuned_first: bool | None, orders: list[tuple[bool, int]]
+    pairs: int, orders: tuple[bool, ...], expected: list[tuple[bool, int]]
 ) -> None:
     policy = MeasurePolicy(pairs_min=pairs, pairs_max=pairs)
-    rounds = comparison_rounds(policy, ComparisonTerms(tuned_first=tuned_first))
-    assert [(first, share.pairs_max) for first, share in rounds] == orders
+    rounds = comparison_rounds(policy, ComparisonTerms(orders=orders))
+    assert [(first, share.pairs_max) for first, share in rounds] == expected
 
 
 def test_pairs_of_all_rounds_are_one_comparison() -> None:

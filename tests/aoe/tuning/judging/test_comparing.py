@@ -33,7 +33,8 @@ class _OrderedRunner(ScriptedRunner):
 
     Attributes:
         speedup: True one of the tuned model.
-        first: By how much the model loaded first is faster.
+        first: By how much the model loaded first is faster, in processes of one round.
+        fresh: The same of the first round, in processes of two.
         noise: Standard deviation of what a process does to the figures.
         left_s: Seconds until the time limit.
         each_s: Seconds of a comparison.
@@ -44,6 +45,7 @@ class _OrderedRunner(ScriptedRunner):
     rng: random.Random
     speedup: float = 1.5
     first: float = 1.0
+    fresh: float = 1.0
     noise: float = 0.0
     left_s: float = math.inf
     each_s: float = 8.0
@@ -53,7 +55,8 @@ class _OrderedRunner(ScriptedRunner):
 
     def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
         terms: ComparisonTerms = arguments.get("terms", WHOLE_MODELS)
-        order = {None: 1.0, True: self.first, False: 1 / self.first}[terms.tuned_first]
+        effect = self.first if len(terms.orders) == 1 else self.fresh
+        order = effect if terms.orders[0] else 1 / effect
         ratio = self.speedup * order * math.exp(self.rng.gauss(0.0, self.noise))
         number = len(self.asked("compare_models"))
         is_busy, ratio = number in self.busy, ratio / (1.35 if number in self.slow else 1)
@@ -67,9 +70,15 @@ class _OrderedRunner(ScriptedRunner):
         self.left_s -= self.each_s
         return ScriptedRunner.call(self, task, timeout_s=timeout_s, **arguments)
 
-    def orders(self) -> list[bool | None]:
-        """Return which model was loaded first in each comparison."""
-        return [call.arguments["terms"].tuned_first for call in self.asked("compare_models")]
+    def orders(self) -> list[tuple[bool, ...]]:
+        """Return which model is loaded first in the rounds of each comparison."""
+        return [call.arguments["terms"].orders for call in self.asked("compare_models")]
+
+
+_BOTH = [(False, True), (True, False)]
+"""Rounds of two processes that load both models in either order."""
+_LONE = [(False,), (True,)]
+"""Rounds of two processes of a short time limit."""
 
 
 def _runner(seed: int = 0, **facts: Any) -> _OrderedRunner:
@@ -88,10 +97,10 @@ def _comparer(runner: _OrderedRunner) -> ModelComparer[Any]:
     )
 
 
-def test_with_time_enough_every_process_loads_both_orders() -> None:
+def test_with_time_enough_every_process_loads_both_orders_in_turns() -> None:
     runner = _runner(speedup=1.05, noise=0.01)
     found = _comparer(runner).for_the_record([make_kernel(1)])
-    assert runner.orders() == [None] * PROCESSES
+    assert runner.orders() == (_BOTH * PROCESSES)[:PROCESSES]
     assert found.estimate.median == pytest.approx(1.05, rel=0.02)
 
 
@@ -159,6 +168,12 @@ def test_wrong_or_busy_processes_are_no_early_proof() -> None:
     assert len(runner.orders()) >= PROCESSES
 
 
+def test_session_that_is_slower_in_a_fresh_process_is_no_gain_of_the_other() -> None:
+    runner = _runner(speedup=1.0, fresh=1 / 1.002, noise=0.0004)
+    found = _comparer(runner).for_the_record([make_kernel(1)])
+    assert found.surely < 1 and found.estimate.low < 1 < found.estimate.high
+
+
 @pytest.mark.parametrize("left_s", [math.inf, 45.0])
 def test_what_was_taken_on_a_busy_machine_is_taken_again(left_s: float) -> None:
     runner = _runner(speedup=1.5, busy=(0, 2), left_s=left_s)
@@ -167,7 +182,7 @@ def test_what_was_taken_on_a_busy_machine_is_taken_again(left_s: float) -> None:
     assert found.comparison.measurement.counts
     orders = runner.orders()
     if left_s < math.inf:  # the order of loading is the one that is missing
-        assert orders == [False, False, True, True, False]
+        assert [order[0] for order in orders] == [False, False, True, True, False]
     else:
         assert len(orders) == 5
 
@@ -200,7 +215,7 @@ def test_gain_that_is_shown_and_not_proven_is_looked_at_once_more(
 ) -> None:
     runner = _runner(2, speedup=speedup, noise=noise, left_s=left_s)
     _comparer(runner).for_the_record([make_kernel(1)])
-    assert runner.orders() == [None] * processes
+    assert runner.orders() == (_BOTH * processes)[:processes]
 
 
 @pytest.mark.slow
@@ -222,7 +237,7 @@ def test_in_a_hurry_processes_load_the_one_first_and_the_other_in_turns(
     comparer = _comparer(runner)
     assert comparer.is_hurried
     found = comparer.for_the_record([make_kernel(1)])
-    assert runner.orders() == [False, True, False, True][:processes]
+    assert runner.orders() == (_LONE * 2)[:processes]
     assert found.estimate.pairs == _HURRIED_PAIRS * processes
     assert len(found.processes) == processes
     assert found.estimate.median == pytest.approx(1.5, rel=0.005)  # the order cancels
@@ -267,12 +282,12 @@ def test_gain_that_few_processes_show_and_do_not_prove_gets_two_more_where_there
     """Two of four processes in a bad moment: not accepted, and not refused for ever either."""
     runner = _runner(left_s=33.0, slow=(1, 2), speedup=1.35)
     judgement = Judge(_comparer(runner), lambda text: None).judge([make_kernel(1)])
-    assert runner.orders() == [False, True, False, True]
+    assert runner.orders() == _LONE * 2
     assert judgement.kept == () and not judgement.is_decided(make_kernel(1))
     assert "too few comparisons of the whole model: 0." in judgement.undecided
     runner = _runner(left_s=44.0, each_s=7.0, slow=(1, 2), speedup=1.35)
     assert _comparer(runner).for_the_record([make_kernel(1)]).surely > 1
-    assert runner.orders() == [False, True, False, True, False, True]
+    assert runner.orders() == _LONE * 3
 
 
 def test_few_processes_that_show_no_gain_at_all_decide() -> None:
