@@ -19,6 +19,7 @@ from aoe.measurement import (
     MeasurePolicy,
     PairedSamples,
     deciding_clock,
+    pairs_that_count,
     run_pairs,
 )
 from aoe.ort.thread_pools import ThreadPool
@@ -88,6 +89,7 @@ class QuietPairs:
         load = MachineLoad(
             use=self.usage().since(before), threads=policy.threads, least_quiet=policy.least_quiet
         )
+        samples = pairs_that_count(samples, load)
         return samples.by_wall_time if spins else samples, load
 
     def _pause(self, tries: int) -> bool:

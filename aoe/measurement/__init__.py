@@ -1,6 +1,6 @@
 """Paired timing: how a candidate is measured against its baseline and what that proves."""
 
-from aoe.measurement.clocks import deciding_clock, joined, measured
+from aoe.measurement.clocks import deciding_clock, joined, measured, pairs_that_count
 from aoe.measurement.estimates import (
     ACCEPT_COVERAGE,
     SpeedupEstimate,
@@ -47,6 +47,7 @@ __all__ = [
     "joined_loads",
     "measured",
     "median_interval",
+    "pairs_that_count",
     "run_pairs",
     "run_race",
 ]

@@ -117,7 +117,8 @@ def _with_pair(samples: PairedSamples, baseline_us: float, tuned_us: float) -> P
         return PairedSamples(*wall)
     baseline_cpu_us = (*samples.baseline_cpu_us, baseline_us.cpu_us)
     tuned_cpu_us = (*samples.tuned_cpu_us, tuned_us.cpu_us)
-    return PairedSamples(*wall, baseline_cpu_us, tuned_cpu_us)
+    is_disturbed = baseline_us.is_disturbed or tuned_us.is_disturbed
+    return PairedSamples(*wall, baseline_cpu_us, tuned_cpu_us, (*samples.disturbed, is_disturbed))
 
 
 def _is_beaten(ratios: Sequence[float], policy: MeasurePolicy, best_ratio: float | None) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
+from itertools import compress
 from statistics import median
 from typing import NamedTuple, Self
 
@@ -41,15 +42,22 @@ class Clock(StrEnum):
 
 
 class CallTime(float):
-    """Wall time of one call in us, with the CPU time that all threads of the process took."""
+    """Wall time of one call in us, with what the kernel of the operating system counted.
 
-    __slots__ = ("cpu_us",)
+    Attributes:
+        cpu_us: CPU time that all threads of the process took for the call.
+        is_disturbed: True if a thread of the process lost its core during the sample.
+    """
+
+    __slots__ = ("cpu_us", "is_disturbed")
     cpu_us: float
+    is_disturbed: bool
 
-    def __new__(cls, wall_us: float, cpu_us: float) -> Self:
+    def __new__(cls, wall_us: float, cpu_us: float, *, is_disturbed: bool = False) -> Self:
         """Make a wall time that knows its CPU time."""
         made = super().__new__(cls, wall_us)
         made.cpu_us = cpu_us
+        made.is_disturbed = is_disturbed
         return made
 
 
@@ -62,12 +70,15 @@ class PairedSamples(NamedTuple):
         baseline_cpu_us: CPU time of all threads for a call of the baseline; empty where threads
             spin while they wait, since CPU time says nothing then.
         tuned_cpu_us: The same of the candidate.
+        disturbed: Of each pair, True if a thread lost its core during one of the samples; empty
+            where that is not known.
     """
 
     baseline_us: tuple[float, ...]
     tuned_us: tuple[float, ...]
     baseline_cpu_us: tuple[float, ...] = ()
     tuned_cpu_us: tuple[float, ...] = ()
+    disturbed: tuple[bool, ...] = ()
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -86,6 +97,13 @@ class PairedSamples(NamedTuple):
         """The same pairs without CPU time."""
         return PairedSamples(baseline_us=self.baseline_us, tuned_us=self.tuned_us)
 
+    @property
+    def undisturbed(self) -> PairedSamples:
+        """The pairs during which no thread lost its core."""
+        kept = [not disturbed for disturbed in self.disturbed]
+        sides = (tuple(compress(side, kept)) for side in self[:4])
+        return PairedSamples(*sides) if kept else self
+
     def swapped(self) -> PairedSamples:
         """Return the pairs with the baseline for the candidate and the other way round."""
         return PairedSamples(
@@ -93,6 +111,7 @@ class PairedSamples(NamedTuple):
             tuned_us=self.baseline_us,
             baseline_cpu_us=self.tuned_cpu_us,
             tuned_cpu_us=self.baseline_cpu_us,
+            disturbed=self.disturbed,
         )
 
 

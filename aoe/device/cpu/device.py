@@ -16,7 +16,7 @@ from aoe.device.cpu.hoarding import is_hoarding, offer_this_process
 from aoe.device.cpu.host import describe_host, missing_features, usable_cores
 from aoe.device.cpu.memory import MemoryGrowth
 from aoe.device.cpu.numa import numa_nodes, pinned_to_node
-from aoe.device.cpu.usage import read_usage
+from aoe.device.cpu.usage import involuntary_switches, read_usage
 from aoe.device.protocol import CoreSplit
 from aoe.measurement import CallTime, CpuUse
 from aoe.measurement.memory import MemoryUse
@@ -149,26 +149,33 @@ class Cpu:
         before: Callable[[], object] | None = None,
         clock: Callable[[], float] = time.perf_counter,
         cpu_clock: Callable[[], float] = time.process_time,
+        switches: Callable[[], int] = involuntary_switches,
     ) -> Callable[[], CallTime]:
         """Return a function that takes one sample; a run is done when it returns."""
 
         def sample() -> CallTime:
-            # CPU time is read outside of wall time, which decides wherever it can
-            cpu_start, start = cpu_clock(), clock()
+            # counters of the kernel are read outside of wall time, which decides wherever it can
+            switches_start, cpu_start, start = switches(), cpu_clock(), clock()
             for _ in range(repeats):
                 run()
-            taken = clock() - start
-            return CallTime(taken * 1e6 / repeats, (cpu_clock() - cpu_start) * 1e6 / repeats)
+            taken, cpu_taken = clock() - start, cpu_clock() - cpu_start
+            return call_time(taken, cpu_taken, switches() - switches_start)
 
         def prepared_sample() -> CallTime:
             taken = cpu_taken = 0.0
+            lost = 0
             for _ in range(repeats):
                 prepare()
-                cpu_start, start = cpu_clock(), clock()
+                switches_start, cpu_start, start = switches(), cpu_clock(), clock()
                 run()
                 taken += clock() - start
                 cpu_taken += cpu_clock() - cpu_start
-            return CallTime(taken * 1e6 / repeats, cpu_taken * 1e6 / repeats)
+                lost += switches() - switches_start
+            return call_time(taken, cpu_taken, lost)
+
+        def call_time(taken: float, cpu_taken: float, lost: int) -> CallTime:
+            wall_us, cpu_us = taken * 1e6 / repeats, cpu_taken * 1e6 / repeats
+            return CallTime(wall_us, cpu_us, is_disturbed=lost > 0)
 
         if before is None:
             return sample

@@ -13,6 +13,11 @@ from aoe.measurement import CpuUse
 _PROC = Path("/proc")
 
 
+def involuntary_switches() -> int:
+    """Return how often a thread of this process has lost its core to another process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
 def read_usage(
     *,
     proc: Path = _PROC,
@@ -46,7 +51,7 @@ def read_usage(
         cpu_s=cpu(),
         waited_s=now - thread_cpu() if waited_s is None else waited_s,
         stolen_s=_stolen_ticks(proc / "stat", usable) * (tick_s or 1 / os.sysconf("SC_CLK_TCK")),
-        switches=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+        switches=involuntary_switches(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 import pytest
 
@@ -52,6 +53,18 @@ def _taken(
     spins: bool = True,
 ) -> tuple[PairedSamples, MachineLoad]:
     return (pairs or machine.pairs()).take(machine.sample, machine.sample, policy, spins=spins)
+
+
+@pytest.mark.parametrize(("share", "pairs"), [(0.5, 10), (1.0, 12)])
+def test_pairs_with_a_lost_core_are_left_out_on_a_busy_machine(share: float, pairs: int) -> None:
+    machine, taken = Machine([share]), count()
+
+    def disturbed_twice() -> CallTime:
+        return CallTime(*[float(machine.sample())] * 2, is_disturbed=next(taken) in (3, 7))
+
+    policy = MeasurePolicy(pairs_min=12, pairs_max=12, warmup=0)
+    samples, _ = machine.pairs().take(machine.sample, disturbed_twice, policy, spins=False)
+    assert len(samples.tuned_us) == pairs
 
 
 def test_a_quiet_machine_is_measured_once() -> None:

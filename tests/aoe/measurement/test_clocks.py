@@ -15,6 +15,7 @@ from aoe.measurement import (
     PairedSamples,
     joined,
     measured,
+    pairs_that_count,
     run_pairs,
 )
 
@@ -92,3 +93,45 @@ def test_both_sides_have_as_many_samples_of_cpu_time() -> None:
         Measurement(
             outcome=Outcome.CORRECT, baseline_us=(1.0,), tuned_us=(1.0,), baseline_cpu_us=(1.0,)
         )
+
+
+def _disturbed(clean: int, disturbed: int) -> PairedSamples:
+    """Take pairs of 1.2 and, during which a thread of either side lost its core, pairs of 3 or 1/3.
+
+    The disturbed ones are as many of one side as of the other.
+    """
+    base = [CallTime(120.0, 120.0)] * clean + [
+        CallTime(300.0, 300.0, is_disturbed=n % 2 == 0) if n % 2 == 0 else CallTime(100.0, 100.0)
+        for n in range(disturbed)
+    ]
+    tuned = [CallTime(100.0, 100.0)] * clean + [
+        CallTime(300.0, 300.0, is_disturbed=n % 2 == 1) if n % 2 == 1 else CallTime(100.0, 100.0)
+        for n in range(disturbed)
+    ]
+    sides = (iter(base), iter(tuned))
+    policy = MeasurePolicy(pairs_min=len(base), pairs_max=len(base), warmup=0)
+    return run_pairs(lambda: next(sides[0]), lambda: next(sides[1]), policy)
+
+
+def test_pairs_with_a_lost_core_go_as_a_whole_on_a_busy_machine() -> None:
+    found = pairs_that_count(_disturbed(10, 8), _BUSY)
+    assert found.ratios == pytest.approx([1.2] * 10)
+    assert found.by_cpu_time is not None
+    assert found.by_cpu_time.ratios == pytest.approx([1.2] * 10)
+
+
+@pytest.mark.parametrize(("clean", "load"), [(9, _BUSY), (10, _QUIET)])
+def test_all_pairs_count_on_a_quiet_machine_or_where_few_would_be_left(
+    clean: int, load: MachineLoad
+) -> None:
+    samples = _disturbed(clean, 8)
+    assert pairs_that_count(samples, load) == samples
+
+
+def test_pairs_of_a_clock_without_counters_all_count() -> None:
+    samples = PairedSamples((120.0,) * 12, (100.0,) * 12)
+    assert pairs_that_count(samples, _BUSY) == samples
+
+
+def test_swapped_pairs_stay_disturbed() -> None:
+    assert len(pairs_that_count(_disturbed(10, 8).swapped(), _BUSY).tuned_us) == 10

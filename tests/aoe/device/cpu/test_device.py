@@ -26,3 +26,21 @@ def test_what_comes_before_a_call_does_not_count() -> None:
     )
     assert sample() == pytest.approx(3.0)
     assert calls == ["prepare", "run"] * 3
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_sample_knows_that_a_thread_lost_its_core(repeats: int) -> None:
+    lost = iter([0, 0, 0, 1, 1, 1])
+    sample = Cpu().timer(lambda: None, repeats=repeats, switches=lambda: next(lost))
+    assert [sample().is_disturbed for _ in range(3)] == [False, True, False]
+
+
+def test_a_core_that_is_lost_before_a_call_disturbs_nothing() -> None:
+    counters = {"lost": 0}
+    sample = Cpu().timer(
+        lambda: None,
+        repeats=3,
+        before=lambda: counters.update(lost=counters["lost"] + 1),
+        switches=lambda: counters["lost"],
+    )
+    assert not sample().is_disturbed
