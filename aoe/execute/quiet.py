@@ -68,12 +68,12 @@ class QuietPairs:
             spins: True if threads spin while they wait, so that CPU time says nothing.
         """
         best = self._once(baseline, tuned, policy, best_ratio, spins=spins)
-        tries = 1
+        tries, patience_s = 1, self.patience_s
         while not _is_decided(*best) and tries < policy.tries and self._pause(tries):
             tries += 1
             found = self._once(baseline, tuned, policy, best_ratio, spins=spins)
             best = max(best, found, key=lambda taken: taken[1].use.given_share)
-        return best[0], replace(best[1], tries=tries)
+        return best[0], replace(best[1], tries=tries, paused_s=patience_s - self.patience_s)
 
     def _once(
         self,

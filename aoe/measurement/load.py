@@ -67,12 +67,14 @@ class MachineLoad:
         use: While the samples were taken.
         threads: Threads each side may use.
         tries: Measurements taken until this one.
+        paused_s: Time spent waiting for a quiet machine between the tries.
         least_quiet: Share of the CPU time asked for that had to be given.
     """
 
     use: CpuUse
     threads: int = 1
     tries: int = 1
+    paused_s: float = 0.0
     least_quiet: float = QUIET_SHARE
 
     @property
@@ -86,7 +88,8 @@ class MachineLoad:
         return self.use.cpu_s / (self.use.wall_s * self.threads) if self.use.wall_s else 1.0
 
     def __str__(self) -> str:
-        tries = f", {self.tries} tries" if self.tries > 1 else ""
+        paused = f", {self.paused_s:.0f} s of pauses between them" if self.paused_s else ""
+        tries = f", {self.tries} tries{paused}" if self.tries > 1 else ""
         return (
             f"{self.use.given_share:.0%} of the CPU time it asked for, "
             f"{self.use.switches} involuntary switches, {self.use.stolen_s:.2f} s stolen{tries}"

@@ -100,9 +100,19 @@ class PairedSamples(NamedTuple):
     @property
     def undisturbed(self) -> PairedSamples:
         """The pairs during which no thread lost its core."""
+        if not self.disturbed:
+            return self
         kept = [not disturbed for disturbed in self.disturbed]
-        sides = (tuple(compress(side, kept)) for side in self[:4])
-        return PairedSamples(*sides) if kept else self
+
+        def kept_of(samples_us: tuple[float, ...]) -> tuple[float, ...]:
+            return tuple(compress(samples_us, kept))
+
+        return PairedSamples(
+            baseline_us=kept_of(self.baseline_us),
+            tuned_us=kept_of(self.tuned_us),
+            baseline_cpu_us=kept_of(self.baseline_cpu_us),
+            tuned_cpu_us=kept_of(self.tuned_cpu_us),
+        )
 
     def swapped(self) -> PairedSamples:
         """Return the pairs with the baseline for the candidate and the other way round."""
@@ -221,6 +231,7 @@ def joined_loads(measurements: Sequence[Measurement]) -> MachineLoad | None:
         loads[0],
         use=reduce(operator.add, (load.use for load in loads)),
         tries=max(load.tries for load in loads),
+        paused_s=sum(load.paused_s for load in loads),
     )
 
 

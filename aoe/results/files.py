@@ -92,6 +92,7 @@ def machine_to_json(measurement: Measurement) -> dict[str, Any] | None:
         "stolen_s": round(load.use.stolen_s, 4),
         "involuntary_switches": load.use.switches,
         "tries": load.tries,
+        "paused_s": round(load.paused_s, 1),
     }
 
 

@@ -92,7 +92,7 @@ def test_a_machine_that_stays_busy_is_given_up_with_its_quietest_figures() -> No
     assert load.use.given_share == pytest.approx(0.8)
     assert samples.tuned_us == pytest.approx((1.25e6, 1.25e6))
     assert "80% of the CPU time it asked for, 12 involuntary switches" in str(load)
-    assert str(load).endswith(", 3 tries")
+    assert str(load).endswith(", 3 tries, 3 s of pauses between them")
 
 
 def test_patience_is_for_all_measurements_of_a_worker() -> None:
