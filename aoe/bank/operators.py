@@ -21,6 +21,7 @@ from aoe.bank.verdicts import (
     FailedSearch,
     KeptKernel,
     OperatorVerdict,
+    busy_search_of,
     failed_search_of,
     is_of_nothing,
     is_settled,
@@ -301,6 +302,8 @@ class OperatorBank:
         last = next(filter(None, found), None)
         if last is None or self._has_other_source(last, workload.op_type):
             return None
+        if (busy := busy_search_of(last)) is not None:
+            return busy
         limit = last.search.get("limit")
         if not isinstance(limit, int) or limit < trials or is_of_nothing(last):
             return None

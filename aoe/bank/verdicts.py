@@ -19,7 +19,7 @@ SETTLED_HALF_WIDTH = 0.01
 was a matter of time: what is judged are percents."""
 _MODEL_SPEEDUP, _MODEL_SCATTER, _SURROUNDINGS = "model_speedup", "model_scatter", "surroundings"
 _MODEL_PROMISE = "model_promise"
-_BEST, _AGAIN = "best", "again"
+_BEST, _AGAIN, _BUSY = "best", "again", "busy"
 _TRUSTED_PROCESSES = 3
 """With fewer, a scatter says nothing."""
 
@@ -127,11 +127,14 @@ class FailedSearch:
         is_open: True if noise has kept from deciding that.
         best: Its best candidate, None where nobody noted it.
         expected: Share of the operator's time a gain that noise has hidden should save.
+        was_busy: True if the machine was too busy for a decision: the candidate is measured alone,
+            and where it gains nothing, a later run searches again.
     """
 
     is_open: bool
     best: Configuration | None = None
     expected: float = 0.0
+    was_busy: bool = False
 
 
 def left_open_members(best: Configuration, *, is_again: bool) -> Mapping[str, Any]:
@@ -142,6 +145,27 @@ def left_open_members(best: Configuration, *, is_again: bool) -> Mapping[str, An
         is_again: True if noise has left open once before what a search like it came to.
     """
     return {_BEST: dict(best), **({_AGAIN: True} if is_again else {})}
+
+
+def busy_members(best: Configuration) -> Mapping[str, Any]:
+    """Return what the line of a search on a busy machine says for a later run.
+
+    A limit of 0 trials makes readers that do not know such lines search again.
+
+    Args:
+        best: The candidate that was ahead.
+    """
+    return {"limit": 0, _BEST: dict(best), _BUSY: True}
+
+
+def busy_search_of(line: Provenance) -> FailedSearch | None:
+    """Return the search a busy machine has left without a decision, None for another line."""
+    if line.search.get(_BUSY) is not True:
+        return None
+    with suppress(ValueError):
+        best = configuration_of(line.search.get(_BEST))
+        return FailedSearch(is_open=True, best=best, expected=math.inf, was_busy=True)
+    return None
 
 
 def failed_search_of(line: Provenance, threshold: float) -> FailedSearch:

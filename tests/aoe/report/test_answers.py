@@ -93,6 +93,7 @@ def test_benchmark_tells_what_the_machine_gave(capsys: pytest.CaptureFixture[str
             "stolen_s": 0.0,
             "involuntary_switches": 40,
             "tries": 3,
+            "paused_s": 0.0,
         }
     quiet = MachineLoad(use=CpuUse(wall_s=1.0, cpu_s=1.2))
     text, document = _told(_benchmark(max_abs_err=0.0, load=quiet), capsys)

@@ -39,6 +39,7 @@ class Lookup:
         left_open: The best candidate of an earlier search, where noise has kept from deciding about
             it: it alone is measured again. None where there is a search to make.
         is_again: True if noise has left open what an earlier search came to.
+        was_busy: True if a busy machine has, which ranks candidates worse than noise does.
     """
 
     stored: StoredAnswer | None
@@ -47,6 +48,7 @@ class Lookup:
     flaw: str = ""
     left_open: Configuration | None = None
     is_again: bool = False
+    was_busy: bool = False
 
 
 def look_up(
@@ -64,7 +66,8 @@ def look_up(
     least as large and made on the same machine with the same versions, and noise did not decide
     it, unless what may be gained there, by what noise there was, is too little to be seen in the
     model. What noise has decided is looked at once more, its best candidate alone, and then
-    believed. A record in quarantine is a miss, and so is one whose strategy makes no sense.
+    believed. The best candidate of a search on a busy machine is measured alone, too. A record in
+    quarantine is a miss, and so is one whose strategy makes no sense.
 
     Args:
         bank: Where to look.
@@ -97,7 +100,10 @@ def look_up(
         reason = DEFAULT_WAS_BEST
         return Lookup(stored=None, tune=False, reason=reason, flaw=flaw)
     reason = f"its record is a miss: {flaw}" if flaw else "not in the bank"
-    if failure is not None:
+    was_busy = failure is not None and failure.was_busy
+    if was_busy:
+        reason = f"{reason}, the machine was busy when it was searched"
+    elif failure is not None:
         reason = f"{reason}, noise decided when it was searched"
     return Lookup(
         stored=None,
@@ -105,7 +111,8 @@ def look_up(
         reason=reason,
         flaw=flaw,
         left_open=failure.best if failure is not None else None,
-        is_again=failure is not None,
+        is_again=failure is not None and not was_busy,
+        was_busy=was_busy,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
-from aoe.bank.verdicts import OperatorVerdict, left_open_members
+from aoe.bank.verdicts import OperatorVerdict, busy_members, left_open_members
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
@@ -135,6 +135,8 @@ class OperatorSearch:
         seen: What a glance has brought, None before it.
         is_enough: True once all was tried that the operator is worth.
         is_again: True if noise has left open what a search like this one came to.
+        was_busy: True if the one candidate was ahead on a busy machine: where it gains nothing, a
+            later run searches again.
     """
 
     operator: Operator
@@ -143,6 +145,7 @@ class OperatorSearch:
     seen: TunedOperator | None = None
     is_enough: bool = False
     is_again: bool = False
+    was_busy: bool = False
 
     def glance(self, tools: OperatorTools) -> TunedOperator:
         """Return what the first guess brings: of 20 gains, 19 show there.
@@ -243,6 +246,7 @@ class OperatorSearch:
         again = _stored_now(self.search.task, self.stored, policy)
         for found in (result.measurement, again):
             if found is not None and not found.counts:
+                self._note_busy(result, tools)
                 return undecided(self.operator, self.stored, result, found, tools.progress)
         if why := result.undecided or _late(again):
             return not_tried_out(self.operator, self.stored, result, why)
@@ -254,6 +258,26 @@ class OperatorSearch:
         if self.seen is None or self.seen.outcome not in _WON:
             tools.bank.note([(self.operator.workload, verdict)])
         return _lost(self.operator, self.stored, result)
+
+    def _note_busy(self, result: SearchResult, tools: OperatorTools) -> None:
+        """Note which candidate was ahead, so that a later run measures it without a search.
+
+        A first guess alone is no search.
+        """
+        if self.stored is not None or result.configuration is None or len(result.trials) < 2:
+            return
+        verdict = OperatorVerdict(
+            event=Event.UNSATISFIED,
+            op_names=self.operator.op_names,
+            search={
+                "method": tools.settings.search,
+                "seed": tools.settings.seed,
+                "trials": len(result.trials),
+                "measured": result.measured,
+                **busy_members(result.configuration),
+            },
+        )
+        tools.bank.note([(self.operator.workload, verdict)])
 
     def _verdict(
         self, result: SearchResult, outcome: RepoOutcome, tools: OperatorTools
@@ -278,7 +302,7 @@ class OperatorSearch:
 
     def _is_cut(self, tools: OperatorTools) -> bool:
         """Return True if a limit has kept the search from what it is worth."""
-        is_whole = self.search.is_over or self.is_enough
+        is_whole = (self.search.is_over or self.is_enough) and not self.was_busy
         return not is_whole or tools.left_s() <= 0 or tools.trials_left < 1
 
     def _not_tried(self, tools: OperatorTools) -> TunedOperator:
@@ -329,6 +353,7 @@ def begin_operator(
         stored=lookup.stored,
         search=search,
         is_again=lookup.is_again,
+        was_busy=lookup.was_busy,
     )
 
 
@@ -470,7 +495,7 @@ def undecided(
     found: Measurement,
     progress: Progress,
 ) -> TunedOperator:
-    """Return the operator as the bank has it; what a busy machine says is not remembered."""
+    """Return the operator as the bank has it; no figure of a busy machine is remembered."""
     reason = f"{NOT_DECIDED}: {found.load}"
     progress.warn(f"{operator.op_name}: {reason}")
     return replace(_from_bank(operator, stored, reason), search=result)

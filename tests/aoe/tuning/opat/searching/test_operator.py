@@ -390,6 +390,24 @@ def test_what_a_busy_machine_says_is_neither_believed_nor_remembered(
     assert _tuned(tmp_path, _always(2.0)).outcome is RepoOutcome.ADD
 
 
+@pytest.mark.parametrize("speedup", [2.0, 1.0])
+def test_what_a_busy_machine_left_undecided_is_decided_without_a_search(
+    tmp_path: Path, speedup: float
+) -> None:
+    busy = ScriptedRunner(candidate=lambda _: speedup, given_share=0.5)
+    for _ in range(2):  # the machine is busy once more
+        first = _tuned(tmp_path, busy)
+        assert "not decided, the machine was busy" in first.reason
+    second = _tuned(tmp_path, _always(speedup))
+    assert second.search is not None and len(second.search.trials) == 1
+    assert second.outcome is (RepoOutcome.ADD if speedup > 1 else RepoOutcome.UNSATISFIED)
+    third = _tuned(tmp_path, _always(2.0))
+    if speedup > 1:
+        assert third.outcome is RepoOutcome.RESERVED
+    else:  # another candidate than the one that was ahead on a busy machine may win
+        assert third.search is not None and len(third.search.trials) > 1
+
+
 def test_record_stays_when_a_busy_machine_tunes_it_again(tmp_path: Path) -> None:
     schedule = _stored_first(tmp_path)
     busy = ScriptedRunner(candidate=lambda _: 9.0, given_share=0.5)
