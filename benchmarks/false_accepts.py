@@ -312,13 +312,16 @@ def blocks(more: int) -> onnx.ModelProto:
     """Make a model of `BLOCKS` convolutions, and of `more` whose result counts for nothing.
 
     Those compute beside the others and are multiplied by zero at the end: the same result as
-    without them, for more work.
+    without them, for more work. They have weights of their own: ONNX Runtime merges equal nodes.
     """
     rng = np.random.default_rng(0)
     shape = [_CHANNELS, _CHANNELS, 3, 3]
-    weights = rng.normal(0, 1 / (3 * _CHANNELS**0.5), shape).astype(np.float32)
+    weights = [rng.normal(0, 1 / (3 * _CHANNELS**0.5), shape).astype(np.float32) for _ in "ab"]
     constants = [
-        numpy_helper.from_array(weights, "w"),
+        *(
+            numpy_helper.from_array(one, f"{name}_w")
+            for name, one in zip("ab", weights, strict=True)
+        ),
         numpy_helper.from_array(np.float32(0), "zero"),
     ]
     nodes: list[onnx.NodeProto] = []
@@ -339,7 +342,7 @@ def _chain(nodes: list[onnx.NodeProto], name: str, count: int) -> str:
     read = "x"
     for number in range(count):
         written = f"{name}{number}"
-        conv = helper.make_node("Conv", [read, "w"], [f"{written}_sum"], pads=[1, 1, 1, 1])
+        conv = helper.make_node("Conv", [read, f"{name}_w"], [f"{written}_sum"], pads=[1, 1, 1, 1])
         nodes += [conv, helper.make_node("Tanh", [f"{written}_sum"], [written])]
         read = written
     return read
