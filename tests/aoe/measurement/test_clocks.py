@@ -96,9 +96,9 @@ def test_both_sides_have_as_many_samples_of_cpu_time() -> None:
 
 
 def _disturbed(clean: int, disturbed: int) -> PairedSamples:
-    """Take pairs of 1.2 and, during which a thread of either side lost its core, pairs of 3 or 1/3.
+    """Take pairs of ratio 1.2, then pairs with one side three times too long after a lost core.
 
-    The disturbed ones are as many of one side as of the other.
+    The baseline is disturbed in every other one of these pairs, the candidate in the others.
     """
     base = [CallTime(120.0, 120.0)] * clean + [
         CallTime(300.0, 300.0, is_disturbed=n % 2 == 0) if n % 2 == 0 else CallTime(100.0, 100.0)
