@@ -102,7 +102,7 @@ class RunTimeoutError(RunError, TimeoutError):
     code = "AOE051"
 
 
-class FarmError(AoeError):
+class RemotePoolError(AoeError):
     """Workers on other machines cannot be reached, or none of them can be used."""
 
     code = "AOE052"

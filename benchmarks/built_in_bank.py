@@ -105,7 +105,7 @@ def tune(
             tuning_time_limit=seconds,
             accept_busy=accept_busy,
         ).get(OpatResult)
-    load = tuned.judgement.comparison.measurement.load
+    load = tuned.validation.comparison.measurement.load
     print(f"{name}: {tuned.speedup:.3f}x", file=sys.stderr, flush=True)
     return {
         "day": f"{datetime.now(UTC):%Y-%m-%d}",

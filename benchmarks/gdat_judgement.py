@@ -38,8 +38,8 @@ from aoe.measurement import (
     estimate_speedup,
     run_pairs,
 )
-from aoe.tuning.gdat.judging import RACE_STEPS, RUN_TO_RUN, judge
 from aoe.tuning.gdat.settings import ACCEPT_STEP_SPEEDUP
+from aoe.tuning.gdat.validation import RACE_STEPS, RUN_TO_RUN, judge
 from aoe.tuning.policies import step_final_policy, step_race_policy
 
 CANDIDATES = 8

@@ -108,7 +108,7 @@ def _row(name: str, model: Path, result: OpatResult, output: Path, pairs: int) -
         "high": estimate.high,
         "pairs": estimate.pairs,
         "operators": len(result.operators),
-        "kernels": len(result.judgement.kept),
+        "kernels": len(result.validation.kept),
         "tuning_s": result.seconds,
         "max_abs_err": found.deviation.max_abs_err,
         "same_results": found.deviation.acceptable,

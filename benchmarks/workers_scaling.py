@@ -39,7 +39,7 @@ _HERE = Path(__file__).resolve().parent
 _TIMES = _HERE / "results" / "workers-trial-times.json"
 _PAGE = _HERE.parent / "docs" / "workers.md"
 _ZOO = 10
-_FARMS = ((1, 1), (4, 1), (9, 1), (9, 3), (7, 3))
+_REMOTE_POOLS = ((1, 1), (4, 1), (9, 1), (9, 3), (7, 3))
 """Workers that measure, and runs at once, each on one more machine."""
 
 
@@ -272,7 +272,7 @@ def page_text(document: Any) -> str:
         "| machines that measure | runs, each on one more | seconds, simulated | times as fast |",
         "|---|---|---|---|",
     ]
-    for workers, together in _FARMS:
+    for workers, together in _REMOTE_POOLS:
         seconds = simulate(zoo, workers, together)
         lines.append(f"| {workers} | {together} | {seconds:,.0f} | {one / seconds:.2g} |")
     return "\n".join(lines) + "\n"

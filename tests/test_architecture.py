@@ -1,4 +1,4 @@
-"""The tree is the architecture: imports point one way, files and folders stay small."""
+"""The tree is the architecture: imports point one way, files and functions stay small."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("aoebank", "aoe")
-HARD_CAP_LINES = 600
+HARD_CAP_LINES = 800
 INIT_CAP_LINES = 60
-FUNCTION_CAP_LINES = 50
-MOST_FILES = 12
+FUNCTION_CAP_LINES = 60
 PUBLIC_API = {"aoebank/__init__.py", "aoe/__init__.py"}  # lists of names, one per line
-ROOMY = {"aoe/cli": 24, "aoebank/cli": 40, "aoebank/ops/merge": 15}
 ENVIRON_ALLOWED = {"aoebank/storage/readers/environment.py", "aoe/settings.py"}
 CPU_WORDS = ("CPUExecutionProvider", "sched_getaffinity", "/proc/", "/sys/", "import platform")
 # what these files say of a format by its name is about programs and folders of CANN
@@ -266,40 +264,6 @@ def test_banks_are_written_in_one_place() -> None:
             if writes and not name.startswith("aoebank/storage/writing/"):
                 wrong.append(f"{name}:{node.lineno}")
     assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_folders_stay_small(package: str) -> None:
-    files: dict[str, int] = defaultdict(int)
-    for path in _sources(package):
-        if path.name != "__init__.py":
-            files[path.parent.relative_to(ROOT).as_posix()] += 1
-    wrong = [
-        f"{folder}: {number} files"
-        for folder, number in files.items()
-        if number > ROOMY.get(folder, MOST_FILES)
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_file_names_do_not_repeat_their_folder(package: str) -> None:
-    wrong = [
-        path.relative_to(ROOT).as_posix()
-        for path in _sources(package)
-        if path.stem.split("_")[0] == path.parent.name
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-def test_a_class_name_means_one_thing_in_the_whole_product() -> None:
-    places: dict[str, list[str]] = defaultdict(list)
-    for path in (path for package in PACKAGES for path in _sources(package)):
-        for node in ast.walk(_tree(path)):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(path.relative_to(ROOT).as_posix())
-    shared = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
-    assert not shared, "\n".join(sorted(shared))
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -98,9 +98,9 @@ def _reasons(runs: Runs, work: Path) -> str:
     from aoe.results.files import NOT_DECIDED, NOT_TRIED_OUT
 
     def result(schedule: object, reason: str = "") -> mock.Mock:
-        judgement = mock.Mock(undecided="")
+        validation = mock.Mock(undecided="")
         tuned = mock.Mock(schedule=schedule, reason=reason)
-        return mock.Mock(operators=[tuned], judgement=judgement)
+        return mock.Mock(operators=[tuned], validation=validation)
 
     busy, failed = f"{NOT_DECIDED}: 60% of the CPU time", f"{NOT_TRIED_OUT}: no answer"
     results = (result(None), result(object()), result(None, busy), result(None, failed))

@@ -81,13 +81,13 @@ def _tried(
     names: tuple[str, ...] = ()
     verdict, estimate = TrialVerdict.FAILED, None
     if result is not None:
-        kept = result.judgement.kept
+        kept = result.validation.kept
         lowered = [kernel for kernel in kept if kernel.source.workload.precision.is_lower]
         names = tuple(name for kernel in lowered for name in kernel.op_names)
         what += f": {plural(len(names), 'operator')} in {result.precision.value}"
         if lowered:
-            estimate = result.judgement.estimate
-            measurement = result.judgement.comparison.measurement
+            estimate = result.validation.estimate
+            measurement = result.validation.comparison.measurement
             verdict = verdict_of(estimate, is_quiet=measurement.counts)
         else:
             reason = "no kernel of lower precision was kept"

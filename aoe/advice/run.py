@@ -27,7 +27,7 @@ from aoe.advice.threads import THREADS_ACTION, thread_policy, try_threads
 from aoe.advice.trying import ActionTrials, TriedAction
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
-from aoe.execute.quiet import QuietPairs
+from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.runner import Runner
 from aoe.folders.scratch import ScratchFolder
 from aoe.folders.turns import Turns

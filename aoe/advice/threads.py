@@ -7,7 +7,7 @@ from collections.abc import Callable
 from statistics import median
 
 from aoe.advice.trying import TriedAction, verdict_of
-from aoe.execute.quiet import QuietPairs
+from aoe.execute.idle_gate import QuietPairs
 from aoe.measurement import QUIET_SHARE, MeasurePolicy, estimate_speedup
 from aoebank import plural
 

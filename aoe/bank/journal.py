@@ -104,9 +104,9 @@ class BankJournal:
     def is_of_this_model(self, entry: Provenance) -> bool:
         """Return whether a line is about the model of this run, judged as this run judges it."""
         is_same = entry.model.get("sha256") == self.model.get("sha256")
-        return is_same and self.is_judged_alike(entry)
+        return is_same and self.is_validated_alike(entry)
 
-    def is_judged_alike(self, entry: Provenance) -> bool:
+    def is_validated_alike(self, entry: Provenance) -> bool:
         """Return whether a line is about a model with as many streams as that of this run.
 
         What helps one stream that has all caches may not help several beside each other.

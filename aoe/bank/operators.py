@@ -107,7 +107,7 @@ class OperatorBank:
         record = self._record_at(file, key_of(workload))
         if record is None:
             found = self._find_under_old_name(workload) or self._find_in_base(workload)
-            has_flaw = self.flaw(workload) is not None  # it is tuned again, and replaced
+            has_flaw = self.invalid_reason(workload) is not None  # it is tuned again, and replaced
             return found if found is not None or has_flaw else self._find_built_in(workload)
         if self._journal.quarantine_reason(record) is not None:
             return None
@@ -241,7 +241,7 @@ class OperatorBank:
         record = self._record_at(self.file(workload.op_type), key_of(workload))
         return None if record is None else self._journal.quarantine_reason(record)
 
-    def flaw(self, workload: Workload) -> str | None:
+    def invalid_reason(self, workload: Workload) -> str | None:
         """Return why the record of a workload cannot be used, None if it can or there is none."""
         file = self.file(workload.op_type)
         try:
@@ -339,7 +339,7 @@ class OperatorBank:
         last = verdicts[-1] if verdicts else None
         if not is_same or last is None or last.event is not Event.KEPT:
             return None
-        return KeptKernel.of(last) if self._journal.is_judged_alike(last) else None
+        return KeptKernel.of(last) if self._journal.is_validated_alike(last) else None
 
     def _model_verdicts(self, file: Path, workload: Workload) -> Iterator[Provenance | None]:
         """Yield what models have made of a kernel, None where its record was replaced."""

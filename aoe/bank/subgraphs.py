@@ -40,7 +40,7 @@ class StoredSubgraph:
     Attributes:
         graph_id: Its identity.
         strategy: What to do with it; None if that makes no sense to this version.
-        flaw: Why not, empty if it does.
+        invalid_reason: Why not, empty if it does.
         cost_us: Its time when it was measured.
         speedup: Its measured speed-up over the default then, or None.
         speedup_low: Lower end of the interval of that.
@@ -50,7 +50,7 @@ class StoredSubgraph:
 
     graph_id: str
     strategy: SubgraphStrategy | None
-    flaw: str = ""
+    invalid_reason: str = ""
     cost_us: float | None = None
     speedup: float | None = None
     speedup_low: float | None = None
@@ -167,7 +167,7 @@ class SubgraphBank:
         file = self._base_file(self._base)
         stored = self._find_at(self._base, file, graph_id) if file.exists() else None
         if stored is not None:
-            return stored.flaw
+            return stored.invalid_reason
         lines = [*self._journal.entries(file, graph_id)]
         return str(self._journal.drift_of(lines[-1], None)) if lines else None
 
@@ -206,21 +206,24 @@ class SubgraphBank:
         try:
             record = bank.find(file, graph_id)
         except RecordError as error:
-            return StoredSubgraph(graph_id=graph_id, strategy=None, flaw=str(error))
+            return StoredSubgraph(graph_id=graph_id, strategy=None, invalid_reason=str(error))
         if record is None:
             return None
         reason = self._journal.quarantine_reason(record)
         if reason is not None:
-            return StoredSubgraph(graph_id=graph_id, strategy=None, flaw=reason)
+            return StoredSubgraph(graph_id=graph_id, strategy=None, invalid_reason=reason)
         try:
             strategy = strategy_of(record)
         except ValueError as error:
-            return StoredSubgraph(graph_id=graph_id, strategy=None, flaw=str(error))
+            return StoredSubgraph(graph_id=graph_id, strategy=None, invalid_reason=str(error))
         last = self._journal.last_figure(file, graph_id)
         drift = self._journal.drift(file, graph_id, source_of_strategy(strategy))
         if drift.is_stale:
             return StoredSubgraph(
-                graph_id=graph_id, strategy=None, flaw="; ".join(drift.hard), doubts=drift.soft
+                graph_id=graph_id,
+                strategy=None,
+                invalid_reason="; ".join(drift.hard),
+                doubts=drift.soft,
             )
         return StoredSubgraph(
             graph_id=graph_id,
@@ -352,7 +355,7 @@ class SubgraphBank:
             last = entry
             if entry is None or entry.search.get(BESIDE_OPERATORS) is not True:
                 judged = entry
-        if last is None or judged is None or not self._journal.is_judged_alike(judged):
+        if last is None or judged is None or not self._journal.is_validated_alike(judged):
             return None
         is_kept = {last.event, judged.event} == {Event.KEPT}
         return KeptKernel.of(judged) if is_kept else None

@@ -16,9 +16,9 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, BuildError, ScheduleError
 from aoe.execute.accuracy import Deviation, compare, kernel_tolerance, worse_of
+from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.messages import CompiledKernels
 from aoe.execute.nan_reach import reached_by_nan
-from aoe.execute.quiet import QuietPairs
 from aoe.execute.samplers import paired_samplers
 from aoe.graph.hosted.operators import hosted_model
 from aoe.graph.weights import point_into
@@ -30,9 +30,9 @@ from aoe.graph.workload_model import (
 )
 from aoe.kernels.formats import without_moves
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, measured
+from aoe.ort.cold_cache import ColdCache
 from aoe.ort.guarded import GuardedRuns
 from aoe.ort.sessions import input_specs, run_session, session_options
-from aoe.ort.surroundings import CacheSurroundings
 from aoe.ort.thread_pools import ThreadPool
 from aoe.schedule import Schedule
 from aoe.target import Target
@@ -55,7 +55,7 @@ class _Baseline:
     model: onnx.ModelProto
     seed: int
     session: ort.InferenceSession
-    surroundings: CacheSurroundings
+    cold_cache: ColdCache
     run: Callable[[], object]
     checks: GuardedRuns
     results: tuple[Array, ...]
@@ -163,15 +163,15 @@ class CandidateMeasurer:
         baseline = self._baseline_of(workload, seed, bytes_around)
         model = without_moves(baseline.model, workload)
         feed = random_inputs(workload, seed)
-        session, surroundings = self._surrounded(model, workload, feed, bytes_around)
+        session, cold_cache = self._surrounded(model, workload, feed, bytes_around)
         samplers = paired_samplers(
             self._device.timer,
             baseline.run,
-            surroundings.bind(session),
+            cold_cache.bind(session),
             policy.sample_min_us,
-            before=baseline.surroundings.restore,
-            calls_max=baseline.surroundings.calls_max,
-            tuned_before=surroundings.restore,
+            before=baseline.cold_cache.restore,
+            calls_max=baseline.cold_cache.calls_max,
+            tuned_before=cold_cache.restore,
         )
         return measured(*self._pairs.take(*samplers, policy, spins=self._spins))
 
@@ -181,7 +181,7 @@ class CandidateMeasurer:
         workload: Workload,
         feed: Mapping[str, Array],
         bytes_around: int,
-    ) -> tuple[ort.InferenceSession, CacheSurroundings]:
+    ) -> tuple[ort.InferenceSession, ColdCache]:
         """Return a session, and its inputs as in the middle of a model, in the shapes it takes."""
         options = self._options()
         session = self._device.open_session(model.SerializeToString(), options)
@@ -189,14 +189,14 @@ class CandidateMeasurer:
             spec.name: feed[spec.name].reshape([extent or 0 for extent in spec.shape])
             for spec in input_specs(session)
         }
-        surroundings = CacheSurroundings(
+        cold_cache = ColdCache(
             open_session=lambda proto: self._device.open_session(proto, options),
             workload=workload,
             feed=shaped,
             result=run_session(session, shaped)[0],
             bytes_around=bytes_around,
         )
-        return session, surroundings
+        return session, cold_cache
 
     def _compile(self, source: KernelSource) -> str:
         """Return what is wrong with a kernel, empty if it could be compiled."""
@@ -244,10 +244,10 @@ class CandidateMeasurer:
         samplers = paired_samplers(
             self._device.timer,
             baseline.run,
-            baseline.surroundings.bind(session),
+            baseline.cold_cache.bind(session),
             policy.sample_min_us,
-            before=baseline.surroundings.restore,
-            calls_max=baseline.surroundings.calls_max,
+            before=baseline.cold_cache.restore,
+            calls_max=baseline.cold_cache.calls_max,
         )
         return measured(*self._pairs.take(*samplers, policy, best_ratio, spins=self._spins))
 
@@ -261,7 +261,7 @@ class CandidateMeasurer:
         session = self._open(model, options)
         feeds = (random_inputs(workload, seed), special_inputs(workload, seed))
         results = tuple(run_session(session, feed)[0] for feed in feeds)
-        surroundings = CacheSurroundings(
+        cold_cache = ColdCache(
             open_session=lambda proto: self._device.open_session(proto, options),
             workload=workload,
             feed=feeds[0],
@@ -272,8 +272,8 @@ class CandidateMeasurer:
             model=model,
             seed=seed,
             session=session,
-            surroundings=surroundings,
-            run=surroundings.bind(session),
+            cold_cache=cold_cache,
+            run=cold_cache.bind(session),
             checks=GuardedRuns(feeds, results[0]),
             results=results,
         )

@@ -16,7 +16,7 @@ from aoe.device.forks import NO_TIME, TOO_LONG
 from aoe.device.object_cache import ObjectCache
 from aoe.errors import RunError
 from aoe.execute.messages import CompiledKernels, TaskRunner
-from aoe.execute.runner import CompilerApart
+from aoe.execute.runner import SeparateCompiler
 from aoe.folders.scratch import ScratchFolder
 from aoe.schedule import schedule_to_json
 from aoe.workload import workload_to_json
@@ -48,7 +48,7 @@ class KernelCompilers:
         cache: ObjectCache | None = None,
         *,
         processes: int | None = None,
-        apart: CompilerApart | None = None,
+        apart: SeparateCompiler | None = None,
     ) -> None:
         self.runner = runner
         cores = apart.cores if apart is not None else runner.target.core_num
@@ -134,7 +134,7 @@ class KernelCompilers:
         self._waiting |= {source.name: future for source in missing}
 
     def _compile_beside(
-        self, apart: CompilerApart, sources: Sequence[KernelSource], left_s: float
+        self, apart: SeparateCompiler, sources: Sequence[KernelSource], left_s: float
     ) -> None:
         """Compile in a turn of this run: what it measures meanwhile is part of the same turn."""
         began_s = time.monotonic()

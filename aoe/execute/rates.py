@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from aoe.device.protocol import Device
-from aoe.execute.quiet import QuietPairs
+from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.samplers import paired_samplers
 from aoe.kernels.roofline import MachineRates
 from aoe.measurement import Measurement, MeasurePolicy, measured

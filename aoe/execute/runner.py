@@ -21,8 +21,8 @@ from typing import Any
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError, WorkerDiedError
+from aoe.execute.idle_gate import EitherClock
 from aoe.execute.messages import Reply, Request, TaskRunner, WorkerSetup
-from aoe.execute.quiet import EitherClock
 from aoe.folders.scratch import ScratchFolder
 from aoe.folders.turns import Turns
 from aoe.measurement import Measurement, MeasurePolicy
@@ -51,7 +51,7 @@ _BOOT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompilerApart:
+class SeparateCompiler:
     """What compiles beside measuring, on cores that share nothing with those measured on.
 
     Attributes:
@@ -281,7 +281,7 @@ class Runner:
         """Return another runner for the same target, to compile in parallel."""
         return Runner(self.device, self.target, self.toolchain, self.turns, boot=self._boot)
 
-    def apart(self) -> CompilerApart | None:
+    def apart(self) -> SeparateCompiler | None:
         """Keep to cores for what is measured; return a compiler on others, None if there are none.
 
         A worker that runs is ended: the next call starts one on these cores.
@@ -301,7 +301,7 @@ class Runner:
             cores=split.spare,
             boot=self._boot,
         )
-        return CompilerApart(
+        return SeparateCompiler(
             runner=compiler,
             cores=len(split.spare),
             turn=self.turns.measuring,

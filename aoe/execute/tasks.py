@@ -17,9 +17,9 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, ScheduleError
 from aoe.execute.accuracy import MODEL_TOLERANCE, Deviation, compare_model_results, worse_of
 from aoe.execute.candidates import CandidateMeasurer
+from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns, open_and_run, open_part
-from aoe.execute.quiet import QuietPairs
 from aoe.execute.rates import compare_itself, measure_rates
 from aoe.execute.samplers import paired_samplers
 from aoe.kernels.roofline import MachineRates
@@ -34,6 +34,7 @@ from aoe.measurement import (
 )
 from aoe.measurement.memory import MemoryUse, ModelMemory, mean_memory
 from aoe.measurement.streams import LEAST_SAMPLE_US, FreeRun, streams_of
+from aoe.ort.cold_cache import CacheBallast
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import (
     bound_run,
@@ -41,7 +42,6 @@ from aoe.ort.sessions import (
     session_options,
     use_shared_pool,
 )
-from aoe.ort.surroundings import CacheBallast
 from aoe.ort.thread_pools import ThreadPool
 from aoe.schedule import schedule_from_json
 from aoe.target import Target
@@ -316,7 +316,7 @@ def _compare_once(
     timer, least_us = setup.device.timer, policy.sample_min_us
     if terms.streams > 1:
         timer, least_us = streams_of(terms.streams).timer, max(least_us, LEAST_SAMPLE_US)
-    samplers = paired_samplers(timer, runs[0], runs[1], least_us, **_surroundings(setup, terms))
+    samplers = paired_samplers(timer, runs[0], runs[1], least_us, **_cold_cache(setup, terms))
     # of streams, CPU time is not that of one call
     spins = terms.streams > 1 or setup.pool.spins(setup.target.core_num)
     samples, load = pairs.take(*samplers, policy, spins=spins)
@@ -381,7 +381,7 @@ def _run_of(
     return FreeRun([bound_run(session, feed, results) for _ in range(streams)])
 
 
-def _surroundings(setup: WorkerSetup, terms: ComparisonTerms) -> dict[str, Any]:
+def _cold_cache(setup: WorkerSetup, terms: ComparisonTerms) -> dict[str, Any]:
     """Return what is done before each call, and how many calls a sample has at most for that."""
     if not terms.bytes_around:
         return {}

@@ -12,7 +12,7 @@ from aoe.gradients.segmentation import Segmentation, finish_us, neighbours, opti
 from aoe.gradients.trace import GradientTrace
 
 INFLATIONS = (1.0, 1.25, 1.5, 2.0)
-"""Real steps have jitter and contention the fit did not see. Source: DESIGN D13."""
+"""Real steps have jitter and contention the fit did not see."""
 LATENCY_INFLATIONS = (2.0, 4.0)
 """Each all-reduce also costs the computation something that a fit on an idle machine misses."""
 DEFAULT_LIMIT = 8

@@ -60,7 +60,8 @@ def optimal(
         cost: Of one all-reduce.
         max_segments: Most segments, None for no limit.
 
-    Source: DESIGN D13.
+    Source: dynamic programming over the end of the last segment, F(j) = min over i of
+    max(F(i), r_j) + c(P_j - P_i).
     """
     if max_segments is not None and max_segments < 1:
         raise ValueError(f"max_segments must be 1 or more (got {max_segments})")

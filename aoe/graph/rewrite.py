@@ -40,7 +40,7 @@ def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.Mode
 
     Each custom node `aoe.<kernel>` has a model-local function of the same name whose body is the
     replaced operators: where the kernel library is not registered, ONNX Runtime inlines the
-    body and the model computes as before. Source: DESIGN D4.
+    body and the model computes as before.
     """
     tuned = onnx.ModelProto()
     tuned.CopyFrom(graph.proto)

@@ -18,8 +18,15 @@ from aoe.kernels.halide.chain import (
     in_type,
     read_operands,
 )
-from aoe.kernels.halide.folds import Around, Combine, Fold, Term, fold_steps, gathered
 from aoe.kernels.halide.iteration import Axis, Iteration, axis_names, check_layouts, plan_iteration
+from aoe.kernels.halide.reductions import (
+    AxisReduction,
+    Combine,
+    OuterLoops,
+    Term,
+    fold_steps,
+    gathered,
+)
 from aoe.kernels.halide.rows import feeding, split_around
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
@@ -237,14 +244,14 @@ class _ReductionPlan:
         return (*self.rows, *self.columns) or (Axis(_ONE, 1),)
 
     @property
-    def around(self) -> Around:
+    def around(self) -> OuterLoops:
         """The loops as a fold sees them; how wide a vector of columns is, a schedule says."""
         columns = tuple(hl.Var(axis.name) for axis in reversed(self.columns))
         rows = tuple(hl.Var(axis.name) for axis in reversed(self.rows))
         vector = self.columns[-1].extent if self.workload.blocked else 0
         outer = tuple(axis.extent for axis in self.others)
         length = self.reduced.extent
-        return Around(columns=columns, rows=rows, vector=vector, length=length, outer=outer)
+        return OuterLoops(columns=columns, rows=rows, vector=vector, length=length, outer=outer)
 
 
 def _plan(workload: Workload) -> _ReductionPlan | Support:
@@ -338,13 +345,13 @@ def _folds(anchor: Operation) -> tuple[str, ...]:
     return (_PEAK, _FOLD) if anchor.op_type == "ReduceLogSumExp" else (_FOLD,)
 
 
-def _folded(plan: _ReductionPlan, walked: Term) -> tuple[list[Fold], hl.Expr]:
+def _folded(plan: _ReductionPlan, walked: Term) -> tuple[list[AxisReduction], hl.Expr]:
     """Return the folds of a kernel and the value of the operator, for the loops around."""
     around, reduction = plan.around, _REDUCTIONS[plan.anchor.op_type]
-    folds: list[Fold] = []
+    folds: list[AxisReduction] = []
 
     def fold(name: str, term: Term, start: float, combine: Combine) -> hl.Expr:
-        folds.append(Fold(name, around, term, constant(start), combine))
+        folds.append(AxisReduction(name, around, term, constant(start), combine))
         return folds[-1].value()
 
     if plan.anchor.op_type == "ReduceLogSumExp":

@@ -6,22 +6,22 @@ from dataclasses import replace
 
 from aoe.kernels.arg_extremes import ArgExtremes
 from aoe.kernels.attention.family import AttentionFamily
-from aoe.kernels.convolution.family import Convolution
+from aoe.kernels.conv_nchw.family import ConvNchw
+from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.cumulative_sum import CumulativeSum
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
-from aoe.kernels.expanded_convolution.family import ExpandedConvolution
 from aoe.kernels.family import KernelFamily
 from aoe.kernels.gathering.gather import GatherElements
 from aoe.kernels.gathering.grid_sample import GridSample
 from aoe.kernels.gathering.scatter import ScatterElements
+from aoe.kernels.inverted_bottleneck.family import InvertedBottleneck
 from aoe.kernels.matmul.family import MatMul
 from aoe.kernels.movement.family import MovementFamily
 from aoe.kernels.normalization.batch_normalization import BatchNormalization
 from aoe.kernels.normalization.instance_normalization import InstanceNormalization
 from aoe.kernels.normalization.layer_normalization import LayerNormalization
 from aoe.kernels.normalization.lrn import Lrn
-from aoe.kernels.plain_convolution.family import PlainConvolution
 from aoe.kernels.pooling.family import PoolingFamily
 from aoe.kernels.recurrent.family import Recurrent
 from aoe.kernels.reductions import Reductions
@@ -36,8 +36,8 @@ FAMILIES: dict[str, KernelFamily] = {
     "matmul": MatMul(),
     "attention": AttentionFamily(),
     "recurrent": Recurrent(),
-    "plain_convolution": PlainConvolution(),
-    "expanded_convolution": ExpandedConvolution(),
+    "plain_convolution": ConvNchw(),
+    "expanded_convolution": InvertedBottleneck(),
     "lrn": Lrn(),
     "softmax": Softmax(),
     "softmax_rows": RowSoftmax(),

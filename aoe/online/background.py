@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from aoe.online.work import FormWork, ServedForm, Stage, shapes_of
+from aoe.online.work import ServedShape, ShapeWork, Stage, shapes_of
 from aoe.ort.serving.swapping import CallForm
 from aoebank import AoebankError
 
@@ -15,7 +15,7 @@ _MOST_SEEN = 256
 
 @dataclass(slots=True)
 class _Seen:
-    served: ServedForm
+    served: ServedShape
     calls: int = 0
     is_taken: bool = False
 
@@ -32,7 +32,7 @@ class Background:
         most_forms: Forms that something is done for; 0 for none.
     """
 
-    def __init__(self, work: FormWork, *, tune: bool, most_forms: int) -> None:
+    def __init__(self, work: ShapeWork, *, tune: bool, most_forms: int) -> None:
         self.work = work
         self._tune = tune
         self._most_forms = most_forms
@@ -42,12 +42,12 @@ class Background:
         self._closed = False
 
     @property
-    def forms(self) -> tuple[ServedForm, ...]:
+    def forms(self) -> tuple[ServedShape, ...]:
         """The forms seen so far, in that order."""
         with self._state:
             return tuple(seen.served for seen in self._forms.values())
 
-    def look_up_now(self, form: CallForm) -> ServedForm:
+    def look_up_now(self, form: CallForm) -> ServedShape:
         """Look a form up while the caller waits; it is tuned later if that was asked for."""
         served = self.work.look_up(form)
         with self._state:
@@ -62,7 +62,7 @@ class Background:
             if seen is None:
                 if len(self._forms) >= _MOST_SEEN or self._closed:
                     return
-                served = ServedForm(shapes=shapes_of(form), stage=Stage.SEEN)
+                served = ServedShape(shapes=shapes_of(form), stage=Stage.SEEN)
                 seen = self._forms[form] = _Seen(served)
                 self._wake()
             seen.calls += 1
@@ -116,7 +116,7 @@ class Background:
             with self._state:
                 self._forms[form].served = after
 
-    def _step(self, form: CallForm, before: ServedForm) -> ServedForm:
+    def _step(self, form: CallForm, before: ServedShape) -> ServedShape:
         try:
             if before.stage is Stage.SEEN:
                 return self.work.look_up(form)

@@ -25,7 +25,7 @@ from aoe.online.background import Background
 from aoe.online.conversions import ConvertingProcess, StartConversion
 from aoe.online.kept import BankRoots, KeptModels
 from aoe.online.large import WeightFiles, light_options, may_wait, structure_of, weight_files
-from aoe.online.work import FormWork, ServedForm, ServedModelFile, TuningLimits
+from aoe.online.work import ServedModelFile, ServedShape, ShapeWork, TuningLimits
 from aoe.ort.custom_operators import options_with_operators
 from aoe.ort.serving.given_options import adjusting, reason_against_tuned_models
 from aoe.ort.serving.swapping import CallForm, Substitutes, SwappingSession, plain_session
@@ -145,7 +145,7 @@ class InferenceSession(SwappingSession):
                 self._load_untuned()
 
     @property
-    def forms(self) -> tuple[ServedForm, ...]:
+    def forms(self) -> tuple[ServedShape, ...]:
         """The shapes the session was called with, and what computes them."""
         return self.background.forms
 
@@ -245,12 +245,12 @@ def _make_work(
     substitutes: Substitutes,
     adjust: Callable[[ort.SessionOptions], None],
     start: StartConversion,
-) -> FormWork:
+) -> ShapeWork:
     cwd = Path.cwd()
     target = default_device().describe(threads or None)
     built_in = built_in_bank(env, cwd)
     roots = (bank_root(env, cwd), *((built_in.root,) if built_in is not None else ()))
-    return FormWork(
+    return ShapeWork(
         model=model,
         core_num=target.core_num,
         limits=limits,

@@ -37,7 +37,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedForm:
+class ServedShape:
     """A form of calls and who computes it.
 
     Attributes:
@@ -89,7 +89,7 @@ class TuningLimits:
     accept_busy: bool | None
 
 
-class FormWork:
+class ShapeWork:
     """Converts a model for one form after another, and puts the result into the session's table.
 
     Args:
@@ -133,11 +133,11 @@ class FormWork:
         self._run: ConversionRun | None = None
         self._stopped = False
 
-    def look_up(self, form: CallForm) -> ServedForm:
+    def look_up(self, form: CallForm) -> ServedShape:
         """Let a form be computed with what the bank has for it."""
         records = self._banks.digest()
         if not records:
-            return ServedForm(shapes=shapes_of(form), stage=Stage.LOOKED_UP)
+            return ServedShape(shapes=shapes_of(form), stage=Stage.LOOKED_UP)
         key = self._key(form, records)
         file = self._kept.find(key)
         if file is not None:
@@ -145,10 +145,10 @@ class FormWork:
             if not found.problem:
                 return found  # else it is damaged, and made again
         elif self._kept.knows(key):
-            return ServedForm(shapes=shapes_of(form), stage=Stage.LOOKED_UP)
+            return ServedShape(shapes=shapes_of(form), stage=Stage.LOOKED_UP)
         return self._converted(form, Stage.LOOKED_UP, lambda: key)
 
-    def tune(self, form: CallForm) -> ServedForm:
+    def tune(self, form: CallForm) -> ServedShape:
         """Tune a form; what it is computed with until then stays if nothing better is found."""
         return self._converted(form, Stage.TUNED, lambda: self._key(form, self._banks.digest()))
 
@@ -160,7 +160,7 @@ class FormWork:
         if run is not None:
             run.stop()
 
-    def _converted(self, form: CallForm, stage: Stage, key: Callable[[], str]) -> ServedForm:
+    def _converted(self, form: CallForm, stage: Stage, key: Callable[[], str]) -> ServedShape:
         asked = Stage.LOOKED_UP is stage
         with ScratchFolder("online") as folder:
             converted = self._answer(form, folder, lookup_only=asked)
@@ -169,7 +169,7 @@ class FormWork:
             if converted.om_file is None:
                 if asked:
                     self._kept.put(key(), None)
-                return ServedForm(shapes=shapes_of(form), stage=stage)
+                return ServedShape(shapes=shapes_of(form), stage=stage)
             self._kept.put(key(), converted.om_file)
             return self._used(form, stage, converted.om_file, converted.speedup)
 
@@ -199,7 +199,7 @@ class FormWork:
             with self._state:
                 self._run = None
 
-    def _used(self, form: CallForm, stage: Stage, file: Path, speedup: float) -> ServedForm:
+    def _used(self, form: CallForm, stage: Stage, file: Path, speedup: float) -> ServedShape:
         """Open a tuned model, and let it compute a form from the next call on."""
         try:
             model, _ = open_offline_model(
@@ -214,7 +214,7 @@ class FormWork:
             return _failed(form, model.fallback_reason)
         self._substitutes.put(form, model.session)
         kernels = len(model.manifest.kernels)
-        return ServedForm(shapes=shapes_of(form), stage=stage, kernels=kernels, speedup=speedup)
+        return ServedShape(shapes=shapes_of(form), stage=stage, kernels=kernels, speedup=speedup)
 
     def _key(self, form: CallForm, records: str) -> str:
         facts = {
@@ -234,5 +234,5 @@ def shapes_of(form: CallForm) -> dict[str, tuple[int, ...]]:
     return {name: shape for name, _, shape in form}
 
 
-def _failed(form: CallForm, problem: str) -> ServedForm:
-    return ServedForm(shapes=shapes_of(form), stage=Stage.FAILED, problem=problem)
+def _failed(form: CallForm, problem: str) -> ServedShape:
+    return ServedShape(shapes=shapes_of(form), stage=Stage.FAILED, problem=problem)

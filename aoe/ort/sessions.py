@@ -101,7 +101,7 @@ def use_shared_pool(threads: int) -> None:
     """Create the process-wide thread pool; call once, before the first session.
 
     Sessions that are compared share it: two pools of their own spin against each other, and an
-    A/A comparison then reads 0.58 to 1.43. Source: DESIGN D7.
+    A/A comparison then reads 0.58 to 1.43.
     """
     ort.set_global_thread_pool_sizes(threads, 1)
 

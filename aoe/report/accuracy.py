@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from aoe.tuning.precision.constraint import told
 
 if TYPE_CHECKING:
-    from aoe.tuning.judging.accuracy import HeldAccuracy
     from aoe.tuning.opat.assembly import ChosenKernel
+    from aoe.tuning.validation.accuracy import HeldAccuracy
     from aoebank import Text
 
 _MOST_ROWS = 30
@@ -26,9 +26,9 @@ def write_accuracy(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset
     if held.weighed:
         _write_trade(text, held, kept)
     text.line(f"accuracy: {held}" + ("" if held.trade.holds else ": MISSED, even in float32"))
-    if held.trade.put_back:
+    if held.trade.roll_back:
         text.line(
-            f"{len(held.trade.put_back)} of {len(held.weighed)} kernels put back to keep it: "
+            f"{len(held.trade.roll_back)} of {len(held.weighed)} kernels put back to keep it: "
             f"{_with_all(held)}"
         )
 
@@ -55,7 +55,7 @@ def _row(
 ) -> tuple[str, ...]:
     name = kernel.source.name
     alone = held.trade.alone.get(name)
-    state = "put back" if name in held.trade.put_back else "yes" if name in kept else "no"
+    state = "put back" if name in held.trade.roll_back else "yes" if name in kept else "no"
     return (
         kernel.op_names[0],
         kernel.source.workload.precision.value,

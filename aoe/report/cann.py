@@ -11,7 +11,7 @@ from aoe.errors import RunError
 from aoebank import plural
 
 if TYPE_CHECKING:
-    from aoe.bank.taking_in import WrittenBank
+    from aoe.bank.importing import WrittenBank
     from aoe.tuning.cann import CannRun
     from aoebank import AoebankError, Text
 

@@ -60,8 +60,8 @@ class SubgraphTuningReport:
         write_damaged(text, result)
         has_records = result.bank_file.exists()
         text.line(f"bank: {result.bank_file}" + ("" if has_records else " (no record yet)"))
-        if result.judgement.kept and not result.judgement.is_measured:
-            parts = plural(len(result.judgement.kept), "subgraph")
+        if result.validation.kept and not result.validation.is_measured:
+            parts = plural(len(result.validation.kept), "subgraph")
             text.line(looked_up_finish(result, parts))
             return
         reason, note = _reason_for_nothing(result), busy_note(result)
@@ -70,10 +70,10 @@ class SubgraphTuningReport:
 
 def _whole_model(result: SgatResult) -> str:
     """Return how fast the model is."""
-    if not result.judgement.kept:
+    if not result.validation.kept:
         return unchanged_line(result, "no other form is kept")
-    if not result.judgement.is_measured:
-        return looked_up_line(plural(len(result.judgement.kept), "subgraph"))
+    if not result.validation.is_measured:
+        return looked_up_line(plural(len(result.validation.kept), "subgraph"))
     return gain_line(result)
 
 
@@ -81,7 +81,7 @@ def _reason_for_nothing(result: SgatResult) -> str:
     """Return in one line why the model stays as it is."""
     if not result.subgraphs:
         return "no rule matches anything in this model"
-    if undecided := result.judgement.undecided:
+    if undecided := result.validation.undecided:
         return undecided
     untried = sum(tuned.is_untried for tuned in result.subgraphs)
     if untried:
@@ -107,7 +107,7 @@ def _cells(tuned: TunedSubgraph, result: SgatResult) -> tuple[str, ...]:
     return (
         subgraph.op_name,
         str(len(subgraph.places)),
-        str(len(subgraph.piece.nodes)),
+        str(len(subgraph.segment.nodes)),
         f"{tuned.before_us:.1f}" if tuned.before_us else "-",
         f"{tuned.after_us:.1f}" if tuned.after_us else "-",
         f"{tuned.speedup:.2f}x" if tuned.speedup else "-",

@@ -62,20 +62,20 @@ class OperatorTuningReport:
             text.line(f"nothing in this model is tunable: {_untuned_time(result)}")
         write_reuse(text, result.reuse)
         text.line(_whole_model(result))
-        memory = result.judgement.memory
-        if memory is not None and result.judgement.is_changed:
+        memory = result.validation.memory
+        if memory is not None and result.validation.is_changed:
             text.line(_memory(memory))
         write_load(text, result)
-        if result.judgement.accuracy is not None:
-            kept = frozenset(kernel.source.name for kernel in result.judgement.kept)
-            write_accuracy(text, result.judgement.accuracy, kept)
+        if result.validation.accuracy is not None:
+            kept = frozenset(kernel.source.name for kernel in result.validation.kept)
+            write_accuracy(text, result.validation.accuracy, kept)
         write_dropped(text, result)
         text.line(f"tuned model: {result.om_file}")
         write_damaged(text, result)
         text.line(bank_line(result.bank / result.target.soc_version))
         lower = f" ({result.precision.value})" if result.precision.is_lower else ""
-        judgement = result.judgement
-        if judgement.is_changed and not judgement.is_measured:
+        validation = result.validation
+        if validation.is_changed and not validation.is_measured:
             text.line(looked_up_finish(result, _parts(result)) + lower)
             return
         note = busy_note(result)
@@ -351,7 +351,7 @@ def reason_for_nothing(result: OpatResult) -> str:
     """Return in one line why no kernel is in the model."""
     if not result.operators:
         return "nothing in this model is tunable"
-    if undecided := result.judgement.undecided:
+    if undecided := result.validation.undecided:
         return undecided
     from aoe.results.files import NOT_DECIDED, NOT_TRIED_OUT, ONLY_LOOKED_UP, OUT_OF_TIME
 
@@ -394,17 +394,17 @@ def _stored_line(tuned: TunedGradients, speedup: float) -> str:
 
 def _whole_model(result: OpatResult) -> str:
     """Return how fast the model is."""
-    if not result.judgement.is_changed:
+    if not result.validation.is_changed:
         return unchanged_line(result, "no kernel is kept")
     precision = f" in {result.precision.value}" if result.precision.is_lower else ""
-    if not result.judgement.is_measured:
+    if not result.validation.is_measured:
         return looked_up_line(_parts(result), precision)
     return gain_line(result, precision)
 
 
 def _parts(result: OpatResult) -> str:
     """Return what of the bank is in a model that is not measured."""
-    kept = result.judgement.kept
+    kept = result.validation.kept
     return plural(len(kept), "kernel") if kept else "the forms of its subgraphs"
 
 

@@ -33,7 +33,7 @@ def places_document(
 
 def gain_line(result: ModelTuning[Any], precision: str = "") -> str:
     """Return how fast the tuned model is."""
-    estimate = result.judgement.estimate
+    estimate = result.validation.estimate
     before, after = whole_model_figure(result), whole_model_figure(result, result.speedup)
     return (
         f"whole model{precision}: {before} -> {after}, "
@@ -82,7 +82,7 @@ def busy_note(result: ModelTuning[Any]) -> str:
 
 def _busy(result: ModelTuning[Any]) -> str:
     """Return how busy the machine was while the whole model was measured, empty if it was not."""
-    load = result.judgement.comparison.measurement.load
+    load = result.validation.comparison.measurement.load
     if load is None or load.use.given_share >= QUIET_SHARE or _by_cpu_time(result):
         return ""
     return str(load)
@@ -91,11 +91,11 @@ def _busy(result: ModelTuning[Any]) -> str:
 def write_dropped(text: Text, result: ModelTuning[Any]) -> None:
     """Write a line for each reason for which the whole model did without parts, and a way out."""
     names_of: dict[str, list[str]] = {}
-    for name, reason in result.judgement.dropped.items():
+    for name, reason in result.validation.dropped.items():
         names_of.setdefault(reason, []).append(name)
     for reason, names in names_of.items():
         text.line(f"dropped {listed(names)}: {reason}")
-    if result.judgement.undecided:
+    if result.validation.undecided:
         text.line("what was found is in the bank; the same command again goes on from there")
 
 
@@ -116,7 +116,7 @@ def _conditions(result: ModelTuning[Any]) -> str:
 
 
 def _by_cpu_time(result: ModelTuning[Any]) -> bool:
-    return result.judgement.comparison.measurement.clock is Clock.CPU
+    return result.validation.comparison.measurement.clock is Clock.CPU
 
 
 def whole_model_figure(result: ModelTuning[Any], speedup: float = 1.0) -> str:
@@ -127,7 +127,7 @@ def whole_model_figure(result: ModelTuning[Any], speedup: float = 1.0) -> str:
 
     if result.metric is TargetMetric.LATENCY:
         return f"{result.baseline_ms / speedup:.3f} ms"
-    before_ms = whole_model_ms(result.judgement, result.streams)
+    before_ms = whole_model_ms(result.validation, result.streams)
     if before_ms is None:
         return "throughput not measured"
     return f"{runs_per_s(before_ms / speedup):.3f} runs/s"

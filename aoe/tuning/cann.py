@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from aoe.bank.importing import WrittenBank, look_at_banks, take_in
 from aoe.bank.operators import bank_root
-from aoe.bank.taking_in import WrittenBank, look_at_banks, take_in
 from aoe.errors import RunError, TargetError
 from aoebank import find_cann_aoe
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aoe.entry.folder import FoundModel
 from aoe.errors import ERRORS_OF_A_MODEL, AoeError, OptionError
-from aoe.execute.workers.keeper import FarmKeeper
+from aoe.execute.workers.pool_on_demand import PoolOnDemand
 from aoe.results.files import (
     TuningResult,
     basic_section,
@@ -85,7 +85,7 @@ def tune_folder(
         )
     stamp, folders = timestamp_of(now), _folders(models)
     start = engine.clock()
-    with FarmKeeper(engine.open_farm) as farms:
+    with PoolOnDemand(engine.open_remote_pool) as remote_pools:
         for number, model in enumerate(models):
             among = OneOfMany(report=f"report_{stamp}_{number + 1}", folder=folders[number])
             begun = engine.clock()
@@ -106,7 +106,7 @@ def tune_folder(
                         progress=shown,
                         now=now,
                         one_of_many=among,
-                        farms=farms,
+                        remote_pools=remote_pools,
                         engine=engine,
                     )
                 except ERRORS_OF_A_MODEL as failure:

@@ -55,7 +55,7 @@ class Phase(StrEnum):
     START = "start"
     PROFILE = "profile"
     SEARCH = "search"
-    JUDGE = "judge"
+    VALIDATOR = "judge"
     WRITE = "write"
 
 

@@ -15,7 +15,7 @@ from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 
 if TYPE_CHECKING:
     from aoe.entry.shape_log import ShapeLog
-    from aoe.execute.workers.keeper import FarmKeeper
+    from aoe.execute.workers.pool_on_demand import PoolOnDemand
     from aoe.gradients.compression import Compression
     from aoe.gradients.training import TrainingProgram
     from aoe.ort.inputs import InputSet
@@ -74,7 +74,7 @@ def parse_optimization_level(
 
 
 class JobType(StrEnum):
-    """What is tuned. Source: DESIGN D10, AOE's `--job_type`."""
+    """What is tuned. Source: AOE's `--job_type`."""
 
     SGAT = "sgat"
     OPAT = "opat"
@@ -253,7 +253,7 @@ class TuneContext:
         engine: Runner, device, clock and what else of the engine may be replaced.
         one_of_many: Where the model stands among those of the run; None if it is the only one.
         earlier: What the modes before this one gave.
-        farms: Keeps the workers of the run; None opens them for one mode.
+        remote_pools: Keeps the workers of the run; None opens them for one mode.
     """
 
     settings: TuneSettings
@@ -264,7 +264,7 @@ class TuneContext:
     engine: EngineParts = REAL_ENGINE
     one_of_many: OneOfMany | None = None
     earlier: tuple[ModeResult, ...] = ()
-    farms: FarmKeeper | None = None
+    remote_pools: PoolOnDemand | None = None
 
     @property
     def clock(self) -> Callable[[], float]:

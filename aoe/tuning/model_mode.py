@@ -20,18 +20,18 @@ from aoe.results.files import (
 )
 from aoe.settings import LARGEST_SEED
 from aoe.target import Target
-from aoe.tuning.judging.candidates import JudgedPart
-from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, TargetMetric, TuneContext
 from aoe.tuning.search.registry import SEARCHES
+from aoe.tuning.validation.candidates import ValidatedPart
+from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.workbench import ResultPlaces, Workbench, open_workbench
 
 _MOST_IMPROVED = 10
 """Entries of `top_improved_ops`."""
 _OVERRUN_SHARE, _OVERRUN_S = 0.1, 5.0
 """Beyond the limit and so much, a run says what took its time."""
-P = TypeVar("P", bound=JudgedPart)
+P = TypeVar("P", bound=ValidatedPart)
 R = TypeVar("R", bound=Any)
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class ModelTuning(Generic[P]):
         versions: Of aoe, halide, onnxruntime.
         bank: Root of the bank.
         places: Where everything was written.
-        judgement: What held up in the whole model, and its measured speed-up.
+        validation: What held up in the whole model, and its measured speed-up.
         seconds: Duration of the run.
         phases: Seconds of each `Phase` of it.
         streams: Callers the whole model was judged with at the same time.
@@ -60,7 +60,7 @@ class ModelTuning(Generic[P]):
     versions: Mapping[str, str]
     bank: Path
     places: ResultPlaces
-    judgement: Judgement[P]
+    validation: ValidationResult[P]
     seconds: float
     phases: Mapping[str, float] = field(default_factory=dict)
     streams: int = 1
@@ -86,12 +86,12 @@ class ModelTuning(Generic[P]):
     @property
     def speedup(self) -> float:
         """Of the whole model over the imported one; 1 if it is that."""
-        return self.judgement.estimate.median if self.judgement.is_changed else 1.0
+        return self.validation.estimate.median if self.validation.is_changed else 1.0
 
     @property
     def baseline_ms(self) -> float:
         """Median time of the untuned model; of several streams, from one run to the next."""
-        return self.judgement.comparison.measurement.baseline_latency_us / 1e3
+        return self.validation.comparison.measurement.baseline_latency_us / 1e3
 
     @property
     def tuned_ms(self) -> float:
@@ -212,15 +212,15 @@ def run_facts(bench: Workbench) -> dict[str, Any]:
     }
 
 
-def whole_model_ms(judgement: Judgement[Any], streams: int) -> float | None:
+def whole_model_ms(validation: ValidationResult[Any], streams: int) -> float | None:
     """Return the time of the untuned model as result files have it, in ms.
 
     Of several streams it is the time from one run to the next, and None where they were not
     measured: what one stream takes alone is another figure.
     """
-    if streams > 1 and not judgement.is_measured:
+    if streams > 1 and not validation.is_measured:
         return None
-    return judgement.comparison.measurement.baseline_latency_us / 1e3
+    return validation.comparison.measurement.baseline_latency_us / 1e3
 
 
 def _whole_model_members(result: ModelTuning[Any]) -> dict[str, float | None]:
@@ -230,7 +230,7 @@ def _whole_model_members(result: ModelTuning[Any]) -> dict[str, float | None]:
             "baseline_ms": round(result.baseline_ms, 4),
             "tuned_ms": round(result.tuned_ms, 4),
         }
-    before_ms = whole_model_ms(result.judgement, result.streams)
+    before_ms = whole_model_ms(result.validation, result.streams)
     return {
         "baseline_runs_per_s": rounded(before_ms and runs_per_s(before_ms)),
         "tuned_runs_per_s": rounded(before_ms and runs_per_s(before_ms / result.speedup)),
@@ -239,7 +239,7 @@ def _whole_model_members(result: ModelTuning[Any]) -> dict[str, float | None]:
 
 def speed_members(result: ModelTuning[Any]) -> dict[str, Any]:
     """Return the figures of the whole model; one that keeps nothing is the one it was."""
-    estimate, unchanged = result.judgement.estimate, not result.judgement.is_changed
+    estimate, unchanged = result.validation.estimate, not result.validation.is_changed
     return {
         "damaged_bank_files": list(map(str, result.damaged)),
         **metric_members(result.streams, is_throughput=result.metric is TargetMetric.THROUGHPUT),

@@ -8,9 +8,9 @@ from aoe.measurement import QUIET_SHARE, MeasurePolicy, RacePolicy
 
 _SCREEN_S = 0.5
 """For a candidate among a dozen: with calls of 50 ms, six pairs."""
-_GLANCE_S, _GLANCE_PAIRS = 0.15, (6, 16)
+_SCREENING_S, _SCREENING_PAIRS = 0.15, (6, 16)
 """For the first guess of an operator; six pairs are the least that have an interval of 95 %."""
-_GLANCE_WIDTH = 0.05
+_SCREENING_WIDTH = 0.05
 _VARIANT_S = 1.5
 """For one order of loading, with and without some kernels: of calls of 80 ms, eight pairs."""
 _ENOUGH_S = 4.0
@@ -36,13 +36,13 @@ def single_run_policy(threads: int) -> MeasurePolicy:
     return MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, threads=threads)
 
 
-def glance_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
+def screening_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolicy:
     """Return the policy for a first guess that is not chosen among others: 2x shows at once."""
     return MeasurePolicy(
-        pairs_min=_GLANCE_PAIRS[0],
-        pairs_max=_GLANCE_PAIRS[1],
-        target_half_width=_GLANCE_WIDTH,
-        enough_s=_GLANCE_S,
+        pairs_min=_SCREENING_PAIRS[0],
+        pairs_max=_SCREENING_PAIRS[1],
+        target_half_width=_SCREENING_WIDTH,
+        enough_s=_SCREENING_S,
         threads=threads,
         least_quiet=_least_quiet(accept_busy),
     )

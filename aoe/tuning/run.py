@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import ArrayLike
 
-    from aoe.execute.workers.keeper import FarmKeeper
+    from aoe.execute.workers.pool_on_demand import PoolOnDemand
     from aoe.gradients.training import TrainingProgram
     from aoe.om.loading import OperatorFiles
     from aoe.ort.inputs import InputSet
@@ -324,7 +324,7 @@ def tune_with(
     progress: Progress,
     now: datetime,
     one_of_many: OneOfMany | None = None,
-    farms: FarmKeeper | None = None,
+    remote_pools: PoolOnDemand | None = None,
     engine: EngineParts = REAL_ENGINE,
 ) -> TuneResult:
     """Run the modes of `settings`; each one refuses what it cannot tune before the first begins.
@@ -336,14 +336,14 @@ def tune_with(
         progress: Is told what happens.
         now: Time the run is named after.
         one_of_many: Where the model stands among those of the run; None if it is the only one.
-        farms: Keeps the workers for all models of the run; None for this one.
+        remote_pools: Keeps the workers for all models of the run; None for this one.
         engine: Runner, device, clock and what else of the engine may be replaced.
 
     Raises:
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
     """
-    from aoe.execute.workers.keeper import FarmKeeper
+    from aoe.execute.workers.pool_on_demand import PoolOnDemand
     from aoe.tuning.cases.given import with_stored_cases
 
     settings = _on_a_known_device(with_stored_cases(settings), progress)
@@ -358,8 +358,12 @@ def tune_with(
     )
     for doubt in settings.shape_log.doubts() if settings.shape_log is not None else ():
         progress.warn(doubt)
-    with nullcontext(farms) if farms is not None else FarmKeeper(engine.open_farm) as kept:
-        context = replace(context, farms=kept)
+    with (
+        nullcontext(remote_pools)
+        if remote_pools is not None
+        else PoolOnDemand(engine.open_remote_pool) as kept
+    ):
+        context = replace(context, remote_pools=kept)
         return _tune_cases(context) if settings.shape_cases else _tune_shape(context)
 
 

@@ -25,7 +25,7 @@ from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
-from aoe.execute.workers.farm import Farm
+from aoe.execute.workers.remote_pool import RemotePool
 from aoe.folders.ownership import UnsafeFolderError, check_own_folder
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.om.file import OperatorLibrary, digest_of
@@ -94,7 +94,7 @@ class Workbench:
         streams: Callers the whole model is judged with at the same time, each with the threads of
             the target; 1 where its latency is tuned.
         chosen: The graph an earlier mode of the run has chosen, None if none did.
-        farm: Workers operators are tuned on, None for this machine alone.
+        remote_pool: Workers operators are tuned on, None for this machine alone.
         objects: Compiled kernels of earlier runs, None where none are kept.
         operators: Libraries of operators the model needs.
         base: Earlier result only what changed since is tuned of, None without one.
@@ -120,12 +120,12 @@ class Workbench:
     base: EarlierResult | None = None
     chosen: ChosenGraph | None = None
     operators: tuple[OperatorLibrary, ...] = ()
-    farm: Farm | None = None
+    remote_pool: RemotePool | None = None
     damaged: tuple[DamagedFile, ...] = ()
     engine: EngineParts = REAL_ENGINE
 
     @property
-    def threads_judged(self) -> int:
+    def threads_validated(self) -> int:
         """Threads the whole model is judged with, those of all streams."""
         return self.streams * self.runner.target.core_num
 
@@ -186,7 +186,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
         ScratchFolder("base") as earlier,
         ScratchFolder("run") as scratch,
         engine.open_runner(device, target, toolchain, turns) as runner,
-        _farm(context, job, device, target, versions) as farm,
+        _remote_pool(context, job, device, target, versions) as remote_pool,
     ):
         journal = _journal(root, target, model, versions, streams)
         yield Workbench(
@@ -206,7 +206,7 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
             objects=object_cache(settings, env, cwd, target, progress.warn),
             chosen=chosen_before(context.earlier),
             operators=operators,
-            farm=farm,
+            remote_pool=remote_pool,
             **_banks(context, journal, built_in, _earlier(settings, cwd, earlier)),
             engine=engine,
         )
@@ -278,13 +278,13 @@ def _operators(settings: TuneSettings, cwd: Path) -> tuple[OperatorLibrary, ...]
     )
 
 
-def _farm(
+def _remote_pool(
     context: TuneContext,
     job: JobType,
     device: Device,
     target: Target,
     versions: Mapping[str, str],
-) -> AbstractContextManager[Farm | None]:
+) -> AbstractContextManager[RemotePool | None]:
     """Return the workers of `--workers`, None where there are to be none."""
     settings, progress = context.settings, context.progress
     if settings.workers is None or settings.lookup_only:
@@ -302,9 +302,9 @@ def _farm(
         "policy": final_policy(target.core_num, accept_busy=settings.accept_busy),
         "tell": lambda text, is_warning: (progress.warn if is_warning else progress.step)(text),
     }
-    if context.farms is None:
-        return context.engine.open_farm(*opened, **terms)
-    return nullcontext(context.farms.farm(*opened, **terms))
+    if context.remote_pools is None:
+        return context.engine.open_remote_pool(*opened, **terms)
+    return nullcontext(context.remote_pools.remote_pool(*opened, **terms))
 
 
 def _earlier(settings: TuneSettings, cwd: Path, scratch: Path) -> EarlierResult | None:

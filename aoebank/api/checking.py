@@ -7,7 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import (
+from aoebank.api.invocation_context import (
     AnyPath,
     Names,
     Paths,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, Names, make_filter, make_ratio, open_bank
+from aoebank.api.invocation_context import AnyPath, Names, make_filter, make_ratio, open_bank
 
 if TYPE_CHECKING:
     from aoebank.ops.diff import DiffResult

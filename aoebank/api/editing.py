@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, Names, Paths, current_day, names, open_bank, paths_of
+from aoebank.api.invocation_context import (
+    AnyPath,
+    Names,
+    Paths,
+    current_day,
+    names,
+    open_bank,
+    paths_of,
+)
 from aoebank.errors import UsageError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, Names, current_day, names
+from aoebank.api.invocation_context import AnyPath, Names, current_day, names
 from aoebank.storage.readers.environment import current_environment
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def merge_driver(
     *,
     inner: bool = False,
     dry_run: bool = False,
-    says_all: bool = False,
+    verbose: bool = False,
 ) -> DriverOutcome:
     """Merge one bank file for git; the result takes the place of `ours`.
 
@@ -144,7 +144,7 @@ def merge_driver(
         path: Where the file will lie, from the top of the work tree.
         inner: Merge two ancestors of a merge that has several.
         dry_run: Decide, write nothing.
-        says_all: Return clean decisions as values too.
+        verbose: Return clean decisions as values too.
 
     Raises:
         AoebankError: it cannot be merged; `ours` is untouched then.
@@ -157,7 +157,7 @@ def merge_driver(
         today=current_day(),
         is_inner=inner,
         is_dry_run=dry_run,
-        says_all=says_all,
+        verbose=verbose,
     )
     files = DriverFiles(base=Path(base), ours=Path(ours), theirs=Path(theirs), path=path)
     return run_merge_driver(files, call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, Names, current_day, make_ratio, names, open_bank
+from aoebank.api.invocation_context import AnyPath, Names, current_day, make_ratio, names, open_bank
 from aoebank.errors import UsageError, shell_word
 from aoebank.model.timing import Times
 from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy, parse_override
@@ -38,7 +38,7 @@ def merge(
     decisions: AnyPath | None = None,
     apply: AnyPath | None = None,
     all_open: str | None = None,
-    says_all: bool = False,
+    verbose: bool = False,
 ) -> MergeResult:
     """Merge banks record by record, with a base or without, all or nothing.
 
@@ -64,7 +64,7 @@ def merge(
         decisions: Save all decisions here, to edit and `apply` them.
         apply: Edited decisions; for a conflict file see `settle`.
         all_open: With `apply`: `ours` or `theirs` for every conflict still open in it.
-        says_all: Return clean decisions as values too, as a dry run does.
+        verbose: Return clean decisions as values too, as a dry run does.
 
     Raises:
         UsageError: arguments contradict each other, or one says what nothing can mean.
@@ -104,7 +104,7 @@ def merge(
         base=open_bank(str(base), beside=texts[0]) if base is not None else None,
         rules=rules,
         destination=None if dry_run else place,
-        says_all=says_all or dry_run or decisions is not None,
+        verbose=verbose or dry_run or decisions is not None,
         exclusions=find_exclusions(
             opened,
             output=_path(output),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import (
+from aoebank.api.invocation_context import (
     AnyPath,
     Names,
     Paths,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import AnyPath, Names, default_root, make_filter, open_bank
+from aoebank.api.invocation_context import AnyPath, Names, default_root, make_filter, open_bank
 from aoebank.errors import UsageError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aoebank.api.surroundings import (
+from aoebank.api.invocation_context import (
     AnyPath,
     Names,
     bank_in_use,

@@ -100,7 +100,7 @@ def command(
 ) -> int:
     """Compare two bank files or trees, record by record."""
     from aoebank.api.comparing import diff
-    from aoebank.api.surroundings import make_ratio
+    from aoebank.api.invocation_context import make_ratio
     from aoebank.report.diff.run import DiffReport
 
     if b is None and not a.startswith(("git:", "snapshot:")):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import typer
 
-from aoebank.cli.surroundings import drop_output, open_streams, stopped_by_signals
+from aoebank.cli.process_context import drop_output, open_streams, stopped_by_signals
 from aoebank.errors import AoebankError, FileSystemError, UsageError
 from aoebank.report.output import error_document, say, write_document, write_error
 

@@ -171,7 +171,7 @@ def command(
         decisions=decisions,
         apply=apply,
         all_open=all_open,
-        says_all=as_json,
+        verbose=as_json,
     )
     report = MergeReport(result=result, is_dry_run=dry_run, is_verbose=verbose)
     return finish(context, report, as_json=as_json)

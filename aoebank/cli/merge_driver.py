@@ -35,7 +35,7 @@ def command(
     from aoebank.api.git import merge_driver
     from aoebank.report.merge.driver import DriverReport
 
-    outcome = merge_driver(base, ours, theirs, path, inner=inner, dry_run=dry_run, says_all=as_json)
+    outcome = merge_driver(base, ours, theirs, path, inner=inner, dry_run=dry_run, verbose=as_json)
     report = DriverReport(outcome=outcome)
     if report.is_silent and not as_json:  # git starts us for every file: no need to load rich
         return report.exit_code

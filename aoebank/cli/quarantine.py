@@ -97,8 +97,8 @@ def show(
     as_json: AsJson = False,
 ) -> int:
     """List what is in quarantine, and what of it the bank holds all the same."""
+    from aoebank.api.invocation_context import bank_root
     from aoebank.api.quarantine import quarantine_list
-    from aoebank.api.surroundings import bank_root
     from aoebank.report.quarantine import QuarantineListReport
 
     place = bank_root(root)

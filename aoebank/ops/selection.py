@@ -12,7 +12,7 @@ from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import find_format
 from aoebank.model.record import Record
 from aoebank.storage.bank import soc_folder
-from aoebank.storage.twins import bank_of_twin
+from aoebank.storage.binary_caches import bank_of_binary_cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ def bank_name_of(name: str) -> str:
     """Return the bank file that a side-car or a binary twin belongs to, or the name itself."""
     if name.endswith(SUFFIX):
         return name.removesuffix(SUFFIX)
-    return bank_of_twin(name) or name
+    return bank_of_binary_cache(name) or name
 
 
 def soc_versions_of(names: Iterable[str]) -> frozenset[str]:

@@ -29,10 +29,10 @@ from aoebank.formats.text.checks import is_blank
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.model.resolution import Tier
+from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.readers.places import DEFAULT_FOLDER, GRAPH_DEFAULT_FOLDER
 from aoebank.storage.side_cars import SideCars, Signature
 from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, find_closed, iter_tree
-from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.lock import read_settled
 
 DAMAGED_SUFFIX = ".damaged"
@@ -223,7 +223,7 @@ class Bank:
         self._demand_ours(file)
         self._demand_inside(file)
         format_ = format_of(file)
-        demand_no_twin(file, format_)
+        demand_no_binary_cache(file, format_)
         for record in changes.values():
             if record is not None:
                 _demand_fitting(record, file, format_)

@@ -199,7 +199,7 @@ def test_files_are_named_as_aoe_names_them(first: Tuned) -> None:
 def test_bank_beside_the_model_has_what_the_model_uses(first: Tuned) -> None:
     beside = Bank(first.place.root / "first" / "bank")
     (file,) = beside.iter_files()
-    used = {kernel.key for kernel in first.result.judgement.kept}
+    used = {kernel.key for kernel in first.result.validation.kept}
     assert {record.key for record in beside.iter_records(file)} == used
     assert {entry.key for entry in beside.iter_provenance(file)} == used
 
@@ -303,7 +303,7 @@ def test_time_limit_of_nothing_leaves_the_model_untuned_and_proves_nothing(
     place.bank.mkdir()
     shutil.copy(first.place.model, place.model)
     result = place.tune("out", tuning_time_limit_s=0.0, engine=_scripted())
-    assert result.judgement.kept == ()
+    assert result.validation.kept == ()
     assert read_manifest(result.om_file).kernels == ()
     assert list(place.bank.rglob("*.json")) == []
     np.testing.assert_allclose(
@@ -322,7 +322,7 @@ def test_damaged_bank_file_is_set_aside_and_the_run_goes_on(first: Tuned, tmp_pa
     result = copy.tune("again", engine=_scripted())
     (damaged,) = result.damaged
     assert damaged.aside is not None and damaged.aside.read_bytes() == torn
-    assert result.judgement.kept
+    assert result.validation.kept
     (report,) = (copy.root / "again").glob("aoe_result_opat_*.json")
     assert json.loads(report.read_text())[1]["OPAT"]["opat_tuning_result"] == "tuning successful"
 

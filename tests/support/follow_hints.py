@@ -219,7 +219,7 @@ def _bring_back(_: Path, finding: Finding) -> None:
     path.write_text(unified())
 
 
-def _make_twin(_: Path, finding: Finding) -> None:
+def _make_binary_cache(_: Path, finding: Finding) -> None:
     """CANN's tools stand in the sample that has a twin they could have made."""
     path = finding.location.path.with_suffix(".bin")
     shutil.copyfile(samples.CUBE.with_suffix(".bin"), path)
@@ -270,7 +270,7 @@ HINTS: Mapping[str, Follow] = {
     r"compare it with the bank file, then remove it": _remove_file,
     r"bring that file back, or remove this one; ": _bring_back,
     r"make them alike, if they should be; ": _make_alike,
-    r"make the twin anew with CANN's tools": _make_twin,
+    r"make the twin anew with CANN's tools": _make_binary_cache,
     r"remove the link; ": _unlink,
     r"chmod u\+r": lambda _, finding: finding.location.path.chmod(0o600),
     r"name its directory with --built-in, or unset the variable": lambda *_: None,  # the caller

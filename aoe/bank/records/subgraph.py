@@ -55,7 +55,7 @@ class ComputeLevel(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelScope:
+class FusionGroup:
     """Nodes of a subgraph one kernel computes; the kernel has a record of its own, by its workload.
 
     Attributes:
@@ -82,16 +82,16 @@ class SubgraphStrategy:
             convolutions over NHWC images in float32 are for Arm CPUs with SME, and there it takes
             them by itself. Source: onnxruntime/core/optimizer/nhwc_transformer.cc.
         chunks: Pieces the batch is cut into; empty for the whole batch at once.
-        scopes: Nodes that become one kernel each.
+        groups: Nodes that become one kernel each.
     """
 
     rewrites: tuple[AppliedRule, ...] = ()
     blocked: bool = True
     chunks: tuple[int, ...] = ()
-    scopes: tuple[KernelScope, ...] = ()
+    groups: tuple[FusionGroup, ...] = ()
 
     def __str__(self) -> str:
-        words = [str(done) for done in (*self.rewrites, *self.scopes)]
+        words = [str(done) for done in (*self.rewrites, *self.groups)]
         counted = [
             word if (count := words.count(word)) == 1 else f"{count} x {word}"
             for word in dict.fromkeys(words)
@@ -157,18 +157,18 @@ def features_from_json(workload: Any) -> tuple[NodeFeature, ...]:
 
 def group_to_json(strategy: SubgraphStrategy, count: int) -> JsonObject:
     """Return the group of a subgraph with so many nodes."""
-    scopes = list(range(-1, -count - 1, -1))
+    groups = list(range(-1, -count - 1, -1))
     fused = [False] * count
     passes: dict[str, JsonValue] = {}
     for applied in strategy.rewrites:
         passes[_free_name(passes, str(applied))] = list(applied.nodes)
         for at in applied.nodes:
-            scopes[at], fused[at] = scopes[applied.nodes[0]], True
-    for scope in strategy.scopes:
-        name = _free_name(passes, f"kernel.{scope.family}.{scope.level}")
-        passes[name] = list(scope.nodes)
-        for at in scope.nodes:
-            scopes[at], fused[at] = scopes[scope.nodes[-1]], True
+            groups[at], fused[at] = groups[applied.nodes[0]], True
+    for group in strategy.groups:
+        name = _free_name(passes, f"kernel.{group.family}.{group.level}")
+        passes[name] = list(group.nodes)
+        for at in group.nodes:
+            groups[at], fused[at] = groups[group.nodes[-1]], True
     if not strategy.blocked:
         passes[_PLAIN] = list(range(count))
     if strategy.chunks:
@@ -177,7 +177,7 @@ def group_to_json(strategy: SubgraphStrategy, count: int) -> JsonObject:
     return {
         "cut": list[JsonValue](cut),
         "fusionType": list[JsonValue](fused),
-        "scopeId": list[JsonValue](scopes),
+        "scopeId": list[JsonValue](groups),
         "ubPass": passes,
     }
 
@@ -219,11 +219,11 @@ def strategy_of(record: Record) -> SubgraphStrategy:
         rewrites=rewrites,
         blocked=_PLAIN not in passes,
         chunks=chunks,
-        scopes=tuple(_scopes(passes, count)),
+        groups=tuple(_groups(passes, count)),
     )
 
 
-def _scopes(passes: Mapping[str, Any], count: int) -> Iterator[KernelScope]:
+def _groups(passes: Mapping[str, Any], count: int) -> Iterator[FusionGroup]:
     for name, nodes in passes.items():
         match = _KERNEL.fullmatch(name)
         if match is None:
@@ -234,7 +234,7 @@ def _scopes(passes: Mapping[str, Any], count: int) -> Iterator[KernelScope]:
         if match["level"] not in tuple(ComputeLevel):
             raise ValueError(f"ubPass: no compute level (got {match['level']!r})")
         level = ComputeLevel(match["level"])
-        yield KernelScope(family=match["family"], nodes=positions, level=level)
+        yield FusionGroup(family=match["family"], nodes=positions, level=level)
 
 
 def _rules(passes: Mapping[str, Any], count: int) -> Iterator[AppliedRule]:

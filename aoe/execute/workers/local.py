@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoe.errors import EngineNotInstalledError, FarmError, OptionError
+from aoe.errors import EngineNotInstalledError, OptionError, RemotePoolError
 from aoe.folders.scratch import ScratchFolder
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def connected(
                 direct_to_workers=False,
             )
         except (OSError, ValueError) as error:  # a time-out is an OSError
-            raise FarmError(
+            raise RemotePoolError(
                 f"--workers={where}",
                 f"the scheduler does not answer: {error}",
                 hint="start one with: dask scheduler; workers with: dask worker tcp://HOST:8786",
@@ -163,7 +163,7 @@ def _wait_for(client: Client, count: int) -> None:
     try:
         client.wait_for_workers(count, timeout=_START_S)
     except OSError as error:
-        raise FarmError(
+        raise RemotePoolError(
             f"--workers={count}",
             "the workers do not start",
             got=f"{len(client.nthreads())} after {_START_S:.0f} s",

@@ -26,7 +26,7 @@ from aoe.errors import AoeError
 from aoe.execute.messages import CompiledKernels, ModelPart, Reply, TaskRunner
 from aoe.execute.runner import COMPILING_TASKS, MEASURING_TASKS, Runner
 from aoe.execute.workers.announcement import Announcement, announce
-from aoe.execute.workers.parcels import Parcel, ParcelStore, pack
+from aoe.execute.workers.artifact_transfer import Artifact, ArtifactStore, pack
 from aoe.folders.scratch import ScratchFolder
 from aoe.folders.turns import Turns
 from aoe.settings import environment, lock_path
@@ -37,7 +37,7 @@ _IDLE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PostSetup:
+class SlotSetup:
     """What a worker is told by a run.
 
     Attributes:
@@ -49,7 +49,7 @@ class PostSetup:
 
     device: Device
     target: Target
-    open_runner: Callable[[PostSetup, Announcement], TaskRunner]
+    open_runner: Callable[[SlotSetup, Announcement], TaskRunner]
     describe: Callable[..., Announcement] = announce
 
 
@@ -61,13 +61,13 @@ class Errand:
         task: By name, see `aoe.execute.tasks`.
         timeout_s: Seconds it may take there, waiting for its turn apart.
         arguments: Of the task; folders are the worker's own.
-        parcels: Files it needs.
+        artifacts: Files it needs.
     """
 
     task: str
     timeout_s: float
     arguments: Mapping[str, Any]
-    parcels: tuple[Parcel, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,28 +76,28 @@ class Delivery:
 
     Attributes:
         reply: Of the task.
-        parcels: Files it made.
+        artifacts: Files it made.
         missing: Digests the worker lacks; then nothing was done.
         unknown: True if the worker has no post of this run: it was started again.
     """
 
     reply: Reply
-    parcels: tuple[Parcel, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
     missing: tuple[str, ...] = ()
     unknown: bool = False
 
 
-def own_runner(setup: PostSetup, announced: Announcement) -> Runner:
+def own_runner(setup: SlotSetup, announced: Announcement) -> Runner:
     """Return a runner on the worker's machine, which takes turns with other runs there."""
     env = environment()
     turns = Turns(lock_path(env), announced.cores)
     return Runner(setup.device, setup.target, find_toolchain(env), turns)
 
 
-class MeasuringPost(WorkerPlugin):  # type: ignore[misc]  # Dask is not always installed
+class MeasuringSlot(WorkerPlugin):  # type: ignore[misc]  # Dask is not always installed
     """What a run has on one worker: two measuring processes, and the files they were sent."""
 
-    def __init__(self, setup: PostSetup) -> None:
+    def __init__(self, setup: SlotSetup) -> None:
         self._setup = setup
         self._used_s = time.monotonic()
 
@@ -111,7 +111,7 @@ class MeasuringPost(WorkerPlugin):  # type: ignore[misc]  # Dask is not always i
             pid=os.getpid(),
         )
         self._scratch = ScratchFolder("post")
-        self._store = ParcelStore(_made(self._scratch.path / "store"))
+        self._store = ArtifactStore(_made(self._scratch.path / "store"))
         self._runners: dict[bool, TaskRunner] = {}
         self._locks = {True: threading.Lock(), False: threading.Lock()}
         self._store_lock = threading.Lock()
@@ -143,12 +143,12 @@ class MeasuringPost(WorkerPlugin):  # type: ignore[misc]  # Dask is not always i
             TemporaryDirectory(dir=self._scratch.path) as folder,
         ):
             with self._store_lock:
-                if missing := self._store.missing(errand.parcels):
+                if missing := self._store.missing(errand.artifacts):
                     return Delivery(reply=Reply(), missing=missing)
-                self._store.unpack(errand.parcels, Path(folder))
+                self._store.unpack(errand.artifacts, Path(folder))
             reply = self._reply(compiles, errand, Path(folder))
             with self._store_lock:
-                return Delivery(reply=reply, parcels=self._made_in(Path(folder), errand))
+                return Delivery(reply=reply, artifacts=self._made_in(Path(folder), errand))
 
     def _reply(self, compiles: bool, errand: Errand, folder: Path) -> Reply:
         try:
@@ -172,7 +172,7 @@ class MeasuringPost(WorkerPlugin):  # type: ignore[misc]  # Dask is not always i
         )
         return lease
 
-    def _made_in(self, folder: Path, errand: Errand) -> tuple[Parcel, ...]:
+    def _made_in(self, folder: Path, errand: Errand) -> tuple[Artifact, ...]:
         if errand.task not in COMPILING_TASKS:
             return ()
         files = [*folder.iterdir()]
@@ -193,17 +193,17 @@ class _Held:
 # ---- functions Dask runs on a worker, by name ----
 
 
-async def open_post(key: str, setup: PostSetup, dask_worker: Any = None) -> Announcement:
+async def open_slot(key: str, setup: SlotSetup, dask_worker: Any = None) -> Announcement:
     """Open the post of a run on a worker; return what the worker says of itself."""
     for other in dask_worker.plugins.values():
-        if isinstance(other, MeasuringPost):
+        if isinstance(other, MeasuringSlot):
             other.rest()
-    post = MeasuringPost(setup)
-    await dask_worker.plugin_add(plugin=post, name=key, catch_errors=False)
-    return post.announced
+    slot = MeasuringSlot(setup)
+    await dask_worker.plugin_add(plugin=slot, name=key, catch_errors=False)
+    return slot.announced
 
 
-async def close_post(key: str, dask_worker: Any = None) -> None:
+async def close_slot(key: str, dask_worker: Any = None) -> None:
     """Close the post of a run on a worker."""
     if key in dask_worker.plugins:
         await dask_worker.plugin_remove(name=key)
@@ -211,10 +211,10 @@ async def close_post(key: str, dask_worker: Any = None) -> None:
 
 def run_errand(key: str, errand: Errand) -> Delivery:
     """Do an errand at the post of a run."""
-    post = get_worker().plugins.get(key)
-    if not isinstance(post, MeasuringPost):
+    slot = get_worker().plugins.get(key)
+    if not isinstance(slot, MeasuringSlot):
         return Delivery(reply=Reply(), unknown=True)
-    return post.run(errand)
+    return slot.run(errand)
 
 
 def _placed(arguments: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:

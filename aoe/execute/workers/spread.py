@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from aoe.execute.messages import TaskRunner
-from aoe.execute.workers.farm import Farm, FarmClosed
-from aoe.execute.workers.seat import SeatAtWorker
+from aoe.execute.workers.remote_pool import RemotePool, RemotePoolClosed
+from aoe.execute.workers.remote_runner import RemoteRunner
 
 T = TypeVar("T")
 _LOOK_S = 2.0
@@ -25,11 +25,11 @@ class Spread(Generic[T]):
     """Does pieces of work at the workers of a farm.
 
     Args:
-        farm: The workers.
+        remote_pool: The workers.
     """
 
-    def __init__(self, farm: Farm) -> None:
-        self._farm = farm
+    def __init__(self, remote_pool: RemotePool) -> None:
+        self._remote_pool = remote_pool
         self._baton = threading.Lock()
         self._baton.acquire()
         self._running = 0
@@ -37,11 +37,11 @@ class Spread(Generic[T]):
 
     def places(self) -> int:
         """Return how many workers measure now; this machine alone is one, too."""
-        self._farm.refresh()
-        return max(1, len(self._farm.measuring()))
+        self._remote_pool.refresh()
+        return max(1, len(self._remote_pool.measuring()))
 
     def begin(
-        self, work: Callable[[SeatAtWorker], T], local: TaskRunner, told: Callable[[str], None]
+        self, work: Callable[[RemoteRunner], T], local: TaskRunner, told: Callable[[str], None]
     ) -> None:
         """Do a piece of work in a thread, at the worker that has least to do.
 
@@ -72,7 +72,7 @@ class Spread(Generic[T]):
     def close(self) -> None:
         """Let nobody go on: those who wait for a worker meet the end of the farm."""
         if self._running:
-            self._farm.stop()
+            self._remote_pool.stop()
         self._baton.release()
 
     @contextmanager
@@ -85,22 +85,22 @@ class Spread(Generic[T]):
             self._baton.acquire()
 
     def _run(
-        self, work: Callable[[SeatAtWorker], T], local: TaskRunner, told: Callable[[str], None]
+        self, work: Callable[[RemoteRunner], T], local: TaskRunner, told: Callable[[str], None]
     ) -> None:
         with self._baton:
             try:
                 self._done.put(self._at_a_worker(work, local, told))
-            except FarmClosed:
+            except RemotePoolClosed:
                 return
             except BaseException as error:  # the boundary of the thread: raised by `next_done`
                 self._done.put(error)
 
     def _at_a_worker(
-        self, work: Callable[[SeatAtWorker], T], local: TaskRunner, told: Callable[[str], None]
+        self, work: Callable[[RemoteRunner], T], local: TaskRunner, told: Callable[[str], None]
     ) -> T:
-        seat = SeatAtWorker(self._farm, local, released=self._released, told=told)
-        seat.take()
+        remote_runner = RemoteRunner(self._remote_pool, local, released=self._released, told=told)
+        remote_runner.take()
         try:
-            return work(seat)
+            return work(remote_runner)
         finally:
-            seat.leave(is_done=True)
+            remote_runner.leave(is_done=True)

@@ -13,7 +13,7 @@ from aoe.operators import OPERATORS, OperatorKind, is_reorder, op_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScopeRuling:
+class FusionRuling:
     """What the classes say of some nodes.
 
     Attributes:
@@ -33,7 +33,7 @@ class ScopeRuling:
 
 def rule_on(
     graph: ModelGraph, nodes: Sequence[int], classes: Sequence[FusionClass] = FUSION_CLASSES
-) -> ScopeRuling:
+) -> FusionRuling:
     """Return whether nodes may be one kernel.
 
     A node may always be by itself, and reorders count for nothing. A matrix product counts as a
@@ -47,14 +47,14 @@ def rule_on(
     computing = [at for at in nodes if not is_reorder(graph.nodes[at])]
     names = tuple(graph.nodes[at].name or graph.nodes[at].output[0] for at in computing)
     if len(computing) < 2 or not classes:
-        return ScopeRuling(fusion_class="", nodes=names)
+        return FusionRuling(fusion_class="", nodes=names)
     first = _role(graph.nodes[computing[0]])
     found = next((one for one in classes if one.first is first), None)
     if found is None:
         why = f"no class begins with {graph.nodes[computing[0]].op_type}"
-        return ScopeRuling(fusion_class="none", nodes=names, why=why)
+        return FusionRuling(fusion_class="none", nodes=names, why=why)
     why = _why_not(graph, computing, found)
-    return ScopeRuling(fusion_class=found.name, nodes=names, why=why)
+    return FusionRuling(fusion_class=found.name, nodes=names, why=why)
 
 
 def _why_not(graph: ModelGraph, nodes: Sequence[int], fusion_class: FusionClass) -> str:

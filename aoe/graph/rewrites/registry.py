@@ -14,18 +14,18 @@ from aoe.graph.rewrites.arithmetic.waves import WAVE_CONVOLUTION_RULE, WAVE_SYNT
 from aoe.graph.rewrites.attention.fused import APART_RULE, MULTI_HEAD_RULE, OPERATOR_RULE
 from aoe.graph.rewrites.attention.projections import MERGED_RULE, TAKEN_RULE
 from aoe.graph.rewrites.cleanup.folded import CONSTANTS_RULE
-from aoe.graph.rewrites.cleanup.nothing import DUPLICATES_RULE, IDLE_RULE
-from aoe.graph.rewrites.cleanup.pairs import PAIRS_RULE
-from aoe.graph.rewrites.convolution.divided import SPLIT_RULE
-from aoe.graph.rewrites.convolution.gates import GATE_RULE
-from aoe.graph.rewrites.convolution.joined import JOINED_RULE
+from aoe.graph.rewrites.cleanup.identity_elimination import DUPLICATES_RULE, IDLE_RULE
+from aoe.graph.rewrites.cleanup.inverse_pairs import PAIRS_RULE
+from aoe.graph.rewrites.convolution.batch_split import SPLIT_RULE
+from aoe.graph.rewrites.convolution.concat_merged import JOINED_RULE
 from aoe.graph.rewrites.convolution.normalized import BEFORE_RULE, BEHIND_RULE
+from aoe.graph.rewrites.convolution.padded_channels import WIDEN_RULE
 from aoe.graph.rewrites.convolution.shuffled import SHUFFLE_RULE
+from aoe.graph.rewrites.convolution.squeeze_excite import GATE_RULE
 from aoe.graph.rewrites.convolution.transposed import TRANSPOSED_RULE
-from aoe.graph.rewrites.convolution.widened import WIDEN_RULE
-from aoe.graph.rewrites.layout.lifted import LIFT_RULE
+from aoe.graph.rewrites.layout.hoisted import LIFT_RULE
+from aoe.graph.rewrites.layout.layout_change import INTO_RULE, SUNK_RULE, THROUGH_RULE
 from aoe.graph.rewrites.layout.padded import MIRRORED_PAD_RULE, ZERO_PAD_RULE
-from aoe.graph.rewrites.layout.turned import INTO_RULE, SUNK_RULE, THROUGH_RULE
 from aoe.graph.rewrites.patterns.activations import (
     GELU_RULE,
     HARD_SIGMOID_RULE,

@@ -12,7 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
-from aoe.graph.subgraphs.piece import Piece
+from aoe.graph.subgraphs.segment import Segment
 from aoe.graph.weights import array_of
 
 _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
@@ -42,14 +42,14 @@ _WEIGHTS = frozenset({("Conv", 1), ("ConvTranspose", 1), ("Gemm", 1), ("MatMul",
 _CHUNKS_MAX = 4
 
 
-def chunkings(piece: Piece, *, uneven: bool) -> tuple[tuple[int, ...], ...]:
+def chunkings(segment: Segment, *, uneven: bool) -> tuple[tuple[int, ...], ...]:
     """Return the ways the batch of a subgraph can be cut, none if it cannot be.
 
     Args:
-        piece: The subgraph.
+        segment: The subgraph.
         uneven: True for pieces of different size too, where they cannot all be alike.
     """
-    batch = batch_of(piece)
+    batch = batch_of(segment)
     if batch is None:
         return ()
     ways = []
@@ -60,20 +60,20 @@ def chunkings(piece: Piece, *, uneven: bool) -> tuple[tuple[int, ...], ...]:
     return tuple(ways)
 
 
-def batch_of(piece: Piece) -> int | None:
+def batch_of(segment: Segment) -> int | None:
     """Return the batch of a subgraph that may be cut, else None.
 
     Every tensor that is no constant has it as its first extent, and so no node makes another
     axis of it.
     """
-    graph = piece.graph
+    graph = segment.graph
     made = [name for node in graph.nodes for name in node.output if name]
     first = set()
-    for name in (*piece.inputs, *made):
+    for name in (*segment.inputs, *made):
         info = graph.find_info(name)
         first.add(info.shape[0] if info is not None and info.shape else None)
     batch = first.pop() if len(first) == 1 else None
-    if batch is None or batch < 2 or not piece.inputs:
+    if batch is None or batch < 2 or not segment.inputs:
         return None
     return batch if all(_is_row_by_row(graph, node, batch) for node in graph.nodes) else None
 
@@ -140,15 +140,17 @@ def _rank(graph: ModelGraph, node: onnx.NodeProto) -> int:
     return max((len(info.shape) for info in infos if info is not None), default=1)
 
 
-def in_chunks(piece: Piece, form: onnx.ModelProto, chunks: Sequence[int]) -> onnx.ModelProto | str:
+def in_chunks(
+    segment: Segment, form: onnx.ModelProto, chunks: Sequence[int]
+) -> onnx.ModelProto | str:
     """Return a form of a subgraph that runs on one piece of the batch after another.
 
     Args:
-        piece: The subgraph.
+        segment: The subgraph.
         form: What is computed for each piece, with the inputs and outputs of the subgraph.
         chunks: Extents of the pieces.
     """
-    batch = batch_of(piece)
+    batch = batch_of(segment)
     if batch is None or sum(chunks) != batch:
         return f"its batch cannot be cut into {'+'.join(map(str, chunks))}"
     odd = [node.op_type for node in form.graph.node if node.op_type not in _ROW_BY_ROW]
@@ -159,15 +161,15 @@ def in_chunks(piece: Piece, form: onnx.ModelProto, chunks: Sequence[int]) -> onn
     graph = model.graph
     bodies = list(graph.node)
     del graph.node[:], graph.value_info[:]
-    sizes = f"{piece.outputs[0]}/chunks"
+    sizes = f"{segment.outputs[0]}/chunks"
     graph.initializer.append(numpy_helper.from_array(np.array(chunks, np.int64), sizes))
-    version = piece.graph.opset("")
-    for name in piece.inputs:
+    version = segment.graph.opset("")
+    for name in segment.inputs:
         parts = [_part(name, at) for at in range(len(chunks))]
         graph.node.append(_split(name, parts, sizes, chunks, version))
     for at in range(len(chunks)):
-        graph.node.extend(_body(bodies, at, piece))
-    for name in piece.outputs:
+        graph.node.extend(_body(bodies, at, segment))
+    for name in segment.outputs:
         parts = [_part(name, at) for at in range(len(chunks))]
         graph.node.append(helper.make_node("Concat", parts, [name], f"{name}/joined", axis=0))
     return model
@@ -181,9 +183,9 @@ def _split(
     return helper.make_node("Split", [name, sizes], parts, f"{name}/cut", axis=0)
 
 
-def _body(nodes: Sequence[onnx.NodeProto], at: int, piece: Piece) -> Iterator[onnx.NodeProto]:
+def _body(nodes: Sequence[onnx.NodeProto], at: int, segment: Segment) -> Iterator[onnx.NodeProto]:
     """Yield the nodes for one piece, its tensors called after it."""
-    own = {*piece.inputs, *(name for node in nodes for name in node.output if name)}
+    own = {*segment.inputs, *(name for node in nodes for name in node.output if name)}
     for node in nodes:
         copy = onnx.NodeProto()
         copy.CopyFrom(node)

@@ -17,7 +17,7 @@ import onnx
 from onnx import TensorProto
 
 from aoe.graph.model_graph import attributes_of
-from aoe.graph.subgraphs.piece import Piece
+from aoe.graph.subgraphs.segment import Segment
 from aoe.graph.weights import array_of
 
 _VALUES_MAX = 64
@@ -28,21 +28,21 @@ _VERSION = 1
 """Of the text; another one makes every subgraph a new one."""
 
 
-def graph_id(piece: Piece, blocked: Collection[str] = ()) -> str:
+def graph_id(segment: Segment, blocked: Collection[str] = ()) -> str:
     """Return the identity of a subgraph, an unsigned 64-bit number in decimal.
 
     Args:
-        piece: The subgraph.
+        segment: The subgraph.
         blocked: Inputs that come in ONNX Runtime's blocked layout, which another subgraph reads.
     """
-    digest = hashlib.sha256(normalized_text(piece, blocked).encode()).digest()
+    digest = hashlib.sha256(normalized_text(segment, blocked).encode()).digest()
     return str(int.from_bytes(digest[:_HASH_BYTES], "big"))
 
 
-def normalized_text(piece: Piece, blocked: Collection[str] = ()) -> str:
+def normalized_text(segment: Segment, blocked: Collection[str] = ()) -> str:
     """Return the canonical JSON text whose hash is the identity of a subgraph."""
-    graph = piece.graph
-    references = {name: f"x{at}" for at, name in enumerate(piece.inputs)}
+    graph = segment.graph
+    references = {name: f"x{at}" for at, name in enumerate(segment.inputs)}
     for number, node in enumerate(graph.nodes):
         for place, name in enumerate(node.output):
             if name:
@@ -63,7 +63,7 @@ def normalized_text(piece: Piece, blocked: Collection[str] = ()) -> str:
         for node in graph.nodes
     ]
     inputs = []
-    for name in piece.inputs:
+    for name in segment.inputs:
         info = graph.find_info(name)
         assert info is not None
         layout = [_BLOCKED] if name in blocked else []
@@ -72,7 +72,7 @@ def normalized_text(piece: Piece, blocked: Collection[str] = ()) -> str:
         "version": _VERSION,
         "inputs": inputs,
         "nodes": nodes,
-        "outputs": [references[name] for name in piece.outputs],
+        "outputs": [references[name] for name in segment.outputs],
     }
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 

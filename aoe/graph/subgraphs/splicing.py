@@ -9,7 +9,7 @@ import onnx
 
 from aoe.graph.model_graph import ModelGraph, names_read
 from aoe.graph.rewrite import prune_opsets
-from aoe.graph.subgraphs.piece import Piece
+from aoe.graph.subgraphs.segment import Segment
 from aoe.graph.weights import without_initializers
 
 
@@ -17,7 +17,7 @@ from aoe.graph.weights import without_initializers
 class Splice:
     """A subgraph, and a model with the same inputs and outputs that takes its place."""
 
-    piece: Piece
+    segment: Segment
     form: onnx.ModelProto
 
 
@@ -32,8 +32,8 @@ def splice(whole: ModelGraph, splices: Sequence[Splice]) -> onnx.ModelProto:
         splices: Subgraphs without a node in common.
     """
     taken = _names(whole)
-    at_start = {min(one.piece.nodes): one for one in splices}
-    gone = {at for one in splices for at in one.piece.nodes}
+    at_start = {min(one.segment.nodes): one for one in splices}
+    gone = {at for one in splices for at in one.segment.nodes}
     nodes: list[onnx.NodeProto] = []
     constants: dict[str, onnx.TensorProto] = {
         tensor.name: tensor for tensor in whole.proto.graph.initializer
@@ -66,7 +66,7 @@ def _names(whole: ModelGraph) -> set[str]:
 
 def _fresh_names(one: Splice, taken: set[str]) -> dict[str, str]:
     """Return other names for what only the form has and somebody else has too."""
-    own = {*one.piece.inputs, *one.piece.graph.producer, *one.piece.graph.initializers}
+    own = {*one.segment.inputs, *one.segment.graph.producer, *one.segment.graph.initializers}
     graph = one.form.graph
     made = [tensor.name for tensor in graph.initializer]
     made += [name for node in graph.node for name in node.output if name]

@@ -35,7 +35,7 @@ from aoe.kernels.attention.stages import (
 )
 from aoe.kernels.family import KernelTarget, Pipeline
 from aoe.kernels.halide.chain import RESULT
-from aoe.kernels.halide.folds import Around, Fold, fold_steps, gathered
+from aoe.kernels.halide.reductions import AxisReduction, OuterLoops, fold_steps, gathered
 from aoe.kernels.halide.tiling import (
     LANE,
     best_tasks,
@@ -97,7 +97,7 @@ def few_queries_pipeline(attention: Attention) -> Pipeline:
     )
 
 
-def _dots(attention: Attention, arguments: ProductArguments) -> Fold:
+def _dots(attention: Attention, arguments: ProductArguments) -> AxisReduction:
     """Return the products of queries and keys: of each key, or of panels of them."""
     product = attention.scores
 
@@ -108,10 +108,10 @@ def _dots(attention: Attention, arguments: ProductArguments) -> Fold:
     if not product.right_turned:
         return _over_panels(DOTS, product, arguments, product.depth, factor)
     around, key = _around_keys(attention), arguments.operands.variables[0]
-    return Fold(DOTS, around, lambda at: factor(at, key), constant(0.0), add)
+    return AxisReduction(DOTS, around, lambda at: factor(at, key), constant(0.0), add)
 
 
-def _attended(attention: Attention, arguments: ProductArguments, grown: hl.Func) -> Fold:
+def _attended(attention: Attention, arguments: ProductArguments, grown: hl.Func) -> AxisReduction:
     """Return the values summed up by the weights of their keys."""
     product = attention.values
 
@@ -123,28 +123,28 @@ def _attended(attention: Attention, arguments: ProductArguments, grown: hl.Func)
 
 def _over_panels(
     name: str, product: MatrixProduct, arguments: ProductArguments, length: int, term: PanelTerm
-) -> Fold:
+) -> AxisReduction:
     """Return sums over the rows of a right matrix, of each of its columns: in panels of 16."""
     around = _around_panels(arguments.rows, length)
     column, extent = hl.Var(_PANEL) * PANEL + hl.Var(LANE), product.columns.extent
     inside = hl.clamp(column, 0, extent - 1) if extent % PANEL else column
-    fold = Fold(name, around, lambda at: term(at, inside), constant(0.0), add)
+    fold = AxisReduction(name, around, lambda at: term(at, inside), constant(0.0), add)
     for stage in (f"{name}_parts", name):
         fold.stages[stage].bound_extent(hl.Var(LANE), PANEL)
     return fold
 
 
-def _around_panels(rows: Sequence[hl.Var], length: int) -> Around:
-    return Around(
+def _around_panels(rows: Sequence[hl.Var], length: int) -> OuterLoops:
+    return OuterLoops(
         columns=(hl.Var(LANE),), rows=(hl.Var(_PANEL), *rows), vector=PANEL, length=length
     )
 
 
-def _around_keys(attention: Attention) -> Around:
+def _around_keys(attention: Attention) -> OuterLoops:
     """Return the loops of a product of a query and a key, as a reduction over its depth sees it."""
     rows = rows_around(attention).rows
     depth = attention.scores.depth
-    return Around(columns=(), rows=(hl.Var(attention.keys.name), *rows), vector=1, length=depth)
+    return OuterLoops(columns=(), rows=(hl.Var(attention.keys.name), *rows), vector=1, length=depth)
 
 
 def few_queries_space(attention: Attention, target: KernelTarget) -> Space:

@@ -27,9 +27,9 @@ import halide as hl
 from aoe.kernels.attention.shape import Attention
 from aoe.kernels.family import UPDATE, Pipeline
 from aoe.kernels.halide.chain import RESULT, build_chain
-from aoe.kernels.halide.folds import Around, Fold, gathered
+from aoe.kernels.halide.reductions import AxisReduction, OuterLoops, gathered
 from aoe.kernels.math.functions import constant, exp_of_negative, strict, to_bfloat16
-from aoe.kernels.matmul.pairs import (
+from aoe.kernels.matmul.bfloat16_pairs import (
     PAIR,
     PAIRED_DEPTH,
     ROUNDED,
@@ -139,18 +139,18 @@ def result_loops(attention: Attention) -> Loops:
     return tuple((axis.name, axis.extent) for axis in axes)
 
 
-def rows_around(attention: Attention) -> Around:
+def rows_around(attention: Attention) -> OuterLoops:
     """Return the loops of a query, as a reduction over its keys sees them."""
     rows = tuple(hl.Var(axis.name) for axis in reversed(attention.scores.rows))
-    return Around(columns=(), rows=rows, vector=1, length=attention.keys.extent)
+    return OuterLoops(columns=(), rows=rows, vector=1, length=attention.keys.extent)
 
 
 def softmax_of(
     attention: Attention, scores: hl.Func, arguments: ProductArguments
-) -> tuple[hl.Func, hl.Expr, list[Fold]]:
+) -> tuple[hl.Func, hl.Expr, list[AxisReduction]]:
     """Return exponentials and their sum, and the reductions both are made by."""
     around, rows = rows_around(attention), arguments.rows
-    peak = Fold(PEAK, around, lambda at: scores[(at, *rows)], constant(LOWEST), hl.max)
+    peak = AxisReduction(PEAK, around, lambda at: scores[(at, *rows)], constant(LOWEST), hl.max)
     grown, place = hl.Func(GROWN), arguments.operands.variables
     if attention.in_pairs:
         key, keys = place[0], attention.keys.extent
@@ -170,7 +170,7 @@ def softmax_of(
         score = scores[(at, *rows)]
         return strict(hl.select(hl.is_nan(score), score, found))
 
-    total = Fold(TOTAL, around, weight, constant(0.0), add)
+    total = AxisReduction(TOTAL, around, weight, constant(0.0), add)
     return grown, total.value(), [peak, total]
 
 

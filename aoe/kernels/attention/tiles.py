@@ -20,9 +20,9 @@ from aoe.kernels.attention.stages import (
 )
 from aoe.kernels.family import UPDATE, KernelTarget
 from aoe.kernels.halide.chain import RESULT
-from aoe.kernels.halide.folds import fold_steps
+from aoe.kernels.halide.reductions import fold_steps
 from aoe.kernels.halide.tiling import TASK, on_threads
-from aoe.kernels.matmul.pairs import PAIR, PAIRED_DEPTH, ROUNDED, ROUNDED_DEPTH
+from aoe.kernels.matmul.bfloat16_pairs import PAIR, PAIRED_DEPTH, ROUNDED, ROUNDED_DEPTH
 from aoe.kernels.matmul.panels import DEPTH
 from aoe.kernels.matmul.result import BLOCK, LANE, PANEL, panels_of
 from aoe.kernels.matmul.tiles import BROADCAST, stays_in_registers

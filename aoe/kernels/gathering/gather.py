@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
-from aoe.kernels.gathering.apart import OwnArgument, plan_apart, with_own
+from aoe.kernels.gathering.unfused_inputs import OwnArgument, plan_apart, with_own
 from aoe.kernels.halide.anchored import (
     AnchoredNest,
     anchor_operands,

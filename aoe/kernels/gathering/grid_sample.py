@@ -9,8 +9,8 @@ from math import prod
 import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
-from aoe.kernels.gathering.apart import OwnArgument, plan_apart, with_own
 from aoe.kernels.gathering.grid import OUTSIDE, Border, GridDimension
+from aoe.kernels.gathering.unfused_inputs import OwnArgument, plan_apart, with_own
 from aoe.kernels.halide.anchored import (
     AnchoredNest,
     anchor_operands,

@@ -24,8 +24,8 @@ from aoe.kernels.halide.chain import (
     estimate_cycles,
     read_operands,
 )
-from aoe.kernels.halide.folds import Around, Combine, Fold, fold_steps, gathered
 from aoe.kernels.halide.iteration import Axis, plan_iteration
+from aoe.kernels.halide.reductions import AxisReduction, Combine, OuterLoops, fold_steps, gathered
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
     AGAIN,
@@ -126,14 +126,14 @@ class RowPlan:
         return prod(axis.extent for axis in self.walked)
 
     @property
-    def around(self) -> Around:
+    def around(self) -> OuterLoops:
         """The loops as a reduction sees them."""
         columns = tuple(hl.Var(axis.name) for axis in reversed(self.columns))
         rows = tuple(hl.Var(axis.name) for axis in reversed(self.rows))
         vector = self.columns[-1].extent if self.columns else 1
         if self.columns and not self.nest.workload.blocked:
             vector = 0  # a schedule says how many of them are walked together
-        return Around(columns=columns, rows=rows, vector=vector, length=self.length)
+        return OuterLoops(columns=columns, rows=rows, vector=vector, length=self.length)
 
     @property
     def kept_bytes(self) -> int:
@@ -270,7 +270,7 @@ class RowKernel:
         self._source = hl.Func(SOURCE)
         self._source[operands.variables] = walked(values)
         self._operands = replace(operands, values=values)
-        self._folds: list[Fold] = []
+        self._folds: list[AxisReduction] = []
         if plan.is_computed:
             self._kept[SOURCE] = self._source
         self.variables = operands.variables
@@ -343,7 +343,7 @@ class RowKernel:
         self, name: str, term: Callable[[hl.Expr], hl.Expr], start: hl.Expr, combine: Combine
     ) -> hl.Expr:
         """Return a reduction along the axis, for the loop variables around it."""
-        made = Fold(name, self.plan.around, term, start, combine)
+        made = AxisReduction(name, self.plan.around, term, start, combine)
         self._folds.append(made)
         return made.value()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
+from aoe.kernels.matmul.bfloat16_pairs import pairs_pipeline
 from aoe.kernels.matmul.int4 import check_few_bits, few_bits_pipeline
 from aoe.kernels.matmul.int8 import quantised_pipeline
 from aoe.kernels.matmul.matrix_tiles import (
@@ -15,7 +16,6 @@ from aoe.kernels.matmul.matrix_tiles import (
     matrix_tiles_space,
     matrix_tiles_steps,
 )
-from aoe.kernels.matmul.pairs import pairs_pipeline
 from aoe.kernels.matmul.panels import panels_pipeline, rounded_weights_pipeline
 from aoe.kernels.matmul.quantising import check_quantising
 from aoe.kernels.matmul.shape import FEW_ROWS, MATRIX_PRODUCTS, MatrixProduct, read_product

@@ -10,8 +10,8 @@ from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES, estimate_cycles
 from aoe.kernels.halide.tiling import TASK, on_threads
+from aoe.kernels.matmul.bfloat16_pairs import ROUNDED, ROUNDED_DEPTH
 from aoe.kernels.matmul.int4 import FOURS, HALVES, PARTS, PARTS_UPDATE
-from aoe.kernels.matmul.pairs import ROUNDED, ROUNDED_DEPTH
 from aoe.kernels.matmul.quantising import (
     EXTREMES,
     EXTREMES_UPDATE,

@@ -7,6 +7,7 @@ import halide as hl
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
 from aoe.kernels.halide.chain import RESULT, build_chain
 from aoe.kernels.math.elements import stored
+from aoe.kernels.movement.loop_orders import movement_schedule, movement_space, stage_name, turned
 from aoe.kernels.movement.plan import Movement, read_movement
 from aoe.kernels.movement.reading import (
     as_it_is,
@@ -15,7 +16,6 @@ from aoe.kernels.movement.reading import (
     position_variables,
     read_arguments,
 )
-from aoe.kernels.movement.walks import movement_schedule, movement_space, stage_name, turned
 from aoe.operators import OPERATORS, OperatorKind
 from aoe.operators.element_types import element_types
 from aoe.schedule import Configuration, Schedule, Space

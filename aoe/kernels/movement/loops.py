@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from aoe.kernels.halide.iteration import Axis
-from aoe.kernels.movement.places import CutLoop, Index, Position, variable
+from aoe.kernels.movement.access_maps import CutLoop, Index, Position, variable
 from aoe.workload import TensorSpec
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from aoe.kernels.halide.shapes import channel_axes
+from aoe.kernels.movement.access_maps import Bound, Index, NoPlaceError, Position, Variables, linear
 from aoe.kernels.movement.nearest import nearest_places
-from aoe.kernels.movement.places import Bound, Index, NoPlaceError, Position, Variables, linear
 from aoe.operators import Shape, is_reorder
 from aoe.operators.movement import (
     block_shapes,
@@ -257,11 +257,11 @@ def reads_of(source: Source) -> Iterator[Read]:
             yield from reads_of(source.outside)
 
 
-def pieces_of(sources: Iterable[Source], loop: str) -> Iterator[int]:
+def segments_of(sources: Iterable[Source], loop: str) -> Iterator[int]:
     """Yield how many elements in a row are read of each piece along a loop."""
     for source in sources:
         if isinstance(source, Chosen):
-            yield from pieces_of((source.inside, source.outside), loop)
+            yield from segments_of((source.inside, source.outside), loop)
             stride = abs(source.place.coefficient(loop))
             if stride and not isinstance(source.outside, Fill):
                 yield (source.high - source.low) // stride

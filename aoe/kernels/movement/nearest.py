@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from aoe.kernels.movement.places import Index, NoPlaceError, Variables
+from aoe.kernels.movement.access_maps import Index, NoPlaceError, Variables
 from aoe.operators import Shape
 from aoe.operators.movement import resize_scales, resized
 from aoe.workload import Operation

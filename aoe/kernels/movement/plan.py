@@ -9,16 +9,16 @@ from aoe.kernels.family import SUPPORTED, Support
 from aoe.kernels.halide.chain import check_chain
 from aoe.kernels.halide.iteration import MAX_ARGUMENTS, MAX_AXES, Axis
 from aoe.kernels.halide.shapes import shapes_of
+from aoe.kernels.movement.access_maps import CutLoop, Made, NoPlaceError, Variables
 from aoe.kernels.movement.loops import Loops, merging, result_loops
 from aoe.kernels.movement.moves import (
     Source,
     Tracer,
     operand_sources,
-    pieces_of,
     positions_of,
+    segments_of,
     written_in,
 )
-from aoe.kernels.movement.places import CutLoop, Made, NoPlaceError, Variables
 from aoe.operators import (
     KERNEL_DTYPES,
     MOVED_DTYPES,
@@ -196,7 +196,7 @@ def _merged(
     axes, written = merging(loops.axes, places)
     if len(axes) > MAX_AXES:
         return Support(f"{len(axes)} loops are too many")
-    short = min(pieces_of(sources.values(), axes[-1].name), default=_PIECE_MIN)
+    short = min(segments_of(sources.values(), axes[-1].name), default=_PIECE_MIN)
     if short < _PIECE_MIN:
         return Support(f"pieces of {short} elements in a row")
     return Movement(

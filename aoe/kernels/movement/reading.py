@@ -8,8 +8,8 @@ import halide as hl
 
 from aoe.kernels.math.elements import element_type, loaded
 from aoe.kernels.math.functions import constant
+from aoe.kernels.movement.access_maps import Bound, KeptInside, Made, Position
 from aoe.kernels.movement.moves import Fill, Read, Source
-from aoe.kernels.movement.places import Bound, KeptInside, Made, Position
 from aoe.workload import Workload
 
 Values = Mapping[str, hl.Expr]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
 from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.rows import RowPlan, plan_rows
+from aoe.kernels.normalization.layout_change import find_turned
 from aoe.kernels.normalization.statistics import (
     Normalized,
     normalized_pipeline,
     normalized_schedule,
     normalized_space,
 )
-from aoe.kernels.normalization.turned import find_turned
 from aoe.operators import MICROSOFT_DOMAIN, number, op_key
 from aoe.operators.axes import normalized_axis
 from aoe.schedule import Configuration, Schedule, Space

@@ -16,7 +16,7 @@ import halide as hl
 from aoe.kernels.family import KernelTarget, Pipeline
 from aoe.kernels.halide.rows import SOURCE, RowKernel, RowPlan, rows_schedule, rows_space
 from aoe.kernels.math.functions import constant, strict
-from aoe.kernels.normalization.turned import is_turned, turned_schedule, turned_space
+from aoe.kernels.normalization.layout_change import is_turned, turned_schedule, turned_space
 from aoe.schedule import Configuration, Schedule, Space
 
 _SUM, _SQUARES = "sum", "squares"

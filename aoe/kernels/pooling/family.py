@@ -11,15 +11,15 @@ from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supp
 from aoe.kernels.halide.chain import RESULT, build_chain, in_type
 from aoe.kernels.math.elements import stored
 from aoe.kernels.math.functions import constant, strict
-from aoe.kernels.movement.neighbours import tap
 from aoe.kernels.movement.reading import (
     element,
     loading,
     position_variables,
     read_arguments,
 )
+from aoe.kernels.movement.windows import tap
+from aoe.kernels.pooling.loop_orders import COLUMN, ROWS, pooling_schedule, pooling_space
 from aoe.kernels.pooling.plan import Pooling, read_pooling
-from aoe.kernels.pooling.walks import COLUMN, ROWS, pooling_schedule, pooling_space
 from aoe.operators.element_types import element_types
 from aoe.operators.windows import WINDOW_OPERATORS, Window
 from aoe.schedule import Configuration, Schedule, Space

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aoe.kernels.family import Support
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.movement.loops import result_loops
-from aoe.kernels.movement.neighbours import Neighbours, SplitAround, read_neighbours, split_around
+from aoe.kernels.movement.windows import SplitAround, WindowReads, read_neighbours, split_around
 from aoe.operators import number, op_key
 from aoe.operators.windows import WINDOW_OPERATORS, Window, windows_of
 from aoe.workload import Workload
@@ -27,7 +27,7 @@ class Pooling:
     """
 
     split: SplitAround
-    nest: Neighbours
+    nest: WindowReads
     windows: dict[int, Window]
 
     @property

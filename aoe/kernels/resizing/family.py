@@ -17,8 +17,8 @@ from aoe.kernels.movement.reading import (
     position_variables,
     read_arguments,
 )
+from aoe.kernels.resizing.loop_orders import FIRST, ROWS, WEIGHTS, resizing_schedule, resizing_space
 from aoe.kernels.resizing.plan import Dimension, Resizing, read_resizing
-from aoe.kernels.resizing.walks import FIRST, ROWS, WEIGHTS, resizing_schedule, resizing_space
 from aoe.operators.element_types import element_types
 from aoe.operators.movement import RESIZES
 from aoe.schedule import Configuration, Schedule, Space

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from aoe.kernels.family import Support
 from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.movement.access_maps import CutLoop
 from aoe.kernels.movement.loops import result_loops
-from aoe.kernels.movement.neighbours import (
-    Neighbours,
+from aoe.kernels.movement.windows import (
     SplitAround,
+    WindowReads,
     read_neighbours,
     split_around,
     tap,
 )
-from aoe.kernels.movement.places import CutLoop
 from aoe.kernels.resizing.taps import Taps, check_interpolation, coordinates_of, cubic_of
 from aoe.operators import op_key
 from aoe.operators.movement import RESIZES, interpolates, resize_scales
@@ -54,7 +54,7 @@ class Resizing:
     """
 
     split: SplitAround
-    nest: Neighbours
+    nest: WindowReads
     dimensions: tuple[Dimension, ...]
 
     @property

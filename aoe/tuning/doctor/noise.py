@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from aoe.device.check_up import CheckUp, Soundness
 from aoe.device.protocol import Device
-from aoe.execute.quiet import QuietPairs
+from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.rates import compare_itself
 from aoe.folders.turns import Turns
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate, estimate_speedup

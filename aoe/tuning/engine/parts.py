@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aoe.device.protocol import Device
     from aoe.device.toolchain import Toolchain
     from aoe.execute.runner import Runner
-    from aoe.execute.workers.farm import Farm
+    from aoe.execute.workers.remote_pool import RemotePool
     from aoe.folders.turns import Turns
     from aoe.graph.rewrites.protocol import RewriteRule
     from aoe.ort.profile import ModelProfile
@@ -53,10 +53,10 @@ def _open_runner(device: Device, target: Target, toolchain: Toolchain, turns: Tu
     return Runner(device, target, toolchain, turns)
 
 
-def _open_farm(*workers: Any, **terms: Any) -> AbstractContextManager[Farm]:
-    from aoe.execute.workers.farm import open_farm
+def _open_remote_pool(*workers: Any, **terms: Any) -> AbstractContextManager[RemotePool]:
+    from aoe.execute.workers.remote_pool import open_remote_pool
 
-    return open_farm(*workers, **terms)
+    return open_remote_pool(*workers, **terms)
 
 
 def _profile_model(*model: Any, **how: Any) -> ModelProfile:
@@ -83,7 +83,8 @@ class EngineParts:
         check_toolchain: Raises `BuildError` or `ToolchainError` if no kernel can be compiled.
         open_turns: Makes the turns in which the runs on one machine measure.
         open_runner: Starts the measuring worker.
-        open_farm: Opens the workers of `--workers`, as `aoe.execute.workers.farm.open_farm`.
+        open_remote_pool: Opens the workers of `--workers`, as `open_remote_pool` of
+            `aoe.execute.workers.remote_pool`.
         profile_model: Times a model node by node, as `aoe.ort.profile.profile_model`.
         versions: Gives the versions a measurement depends on.
         clock: Monotonic seconds.
@@ -99,7 +100,7 @@ class EngineParts:
         [Path | None, Sequence[str], Callable[[str], None], Callable[[], float]], Turns
     ] = _open_turns
     open_runner: Callable[[Device, Target, Toolchain, Turns], Runner] = _open_runner
-    open_farm: Callable[..., AbstractContextManager[Farm]] = _open_farm
+    open_remote_pool: Callable[..., AbstractContextManager[RemotePool]] = _open_remote_pool
     profile_model: Callable[..., ModelProfile] = _profile_model
     versions: Callable[[], Mapping[str, str]] = library_versions
     clock: Callable[[], float] = time.monotonic

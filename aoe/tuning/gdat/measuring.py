@@ -15,7 +15,7 @@ from aoe.measurement.race import BASELINE
 from aoe.results.gradients import GroupingReport, TimelineSource
 from aoe.tuning.gdat.bench import TrainingBench
 from aoe.tuning.gdat.candidates import GdatCandidate, GdatTrial, report_trial
-from aoe.tuning.gdat.judging import Verdict, judge
+from aoe.tuning.gdat.validation import Verdict, judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ GRID_MIB = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0)
 """Values of `bucket_cap_mb` people try by hand; measured beside the computed groupings."""
 
 ACCEPT_STEP_SPEEDUP = 1.01
-"""Lower bound of the speed-up of a training step. Source: DESIGN D7, as for a whole model."""
+"""Lower bound of the speed-up of a training step. The same bound as for a whole model."""
 _FEWEST_LOOPS = 4
 """Of each gradient the three slowest times do not count."""
 

@@ -21,7 +21,7 @@ from aoe.graph.hosted.operators import HostOperators, host_operators
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.rewrite import Replacement, computes, kernel_node_name, rewrite
-from aoe.graph.subgraphs.surroundings import surroundings_of
+from aoe.graph.subgraphs.adjacency_digest import adjacency_of
 from aoe.graph.weights import WeightStore, array_of, is_outside
 from aoe.kernels.host_products import hosted_product
 from aoe.om.file import (
@@ -33,8 +33,8 @@ from aoe.om.file import (
     Manifest,
     write_offline_model,
 )
-from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.live_report import Phase
+from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.workbench import Workbench
 from aoe.workload import Precision, workload_to_json
 
@@ -240,7 +240,7 @@ class Assembly:
 
     def surroundings(self, kernel: ChosenKernel) -> frozenset[str]:
         """Return digests of what stands around the places of a kernel."""
-        return frozenset(surroundings_of(self._graph, region) for region in kernel.regions)
+        return frozenset(adjacency_of(self._graph, region) for region in kernel.regions)
 
     def _plain(self, name: str) -> ModelPart:
         return ModelPart(model=self.directory / name, optimize=True, is_large=self._is_large)
@@ -267,7 +267,10 @@ class Assembly:
 
 
 def write_model(
-    bench: Workbench, bank: OperatorBank, assembly: Assembly, judgement: Judgement[ChosenKernel]
+    bench: Workbench,
+    bank: OperatorBank,
+    assembly: Assembly,
+    validation: ValidationResult[ChosenKernel],
 ) -> None:
     """Write the tuned model of a closed assembly, and the records of its kernels beside it.
 
@@ -280,15 +283,15 @@ def write_model(
         model_sha256=bench.model.sha256,
         soc_version=target.soc_version,
         core_num=target.core_num,
-        cpu_features=required_features([kernel.source for kernel in judgement.kept], target),
+        cpu_features=required_features([kernel.source for kernel in validation.kept], target),
         nchwc_block=bench.runner.device.channel_block(),
         versions=dict(bench.versions),
         operators=bench.operators,
-        kernels=tuple(_use(kernel, bank) for kernel in judgement.kept),
+        kernels=tuple(_use(kernel, bank) for kernel in validation.kept),
         parts={},
-        precision=lowest_precision(judgement.kept),
+        precision=lowest_precision(validation.kept),
         subgraphs=bench.chosen.uses if bench.chosen is not None else (),
-        accuracy=str(judgement.accuracy or ""),
+        accuracy=str(validation.accuracy or ""),
         streams=bench.streams,
     )
     bench.phases.begin(Phase.WRITE)
@@ -296,7 +299,7 @@ def write_model(
     assembly.drop_unused_weights()
     write_offline_model(om_file, assembly.directory, manifest)
     if bench.places.bank is not None:
-        bank.copy_to(bench.places.bank, [kernel.source.workload for kernel in judgement.kept])
+        bank.copy_to(bench.places.bank, [kernel.source.workload for kernel in validation.kept])
 
 
 def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:

@@ -13,13 +13,10 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
 from aoe.kernels.roofline import MachineRates
 from aoe.ort.profile import ModelProfile
-from aoe.tuning.judging.reserve import ModelCosts, searching_time
 from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import TuneSettings
-from aoe.tuning.opat.judging.alone import FINAL_COMPARISONS, TunedGraph, is_open
-from aoe.tuning.opat.judging.model import check_accuracy
 from aoe.tuning.opat.opening import (
-    make_agenda,
+    make_scheduler,
     open_assembly,
     operator_tools,
     precision_plan,
@@ -31,11 +28,14 @@ from aoe.tuning.opat.operators import (
     part_operators,
 )
 from aoe.tuning.opat.profiles import profile_default
-from aoe.tuning.opat.searching.crew import Crew
 from aoe.tuning.opat.searching.lookup import Lookup
+from aoe.tuning.opat.searching.measure_pool import MeasurePool
 from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.opat.searching.rounds import TunedOperators, tune_found
+from aoe.tuning.opat.validation.alone import FINAL_COMPARISONS, TunedGraph, is_open
+from aoe.tuning.opat.validation.model import check_accuracy
 from aoe.tuning.precision.plan import PrecisionPlan
+from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
 from aoe.tuning.workbench import Workbench
 
 
@@ -72,7 +72,7 @@ class Kit:
     Attributes:
         bank: Where answers come from and go to.
         compilers: Compile candidates.
-        crew: Does the searches.
+        measure_pool: Does the searches.
         rates: Of the machine, None where nothing is searched.
         tell: Is told of each operator that is done.
         tell_lookup: Is told what the banks say of each.
@@ -80,7 +80,7 @@ class Kit:
 
     bank: OperatorBank
     compilers: KernelCompilers
-    crew: Crew
+    measure_pool: MeasurePool
     rates: MachineRates | None
     tell: Callable[[TunedOperator], None]
     tell_lookup: Callable[[Operator, Lookup], None]
@@ -172,7 +172,7 @@ def _tuned(
     tuned = tune_found(
         start.found,
         take_apart=partial(part_operators, graph, profile, plan=start.plan, origins=start.origins),
-        agenda=make_agenda(bench, profile, searching, kit.crew, kit.rates),
+        scheduler=make_scheduler(bench, profile, searching, kit.measure_pool, kit.rates),
         tools=replace(
             tools,
             is_chosen=is_new,
@@ -180,7 +180,7 @@ def _tuned(
             settings=_settings_beside(bench.settings, known),
         ),
         tell=tell,
-        crew=kit.crew,
+        measure_pool=kit.measure_pool,
     )
     operators = tuple(
         replace(known.get(one.operator.key, one), operator=one.operator) for one in tuned.operators

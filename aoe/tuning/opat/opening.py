@@ -23,9 +23,9 @@ from aoe.tuning.opat.operators import (
     ChosenOperators,
     Operator,
 )
-from aoe.tuning.opat.searching.agenda import Agenda
-from aoe.tuning.opat.searching.crew import Crew, FarmCrew, OneAfterAnother
+from aoe.tuning.opat.searching.measure_pool import MeasurePool, RemoteMeasurePool, SerialExecutor
 from aoe.tuning.opat.searching.operator import OperatorTools
+from aoe.tuning.opat.searching.task_scheduler import TaskScheduler
 from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.reuse.earlier import EarlierResult
@@ -101,21 +101,21 @@ def measure_rates(bench: Workbench) -> MachineRates | None:
     return found
 
 
-def make_agenda(
+def make_scheduler(
     bench: Workbench,
     profile: ModelProfile,
     searching: Stopwatch,
-    crew: Crew,
+    measure_pool: MeasurePool,
     rates: MachineRates | None,
-) -> Agenda:
+) -> TaskScheduler:
     """Return what says which operator of a run is tuned next: from now on they are."""
     bench.phases.begin(Phase.SEARCH)
-    return Agenda(
+    return TaskScheduler(
         rates=rates or MachineRates(multiply_adds_per_us=1.0, bytes_per_us=1.0),
         target=KernelTarget.of(bench.runner.target),
         model_us=sum(profile.node_us.values()) or 1.0,
         trials=bench.settings.trials,
-        left_s=lambda: searching.left_s() * crew.places(),
+        left_s=lambda: searching.left_s() * measure_pool.places(),
     )
 
 
@@ -129,11 +129,11 @@ def open_compilers(bench: Workbench, runner: TaskRunner | None = None) -> Kernel
     )
 
 
-def open_crew(bench: Workbench) -> AbstractContextManager[Crew]:
+def open_measure_pool(bench: Workbench) -> AbstractContextManager[MeasurePool]:
     """Return who searches operators: the workers there are, else this machine."""
-    if bench.farm is None:
-        return nullcontext(OneAfterAnother())
-    return closing(FarmCrew(bench.farm, partial(open_compilers, bench)))
+    if bench.remote_pool is None:
+        return nullcontext(SerialExecutor())
+    return closing(RemoteMeasurePool(bench.remote_pool, partial(open_compilers, bench)))
 
 
 def open_assembly(bench: Workbench, graph: ModelGraph, compilers: KernelCompilers) -> Assembly:

@@ -20,10 +20,10 @@ from aoe.ort.offline_optimization import is_fully_optimized
 from aoe.ort.optimizers import Optimizations, mark, marked
 from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile
 from aoe.ort.static_shapes import infer_tensors
-from aoe.tuning.judging.judge import Judgement
-from aoe.tuning.judging.reserve import ModelCosts
 from aoe.tuning.live_report import Phase
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.validation.model_validator import ValidationResult
+from aoe.tuning.validation.time_reserve import ModelCosts
 from aoe.tuning.workbench import Workbench
 
 _PROFILING_SHARE = 0.02
@@ -111,16 +111,16 @@ def _beside_its_weights(proto: onnx.ModelProto, folder: Path) -> Path:
 def profile_tuned(
     bench: Workbench,
     assembly: Assembly,
-    judgement: Judgement[ChosenKernel],
+    validation: ValidationResult[ChosenKernel],
     untuned: ModelProfile,
     costs: ModelCosts,
 ) -> ModelProfile:
     """Return where the time of the tuned model goes; empty where there is no time to see."""
-    if not judgement.kept:
+    if not validation.kept:
         return untuned
     if bench.settings.lookup_only:
         return ModelProfile(node_us={}, model_us=untuned.model_us, runs=0)
-    part = assembly.write_model(judgement.kept)
+    part = assembly.write_model(validation.kept)
     with suppress(TurnTimeoutError), bench.runner.turns.measuring():
         left_s = bench.stopwatch.left_s() - costs.finishing_s
         if left_s >= costs.profiling_s(LEAST_RUNS):
@@ -136,6 +136,6 @@ def profile_tuned(
     bench.progress.step("the time limit leaves no time to profile the tuned model")
     return ModelProfile(
         node_us={},
-        model_us=judgement.comparison.measurement.latency_us * bench.streams,
+        model_us=validation.comparison.measurement.latency_us * bench.streams,
         runs=0,
     )

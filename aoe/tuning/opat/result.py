@@ -27,7 +27,6 @@ from aoe.results.files import (
 )
 from aoe.results.opat import OpatReport
 from aoe.schedule import schedule_to_json
-from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.model_mode import (
     ModelTuning,
     count_members,
@@ -39,6 +38,7 @@ from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
 from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
+from aoe.tuning.validation.accuracy import HeldAccuracy
 from aoe.workload import Precision, workload_to_json
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
@@ -80,12 +80,12 @@ class OpatResult(ModelTuning[ChosenKernel]):
     @property
     def precision(self) -> Precision:
         """The lowest the tuned model computes in: what its speed-up is of."""
-        return lowest_precision(self.judgement.kept)
+        return lowest_precision(self.validation.kept)
 
     @property
     def used_keys(self) -> frozenset[str]:
         """Record keys of the kernels in the tuned model."""
-        return frozenset(kernel.key for kernel in self.judgement.kept)
+        return frozenset(kernel.key for kernel in self.validation.kept)
 
 
 def write_details(result: OpatResult) -> None:
@@ -108,7 +108,7 @@ def write_details(result: OpatResult) -> None:
 
 def summary(result: OpatResult) -> dict[str, Any]:
     """Return what operator tuning did in figures, as `--json` has it and `summary.json` begins."""
-    judgement, report, target = result.judgement, result.report, result.target
+    validation, report, target = result.validation, result.report, result.target
     rows = [_operator_row(tuned, result) for tuned in result.operators]
     return {
         "schema": "aoe.summary/1",
@@ -129,15 +129,15 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "undecided_ops": sum(row["reason"].startswith(NOT_TRIED_OUT) for row in rows),
         "performance_improvement": improvement_text(result.speedup),
         **speed_members(result),
-        "pairs": judgement.estimate.pairs,
-        "memory": memory_to_json(judgement.memory),
-        "machine": machine_to_json(judgement.comparison.measurement),
+        "pairs": validation.estimate.pairs,
+        "memory": memory_to_json(validation.memory),
+        "machine": machine_to_json(validation.comparison.measurement),
         "improvement_percent": round(improvement_percent(result.speedup), 2),
         "precision": result.precision.value,
         "precision_mode": result.allowed.mode.value,
         "strict_fp32": result.allowed.strict,
-        "accuracy": _accuracy(judgement.accuracy) if judgement.accuracy else None,
-        "max_abs_err": finite_or_none(judgement.comparison.deviation.max_abs_err),
+        "accuracy": _accuracy(validation.accuracy) if validation.accuracy else None,
+        "max_abs_err": finite_or_none(validation.comparison.deviation.max_abs_err),
         "repo": {outcome.value: report.count(outcome) for outcome in RepoOutcome},
         "operators": rows,
         "reuse": reuse_to_json(result.reuse),
@@ -163,7 +163,7 @@ def _accuracy(held: HeldAccuracy[ChosenKernel]) -> dict[str, Any]:
                 "precision": kernel.source.workload.precision.value,
                 "saves_us": round(kernel.gain_us, 3),
                 "value_alone": finite_or_none(trade.alone.get(kernel.source.name, math.nan)),
-                "put_back": kernel.source.name in trade.put_back,
+                "put_back": kernel.source.name in trade.roll_back,
             }
             for kernel in held.weighed
         ],
@@ -238,7 +238,7 @@ def _measured(result: OpatResult) -> tuple[dict[str, float], dict[str, float]]:
         for name in tuned.operator.op_names
     }
     after = dict(before)
-    for kernel in result.judgement.kept:
+    for kernel in result.validation.kept:
         after_us = by_key[kernel.key].after_us if kernel.key in by_key else None
         for name in kernel.op_names if after_us is not None else ():
             after[kernel_node_name(name, kernel.source.name)] = after_us or 0.0

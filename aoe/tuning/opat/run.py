@@ -28,7 +28,6 @@ from aoe.profiling.operators import profile_tuning
 from aoe.profiling.probe import peak_of_rates
 from aoe.results.files import TuningResult
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
-from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, TuneContext
 from aoe.tuning.model_mode import (
@@ -41,19 +40,20 @@ from aoe.tuning.model_mode import (
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision, write_model
 from aoe.tuning.opat.gains import operator_result
 from aoe.tuning.opat.graphs import Kit, starts_of, tuned_graphs
-from aoe.tuning.opat.judging.alone import judge_graphs
 from aoe.tuning.opat.opening import (
     measure_rates,
     open_bank,
     open_compilers,
-    open_crew,
+    open_measure_pool,
 )
 from aoe.tuning.opat.profiles import profile_tuned
 from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.opat.searching.reuse import reuse_of, summary_of
+from aoe.tuning.opat.validation.alone import validate_graphs
 from aoe.tuning.progress import Progress
 from aoe.tuning.reuse.book import ReuseBook
+from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.workbench import Workbench, model_path
 
 
@@ -86,23 +86,23 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
     with (
         closing(open_compilers(bench)) as compilers,
         ExitStack() as assemblies,
-        open_crew(bench) as crew,
+        open_measure_pool(bench) as measure_pool,
     ):
         kit = Kit(
             bank=bank,
             compilers=compilers,
-            crew=crew,
+            measure_pool=measure_pool,
             rates=rates,
             tell=_teller(bench.progress, report),
             tell_lookup=partial(reuse.add, bank),
         )
         graphs = list(tuned_graphs(starts, kit, assemblies))
-        tuned, judgement = judge_graphs(graphs[0], graphs[1] if graphs[1:] else None, bank)
+        tuned, validation = validate_graphs(graphs[0], graphs[1] if graphs[1:] else None, bank)
         profile, assembly = tuned.profile, tuned.assembly
-        tuned_profile = profile_tuned(tuned.bench, assembly, judgement, profile, tuned.costs)
+        tuned_profile = profile_tuned(tuned.bench, assembly, validation, profile, tuned.costs)
         times = profile, tuned_profile
-        figures = _both_figures(tuned.bench, tuned.graph, assembly, judgement, times, rates)
-    write_model(tuned.bench, bank, assembly, judgement)
+        figures = _both_figures(tuned.bench, tuned.graph, assembly, validation, times, rates)
+    write_model(tuned.bench, bank, assembly, validation)
     result = OpatResult(
         **run_facts(tuned.bench),
         operators=tuned.tuned.operators,
@@ -112,10 +112,10 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
             for one in tuned.tuned.operators
         },
         refusals=tuned.tuned.refusals,
-        judgement=judgement,
+        validation=validation,
         profile=profile,
         tuned_profile=tuned_profile,
-        report=_finished(report, judgement),
+        report=_finished(report, validation),
         allowed=bench.settings.precision,
         figures=figures,
     )
@@ -149,14 +149,14 @@ def _both_figures(
     bench: Workbench,
     graph: ModelGraph,
     assembly: Assembly,
-    judgement: Judgement[ChosenKernel],
+    validation: ValidationResult[ChosenKernel],
     times: tuple[ModelProfile, ModelProfile],
     rates: MachineRates | None,
 ) -> tuple[tuple[OperatorProfile, ...], tuple[OperatorProfile, ...]]:
     """Return the figures of the nodes of the untuned model, and of those of the tuned one."""
     before, after = times
     figures = _figures(bench, graph, before, rates)
-    return figures, (_figures(bench, graph, after, rates, assembly) if judgement.kept else figures)
+    return figures, (_figures(bench, graph, after, rates, assembly) if validation.kept else figures)
 
 
 def _figures(
@@ -179,12 +179,14 @@ def _figures(
     return profile_tuning(running, graph, times, imported=bench.model.proto, peak=peak)
 
 
-def _finished(report: LiveReport[OpatReport], judgement: Judgement[ChosenKernel]) -> OpatReport:
+def _finished(
+    report: LiveReport[OpatReport], validation: ValidationResult[ChosenKernel]
+) -> OpatReport:
     report.update(
-        baseline_ms=whole_model_ms(judgement, report.value.streams),
-        speedup=judgement.estimate.median if judgement.is_changed else 1.0,
+        baseline_ms=whole_model_ms(validation, report.value.streams),
+        speedup=validation.estimate.median if validation.is_changed else 1.0,
         result=TuningResult.FAILED if report.value.has_failed else TuningResult.SUCCESSFUL,
-        precision=lowest_precision(judgement.kept),
-        memory=judgement.memory,
+        precision=lowest_precision(validation.kept),
+        memory=validation.memory,
     )
     return report.value

@@ -7,20 +7,26 @@ from dataclasses import dataclass, replace
 
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.tuning.chosen_graph import ChosenGraph
-from aoe.tuning.planning.scopes import FORM_S, PlannedScopes, plan_scopes
+from aoe.tuning.planning.fusion_groups import FORM_S, PlannedFusionGroups, plan_fusion_groups
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
-from aoe.tuning.sgat.assembly import ChosenForm, model_with
+from aoe.tuning.sgat.assembly import ChosenRewrite, model_with
 from aoe.tuning.sgat.lookup import SubgraphLookup, look_up_subgraph
 from aoe.tuning.sgat.loop import ACCEPT_SPEEDUP
 from aoe.tuning.sgat.reuse import subgraph_reuse, subgraph_summary
-from aoe.tuning.sgat.run import chosen_form, found_subgraphs, has_scopes, imported_graph, inference
+from aoe.tuning.sgat.run import (
+    chosen_form,
+    found_subgraphs,
+    has_fusion_groups,
+    imported_graph,
+    inference,
+)
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import Subgraph, rules_of
 from aoe.tuning.workbench import Workbench
 from aoebank import Event
 
-_NO_SCOPES = PlannedScopes(parts=(), most_s=0.0)
+_NO_SCOPES = PlannedFusionGroups(parts=(), most_s=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,19 +77,19 @@ def plan_subgraphs(bench: Workbench) -> PlannedSubgraphs:
         if found.known is None
     ]
     chosen = ChosenGraph(proto=proto, uses=()) if forms else None
-    scopes = _NO_SCOPES
-    if has_scopes(bench) and bench.engine.fuses:
-        scopes = plan_scopes(replace(bench, chosen=chosen), bank, base)
+    groups = _NO_SCOPES
+    if has_fusion_groups(bench) and bench.engine.fuses:
+        groups = plan_fusion_groups(replace(bench, chosen=chosen), bank, base)
     parts = [subgraph_reuse(one, found, bank, base) for one, found in known]
     return PlannedSubgraphs(
-        reuse=subgraph_summary(base, [*parts, *scopes.parts]),
+        reuse=subgraph_summary(base, [*parts, *groups.parts]),
         chosen=chosen,
         is_open=_is_open(bench, bank, forms),
-        most_s=FORM_S * sum(trials) + scopes.most_s,
+        most_s=FORM_S * sum(trials) + groups.most_s,
     )
 
 
-def _is_open(bench: Workbench, bank: SubgraphBank, forms: Sequence[ChosenForm]) -> bool:
+def _is_open(bench: Workbench, bank: SubgraphBank, forms: Sequence[ChosenRewrite]) -> bool:
     """Return whether it is not settled that forms are better than operator tuning alone."""
     settled = all(bank.is_kept_beside_operators(form.subgraph.graph_id) for form in forms)
     return bool(forms) and (bench.settings.repeat_tune or not settled)
@@ -91,7 +97,7 @@ def _is_open(bench: Workbench, bank: SubgraphBank, forms: Sequence[ChosenForm]) 
 
 def _form(
     bench: Workbench, bank: SubgraphBank, subgraph: Subgraph, lookup: SubgraphLookup
-) -> ChosenForm | None:
+) -> ChosenRewrite | None:
     """Return the form a run begins with, None where it begins with the default."""
     known = lookup.known
     if known is None or known.strategy is None:

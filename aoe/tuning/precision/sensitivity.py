@@ -23,7 +23,7 @@ class Trade:
 
     Attributes:
         lowered: Operators that stay in the lower precision.
-        put_back: Operators that go back, most harmful first.
+        roll_back: Operators that go back, most harmful first.
         value: Metric of the model as it is now.
         at_first: With all operators lowered.
         alone: With one of them lowered alone; empty where that was not asked for.
@@ -33,7 +33,7 @@ class Trade:
     """
 
     lowered: frozenset[str]
-    put_back: tuple[str, ...] = ()
+    roll_back: tuple[str, ...] = ()
     value: float
     at_first: float
     alone: Mapping[str, float] = field(default_factory=dict)
@@ -93,7 +93,7 @@ def hold(
 
 def _all_back(names: Sequence[str], at_first: float, exact: float) -> Trade:
     return Trade(
-        lowered=frozenset(), put_back=tuple(names), value=exact, at_first=at_first, in_time=False
+        lowered=frozenset(), roll_back=tuple(names), value=exact, at_first=at_first, in_time=False
     )
 
 
@@ -112,7 +112,7 @@ def _traded(
     count = _fewest(ranked, values, evaluate, constraint)
     return Trade(
         lowered=frozenset(ranked[count:]),
-        put_back=tuple(ranked[:count]),
+        roll_back=tuple(ranked[:count]),
         value=values[count],
         at_first=at_first,
         alone=alone,

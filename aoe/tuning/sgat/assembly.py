@@ -12,16 +12,16 @@ import onnx
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.subgraphs.seams import InferTensors, join_seams
+from aoe.graph.subgraphs.adjacency_digest import adjacency_of_segment
+from aoe.graph.subgraphs.boundary_tensors import InferTensors, cancel_at_boundaries
 from aoe.graph.subgraphs.splicing import Splice, splice
-from aoe.graph.subgraphs.surroundings import surroundings_of_piece
 from aoe.graph.weights import WeightStore, is_outside
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS
 from aoe.tuning.sgat.subgraphs import Subgraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenForm:
+class ChosenRewrite:
     """A subgraph in the form its strategy makes of it, at every place of the model.
 
     Attributes:
@@ -81,11 +81,11 @@ class SubgraphAssembly:
         """The imported model, for ONNX Runtime to optimise as it likes."""
         return self._part(FALLBACK)
 
-    def proto_with(self, forms: Sequence[ChosenForm]) -> onnx.ModelProto:
+    def proto_with(self, forms: Sequence[ChosenRewrite]) -> onnx.ModelProto:
         """Return the model with these forms; without any it is the imported one."""
         return model_with(self._original, self._graph, self._infer, forms)
 
-    def write_model(self, kernels: Sequence[ChosenForm], name: str = MODEL) -> ModelPart:
+    def write_model(self, kernels: Sequence[ChosenRewrite], name: str = MODEL) -> ModelPart:
         """Write the model with these forms; its weights join those that are there."""
         if kernels:
             _write(self._store, self.proto_with(kernels), self.directory / name)
@@ -93,9 +93,9 @@ class SubgraphAssembly:
             shutil.copyfile(self.directory / FALLBACK, self.directory / name)
         return self._part(name)
 
-    def surroundings(self, form: ChosenForm) -> frozenset[str]:
+    def surroundings(self, form: ChosenRewrite) -> frozenset[str]:
         """Return digests of what stands around the places of a form."""
-        return frozenset(surroundings_of_piece(self._graph, one.piece) for one in form.splices)
+        return frozenset(adjacency_of_segment(self._graph, one.segment) for one in form.splices)
 
     def _part(self, name: str) -> ModelPart:
         return ModelPart(
@@ -107,7 +107,7 @@ def model_with(
     original: onnx.ModelProto,
     graph: ModelGraph,
     infer: InferTensors,
-    forms: Sequence[ChosenForm],
+    forms: Sequence[ChosenRewrite],
 ) -> onnx.ModelProto:
     """Return a model with other forms of its subgraphs.
 
@@ -120,7 +120,7 @@ def model_with(
     if not forms:
         return original
     made = splice(graph, [one for form in forms for one in form.splices])
-    return join_seams(made, graph.proto, infer)
+    return cancel_at_boundaries(made, graph.proto, infer)
 
 
 def write_parts(directory: Path, original: onnx.ModelProto, form: onnx.ModelProto | None) -> None:

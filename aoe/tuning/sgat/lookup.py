@@ -9,7 +9,7 @@ from functools import partial
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank
 from aoe.graph.rewrites.protocol import RewriteRule
-from aoe.graph.subgraphs.forms import form_of
+from aoe.graph.subgraphs.rewrite_candidates import form_of
 from aoe.measurement import Measurement
 from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
 from aoe.tuning.sgat.subgraphs import Subgraph
@@ -71,14 +71,14 @@ class SubgraphLookup:
     Attributes:
         stored: Its record, whether it can be used or not.
         usable: The record, if it can be used.
-        flaw: Why it cannot; empty if it can, or there is none.
+        invalid_reason: Why it cannot; empty if it can, or there is none.
         why: Why there is something to tune, in words.
         known: What becomes of the subgraph without a search; None if it is to be searched.
     """
 
     stored: StoredSubgraph | None
     usable: StoredSubgraph | None
-    flaw: str
+    invalid_reason: str
     why: str
     known: TunedSubgraph | None = None
 
@@ -90,7 +90,7 @@ def look_up_subgraph(
     *,
     repeat_tune: bool,
     threshold: float,
-    flaw_of: FlawOf | None = None,
+    invalid_reason_of: FlawOf | None = None,
 ) -> SubgraphLookup:
     """Return whether to tune a subgraph.
 
@@ -100,15 +100,20 @@ def look_up_subgraph(
         rules: By name.
         repeat_tune: True to tune what the bank has.
         threshold: Speed-up a search would ask for.
-        flaw_of: Says why a strategy cannot be used; None for what rules say of it.
+        invalid_reason_of: Says why a strategy cannot be used; None for what rules say of it.
 
     Raises:
         BankFormatError: the bank file is corrupt.
     """
     stored = bank.find(subgraph.graph_id)
-    flaw = _flaw(subgraph, stored, flaw_of or partial(_flaw_of_form, rules))
-    usable = stored if stored is not None and not flaw else None
-    known, why = None, f"its record is stale: {flaw}" if flaw else "not in the bank"
+    invalid_reason = _invalid_reason(
+        subgraph, stored, invalid_reason_of or partial(_invalid_reason_of, rules)
+    )
+    usable = stored if stored is not None and not invalid_reason else None
+    known, why = (
+        None,
+        f"its record is stale: {invalid_reason}" if invalid_reason else "not in the bank",
+    )
     if repeat_tune:
         why = "REPEAT_TUNE" if usable is not None else why
     elif usable is not None:
@@ -119,7 +124,9 @@ def look_up_subgraph(
             outcome=RepoOutcome.UNSATISFIED,
             reason=DEFAULT_WAS_BEST,
         )
-    return SubgraphLookup(stored=stored, usable=usable, flaw=flaw, why=why, known=known)
+    return SubgraphLookup(
+        stored=stored, usable=usable, invalid_reason=invalid_reason, why=why, known=known
+    )
 
 
 def from_bank(subgraph: Subgraph, stored: StoredSubgraph) -> TunedSubgraph:
@@ -137,17 +144,23 @@ def from_bank(subgraph: Subgraph, stored: StoredSubgraph) -> TunedSubgraph:
     )
 
 
-def _flaw(subgraph: Subgraph, stored: StoredSubgraph | None, flaw_of: FlawOf) -> str:
+def _invalid_reason(
+    subgraph: Subgraph, stored: StoredSubgraph | None, invalid_reason_of: FlawOf
+) -> str:
     """Return why a record cannot be used, the empty string if it can or there is none."""
     if stored is None:
         return ""
-    return stored.flaw if stored.strategy is None else flaw_of(subgraph, stored.strategy)
+    return (
+        stored.invalid_reason
+        if stored.strategy is None
+        else invalid_reason_of(subgraph, stored.strategy)
+    )
 
 
-def _flaw_of_form(
+def _invalid_reason_of(
     rules: Mapping[str, RewriteRule], subgraph: Subgraph, strategy: SubgraphStrategy
 ) -> str:
-    if strategy.scopes:
+    if strategy.groups:
         return "it is of another graph: kernels have no place in the imported one"
-    form = form_of(subgraph.piece, strategy, rules)
+    form = form_of(subgraph.segment, strategy, rules)
     return form if isinstance(form, str) else ""

@@ -74,7 +74,7 @@ class SubgraphTools:
         runner: Measures: here, or a seat at a worker.
         measurer: Makes what measures the strategies of a subgraph.
         space: Says what there is to choose.
-        flaw_of: Says why a record cannot be used; None for what rules say of it.
+        invalid_reason_of: Says why a record cannot be used; None for what rules say of it.
         accepts: Says whether a speed-up is enough.
         is_partial: True if a limit has kept some of what there is to choose from being weighed.
         screen: Policy for candidates.
@@ -104,7 +104,7 @@ class SubgraphTools:
     affordable: int | None = None
     screens: bool = True
     space: Callable[[Subgraph], StrategySpace] = strategy_space
-    flaw_of: FlawOf | None = None
+    invalid_reason_of: FlawOf | None = None
     accepts: Callable[[SpeedupEstimate], bool] = is_surely_faster
     is_partial: bool = False
     repeat_tune: bool = False
@@ -152,7 +152,7 @@ def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
         tools.rules,
         repeat_tune=tools.repeat_tune,
         threshold=ACCEPT_SPEEDUP,
-        flaw_of=tools.flaw_of,
+        invalid_reason_of=tools.invalid_reason_of,
     )
     tools.tell_lookup(subgraph, lookup)
     if not tools.lookup_only:
@@ -222,7 +222,7 @@ def _search(
     choices = tools.experience.ordered(tools.space(subgraph))
     if not choices.space.knobs:
         return _Found(trials=(), is_cut=tools.is_partial)
-    alike = tools.bank.alike(features_of(subgraph.piece))
+    alike = tools.bank.alike(features_of(subgraph.segment))
     seeds = [one.strategy for one in alike if one.graph_id != subgraph.graph_id]
     choices, is_seeded = choices.seeded(seeds)
     budget = math.ceil(tools.budget * SEEDED_SHARE) if is_seeded else tools.budget
@@ -315,7 +315,7 @@ def _settled(
     outcome = RepoOutcome.ADD if lookup.stored is None else RepoOutcome.UPDATE
     refusal = tools.bank.save(
         subgraph.graph_id,
-        features_of(subgraph.piece),
+        features_of(subgraph.segment),
         found.strategy,
         replace(_note(subgraph, tools, found), event=Event(outcome.value)),
     )
@@ -336,7 +336,7 @@ def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> SubgraphNo
     """Return what is remembered of a search that found nothing better."""
     return SubgraphNote(
         event=Event.UNSATISFIED,
-        op_names=subgraph.piece.op_names,
+        op_names=subgraph.segment.op_names,
         estimate=found.estimate,
         measurement=found.measurement,
         search={

@@ -18,9 +18,9 @@ from aoe.execute.messages import ModelPart, TaskRunner, failure_of
 from aoe.execute.tasks import ComparisonTerms, ModelComparison
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.protocol import RewriteRule
-from aoe.graph.subgraphs.forms import form_of, tolerance_of
-from aoe.graph.subgraphs.neighbours import with_neighbours
-from aoe.graph.subgraphs.seams import InferTensors, join_seams
+from aoe.graph.subgraphs.adjacent_nodes import with_adjacent_nodes
+from aoe.graph.subgraphs.boundary_tensors import InferTensors, cancel_at_boundaries
+from aoe.graph.subgraphs.rewrite_candidates import form_of, tolerance_of
 from aoe.graph.weights import WeightStore, is_outside
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.inputs import ModelInputs
@@ -30,7 +30,7 @@ _TIMEOUT_S = 120.0
 _BASELINE, _CANDIDATE = "subgraph.onnx", "candidate.onnx"
 
 
-class FormMeasurer:
+class RewriteMeasurer:
     """Measures what strategies make of one subgraph.
 
     Args:
@@ -57,7 +57,7 @@ class FormMeasurer:
         bytes_around: int,
         infer: InferTensors,
     ) -> None:
-        self._place = with_neighbours(whole, subgraph.piece)
+        self._place = with_adjacent_nodes(whole, subgraph.segment)
         self._infer = infer
         self._rules = rules
         self._runner = runner
@@ -69,11 +69,11 @@ class FormMeasurer:
 
     def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
         """Return how fast a strategy is; a failure of any kind is a measurement too."""
-        form = form_of(self._place.piece, strategy, self._rules)
+        form = form_of(self._place.segment, strategy, self._rules)
         if isinstance(form, str):
             return Measurement.failure(Outcome.CONSTRAINTS, form)
         try:
-            form = join_seams(self._place.with_form(form), self._place.proto, self._infer)
+            form = cancel_at_boundaries(self._place.with_form(form), self._place.proto, self._infer)
         except (RunError, ValueError) as error:  # no model ONNX Runtime loads: the form is out
             return Measurement.failure(Outcome.CONSTRAINTS, f"no valid model: {error}")
         terms = ComparisonTerms(
@@ -94,7 +94,7 @@ class FormMeasurer:
 
     def _written(self, proto: onnx.ModelProto, name: str) -> ModelPart:
         file = self._directory / name
-        write_piece(proto, file)
+        write_segment(proto, file)
         return ModelPart(model=file)
 
 
@@ -124,7 +124,7 @@ def measure_parts(
     return found.measurement
 
 
-def write_piece(proto: onnx.ModelProto, file: Path) -> None:
+def write_segment(proto: onnx.ModelProto, file: Path) -> None:
     """Write a part of a model; weights that are outside of it come to lie beside the file."""
     if is_outside(proto):
         weights = file.with_suffix(".weights")

@@ -20,8 +20,6 @@ from aoe.results.files import (
 )
 from aoe.results.sgat import SgatReport, SubgraphResult
 from aoe.tuning.chosen_graph import ChosenGraph
-from aoe.tuning.judging.candidates import JudgedPart
-from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.model_mode import (
     ModelTuning,
     count_members,
@@ -31,14 +29,16 @@ from aoe.tuning.model_mode import (
 )
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
-from aoe.tuning.sgat.assembly import ChosenForm
+from aoe.tuning.sgat.assembly import ChosenRewrite
 from aoe.tuning.sgat.gains import format_gain
 from aoe.tuning.sgat.lookup import TunedSubgraph
 from aoe.tuning.sgat.subgraphs import Subgraph, features_of
+from aoe.tuning.validation.candidates import ValidatedPart
+from aoe.tuning.validation.model_validator import ValidationResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SgatResult(ModelTuning[JudgedPart]):
+class SgatResult(ModelTuning[ValidatedPart]):
     """What a run of subgraph tuning gave.
 
     Attributes:
@@ -65,14 +65,14 @@ class SgatResult(ModelTuning[JudgedPart]):
 
 
 def with_kernels(
-    forms: Judgement[ChosenForm], kernels: Judgement[ChosenKernel] | None
-) -> Judgement[JudgedPart]:
+    forms: ValidationResult[ChosenRewrite], kernels: ValidationResult[ChosenKernel] | None
+) -> ValidationResult[ValidatedPart]:
     """Return the judgement on the final model: forms, and kernels in the graph they have left.
 
     Figures are those of the last comparison that ended with a model other than before.
     """
     last = kernels if kernels is not None and (kernels.kept or not forms.kept) else forms
-    return Judgement(
+    return ValidationResult(
         kept=(*forms.kept, *(kernels.kept if kernels is not None else ())),
         drops=forms.drops | (kernels.drops if kernels is not None else {}),
         comparison=last.comparison,
@@ -111,7 +111,7 @@ def write_subgraph_details(result: SgatResult) -> None:
 
 def sgat_summary(result: SgatResult) -> dict[str, Any]:
     """Return what subgraph tuning did in figures, as `--json` has it and `summary.json` begins."""
-    judgement, target = result.judgement, result.target
+    validation, target = result.validation, result.target
     rows = [_row(tuned, result) for tuned in result.subgraphs]
     return {
         "schema": "aoe.sgat_summary/1",
@@ -131,12 +131,12 @@ def sgat_summary(result: SgatResult) -> dict[str, Any]:
         "undecided_subgraphs": sum(tuned.is_undecided for tuned in result.subgraphs),
         **speed_members(result),
         "reuse": reuse_to_json(result.reuse),
-        "pairs": judgement.estimate.pairs,
+        "pairs": validation.estimate.pairs,
         "performance_improvement": improvement_text(result.speedup),
         "improvement_percent": round(improvement_percent(result.speedup), 2),
-        "memory": memory_to_json(judgement.memory),
-        "machine": machine_to_json(judgement.comparison.measurement),
-        "max_abs_err": finite_or_none(judgement.comparison.deviation.max_abs_err),
+        "memory": memory_to_json(validation.memory),
+        "machine": machine_to_json(validation.comparison.measurement),
+        "max_abs_err": finite_or_none(validation.comparison.deviation.max_abs_err),
         "repo": {
             outcome.value: sum(tuned.outcome is outcome for tuned in result.subgraphs)
             for outcome in RepoOutcome
@@ -153,7 +153,7 @@ def _row(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
     return {
         "graph_id": tuned.subgraph.graph_id,
         "places": list(tuned.subgraph.place_names),
-        "nodes": len(tuned.subgraph.piece.nodes),
+        "nodes": len(tuned.subgraph.segment.nodes),
         "strategy": str(tuned.strategy) if tuned.strategy is not None else None,
         "before_us": rounded(tuned.before_us),
         "after_us": rounded(tuned.after_us),
@@ -164,7 +164,7 @@ def _row(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
         "dropped": next(
             (
                 drop.reason
-                for name, drop in result.judgement.drops.items()
+                for name, drop in result.validation.drops.items()
                 if tuned.subgraph.graph_id in name
             ),
             None,
@@ -177,7 +177,7 @@ def _detail(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
     return {
         "schema": "aoe.subgraph_tuning/1",
         "graph_id": subgraph.graph_id,
-        "nodes": list(subgraph.piece.op_names),
+        "nodes": list(subgraph.segment.op_names),
         "options": list(subgraph.options),
         "refused": [
             {"rule": refusal.rule, "nodes": list(refusal.nodes), "why": refusal.why}
@@ -201,5 +201,5 @@ def _detail(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
 
 def subgraph_memory(subgraph: Subgraph, remembered: RememberedOperator) -> dict[str, Any]:
     """Return what a bank knows of a subgraph, with the nodes its record would tell of."""
-    feature = {"feature": feature_to_json(features_of(subgraph.piece))}
+    feature = {"feature": feature_to_json(features_of(subgraph.segment))}
     return {"feature": feature, **remembered_to_json(remembered)}

@@ -53,14 +53,14 @@ def _kind_of(
 ) -> tuple[ReuseKind, str]:
     if lookup.known is not None:
         return ReuseKind.REUSED, "; ".join((lookup.known.reason, *lookup.known.doubts))
-    if lookup.usable is not None or lookup.flaw:
-        return ReuseKind.RETUNED, lookup.flaw or lookup.why
+    if lookup.usable is not None or lookup.invalid_reason:
+        return ReuseKind.RETUNED, lookup.invalid_reason or lookup.why
     then = bank.base_change(subgraph.graph_id)
     if then is not None:
         return ReuseKind.RETUNED, then or "other options, or noise decided then"
     if subgraph.graph_id in base.subgraphs:
         return ReuseKind.RETUNED, base.why_not_looked_up(bank.soc_version, bank.core_num)
-    nodes = features_of(subgraph.piece)
+    nodes = features_of(subgraph.segment)
     others = [known.nodes for known in base.subgraphs.values() if known.nodes]
     others += [like.nodes for like in bank.alike(nodes)]
     change = nearest_nodes_change(nodes, others)

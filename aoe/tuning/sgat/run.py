@@ -3,7 +3,7 @@
 import -> cut into subgraphs -> find what rules match -> for each distinct subgraph:
     look it up -> search among forms -> settle -> bank     (the bank is written each time)
 -> put the forms that won into the model -> judge the whole model
--> in ONNX Runtime's graph of that: which nodes become one kernel (`scopes/run.py`)
+-> in ONNX Runtime's graph of that: which nodes become one kernel (`groups/run.py`)
 -> write it and the reports
 
 The page to read first: `_tune_model` is the chart. If operator tuning follows in the run, it makes
@@ -26,8 +26,8 @@ from aoe.execute.messages import TaskRunner
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.attention.offline import OFFLINE, may_be_transformer
 from aoe.graph.rewrites.preparation import prepared
-from aoe.graph.subgraphs.forms import form_of
-from aoe.graph.subgraphs.seams import InferTensors
+from aoe.graph.subgraphs.boundary_tensors import InferTensors
+from aoe.graph.subgraphs.rewrite_candidates import form_of
 from aoe.graph.subgraphs.splicing import Splice
 from aoe.om.file import Manifest, SubgraphUse, write_offline_model
 from aoe.ort.static_shapes import infer_tensors
@@ -35,10 +35,6 @@ from aoe.ort.transformers_optimizer import TransformersOptimizer
 from aoe.results.files import TuningResult
 from aoe.results.sgat import SgatReport, sgat_report_to_json
 from aoe.tuning.chosen_graph import ChosenGraph
-from aoe.tuning.judging.comparing import ModelComparer
-from aoe.tuning.judging.judge import Judge, Judgement
-from aoe.tuning.judging.precedent import Precedent, precedent_of
-from aoe.tuning.judging.reserve import NO_COSTS, ModelCosts, searching_time
 from aoe.tuning.live_report import LiveReport, Phase, Stopwatch
 from aoe.tuning.mode import JobType, TuneContext, TuneSettings
 from aoe.tuning.model_mode import (
@@ -55,12 +51,12 @@ from aoe.tuning.policies import (
     single_run_policy,
     variant_policy,
 )
-from aoe.tuning.sgat.assembly import ChosenForm, SubgraphAssembly, write_parts
-from aoe.tuning.sgat.crew import FormAgenda, SubgraphCrew
+from aoe.tuning.sgat.assembly import ChosenRewrite, SubgraphAssembly, write_parts
 from aoe.tuning.sgat.experience import Experience
+from aoe.tuning.sgat.fusion_groups.run import TunedFusionGroups, tune_fusion_groups
 from aoe.tuning.sgat.lookup import TunedSubgraph
 from aoe.tuning.sgat.loop import SubgraphTools
-from aoe.tuning.sgat.measuring import FormMeasurer
+from aoe.tuning.sgat.measuring import RewriteMeasurer
 from aoe.tuning.sgat.result import (
     SgatResult,
     subgraph_memory,
@@ -69,7 +65,7 @@ from aoe.tuning.sgat.result import (
     write_subgraph_details,
 )
 from aoe.tuning.sgat.reuse import SubgraphReuseBook, subgraph_reuse, subgraph_summary
-from aoe.tuning.sgat.scopes.run import TunedScopes, tune_scopes
+from aoe.tuning.sgat.rewrite_scheduler import RewriteScheduler, SubgraphPool
 from aoe.tuning.sgat.subgraphs import (
     FoundSubgraphs,
     Subgraph,
@@ -78,6 +74,10 @@ from aoe.tuning.sgat.subgraphs import (
     rules_of,
     work_of,
 )
+from aoe.tuning.validation.comparing import ModelComparer
+from aoe.tuning.validation.model_validator import ModelValidator, ValidationResult
+from aoe.tuning.validation.prior_result import PriorResult, prior_result_of
+from aoe.tuning.validation.time_reserve import NO_COSTS, ModelCosts, searching_time
 from aoe.tuning.workbench import Workbench, model_path
 from aoebank import Event
 
@@ -135,23 +135,23 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         report.update(baseline_ms=costs.run_s * 1e3 / bench.streams)
         searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
         tools = replace(_tools(bench, bank, graph, searching), tell_lookup=partial(reuse.add, bank))
-        agenda = FormAgenda(
+        scheduler = RewriteScheduler(
             left_s=searching.left_s,
             work=found.work,
             rival_per_s=rival_per_s(whole.stopwatch, whole.settings),
             experience=tools.experience,
         )
-        tuned = tuple(_tuned(bench, report, found, tools, agenda))
-        judgement = _judged(bench, bank, assembly, comparer, tuned)
-        chosen = _chosen_graph(bank, assembly, judgement)
+        tuned = tuple(_tuned(bench, report, found, tools, scheduler))
+        validation = _judged(bench, bank, assembly, comparer, tuned)
+        chosen = _chosen_graph(bank, assembly, validation)
     shutil.rmtree(assembly.directory)
-    scopes = _scopes(replace(whole, chosen=chosen), bank, report, reuse)
-    if scopes is None or not scopes.judgement.kept:
+    groups = _groups(replace(whole, chosen=chosen), bank, report, reuse)
+    if groups is None or not groups.validation.kept:
         _write_model(bench, bank, chosen)
     elif bench.places.bank is not None:
-        ids = (use.graph_id for use in (*(chosen.uses if chosen else ()), *scopes.uses))
+        ids = (use.graph_id for use in (*(chosen.uses if chosen else ()), *groups.uses))
         bank.copy_to(bench.places.bank, ids)
-    result = _result(whole, bank, report, (found, tuned, judgement, chosen), scopes, reuse)
+    result = _result(whole, bank, report, (found, tuned, validation, chosen), groups, reuse)
     write_subgraph_details(result)
     return result
 
@@ -161,7 +161,7 @@ def _bank(bench: Workbench) -> SubgraphBank:
     return SubgraphBank(bench.journal, anonymous=bench.settings.anonymous, base=base)
 
 
-def has_scopes(bench: Workbench) -> bool:
+def has_fusion_groups(bench: Workbench) -> bool:
     """Return whether kernels are made here: operator tuning does so itself where it follows."""
     return _is_alone(bench.settings)
 
@@ -193,13 +193,13 @@ def rival_per_s(stopwatch: Stopwatch, settings: TuneSettings) -> float:
     return _OPERATORS_SAVE / (2 * limit_s)
 
 
-def _scopes(
+def _groups(
     bench: Workbench,
     bank: SubgraphBank,
     report: LiveReport[SgatReport],
     reuse: SubgraphReuseBook,
-) -> TunedScopes | None:
-    if not has_scopes(bench):
+) -> TunedFusionGroups | None:
+    if not has_fusion_groups(bench):
         bench.progress.step("which nodes become one kernel is left to operator tuning")
         return None
     if bench.settings.precision.mode.lowest.is_lower:
@@ -210,10 +210,12 @@ def _scopes(
     def tell(tuned: TunedSubgraph) -> None:
         report.update(subgraphs=(*report.value.subgraphs, subgraph_result(tuned)))
 
-    return tune_scopes(bench, bank, tell, tell_lookup=partial(reuse.add, bank))
+    return tune_fusion_groups(bench, bank, tell, tell_lookup=partial(reuse.add, bank))
 
 
-_Forms = tuple[FoundSubgraphs, tuple[TunedSubgraph, ...], Judgement[ChosenForm], ChosenGraph | None]
+_Forms = tuple[
+    FoundSubgraphs, tuple[TunedSubgraph, ...], ValidationResult[ChosenRewrite], ChosenGraph | None
+]
 
 
 def _result(
@@ -221,20 +223,20 @@ def _result(
     bank: SubgraphBank,
     report: LiveReport[SgatReport],
     forms: _Forms,
-    scopes: TunedScopes | None,
+    groups: TunedFusionGroups | None,
     reuse: SubgraphReuseBook,
 ) -> SgatResult:
     found, tuned, of_forms, chosen = forms
-    judgement = with_kernels(of_forms, scopes.judgement if scopes is not None else None)
-    subgraphs = (*tuned, *(scopes.subgraphs if scopes is not None else ()))
+    validation = with_kernels(of_forms, groups.validation if groups is not None else None)
+    subgraphs = (*tuned, *(groups.subgraphs if groups is not None else ()))
     used_ids = {use.graph_id for use in chosen.uses} if chosen else set[str]()
     report.update(
         subgraphs=tuple(map(subgraph_result, subgraphs)),
-        baseline_ms=whole_model_ms(judgement, bench.streams),
-        speedup=judgement.estimate.median if judgement.kept else 1.0,
+        baseline_ms=whole_model_ms(validation, bench.streams),
+        speedup=validation.estimate.median if validation.kept else 1.0,
         result=TuningResult.SUCCESSFUL,
     )
-    others = scopes.found if scopes is not None else None
+    others = groups.found if groups is not None else None
     ids = [one.subgraph.graph_id for one in subgraphs]
     return SgatResult(
         **run_facts(bench),
@@ -244,8 +246,8 @@ def _result(
         remembered={graph_id: bank.remembered(graph_id) for graph_id in ids},
         without_options=found.without_options + (others.without_options if others else 0),
         refused=(*found.refused, *(others.refused if others else ())),
-        judgement=judgement,
-        used_ids=frozenset(used_ids).union(scopes.used_ids if scopes is not None else ()),
+        validation=validation,
+        used_ids=frozenset(used_ids).union(groups.used_ids if groups is not None else ()),
         chosen=chosen,
         report=report.value,
     )
@@ -319,8 +321,8 @@ def _tools(
     around, folder = graph.bytes_touched(), bench.scratch / "forms"
     folder.mkdir()
 
-    def measurer(subgraph: Subgraph, runner: TaskRunner) -> FormMeasurer:
-        return FormMeasurer(
+    def measurer(subgraph: Subgraph, runner: TaskRunner) -> RewriteMeasurer:
+        return RewriteMeasurer(
             subgraph,
             graph,
             rules,
@@ -357,7 +359,7 @@ def _tuned(
     report: LiveReport[SgatReport],
     found: FoundSubgraphs,
     tools: SubgraphTools,
-    agenda: FormAgenda,
+    scheduler: RewriteScheduler,
 ) -> list[TunedSubgraph]:
     """Return what became of every subgraph, in the order of the model; most work comes first."""
     bench.phases.begin(Phase.SEARCH)
@@ -374,14 +376,14 @@ def _tuned(
             f"{speedup}{tuned.outcome.value}: {tuned.reason}",
         )
 
-    crew = SubgraphCrew(
+    measure_pool = SubgraphPool(
         tools=tools,
         most_trials=bench.settings.max_tuning_count,
-        agenda=agenda,
-        farm=bench.farm,
+        scheduler=scheduler,
+        remote_pool=bench.remote_pool,
         told=bench.progress.warn,
     )
-    crew.tune(sorted(found.subgraphs, key=work_of, reverse=True), tell)
+    measure_pool.tune(sorted(found.subgraphs, key=work_of, reverse=True), tell)
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
 
 
@@ -390,9 +392,9 @@ def _tuned(
 
 def _comparer(
     bench: Workbench, assembly: SubgraphAssembly, costs: ModelCosts | None = None
-) -> ModelComparer[ChosenForm]:
+) -> ModelComparer[ChosenRewrite]:
     """Return what compares; without costs whatever the time limit, in a hurry if there is one."""
-    threads, accept_busy = bench.threads_judged, bench.settings.accept_busy
+    threads, accept_busy = bench.threads_validated, bench.settings.accept_busy
     left_s = bench.stopwatch.left_s()
     screen = variant_policy(threads, accept_busy=accept_busy, left_s=left_s)
     if bench.settings.lookup_only:
@@ -418,11 +420,11 @@ def _judged(
     bench: Workbench,
     bank: SubgraphBank,
     assembly: SubgraphAssembly,
-    comparer: ModelComparer[ChosenForm],
+    comparer: ModelComparer[ChosenRewrite],
     tuned: tuple[TunedSubgraph, ...],
-) -> Judgement[ChosenForm]:
+) -> ValidationResult[ChosenRewrite]:
     """Return what holds up in the whole model; what an earlier run settled is believed."""
-    bench.phases.begin(Phase.JUDGE)
+    bench.phases.begin(Phase.VALIDATOR)
     verdicts = {
         one.subgraph.graph_id: None
         if bench.settings.repeat_tune
@@ -434,37 +436,39 @@ def _judged(
     own = frozenset(one.name for one in forms if verdicts[one.subgraph.graph_id] is Event.KEPT)
     lookup_only = bench.settings.lookup_only
     bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
-    judge = Judge(comparer, bench.progress.step)
+    judge = ModelValidator(comparer, bench.progress.step)
     if lookup_only or not forms:
         return judge.take(forms)  # without a form the comparison with kernels says it all
     if len(own) == len(forms):
-        judgement = judge.confirm(forms)
+        validation = judge.confirm(forms)
     else:
-        judgement = judge.judge(forms, _precedent(bench, bank, assembly, forms, own))
-    if judgement.undecided and not judgement.kept:
-        bench.progress.warn(f"the whole model stays untuned: {judgement.undecided}")
-    news = [form for form in forms if form.name not in own or form not in judgement.kept]
+        validation = judge.judge(forms, _prior_result(bench, bank, assembly, forms, own))
+    if validation.undecided and not validation.kept:
+        bench.progress.warn(f"the whole model stays untuned: {validation.undecided}")
+    news = [form for form in forms if form.name not in own or form not in validation.kept]
     bank.note(
         [
-            (form.subgraph.graph_id, _model_note(form, judgement, assembly.surroundings(form)))
+            (form.subgraph.graph_id, _model_note(form, validation, assembly.surroundings(form)))
             for form in news
-            if judgement.is_decided(form)
+            if validation.is_decided(form)
         ]
     )
-    return judgement
+    return validation
 
 
-def chosen_form(bench: Workbench, tuned: TunedSubgraph, strategy: SubgraphStrategy) -> ChosenForm:
+def chosen_form(
+    bench: Workbench, tuned: TunedSubgraph, strategy: SubgraphStrategy
+) -> ChosenRewrite:
     """Return a form at every place it fits; weights of another place may not be as rules need."""
     splices = []
-    for piece in tuned.subgraph.places:
-        form = form_of(piece, strategy, rules_of(bench.engine))
+    for segment in tuned.subgraph.places:
+        form = form_of(segment, strategy, rules_of(bench.engine))
         if isinstance(form, str):
-            bench.progress.warn(f"{piece.op_names[-1]} stays as it is: {form}")
+            bench.progress.warn(f"{segment.op_names[-1]} stays as it is: {form}")
         else:
-            splices.append(Splice(piece=piece, form=form))
+            splices.append(Splice(segment=segment, form=form))
     saved_us = (tuned.before_us or 0.0) * (1 - 1 / tuned.proven_speedup)
-    return ChosenForm(
+    return ChosenRewrite(
         subgraph=tuned.subgraph,
         strategy=strategy,
         splices=tuple(splices),
@@ -472,26 +476,26 @@ def chosen_form(bench: Workbench, tuned: TunedSubgraph, strategy: SubgraphStrate
     )
 
 
-def _precedent(
+def _prior_result(
     bench: Workbench,
     bank: SubgraphBank,
     assembly: SubgraphAssembly,
-    forms: Sequence[ChosenForm],
+    forms: Sequence[ChosenRewrite],
     own: frozenset[str],
-) -> Precedent:
+) -> PriorResult:
     """Return what earlier models say of forms, of which this very one has kept `own`."""
     found = {one.name: bank.kept_in_base(one.subgraph.graph_id) for one in forms}
     in_base = {name: kept for name, kept in found.items() if kept is not None}
-    return precedent_of(
+    return prior_result_of(
         forms, own, in_base, assembly.surroundings, repeat_tune=bench.settings.repeat_tune
     )
 
 
 def _model_note(
-    form: ChosenForm, judgement: Judgement[ChosenForm], surroundings: frozenset[str]
+    form: ChosenRewrite, validation: ValidationResult[ChosenRewrite], surroundings: frozenset[str]
 ) -> SubgraphNote:
-    op_names = form.subgraph.piece.op_names
-    verdict = judgement.verdict(form, op_names, surroundings)
+    op_names = form.subgraph.segment.op_names
+    verdict = validation.verdict(form, op_names, surroundings)
     return SubgraphNote(
         event=verdict.event,
         op_names=op_names,
@@ -501,23 +505,23 @@ def _model_note(
 
 
 def _chosen_graph(
-    bank: SubgraphBank, assembly: SubgraphAssembly, judgement: Judgement[ChosenForm]
+    bank: SubgraphBank, assembly: SubgraphAssembly, validation: ValidationResult[ChosenRewrite]
 ) -> ChosenGraph | None:
-    if not judgement.kept:
+    if not validation.kept:
         return None
     uses = tuple(
         SubgraphUse(
             graph_id=form.subgraph.graph_id,
             strategy=str(form.strategy),
             bank_file=bank.file.name,
-            op_names=tuple(one.piece.op_names[-1] for one in form.splices),
+            op_names=tuple(one.segment.op_names[-1] for one in form.splices),
             record=subgraph_memory(
                 form.subgraph, bank.remembered(form.subgraph.graph_id).without_samples()
             ),
         )
-        for form in judgement.kept
+        for form in validation.kept
     )
-    return ChosenGraph(proto=assembly.proto_with(judgement.kept), uses=uses)
+    return ChosenGraph(proto=assembly.proto_with(validation.kept), uses=uses)
 
 
 # ---- writing ----

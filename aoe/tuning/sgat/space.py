@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from aoe.bank.records.subgraph import AppliedRule, KernelScope, SubgraphStrategy
+from aoe.bank.records.subgraph import AppliedRule, FusionGroup, SubgraphStrategy
 from aoe.schedule import Choice, Knob, Space
 from aoe.tuning.sgat.subgraphs import Subgraph
 
@@ -29,14 +29,14 @@ class StrategySpace:
         space: The choices.
         knob_of: The knob that decides about each place of a rule.
         chunks_of: What the words of the batch stand for.
-        scope_of: The kernel a knob is about, with the positions it needs for itself; what stands
+        group_of: The kernel a knob is about, with the positions it needs for itself; what stands
             first gets a node two want.
     """
 
     space: Space
     knob_of: Mapping[AppliedRule, str]
     chunks_of: Mapping[str, tuple[int, ...]]
-    scope_of: Mapping[str, tuple[KernelScope, frozenset[int]]] = field(default_factory=dict)
+    group_of: Mapping[str, tuple[FusionGroup, frozenset[int]]] = field(default_factory=dict)
 
     def strategy(self, configuration: Mapping[str, Choice]) -> SubgraphStrategy:
         """Return the strategy a configuration stands for; several may stand for one."""
@@ -46,14 +46,14 @@ class StrategySpace:
             if configuration[knob] == _ON and taken.isdisjoint(applied.nodes):
                 taken.update(applied.nodes)
                 rewrites.append(applied)
-        scopes = []
-        for knob, (scope, owned) in self.scope_of.items():
+        groups = []
+        for knob, (group, owned) in self.group_of.items():
             if configuration[knob] == _ON and taken.isdisjoint(owned):
                 taken.update(owned)
-                scopes.append(scope)
+                groups.append(group)
         return SubgraphStrategy(
             rewrites=tuple(rewrites),
-            scopes=tuple(scopes),
+            groups=tuple(groups),
             blocked=configuration.get(_LAYOUT, _BLOCKED) == _BLOCKED,
             chunks=self.chunks_of.get(str(configuration.get(_BATCH, _WHOLE)), ()),
         )
@@ -67,8 +67,8 @@ class StrategySpace:
         for applied in strategy.rewrites:
             if applied in self.knob_of:
                 values[self.knob_of[applied]] = _ON
-        knobs = {scope: knob for knob, (scope, _) in self.scope_of.items()}
-        values |= {knobs[scope]: _ON for scope in strategy.scopes if scope in knobs}
+        knobs = {group: knob for knob, (group, _) in self.group_of.items()}
+        values |= {knobs[group]: _ON for group in strategy.groups if group in knobs}
         if not strategy.blocked and _LAYOUT in values:
             values[_LAYOUT] = _PLAIN
         chunks = "+".join(map(str, strategy.chunks))

@@ -6,18 +6,18 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from aoe.bank.records.subgraph import AppliedRule, KernelScope, NodeFeature, SubgraphStrategy
-from aoe.graph.fusing.legality import ScopeRuling
+from aoe.bank.records.subgraph import AppliedRule, FusionGroup, NodeFeature, SubgraphStrategy
+from aoe.graph.fusing.legality import FusionRuling
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.regions import Region
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
 from aoe.graph.rewrites.registry import RULES as WRITTEN_RULES
 from aoe.graph.subgraphs.chunks import chunkings
-from aoe.graph.subgraphs.forms import find_rewrites
 from aoe.graph.subgraphs.identity import graph_id
 from aoe.graph.subgraphs.partition import partition
-from aoe.graph.subgraphs.piece import Piece, cut_out
 from aoe.graph.subgraphs.plain import is_blocked_by_default
+from aoe.graph.subgraphs.rewrite_candidates import find_rewrites
+from aoe.graph.subgraphs.segment import Segment, cut_out
 from aoe.ort.transformers_optimizer import OFFLINE_RULE
 from aoe.profiling.work import graph_work
 from aoe.tuning.engine.parts import EngineParts
@@ -38,7 +38,7 @@ def rules_of(engine: EngineParts) -> Mapping[str, RewriteRule]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScopeCandidate:
+class FusionCandidate:
     """Nodes of a subgraph that could become one kernel.
 
     Attributes:
@@ -48,7 +48,7 @@ class ScopeCandidate:
         is_operator: True if operator tuning would cut the first place like that.
     """
 
-    ruling: ScopeRuling
+    ruling: FusionRuling
     owned: frozenset[int]
     regions: tuple[Region | None, ...]
     is_operator: bool = False
@@ -65,22 +65,22 @@ class Subgraph:
         refusals: What the rules looked at and left alone.
         chunkings: Ways its batch can be cut.
         may_be_plain: True if ONNX Runtime's blocked layout could be kept out of it.
-        scopes: What could become one kernel; of a subgraph of ONNX Runtime's optimised graph.
+        groups: What could become one kernel; of a subgraph of ONNX Runtime's optimised graph.
         model_names: Node of the user's model at the end of each place; none where the places are
             those of the imported graph, whose nodes have these names.
     """
 
     graph_id: str
-    places: tuple[Piece, ...]
+    places: tuple[Segment, ...]
     matches: Mapping[AppliedRule, RewriteMatch] = field(default_factory=dict)
     refusals: tuple[RewriteRefusal, ...] = ()
     chunkings: tuple[tuple[int, ...], ...] = ()
     may_be_plain: bool = False
-    scopes: Mapping[KernelScope, ScopeCandidate] = field(default_factory=dict)
+    groups: Mapping[FusionGroup, FusionCandidate] = field(default_factory=dict)
     model_names: tuple[str, ...] = ()
 
     @property
-    def piece(self) -> Piece:
+    def segment(self) -> Segment:
         """Its first place."""
         return self.places[0]
 
@@ -92,24 +92,26 @@ class Subgraph:
     @property
     def place_names(self) -> tuple[str, ...]:
         """The node at the end of each place, for messages and reports."""
-        return self.model_names or tuple(piece.op_names[-1] for piece in self.places)
+        return self.model_names or tuple(segment.op_names[-1] for segment in self.places)
 
     @property
     def has_options(self) -> bool:
         """True if there is anything to choose."""
-        return bool(self.matches or self.chunkings or self.may_be_plain or self.allowed_scopes)
+        return bool(
+            self.matches or self.chunkings or self.may_be_plain or self.allowed_fusion_groups
+        )
 
     @property
-    def allowed_scopes(self) -> tuple[KernelScope, ...]:
+    def allowed_fusion_groups(self) -> tuple[FusionGroup, ...]:
         """What AOE's classes allow to become one kernel."""
-        return tuple(scope for scope, found in self.scopes.items() if not found.ruling.why)
+        return tuple(group for group, found in self.groups.items() if not found.ruling.why)
 
     @property
     def options(self) -> tuple[str, ...]:
         """What could be done, in words: a search among others proves nothing about them."""
         words = [f"{applied} {list(applied.nodes)}" for applied in self.matches]
         words += ["+".join(map(str, chunks)) for chunks in self.chunkings]
-        words += [f"{scope.family} {list(scope.nodes)}" for scope in self.allowed_scopes]
+        words += [f"{group.family} {list(group.nodes)}" for group in self.allowed_fusion_groups]
         return (*words, *(["plain"] if self.may_be_plain else []))
 
 
@@ -146,8 +148,8 @@ def find_subgraphs(
     rules = {name: rule for name, rule in rules.items() if not rule.is_done_anyway}
     places, refused = places_by_id(graph, rules)
     found = [
-        _subgraph(key, pieces, rules, uneven=uneven, blocked=blocked)
-        for key, pieces in places.items()
+        _subgraph(key, segments, rules, uneven=uneven, blocked=blocked)
+        for key, segments in places.items()
     ]
     return FoundSubgraphs(
         subgraphs=tuple(subgraph for subgraph in found if subgraph.has_options),
@@ -168,7 +170,7 @@ def _faults(found: Iterable[Subgraph]) -> Mapping[str, str]:
 
 def places_by_id(
     graph: ModelGraph, rules: Mapping[str, RewriteRule]
-) -> tuple[dict[str, list[Piece]], tuple[tuple[str, str], ...]]:
+) -> tuple[dict[str, list[Segment]], tuple[tuple[str, str], ...]]:
     """Return every subgraph of a model by its identity, whether there is anything to choose or not.
 
     Args:
@@ -185,26 +187,26 @@ def places_by_id(
         for found in rule.findings(graph)
         if isinstance(found, RewriteMatch)
     ]
-    places: dict[str, list[Piece]] = {}
+    places: dict[str, list[Segment]] = {}
     refused = []
     for run in partition(graph, together):
-        piece = cut_out(graph, run)
-        if isinstance(piece, str):
-            refused.append((graph.nodes[run.start].name, piece))
+        segment = cut_out(graph, run)
+        if isinstance(segment, str):
+            refused.append((graph.nodes[run.start].name, segment))
         else:
-            places.setdefault(graph_id(piece), []).append(piece)
+            places.setdefault(graph_id(segment), []).append(segment)
     return places, tuple(refused)
 
 
 def _subgraph(
     key: str,
-    pieces: Iterable[Piece],
+    segments: Iterable[Segment],
     rules: Mapping[str, RewriteRule],
     *,
     uneven: bool,
     blocked: bool,
 ) -> Subgraph:
-    places = tuple(pieces)
+    places = tuple(segments)
     found = find_rewrites(places[0], rules)
     return Subgraph(
         graph_id=key,
@@ -221,15 +223,15 @@ def work_of(subgraph: Subgraph) -> float:
 
     In operations; a byte read or written counts as ten. What is not known counts as nothing.
     """
-    piece = subgraph.piece
-    work = graph_work(piece.graph, range(len(piece.nodes)))
+    segment = subgraph.segment
+    work = graph_work(segment.graph, range(len(segment.nodes)))
     if work is None:
         return 0.0
     moved = work.weight_bytes + work.activation_bytes
     return float((work.flops or 0) + _OPERATIONS_PER_BYTE * moved) * len(subgraph.places)
 
 
-def structure_of(piece: Piece) -> Hashable:
+def structure_of(segment: Segment) -> Hashable:
     """Return what subgraphs share of which one tells about the other: all but extents."""
     return tuple(
         (
@@ -237,16 +239,16 @@ def structure_of(piece: Piece) -> Hashable:
             *(str(attributes.get(name)) for name in _GEOMETRY),
             attributes.get("group", 1) == 1,
         )
-        for node in piece.graph.nodes
+        for node in segment.graph.nodes
         for attributes in (attributes_of(node),)
     )
 
 
-def features_of(piece: Piece) -> list[NodeFeature]:
+def features_of(segment: Segment) -> list[NodeFeature]:
     """Return what a record tells of the nodes of a subgraph."""
     features = []
-    for node in piece.graph.nodes:
-        infos = [piece.graph.find_info(name) if name else None for name in node.input]
+    for node in segment.graph.nodes:
+        infos = [segment.graph.find_info(name) if name else None for name in node.input]
         features.append(
             NodeFeature(
                 op_type=node.op_type,
@@ -266,8 +268,8 @@ def log_rules(found: FoundSubgraphs, tell: Callable[[str], None]) -> None:
             tell(f"{applied}: matched {', '.join(match.nodes)}")
         for refusal in subgraph.refusals:
             tell(f"{refusal.rule}: refused {', '.join(refusal.nodes)}: {refusal.why}")
-        for scope in subgraph.scopes.values():
-            tell(str(scope.ruling))
+        for group in subgraph.groups.values():
+            tell(str(group.ruling))
 
 
 DEFAULT = SubgraphStrategy()

@@ -33,7 +33,7 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.host_products import with_host_products
 from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement, MeasurePolicy
-from aoe.ort.surroundings import BALLAST_BYTES_MAX
+from aoe.ort.cold_cache import BALLAST_BYTES_MAX
 from aoe.settings import accept_busy as believes_busy
 from aoe.settings import environment, lock_path
 from aoe.target import Target
@@ -46,7 +46,7 @@ from aoe.tuning.sgat.subgraphs import rules_of
 from aoe.tuning.verify.subgraphs import (
     GivenModel,
     PlacedSubgraph,
-    SubgraphAgain,
+    SubgraphVerifier,
     given_models,
     place_of,
 )
@@ -299,7 +299,7 @@ class _Bank:
         """Return fresh pairs of a record and of the default, as after a search."""
         if isinstance(one, MeasurableRecord):
             return _measured(one, compilers, settings)
-        again = SubgraphAgain(
+        again = SubgraphVerifier(
             compilers=compilers,
             operators=self._kernels,
             scratch=scratch,

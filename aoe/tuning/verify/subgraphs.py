@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from aoe.bank.operators import OperatorBank
-from aoe.bank.records.subgraph import KernelScope
+from aoe.bank.records.subgraph import FusionGroup
 from aoe.bank.remeasured_subgraphs import MeasurableSubgraph
 from aoe.device.compiler import KernelSource
 from aoe.device.protocol import Device
@@ -26,16 +26,16 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.rewrites.protocol import RewriteRule
-from aoe.graph.subgraphs.seams import InferTensors
+from aoe.graph.subgraphs.boundary_tensors import InferTensors
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.om.file import LIBRARY
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
 from aoe.tuning.opat.profiles import optimized_graph
-from aoe.tuning.sgat.measuring import FormMeasurer
-from aoe.tuning.sgat.scopes.finding import find_scopes
-from aoe.tuning.sgat.scopes.measuring import ScopeMeasurer
-from aoe.tuning.sgat.scopes.run import flaw_of_scopes
+from aoe.tuning.sgat.fusion_groups.finding import find_fusion_groups
+from aoe.tuning.sgat.fusion_groups.measuring import FusionMeasurer
+from aoe.tuning.sgat.fusion_groups.run import invalid_reason_of_groups
+from aoe.tuning.sgat.measuring import RewriteMeasurer
 from aoe.tuning.sgat.subgraphs import Subgraph, places_by_id
 
 _ONNX = 5
@@ -87,7 +87,7 @@ class GivenModel:
 
     def find(self, one: MeasurableSubgraph) -> Subgraph | None:
         """Return the subgraph of a record, None where the model has none such."""
-        by_id = self._with_kernels if one.strategy.scopes else self._imported
+        by_id = self._with_kernels if one.strategy.groups else self._imported
         return by_id.get(one.record.key)
 
     @cached_property
@@ -97,7 +97,9 @@ class GivenModel:
 
     @cached_property
     def _with_kernels(self) -> dict[str, Subgraph]:
-        found = find_scopes(self.optimized, ())  # limits bound what is tried, not what was found
+        found = find_fusion_groups(
+            self.optimized, ()
+        )  # limits bound what is tried, not what was found
         return {subgraph.graph_id: subgraph for subgraph in found.subgraphs}
 
 
@@ -139,7 +141,7 @@ class PlacedSubgraph:
     @property
     def bytes_around(self) -> int:
         """What one inference of the model reads and writes."""
-        graph = self.model.optimized if self.subgraph.scopes else self.model.imported
+        graph = self.model.optimized if self.subgraph.groups else self.model.imported
         return graph.bytes_touched()
 
 
@@ -157,14 +159,16 @@ def place_of(
         subgraph = model.find(one)
         if subgraph is None:
             continue
-        if one.strategy.scopes and (why := flaw_of_scopes(subgraph, one.strategy, operators)):
+        if one.strategy.groups and (
+            why := invalid_reason_of_groups(subgraph, one.strategy, operators)
+        ):
             return why
         return PlacedSubgraph(model=model, subgraph=subgraph)
     return NOT_THERE if models else NO_MODEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphAgain:
+class SubgraphVerifier:
     """Measures records of subgraphs as a search measures its winner.
 
     Attributes:
@@ -183,9 +187,9 @@ class SubgraphAgain:
 
     def measure(self, one: MeasurableSubgraph, place: PlacedSubgraph) -> Measurement:
         """Return fresh pairs of the subgraph with what its record says, and as it is."""
-        if one.strategy.scopes:
+        if one.strategy.groups:
             return self._with_kernels(one, place)
-        measurer = FormMeasurer(
+        measurer = RewriteMeasurer(
             place.subgraph,
             place.model.imported,
             place.model.rules,
@@ -199,11 +203,11 @@ class SubgraphAgain:
             return measurer.measure(one.strategy, self.policy)
 
     def _with_kernels(self, one: MeasurableSubgraph, place: PlacedSubgraph) -> Measurement:
-        sources = self._sources(place.subgraph, one.strategy.scopes)
+        sources = self._sources(place.subgraph, one.strategy.groups)
         directory = self.scratch / "piece"
-        measurer = ScopeMeasurer(
+        measurer = FusionMeasurer(
             place.subgraph,
-            {scope: source.name for scope, source in sources.items()},
+            {group: source.name for group, source in sources.items()},
             directory / LIBRARY,
             self.compilers.runner,
             directory=directory,
@@ -217,14 +221,14 @@ class SubgraphAgain:
             return measurer.measure(one.strategy, self.policy)
 
     def _sources(
-        self, subgraph: Subgraph, scopes: Iterable[KernelScope]
-    ) -> dict[KernelScope, KernelSource]:
+        self, subgraph: Subgraph, groups: Iterable[FusionGroup]
+    ) -> dict[FusionGroup, KernelSource]:
         sources = {}
-        for scope in scopes:
-            region = subgraph.scopes[scope].regions[0]
+        for group in groups:
+            region = subgraph.groups[group].regions[0]
             answer = self.operators.find(region.workload) if region is not None else None
             if region is not None and answer is not None:  # else another run removed it just now
-                sources[scope] = KernelSource.of(region.workload, answer.schedule)
+                sources[group] = KernelSource.of(region.workload, answer.schedule)
         return sources
 
     def _build(self, sources: Iterable[KernelSource], directory: Path) -> str:

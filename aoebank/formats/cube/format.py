@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from aoebank.formats.cube.binary_cache import check_binary_cache
 from aoebank.formats.cube.rules import MEMBERS, check_cube_file, identity_part, line_problems
-from aoebank.formats.cube.twin import check_twin
 from aoebank.formats.names import BankName, open_parts
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
@@ -75,7 +75,7 @@ class CubeFormat(Format):
 
     def check_companion(self, parsed: ParsedFile, data: bytes | None) -> Iterator[Finding]:
         """Yield what does not fit between a bank and its binary twin."""
-        return check_twin(parsed, data)
+        return check_binary_cache(parsed, data)
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
         """Find the records; a line that is none is a finding, also where readers pass over it."""

@@ -25,8 +25,8 @@ from aoebank.ops.edit.request import EditRequest, demand_known, demand_sense, ho
 from aoebank.ops.schema import find_own_release
 from aoebank.ops.selection import RecordFilter, demand_case
 from aoebank.storage.bank import load_file
+from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.tree import TreeEntry
-from aoebank.storage.twins import demand_no_twin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,7 @@ def _demand_known(
     """Check the request against what readers know of the operator; return whether anybody does."""
     by_format: dict[str, list[tuple[ParsedFile, Mapping[int, Record]]]] = {}
     for parsed, numbers in found:
-        demand_no_twin(parsed.path, parsed.format)
+        demand_no_binary_cache(parsed.path, parsed.format)
         if any(not parsed.format.strategy_places(parsed, number) for number in numbers):
             raise BankFormatError(
                 "strategies here have no fields that could be named",

@@ -27,15 +27,15 @@ from aoebank.ops.merge.file import merge_ancestors, merge_bytes
 from aoebank.ops.merge.guards import Exclusions
 from aoebank.ops.merge.plan import FilePlan, Three
 from aoebank.storage.bank import read_file
+from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.git.merge_point import current_point
 from aoebank.storage.git.merges import is_in_index
 from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.git.side_cars import find_side_car
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
-from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.staged import StagedChanges, staged_changes
 
-_TWIN_HINT = "take both files of one side: git checkout --ours, or --theirs"
+_BINARY_CACHE_HINT = "take both files of one side: git checkout --ours, or --theirs"
 _CONFLICT = 1  # git: ours stays in the work tree, all three versions in the index
 _HINT = "git calls this command; to merge files by hand: aoebank merge --base BASE OURS THEIRS"
 
@@ -63,7 +63,7 @@ class DriverCall:
     Attributes:
         cwd: The top of the work tree, if there is one.
         is_inner: Whether two bases of a merge are merged, for that merge only.
-        says_all: Whether the plan is to tell all decisions, not only those for people.
+        verbose: Whether the plan is to tell all decisions, not only those for people.
     """
 
     cwd: Path
@@ -71,7 +71,7 @@ class DriverCall:
     today: date
     is_inner: bool = False
     is_dry_run: bool = False
-    says_all: bool = False
+    verbose: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) ->
     top, path = find_work_tree(call.cwd), Path(files.path)
     known = find_format(path)
     if known and top:
-        demand_no_twin(path, known, root=top, hint=_TWIN_HINT)
+        demand_no_binary_cache(path, known, root=top, hint=_BINARY_CACHE_HINT)
     merge = merge_bytes(versions, path, _context(path, versions, top, call))
     outcome = DriverOutcome(path=files.path, plan=merge.plan)
     if call.is_dry_run:
@@ -158,7 +158,7 @@ def _context(
         exclusions=Exclusions(quarantines=quarantines, today=call.today),
         times_of_ours=Measurements(partial(_load_log, path, versions.ours, call)),
         times_of_theirs=Measurements(partial(_load_log, path, versions.theirs, call)),
-        says_all=call.says_all,
+        verbose=call.verbose,
     )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from aoebank.errors import AoebankError
 from aoebank.model.merge_verdict import MergeFault, MergeProblem, MergeVerdict
-from aoebank.ops.git.again import MergeAgain, MergePaths, read_trees
 from aoebank.ops.git.conflicts import find_conflict_files, find_conflicts, waiting_text
+from aoebank.ops.git.re_merge import MergePaths, ReMerge, read_trees
 from aoebank.ops.git.verify_records import (
     CommittedFile,
     compare_lines,
@@ -22,7 +22,7 @@ from aoebank.ops.merge.file import parse_version
 from aoebank.ops.merge.lines import is_of_lines
 from aoebank.ops.merge.plan import CLEAN, FilePlan, Reason, Three
 from aoebank.ops.merge.policy import MergeRules
-from aoebank.storage.git.lasting import TreeReader
+from aoebank.storage.git.long_lived import TreeReader
 from aoebank.storage.git.merges import Commit, demand_full_history, list_merges
 from aoebank.storage.git.program import find_work_tree
 
@@ -78,7 +78,7 @@ def _verify(
     if len(commit.parents) != 2:
         octopus = f"octopus merge of {len(commit.parents)} parents: not computed again"
         return replace(verdict, note=_NO_MERGE.get(len(commit.parents), octopus))
-    merge = MergeAgain(commit, trees=trees, rules=rules)
+    merge = ReMerge(commit, trees=trees, rules=rules)
     problems: list[MergeProblem] = []
     files = choices = ours = 0
     for paths in merge.iter_paths():
@@ -101,7 +101,7 @@ def _verify(
 
 
 def _verify_file(
-    merge: MergeAgain, paths: MergePaths, *, may_choose: bool
+    merge: ReMerge, paths: MergePaths, *, may_choose: bool
 ) -> tuple[tuple[MergeProblem, ...], tuple[int, int]]:
     """Return what is wrong with one file, how many keys were for a person, and got ours."""
     path, committed = Path(paths.path), merge.committed.read(paths.path)
@@ -135,7 +135,7 @@ def _verify_file(
 
 
 def _merge_again(
-    merge: MergeAgain, paths: MergePaths, versions: Three[bytes | None]
+    merge: ReMerge, paths: MergePaths, versions: Three[bytes | None]
 ) -> tuple[FilePlan | None, bytes | None]:
     """Return the merge; git asks no driver, so nothing is decided, where one side is unchanged."""
     if versions.theirs in (versions.ours, versions.base):

@@ -14,12 +14,12 @@ from aoebank.model.record import Record
 from aoebank.model.snapshot import Snapshot
 from aoebank.ops.history.snapshot import Author, record_bank
 from aoebank.storage.bank import load_file
+from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.history.database import history_path, open_history
 from aoebank.storage.history.store import list_snapshots, members_of
 from aoebank.storage.sides.git import GitHistory, is_tracked
-from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
-from aoebank.storage.writing.journal import put_back
+from aoebank.storage.writing.journal import roll_back
 from aoebank.storage.writing.staged import staged_changes
 
 
@@ -70,7 +70,7 @@ def edit_records(
         BankPathError: readers take a binary twin of it, which this would put in the wrong.
     """
     format_ = parsed.format if parsed is not None else like.format
-    demand_no_twin(
+    demand_no_binary_cache(
         path,
         format_,
         problem="readers open this twin of the bank file, so single records cannot change",
@@ -115,7 +115,7 @@ def put_back_edits(root: Path) -> None:
         BankLockedError: it lives.
     """
     if _journal(root).exists():
-        put_back(_journal(root))
+        roll_back(_journal(root))
 
 
 def _journal(root: Path) -> Path:

@@ -25,13 +25,13 @@ from aoebank.ops.selection import (
     is_whole,
     parts_of,
 )
+from aoebank.storage.binary_caches import binary_cache_of
 from aoebank.storage.history.recording import iter_bank_files
 from aoebank.storage.quarantine import load_quarantine
 from aoebank.storage.sides.open import open_versions, split_reference
 from aoebank.storage.sides.side import PathSide, SideKind, StoredSide
 from aoebank.storage.sides.snapshots import get_snapshot
 from aoebank.storage.sides.versions import Version
-from aoebank.storage.twins import twin_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class _Guard:
         found = [*find_quarantined(name, parsed, self._quarantine, self._today)]
         if parsed is None or not found:
             return parsed
-        if _twin_name(name) in self._stored:
+        if _binary_cache_name(name) in self._stored:
             raise BankPathError(
                 "a record of this file is in quarantine, and only its tuner can take it out of "
                 "the binary twin",
@@ -214,10 +214,12 @@ def _stored_files(side: StoredSide) -> list[str]:
         return [*side.contents]
     banks = side.names()
     companions = {*banks, *(f"{name}{SUFFIX}" for name in banks)}
-    companions |= {twin for name in banks if (twin := _twin_name(name)) is not None}
+    companions |= {
+        binary_cache for name in banks if (binary_cache := _binary_cache_name(name)) is not None
+    }
     return [name for name in side.contents if name in companions]
 
 
-def _twin_name(name: str) -> str | None:
-    twin = twin_of(Path(name))
-    return twin.as_posix() if twin else None
+def _binary_cache_name(name: str) -> str | None:
+    binary_cache = binary_cache_of(Path(name))
+    return binary_cache.as_posix() if binary_cache else None

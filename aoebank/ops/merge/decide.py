@@ -55,7 +55,7 @@ class MergeContext:
         exclusions: Records that stay out.
         verdicts: What a person decided, by key.
         times_of_ours: How ours was measured; asked only if two times are compared.
-        says_all: Whether every decision becomes a value; else conflicts do, and what keeps a
+        verbose: Whether every decision becomes a value; else conflicts do, and what keeps a
             record out, and the rest is counted.
         tells_reasons: Whether the plan has the reason of each key, for merges of several steps.
     """
@@ -66,7 +66,7 @@ class MergeContext:
     verdicts: Mapping[str, PersonalVerdict] = field(default_factory=dict)
     times_of_ours: Measurements = field(default_factory=lambda: Measurements(_no_log))
     times_of_theirs: Measurements = field(default_factory=lambda: Measurements(_no_log))
-    says_all: bool = False
+    verbose: bool = False
     tells_reasons: bool = False
 
 
@@ -112,7 +112,7 @@ def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePla
         draft.counts[choice.reason] += 1
         reasons |= {key: choice.reason} if context.tells_reasons else {}
         draft.give(found, choice.action)
-        is_news = context.says_all and choice.reason not in _NO_NEWS
+        is_news = context.verbose and choice.reason not in _NO_NEWS
         if choice.conflict or choice.reason in _ALWAYS_SAID or is_news or is_repeated:
             draft.say(found, choice)
     draft.counts[Reason.SAME] += same

@@ -17,12 +17,12 @@ from aoebank.ops.merge.guards import Relatedness
 from aoebank.ops.merge.lines import QUARANTINE
 from aoebank.ops.merge.plan import Decision, FilePlan, Source
 from aoebank.storage.bank import read_file
+from aoebank.storage.binary_caches import BY_TUNER_ONLY, USE_TUNER
 from aoebank.storage.git.merge_point import MergePoint
 from aoebank.storage.sides.open import is_stored
 from aoebank.storage.sides.side import PathSide, Side
-from aoebank.storage.twins import BY_TUNER_ONLY, USE_TUNER
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
-from aoebank.storage.writing.journal import put_back
+from aoebank.storage.writing.journal import roll_back
 from aoebank.storage.writing.staged import StagedChanges
 
 
@@ -32,7 +32,7 @@ class FoundDigests:
 
     bank: str | None = None
     side_car: str | None = None
-    twin: str | None = None
+    binary_cache: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class MergedFile:
 
     Attributes:
         plan: Without its edits, which are carried out.
-        twin: Bytes of the binary twin, where readers want one.
+        binary_cache: Bytes of the binary twin, where readers want one.
         found: What there is where the result goes, if that is a side.
         left: What the file is called there, if that is another name.
         conflicts: Decisions nobody made yet, also those of earlier steps.
@@ -60,14 +60,14 @@ class MergedFile:
     plan: FilePlan
     data: bytes | None
     side_car: bytes | None = None
-    twin: bytes | None = None
+    binary_cache: bytes | None = None
     found: FoundDigests | None = None
     left: LeftFile | None = None
     conflicts: tuple[Decision, ...] = ()
     relatedness: Mapping[Source, Relatedness]
     error: AoebankError | None = None
 
-    def twin_of(self, bank: Path) -> Path | None:
+    def binary_cache_of(self, bank: Path) -> Path | None:
         """Return what readers want beside this file, once it lies at `bank`."""
         return get_format(self.plan.format).companion(bank) if self.plan.format else None
 
@@ -132,19 +132,19 @@ class Destination:
         place = self.place(file.plan.name)
         conflicts = conflict_document(file.conflicts, _written(file), point=point)
         is_waiting = bool(conflicts) and _is_waiting(conflict_path(place), conflicts)
-        twin = file.twin_of(place)
-        _demand_same_twin(file, found, twin)
+        binary_cache = file.binary_cache_of(place)
+        _demand_same_binary_cache(file, found, binary_cache)
         changes.put(place, file.data, old_sha256=found.bank)
         changes.put(provenance_path(place), file.side_car, old_sha256=found.side_car)
         if file.left is not None:
             old = self.place(file.left.name)
             changes.put(old, None, old_sha256=file.left.found.bank)
             changes.put(provenance_path(old), None, old_sha256=file.left.found.side_car)
-            old_twin = file.twin_of(old)
-            if old_twin is not None:
-                changes.put(old_twin, None, old_sha256=file.left.found.twin)
-        if twin is not None and file.twin is not None:
-            changes.put(twin, file.twin, old_sha256=found.twin)
+            old_binary_cache = file.binary_cache_of(old)
+            if old_binary_cache is not None:
+                changes.put(old_binary_cache, None, old_sha256=file.left.found.binary_cache)
+        if binary_cache is not None and file.binary_cache is not None:
+            changes.put(binary_cache, file.binary_cache, old_sha256=found.binary_cache)
         if conflicts and not is_waiting:
             changes.put(conflict_path(place), conflicts, old_sha256=None)
 
@@ -168,7 +168,7 @@ def put_back_merge(path: Path, *, takes_tree: bool = False) -> None:
     real = Path(os.path.realpath(path))  # `.` has no name
     for journal in (tree_journal(real), *([_file_journal(real)] if real.name else [])):
         if journal.exists():
-            put_back(journal, takes_tree=takes_tree)
+            roll_back(journal, takes_tree=takes_tree)
 
 
 def demand_whole(path: Path) -> None:
@@ -286,9 +286,11 @@ def _is_waiting(place: Path, conflicts: bytes) -> bool:
     return True
 
 
-def _demand_same_twin(file: MergedFile, found: FoundDigests, twin: Path | None) -> None:
+def _demand_same_binary_cache(
+    file: MergedFile, found: FoundDigests, binary_cache: Path | None
+) -> None:
     """Raise if readers would go on using a twin that belongs to another content."""
-    if found.twin is None or file.twin is not None:
+    if found.binary_cache is None or file.binary_cache is not None:
         return
     if sha256_of(file.data) != found.bank:
-        raise BankPathError(BY_TUNER_ONLY, path=twin, hint=USE_TUNER)
+        raise BankPathError(BY_TUNER_ONLY, path=binary_cache, hint=USE_TUNER)

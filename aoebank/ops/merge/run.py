@@ -42,7 +42,7 @@ class MergeRequest:
     Attributes:
         sides: Two or more; the first is ours, the others come into it one after the other.
         destination: None to write nothing.
-        says_all: Whether clean decisions are wanted as values, not only as counts.
+        verbose: Whether clean decisions are wanted as values, not only as counts.
         skips_broken: Whether a broken file of a tree stays as ours has it; else nothing is
             written and the error names all of them.
         count: Says how many processes merge so many bytes.
@@ -54,7 +54,7 @@ class MergeRequest:
     exclusions: Exclusions = field(default_factory=Exclusions)
     destination: Destination | None = None
     verdicts: SavedVerdicts = field(default_factory=SavedVerdicts)
-    says_all: bool = False
+    verbose: bool = False
     skips_broken: bool = False
     count: Callable[[int], int] = count_processes
 
@@ -215,7 +215,7 @@ def _step(request: MergeRequest, number: int, ours: Side, theirs: Side) -> Step:
             rules=request.rules,
             is_two_way=request.base is None,
             exclusions=request.exclusions,
-            says_all=request.says_all,
+            verbose=request.verbose,
             tells_reasons=len(request.sides) > 2,
         ),
         verdicts=request.verdicts.by_step.get(theirs.label, {}),
@@ -231,7 +231,11 @@ def _fold(step: Step, tally: _Tally) -> Side:
         name = file.plan.name
         tally.open[name] = (*tally.open.get(name, ()), *file.conflicts)
         stored = {Path(name): file.data, Path(name + SUFFIX): file.side_car}
-        stored |= {twin: file.twin for twin in [file.twin_of(Path(name))] if twin}
+        stored |= {
+            binary_cache: file.binary_cache
+            for binary_cache in [file.binary_cache_of(Path(name))]
+            if binary_cache
+        }
         contents |= {path.as_posix(): data for path, data in stored.items() if data is not None}
     quarantine = _tallied_quarantine(step, tally)
     if quarantine is not None:

@@ -30,10 +30,10 @@ from aoebank.ops.merge.document import (
 from aoebank.ops.merge.guards import Exclusions
 from aoebank.ops.merge.plan import SOURCE_OF, Action, Source
 from aoebank.storage.bank import load_file, read_file
+from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
-from aoebank.storage.twins import demand_no_twin
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
-from aoebank.storage.writing.journal import put_back
+from aoebank.storage.writing.journal import roll_back
 from aoebank.storage.writing.staged import staged_changes
 
 _Members = Mapping[str, JsonValue]  # of one decision of a conflict file
@@ -76,7 +76,7 @@ def settle(
     bank = path.with_name(path.name.removesuffix(CONFLICT_SUFFIX))
     demand_whole(bank)
     if not is_dry_run and _journal(bank).exists():
-        put_back(_journal(bank))
+        roll_back(_journal(bank))
     data = read_file(path)
     if data is None:
         raise BankNotFoundError("no such file", path=path, expected="a conflict file")
@@ -157,7 +157,7 @@ def _apply(parsed: ParsedFile, chosen: Sequence[tuple[_Members, Action]], path: 
     # records of a key that no reader uses go with the one they hide behind
     removed = {number for number, key in enumerate(parsed.keys) if key in changed} - {*replaced}
     if replaced or removed or added:
-        demand_no_twin(parsed.path, parsed.format)
+        demand_no_binary_cache(parsed.path, parsed.format)
     last = max({*range(len(parsed))} - removed, default=-1)
     behind = [(last, raw) for raw in added]
     return splice_raw(parsed, replaced=replaced, removed=removed, added=behind)

@@ -26,9 +26,9 @@ from aoebank.ops.merge.verdicts import PersonalVerdict
 from aoebank.ops.merge.versions import Versions
 from aoebank.processes import count_processes, map_in_order
 from aoebank.storage.bank import demand_no_backup
+from aoebank.storage.binary_caches import BY_TUNER_ONLY, bank_of_binary_cache
 from aoebank.storage.sides.side import PathSide, Side, SideKind, StoredSide, size_on_disk
 from aoebank.storage.tree import FileKind, TreeEntry, iter_tree
-from aoebank.storage.twins import BY_TUNER_ONLY, bank_of_twin
 
 _BOTH = (Source.OURS, Source.THEIRS)
 _NAMED = 5  # broken files an error names besides the first
@@ -155,12 +155,12 @@ def _merge_or_tell(step: Step, name: str) -> MergedFile:
         name = moved.ours if moved is not None else name
         data = ours.read_bytes(name)
         known = find_format(Path(name), (data or b"")[:HEAD_BYTES])
-        twin = known.companion(Path(name)) if known else None
+        binary_cache = known.companion(Path(name)) if known else None
         return MergedFile(
             plan=FilePlan(name=name, format=known.name if known else None),
             data=data,
             side_car=ours.read_bytes(name + SUFFIX),
-            twin=ours.read_bytes(twin.as_posix()) if twin else None,
+            binary_cache=ours.read_bytes(binary_cache.as_posix()) if binary_cache else None,
             relatedness=dict.fromkeys(_BOTH, Relatedness()),
             error=error,
         )
@@ -191,14 +191,14 @@ def _merge_one(step: Step, name: str) -> MergedFile:
     merge = merge_file(versions, name, context)
     side_cars = _read_beside(sides, {source: Path(own[source] + SUFFIX) for source in Source})
     companion = versions.any().format.companion
-    twins = _read_beside(sides, {source: companion(Path(own[source])) for source in Source})
+    binary_caches = _read_beside(sides, {source: companion(Path(own[source])) for source in Source})
     found = left = None
     if step.target is not None:
         there = versions.of(step.target)
         found = FoundDigests(
             bank=sha256_of(there.data) if there else None,
             side_car=sha256_of(side_cars.of(step.target)),
-            twin=sha256_of(twins.of(step.target)),
+            binary_cache=sha256_of(binary_caches.of(step.target)),
         )
         if sides.is_tree and own[step.target] != name:
             found, left = FoundDigests(), LeftFile(name=own[step.target], found=found)
@@ -206,7 +206,9 @@ def _merge_one(step: Step, name: str) -> MergedFile:
         plan=replace(merge.plan, replaced={}, removed=frozenset(), added=()),
         data=merge.data,
         side_car=_merge_side_cars(side_cars, name, is_gone=merge.data is None),
-        twin=_choose_twin(twins, versions, merge.data, companion(Path(name))),
+        binary_cache=_choose_binary_cache(
+            binary_caches, versions, merge.data, companion(Path(name))
+        ),
         conflicts=merge.plan.conflicts,
         found=found,
         left=left,
@@ -233,8 +235,8 @@ def _merge_side_cars(texts: Three[bytes | None], name: str, *, is_gone: bool) ->
     return None if is_gone and not merged else merged
 
 
-def _choose_twin(
-    twins: Three[bytes | None], versions: Versions, data: bytes | None, place: Path | None
+def _choose_binary_cache(
+    binary_caches: Three[bytes | None], versions: Versions, data: bytes | None, place: Path | None
 ) -> bytes | None:
     """Return the binary twin that goes with the merged file.
 
@@ -249,8 +251,8 @@ def _choose_twin(
     for source in _BOTH:
         version = versions.of(source)
         if version is not None and version.data == data:
-            return twins.of(source)
-    if twins.ours is not None or twins.theirs is not None:
+            return binary_caches.of(source)
+    if binary_caches.ours is not None or binary_caches.theirs is not None:
         hint = "take the file of one side, with its twin"
         raise BankPathError(BY_TUNER_ONLY, path=place, hint=hint)
     return None
@@ -353,7 +355,7 @@ def _owners(name: str) -> Iterator[str]:
     for suffix in (SUFFIX, CONFLICT_SUFFIX):
         if name.endswith(suffix):
             yield name.removesuffix(suffix)
-    bank = bank_of_twin(name)
+    bank = bank_of_binary_cache(name)
     if bank is not None:
         yield bank
 

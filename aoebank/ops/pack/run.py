@@ -127,8 +127,8 @@ def _files(side: Side, request: PackRequest) -> Iterator[tuple[PackedFile, bytes
             continue
         raise_if_broken(parsed)
         yield _file(name, parsed.data, records=len(parsed))
-        twin = parsed.format.companion(Path(name))
-        beside = [twin.as_posix()] if twin is not None else []
+        binary_cache = parsed.format.companion(Path(name))
+        beside = [binary_cache.as_posix()] if binary_cache is not None else []
         beside += [f"{name}{SUFFIX}"] if request.with_provenance else []
         for other in beside:
             data = side.read_bytes(other)

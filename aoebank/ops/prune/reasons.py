@@ -33,7 +33,7 @@ class RecordJudge(Protocol):
         """The reason."""
         ...
 
-    def condemned(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
+    def violations(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
         """Yield positions of records that should go, each with what is known of it."""
         ...
 
@@ -43,7 +43,7 @@ class ShadowedJudge:
 
     reason = PruneReason.SHADOWED
 
-    def condemned(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
+    def violations(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
         """Yield all of equal keys but the one that is read."""
         if parsed.format.joins_equal_keys:
             return
@@ -60,7 +60,7 @@ class SlowerJudge:
     def __init__(self, built_in: BuiltInBank) -> None:
         self._built_in = built_in
 
-    def condemned(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
+    def violations(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
         """Yield them, with both times."""
         for record, hidden, _ in self._built_in.hidden_by(parsed):
             number = parsed.find(record.key)
@@ -82,7 +82,7 @@ class QuarantinedJudge:
         self._kept_out = [load_quarantine(root) for root in roots if root.is_dir()]
         self._today = today
 
-    def condemned(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
+    def violations(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
         """Yield them, with the reason given when they were put there."""
         for number in range(len(parsed)):
             for kept_out in self._kept_out:
@@ -119,7 +119,7 @@ class UnusedJudge:
             )
         self._found = found
 
-    def condemned(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
+    def violations(self, parsed: ParsedFile) -> Iterator[tuple[int, str]]:
         """Yield them."""
         used = used_keys(parsed, self._found.hit_keys)
         for number, key in enumerate(parsed.keys):

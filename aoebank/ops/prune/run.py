@@ -12,7 +12,7 @@ from aoebank.formats.text.splice import splice_raw
 from aoebank.ops.edit.files import banks_to_change, write_banks
 from aoebank.ops.prune.reasons import PruneReason, RecordJudge
 from aoebank.storage.bank import load_file
-from aoebank.storage.twins import demand_no_twin
+from aoebank.storage.binary_caches import demand_no_binary_cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +66,12 @@ def prune(paths: Sequence[Path], judges: Sequence[RecordJudge], *, is_dry_run: b
         if find_error(parsed) is not None:
             broken.append(parsed.path)
             continue
-        condemned = _condemned(parsed, judges)
-        kept += len(parsed) - len(condemned)
-        if condemned:
-            demand_no_twin(parsed.path, parsed.format)
-            edits.append((parsed, _without(parsed, condemned)))
-            gone += (condemned[number] for number in sorted(condemned))
+        violations = _condemned(parsed, judges)
+        kept += len(parsed) - len(violations)
+        if violations:
+            demand_no_binary_cache(parsed.path, parsed.format)
+            edits.append((parsed, _without(parsed, violations)))
+            gone += (violations[number] for number in sorted(violations))
     return PruneResult(
         records=tuple(gone),
         kept=kept,
@@ -84,7 +84,7 @@ def _condemned(parsed: ParsedFile, judges: Sequence[RecordJudge]) -> dict[int, P
     """Return the records of a file that go, by position."""
     found: dict[int, PrunedRecord] = {}
     for judge in judges:
-        for number, detail in judge.condemned(parsed):
+        for number, detail in judge.violations(parsed):
             found.setdefault(
                 number,
                 PrunedRecord(
@@ -94,12 +94,12 @@ def _condemned(parsed: ParsedFile, judges: Sequence[RecordJudge]) -> dict[int, P
     return found
 
 
-def _without(parsed: ParsedFile, condemned: Mapping[int, PrunedRecord]) -> bytes:
+def _without(parsed: ParsedFile, violations: Mapping[int, PrunedRecord]) -> bytes:
     """Return the bytes of a file without some of its records; the others are what they were."""
-    data = splice_raw(parsed, replaced={}, removed=condemned.keys(), added=())
+    data = splice_raw(parsed, replaced={}, removed=violations.keys(), added=())
     after = parsed.format.parse(data, parsed.path)
     raise_if_broken(after)
-    stays = [number for number in range(len(parsed)) if number not in condemned]
+    stays = [number for number in range(len(parsed)) if number not in violations]
     if [after.raw(n) for n in range(len(after))] != [parsed.raw(n) for n in stays]:
         raise BankPathError("records that stay would not be what they were", path=parsed.path)
     return data

@@ -330,17 +330,19 @@ def _old_layout(scene: _Scene) -> Iterator[Hazard]:
                 )
 
 
-def _missing_twin(scene: _Scene) -> Iterator[Hazard]:
+def _missing_binary_cache(scene: _Scene) -> Iterator[Hazard]:
     for answer in scene.answers:
         format_ = get_format(RULES[answer.reader].format)
         for file in answer.files:
-            twin = format_.companion(file.path)
-            if file.tier is Tier.CUSTOM and twin and kind_of(twin) != "file":
+            binary_cache = format_.companion(file.path)
+            if file.tier is Tier.CUSTOM and binary_cache and kind_of(binary_cache) != "file":
                 yield Hazard(
                     code="AR209",
                     path=file.path,
                     readers=(answer.reader,),
-                    message=f"{twin.name} is missing, and {answer.reader} reads nothing else",
+                    message=(
+                        f"{binary_cache.name} is missing, and {answer.reader} reads nothing else"
+                    ),
                     hint="tune again, or copy the .bin along with the .json",
                 )
 
@@ -393,6 +395,6 @@ _CHECKS: tuple[Callable[[_Scene], Iterator[Hazard]], ...] = (
     _built_in_spelling,
     _other_cores,
     _old_layout,
-    _missing_twin,
+    _missing_binary_cache,
     _old_names,
 )

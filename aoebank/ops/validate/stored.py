@@ -14,10 +14,10 @@ from aoebank.model.finding import Finding
 from aoebank.ops.schema import find_revision_release
 from aoebank.ops.validate.baseline import GIT, Known, known_of
 from aoebank.ops.validate.run import ValidateResult
+from aoebank.storage.binary_caches import binary_cache_of
 from aoebank.storage.quarantine import FILE, FOLDER
 from aoebank.storage.sides.open import is_stored, open_side
 from aoebank.storage.sides.side import StoredSide
-from aoebank.storage.twins import twin_of
 from aoebank.storage.writing.atomic import write_scratch
 
 Check = Callable[[list[Path], Release | None], ValidateResult]
@@ -95,7 +95,11 @@ def _extract(side: StoredSide, folder: Path) -> Path:
     """Write the banks of a side and what stands beside them; return what to check."""
     names = side.names()
     beside = {f"{name}{SUFFIX}" for name in names} | {f"{FOLDER}/{FILE}"}
-    beside |= {twin.as_posix() for name in names if (twin := twin_of(Path(name))) is not None}
+    beside |= {
+        binary_cache.as_posix()
+        for name in names
+        if (binary_cache := binary_cache_of(Path(name))) is not None
+    }
     folder.mkdir()
     for name in (*names, *sorted(beside & side.contents.keys())):
         write_scratch(folder / name, side.read(side.contents[name]))

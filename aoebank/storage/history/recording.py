@@ -98,10 +98,10 @@ def iter_bank_files(root: Path, wanted: Callable[[str], bool]) -> Iterator[BankF
         elif entry.kind is FileKind.BANK and wanted(name):
             parsed = load_file(entry.path)
             yield BankFile(name=name, data=parsed.data, parsed=parsed)
-            twin = parsed.format.companion(entry.path)
-            if twin is not None and twin.is_file():
-                place = twin.relative_to(root).as_posix()
-                yield BankFile(name=place, data=_read(twin), parsed=None)
+            binary_cache = parsed.format.companion(entry.path)
+            if binary_cache is not None and binary_cache.is_file():
+                place = binary_cache.relative_to(root).as_posix()
+                yield BankFile(name=place, data=_read(binary_cache), parsed=None)
 
 
 def record(

@@ -11,7 +11,7 @@ from pathlib import Path
 from aoebank.errors import HistoryError, shell_word
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, bank_globs, find_format
-from aoebank.storage.git.lasting import ObjectReader, TreeReader
+from aoebank.storage.git.long_lived import ObjectReader, TreeReader
 from aoebank.storage.git.program import (
     find_commit,
     find_top,

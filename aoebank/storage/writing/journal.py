@@ -125,7 +125,7 @@ def open_journal(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[J
         missing = [folder for folder in (real.parent, *real.parent.parents) if not folder.exists()]
         make_directories(real.parent)
         while True:
-            put_back(real, timeout_s=timeout_s)
+            roll_back(real, timeout_s=timeout_s)
             try:
                 descriptor = os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
             except FileExistsError:
@@ -144,7 +144,7 @@ def open_journal(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[J
                 return
 
 
-def put_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, takes_tree: bool = False) -> bool:
+def roll_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, takes_tree: bool = False) -> bool:
     """Undo what a dead process left half done; return False if there is no such journal.
 
     Args:

@@ -36,7 +36,7 @@ from aoebank.storage.writing.atomic import (
     system_errors_explained,
     temporary_path,
 )
-from aoebank.storage.writing.journal import Journal, NotedChange, open_journal, put_back
+from aoebank.storage.writing.journal import Journal, NotedChange, open_journal, roll_back
 from aoebank.storage.writing.lock import LOCK_TIMEOUT_S, hold_lock
 from aoebank.storage.writing.new_tree import NewTree
 from aoebank.storage.writing.places import real_place
@@ -196,7 +196,7 @@ def staged_changes(
     """Give changes to fill; what is not committed at the end leaves no trace.
 
     Args:
-        journal: Where to note them, so that not even a kill leaves half of them: `put_back`.
+        journal: Where to note them, so that not even a kill leaves half of them: `roll_back`.
         root: No link may lead a change out of this tree; None: a person named each file.
         is_new_tree: Whether `root` is not there yet: then it appears all at once, and needs a
             journal that is not in it.
@@ -238,7 +238,7 @@ def put_back_new_tree(root: Path, *, verb: str) -> None:
     """Put away what a dead `write_new_tree` left, the tree too, as nobody touched it since."""
     journal = _journal_of(root, verb)
     if journal.exists():
-        put_back(journal, takes_tree=True)
+        roll_back(journal, takes_tree=True)
 
 
 def _journal_of(root: Path, verb: str) -> Path:

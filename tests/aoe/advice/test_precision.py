@@ -25,12 +25,12 @@ def _lowered(kernel: Any) -> Any:
 
 
 def _result(*kernels: Any, speedup: float = 1.3) -> Any:
-    judgement = SimpleNamespace(
+    validation = SimpleNamespace(
         kept=kernels,
         estimate=make_estimate(speedup, 0.01),
         comparison=SimpleNamespace(measurement=make_measurement(speedup)),
     )
-    result = SimpleNamespace(judgement=judgement, precision=Precision.BFLOAT16)
+    result = SimpleNamespace(validation=validation, precision=Precision.BFLOAT16)
     return SimpleNamespace(get=lambda kind: result)
 
 

@@ -19,8 +19,8 @@ from aoe.advice.trying import (
     TriedAction,
 )
 from aoe.errors import RunError
+from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.messages import ModelPart
-from aoe.execute.quiet import QuietPairs
 from aoe.execute.runner import Runner
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared

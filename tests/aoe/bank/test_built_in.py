@@ -44,7 +44,7 @@ def _with_built_in(root: Path, **fingerprint: str) -> OperatorBank:
 
 def test_record_is_found_behind_an_empty_bank_and_says_where(tmp_path: Path) -> None:
     bank = _with_built_in(tmp_path)
-    found = look_up(bank, _EXP, repeat_tune=False, trials=8, flaw_of=lambda _: "")
+    found = look_up(bank, _EXP, repeat_tune=False, trials=8, invalid_reason_of=lambda _: "")
     assert found.stored is not None and found.stored.is_built_in
     assert (found.tune, found.reason) == (False, "in the built-in bank")
     assert (found.stored.speedup, found.stored.speedup_low) == (2.0, 2.0)

@@ -195,7 +195,7 @@ def test_corrupt_file_is_an_error_with_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "flaw"),
+    ("strategy", "invalid_reason"),
     [
         ({"tiling": 1}, None),
         ({"engine": "other", "knobs": {}, "steps": []}, None),
@@ -212,7 +212,7 @@ def test_corrupt_file_is_an_error_with_its_place(tmp_path: Path) -> None:
     ],
 )
 def test_strategy_this_version_cannot_replay_is_a_miss(
-    tmp_path: Path, strategy: object, flaw: str | None
+    tmp_path: Path, strategy: object, invalid_reason: str | None
 ) -> None:
     bank = make_bank(tmp_path)
     _save(bank)
@@ -225,11 +225,11 @@ def test_strategy_this_version_cannot_replay_is_a_miss(
     fresh = make_bank(tmp_path)
     assert fresh.find(_EXP) is None
     assert fresh.nearest(_EXP) == ()
-    found = fresh.flaw(_EXP)
-    assert found is None if flaw is None else flaw in str(found)
+    found = fresh.invalid_reason(_EXP)
+    assert found is None if invalid_reason is None else invalid_reason in str(found)
     _save(fresh)
     assert fresh.find(_EXP) is not None
-    assert fresh.flaw(_EXP) is None
+    assert fresh.invalid_reason(_EXP) is None
 
 
 def test_record_that_is_broken_is_a_miss_that_says_why(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_record_that_is_broken_is_a_miss_that_says_why(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace('"cost_time": 500.0', '"cost_time": "fast"'))
     fresh = make_bank(tmp_path)
     assert fresh.find(_EXP) is None
-    assert "cost_time" in str(fresh.flaw(_EXP))
+    assert "cost_time" in str(fresh.invalid_reason(_EXP))
     assert fresh.quarantine_reason(_EXP) is None
 
 
@@ -581,7 +581,7 @@ def test_record_of_another_kernel_source_is_a_miss_with_the_reason(tmp_path: Pat
     _save(_bank_of(tmp_path, "a"))
     changed = _bank_of(tmp_path, "b")
     assert changed.find(_EXP) is None
-    assert changed.flaw(_EXP) == "kernel source changed: stale"
+    assert changed.invalid_reason(_EXP) == "kernel source changed: stale"
     assert changed.nearest(_EXP) != ()  # its knobs are good guesses still
     _save(changed, event=Event.UPDATE)
     assert _bank_of(tmp_path, "b").find(_EXP) is not None
@@ -591,7 +591,7 @@ def test_record_of_another_kernel_source_is_a_miss_with_the_reason(tmp_path: Pat
 def test_record_of_a_cpu_with_more_instructions_is_a_miss(tmp_path: Path) -> None:
     _save(make_bank(tmp_path, features="avx2-avx512"))
     assert make_bank(tmp_path).find(_EXP) is None
-    assert make_bank(tmp_path).flaw(_EXP) == "instructions that are not here: avx512"
+    assert make_bank(tmp_path).invalid_reason(_EXP) == "instructions that are not here: avx512"
 
 
 def test_record_of_another_library_version_is_used_and_doubted(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_record_in_quarantine_is_a_miss_that_says_why(root: Path) -> None:
     assert bank.find(_EXP) is None
     assert bank.nearest(_EXP) == ()
     assert bank.quarantine_reason(_EXP) == "in quarantine: wrong on one machine (T-7)"
-    found = look_up(bank, _EXP, repeat_tune=False, trials=8, flaw_of=lambda schedule: "")
+    found = look_up(bank, _EXP, repeat_tune=False, trials=8, invalid_reason_of=lambda schedule: "")
     assert found.tune
     assert found.stored is None
     assert "in quarantine" in found.reason
@@ -82,7 +82,9 @@ def test_record_in_quarantine_is_a_miss_that_says_why(root: Path) -> None:
 def test_search_that_found_nothing_better_does_not_hide_it(root: Path) -> None:
     bank = make_bank(root)
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=8))])
-    assert look_up(bank, _EXP, repeat_tune=False, trials=8, flaw_of=lambda schedule: "").tune
+    assert look_up(
+        bank, _EXP, repeat_tune=False, trials=8, invalid_reason_of=lambda schedule: ""
+    ).tune
 
 
 def test_its_strategy_is_not_saved_again(root: Path) -> None:

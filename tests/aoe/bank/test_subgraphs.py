@@ -14,7 +14,7 @@ from aoe.bank import subgraphs
 from aoe.bank.records.subgraph import (
     AppliedRule,
     ComputeLevel,
-    KernelScope,
+    FusionGroup,
     NodeFeature,
     SubgraphStrategy,
     feature_to_json,
@@ -31,15 +31,15 @@ from aoebank.storage.quarantine import update_quarantine
 
 SPLIT = AppliedRule(rule="convolution-split", version=1, nodes=(0, 1, 3))
 MEAN = AppliedRule(rule="mean-to-global-pool", version=2, nodes=(4,))
-CHAIN = KernelScope(family="elementwise", nodes=(1, 2))
-TILED = KernelScope(family="matmul", nodes=(3, 4), level=ComputeLevel.TILE)
+CHAIN = FusionGroup(family="elementwise", nodes=(1, 2))
+TILED = FusionGroup(family="matmul", nodes=(3, 4), level=ComputeLevel.TILE)
 STRATEGIES = (
     SubgraphStrategy(),
     SubgraphStrategy(rewrites=(SPLIT,)),
     SubgraphStrategy(rewrites=(SPLIT, replace(SPLIT, nodes=(2,)), MEAN), blocked=False),
     SubgraphStrategy(chunks=(4, 4)),
     SubgraphStrategy(rewrites=(MEAN,), chunks=(4, 3), blocked=False),
-    SubgraphStrategy(scopes=(CHAIN, replace(CHAIN, nodes=(0,)), TILED)),
+    SubgraphStrategy(groups=(CHAIN, replace(CHAIN, nodes=(0,)), TILED)),
 )
 NODES = [
     NodeFeature(op_type="Conv", shapes=((1, 3, 8, 8), (16, 3, 3, 3), ()), item_bytes=(4, 4, 0)),
@@ -111,7 +111,7 @@ def test_record_says_scopes_and_pieces_node_by_node() -> None:
 
 
 def test_record_says_which_nodes_one_kernel_computes_and_where_its_values_live() -> None:
-    group = group_to_json(SubgraphStrategy(scopes=(CHAIN, replace(CHAIN, nodes=(0,)), TILED)), 5)
+    group = group_to_json(SubgraphStrategy(groups=(CHAIN, replace(CHAIN, nodes=(0,)), TILED)), 5)
     assert group == {
         "cut": [1, 1, 1, 1, 1],
         "fusionType": [True, True, True, True, True],
@@ -122,7 +122,7 @@ def test_record_says_which_nodes_one_kernel_computes_and_where_its_values_live()
             "kernel.matmul.tile": [3, 4],
         },
     }
-    levels = [scope.level for scope in strategy_of(_record_of(group)).scopes]
+    levels = [group.level for group in strategy_of(_record_of(group)).groups]
     assert levels == [ComputeLevel.INLINED, ComputeLevel.INLINED, ComputeLevel.TILE]
 
 
@@ -168,7 +168,7 @@ def test_saved_strategy_is_found_with_its_figures(tmp_path: Path) -> None:
     assert _bank(tmp_path).save("7", NODES, STRATEGIES[2], _note(Event.ADD)) == ""
     found = _bank(tmp_path).find("7")
     assert found is not None
-    assert (found.strategy, found.flaw, found.speedup) == (STRATEGIES[2], "", 1.5)
+    assert (found.strategy, found.invalid_reason, found.speedup) == (STRATEGIES[2], "", 1.5)
     assert found.cost_us == pytest.approx(make_measurement(1.5).latency_us, rel=1e-5)
 
 
@@ -187,7 +187,7 @@ def test_record_of_another_engine_is_there_with_the_reason_it_is_no_use(tmp_path
     bank.file.write_text(text)
     found = _bank(tmp_path).find("7")
     assert found is not None and found.strategy is None
-    assert "no rule of this engine (got 'AutomaticUbFusion')" in found.flaw
+    assert "no rule of this engine (got 'AutomaticUbFusion')" in found.invalid_reason
 
 
 def test_search_that_found_nothing_is_believed_for_the_same_options(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_record_of_changed_rules_is_refused_with_the_reason(
     found = _bank(tmp_path).find("7")
     assert found is not None
     assert found.strategy is None
-    assert found.flaw == "kernel source changed: stale"
+    assert found.invalid_reason == "kernel source changed: stale"
 
 
 def test_record_of_another_library_version_is_doubted(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from aoe.errors import OptionError
 from aoe.execute.runner import Runner
 from aoe.om.file import read_manifest
 from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.judging.comparing import ModelComparer
 from aoe.tuning.mode import CacheMode, JobType, TuneSettings
+from aoe.tuning.validation.comparing import ModelComparer
 from aoebank import Bank
 
 

@@ -19,8 +19,8 @@ from aoe.device.cpu.device import Cpu
 from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, RunError
 from aoe.execute.candidates import CandidateMeasurer
+from aoe.execute.idle_gate import QuietPairs
 from aoe.execute.messages import CompiledKernels
-from aoe.execute.quiet import QuietPairs
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.host_products import HOST_NARROW_INT8
 from aoe.kernels.registry import FAMILIES, classify

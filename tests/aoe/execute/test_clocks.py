@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from aoe.execute.quiet import EitherClock
+from aoe.execute.idle_gate import EitherClock
 from aoe.measurement import Clock, CpuUse, MachineLoad, Measurement, MeasurePolicy, Outcome
 from aoe.ort.thread_pools import ThreadPool
 

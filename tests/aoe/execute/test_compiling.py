@@ -20,7 +20,7 @@ from aoe.device.object_cache import ObjectCache
 from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.compiling import KernelCompilers
-from aoe.execute.runner import CompilerApart, Runner
+from aoe.execute.runner import Runner, SeparateCompiler
 from aoe.testing.fakes import ScriptedRunner, make_target
 
 _EXP = chain_workload(("Exp",))
@@ -138,8 +138,8 @@ class _HeldRunner(ScriptedRunner):
 _PATIENCE_S = 30.0
 
 
-def _apart(runner: _HeldRunner) -> CompilerApart:
-    return CompilerApart(
+def _apart(runner: _HeldRunner) -> SeparateCompiler:
+    return SeparateCompiler(
         runner=runner,  # type: ignore[arg-type]
         cores=1,
         turn=runner.turns.measuring,

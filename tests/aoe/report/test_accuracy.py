@@ -11,12 +11,12 @@ from support.engine.tuning import make_kernel, make_opat_result, make_tuned
 
 from aoe.report.tuning import OperatorTuningReport
 from aoe.schedule import Schedule
-from aoe.tuning.judging.accuracy import HeldAccuracy
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.result import OpatResult, summary
 from aoe.tuning.precision.constraint import DEFAULT
 from aoe.tuning.precision.sensitivity import Trade
 from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
+from aoe.tuning.validation.accuracy import HeldAccuracy
 from aoe.workload import Precision
 from aoebank import emit
 
@@ -32,16 +32,16 @@ def _lower(number: int) -> ChosenKernel:
     return replace(kernel, source=source)
 
 
-def _result(*, put_back: bool = False, holds: bool = True) -> OpatResult:
-    """Return a run that lowered two operators; the first goes back if `put_back`."""
+def _result(*, roll_back: bool = False, holds: bool = True) -> OpatResult:
+    """Return a run that lowered two operators; the first goes back if `roll_back`."""
     kernels = (_lower(0), _lower(1))
-    kept = kernels[1:] if put_back else kernels
+    kept = kernels[1:] if roll_back else kernels
     trade = Trade(
         lowered=frozenset(kernel.source.name for kernel in kept),
-        put_back=("lower0",) if put_back else (),
+        roll_back=("lower0",) if roll_back else (),
         value=0.99951,
-        at_first=0.98 if put_back else 0.99951,
-        alone={"lower0": 0.981, "lower1": 0.99952} if put_back else {},
+        at_first=0.98 if roll_back else 0.99951,
+        alone={"lower0": 0.981, "lower1": 0.99952} if roll_back else {},
         holds=holds,
     )
     held = HeldAccuracy(
@@ -53,7 +53,7 @@ def _result(*, put_back: bool = False, holds: bool = True) -> OpatResult:
     result = make_opat_result(exact, lower)
     return replace(
         result,
-        judgement=replace(result.judgement, kept=kept, accuracy=held),
+        validation=replace(result.validation, kept=kept, accuracy=held),
         allowed=PrecisionSettings(mode=PrecisionMode.MIXED_BFLOAT16),
     )
 
@@ -81,7 +81,7 @@ def test_float32_says_nothing_of_precision(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_trade_is_a_table_of_accuracy_against_speed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = _told(_result(put_back=True), capsys)
+    text = _told(_result(roll_back=True), capsys)
     assert "accuracy against speed, cosine >= 0.999" in text
     first, second = (
         next(line for line in text.splitlines() if line.startswith(name) and "bfloat16" in line)
@@ -94,12 +94,12 @@ def test_trade_is_a_table_of_accuracy_against_speed(capsys: pytest.CaptureFixtur
 
 
 def test_what_there_was_no_time_for_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
-    result = _result(put_back=True)
-    held = result.judgement.accuracy
+    result = _result(roll_back=True)
+    held = result.validation.accuracy
     assert held is not None
     late = replace(held.trade, value=math.nan, at_first=math.nan, alone={}, in_time=False)
-    judgement = replace(result.judgement, accuracy=replace(held, trade=late))
-    text = _told(replace(result, judgement=judgement), capsys)
+    validation = replace(result.validation, accuracy=replace(held, trade=late))
+    text = _told(replace(result, validation=validation), capsys)
     assert "accuracy: cosine not measured for want of time (cosine >= 0.999)" in text
     assert "put back to keep it: no time was left to run the model with them" in text
     assert "nan" not in text
@@ -110,7 +110,7 @@ def test_missed_bound_is_shouted(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_summary_holds_the_trade_and_is_json() -> None:
-    found = json.loads(json.dumps(summary(_result(put_back=True))))
+    found = json.loads(json.dumps(summary(_result(roll_back=True))))
     assert (found["precision"], found["precision_mode"]) == ("bfloat16", "allow_mix_precision_bf16")
     assert [row["precision"] for row in found["operators"]] == ["float32", "bfloat16"]
     accuracy = found["accuracy"]

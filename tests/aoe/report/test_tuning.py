@@ -21,8 +21,8 @@ from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
 from aoe.results.files import NOT_TRIED_OUT, ONLY_LOOKED_UP, RepoOutcome
 from aoe.testing.fakes import MEMORY
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
-from aoe.tuning.judging.group_tests import Drop
 from aoe.tuning.opat.result import OpatResult, summary
+from aoe.tuning.validation.group_tests import Drop
 from aoebank import Report, emit
 
 
@@ -83,7 +83,7 @@ def test_operators_that_were_only_looked_up_are_no_proof_of_anything(
         make_tuned("conv1"), schedule=None, reason=f"not in the bank, and {ONLY_LOOKED_UP}"
     )
     result = make_opat_result(missed)
-    result = replace(result, judgement=replace(result.judgement, kept=()))
+    result = replace(result, validation=replace(result.validation, kept=()))
     last = _told(OperatorTuningReport(result=result), capsys).splitlines()[-1]
     assert last.endswith("1 of 1 operators are not in the bank, and were only looked up")
 
@@ -92,8 +92,8 @@ def test_kernels_of_the_bank_that_were_not_measured_are_no_missing_gain(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     result = make_opat_result(make_tuned("conv1", searched=False))
-    unmeasured = replace(result.judgement.estimate, pairs=0)
-    result = replace(result, judgement=replace(result.judgement, estimate=unmeasured))
+    unmeasured = replace(result.validation.estimate, pairs=0)
+    result = replace(result, validation=replace(result.validation, estimate=unmeasured))
     last = _told(OperatorTuningReport(result=result), capsys).splitlines()[-1]
     assert last == "net_20260101 process finished. From the bank: 1 kernel, not measured"
 
@@ -104,7 +104,7 @@ def test_operators_without_a_measurement_are_counted_apart(
     reason = f"{NOT_TRIED_OUT}: no answer from the worker (got over 80.0 s)"
     lost = replace(make_tuned("conv1"), schedule=None, speedup=None, reason=reason)
     result = make_opat_result(lost)
-    result = replace(result, judgement=replace(result.judgement, kept=()))
+    result = replace(result, validation=replace(result.validation, kept=()))
     lines = _told(OperatorTuningReport(result=result), capsys).splitlines()
     assert f"conv1: {reason}; the next run tries again" in lines
     assert lines[-1].endswith(f"1 of 1 operators are {NOT_TRIED_OUT}")
@@ -116,12 +116,12 @@ def test_gain_of_a_busy_machine_says_so_in_the_last_line(
 ) -> None:
     result = make_opat_result(make_tuned("conv1"))
     use = CpuUse(wall_s=1.0, cpu_s=1.0, waited_s=1.0)
-    comparison = result.judgement.comparison
+    comparison = result.validation.comparison
     busy = replace(
         comparison.measurement, load=MachineLoad(use=use, threads=2, least_quiet=0.0, tries=1)
     )
     comparison = replace(comparison, measurement=busy)
-    result = replace(result, judgement=replace(result.judgement, comparison=comparison))
+    result = replace(result, validation=replace(result.validation, comparison=comparison))
     lines = _told(OperatorTuningReport(result=result), capsys).splitlines()
     assert any(line.startswith("do not believe these figures") for line in lines)
     assert lines[-1].endswith("Performance improved by 50.00%, measured on a busy machine")
@@ -131,7 +131,7 @@ def test_model_that_keeps_nothing_is_unchanged_not_a_ratio(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     result = make_opat_result(make_tuned("conv1"))
-    result = replace(result, judgement=replace(result.judgement, kept=()))
+    result = replace(result, validation=replace(result.validation, kept=()))
     text = _told(OperatorTuningReport(result=result), capsys)
     assert "whole model: unchanged, no kernel is kept (1.000 ms, " in text
     assert "1.500x" not in text
@@ -144,7 +144,7 @@ def test_model_that_keeps_nothing_is_unchanged_not_a_ratio(
 
 def _dropping(drops: dict[str, Drop]) -> OpatResult:
     result = make_opat_result(make_tuned("conv1"))
-    return replace(result, judgement=replace(result.judgement, kept=(), drops=drops))
+    return replace(result, validation=replace(result.validation, kept=(), drops=drops))
 
 
 def test_parts_that_went_for_one_reason_are_one_line_that_names_a_few(
@@ -170,8 +170,8 @@ def test_undecided_model_says_what_decides_it(capsys: pytest.CaptureFixture[str]
 
 def _with_memory(memory: ModelMemory) -> OpatResult:
     result = make_opat_result(make_tuned("conv1"))
-    comparison = replace(result.judgement.comparison, memory=memory)
-    return replace(result, judgement=replace(result.judgement, comparison=comparison))
+    comparison = replace(result.validation.comparison, memory=memory)
+    return replace(result, validation=replace(result.validation, comparison=comparison))
 
 
 def test_memory_of_a_session_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,7 +198,7 @@ def test_memory_nobody_knows_or_that_did_not_change_is_no_line(
     assert "memory" not in _told(OperatorTuningReport(result=unknown), capsys)
     assert summary(unknown)["memory"] is None
     result = _with_memory(MEMORY)
-    unchanged = replace(result, judgement=replace(result.judgement, kept=()))
+    unchanged = replace(result, validation=replace(result.validation, kept=()))
     assert "memory" not in _told(OperatorTuningReport(result=unchanged), capsys)
     figures = summary(unchanged)["memory"]
     assert figures["tuned"] == figures["untuned"]

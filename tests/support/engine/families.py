@@ -8,7 +8,7 @@ from typing import Any
 
 import halide as hl
 
-from aoe.kernels.convolution.family import Convolution
+from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.family import KernelTarget, PackedInput, Pipeline, Support
 from aoe.schedule import Choice, Configuration, Knob, Schedule, Space

@@ -15,10 +15,10 @@ from aoe.execute.messages import ModelPart
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP
 from aoe.testing.fakes import ScriptedRunner
-from aoe.tuning.judging.comparing import ModelComparer
-from aoe.tuning.judging.judge import Judge, Judgement
-from aoe.tuning.judging.precedent import Precedent
 from aoe.tuning.opat.assembly import ChosenKernel
+from aoe.tuning.validation.comparing import ModelComparer
+from aoe.tuning.validation.model_validator import ModelValidator, ValidationResult
+from aoe.tuning.validation.prior_result import PriorResult
 from support.engine.tuning import make_kernel
 
 SCREEN = MeasurePolicy(pairs_min=7, pairs_max=7, warmup=0)
@@ -94,32 +94,32 @@ class Machine:
 
 
 @dataclass
-class JudgedModel:
+class ValidatedModel:
     """A judge with its kernels and what it said."""
 
     kernels: list[ChosenKernel]
-    judge: Judge
+    judge: ModelValidator
     runner: ScriptedRunner
     assembly: FakeAssembly
     machine: Machine
     comparer: ModelComparer
     steps: list[str] = field(default_factory=list)
 
-    def judged(self, *, kept_share: float | None = None, **precedent: Any) -> Judgement:
+    def judged(self, *, kept_share: float | None = None, **prior_result: Any) -> ValidationResult:
         """Judge it; `believed` and `proven` are numbers of kernels.
 
         Args:
             kept_share: What of their promise all believed ones have kept before, None if not known.
-            precedent: What else is known.
+            prior_result: What else is known.
         """
         for name in ("believed", "proven"):
-            numbers = precedent.get(name, ())
-            precedent[name] = frozenset(self.kernels[number].name for number in numbers)
+            numbers = prior_result.get(name, ())
+            prior_result[name] = frozenset(self.kernels[number].name for number in numbers)
         if kept_share is not None:
-            precedent["kept_share"] = dict.fromkeys(precedent["believed"], kept_share)
-        return self.judge.judge(self.kernels, Precedent(**precedent))
+            prior_result["kept_share"] = dict.fromkeys(prior_result["believed"], kept_share)
+        return self.judge.judge(self.kernels, PriorResult(**prior_result))
 
-    def confirmed(self) -> Judgement:
+    def confirmed(self) -> ValidationResult:
         return self.judge.confirm(self.kernels)
 
     def numbers(self, kernels: Sequence[ChosenKernel]) -> list[int]:
@@ -143,7 +143,7 @@ def model_of(
     seed: int = 0,
     screen: MeasurePolicy = SCREEN,
     final: MeasurePolicy = FINAL,
-) -> JudgedModel:
+) -> ValidatedModel:
     """Return a model whose kernels save these shares of its time.
 
     Args:
@@ -180,8 +180,8 @@ def model_of(
     policies = {"screen": screen, "final": final}
     comparer = ModelComparer(assembly, runner, **policies, inputs=MADE_UP)  # type: ignore[arg-type]
     steps: list[str] = []
-    judge = Judge(comparer, steps.append)
-    return JudgedModel(kernels, judge, runner, assembly, machine, comparer, steps)
+    judge = ModelValidator(comparer, steps.append)
+    return ValidatedModel(kernels, judge, runner, assembly, machine, comparer, steps)
 
 
 @cache

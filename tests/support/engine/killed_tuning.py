@@ -5,7 +5,7 @@
 in a folder with `net.onnx` and `bank`. Steps are calls of the measuring process and changes of
 files below the folder. At the one of that number, from 1, the process ends as by kill -9; with 0 it
 runs to its end and writes how many there were into `steps`, and how many before kernels of
-subgraphs into `scopes`. With `full` it is not killed: from that step on no file can be written, as
+subgraphs into `groups`. With `full` it is not killed: from that step on no file can be written, as
 on a full disk, and an error ends it with exit code 3.
 """
 
@@ -75,11 +75,11 @@ def main() -> None:
     steps = Steps(int(sys.argv[1]), root, full=full)
     mode = sys.argv[2] if len(sys.argv) > 2 else "opat"
     script = _loses if mode == "opat" else _by_forms_and_kernels
-    tune_scopes = aoe.tuning.sgat.run.tune_scopes
+    tune_fusion_groups = aoe.tuning.sgat.run.tune_fusion_groups
 
-    def counted_scopes(*arguments: Any, **named: Any) -> Any:
+    def counted_groups(*arguments: Any, **named: Any) -> Any:
         (root / "scopes").write_text(str(steps.count))
-        return tune_scopes(*arguments, **named)
+        return tune_fusion_groups(*arguments, **named)
 
     class CountingRunner(ScriptedRunner):
         def call(self, task: str, **arguments: Any) -> Any:
@@ -91,7 +91,7 @@ def main() -> None:
         open_runner=lambda *_: CountingRunner(model=script, jitter=0.0005, drift=0.0),
         rules={_RULE: RULES[_RULE]},
     )
-    aoe.tuning.sgat.run.tune_scopes = counted_scopes  # type: ignore[assignment]
+    aoe.tuning.sgat.run.tune_fusion_groups = counted_groups  # type: ignore[assignment]
     aoe.tuning.opat.assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
     sys.addaudithook(steps.audit)
     try:

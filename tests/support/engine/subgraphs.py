@@ -15,7 +15,7 @@ from aoe.device.cpu.device import Cpu
 from aoe.execute.messages import ModelPart
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
-from aoe.graph.subgraphs.piece import Piece, cut_out
+from aoe.graph.subgraphs.segment import Segment, cut_out
 from aoe.ort.sessions import run_session, session_options
 from aoe.ort.static_shapes import infer_tensors
 from aoe.workload import KERNEL_DOMAIN
@@ -239,7 +239,7 @@ def graph_of(proto: onnx.ModelProto) -> ModelGraph:
     return ModelGraph(model, infer_tensors(model, Cpu().open_session), block=0)
 
 
-def piece_of(proto: onnx.ModelProto) -> Piece:
+def segment_of(proto: onnx.ModelProto) -> Segment:
     """Return a whole model as one subgraph."""
     graph = graph_of(proto)
     found = cut_out(graph, range(len(graph.nodes)))

@@ -24,12 +24,12 @@ from aoe.results.opat import OpatReport
 from aoe.schedule import Configuration, Schedule
 from aoe.testing.fakes import BASELINE_US, make_target
 from aoe.testing.kernels import operation, plain
-from aoe.tuning.judging.judge import Judgement
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.opat.searching.loop import SearchResult, TrialRecord
 from aoe.tuning.opat.searching.operator import TunedOperator
+from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.workbench import ResultPlaces
 from aoe.workload import Precision, Workload
 from aoebank import Event
@@ -208,7 +208,7 @@ def make_opat_result(*tuned: TunedOperator, max_abs_err: float = 1e-6) -> OpatRe
         ),
         operators=tuned,
         refusals=(Refusal(node="r", op_type="Relu", reason="touches 8 elements only"),),
-        judgement=Judgement(
+        validation=ValidationResult(
             kept=kept, drops={}, comparison=comparison, estimate=make_estimate(1.5)
         ),
         profile=profile,

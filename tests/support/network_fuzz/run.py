@@ -126,10 +126,10 @@ class NetworkFuzzer:
             second = run.tune("second")
             if not filecmp.cmp(first.om_file, second.om_file, shallow=False):
                 flaws.append("a second run writes another model")
-        kept = [kernel.source.workload for kernel in first.judgement.kept]
+        kept = [kernel.source.workload for kernel in first.validation.kept]
         self.seen.update(f"{one.op_type} {one.precision.value}" for one in kept)
         self.seen["idle"] += not kept
-        return [f"{run}: {flaw}" for flaw in (*self._runs.flaws, *flaws)]
+        return [f"{run}: {invalid_reason}" for invalid_reason in (*self._runs.flaws, *flaws)]
 
 
 def _is_whole(result: OpatResult) -> bool:
@@ -197,7 +197,10 @@ class _Run:
         for label, feed in self._feeds(plain):
             expected, actual = run_session(plain, feed), tuned.run(None, feed)
             alone.append((feed, actual))
-            found += [f"inputs {label}: {flaw}" for flaw in self._wrong(label, expected, actual)]
+            found += [
+                f"inputs {label}: {invalid_reason}"
+                for invalid_reason in self._wrong(label, expected, actual)
+            ]
             if with_float64 and label == _OTHER and not self.is_lower:
                 found += self._far(feed, expected, actual)
         return found + _differing_at_once(tuned, alone)

@@ -21,7 +21,7 @@ from aoe.schedule import Configuration, Schedule
 from aoe.workload import Workload
 
 ACCEPT_SPEEDUP = 1.03
-"""Lower bound of the speed-up an operator needs. Source: DESIGN D7."""
+"""Lower bound of the speed-up an operator needs."""
 _LEAST_SAVED = 0.001
 """Share of the model's time a candidate has to be expected to save to be measured again where noise
 has left open whether it does: final comparisons of models tell half a percent apart."""
@@ -35,7 +35,7 @@ class Lookup:
         stored: The record on a hit.
         tune: True if a search is due.
         reason: In words, for the report.
-        flaw: Why the record there counts as a miss; empty if it does not.
+        invalid_reason: Why the record there counts as a miss; empty if it does not.
         left_open: The best candidate of an earlier search, where noise has kept from deciding about
             it: it alone is measured again. None where there is a search to make.
         is_again: True if noise has left open what an earlier search came to.
@@ -45,7 +45,7 @@ class Lookup:
     stored: StoredAnswer | None
     tune: bool
     reason: str
-    flaw: str = ""
+    invalid_reason: str = ""
     left_open: Configuration | None = None
     is_again: bool = False
     was_busy: bool = False
@@ -57,7 +57,7 @@ def look_up(
     *,
     repeat_tune: bool,
     trials: int,
-    flaw_of: Callable[[Schedule], str],
+    invalid_reason_of: Callable[[Schedule], str],
     share: float = 1.0,
 ) -> Lookup:
     """Return whether to tune a workload.
@@ -74,7 +74,7 @@ def look_up(
         workload: What is looked for.
         repeat_tune: True to tune what the bank has.
         trials: Size of the search that would be made.
-        flaw_of: Says what is wrong with a schedule; empty if it can be compiled.
+        invalid_reason_of: Says what is wrong with a schedule; empty if it can be compiled.
         share: Part of the model's time the workload takes.
 
     Raises:
@@ -82,12 +82,12 @@ def look_up(
     """
     stored = bank.find(workload)
     quarantined = bank.quarantine_reason(workload)
-    flaw = quarantined or bank.flaw(workload) or ""
+    invalid_reason = quarantined or bank.invalid_reason(workload) or ""
     if stored is not None:
-        flaw = flaw_of(stored.schedule)
-        stored = None if flaw else stored
+        invalid_reason = invalid_reason_of(stored.schedule)
+        stored = None if invalid_reason else stored
     if repeat_tune:
-        return Lookup(stored=stored, tune=True, reason="REPEAT_TUNE", flaw=flaw)
+        return Lookup(stored=stored, tune=True, reason="REPEAT_TUNE", invalid_reason=invalid_reason)
     if stored is not None:
         where = "in the built-in bank" if stored.is_built_in else "in the bank"
         where = "in the earlier result" if stored.is_base else where
@@ -98,8 +98,8 @@ def look_up(
         failure = bank.failed_search(workload, trials, threshold=ACCEPT_SPEEDUP)
     if failure is not None and share * failure.expected < _LEAST_SAVED:
         reason = DEFAULT_WAS_BEST
-        return Lookup(stored=None, tune=False, reason=reason, flaw=flaw)
-    reason = f"its record is a miss: {flaw}" if flaw else "not in the bank"
+        return Lookup(stored=None, tune=False, reason=reason, invalid_reason=invalid_reason)
+    reason = f"its record is a miss: {invalid_reason}" if invalid_reason else "not in the bank"
     was_busy = failure is not None and failure.was_busy
     if was_busy:
         reason = f"{reason}, the machine was busy when it was searched"
@@ -109,7 +109,7 @@ def look_up(
         stored=None,
         tune=True,
         reason=reason,
-        flaw=flaw,
+        invalid_reason=invalid_reason,
         left_open=failure.best if failure is not None else None,
         is_again=failure is not None and not was_busy,
         was_busy=was_busy,

@@ -243,7 +243,7 @@ class WorkloadSearch:
         if compilers is not None and compilers.is_beside and min(room, following) > 0:
             compilers.prepare(self.ahead(min(room, following)))
 
-    def glanced(self) -> SearchResult:
+    def screened(self) -> SearchResult:
         """Return the first candidate with the pairs it was seen with: none was chosen by them."""
         if len(self.trials) != 1:
             return SearchResult(trials=tuple(self.trials))

@@ -47,7 +47,7 @@ from aoe.tuning.opat.searching.loop import (
     measure_schedules,
 )
 from aoe.tuning.operator_choice import NOT_CHOSEN
-from aoe.tuning.policies import final_policy, glance_policy, screen_policy
+from aoe.tuning.policies import final_policy, screen_policy, screening_policy
 from aoe.tuning.progress import Progress
 from aoe.workload import workload_to_json
 from aoebank import AoebankError, Event
@@ -147,7 +147,7 @@ class OperatorSearch:
     is_again: bool = False
     was_busy: bool = False
 
-    def glance(self, tools: OperatorTools) -> TunedOperator:
+    def screen(self, tools: OperatorTools) -> TunedOperator:
         """Return what the first guess brings: of 20 gains, 19 show there.
 
         Nothing is chosen by its pairs, so they prove what they show; where the gain is large, a
@@ -157,10 +157,12 @@ class OperatorSearch:
             return self.finish(tools, 1, is_enough=True)
         if not self._may_begin(tools):
             return self._not_tried(tools)
-        policy = glance_policy(tools.runner.target.core_num, accept_busy=tools.settings.accept_busy)
+        policy = screening_policy(
+            tools.runner.target.core_num, accept_busy=tools.settings.accept_busy
+        )
         try:
             self._go_on(1, tools, policy)
-            self.seen = self._settled(self.search.glanced(), tools, policy)
+            self.seen = self._settled(self.search.screened(), tools, policy)
         except TurnTimeoutError:
             return self._not_tried(tools)
         except Exception as error:
@@ -296,7 +298,9 @@ class OperatorSearch:
         """Return what the choice of a layout alone makes of the default."""
         if won.before_us is None or tools.left_s() <= 0:
             return None
-        policy = glance_policy(tools.runner.target.core_num, accept_busy=tools.settings.accept_busy)
+        policy = screening_policy(
+            tools.runner.target.core_num, accept_busy=tools.settings.accept_busy
+        )
         gain = format_speedup(self.search.task, policy)
         return won.before_us / gain if gain is not None else None
 
@@ -329,11 +333,13 @@ def begin_operator(
         operator.workload,
         repeat_tune=settings.repeat_tune and is_chosen and not settings.lookup_only,
         trials=settings.trials,
-        flaw_of=partial(_flaw_of, operator, tools.runner),
+        invalid_reason_of=partial(_invalid_reason_of, operator, tools.runner),
         share=operator.share,
     )
-    if lookup.flaw:
-        tools.progress.warn(f"{operator.op_name}: its record counts as a miss, {lookup.flaw}")
+    if lookup.invalid_reason:
+        tools.progress.warn(
+            f"{operator.op_name}: its record counts as a miss, {lookup.invalid_reason}"
+        )
     tools.tell_lookup(operator, lookup)
     if not lookup.tune and not settings.lookup_only:
         tools.bank.adopt(operator.workload)
@@ -372,7 +378,7 @@ def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> Tune
     return begun if isinstance(begun, TunedOperator) else begun.finish(tools, budget)
 
 
-def _flaw_of(operator: Operator, runner: TaskRunner, schedule: Schedule) -> str:
+def _invalid_reason_of(operator: Operator, runner: TaskRunner, schedule: Schedule) -> str:
     """Return what is wrong with a schedule from a bank; the worker may die of it, no run does."""
     try:
         found: str = runner.call(

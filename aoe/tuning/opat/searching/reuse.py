@@ -37,8 +37,8 @@ def _kind_of(
         doubts = lookup.stored.doubts if lookup.stored is not None else ()
         return ReuseKind.REUSED, "; ".join((lookup.reason, *doubts))
     workload = operator.workload
-    if lookup.stored is not None or lookup.flaw:
-        return ReuseKind.RETUNED, lookup.flaw or lookup.reason
+    if lookup.stored is not None or lookup.invalid_reason:
+        return ReuseKind.RETUNED, lookup.invalid_reason or lookup.reason
     known = bank.base_drift(workload)
     if known is not None:
         return ReuseKind.RETUNED, str(known) or "searched less, or noise decided then"

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from aoe.device.compiler import KernelSource, kernel_name
 from aoe.graph.regions import Refusal, Region
 from aoe.tuning.opat.operators import FoundOperators, Operator
-from aoe.tuning.opat.searching.agenda import Agenda
-from aoe.tuning.opat.searching.crew import Crew, Job, OneAfterAnother
+from aoe.tuning.opat.searching.measure_pool import Job, MeasurePool, SerialExecutor
 from aoe.tuning.opat.searching.operator import (
     OperatorSearch,
     OperatorTools,
     TunedOperator,
     begin_operator,
 )
+from aoe.tuning.opat.searching.task_scheduler import TaskScheduler
 
 _COMPILED_AHEAD = 2
 """First guesses that are compiled at once, by the compiling processes there are: kernels take
@@ -46,10 +46,10 @@ def tune_found(
     found: FoundOperators,
     *,
     take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators],
-    agenda: Agenda,
+    scheduler: TaskScheduler,
     tools: OperatorTools,
     tell: Callable[[TunedOperator], None],
-    crew: Crew | None = None,
+    measure_pool: MeasurePool | None = None,
     later: Sequence[Operator] = (),
 ) -> TunedOperators:
     """Tune what promises most first; parts of what was fused and is not won join the others.
@@ -57,10 +57,10 @@ def tune_found(
     Args:
         found: The operators of a model.
         take_apart: See `part_operators`; what is `later` may be among what it gives.
-        agenda: Says what comes next.
+        scheduler: Says what comes next.
         tools: What operators are tuned with.
         tell: Is told of each operator that is done, and again where more time has changed that.
-        crew: Does the searches; None for this machine, one after another.
+        measure_pool: Does the searches; None for this machine, one after another.
         later: Other operators that compute nodes of these; their turn comes when all of these had
             a first guess.
 
@@ -71,14 +71,14 @@ def tune_found(
         found=found,
         left=found,
         take_apart=take_apart,
-        agenda=agenda,
+        scheduler=scheduler,
         tools=tools,
         tell=tell,
-        crew=crew or OneAfterAnother(),
+        measure_pool=measure_pool or SerialExecutor(),
     )
-    agenda.see(rounds.untouched())
-    if agenda.is_hurried(rounds.untouched()):
-        rounds.glance_at_all()
+    scheduler.see(rounds.untouched())
+    if scheduler.is_hurried(rounds.untouched()):
+        rounds.screen_all()
         rounds.later = later
     rounds.tune_all()
     if rounds.later != later:
@@ -106,10 +106,10 @@ class _Rounds:
     found: FoundOperators
     left: FoundOperators
     take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators]
-    agenda: Agenda
+    scheduler: TaskScheduler
     tools: OperatorTools
     tell: Callable[[TunedOperator], None]
-    crew: Crew
+    measure_pool: MeasurePool
     done: dict[str, TunedOperator] = field(default_factory=dict)
     open: dict[str, OperatorSearch] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
@@ -133,34 +133,34 @@ class _Rounds:
         """Return what nothing has been done about."""
         return [one for one in self.all() if one.key not in self.done]
 
-    def glance_at_all(self) -> None:
+    def screen_all(self) -> None:
         """Give every operator its first guess, several being compiled at once."""
-        if self.crew.places() > 1:
-            self._go_on_with(self.untouched, is_glance=True)
+        if self.measure_pool.places() > 1:
+            self._go_on_with(self.untouched, is_screening=True)
             return
         coming: list[OperatorSearch] = []
         while coming or self.untouched():
             began_s = time.monotonic()
-            searches = coming or self._next_glances(())
+            searches = coming or self._next_screenings(())
             # where there are cores for it, the next ones are compiled while these are measured
-            coming = self._next_glances(searches) if self._is_beside() else []
+            coming = self._next_screenings(searches) if self._is_beside() else []
             preparing_s = (time.monotonic() - began_s) / max(1, len(searches))
             for search in searches:
                 began_s = time.monotonic()
-                tuned = search.glance(self._tools())
+                tuned = search.screen(self._tools())
                 if not search.search.is_over:
                     self.open[search.operator.key] = search
-                self._take(tuned, time.monotonic() - began_s + preparing_s, is_glance=True)
+                self._take(tuned, time.monotonic() - began_s + preparing_s, is_screening=True)
             self._look_for_parts()
 
-    def _next_glances(self, begun: Sequence[OperatorSearch]) -> list[OperatorSearch]:
+    def _next_screenings(self, begun: Sequence[OperatorSearch]) -> list[OperatorSearch]:
         """Begin the searches that come after others, and have their first guesses compiled."""
         under_way = {one.operator.key for one in begun}
         waiting = [one for one in self.untouched() if one.key not in under_way]
         if not waiting:
             return []
         self._plan(self.untouched())
-        ordered = self.agenda.glances(waiting)
+        ordered = self.scheduler.screenings(waiting)
         chosen = _apart(ordered, [one.operator for one in begun])[: self._compiled_at_once()]
         searches = [search for one in chosen if (search := self._begun(one)) is not None]
         self._compile_ahead([source for one in searches for source in one.search.ahead(1)])
@@ -168,7 +168,7 @@ class _Rounds:
 
     def tune_all(self) -> None:
         """Search what is left, and go on with what was only glanced at."""
-        self._go_on_with(self._waiting, is_glance=False)
+        self._go_on_with(self._waiting, is_screening=False)
 
     def use_what_is_left(self) -> None:
         """Go on with what got less than it is worth, where there is time after all.
@@ -185,13 +185,13 @@ class _Rounds:
     def _has_time(self) -> bool:
         return self.tools.left_s() > 0 and self._tools().trials_left >= 1
 
-    def _go_on_with(self, waiting: Callable[[], list[Operator]], *, is_glance: bool) -> None:
+    def _go_on_with(self, waiting: Callable[[], list[Operator]], *, is_screening: bool) -> None:
         """Keep the crew busy with what waits, until nothing does."""
         while True:
             free = [one for one in waiting() if one.key not in self.running]
             if free and self._has_room():
                 self._plan(self.untouched())
-                self._begin(free, is_glance=is_glance)
+                self._begin(free, is_screening=is_screening)
             elif self.running:
                 self._take_next()
             else:
@@ -201,13 +201,13 @@ class _Rounds:
     def _has_room(self) -> bool:
         if not self.running:
             return True
-        return len(self.running) < self.crew.places() and self._tools().trials_left >= 1
+        return len(self.running) < self.measure_pool.places() and self._tools().trials_left >= 1
 
-    def _begin(self, free: Sequence[Operator], *, is_glance: bool) -> None:
-        turn = self.agenda.next(free)
+    def _begin(self, free: Sequence[Operator], *, is_screening: bool) -> None:
+        turn = self.scheduler.next(free)
         operator, trials = turn.operator, turn.trials
-        if is_glance:
-            operator, trials = self.agenda.glances(free)[0], 1
+        if is_screening:
+            operator, trials = self.scheduler.screenings(free)[0], 1
         search = self.open.pop(operator.key, None) or self._begun(operator)
         if search is not None:
             tools = self._tools()
@@ -216,24 +216,24 @@ class _Rounds:
                 search=search,
                 trials=trials,
                 tools=tools,
-                is_glance=is_glance,
+                is_screening=is_screening,
                 is_enough=turn.is_enough,
                 tried=len(search.search.trials),
             )
-            self.crew.begin(job)
+            self.measure_pool.begin(job)
 
     def _take_next(self) -> None:
-        done = self.crew.next_done()
+        done = self.measure_pool.next_done()
         if done is None:
             return
         search = done.job.search
         del self.running[search.operator.key]
-        if done.job.is_glance and not search.search.is_over:
+        if done.job.is_screening and not search.search.is_over:
             self.open[search.operator.key] = search
         elif done.job.is_cut and done.tuned.schedule is None:  # what has won is a hit from now on
             search.seen = done.tuned
             self.cut[search.operator.key] = search
-        self._take(done.tuned, done.seconds, is_glance=done.job.is_glance)
+        self._take(done.tuned, done.seconds, is_screening=done.job.is_screening)
 
     def result(self) -> TunedOperators:
         """Return what became of all; an operator may have got more places since it was tuned."""
@@ -249,16 +249,16 @@ class _Rounds:
 
     def _begun(self, operator: Operator) -> OperatorSearch | None:
         """Return the search of an operator, None if the bank had its answer."""
-        begun = begin_operator(operator, self._tools(), self.agenda.budget(operator))
+        begun = begin_operator(operator, self._tools(), self.scheduler.budget(operator))
         if isinstance(begun, OperatorSearch):
             return begun
         self._take(begun, 0.0)
         return None
 
-    def _take(self, tuned: TunedOperator, seconds: float, *, is_glance: bool = False) -> None:
+    def _take(self, tuned: TunedOperator, seconds: float, *, is_screening: bool = False) -> None:
         key = tuned.operator.key
         is_new = self.done.get(key) != tuned
-        self.agenda.learn(tuned, seconds, is_glance=is_glance)
+        self.scheduler.learn(tuned, seconds, is_screening=is_screening)
         self._forget_losers(tuned)
         self.done[key] = tuned
         if is_new:

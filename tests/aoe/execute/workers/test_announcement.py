@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
-from support.engine.farms import VERSIONS
+from support.engine.remote_pools import VERSIONS
 
 from aoe.device.registry import default_device
 from aoe.execute.workers.announcement import Announcement, WorkerPart, announce, part_of

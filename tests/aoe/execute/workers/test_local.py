@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aoe.errors import EngineNotInstalledError, FarmError, OptionError
+from aoe.errors import EngineNotInstalledError, OptionError, RemotePoolError
 from aoe.execute.workers.local import connected, parse_workers
 
 
@@ -39,7 +39,7 @@ def test_scheduler_that_does_not_answer_is_an_error_with_a_way_out() -> None:
         unused.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
         with (
-            pytest.raises(FarmError, match="the scheduler does not answer") as caught,
+            pytest.raises(RemotePoolError, match="the scheduler does not answer") as caught,
             connected(address, connect_s=1.0),
         ):
             pass

@@ -13,7 +13,7 @@ from support.engine.profiles import make_operator_profile, make_profile
 from support.engine.subgraphs import c2f_network, graph_of, random_network, vocoder_network
 
 from aoe.graph.rewrites.registry import RULES
-from aoe.graph.subgraphs.forms import form_of
+from aoe.graph.subgraphs.rewrite_candidates import form_of
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.om.file import KernelUse, SubgraphUse
 from aoe.profiling.comparing import compare_profiles
@@ -35,11 +35,11 @@ def _tuned(imported: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[SubgraphUs
         if not choices.space.first_guesses:
             continue
         strategy = choices.strategy(choices.space.first_guesses[0])
-        for piece in subgraph.places:
-            form = form_of(piece, strategy, RULES)
+        for segment in subgraph.places:
+            form = form_of(segment, strategy, RULES)
             assert not isinstance(form, str)
-            splices.append(Splice(piece=piece, form=form))
-        ends = tuple(piece.op_names[-1] for piece in subgraph.places)
+            splices.append(Splice(segment=segment, form=form))
+        ends = tuple(segment.op_names[-1] for segment in subgraph.places)
         uses.append(
             SubgraphUse(
                 graph_id=subgraph.graph_id, strategy=str(strategy), bank_file="b", op_names=ends

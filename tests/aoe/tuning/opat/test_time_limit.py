@@ -302,8 +302,8 @@ def test_limit_holds_whichever_phase_is_slow(
     assert timed.clock.now_s <= limit_s * (1 + _SLACK) + trial_s, timed.clock.spent_s
     unpack(result.om_file, timed.root / "unpacked")
     nodes = onnx.load(str(timed.root / "unpacked" / MODEL), load_external_data=False).graph.node
-    assert any(node.domain == "aoe" for node in nodes) == bool(result.judgement.kept)
-    if not result.judgement.kept:
+    assert any(node.domain == "aoe" for node in nodes) == bool(result.validation.kept)
+    if not result.validation.kept:
         assert result.speedup == 1.0
         assert "time limit" in " ".join(timed.progress.texts("warn")), timed.clock.spent_s
 
@@ -320,7 +320,7 @@ def test_limit_holds_where_accuracy_is_traded(
 
 def test_gain_is_kept_where_the_time_allows_for_a_proof(timed: TimedRun) -> None:
     result = timed.tune(90.0)
-    assert result.judgement.kept and result.speedup == pytest.approx(1.5, rel=0.01)
+    assert result.validation.kept and result.speedup == pytest.approx(1.5, rel=0.01)
     assert timed.progress.texts("warn") == []
 
 
@@ -329,8 +329,8 @@ def test_large_model_keeps_what_it_gains_within_45_seconds(timed: TimedRun, cost
     costs.optimize_s, costs.load_s, costs.run_s = 15.0, 0.4, 0.11
     costs.write_s, costs.process_s, costs.compile_s, costs.trial_s = 0.85, 0.75, 0.8, 0.8
     result = timed.tune(45.0)
-    assert result.judgement.kept, timed.clock.spent_s
-    assert result.judgement.estimate.low > 1
+    assert result.validation.kept, timed.clock.spent_s
+    assert result.validation.estimate.low > 1
     assert timed.clock.spent_s["measure_candidates"] > 5.0  # half a dozen first guesses
     assert timed.clock.now_s <= 45.0 * (1 + _SLACK)
 
@@ -338,7 +338,7 @@ def test_large_model_keeps_what_it_gains_within_45_seconds(timed: TimedRun, cost
 def test_without_a_limit_nothing_is_cut_short(timed: TimedRun, costs: Costs) -> None:
     costs.load_s, costs.run_s = 2.0, 0.2
     result = timed.tune(None)
-    assert result.judgement.kept
+    assert result.validation.kept
     assert result.tuned_profile.runs == 10
 
 
@@ -348,10 +348,10 @@ def test_what_there_was_no_time_to_judge_is_judged_by_the_next_run(
     usual = replace(costs)
     costs.load_s = 25.0  # not even one process fits
     first = timed.tune(60.0)
-    assert first.judgement.kept == () and "time limit" in first.judgement.undecided
+    assert first.validation.kept == () and "time limit" in first.validation.undecided
     costs.load_s = usual.load_s
     second = timed.tune(600.0)
-    assert second.judgement.kept
+    assert second.validation.kept
 
 
 @pytest.mark.parametrize(("link_s", "is_told"), [(1.0, False), (200.0, True)])
@@ -389,4 +389,4 @@ def test_limit_holds_wherever_another_run_is_waited_for(
     assert timed.clock.now_s <= 60.0 * (1 + _SLACK) + 5.0, timed.clock.spent_s
     timed.waiting_s = 0.0
     again = timed.tune(600.0)  # nothing that was not measured is remembered
-    assert again.judgement.kept
+    assert again.validation.kept

@@ -13,7 +13,7 @@ from support.engine.families import RoundedConvolution
 from support.engine.models import conv_net, matmul_net
 
 from aoe.graph.model_graph import ModelGraph
-from aoe.kernels.convolution.family import Convolution
+from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.family import KernelTarget, Support
 from aoe.kernels.registry import FAMILIES
 from aoe.ort.profile import profile_model

@@ -31,7 +31,7 @@ def _additive(
 def test_all_stay_where_that_is_accurate_enough_after_one_run() -> None:
     evaluate, asked = _additive({"a": 0.01, "b": 0.02})
     trade = hold(["a", "b"], evaluate, _COSINE)
-    assert (trade.lowered, trade.put_back, trade.alone) == (frozenset("ab"), (), {})
+    assert (trade.lowered, trade.roll_back, trade.alone) == (frozenset("ab"), (), {})
     assert trade.value == trade.at_first == 0.97
     assert len(asked) == 1
 
@@ -47,7 +47,7 @@ def test_each_is_looked_at_alone_where_the_report_wants_it() -> None:
 def test_the_most_harmful_go_back_and_no_more_than_needed() -> None:
     evaluate, _ = _additive({"a": 0.01, "b": 0.2, "c": 0.05, "d": 0.06})
     trade = hold(["a", "b", "c", "d"], evaluate, _COSINE)
-    assert trade.put_back == ("b", "d")
+    assert trade.roll_back == ("b", "d")
     assert trade.lowered == frozenset("ac")
     assert trade.holds
     assert math.isclose(trade.value, 0.94)
@@ -57,7 +57,7 @@ def test_the_most_harmful_go_back_and_no_more_than_needed() -> None:
 def test_a_metric_that_must_stay_small_works_the_same_way() -> None:
     harm = {"a": 0.3, "b": 0.01}
     trade = hold(["a", "b"], lambda lowered: sum(harm[name] for name in lowered), _ERROR)
-    assert (trade.put_back, trade.lowered) == (("a",), frozenset("b"))
+    assert (trade.roll_back, trade.lowered) == (("a",), frozenset("b"))
 
 
 def test_what_gives_nan_goes_back_first() -> None:
@@ -65,7 +65,7 @@ def test_what_gives_nan_goes_back_first() -> None:
         return math.nan if "n" in lowered else 1.0 - 0.04 * len(lowered)
 
     trade = hold(["a", "n", "b"], evaluate, _COSINE)
-    assert trade.put_back == ("n",)
+    assert trade.roll_back == ("n",)
 
 
 def test_bound_that_float32_misses_too_is_said() -> None:
@@ -82,8 +82,8 @@ def test_bound_holds_and_runs_grow_with_the_operators_only(harm: dict[str, float
     trade = hold(list(harm), evaluate, _COSINE)
     assert trade.holds
     assert evaluate(trade.lowered) == trade.value >= 0.9
-    assert trade.lowered | set(trade.put_back) == set(harm)
+    assert trade.lowered | set(trade.roll_back) == set(harm)
     assert len(asked) <= len(harm) + 8
-    if trade.put_back:
-        least_harmful = trade.put_back[-1]
+    if trade.roll_back:
+        least_harmful = trade.roll_back[-1]
         assert evaluate(trade.lowered | {least_harmful}) < 0.9

@@ -132,9 +132,9 @@ def test_the_most_harmful_go_back_to_float32_until_the_bound_holds(
     accuracy = summary["accuracy"]
     assert accuracy["holds"] and accuracy["made_up_inputs"]
     assert accuracy["value"] == pytest.approx(error, abs=1e-6)
-    put_back = {row["kernel"] for row in accuracy["kernels"] if row["put_back"]}
-    assert len(put_back) == len(back)
-    assert put_back <= _lower_kernels(runs)
+    roll_back = {row["kernel"] for row in accuracy["kernels"] if row["put_back"]}
+    assert len(roll_back) == len(back)
+    assert roll_back <= _lower_kernels(runs)
     found = _precisions(result)
     assert found == Counter({Precision.BFLOAT16: 4 - len(back), Precision.FLOAT32: len(back)})
     lowest = "bfloat16" if len(back) < 4 else "float32"

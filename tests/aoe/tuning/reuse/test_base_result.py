@@ -181,7 +181,7 @@ def test_judging_is_spared_for_what_stands_as_it_stood(
     for name, options in {"with": {"base_result": tmp_path / "first"}, "alone": {}}.items():
         result = _tune(runs, tmp_path, blocks_net(_CHANGED), name, **options)
         work[name] = _work_of(runs, result, profiles)
-        assert len(result.judgement.kept) == 7
+        assert len(result.validation.kept) == 7
     spared, full = work["with"], work["alone"]
     assert (spared.comparisons, spared.processes, spared.profiles) == (1, 1, 2)
     assert (full.comparisons, full.processes, full.profiles) == (4, 3, 2)
@@ -201,7 +201,7 @@ def test_run_that_knows_everything_has_one_comparison_and_no_trial(
             profiles.clear()
             again = _tune(runs, tmp_path, blocks_net(model), name)
             assert _work_of(runs, again, profiles) == _Work(0, 1, 0, 2)
-            assert len(again.judgement.kept) == 7
+            assert len(again.validation.kept) == 7
 
 
 def test_result_stands_alone(runs: ScriptedRuns, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_what_the_earlier_model_has_kept_in_the_same_place_has_no_test(run: Run)
     assert run.runners[-1].restarts == 3
     _change(run, _with_another_end(c2f_network(3)))
     second = run.tune(base_result=run.place / "base")
-    assert {one.name for one in second.judgement.kept} and second.used_ids <= first.used_ids
+    assert {one.name for one in second.validation.kept} and second.used_ids <= first.used_ids
     assert second.speedup == pytest.approx(first.speedup, rel=0.05)
     assert run.runners[-1].restarts == 1  # its proof: how far processes scatter is known
     compared = run.runners[-1].asked("compare_models")

@@ -42,9 +42,9 @@ from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
-from aoe.tuning.sgat.crew import FormAgenda
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.result import SgatResult, sgat_summary
+from aoe.tuning.sgat.rewrite_scheduler import RewriteScheduler
 from aoe.tuning.sgat.run import rival_per_s, time_for_forms
 from aoe.tuning.sgat.subgraphs import work_of
 from aoebank import emit, show, validate
@@ -173,7 +173,7 @@ def test_look_up_in_an_empty_bank_leaves_the_model_as_it_is(
     emit(report_of(result), as_json=False, no_color=True)
     said = "3 of 3 subgraphs are not in the bank, and were only looked up"
     assert said in " ".join(capsys.readouterr().out.split())
-    assert result.judgement.kept == ()
+    assert result.validation.kept == ()
     assert {one.reason for one in result.subgraphs} == {"not in the bank, and only looked up"}
     assert _bank_files(run) == {}
 
@@ -187,7 +187,7 @@ def test_look_up_leaves_out_a_form_with_which_the_model_computes_something_else(
     run.script = wrong
     second = run.tune(lookup_only=True)
     assert first.used_ids and second.used_ids == frozenset()
-    assert second.judgement.drops
+    assert second.validation.drops
 
 
 def _bank_files(run: Run) -> dict[Path, bytes]:
@@ -231,11 +231,11 @@ def test_form_that_wins_alone_and_loses_in_the_model_is_dropped_for_good(run: Ru
 
     run.script = loses_in_the_whole
     result = run.tune()
-    assert result.judgement.kept == ()
-    assert result.judgement.dropped
+    assert result.validation.kept == ()
+    assert result.validation.dropped
     assert result.speedup == 1.0
     second = run.tune()
-    assert second.judgement.kept == ()
+    assert second.validation.kept == ()
     assert run.comparisons <= 3
 
 
@@ -246,7 +246,7 @@ def test_form_that_fails_costs_itself_only(run: Run, failure: Any) -> None:
 
     run.script = fails
     result = run.tune()
-    assert result.judgement.kept == ()
+    assert result.validation.kept == ()
     assert run.section()["sgat_tuning_result"] == "tuning successful"
     assert run.section()["tuning_failed_subgraphs"]
 
@@ -388,7 +388,7 @@ def test_without_a_form_there_is_nothing_to_judge(run: Run) -> None:
     run.script = lambda baseline, tuned: 0.9
     run.tune()
     result = run.tune()
-    assert (result.speedup, result.judgement.kept) == (1.0, ())
+    assert (result.speedup, result.validation.kept) == (1.0, ())
     assert run.comparisons == 1  # what a run of the model takes
 
 
@@ -416,7 +416,7 @@ def test_most_work_comes_first_and_is_told_in_the_order_of_the_model(run: Run) -
     (first,) = [tuned.subgraph for tuned in result.subgraphs if tuned.trials]
     assert work_of(first) == max(work_of(tuned.subgraph) for tuned in result.subgraphs)
     assert tried[0] is False
-    starts = [tuned.subgraph.piece.nodes[0] for tuned in result.subgraphs]
+    starts = [tuned.subgraph.segment.nodes[0] for tuned in result.subgraphs]
     assert starts == sorted(starts)
 
 
@@ -426,7 +426,7 @@ def test_forms_there_is_no_time_for_are_left_to_a_later_run(
     onnx.save(c2f_network(2, batch=4), run.place / "net.onnx")
     run.script = lambda baseline, tuned: 0.9
     with monkeypatch.context() as limited:
-        limited.setattr(FormAgenda, "next", lambda self, waiting: (waiting[0], 1))
+        limited.setattr(RewriteScheduler, "next", lambda self, waiting: (waiting[0], 1))
         first = run.tune()
     second, third = run.tune(), run.tune()
     tried = [[len(tuned.trials) for tuned in one.subgraphs] for one in (first, second, third)]
@@ -577,7 +577,7 @@ def test_operators_are_tuned_in_the_graph_that_was_chosen(run: Run) -> None:
     )
     assert filecmp.cmp(run.place / "first.om", operators.om_file, shallow=False)
     assert again.speedup == 1.0
-    assert again.get(OpatResult).judgement.graph_chosen
+    assert again.get(OpatResult).validation.graph_chosen
 
 
 def test_operators_go_on_in_a_second_run_from_the_forms_of_the_first(run: Run) -> None:

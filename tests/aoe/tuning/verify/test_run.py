@@ -20,7 +20,7 @@ from aoe.bank.operators import OperatorBank, key_of
 from aoe.device.registry import default_device
 from aoe.errors import OptionError, WorkerDiedError
 from aoe.measurement import Outcome
-from aoe.ort.surroundings import BALLAST_BYTES_MAX
+from aoe.ort.cold_cache import BALLAST_BYTES_MAX
 from aoe.report.verify.records import VerifiedBankReport
 from aoe.schedule import Schedule
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target

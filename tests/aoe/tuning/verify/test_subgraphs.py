@@ -379,7 +379,7 @@ def test_kernels_of_a_subgraph_are_measured_together_as_when_they_were_chosen(
     result = kernels.verify()
     assert result.passed_over == ()
     (one,) = [one for one in result.records if isinstance(one.one, MeasurableSubgraph)]
-    assert one.one.strategy.scopes and one.found.verdict is Holding.HOLDS and one.written
+    assert one.one.strategy.groups and one.found.verdict is Holding.HOLDS and one.written
     (call,) = kernels.compared
     assert call.arguments["baseline"].model.name == "piece.onnx"
     assert call.arguments["tuned"].library is not None

@@ -23,7 +23,7 @@ from aoebank.testing.format_tests import FormatTests
 FORMAT = CubeFormat()
 NAME = sample_bank_files.CUBE.name
 EXAMPLE = sample_bank_files.CUBE.read_bytes()
-TWIN = sample_bank_files.CUBE.with_suffix(".bin").read_bytes()
+BINARY_CACHE = sample_bank_files.CUBE.with_suffix(".bin").read_bytes()
 FIRST: dict[str, Any] = json.loads(EXAMPLE.splitlines()[0])
 SCHEMA = json.loads((sample_bank_files.ROOT / "schemas/cube/1.json").read_text(encoding="utf-8"))
 
@@ -134,7 +134,7 @@ def test_findings(text: str, expected: list[str]) -> None:
 # -- twin -------------------------------------------------------------------------------------
 
 
-def twin_findings(data: bytes | None, bank: bytes = EXAMPLE) -> list[Finding]:
+def binary_cache_findings(data: bytes | None, bank: bytes = EXAMPLE) -> list[Finding]:
     return [*FORMAT.check_companion(parse(bank), data)]
 
 
@@ -143,43 +143,43 @@ def test_twin_is_the_file_of_the_same_name() -> None:
 
 
 def test_good_twin_has_no_findings() -> None:
-    assert twin_findings(TWIN) == []
+    assert binary_cache_findings(BINARY_CACHE) == []
 
 
 def test_missing_twin_means_that_readers_see_no_bank() -> None:
-    (finding,) = twin_findings(None)
+    (finding,) = binary_cache_findings(None)
     assert finding.code == "AB508"
     assert finding.expected == sample_bank_files.CUBE.with_suffix(".bin").name
 
 
 @pytest.mark.parametrize(
-    ("twin", "message"),
+    ("binary_cache", "message"),
     [
-        (TWIN[:63], "head is cut short"),
+        (BINARY_CACHE[:63], "head is cut short"),
         (b"", "head is cut short"),
-        (b"\0\0\0\0" + TWIN[4:], "checksum"),
-        (TWIN[:4] + b"\x41\0\0\0" + TWIN[8:], "length of the head"),
-        (TWIN.replace(b"AaZ", b"BbZ"), "platform"),
-        (TWIN[:64], "number of records differs"),
-        (TWIN.replace(b"AaZ\0\x06", b"AaZ\0\x07"), "number of records"),
+        (b"\0\0\0\0" + BINARY_CACHE[4:], "checksum"),
+        (BINARY_CACHE[:4] + b"\x41\0\0\0" + BINARY_CACHE[8:], "length of the head"),
+        (BINARY_CACHE.replace(b"AaZ", b"BbZ"), "platform"),
+        (BINARY_CACHE[:64], "number of records differs"),
+        (BINARY_CACHE.replace(b"AaZ\0\x06", b"AaZ\0\x07"), "number of records"),
     ],
 )
-def test_twin_that_does_not_fit_is_found(twin: bytes, message: str) -> None:
-    (finding,) = twin_findings(twin)
+def test_twin_that_does_not_fit_is_found(binary_cache: bytes, message: str) -> None:
+    (finding,) = binary_cache_findings(binary_cache)
     assert finding.code == "AB509"
     assert message in finding.message
     assert finding.location.path.suffix == ".bin"
 
 
 def test_twin_of_an_empty_bank_may_be_empty_too() -> None:
-    head = TWIN[:64].replace(b"AaZ\0\x06", b"AaZ\0\x00")
-    assert twin_findings(head, b"") == []
-    assert [finding.code for finding in twin_findings(TWIN, b"")][-1:] == ["AB509"]
+    head = BINARY_CACHE[:64].replace(b"AaZ\0\x06", b"AaZ\0\x00")
+    assert binary_cache_findings(head, b"") == []
+    assert [finding.code for finding in binary_cache_findings(BINARY_CACHE, b"")][-1:] == ["AB509"]
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_as_a_twin_never_raise(data: bytes) -> None:
-    assert all(finding.message for finding in twin_findings(data))
+    assert all(finding.message for finding in binary_cache_findings(data))
 
 
 # -- schema -----------------------------------------------------------------------------------

@@ -405,9 +405,9 @@ def test_two_formats_under_one_name_keep_ours(tree: WorkTree) -> None:
 @pytest.mark.slow
 def test_binary_twin_of_a_cube_bank_keeps_ours(tree: WorkTree) -> None:
     bank = next(bank for bank in SAMPLES.values() if "repository" in bank.name)
-    twin = bank.name.replace(".json", ".bin")
+    binary_cache = bank.name.replace(".json", ".bin")
     tree.fork(
-        {bank.name: bank.without(0, 1), twin: b"old"},
+        {bank.name: bank.without(0, 1), binary_cache: b"old"},
         {bank.name: bank.without(0)},
         {bank.name: bank.without(1)},
     )

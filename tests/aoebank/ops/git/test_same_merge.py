@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support.merge_files import NAMES, Answer, make_file
 
 from aoebank import DriverOutcome
-from aoebank.ops.git.again import MergeAgain, read_trees
 from aoebank.ops.git.driver import DriverCall, DriverFiles, run_merge_driver
+from aoebank.ops.git.re_merge import ReMerge, read_trees
 from aoebank.ops.git.verify import verify_merges
 from aoebank.ops.merge.destination import Destination
 from aoebank.ops.merge.plan import Decision
@@ -68,7 +68,7 @@ def test_command_driver_and_check_give_the_same_bytes_and_decisions(
 
         _commit(top, NAMES[name], {**files, "merge": data})
         (commit,) = list_merges("merge", cwd=top)
-        again = MergeAgain(commit, trees=read_trees(top), rules=rules)
+        again = ReMerge(commit, trees=read_trees(top), rules=rules)
         for paths in again.iter_paths():
             merged = again.merge(paths, again.versions(paths))
             assert merged.data == written
@@ -87,7 +87,7 @@ def _by_command(top: Path, name: str, rules: MergeRules) -> tuple[bytes, tuple[D
             base=base,
             rules=rules,
             destination=Destination(path=top / "out" / name, is_tree=False),
-            says_all=True,
+            verbose=True,
         )
     )
     (step,) = result.steps
@@ -97,7 +97,7 @@ def _by_command(top: Path, name: str, rules: MergeRules) -> tuple[bytes, tuple[D
 def _by_driver(top: Path, name: str) -> tuple[DriverOutcome, bytes]:
     base, ours, theirs = (top / version / name for version in VERSIONS)
     files = DriverFiles(base=base, ours=ours, theirs=theirs, path=name)
-    call = DriverCall(cwd=top, env={}, today=TODAY, says_all=True)
+    call = DriverCall(cwd=top, env={}, today=TODAY, verbose=True)
     return run_merge_driver(files, call), ours.read_bytes()
 
 

@@ -57,14 +57,14 @@ def test_side_cars_and_binary_twins_belong_to_a_snapshot_and_nothing_else_does(
     banks.snap(tmp_path)
     side = open_snapshot_side("latest", root=tmp_path)
     own = banks.file_of(tmp_path).relative_to(tmp_path).as_posix()
-    twin = cube.with_suffix(".bin").relative_to(tmp_path).as_posix()
+    binary_cache = cube.with_suffix(".bin").relative_to(tmp_path).as_posix()
     assert set(side.contents) == {
         own,
         f"{own}.provenance.jsonl",
         cube.relative_to(tmp_path).as_posix(),
-        twin,
+        binary_cache,
     }
-    assert side.read(side.contents[twin]) == b"\0\xff" * 40
+    assert side.read(side.contents[binary_cache]) == b"\0\xff" * 40
 
 
 def test_nothing_new_makes_no_snapshot_but_can_tag(tmp_path: Path) -> None:

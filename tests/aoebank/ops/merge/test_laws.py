@@ -62,7 +62,7 @@ def merge(
     *,
     is_two_way: bool = False,
 ) -> FileMerge:
-    context = MergeContext(rules=rules or MergeRules(), is_two_way=is_two_way, says_all=True)
+    context = MergeContext(rules=rules or MergeRules(), is_two_way=is_two_way, verbose=True)
     versions = merge_files.versions(name, base, ours, theirs)
     return merge_file(versions, merge_files.NAMES[name], context)
 

@@ -53,7 +53,7 @@ def decide(
         is_two_way=base is None,
         times_of_ours=Measurements(lambda: logs[0]),
         times_of_theirs=Measurements(lambda: logs[1]),
-        says_all=True,
+        verbose=True,
     )
     files = merge_files.versions(name, base_data, *sides)
     plan = merge_file(files, merge_files.NAMES[name], context).plan

@@ -252,7 +252,7 @@ def test_removing_a_quarantined_record_is_no_decision_of_the_merge(banks: Path) 
 
 def test_person_cannot_bring_back_what_is_under_quarantine(banks: Path) -> None:
     write(banks / "b", quarantine())
-    steps = run(banks, "a", "b", says_all=True).steps
+    steps = run(banks, "a", "b", verbose=True).steps
     document = json.loads(serialize_decisions(steps, base=None, ours="a"))
     for decision in document["decisions"]:
         decision["action"] = "keep-ours"
@@ -294,11 +294,11 @@ def cube(answers: Mapping[int, Answer]) -> bytes:
 
 
 def test_binary_twin_goes_with_its_bank_or_stops_the_merge(tmp_path: Path) -> None:
-    file, twin = NAMES["cube"], NAMES["cube"].replace(".json", ".bin")
-    write(tmp_path / "a", {file: cube({0: A}), twin: b"twin of a"})
+    file, binary_cache = NAMES["cube"], NAMES["cube"].replace(".json", ".bin")
+    write(tmp_path / "a", {file: cube({0: A}), binary_cache: b"twin of a"})
     write(tmp_path / "b", {file: cube({0: A})})
     run(tmp_path, "a", "b", out="out")
-    assert content(tmp_path / "out") == {file: cube({0: A}), twin: b"twin of a"}
+    assert content(tmp_path / "out") == {file: cube({0: A}), binary_cache: b"twin of a"}
     write(tmp_path / "b", {file: cube({0: A, 1: B})})
     before = content(tmp_path)
     with pytest.raises(BankPathError, match="twin"):
@@ -521,8 +521,8 @@ def test_large_trees_are_merged_by_several_processes_with_the_same_result(
     for number, name in enumerate(names):
         write(banks / "a", {name: unified({number: A, 1: A})})
         write(banks / "b", {name: unified({number: B, 2: A})})
-    alone = run(banks, "a", "b", out="alone", says_all=True)
-    together = run(banks, "a", "b", out="together", says_all=True, count=lambda _: 3)
+    alone = run(banks, "a", "b", out="alone", verbose=True)
+    together = run(banks, "a", "b", out="together", verbose=True, count=lambda _: 3)
     assert content(banks / "together") == content(banks / "alone")
     assert together.steps == alone.steps
     assert together.counts == alone.counts

@@ -61,7 +61,7 @@ def run(folder: Path, out: str | None = None, *, verdicts: Path | None = None) -
             sides=(a, b),
             base=base,
             rules=FAIL,
-            says_all=True,
+            verbose=True,
             destination=find_destination(out, (a, b), cwd=folder) if out else None,
             **more,
         )

@@ -73,10 +73,10 @@ def test_start_of_several_ids_is_ambiguous(bank: Path) -> None:
 
     with open_history(bank) as database:
         one, *_ = list_snapshots(database)
-    twins = tuple(replace(one, id=f"abcd{digit}" + "0" * 59) for digit in "12")
+    binary_caches = tuple(replace(one, id=f"abcd{digit}" + "0" * 59) for digit in "12")
     with pytest.raises(HistoryError, match="more than one"):
-        find_snapshot(twins, "abcd")
-    assert find_snapshot(twins, "abcd2") == twins[1]
+        find_snapshot(binary_caches, "abcd")
+    assert find_snapshot(binary_caches, "abcd2") == binary_caches[1]
 
 
 def test_bank_without_history_says_how_to_start_one(tmp_path: Path) -> None:

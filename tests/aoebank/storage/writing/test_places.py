@@ -14,7 +14,7 @@ from aoebank import Bank, BankPathError, edit, fix, merge, quarantine_add, resto
 from aoebank.errors import shell_word
 from aoebank.model.digest import sha256_of
 from aoebank.storage.history.database import history_path
-from aoebank.storage.writing.journal import put_back
+from aoebank.storage.writing.journal import roll_back
 from aoebank.storage.writing.staged import staged_changes, update_file
 from aoebank.testing.factories import make_provenance, make_record
 
@@ -191,7 +191,7 @@ def test_a_journal_somebody_else_made_touches_nothing_elsewhere(
     journal = tmp_path / "bank" / ".merge.aoebank-tmp"
     journal.write_text(f"{json.dumps(line)}\n" + '{"mark": "begin"}\n')
     with pytest.raises(BankPathError, match="outside of its folder"):
-        put_back(journal)
+        roll_back(journal)
     assert precious.read_bytes() == b"dear"
 
 
@@ -204,7 +204,7 @@ def test_a_journal_somebody_else_made_puts_nothing_into_a_repository(tmp_path: P
     journal = tmp_path / ".merge.aoebank-tmp"
     journal.write_text(f"{json.dumps(line)}\n" + '{"mark": "begin"}\n')
     with pytest.raises(BankPathError, match="outside of its folder"):
-        put_back(journal)
+        roll_back(journal)
     assert not (tmp_path / ".git" / "hooks" / "post-checkout").exists()
 
 

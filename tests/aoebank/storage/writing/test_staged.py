@@ -11,7 +11,7 @@ import pytest
 from support.faulty_system import FaultySystem
 
 from aoebank import AoebankError, BankLockedError, BankNotFoundError, BankPathError
-from aoebank.storage.writing.journal import put_back
+from aoebank.storage.writing.journal import roll_back
 from aoebank.storage.writing.lock import hold_lock
 from aoebank.storage.writing.staged import staged_changes, update_file
 
@@ -225,7 +225,7 @@ def test_journal_of_a_living_process_is_waited_for(tmp_path: Path) -> None:
         with pytest.raises(BankLockedError), staged_changes(journal, lock_timeout_s=0.0):
             pass
         with pytest.raises(BankLockedError):
-            put_back(journal, timeout_s=0.0)
+            roll_back(journal, timeout_s=0.0)
         changes.commit()
     assert names(tmp_path) == ["a"]
 

@@ -41,7 +41,7 @@ def _looked_up(
     *,
     repeat_tune: bool = False,
     trials: int = 8,
-    flaw: str = "",
+    invalid_reason: str = "",
     share: float = 1.0,
 ) -> Lookup:
     return look_up(
@@ -49,7 +49,7 @@ def _looked_up(
         _EXP,
         repeat_tune=repeat_tune,
         trials=trials,
-        flaw_of=lambda schedule: flaw,
+        invalid_reason_of=lambda schedule: invalid_reason,
         share=share,
     )
 
@@ -137,8 +137,8 @@ def test_schedule_that_makes_no_sense_is_a_miss_that_says_why(
 ) -> None:
     bank = make_bank(tmp_path)
     bank.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
-    found = _looked_up(bank, repeat_tune=repeat_tune, flaw="y: no such loop")
-    assert (found.stored, found.tune, found.flaw) == (None, True, "y: no such loop")
+    found = _looked_up(bank, repeat_tune=repeat_tune, invalid_reason="y: no such loop")
+    assert (found.stored, found.tune, found.invalid_reason) == (None, True, "y: no such loop")
 
 
 def test_record_nobody_can_read_is_a_miss_that_says_why(tmp_path: Path) -> None:
@@ -148,15 +148,15 @@ def test_record_nobody_can_read_is_a_miss_that_says_why(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace('"split"', '"spilt"', 1))
     found = _looked_up(make_bank(tmp_path))
     assert (found.stored, found.tune) == (None, True)
-    assert "unknown step (got 'spilt'" in found.flaw
+    assert "unknown step (got 'spilt'" in found.invalid_reason
 
 
 def test_flawed_record_is_not_searched_for_again_and_again(tmp_path: Path) -> None:
     bank = make_bank(tmp_path)
     bank.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
     bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=8))])
-    found = _looked_up(bank, flaw="y: no such loop")
-    assert (found.stored, found.tune, found.flaw) == (None, False, "y: no such loop")
+    found = _looked_up(bank, invalid_reason="y: no such loop")
+    assert (found.stored, found.tune, found.invalid_reason) == (None, False, "y: no such loop")
 
 
 # ---- after it: the whole truth table ----

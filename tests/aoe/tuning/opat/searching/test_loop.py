@@ -14,7 +14,7 @@ from support.engine.tuning import guesses_of
 
 from aoe.errors import RunError, RunTimeoutError
 from aoe.kernels.algorithms import STREAMED
-from aoe.kernels.convolution.family import Convolution
+from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.measurement import MeasurePolicy, Outcome

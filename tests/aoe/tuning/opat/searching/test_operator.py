@@ -237,14 +237,15 @@ _DIED = RunError("check_schedule", "the worker ended with signal 11\nLLVM ERROR"
 
 
 @pytest.mark.parametrize(
-    ("flaw", "said"), [("y: no such loop", "y: no such loop"), (_DIED, "ended with signal 11")]
+    ("invalid_reason", "said"),
+    [("y: no such loop", "y: no such loop"), (_DIED, "ended with signal 11")],
 )
 def test_record_whose_schedule_makes_no_sense_is_said_once_and_replaced(
-    tmp_path: Path, flaw: str | RunError, said: str
+    tmp_path: Path, invalid_reason: str | RunError, said: str
 ) -> None:
     _tuned(tmp_path, _always(2.0))
     progress, runner = RecordingProgress(), _always(3.0)
-    runner.schedule_flaw = lambda schedule: flaw
+    runner.schedule_flaw = lambda schedule: invalid_reason
     found = _tuned(tmp_path, runner, progress=progress)
     assert found.outcome is RepoOutcome.ADD
     assert found.speedup == pytest.approx(3, rel=0.02)

@@ -23,9 +23,9 @@ from aoe.testing.fakes import RATES, RecordingProgress, ScriptedRunner, make_tar
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.operators import FoundOperators, Operator
 from aoe.tuning.opat.searching import loop
-from aoe.tuning.opat.searching.agenda import Agenda
 from aoe.tuning.opat.searching.operator import OperatorTools
 from aoe.tuning.opat.searching.rounds import TunedOperators, tune_found
+from aoe.tuning.opat.searching.task_scheduler import TaskScheduler
 from aoe.tuning.search.protocol import Search
 from aoe.tuning.search.registry import make_search
 from aoe.workload import Precision, Workload
@@ -62,7 +62,7 @@ def _told(
         left_s=left_s,
         compilers=compilers,
     )
-    agenda = Agenda(
+    scheduler = TaskScheduler(
         rates=RATES,
         target=KernelTarget.of(make_target()),
         model_us=100_000.0,
@@ -72,7 +72,7 @@ def _told(
     tuned = tune_found(
         found,
         take_apart=apart or (lambda found, lost: found),
-        agenda=agenda,
+        scheduler=scheduler,
         tools=tools,
         tell=lambda one: told.append(one.operator.workload.operations[-1].op_type),
         later=later,

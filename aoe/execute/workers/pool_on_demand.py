@@ -1,0 +1,71 @@
+"""The farm of a run, opened once for all its models, shapes and modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+
+from aoe.device.protocol import Device
+from aoe.execute.workers.remote_pool import RemotePool, open_remote_pool
+from aoe.measurement import MeasurePolicy
+from aoe.target import Target
+
+
+class PoolOnDemand:
+    """Opens the workers of `--workers` when they are first wanted, and gives them back at the end.
+
+    What a run has found out about a worker (set aside, calibrated, what it was sent) holds for all
+    of the run.
+
+    Args:
+        open_remote_pool: Opens them.
+    """
+
+    def __init__(
+        self, open_remote_pool: Callable[..., AbstractContextManager[RemotePool]] = open_remote_pool
+    ) -> None:
+        self._open_remote_pool = open_remote_pool
+        self._opened = ExitStack()
+        self._remote_pool: RemotePool | None = None
+        self._wanted: tuple[object, ...] = ()
+
+    def __enter__(self) -> PoolOnDemand:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def remote_pool(
+        self,
+        workers: str,
+        device: Device,
+        target: Target,
+        *,
+        versions: Mapping[str, str],
+        policy: MeasurePolicy,
+        tell: Callable[[str, bool], None],
+    ) -> RemotePool:
+        """Return the farm of the run; another one where this is for something else, or has ended.
+
+        Args and raises as `open_remote_pool`.
+        """
+        wanted = (workers, target, policy)
+        if self._remote_pool is not None and (
+            self._remote_pool.is_stopped or wanted != self._wanted
+        ):
+            self.close()
+        if self._remote_pool is None:
+            self._remote_pool = self._opened.enter_context(
+                self._open_remote_pool(
+                    workers, device, target, versions=versions, policy=policy, tell=tell
+                )
+            )
+            self._wanted = wanted
+        self._remote_pool.tell_to(tell)
+        self._remote_pool.refresh()
+        return self._remote_pool
+
+    def close(self) -> None:
+        """Give the workers back."""
+        self._remote_pool = None
+        self._opened.close()

@@ -1,0 +1,119 @@
+"""A runner whose tasks are done on one worker of a farm, until that is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from aoe.device.protocol import Device
+from aoe.device.toolchain import Toolchain
+from aoe.errors import RunError
+from aoe.execute.messages import TaskRunner
+from aoe.execute.runner import COMPILING_TASKS, MEASURING_TASKS
+from aoe.execute.workers.remote_pool import RemotePool, WorkerLostError, WorkerSlot
+from aoe.target import Target
+
+_MOST_LOSSES = 2
+"""A task that has lost so many workers may be what ends them."""
+
+
+class RemoteRunner:
+    """Runs the tasks of one operator; baseline and candidate of a call are on the same worker.
+
+    Args:
+        remote_pool: The workers.
+        local: Stands in where no worker is left.
+        released: Lets the other seats go on while this one waits.
+        told: Is told when this machine has to stand in.
+    """
+
+    def __init__(
+        self,
+        remote_pool: RemotePool,
+        local: TaskRunner,
+        *,
+        released: Callable[[], AbstractContextManager[None]],
+        told: Callable[[str], None],
+    ) -> None:
+        self._remote_pool = remote_pool
+        self._local = local
+        self._released = released
+        self._told = told
+        self._slot: WorkerSlot | None = None
+
+    @property
+    def device(self) -> Device:
+        """What is measured on."""
+        return self._local.device
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """What links libraries on this machine."""
+        return self._local.toolchain
+
+    @property
+    def target(self) -> Target:
+        """What is compiled and measured for."""
+        return self._remote_pool.target
+
+    def take(self) -> None:
+        """Sit down at the worker that has least to do and can be believed; else here."""
+        self.leave()
+        while worker_slots := self._remote_pool.measuring():
+            slot = self._sit(worker_slots[0])
+            try:
+                with self._released():
+                    self._remote_pool.calibrate(slot)
+            except WorkerLostError:
+                self._remote_pool.lose(slot)
+            if slot in self._remote_pool.measuring():
+                return
+            self.leave()
+        self._told("no worker is left to measure on; this machine goes on alone")
+
+    def leave(self, *, is_done: bool = False) -> None:
+        """Get up; `is_done` counts the operator."""
+        if self._slot is not None:
+            self._slot.jobs -= 1
+            self._slot.done += is_done
+            self._slot = None
+
+    def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
+        """Run a task on the worker; one that is lost with it is run on another, once.
+
+        Raises:
+            RunTimeoutError: no answer in time.
+            RunError: the measuring process died, the task failed, or it has cost two workers.
+        """
+        losses: list[str] = []
+        while self._slot is not None and task in MEASURING_TASKS | COMPILING_TASKS:
+            slot = self._slot
+            try:
+                with self._released():
+                    return self._ask(slot, task, timeout_s, arguments)
+            except WorkerLostError as error:
+                losses.append(str(error))
+                self._remote_pool.lose(slot)
+                self.take()
+                if len(losses) == _MOST_LOSSES:
+                    raise RunError(task, f"lost with {' and '.join(losses)}") from error
+        self._remote_pool.check_open()
+        return self._local.call(task, timeout_s=timeout_s, **arguments)
+
+    def sibling(self) -> RemoteRunner:
+        """Return itself: a worker has a process that compiles beside the one that measures."""
+        return self
+
+    def close(self) -> None:
+        """Do nothing: the processes are the farm's."""
+
+    def _sit(self, slot: WorkerSlot) -> WorkerSlot:
+        slot.jobs += 1
+        self._slot = slot
+        return slot
+
+    def _ask(self, slot: WorkerSlot, task: str, timeout_s: float, arguments: dict[str, Any]) -> Any:
+        if task in COMPILING_TASKS:
+            return self._remote_pool.compile(slot, timeout_s=timeout_s, **arguments)
+        return self._remote_pool.call(slot, task, timeout_s=timeout_s, **arguments)

@@ -1,0 +1,227 @@
+"""What a convolution of plain tensors computes, in numbers; a transposed one is another.
+
+All are written as images of three axes, the missing ones of extent 1, and every tuple over the
+axes starts with the innermost: width, height, depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from aoe.kernels.conv_nchw.pointwise import in_one_axis
+from aoe.kernels.family import Support
+from aoe.kernels.halide.epilogue import Epilogue, split_at_product
+from aoe.kernels.math.normalization import refuse_activation
+from aoe.operators import integers, number, op_key
+from aoe.operators.products import PLAIN_CONVOLUTIONS, TRANSPOSED_CONVOLUTION
+from aoe.workload import Layout, Operation, Precision, TensorSpec, Workload
+
+X, WEIGHTS, BIAS, SUM = range(4)
+"""Positions of the operator's inputs. Source: `Conv` and `com.microsoft.FusedConv`, version 1."""
+AXES = 3
+MOST_PHASES = 16
+"""Results between two elements that a register tile still holds."""
+Extents = tuple[int, int, int]
+_OWN_PADS = ("NOTSET", "", "VALID")
+"""Values of `auto_pad` with which `pads` are what they say, or not there and zero."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvNchwShape:
+    """Extents of one convolution.
+
+    A result at `w` sums up, for each tap t, the element
+    ((w + leads) // phases) * strides + t * dilations - before of the image.
+
+    Attributes:
+        batch: Images.
+        groups: Groups of channels, each with filters of its own.
+        channels_in: Channels read by a group.
+        channels_out: Channels written by a group.
+        rank: Axes of an image that are there.
+        image: Extents of an image read.
+        result: Extents of a result.
+        kernel: Extents of a filter.
+        taps: Values of a filter along an axis one result meets.
+        strides: Elements of the image from one result to the next.
+        dilations: Elements of the image from one tap to the next.
+        before: Zeros in front of the image.
+        phases: Results between two elements of the image, 1 but for a transposed convolution.
+        leads: Results cut off in front.
+        is_transposed: True for a transposed convolution.
+    """
+
+    batch: int
+    groups: int
+    channels_in: int
+    channels_out: int
+    rank: int
+    image: Extents
+    result: Extents
+    kernel: Extents
+    taps: Extents
+    strides: Extents
+    dilations: Extents
+    before: Extents
+    phases: Extents
+    leads: Extents
+    is_transposed: bool
+
+    @property
+    def image_extents(self) -> tuple[int, ...]:
+        """Extents of the buffer read, innermost first."""
+        return *self.image[: self.rank], self.groups * self.channels_in, self.batch
+
+    @property
+    def result_extents(self) -> tuple[int, ...]:
+        """Extents of the buffer written, innermost first."""
+        return *self.result[: self.rank], self.groups * self.channels_out, self.batch
+
+    @property
+    def weight_extents(self) -> tuple[int, ...]:
+        """Extents of the weights as the model has them, innermost first."""
+        channels = self.channels_in, self.channels_out
+        inner, outer = channels[::-1] if self.is_transposed else channels
+        return *self.kernel[: self.rank], inner, outer * self.groups
+
+    @property
+    def depth(self) -> int:
+        """Products summed up into one result."""
+        return self.channels_in * prod(self.taps)
+
+    @property
+    def needs_zeros(self) -> bool:
+        """True if results read elements in front of the image or behind it."""
+        return any(self.before[at] or self._last(at) >= self.image[at] for at in range(AXES))
+
+    def _last(self, at: int) -> int:
+        furthest = (self.result[at] - 1 + self.leads[at]) // self.phases[at] * self.strides[at]
+        return furthest + (self.taps[at] - 1) * self.dilations[at] - self.before[at]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvNchwPlan:
+    """A workload that is one convolution and the chain behind it.
+
+    Attributes:
+        workload: All of it.
+        shape: What the convolution computes, in numbers.
+        epilogue: The chain.
+    """
+
+    workload: Workload
+    shape: ConvNchwShape
+    epilogue: Epilogue
+
+    @property
+    def inputs(self) -> dict[int, int]:
+        """Numbers of the workload inputs the operator reads, by its positions."""
+        return {at: int(ref[1:]) for at, ref in enumerate(self.epilogue.product.inputs) if ref}
+
+    @property
+    def in_pairs(self) -> bool:
+        """True if factors are rounded to bfloat16 and multiplied in pairs."""
+        return self.workload.precision is Precision.BFLOAT16
+
+
+def read_plain(workload: Workload) -> ConvNchwPlan | Support:
+    """Return what a workload computes that is a convolution of plain tensors, or why not."""
+    epilogue = split_at_product(workload)
+    if isinstance(epilogue, Support):
+        return epilogue
+    operation = epilogue.product
+    if op_key(operation) not in PLAIN_CONVOLUTIONS:
+        return Support(f"{operation.op_type} is no convolution of plain tensors")
+    refused = _refusal(operation, workload)
+    if refused:
+        return Support(refused)
+    merged = in_one_axis(workload, operation)
+    if merged is not workload:
+        return read_plain(merged)
+    shape = _shape(operation, workload)
+    if workload.precision is Precision.STRICT_FLOAT32 and any(
+        shape.kernel[at] % shape.phases[at] for at in range(AXES)
+    ):
+        return Support("ConvTranspose with filters no multiple of the strides multiplies zeros")
+    return ConvNchwPlan(workload=workload, shape=shape, epilogue=epilogue)
+
+
+def _shape(operation: Operation, workload: Workload) -> ConvNchwShape:
+    x, weights = (workload.inputs[int(operation.inputs[at][1:])] for at in (X, WEIGHTS))
+    rank = len(x.shape) - 2
+    transposed = op_key(operation) == TRANSPOSED_CONVOLUTION
+    groups = int(number(operation.attributes, "group", 1))
+    strides, dilations = (
+        _innermost_first(integers(operation, name, rank, 1), 1) for name in ("strides", "dilations")
+    )
+    pads = _innermost_first(integers(operation, "pads", 2 * rank, 0)[:rank], 0)
+    kernel = _innermost_first(weights.shape[2:], 1)
+    none = (1, 1, 1)
+    taps = _each(lambda at: -(-kernel[at] // strides[at])) if transposed else kernel
+    return ConvNchwShape(
+        batch=x.shape[0],
+        groups=groups,
+        channels_in=x.shape[1] // groups,
+        channels_out=workload.output.shape[1] // groups,
+        rank=rank,
+        image=_innermost_first(x.shape[2:], 1),
+        result=_innermost_first(workload.output.shape[2:], 1),
+        kernel=kernel,
+        taps=taps,
+        strides=none if transposed else strides,
+        dilations=none if transposed else dilations,
+        before=_each(lambda at: taps[at] - 1) if transposed else pads,
+        phases=strides if transposed else none,
+        leads=pads if transposed else (0, 0, 0),
+        is_transposed=transposed,
+    )
+
+
+def _each(value: Callable[[int], int]) -> Extents:
+    return value(0), value(1), value(2)
+
+
+def _innermost_first(extents: tuple[int, ...], missing: int) -> Extents:
+    wide, high, deep = (*reversed(extents), *(missing,) * AXES)[:AXES]
+    return wide, high, deep
+
+
+def _refusal(operation: Operation, workload: Workload) -> str:
+    """Return why the operation is no convolution with constant weights; "" if it is one."""
+    specs = [workload.inputs[int(ref[1:])] if ref else None for ref in operation.inputs]
+    x, weights, bias, added = (*specs, None, None)[:4]
+    name = operation.op_type
+    if x is None or weights is None or not weights.constant:
+        return f"{name} with computed weights"
+    if any(spec.layout is not Layout.PLAIN for spec in (x, workload.output)):
+        return f"{name} in blocks"
+    rank = len(x.shape) - 2
+    if not 1 <= rank <= AXES or len(weights.shape) != rank + 2:
+        return f"{name} of {rank} axes"
+    transposed = op_key(operation) == TRANSPOSED_CONVOLUTION
+    groups = int(number(operation.attributes, "group", 1))
+    written = workload.output.shape[1]
+    if groups < 1 or x.shape[1] % groups or written % groups:
+        return f"{name} in {groups} groups of {x.shape[1]} channels"
+    channels = (x.shape[1], written // groups) if transposed else (written, x.shape[1] // groups)
+    if weights.shape[:2] != channels:
+        return f"{name} with weights {weights.shape}"
+    if groups > 1 and x.shape[1] == groups:
+        return f"{name} of each channel alone"
+    if bias is not None and (not bias.constant or bias.shape != (written,)):
+        return f"{name} with a computed bias"
+    if added is not None and not _is_like(added, workload.output):
+        return f"{name} that adds a tensor of another shape"
+    if str(operation.attributes.get("auto_pad", "NOTSET")) not in _OWN_PADS:
+        return f"{name} with automatic padding"
+    if transposed and set(integers(operation, "dilations", rank, 1)) != {1}:
+        return f"{name} with dilated filters"
+    if transposed and integers(operation, "strides", rank, 1)[-1] > MOST_PHASES:
+        return f"{name} with strides beyond {MOST_PHASES}"
+    return refuse_activation(operation)
+
+
+def _is_like(spec: TensorSpec, output: TensorSpec) -> bool:
+    return (spec.shape, spec.layout) == (output.shape, output.layout)

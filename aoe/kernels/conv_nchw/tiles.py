@@ -1,0 +1,377 @@
+"""How a convolution of plain tensors is scheduled: register tile, groups of results, tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import product
+from math import gcd, prod
+
+from aoe.kernels.algorithms import KNOB
+from aoe.kernels.conv_nchw.direct import (
+    FINISHED,
+    PADDED,
+    PRODUCTS,
+    REDUCED,
+    SUMMED,
+    Panels,
+    is_cut_short,
+    needs_copy,
+)
+from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import on_threads
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    ComputeRoot,
+    NeverPartition,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+
+ROWS, CHANNELS = "direct_rows", "direct_channels"
+ROWS_IN_PAIRS, CHANNELS_IN_PAIRS = f"{ROWS}_bf16", f"{CHANNELS}_bf16"
+BLOCKS, ACROSS, DOWN, TILE_ROWS, SCOPE = "blocks", "across", "down", "tile_rows", "scope"
+GROUP, IMAGE = "group", "image"
+"""What a task copies: the elements a group of results reads; or the image is copied at once."""
+VECTOR = 16
+"""Elements of a vector: a register with AVX-512, two with AVX2, four with NEON."""
+_BLOCKS, _DOWN, _GROUPS = (1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4, 7), (1, 2, 4, 8, 16, 32)
+_BEST_TILES = 3
+"""Register tiles offered for a shape: the register file leaves few that are any good."""
+FAR_BYTES_PER_CYCLE = 12
+"""Bytes a core reads per cycle from the cache behind its own. Assumed: about 40 GB/s at 3 GHz."""
+_STRAY_CYCLES = 2.0
+"""What storing a result away from its neighbours costs. Assumed."""
+_DEPTH_PART, _IN_DEPTH = 16, "r$i"
+"""Channels of the inner of two loops over those read, in front of a long chain; its name.
+
+A single loop counts for less than those of the chain when the compiler gives out registers:
+two of three sums go to memory and back (`aoe/kernels/matmul/tiles.py` has the same).
+"""
+_LONG_CHAIN = 1.2
+"""What a long chain costs `rows` all the same, which has more of its tiles: 1500 results of 384
+channels with GELU take 11.0 ms with one loop, 7.5 with two, 6.3 in vectors of channels, without
+GELU 6.1 and 6.4 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
+_FREE_SUMS = 8
+"""Sums that hide the wait for each: two a cycle, four cycles until it is ready again."""
+Tile = tuple[int, int, int]
+
+
+def panels_of(algorithm: str, shape: ConvNchwShape) -> Panels:
+    """Return how an algorithm cuts the channels.
+
+    A tile of `rows` has all phases of its results, so that what is stored has no gaps: the more
+    phases, the fewer channels.
+    """
+    pair = 2 if algorithm.endswith("_bf16") else 1
+    if algorithm.startswith(CHANNELS):
+        return Panels(width=VECTOR, pair=pair, in_rows=False)
+    phases = shape.phases[0]
+    width = 4 if phases <= 2 else 2 if phases <= 4 else 1
+    if shape.groups > 1:  # no panel has channels of two groups
+        width = gcd(width, shape.channels_out)
+    return Panels(width=width, pair=pair, in_rows=True)
+
+
+def direct_algorithms(plan: ConvNchwPlan) -> tuple[str, ...]:
+    """Return the direct algorithms in the precision of a workload, the first one a default."""
+    shape = plan.shape
+    has_rows = shape.result[0] // shape.phases[0] >= VECTOR
+    names = (ROWS_IN_PAIRS, CHANNELS_IN_PAIRS) if plan.in_pairs else (ROWS, CHANNELS)
+    if not has_rows:
+        return names[1:]
+    return names[:1] if shape.groups > 1 and shape.channels_out % VECTOR else names
+
+
+def choices(plan: ConvNchwPlan, algorithm: str, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+    """Return what may be chosen for the numbers of a configuration, rising."""
+    tiles = _best_tiles(plan.shape, algorithm, vectors_of(target))
+    return {
+        BLOCKS: tuple(sorted({tile[0] for tile in tiles})),
+        ACROSS: tuple(sorted({tile[1] for tile in tiles})),
+        DOWN: tuple(sorted({tile[2] for tile in tiles})),
+        TILE_ROWS: _GROUPS,
+    }
+
+
+def fits(values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget) -> bool:
+    """Return True for the register tiles a shape is offered, in groups inside the image."""
+    algorithm, shape = str(values[KNOB]), plan.shape
+    tile = tile_of(values)
+    if tile not in _best_tiles(shape, algorithm, vectors_of(target)):
+        return False
+    if values[SCOPE] == IMAGE:
+        return values[TILE_ROWS] == 1
+    tiles = _tiles_along(shape, algorithm, tile)
+    return int(values[TILE_ROWS]) <= max(1, tiles)
+
+
+def ranked(
+    plan: ConvNchwPlan, algorithm: str, target: KernelTarget
+) -> list[tuple[float, dict[str, Choice]]]:
+    """Return legal configurations with their estimated cycles, the most promising first."""
+    found: list[tuple[float, dict[str, Choice]]] = []
+    scopes = (GROUP, IMAGE)
+    for tile, rows, scope in product(
+        _best_tiles(plan.shape, algorithm, vectors_of(target)), _GROUPS, scopes
+    ):
+        values: dict[str, Choice] = {KNOB: algorithm, **dict(zip(_TILE, tile, strict=True))}
+        values |= {TILE_ROWS: rows, SCOPE: scope}
+        if fits(values, plan, target):
+            found.append((_cycles(values, plan, target), values))
+    return sorted(found, key=lambda item: item[0])
+
+
+_TILE = (BLOCKS, ACROSS, DOWN)
+
+
+def tile_of(values: Mapping[str, Choice]) -> Tile:
+    """Return panels of channels, vectors or elements across, and rows of a configuration."""
+    blocks, across, down = (int(values[name]) for name in _TILE)
+    return blocks, across, down
+
+
+def _lanes(algorithm: str) -> int:
+    """Return elements along the innermost axis one vector of results holds."""
+    return VECTOR if algorithm.startswith(ROWS) else 1
+
+
+def _is_low(shape: ConvNchwShape) -> bool:
+    """Return True if groups are cut along the innermost axis: there is no other."""
+    return shape.result[1] == 1
+
+
+def _tiles_along(shape: ConvNchwShape, algorithm: str, tile: Tile) -> int:
+    """Return register tiles along the axis groups are cut."""
+    if _is_low(shape):
+        return shape.result[0] // shape.phases[0] // (_lanes(algorithm) * tile[1])
+    return -(-shape.result[1] // tile[2])
+
+
+def vectors_of(target: KernelTarget) -> int:
+    """Return vectors the registers hold."""
+    return target.registers * target.vector_lanes // VECTOR
+
+
+@cache
+def _best_tiles(shape: ConvNchwShape, algorithm: str, vectors: int) -> tuple[Tile, ...]:
+    """Return blocks of channels, vectors or elements across, and rows of the best tiles."""
+    panels, lanes = panels_of(algorithm, shape), _lanes(algorithm)
+    along = shape.result[0] // shape.phases[0]
+    found = [
+        (blocks, across, down)
+        for blocks, across, down in product(_BLOCKS, range(1, 29), _DOWN)
+        if panels.out(shape) % blocks == 0
+        and lanes * across <= max(along, 1)
+        and down <= shape.result[1]
+        and _registers((blocks, across, down), shape, algorithm) <= vectors
+    ] or [(1, 1, 1)]
+    return tuple(
+        sorted(found, key=lambda tile: (_tile_cost(tile, shape, algorithm), tile))[:_BEST_TILES]
+    )
+
+
+def _sums_and_loads(tile: Tile, shape: ConvNchwShape, algorithm: str) -> tuple[int, int, int]:
+    """Return vectors of sums, of what is kept, and of what is broadcast for each product."""
+    blocks, across, down = tile
+    written = blocks * shape.phases[0]
+    if algorithm.startswith(CHANNELS):
+        return written * across * down, written, across * down
+    written *= panels_of(algorithm, shape).width
+    return written * across * down, across * down, written
+
+
+def _registers(tile: Tile, shape: ConvNchwShape, algorithm: str) -> int:
+    sums, kept, _ = _sums_and_loads(tile, shape, algorithm)
+    return sums + kept + 1
+
+
+def _tile_cost(tile: Tile, shape: ConvNchwShape, algorithm: str) -> float:
+    """Return cycles per product and vector of results that count."""
+    sums, kept, broadcast = _sums_and_loads(tile, shape, algorithm)
+    waiting = max(0.5, 4 / sums)
+    split = 1.5 if algorithm.startswith(ROWS) else 1.0
+    loads = 0.55 * (split * kept + broadcast) / sums
+    busy = max(waiting, loads) + 0.05 * loads + 0.1 / sums + 0.01 * (tile[2] - 1)
+    busy += 0.2 * kept / sums  # these come from the second cache
+    return busy * _repeated(tile, shape, algorithm)
+
+
+def _repeated(tile: Tile, shape: ConvNchwShape, algorithm: str) -> float:
+    """Return how many results are computed for each that counts."""
+    _, across, down = tile
+    panels, wide = panels_of(algorithm, shape), _lanes(algorithm) * across
+    along = -(-shape.result[0] // shape.phases[0])
+    repeated = -(-along // wide) * wide / along
+    repeated *= -(-shape.result[1] // down) * down / shape.result[1]
+    return repeated * panels.out(shape) * panels.width / shape.channels_out
+
+
+def _cycles(values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget) -> float:
+    """Return the estimated cycles of a configuration: products, traffic, idle threads."""
+    algorithm, shape, tile = str(values[KNOB]), plan.shape, tile_of(values)
+    panels, size = panels_of(algorithm, shape), 2 if plan.in_pairs else 4
+    results = prod(shape.result) * shape.channels_out * shape.groups * shape.batch
+    depth = panels.pairs(shape) * prod(shape.taps)
+    cycles = results / VECTOR * depth * _tile_cost(tile, shape, algorithm)
+    if algorithm.startswith(CHANNELS):
+        cycles += _STRAY_CYCLES * results
+    elif _is_heavy(plan) and panels.pairs(shape) > _DEPTH_PART:
+        cycles *= _LONG_CHAIN
+    is_grouped = values[SCOPE] == GROUP
+    along = _tiles_along(shape, algorithm, tile)
+    groups = max(1, -(-along // int(values[TILE_ROWS]))) if is_grouped else 1
+    planes = shape.result[2] * shape.batch
+    channels = shape.channels_in * shape.groups
+    at = 0 if _is_low(shape) else 1
+    halo = (shape.taps[at] - 1) * shape.dilations[at]
+    cut = shape.image[at] / groups + halo
+    held = channels * cut * prod(shape.image[:2]) / shape.image[at] * shape.taps[2]
+    if needs_copy(shape, panels):
+        copied = held * groups * planes if is_grouped else channels * prod(shape.image)
+        cycles += 0.2 * copied * (1 if is_grouped else 1.5)
+    if not is_grouped:
+        held = channels * prod(shape.image[:2]) * shape.taps[2]
+    panel = depth * panels.pair * panels.width * prod(shape.phases) * tile[0] * size
+    over = panels.out(shape) * shape.groups / tile[0]
+    if held * size + panel > 0.7 * target.l2_bytes:  # elements are read again for each panel
+        cycles += over * held * size * groups * planes / FAR_BYTES_PER_CYCLE
+    tasks = planes * groups if is_grouped else over
+    return cycles * (-(-tasks // target.threads) * target.threads / tasks)
+
+
+def _is_heavy(plan: ConvNchwPlan) -> bool:
+    """Return True if the chain is too long to be written out for every vector of a tile."""
+    return plan.epilogue.cycles > WRITTEN_OUT_CYCLES
+
+
+def direct_steps(
+    values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    is_heavy = _is_heavy(plan)
+    steps = (
+        *_result_steps(values, plan.shape, is_heavy=is_heavy),
+        *_copy_steps(values, plan),
+        *_product_steps(values, plan, is_heavy=is_heavy),
+    )
+    yield from on_threads(steps, target)
+
+
+def _result_steps(
+    values: Mapping[str, Choice], shape: ConvNchwShape, *, is_heavy: bool
+) -> Iterator[Step]:
+    tile = _tile_loops(values, shape)
+    yield from _result_splits(values, shape)
+    is_grouped = values[SCOPE] == GROUP
+    high, deep = (("h",) if shape.rank > 1 else ()), (("d",) if shape.rank > 2 else ())
+    of = ("of",) if shape.groups > 1 else ()
+    inner = (*tile, "w", *high)
+    if is_grouped:
+        yield Reorder(RESULT, (*inner, "b", *of, "group", *deep, "n"))
+    else:  # weights of a panel serve the whole image
+        yield Reorder(RESULT, (*inner, *deep, "b", *of, "n"))
+    (first, width), *others = tile.items()
+    yield Vectorize(RESULT, first, width)
+    if not is_heavy:
+        for name, factor in others:
+            yield Unroll(RESULT, name, factor)
+    yield Parallel(RESULT, "n")
+    for name in (*deep, "group") if is_grouped else (*of, "b"):
+        yield Parallel(RESULT, name)
+
+
+def _tile_loops(values: Mapping[str, Choice], shape: ConvNchwShape) -> dict[str, int]:
+    """Return the loops of the result inside a register tile with their lengths, innermost first."""
+    algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
+    channels = {"in_o": panels_of(algorithm, shape).width}
+    phase = {"phase": shape.phases[0]} if shape.phases[0] > 1 else {}
+    high = {"in_h": down} if shape.rank > 1 else {}
+    if algorithm.startswith(ROWS):
+        return {"lane": VECTOR, **phase, "in_w": across, **high, **channels, "in_b": blocks}
+    return {**channels, **phase, "in_w": across, **high, "in_b": blocks}
+
+
+def _result_splits(values: Mapping[str, Choice], shape: ConvNchwShape) -> Iterator[Step]:
+    algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
+    phases = shape.phases[0]
+    if phases > 1:
+        yield Split(RESULT, "w", "w", "phase", phases, Tail.GUARD)
+    tail = Tail.GUARD if is_cut_short(shape) else Tail.SHIFT_INWARDS
+    yield Split(RESULT, "w", "w", "in_w", _lanes(algorithm) * across, tail)
+    yield NeverPartition(RESULT, "w")
+    if algorithm.startswith(ROWS):
+        yield Split(RESULT, "in_w", "in_w", "lane", VECTOR, Tail.GUARD)
+    if shape.groups > 1:
+        yield Split(RESULT, "o", "of", "o", shape.channels_out, Tail.GUARD)
+    yield Split(RESULT, "o", "b", "in_o", panels_of(algorithm, shape).width, Tail.GUARD)
+    yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
+    if shape.rank > 1:
+        yield Split(RESULT, "h", "h", "in_h", down, Tail.SHIFT_INWARDS)
+    if values[SCOPE] == GROUP:
+        axis = "w" if _is_low(shape) else "h"
+        yield Split(RESULT, axis, "group", axis, int(values[TILE_ROWS]), Tail.GUARD)
+
+
+def _copy_steps(values: Mapping[str, Choice], plan: ConvNchwPlan) -> Iterator[Step]:
+    panels = panels_of(str(values[KNOB]), plan.shape)
+    if not needs_copy(plan.shape, panels):
+        return
+    if values[SCOPE] == GROUP:
+        yield ComputeAt(PADDED, RESULT, "group")
+    else:
+        yield ComputeRoot(PADDED)
+        yield Parallel(PADDED, "n")
+        yield Parallel(PADDED, "c")
+    yield Split(PADDED, "w", "w", "lane", VECTOR, Tail.ROUND_UP)
+    yield Reorder(PADDED, ("lane", "i", "s", "w", "h", "d", "c", "n"))
+    yield Vectorize(PADDED, "lane", VECTOR)
+    yield Unroll(PADDED, "i", panels.pair)
+    if plan.shape.strides[0] > 1:
+        yield Unroll(PADDED, "s", plan.shape.strides[0])
+
+
+def _product_steps(
+    values: Mapping[str, Choice], plan: ConvNchwPlan, *, is_heavy: bool
+) -> Iterator[Step]:
+    algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
+    shape, panels = plan.shape, panels_of(algorithm, plan.shape)
+    width = {"w": across, "h": down}
+    if panels.in_rows:
+        tile = {**width, "u": panels.width, "p": shape.phases[0], "b": blocks}
+    else:  # weights stay in registers while one element after the other meets them
+        tile = {"u": panels.width, "p": shape.phases[0], "b": blocks, **width}
+    stages = (PRODUCTS, SUMMED, FINISHED) if is_heavy else (PRODUCTS, SUMMED)
+    if is_heavy:
+        yield ComputeAt(FINISHED, RESULT, "w")
+        yield Reorder(FINISHED, (*tile, "d", "n"))
+        yield ComputeAt(PRODUCTS, FINISHED, "d")
+    else:
+        yield ComputeAt(PRODUCTS, RESULT, "w")
+    extents = panels.reduced_extents(shape)
+    pair, depth = REDUCED[: panels.pair - 1], REDUCED[panels.pair - 1 : len(extents)]
+    if is_heavy and extents[-1] > _DEPTH_PART:
+        yield Split(SUMMED, depth[-1], depth[-1], _IN_DEPTH, _DEPTH_PART, Tail.GUARD)
+        depth = (*depth[:-1], _IN_DEPTH, depth[-1])
+    yield Reorder(SUMMED, (*pair, *tile, *depth, "d", "n"))
+    if pair:
+        yield Vectorize(SUMMED, pair[0], panels.pair)
+    for stage in stages:
+        if is_cut_short(shape):
+            wide = _lanes(algorithm) * across
+            yield Split(stage, "w", "past", "w", wide, Tail.ROUND_UP)
+        (first, _), *others = tile.items()
+        yield Vectorize(stage, first, VECTOR)
+        for name, factor in (*(((first, across),) if panels.in_rows else ()), *others):
+            if factor > 1:
+                yield Unroll(stage, name, factor)
+    if panels.in_rows and shape.taps[0] <= VECTOR:  # lanes of channels would keep all elements
+        yield Unroll(SUMMED, depth[0], shape.taps[0])

@@ -1,0 +1,245 @@
+"""Winograd's minimal filtering across rows: tiles of height, and of depth, vectors along the width.
+
+The stages, for tiles of m results along an axis (T = m + 2 products):
+
+    padded       the image with its zeros around it
+    heights      B^T d along the height of a tile
+    data         the same along its depth; T x T values per tile, column and channel
+    products     sums over channels and columns of a filter of data times weights
+    gathered     the finished products of a group of tiles
+    columns      A^T products along the depth
+    tile         the same along the height: m x m rows of results
+    y            bias, the tensor added, activation, the chain
+
+Columns of a filter are summed up as they are, so rows need no transform, and no shuffles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import halide as hl
+
+from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
+from aoe.kernels.conv_nchw.result import (
+    finished_value,
+    image_with_zeros,
+    pixel,
+    plain_arguments,
+)
+from aoe.kernels.conv_nchw.shape import WEIGHTS, ConvNchwPlan, ConvNchwShape, X
+from aoe.kernels.conv_nchwc.result import finished_pipeline
+from aoe.kernels.conv_nchwc.winograd.transforms import F2, F4, Transforms, select_row
+from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.math.functions import constant
+
+HEIGHTS, DATA, GATHERED, COLUMNS, TILE = "heights", "data", "gathered", "columns", "tile"
+PANEL = 4
+"""Channels of a panel of weights."""
+FILTER_SIDE = 3
+_SAME = Transforms(data=((Fraction(1),),), weights=((Fraction(1),),), result=((Fraction(1),),))
+"""No transform: a filter of one value, tiles of one result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowTransforms:
+    """What is transformed along the height and along the depth."""
+
+    high: Transforms
+    deep: Transforms
+
+    @property
+    def products(self) -> int:
+        """Products of one tile."""
+        return self.high.products * self.deep.products
+
+    @property
+    def results(self) -> int:
+        """Results of one tile, per column."""
+        return self.high.results * self.deep.results
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """Loop variables; names are those schedule steps use."""
+
+    w: hl.Var
+    h: hl.Var
+    d: hl.Var
+    o: hl.Var
+    n: hl.Var
+    u: hl.Var
+    b: hl.Var
+    c: hl.Var
+    e: hl.Var
+    i: hl.Var
+    j: hl.Var
+    th: hl.Var
+    td: hl.Var
+
+
+def check_row_winograd(shape: ConvNchwShape) -> Support:
+    """Tell whether filters are three values high, stride 1, and rows fill vectors."""
+    if shape.is_transposed or shape.groups > 1 or set(shape.strides) != {1}:
+        return Support("strides or groups")
+    if shape.kernel[1] != FILTER_SIDE or shape.kernel[2] not in (1, FILTER_SIDE):
+        return Support(f"filters {shape.kernel}")
+    if shape.dilations[1:] != (1, 1) or shape.result[1] < 2:
+        return Support("dilated filters, or a single row")
+    return SUPPORTED
+
+
+def transforms_of(shape: ConvNchwShape, size: int) -> RowTransforms:
+    """Return the transforms for tiles of 4 or 2 results along an axis."""
+    chosen = F4 if size == 4 else F2
+    deep = chosen if shape.kernel[2] == FILTER_SIDE and shape.result[2] > 1 else _SAME
+    return RowTransforms(high=chosen, deep=deep)
+
+
+def row_winograd_pipeline(plan: ConvNchwPlan, transforms: RowTransforms) -> Pipeline:
+    """Return the algorithm; weights are transformed once, when the kernel is created.
+
+    The packed weights are, from the innermost: channels of a panel, columns of a filter, planes
+    of a filter that are not transformed, channels read, products of a tile, panels.
+    """
+    shape, v = plan.shape, _Loops(*(hl.Var(name) for name in _Loops.__slots__))
+    extents = _packed_extents(shape, transforms)
+    arguments = plain_arguments(plan, extents, hl.Float(32))
+    stages = _transformed(arguments.at(X), shape, transforms, v)
+    stages |= _summed(arguments.at(WEIGHTS), stages[DATA], shape, transforms, v)
+    stages |= _back(stages[GATHERED], transforms, v)
+    high, deep = transforms.high.results, transforms.deep.results
+    rows = v.h if shape.rank > 1 else hl.Expr(0)
+    planes = v.d if shape.rank > 2 else hl.Expr(0)
+    inside = v.w, v.o % PANEL, rows % high, planes % deep
+    summed = stages[TILE][(*inside, rows // high, planes // deep, v.o // PANEL, v.n)]
+    result = hl.Func(RESULT)
+    place = pixel(shape, (v.w, v.h, v.d), v.o, v.n)
+    result[place] = finished_value(plan, arguments, summed, place)
+    return finished_pipeline(
+        arguments,
+        stages,
+        result,
+        lambda known: _loop_extents(known, shape, transforms),
+        extents=shape.result_extents,
+        packing=_packing(shape, transforms),
+        padded=frozenset({PADDED, HEIGHTS, DATA}),
+    )
+
+
+def depth_taps(shape: ConvNchwShape, transforms: RowTransforms) -> int:
+    """Return planes of a filter that are summed up as they are."""
+    return 1 if transforms.deep.products > 1 else shape.kernel[2]
+
+
+def _packed_extents(shape: ConvNchwShape, transforms: RowTransforms) -> tuple[int, ...]:
+    panels = -(-shape.channels_out // PANEL)
+    planes = depth_taps(shape, transforms)
+    return PANEL, shape.kernel[0], planes, shape.channels_in, transforms.products, panels
+
+
+def _transformed(
+    x: hl.ImageParam, shape: ConvNchwShape, transforms: RowTransforms, v: _Loops
+) -> dict[str, hl.Func]:
+    high, deep = transforms.high, transforms.deep
+    padded, heights, data = hl.Func(PADDED), hl.Func(HEIGHTS), hl.Func(DATA)
+    padded[v.w, v.h, v.d, v.c, v.n] = image_with_zeros(x, shape, (v.w, v.h, v.d), v.c, v.n)
+    plane = v.td * deep.results + v.j
+    along = [padded[v.w, v.th * high.results + at, plane, v.c, v.n] for at in range(high.products)]
+    heights[v.w, v.i, v.j, v.th, v.td, v.c, v.n] = select_row(v.i, high.data, along)
+    across = [
+        heights[v.w, v.e % high.products, at, v.th, v.td, v.c, v.n] for at in range(deep.products)
+    ]
+    data[v.w, v.c, v.th, v.td, v.e, v.n] = select_row(v.e // high.products, deep.data, across)
+    return {PADDED: padded, HEIGHTS: heights, DATA: data}
+
+
+def _summed(
+    weights: hl.ImageParam,
+    data: hl.Func,
+    shape: ConvNchwShape,
+    transforms: RowTransforms,
+    v: _Loops,
+) -> dict[str, hl.Func]:
+    planes = depth_taps(shape, transforms)
+    r = hl.RDom([(0, shape.kernel[0]), (0, planes), (0, shape.channels_in)], "r")
+    products, gathered = hl.Func(PRODUCTS), hl.Func(GATHERED)
+    place = (v.w, v.u, v.th, v.td, v.b, v.e, v.n)
+    products[place] = constant(0.0)
+    column = v.w + r[0] * shape.dilations[0]
+    read = data[column, r[2], v.th, v.td + r[1], v.e, v.n]
+    products[place] += read * weights[v.u, r[0], r[1], r[2], v.e, v.b]
+    # values of a tile are neighbours: some kilobytes apart they would share a few sets of the cache
+    gathered[v.w, v.e, v.u, v.th, v.td, v.b, v.n] = products[place]
+    for stage in (products, gathered):
+        stage.bound_extent(v.u, PANEL)
+    return {PRODUCTS: products, SUMMED: products.update(), GATHERED: gathered}
+
+
+def _back(gathered: hl.Func, transforms: RowTransforms, v: _Loops) -> dict[str, hl.Func]:
+    high, deep = transforms.high, transforms.deep
+    columns, tile = hl.Func(COLUMNS), hl.Func(TILE)
+    place = (v.w, v.u, v.i, v.j, v.th, v.td, v.b, v.n)
+    planes = [
+        gathered[v.w, at * high.products + v.i, v.u, v.th, v.td, v.b, v.n]
+        for at in range(deep.products)
+    ]
+    columns[place] = select_row(v.j, deep.result, planes)
+    rows = [columns[v.w, v.u, at, v.j, v.th, v.td, v.b, v.n] for at in range(high.products)]
+    tile[place] = select_row(v.i, high.result, rows)
+    return {COLUMNS: columns, TILE: tile}
+
+
+def _packing(shape: ConvNchwShape, transforms: RowTransforms) -> PackedInput:
+    """Return the transformed weights, computed in float64 and rounded once."""
+    high, deep = transforms.high, transforms.deep
+    u, t, p, c, e, b = (hl.Var(name) for name in ("u", "t", "p", "c", "e", "b"))
+    weights = hl.ImageParam(hl.Float(32), shape.rank + 2, "weights")
+    channel = b * PANEL + u
+    written = hl.min(channel, shape.channels_out - 1)
+    sides = range(FILTER_SIDE)
+    planes = sides if deep.products > 1 else range(1)
+    filters = [
+        [
+            hl.cast(hl.Float(64), weights[pixel(shape, (t, row, p + plane), c, written)])
+            for row in sides
+        ]
+        for plane in planes
+    ]
+    rows = [select_row(e % high.products, high.weights, values) for values in filters]
+    value = select_row(e // high.products, deep.weights, rows)
+    packed = hl.Func("packed")
+    single = hl.select(channel < shape.channels_out, hl.cast(hl.Float(32), value), constant(0.0))
+    packed[u, t, p, c, e, b] = single
+    packed.bound(e, 0, transforms.products).reorder(u, e, t, p, c, b).unroll(e)
+    return PackedInput(output=packed, argument=weights, argument_extents=shape.weight_extents)
+
+
+def _loop_extents(
+    stages: Mapping[str, hl.Func], shape: ConvNchwShape, transforms: RowTransforms
+) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Return the loops of every stage; 0 where the schedule decides how far they go."""
+    high, deep = transforms.high, transforms.deep
+    known = {"u": PANEL, "e": transforms.products}
+    inner = {
+        HEIGHTS: {"i": high.products, "j": deep.products},
+        COLUMNS: {"i": high.products, "j": deep.results},
+        TILE: {"i": high.results, "j": deep.results},
+        RESULT: {
+            **dict(zip("whd", shape.result, strict=True)),
+            "o": shape.channels_out,
+            "n": shape.batch,
+        },
+    }
+    loops = {}
+    for name, stage in stages.items():
+        if name != SUMMED:
+            here = known | inner.get(name, {})
+            loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
+    taps = shape.kernel[0], depth_taps(shape, transforms), shape.channels_in
+    reduced = zip(("r$x", "r$y", "r$z"), taps, strict=True)
+    loops[SUMMED] = (*loops[PRODUCTS], *reduced)
+    return loops

@@ -1,0 +1,230 @@
+"""How Winograd's minimal filtering across rows is scheduled: register tile, groups of tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+
+from aoe.kernels.algorithms import KNOB
+from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
+from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
+from aoe.kernels.conv_nchw.tiles import (
+    ACROSS,
+    BLOCKS,
+    DOWN,
+    FAR_BYTES_PER_CYCLE,
+    GROUP,
+    SCOPE,
+    TILE_ROWS,
+    VECTOR,
+    Tile,
+    tile_of,
+    vectors_of,
+)
+from aoe.kernels.conv_nchw.winograd import (
+    COLUMNS,
+    DATA,
+    GATHERED,
+    HEIGHTS,
+    PANEL,
+    TILE,
+    RowTransforms,
+    transforms_of,
+)
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import on_threads
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+
+WINOGRAD_4, WINOGRAD_2 = "winograd_rows_4", "winograd_rows_2"
+_BLOCKS, _DOWN = (1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4)
+_BEST_TILES = 3
+_COPY_CYCLES, _TRANSFORM_CYCLES = 12, 10
+"""Cycles for a vector of the image, and of transformed data or products. Measured with 32 channels
+of 64x64x64 on AVX-512, where copying waits for memory."""
+
+
+def row_transforms(algorithm: str, shape: ConvNchwShape) -> RowTransforms:
+    """Return what an algorithm transforms."""
+    return transforms_of(shape, 4 if algorithm == WINOGRAD_4 else 2)
+
+
+def _tiles(shape: ConvNchwShape, transforms: RowTransforms) -> tuple[int, int]:
+    """Return tiles down an image and into its depth."""
+    high, deep = transforms.high.results, transforms.deep.results
+    return -(-shape.result[1] // high), -(-shape.result[2] // deep)
+
+
+def _best_tiles(shape: ConvNchwShape, transforms: RowTransforms, vectors: int) -> tuple[Tile, ...]:
+    panels, down = -(-shape.channels_out // PANEL), _tiles(shape, transforms)[0]
+    found = [
+        (blocks, across, high)
+        for blocks, across, high in product(_BLOCKS, range(1, 8), _DOWN)
+        if panels % blocks == 0
+        and down % high == 0
+        and VECTOR * across <= shape.result[0]
+        and blocks * PANEL * across * high + across * high + 1 <= vectors
+    ]
+    return tuple(sorted(found, key=lambda tile: (_tile_cost(tile, shape), tile))[:_BEST_TILES])
+
+
+def _tile_cost(tile: Tile, shape: ConvNchwShape) -> float:
+    """Return cycles per product and vector of results that count."""
+    blocks, across, down = tile
+    sums, kept = blocks * PANEL * across * down, across * down
+    busy = max(0.5, 4 / sums, 0.55 * (1.5 * kept + blocks * PANEL) / sums) + 0.1 / sums
+    wide = VECTOR * across
+    busy += 0.01 * (down - 1)
+    return busy * -(-shape.result[0] // wide) * wide / shape.result[0]
+
+
+def winograd_choices(
+    plan: ConvNchwPlan, algorithm: str, target: KernelTarget
+) -> dict[str, tuple[int, ...]]:
+    """Return what may be chosen for the numbers of a configuration, rising."""
+    transforms = row_transforms(algorithm, plan.shape)
+    tiles = _best_tiles(plan.shape, transforms, vectors_of(target))
+    down = _tiles(plan.shape, transforms)[0]
+    return {
+        BLOCKS: tuple(sorted({tile[0] for tile in tiles})),
+        ACROSS: tuple(sorted({tile[1] for tile in tiles})),
+        DOWN: tuple(sorted({tile[2] for tile in tiles})),
+        TILE_ROWS: tuple(n for n in (1, 2, 4, 8, 16) if down % n == 0),
+    }
+
+
+def winograd_fits(values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget) -> bool:
+    """Return True for the register tiles a shape is offered, in groups that have as many."""
+    transforms = row_transforms(str(values[KNOB]), plan.shape)
+    tile, rows = tile_of(values), int(values[TILE_ROWS])
+    if values[SCOPE] != GROUP or _tiles(plan.shape, transforms)[0] % rows or rows % tile[2]:
+        return False
+    return tile in _best_tiles(plan.shape, transforms, vectors_of(target))
+
+
+def winograd_cycles(
+    values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget
+) -> float:
+    """Return the estimated cycles of a configuration: products, transforms, traffic, idleness."""
+    shape = plan.shape
+    transforms, rows = row_transforms(str(values[KNOB]), shape), int(values[TILE_ROWS])
+    down, deep = _tiles(shape, transforms)
+    wide = -(-(shape.result[0] + shape.kernel[0] - 1) // VECTOR)
+    per_tile = transforms.products * wide  # vectors of one channel
+    taps = shape.kernel[0] * shape.taps[2] if transforms.deep.products == 1 else shape.kernel[0]
+    depth = shape.channels_in * taps
+    sums = transforms.products * shape.result[0] / VECTOR * shape.channels_out
+    cycles = sums * depth * _tile_cost(tile_of(values), shape)
+    read = (rows * transforms.high.results + 2) / rows * transforms.deep.products * wide
+    cycles += (_COPY_CYCLES * read + _TRANSFORM_CYCLES * per_tile) * shape.channels_in
+    cycles += _TRANSFORM_CYCLES * per_tile * shape.channels_out
+    held = 4 * VECTOR * per_tile * (shape.channels_in + shape.channels_out) * rows
+    weights = 4 * transforms.products * depth * shape.channels_out
+    if held > 0.7 * target.l2_bytes:
+        cycles += 2 * held / rows / FAR_BYTES_PER_CYCLE
+    if held + weights > 0.7 * target.l2_bytes:
+        cycles += weights / rows / FAR_BYTES_PER_CYCLE
+    tasks = shape.batch * deep * down // rows
+    idle = -(-tasks // target.threads) * target.threads / tasks
+    return cycles * prod((down, deep, shape.batch)) * idle
+
+
+def winograd_ranked(
+    plan: ConvNchwPlan, algorithm: str, target: KernelTarget
+) -> list[tuple[float, dict[str, Choice]]]:
+    """Return legal configurations with their estimated cycles, the most promising first."""
+    transforms = row_transforms(algorithm, plan.shape)
+    tiles = _best_tiles(plan.shape, transforms, vectors_of(target))
+    found: list[tuple[float, dict[str, Choice]]] = []
+    for tile, rows in product(tiles, winograd_choices(plan, algorithm, target)[TILE_ROWS]):
+        values: dict[str, Choice] = {KNOB: algorithm, SCOPE: GROUP, TILE_ROWS: rows}
+        values |= dict(zip((BLOCKS, ACROSS, DOWN), tile, strict=True))
+        if winograd_fits(values, plan, target):
+            found.append((winograd_cycles(values, plan, target), values))
+    return sorted(found, key=lambda item: item[0])
+
+
+def winograd_steps(
+    values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    transforms = row_transforms(str(values[KNOB]), plan.shape)
+    steps = (
+        *_result_steps(values, plan, transforms),
+        *_data_steps(transforms),
+        *_sum_steps(values),
+    )
+    yield from on_threads(steps, target)
+
+
+def _result_steps(
+    values: Mapping[str, Choice], plan: ConvNchwPlan, transforms: RowTransforms
+) -> Iterator[Step]:
+    shape = plan.shape
+    sides = {"in_h": transforms.high.results}
+    yield Split(RESULT, "h", "h", "in_h", transforms.high.results, Tail.GUARD)
+    if shape.rank > 2:
+        sides["in_d"] = transforms.deep.results
+        yield Split(RESULT, "d", "d", "in_d", transforms.deep.results, Tail.GUARD)
+    yield Split(RESULT, "w", "w", "lane", VECTOR, Tail.SHIFT_INWARDS)
+    yield Split(RESULT, "o", "b", "o", PANEL, Tail.GUARD)
+    yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
+    outer = ("d",) if shape.rank > 2 else ()
+    yield Reorder(RESULT, ("lane", *sides, "w", "o", "b", "h", "group", *outer, "n"))
+    yield Vectorize(RESULT, "lane", VECTOR)
+    if plan.epilogue.cycles <= WRITTEN_OUT_CYCLES:
+        for name, factor in sides.items():
+            yield Unroll(RESULT, name, factor)
+    for name in ("n", *outer, "group"):
+        yield Parallel(RESULT, name)
+    rows = {COLUMNS: transforms.high.products, TILE: transforms.high.results}
+    for stage, count in rows.items():
+        yield ComputeAt(stage, RESULT, "w")
+        yield Vectorize(stage, "w", VECTOR)
+        yield Unroll(stage, "i", count)
+        yield Unroll(stage, "j", transforms.deep.results)
+
+
+def _data_steps(transforms: RowTransforms) -> Iterator[Step]:
+    for stage in (PADDED, DATA):
+        yield ComputeAt(stage, RESULT, "group")
+        yield Split(stage, "w", "w", "lane", VECTOR, Tail.ROUND_UP)
+        yield Vectorize(stage, "lane", VECTOR)
+    yield Reorder(DATA, ("lane", "e", "w", "th", "c", "td", "n"))
+    yield Unroll(DATA, "e", transforms.products)
+    yield ComputeAt(HEIGHTS, DATA, "w")
+    yield Vectorize(HEIGHTS, "w", VECTOR)
+    yield Unroll(HEIGHTS, "i", transforms.high.products)
+    yield Unroll(HEIGHTS, "j", transforms.deep.products)
+
+
+def _sum_steps(values: Mapping[str, Choice]) -> Iterator[Step]:
+    blocks, across, down = tile_of(values)
+    yield ComputeAt(GATHERED, RESULT, "group")
+    yield Split(GATHERED, "b", "b", "in_b", blocks, Tail.GUARD)
+    yield Split(GATHERED, "w", "w", "in_w", VECTOR * across, Tail.SHIFT_INWARDS)
+    yield Split(GATHERED, "th", "th", "in_th", down, Tail.GUARD)
+    yield Reorder(GATHERED, ("in_w", "in_th", "u", "in_b", "w", "th", "b", "td", "e", "n"))
+    yield Vectorize(GATHERED, "in_w", VECTOR)
+    inner = (("in_w", across), ("in_th", down), ("u", PANEL), ("in_b", blocks))
+    for name, factor in inner:
+        if factor > 1:
+            yield Unroll(GATHERED, name, factor)
+    yield ComputeAt(PRODUCTS, GATHERED, "w")
+    yield Reorder(SUMMED, ("w", "th", "u", "b", "r$x", "r$y", "r$z", "td", "e", "n"))
+    for stage in (PRODUCTS, SUMMED):
+        yield Vectorize(stage, "w", VECTOR)
+        for name, factor in (("w", across), ("th", down), ("u", PANEL), ("b", blocks)):
+            if factor > 1:
+                yield Unroll(stage, name, factor)

@@ -1,0 +1,208 @@
+"""How a depthwise convolution is scheduled: register tile of pixels, groups of rows, tasks.
+
+The algorithm is the direct one (`direct`); what a vector holds are channels, so every product
+reads a vector of pixels of its own. A block of channels is copied into scratch with its zeros
+where there are any and the filter is large: what is copied is small enough for
+the first-level cache, and walked row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import product
+from math import prod
+
+from aoe.kernels.conv_nchwc.direct import (
+    FINISHED,
+    PADDED,
+    PRODUCTS,
+    REDUCED,
+    SUMMED,
+    depth_extents,
+)
+from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
+from aoe.kernels.conv_nchwc.winograd.tiles import (
+    ACROSS,
+    BLOCKS,
+    DOWN,
+    GROUP,
+    IMAGE,
+    SCOPE,
+    TILE_ROWS,
+)
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import on_threads
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+
+_ACROSS, _DOWN, _GROUPS = range(1, 29), (1, 2, 4), (1, 2, 4, 7, 14)
+_BEST_TILES = 4
+_SMALL_FILTER = 9
+"""Values of a filter up to which the image is not copied."""
+_WRITTEN_OUT_MAX = 400
+"""Products a register tile is written out for: a 5x5 filter times 14 sums."""
+
+
+def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+    """Return what may be chosen for the numbers of a configuration, rising."""
+    tiles = best_tiles(shape, target.registers)
+    return {
+        BLOCKS: (1,),
+        ACROSS: tuple(sorted({wide for wide, _ in tiles})),
+        DOWN: tuple(sorted({high for _, high in tiles})),
+        TILE_ROWS: tuple(n for n in _GROUPS if n <= shape.rows),
+    }
+
+
+def fits(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget) -> bool:
+    """Return True for the register tiles a shape is offered, in groups inside the image."""
+    wide, high = int(values[ACROSS]), int(values[DOWN])
+    if values[BLOCKS] != 1 or (wide, high) not in best_tiles(shape, target.registers):
+        return False
+    if values[SCOPE] == IMAGE:
+        return values[TILE_ROWS] == 1
+    return int(values[TILE_ROWS]) <= -(-shape.rows // high)
+
+
+def ranked(shape: ConvolutionShape, target: KernelTarget) -> Iterator[dict[str, Choice]]:
+    """Yield legal configurations, the most promising first."""
+    offered = choices(shape, target)
+    found: list[dict[str, Choice]] = [
+        {**dict(zip(offered, numbers, strict=True)), SCOPE: scope}
+        for scope in (IMAGE, GROUP)
+        for numbers in product(*offered.values())
+    ]
+    legal = [values for values in found if fits(values, shape, target)]
+    yield from sorted(legal, key=lambda values: _cost(values, shape, target))
+
+
+@cache
+def best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int], ...]:
+    """Return columns and rows of the best register tiles, best first."""
+    found = [
+        tile
+        for tile in product(_ACROSS, _DOWN)
+        if (_registers(tile, shape) <= registers or tile == (1, 1))
+        and tile[0] <= shape.columns
+        and tile[1] <= shape.rows
+        and tile[0] * tile[1] * prod(shape.kernel) <= max(_WRITTEN_OUT_MAX, tile[0])
+    ]
+    return tuple(sorted(found, key=lambda tile: (tile_cost(tile, shape), tile))[:_BEST_TILES])
+
+
+def _registers(tile: tuple[int, int], shape: ConvolutionShape) -> int:
+    """Return sums, the pixels of a row, which the columns of a filter share, and the weights."""
+    pixels = (tile[0] - 1) * shape.strides[1] + shape.kernel[1]
+    return tile[0] * tile[1] + pixels + 1
+
+
+def tile_cost(tile: tuple[int, int], shape: ConvolutionShape) -> float:
+    """Return the relative time of a register tile: results computed twice, waits, loads.
+
+    Measured on Zen 5: 144 channels of 56x56 and 384 of 14x14 are fastest in tiles of 7x2, 8x2 and
+    14x1; tiles of 4x4 take 1.15 times as long.
+    """
+    wide, high = tile
+    sums = wide * high
+    repeated = -(-shape.columns // wide) * wide * -(-shape.rows // high) * high
+    rows, columns = shape.kernel
+    down, along = shape.strides
+    pixels = ((wide - 1) * along + columns) * ((high - 1) * down + rows)
+    loads = 0.5 * (pixels + rows * columns) / (sums * rows * columns)
+    waiting = max(1.0, 8 / sums) + 0.04 * (high - 1)
+    return repeated / (shape.columns * shape.rows) * (waiting + loads)
+
+
+def _cost(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget) -> float:
+    """Return the relative time of a configuration: products, rows copied twice, idle threads."""
+    tile = int(values[ACROSS]), int(values[DOWN])
+    rows = min(shape.rows, int(values[TILE_ROWS]) * tile[1])
+    groups = 1 if values[SCOPE] == IMAGE else -(-shape.rows // rows)
+    read = rows * shape.strides[0] + shape.kernel[0] - shape.strides[0]
+    copied = 0.1 * (groups * read / shape.height if groups > 1 else 1.0)
+    tasks = shape.batch * (shape.blocks_out if values[SCOPE] == IMAGE else groups)
+    idle = -(-tasks // target.threads) * target.threads / tasks
+    return (tile_cost(tile, shape) + copied * is_copied(shape)) * idle
+
+
+def depthwise_steps(
+    values: Mapping[str, Choice], plan: ConvolutionPlan, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
+    steps = (
+        *_result_steps(values, plan.shape, is_heavy=is_heavy),
+        *_copy_steps(plan.shape),
+        *product_steps(values, plan.shape, is_heavy=is_heavy),
+    )
+    yield from on_threads(steps, target)
+
+
+def _result_steps(
+    values: Mapping[str, Choice], shape: ConvolutionShape, *, is_heavy: bool
+) -> Iterator[Step]:
+    wide, high = int(values[ACROSS]), int(values[DOWN])
+    yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
+    yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
+    inner = ("o", "in_w", "in_h", "w", "h", "b")
+    if values[SCOPE] == GROUP:
+        yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
+        yield Reorder(RESULT, (*inner, "group", "n"))
+    else:
+        yield Reorder(RESULT, (*inner, "n"))
+    yield Vectorize(RESULT, "o", shape.block)
+    if not is_heavy:
+        yield Unroll(RESULT, "in_w", wide)
+        yield Unroll(RESULT, "in_h", high)
+    yield Parallel(RESULT, "n")
+    yield Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
+
+
+def is_copied(shape: ConvolutionShape) -> bool:
+    """Return True if a block is copied with its zeros before it is filtered.
+
+    Reading it where it is costs less for small filters: by 3x3, 144 channels of 56x56 take 52 us so
+    and 70 with a copy, 384 of 14x14 8.8 and 11.3, with stride 2 96 of 112x112 67 and 123; by 5x5 as
+    long, and a copy compiles sooner (one thread of a Zen 5 with other work, CPU time, 2026-11-23).
+    """
+    return shape.is_made or (any(shape.pads) and prod(shape.kernel) > _SMALL_FILTER)
+
+
+def _copy_steps(shape: ConvolutionShape) -> Iterator[Step]:
+    if is_copied(shape):
+        yield ComputeAt(PADDED, RESULT, "b")
+        yield Vectorize(PADDED, "c", shape.block)
+
+
+def product_steps(
+    values: Mapping[str, Choice], shape: ConvolutionShape, *, is_heavy: bool
+) -> Iterator[Step]:
+    stages = [PRODUCTS, SUMMED]
+    if is_heavy:
+        stages.append(FINISHED)
+        yield ComputeAt(FINISHED, RESULT, "w")
+        yield Reorder(FINISHED, ("o", "w", "h", "b", "n"))
+        yield ComputeAt(PRODUCTS, FINISHED, "n")
+    else:
+        yield ComputeAt(PRODUCTS, RESULT, "w")
+    columns, rows = depth_extents(shape, in_pairs=False)
+    yield Reorder(SUMMED, ("o", "w", "h", *REDUCED[:2], "b", "n"))
+    wide, high = int(values[ACROSS]), int(values[DOWN])
+    for stage in stages:
+        yield Vectorize(stage, "o", shape.block)
+        yield Unroll(stage, "w", wide)
+        yield Unroll(stage, "h", high)
+    yield Unroll(SUMMED, REDUCED[0], columns)
+    if wide * high * columns * rows <= _WRITTEN_OUT_MAX:
+        yield Unroll(SUMMED, REDUCED[1], rows)

@@ -1,0 +1,139 @@
+"""Dense convolution of images, with the chain behind it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from aoe.kernels.algorithms import KNOB, STREAMED, is_allowed
+from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS, TILES
+from aoe.kernels.conv_nchwc.result import check_arguments
+from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape, read_convolution
+from aoe.kernels.conv_nchwc.winograd import tiles
+from aoe.kernels.conv_nchwc.winograd.transforms import F4
+from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
+from aoe.operators import BLOCKED_CONVOLUTION
+from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.workload import Workload
+
+_FEW_PIXELS = 1024
+"""Results of a filter up to which transformed filters do not pay for being read from memory:
+128 x 128 of 28 x 28 take 560 us so, 390 transformed where they are used; 64 x 64 of 56 x 56, which
+stay in the cache, 400 and 440 (CPU time with weights in no cache, one thread of a Zen 5,
+2026-11-23)."""
+
+
+class Convolution:
+    """y = chain(activation(x * w + bias + sum)), blocked.
+
+    ONNX Runtime's own blocked convolution runs at the roof of the hardware, so what gains is
+    doing less: Winograd's minimal filtering, 2.25 (2 x 2) or 4 (4 x 4) times fewer products;
+    products of bfloat16, where they are allowed; and no pass of its own for the chain, or for the
+    pooling behind a convolution whose tiles hold whole squares.
+    """
+
+    name = "convolution"
+    anchors: frozenset[tuple[str, str]] = frozenset({BLOCKED_CONVOLUTION})
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the workload is one convolution that an algorithm could gain on."""
+        plan = read_convolution(workload)
+        if isinstance(plan, Support):
+            return plan
+        arguments = check_arguments(plan)
+        if not arguments or _computing(plan):
+            return arguments
+        refused = [algorithm.supports(plan).reason for algorithm in ALGORITHMS.values()]
+        reasons = "; ".join(dict.fromkeys(filter(None, refused)))
+        return Support(reasons or f"Conv in {workload.precision.value}")
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return the algorithm called `algorithm`; by default the one with fewest products."""
+        plan = _plan(workload)
+        name = algorithm or _computing(plan)[0]
+        if name not in ALGORITHMS:
+            known = ", ".join(ALGORITHMS)
+            raise ValueError(f"convolution: no such algorithm (got {name}, expected {known})")
+        return ALGORITHMS[name].pipeline(plan)
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return algorithm, register tile, and what is kept between the stages."""
+        plan = _plan(workload)
+        names = _offered(plan, target)
+        offered = [ALGORITHMS[name].choices(plan, target) for name in names]
+        numbers = {
+            name: tuple(sorted({number for choices in offered for number in choices[name]}))
+            for name in offered[0]
+        }
+        knobs = (
+            Knob(KNOB, names),
+            *(Knob(name, choices) for name, choices in numbers.items()),
+            Knob(tiles.SCOPE, (tiles.GROUP, tiles.IMAGE)),
+        )
+
+        def legal(values: Mapping[str, Choice]) -> bool:
+            return ALGORITHMS[str(values[KNOB])].fits(values, plan, target)
+
+        guesses = [
+            {KNOB: name, **guess}
+            for name in names
+            for guess in _varied(ALGORITHMS[name].ranked(plan, target), ALGORITHMS[name].guesses)
+        ]
+        return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps of a configuration."""
+        name = str(configuration[KNOB])
+        steps = ALGORITHMS[name].steps(configuration, _plan(workload), target)
+        return Schedule(tuple(steps), algorithm=name)
+
+
+def _plan(workload: Workload) -> ConvolutionPlan:
+    return supported(workload, read_convolution(workload))
+
+
+def _computing(plan: ConvolutionPlan) -> tuple[str, ...]:
+    """Return the algorithms that compute a convolution in its precision."""
+    precision, is_pooled = plan.workload.precision, plan.shape.pooled > 1
+    return tuple(
+        name
+        for name, algorithm in ALGORITHMS.items()
+        if is_allowed(name, precision)
+        and (algorithm.pools or not is_pooled)
+        and algorithm.supports(plan) == SUPPORTED
+    )
+
+
+def _offered(plan: ConvolutionPlan, target: KernelTarget) -> tuple[str, ...]:
+    """Return those the CPU has the instructions for; all where it has them for none."""
+    computing = _computing(plan)
+    available = tuple(name for name in computing if ALGORITHMS[name].is_available(target))
+    if TILES in available:
+        return (TILES,)
+    offered = available or computing
+    if not _waits_for_weights(plan.shape, target):
+        return offered
+    return tuple(sorted(offered, key=lambda name: not name.endswith(STREAMED)))
+
+
+def _waits_for_weights(shape: ConvolutionShape, target: KernelTarget) -> bool:
+    """Return True if reading transformed filters takes longer than transforming them."""
+    transformed = 4 * prod(shape.weight_extents) * F4.products**2 // prod(shape.kernel)
+    return transformed > target.l2_bytes and shape.rows * shape.columns <= _FEW_PIXELS
+
+
+def _varied(guesses: Iterator[dict[str, Choice]], count: int) -> list[dict[str, Choice]]:
+    """Return the first guesses of both scopes and of several register tiles."""
+    taken: list[dict[str, Choice]] = []
+    tried: Counter[Choice] = Counter()
+    for guess in guesses:
+        if len(taken) == count:
+            break
+        scope = guess[tiles.SCOPE]
+        if tried[scope] < -(-count // 2):
+            tried[scope] += 1
+            taken.append(guess)
+    return taken

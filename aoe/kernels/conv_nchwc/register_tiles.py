@@ -1,0 +1,300 @@
+"""How a direct convolution is scheduled: register tile, groups of rows, tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import product
+from math import prod
+
+from aoe.kernels.conv_nchwc.direct import (
+    FINISHED,
+    PADDED,
+    PAIR,
+    PRODUCTS,
+    REDUCED,
+    SUMMED,
+    depth_extents,
+    is_thinned,
+    met_taps,
+    needs_copy,
+)
+from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
+from aoe.kernels.conv_nchwc.winograd.tiles import (
+    ACROSS,
+    BLOCKS,
+    DOWN,
+    GROUP,
+    IMAGE,
+    SCOPE,
+    TILE_ROWS,
+)
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import on_threads
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    ComputeRoot,
+    NeverPartition,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+from aoe.workload import Precision
+
+_BLOCKS, _ACROSS, _DOWN, _GROUPS = (1, 2, 4), range(1, 29), (1, 2, 4, 7), (1, 2, 4, 7, 14)
+_BEST_TILES = 3
+"""Register tiles offered for a shape: the register file leaves few that are any good."""
+_FAR_BYTES_PER_CYCLE = 12
+"""Bytes a core reads per cycle from the cache behind its own. Assumed: about 40 GB/s at 3 GHz."""
+_SHARED_BYTES_PER_CYCLE = 48
+"""The same where another core has just read them."""
+_NEAR_RUN_CYCLES, _RUN_CYCLES = 20, 70
+"""Until a piece of memory is read, or half of one written, that does not follow on the last one, as
+the rows of one block of channels do; in the second-level cache, and beyond. Here and below: fitted
+to 300 first guesses and trials of networks in bfloat16 (two threads of a Zen 5, 2026-11-23); 14x14
+pixels of 1024 channels in groups of 7 rows take 0.9 of the time of single rows, of 64 channels
+1.09."""
+_TASK_CYCLES = 700
+_LATE_CYCLES, _SHORT_TASK_CYCLES = 25_000, 60_000
+"""What threads come late to a kernel; tasks much shorter than the latter are shared accordingly."""
+_SECTION_CYCLES = 10_000
+"""What threads wait for each other between the copy of a whole image and its sums."""
+
+
+def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+    """Return what may be chosen for the numbers of a configuration, rising."""
+    tiles = best_tiles(shape, target.registers)
+    return {
+        BLOCKS: tuple(sorted({blocks for blocks, _, _ in tiles})),
+        ACROSS: tuple(sorted({wide for _, wide, _ in tiles})),
+        DOWN: tuple(sorted({high for _, _, high in tiles})),
+        TILE_ROWS: tuple(n for n in _GROUPS if n <= shape.rows),
+    }
+
+
+def fits(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget) -> bool:
+    """Return True for the register tiles a shape is offered, in groups inside the image."""
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    if (blocks, wide, high) not in best_tiles(shape, target.registers):
+        return False
+    if values[SCOPE] == IMAGE:
+        return values[TILE_ROWS] == 1
+    return int(values[TILE_ROWS]) <= -(-shape.rows // high)
+
+
+def ranked(
+    plan: ConvolutionPlan, precision: Precision, target: KernelTarget
+) -> Iterator[dict[str, Choice]]:
+    """Yield legal configurations, the most promising first."""
+    offered = choices(plan.shape, target)
+    found: list[tuple[float, dict[str, Choice]]] = []
+    for scope in (GROUP, IMAGE):
+        for numbers in product(*offered.values()):
+            values: dict[str, Choice] = {**dict(zip(offered, numbers, strict=True)), SCOPE: scope}
+            if fits(values, plan.shape, target):
+                found.append((_cycles(values, plan.shape, precision, target), values))
+    for _, values in sorted(found, key=lambda item: item[0]):
+        yield values
+
+
+@cache
+def best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int, int], ...]:
+    """Return blocks, columns and rows of the best register tiles, best first.
+
+    Weights of `blocks` vectors stay in registers while one broadcast value after the other meets
+    them: blocks * wide * high sums, the weights and one broadcast.
+    """
+    found = [
+        tile
+        for tile in product(_BLOCKS, _ACROSS, _DOWN)
+        if tile[0] * tile[1] * tile[2] + tile[0] + 1 <= registers
+        and shape.blocks_together % tile[0] == 0
+        and tile[1] <= shape.columns
+        and tile[2] <= shape.rows
+    ]
+    return tuple(sorted(found, key=lambda tile: (tile_cost(tile, shape), tile))[:_BEST_TILES])
+
+
+def tile_cost(tile: tuple[int, int, int], shape: ConvolutionShape) -> float:
+    """Return cycles per product and vector: two a cycle, results computed twice, waits.
+
+    Many sums hide that a result of the vector unit takes four cycles and that weights and pixels
+    are loaded. Measured with 64 channels of 56x56 on AVX-512: tiles of (2, 14, 1) are fastest,
+    (2, 7, 2) take 1.05, (4, 3, 2) 1.1 times as long; of 160x160, where both leave columns over,
+    (2, 7, 2) take 1.25 times as long.
+    """
+    blocks, wide, high = tile
+    sums = blocks * wide * high
+    repeated = -(-shape.columns // wide) * wide * -(-shape.rows // high) * high
+    waiting = max(1.0, 10 / sums) + 0.3 * max(0.0, 1 - sums / 28) + 0.02 * (high - 1)
+    waiting *= 1.15 if high > 1 and shape.columns % wide else 1.0
+    loads = (blocks + wide * high) / sums
+    return repeated / (shape.columns * shape.rows) * waiting * max(0.5, 0.55 * loads)
+
+
+def _cycles(
+    values: Mapping[str, Choice],
+    shape: ConvolutionShape,
+    precision: Precision,
+    target: KernelTarget,
+) -> float:
+    """Return the estimated cycles of a configuration: products, traffic, tasks, idle threads."""
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    size, pairs = (2, 2) if precision is Precision.BFLOAT16 else (4, 1)
+    taps = prod(count for _, count in met_taps(shape))
+    filters = shape.channels_in // shape.groups * shape.channels_out * taps
+    products = filters / target.vector_lanes / pairs * shape.rows * shape.columns
+    cycles = products * tile_cost((blocks, wide, high), shape)
+    rows = shape.rows
+    if values[SCOPE] == GROUP:
+        rows = min(rows, int(values[TILE_ROWS]) * high)
+    groups = -(-shape.rows // rows)
+    held = _held(shape, rows, precision)
+    if needs_copy(shape, precision):
+        cycles += 3 * held * groups / target.vector_lanes
+    cycles += groups * _run_cycles(shape, target)
+    panel = filters // shape.channels_out * blocks * shape.block * size
+    if held * size + panel > 0.8 * target.l2_bytes:  # pixels are read again for each panel
+        panels = shape.blocks_out // blocks
+        cycles += (panels * held + filters) * size * groups / _FAR_BYTES_PER_CYCLE
+    if panel > 0.6 * target.l2_bytes:  # read again for each register tile
+        tiles = -(-shape.rows // high) * -(-shape.columns // wide)
+        cycles += filters * size * tiles / _FAR_BYTES_PER_CYCLE
+    if values[SCOPE] == GROUP:  # every thread reads all weights, the first one from memory
+        cycles += (target.threads - 1) * filters * size / _SHARED_BYTES_PER_CYCLE
+    has_own_copy = values[SCOPE] == IMAGE and needs_copy(shape, precision)
+    tasks, idle = _tasks(values, shape, target)
+    waiting = _waiting_cycles(cycles * shape.batch / tasks, target, sections=1 + has_own_copy)
+    return cycles * idle + (_TASK_CYCLES * tasks + waiting) / shape.batch
+
+
+def _held(shape: ConvolutionShape, rows: int, precision: Precision) -> int:
+    """Return the elements of the image that so many rows of results are made of."""
+    if is_thinned(shape, precision):
+        return rows * shape.columns * shape.channels_in
+    read = (rows - 1) * shape.strides[0] + shape.kernel[0]
+    return (read if rows < shape.rows else shape.height) * shape.width * shape.channels_in
+
+
+def _run_cycles(shape: ConvolutionShape, target: KernelTarget) -> float:
+    """Return what the pieces without a gap cost that a group of rows is read and written in."""
+    read = shape.channels_in if shape.is_stem else shape.blocks_in
+    touched = 4 * (prod(shape.image_extents) + prod(shape.result_extents))
+    is_near = touched <= target.l2_bytes // 2
+    return (_NEAR_RUN_CYCLES if is_near else _RUN_CYCLES) * (read + 0.5 * shape.blocks_out)
+
+
+def _tasks(
+    values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget
+) -> tuple[int, float]:
+    """Return how many tasks there are, and how much longer the busiest thread works than all."""
+    rows = shape.rows
+    size = int(values[TILE_ROWS]) * int(values[DOWN])
+    if values[SCOPE] == IMAGE:
+        rows, size = shape.blocks_out, int(values[BLOCKS])
+    tasks = shape.batch * -(-rows // size)
+    busiest = min(-(-tasks // target.threads) * size, shape.batch * rows)
+    return tasks, busiest * target.threads / (shape.batch * rows)
+
+
+def _waiting_cycles(task: float, target: KernelTarget, *, sections: int) -> float:
+    """Return what threads wait for each other: long tasks are not shared with who comes late."""
+    if target.threads == 1:
+        return 0.0
+    late = _LATE_CYCLES * task / (task + _SHORT_TASK_CYCLES)
+    return target.threads * (late + _SECTION_CYCLES * (sections - 1))
+
+
+def direct_steps(
+    values: Mapping[str, Choice],
+    plan: ConvolutionPlan,
+    precision: Precision,
+    target: KernelTarget,
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
+    steps = (
+        *_result_steps(values, plan.shape, is_heavy=is_heavy),
+        *_copy_steps(values, plan.shape, precision),
+        *product_steps(values, plan.shape, precision, is_heavy=is_heavy),
+    )
+    yield from on_threads(steps, target)
+
+
+def _result_steps(
+    values: Mapping[str, Choice], shape: ConvolutionShape, *, is_heavy: bool
+) -> Iterator[Step]:
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    is_grouped = values[SCOPE] == GROUP
+    yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
+    yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
+    if high == 1:  # taller tiles get slower by it, flat ones faster
+        yield NeverPartition(RESULT, "w")
+    yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
+    inner = ("o", "in_w", "in_h", "in_b", "w", "h")
+    if is_grouped:
+        yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
+    yield Reorder(RESULT, (*inner, "b", *(("group",) if is_grouped else ()), "n"))
+    yield Vectorize(RESULT, "o", shape.block)
+    if not is_heavy:
+        for name, factor in (("in_w", wide), ("in_h", high), ("in_b", blocks)):
+            yield Unroll(RESULT, name, factor)
+    yield Parallel(RESULT, "n")
+    yield Parallel(RESULT, "group" if is_grouped else "b")
+
+
+def _copy_steps(
+    values: Mapping[str, Choice], shape: ConvolutionShape, precision: Precision
+) -> Iterator[Step]:
+    if not needs_copy(shape, precision):
+        return
+    if values[SCOPE] == GROUP:
+        yield ComputeAt(PADDED, RESULT, "group")
+    else:
+        yield ComputeRoot(PADDED)
+        yield Parallel(PADDED, "n")
+        yield Parallel(PADDED, "c" if shape.is_stem else "b")
+    if shape.is_stem:
+        yield Split(PADDED, "w", "w", "in_w", shape.block, Tail.GUARD)
+        yield Vectorize(PADDED, "in_w", shape.block)
+    else:
+        yield Vectorize(PADDED, "c", shape.block)
+
+
+def product_steps(
+    values: Mapping[str, Choice],
+    shape: ConvolutionShape,
+    precision: Precision,
+    *,
+    is_heavy: bool,
+) -> Iterator[Step]:
+    tile = tuple((name, int(values[knob])) for name, knob in _TILE_LOOPS)
+    stages = [PRODUCTS, SUMMED]
+    if is_heavy:
+        stages.append(FINISHED)
+        yield ComputeAt(FINISHED, RESULT, "w")
+        yield Reorder(FINISHED, ("o", "b", "w", "h", "n"))
+        yield ComputeAt(PRODUCTS, FINISHED, "n")
+    else:
+        yield ComputeAt(PRODUCTS, RESULT, "w")
+    in_pairs = precision is Precision.BFLOAT16
+    extents = depth_extents(shape, in_pairs=in_pairs)
+    pair, depth = REDUCED[: int(in_pairs)], REDUCED[int(in_pairs) : len(extents)]
+    yield Reorder(SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
+    if in_pairs:
+        yield Vectorize(SUMMED, "r$x", PAIR)
+    for stage in stages:
+        yield Vectorize(stage, "o", shape.block)
+        for name, factor in tile:
+            yield Unroll(stage, name, factor)
+    if not shape.is_stem:  # columns of a filter that share pixels would keep them in registers
+        yield Unroll(SUMMED, depth[0], extents[int(in_pairs)])
+
+
+_TILE_LOOPS = (("b", BLOCKS), ("w", ACROSS), ("h", DOWN))

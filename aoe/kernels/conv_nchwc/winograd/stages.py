@@ -1,0 +1,292 @@
+"""Winograd convolution: transformed tiles, their products, and back.
+
+The stages, for tiles of m x m results (T = m + 2):
+
+    padded       the image with its zeros around it
+    rows         B^T d, the tile transformed along its columns
+    data         (B^T d) B, T x T values per tile and channel
+    products     sums over channels of data times weights, one matrix product per value
+    gathered     the finished products of a group of tiles
+    columns      A^T products
+    tile         (A^T products) A, m x m results per tile and channel
+    y            bias, the tensor added, activation, the chain; where a pooling ends it, the largest
+                 of each square of results
+
+A dilated filter meets every d-th row and column: d * d images (phases) of 1 / d of the rows and
+columns each, of which tile after tile is taken, and in it phase after phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Self
+
+import halide as hl
+
+from aoe.kernels.conv_nchwc.pooling import largest_of_squares
+from aoe.kernels.conv_nchwc.result import (
+    KernelArguments,
+    finished_pipeline,
+    finished_result,
+    image_read,
+    kernel_arguments,
+    padded_image,
+)
+from aoe.kernels.conv_nchwc.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape
+from aoe.kernels.conv_nchwc.winograd.transforms import FILTER_SIDE, Transforms, select_row
+from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.math.functions import constant
+
+PADDED, ROWS, DATA, PRODUCTS = "padded", "rows", "data", "products"
+GATHERED, COLUMNS, TILE = "gathered", "columns", "tile"
+SUMMED = f"{PRODUCTS}{UPDATE}"
+_CONFLICTING = 16
+"""Cache lines, between the values of a tile, whose multiples leave them too few sets: a first-level
+cache has 64 sets of 8 to 12 lines, a tile 36 values, and two rows of tiles lie between them. 32
+channels of 256x256 in tiles of 4x4 took 4.05 ms, spread 2.5 (one thread of a Zen 5, 2026-11-23)."""
+
+_LEAST_TILES = 36
+"""Tiles that read the weights of a convolution with stride 2: 16 and 25 of them took 1.1 to 1.5
+times as long as ONNX Runtime, 49 and more 0.8 of it (one thread of a Zen 5 with other work,
+2026-11-23)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradLoops:
+    """Loop variables; names are those schedule steps use."""
+
+    o: hl.Var
+    c: hl.Var
+    w: hl.Var
+    h: hl.Var
+    b: hl.Var
+    n: hl.Var
+    tx: hl.Var
+    ty: hl.Var
+    e: hl.Var
+    i: hl.Var
+    j: hl.Var
+    p: hl.Var
+
+    @classmethod
+    def named(cls) -> Self:
+        """Return one variable for each name."""
+        return cls(*(hl.Var(name) for name in cls.__slots__))
+
+
+def check_winograd(shape: ConvolutionShape, transforms: Transforms) -> Support:
+    """Tell whether a convolution has 3 x 3 filters, and the stride of the transforms."""
+    strides = transforms.stride, transforms.stride
+    if shape.kernel != (FILTER_SIDE, FILTER_SIDE) or shape.strides != strides:
+        rows, columns = shape.kernel
+        return Support(f"Conv with {rows}x{columns} filters and strides {shape.strides}")
+    if shape.is_stem:
+        return Support("Conv of a plain image")
+    if shape.groups > 1:
+        return Support("Conv in groups")
+    if transforms.stride > 1 and prod(tiles_of(shape, transforms)) * shape.batch < _LEAST_TILES:
+        return Support("Conv with strides of a small image")
+    if shape.strides != (1, 1) and shape.dilations != (1, 1):
+        return Support("Conv with dilated filters and strides")
+    lengths = zip((shape.rows, shape.columns), shape.dilations, strict=True)
+    if any(extent < 2 * apart for extent, apart in lengths):
+        return Support("Conv of a single row or column")
+    return SUPPORTED
+
+
+def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline:
+    """Return the algorithm; weights are transformed once, when the kernel is created.
+
+    The arguments are those of the workload, weights replaced by their transform: float32, from
+    the innermost (block of o, block of c, blocks in, blocks out, T * T); T of the weights.
+    """
+    shape, v = plan.shape, WinogradLoops.named()
+    square = len(transforms.weights) ** 2
+    packed = (shape.block, shape.block, shape.blocks_in, shape.blocks_out, square)
+    arguments = kernel_arguments(plan, packed)
+    stages = transformed_data(image_read(plan, arguments), shape, transforms, v)
+    stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, transforms, v)
+    spread_values(stages[GATHERED], shape, shape.blocks_out, transforms, v)
+    stages |= back_transformed(stages[GATHERED], transforms, v)
+
+    def loops(known: Mapping[str, hl.Func]) -> dict[str, tuple[tuple[str, int], ...]]:
+        found = loop_extents(known, shape, transforms)
+        depth = ("r$x", shape.block), ("r$y", shape.blocks_in)
+        return {**found, SUMMED: (*found[PRODUCTS], *depth)}
+
+    return tiles_pipeline(
+        plan, arguments, stages, transforms, loops, packing=_packing(shape, transforms)
+    )
+
+
+def tiles_pipeline(
+    plan: ConvolutionPlan,
+    arguments: KernelArguments,
+    stages: Mapping[str, hl.Func],
+    transforms: Transforms,
+    loops: Callable[[Mapping[str, hl.Func]], dict[str, tuple[tuple[str, int], ...]]],
+    packing: PackedInput | None = None,
+) -> Pipeline:
+    """Return the kernel that makes results of transformed tiles (the stage `tile`).
+
+    Args:
+        plan: What is computed.
+        arguments: What it is computed from.
+        stages: By name.
+        transforms: Of the tiles.
+        loops: Gives the loops of all stages.
+        packing: Of the weights, if they are packed.
+    """
+    v, whole, result = WinogradLoops.named(), hl.Func("whole"), hl.Func(RESULT)
+    rows_apart, columns_apart = plan.shape.dilations
+    j, tx = _tile_of(v.w, columns_apart, transforms)
+    i, ty = _tile_of(v.h, rows_apart, transforms)
+    summed = stages[TILE][v.o, j, i, tx, ty, v.b, v.n]
+    place = (v.o, v.w, v.h, v.b, v.n)
+    whole[place] = finished_result(plan, arguments, summed, place)
+    result[place] = largest_of_squares(whole, place, plan.shape.pooled)
+    extents = plan.shape.result_extents
+    return finished_pipeline(arguments, stages, result, loops, extents=extents, packing=packing)
+
+
+def tiles_of(shape: ConvolutionShape, transforms: Transforms) -> tuple[int, int]:
+    """Return tiles across and down an image, those of all phases."""
+    results = zip((shape.columns, shape.rows), reversed(shape.dilations), strict=True)
+    across, down = (-(-extent // (transforms.results * d)) * d for extent, d in results)
+    return across, down
+
+
+def _tile_of(result: hl.Var, apart: int, transforms: Transforms) -> tuple[hl.Expr, hl.Expr]:
+    """Return where a row or column of the result is in its tile, and the number of the tile."""
+    step = transforms.results
+    if apart == 1:
+        return result % step, result // step
+    return result // apart % step, result // (step * apart) * apart + result % apart
+
+
+def _pixel_of(tile: hl.Var, at: hl.Expr, apart: int, transforms: Transforms) -> hl.Expr:
+    """Return the row or column of the padded image a value of a tile is made of."""
+    step = transforms.results * transforms.stride
+    if apart == 1:
+        return tile * step + at
+    return tile // apart * (step * apart) + tile % apart + at * apart
+
+
+def transformed_data(
+    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, transforms: Transforms, v: WinogradLoops
+) -> dict[str, hl.Func]:
+    """Return the stages that make transformed tiles of an image."""
+    size = transforms.products
+    padded, rows, data = hl.Func(PADDED), hl.Func(ROWS), hl.Func(DATA)
+    rows_apart, columns_apart = shape.dilations
+    place = (v.c, v.w, v.h, v.b, v.n)
+    padded[place] = padded_image(x, shape, place)
+    read = _pixel_of(v.tx, v.j, columns_apart, transforms)
+    lines = [_pixel_of(v.ty, k, rows_apart, transforms) for k in range(size)]
+    column = [padded[v.c, read, line, v.b, v.n] for line in lines]
+    rows[v.c, v.j, v.i, v.tx, v.ty, v.b, v.n] = select_row(v.i, transforms.data, column)
+    row = [rows[v.c, k, v.e // size, v.tx, v.ty, v.b, v.n] for k in range(size)]
+    data[v.c, v.tx, v.ty, v.b, v.e, v.n] = select_row(v.e % size, transforms.data, row)
+    spread_values(data, shape, shape.blocks_in, transforms, v)
+    return {PADDED: padded, ROWS: rows, DATA: data}
+
+
+def _summed_products(
+    weights: hl.ImageParam,
+    data: hl.Func,
+    shape: ConvolutionShape,
+    transforms: Transforms,
+    v: WinogradLoops,
+) -> dict[str, hl.Func]:
+    r = hl.RDom([(0, shape.block), (0, shape.blocks_in)], "r")
+    products, gathered = hl.Func(PRODUCTS), hl.Func(GATHERED)
+    place = (v.o, v.tx, v.ty, v.b, v.e, v.n)
+    products[place] = constant(0.0)
+    read = data[r[0], v.tx, v.ty, r[1], v.e, v.n]
+    products[place] += read * weights[v.o, r[0], r[1], v.b, transforms.weights_of(v.e)]
+    gathered[place] = products[place]
+    return {PRODUCTS: products, SUMMED: products.update(), GATHERED: gathered}
+
+
+def spread_values(
+    stage: hl.Func,
+    shape: ConvolutionShape,
+    blocks: int,
+    transforms: Transforms,
+    v: WinogradLoops,
+) -> None:
+    """Keep the values of one tile in different sets of the caches.
+
+    They are written, or read, one after the other, each as far from the next as all tiles and
+    blocks take: with powers of two of them all would be in one set, and drive each other out. The
+    room that is left between them is never touched.
+    """
+    wide, deep = stored_extents(tiles_of(shape, transforms)[0], blocks)
+    stage.align_storage(v.tx, wide).align_storage(v.b, deep)
+
+
+def stored_extents(tiles: int, blocks: int) -> tuple[int, int]:
+    """Return the tiles and blocks there is room for: those there are, or one more of either.
+
+    >>> stored_extents(14, 4), stored_extents(32, 4), stored_extents(4, 16)
+    ((14, 4), (33, 4), (4, 17))
+    """
+    rooms = [(wide, deep) for wide in (tiles, tiles | 1) for deep in (blocks, blocks | 1)]
+    return min((room for room in rooms if prod(room) % _CONFLICTING), key=prod)
+
+
+def back_transformed(
+    gathered: hl.Func, transforms: Transforms, v: WinogradLoops
+) -> dict[str, hl.Func]:
+    size = transforms.products
+    columns, tile = hl.Func(COLUMNS), hl.Func(TILE)
+    place = (v.o, v.j, v.i, v.tx, v.ty, v.b, v.n)
+    down = [gathered[v.o, v.tx, v.ty, v.b, k * size + v.j, v.n] for k in range(size)]
+    columns[place] = select_row(v.i, transforms.result, down)
+    along = [columns[v.o, k, v.i, v.tx, v.ty, v.b, v.n] for k in range(size)]
+    tile[place] = select_row(v.j, transforms.result, along)
+    return {COLUMNS: columns, TILE: tile}
+
+
+def _packing(shape: ConvolutionShape, transforms: Transforms) -> PackedInput:
+    """Return G g G^T, computed in float64 and rounded once.
+
+    The weights come as the host keeps them, from the innermost: block of o, block of c, columns,
+    rows, blocks in, blocks out ("OIhw16i16o"; 8 with AVX2).
+    """
+    size = len(transforms.weights)
+    o, c, b, p, e = (hl.Var(name) for name in ("o", "c", "b", "p", "e"))
+    extents = shape.weight_extents
+    weights = hl.ImageParam(hl.Float(32), len(extents), "weights")
+    filters = [
+        [hl.cast(hl.Float(64), weights[o, c, column, row, b, p]) for row in range(FILTER_SIDE)]
+        for column in range(FILTER_SIDE)
+    ]
+    down = [select_row(e // size, transforms.weights, rows) for rows in filters]
+    packed = hl.Func("packed")
+    packed[o, c, b, p, e] = hl.cast(hl.Float(32), select_row(e % size, transforms.weights, down))
+    packed.bound(e, 0, size**2).reorder(o, e, c, b, p).unroll(e).vectorize(o, shape.block)
+    return PackedInput(output=packed, argument=weights, argument_extents=extents)
+
+
+def loop_extents(
+    stages: Mapping[str, hl.Func], shape: ConvolutionShape, transforms: Transforms
+) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Return the loops of every stage but updates; 0 where the schedule decides how far they go."""
+    size, step = transforms.products, transforms.results
+    known = {"o": shape.block, "c": shape.block, "e": size**2}
+    inner = {
+        ROWS: {"j": size, "i": size},
+        COLUMNS: {"j": size, "i": step},
+        TILE: {"j": step, "i": step},
+        RESULT: dict(zip("owhbn", shape.result_extents, strict=True)),
+    }
+    loops = {}
+    for name, stage in stages.items():
+        if not name.endswith(UPDATE):
+            here = known | inner.get(name, {})
+            loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
+    return loops

@@ -1,0 +1,272 @@
+"""How a Winograd convolution is scheduled: register tile, groups of tiles, tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
+from aoe.kernels.conv_nchwc.winograd.stages import (
+    COLUMNS,
+    DATA,
+    GATHERED,
+    PADDED,
+    PRODUCTS,
+    ROWS,
+    SUMMED,
+    TILE,
+    tiles_of,
+)
+from aoe.kernels.conv_nchwc.winograd.transforms import Transforms
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import on_threads
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    ComputeRoot,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+
+IMAGE, GROUP = "image", "group"
+"""Where transformed data and products live: of the whole image, or of one group of tile rows."""
+PHASE_COLUMN, PHASE_ROW = "phase_x", "phase_y"
+BLOCKS, ACROSS, DOWN, TILE_ROWS, SCOPE = "blocks", "across", "down", "tile_rows", "scope"
+_BLOCKS, _ACROSS, _DOWN = (1, 2, 4), (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14), (1, 2, 4, 5)
+_GROUPS = (1, 2, 4, 7, 14)
+_LEAST_SUMS = 12
+"""Sums a register tile keeps at least: two per cycle, four cycles until each is ready again."""
+_WEIGHT, _BROADCAST, _FREE_SUMS = 0.35, 0.2, 16
+"""What loads cost, in products: weights come from the second-level cache, values of tiles from the
+first; and the sums from which on there is no waiting. Fitted to six shapes on a Zen 5: 16 sums that
+divide the tiles of a row are up to 13 % faster than 24 that do not (80x80, 2026-11-23)."""
+_FROM_L2, _FROM_FAR = 3.0, 8.0
+"""What loads cost where one value of all tiles and the weights that meet it, which are walked again
+and again, are more than the first-level cache holds, and more than the second. In the first, 256
+channels of 14x14 take 0.68 of the time of 16 other sums beyond it, of 128 channels of 28x28 14 sums
+take 0.88 of the time of 28 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
+
+
+def fits(
+    values: Mapping[str, Choice],
+    shape: ConvolutionShape,
+    transforms: Transforms,
+    target: KernelTarget,
+) -> bool:
+    """Return True if a register tile stays in registers and inside the image.
+
+    Weights of `blocks` vectors stay in registers while one broadcast value after the other meets
+    them: blocks * across * down sums, the weights and one broadcast.
+    """
+    across, down = tiles_of(shape, transforms)
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    group = (
+        down if values[SCOPE] == IMAGE else min(int(values[TILE_ROWS]) * shape.dilations[0], down)
+    )
+    sums = blocks * wide * high
+    return (
+        sums + blocks + 1 <= target.registers
+        and sums >= min(_LEAST_SUMS, across * group)
+        and shape.blocks_out % blocks == 0
+        and wide <= across
+        and high <= group
+        and int(values[TILE_ROWS]) * shape.dilations[0] <= down
+        and (values[SCOPE] == GROUP or values[TILE_ROWS] == 1)
+    )
+
+
+def choices(shape: ConvolutionShape, transforms: Transforms) -> dict[str, tuple[int, ...]]:
+    """Return what may be chosen for the numbers of a configuration, rising."""
+    across, down = tiles_of(shape, transforms)
+    return {
+        BLOCKS: tuple(n for n in _BLOCKS if shape.blocks_out % n == 0),
+        ACROSS: tuple(n for n in _ACROSS if n <= across),
+        DOWN: tuple(n for n in _DOWN if n <= down),
+        TILE_ROWS: tuple(n for n in _GROUPS if n * shape.dilations[0] <= down),
+    }
+
+
+def ranked(
+    shape: ConvolutionShape, transforms: Transforms, target: KernelTarget
+) -> Iterator[dict[str, Choice]]:
+    """Yield legal configurations, the most promising first."""
+    offered = choices(shape, transforms)
+    found: list[tuple[float, dict[str, Choice]]] = []
+    for scope in (GROUP, IMAGE):
+        for numbers in product(*offered.values()):
+            values: dict[str, Choice] = {**dict(zip(offered, numbers, strict=True)), SCOPE: scope}
+            if fits(values, shape, transforms, target):
+                found.append((_cost(values, shape, transforms, target), values))
+    for _, values in sorted(found, key=lambda item: item[0]):
+        yield values
+
+
+def _cost(
+    values: Mapping[str, Choice],
+    shape: ConvolutionShape,
+    transforms: Transforms,
+    target: KernelTarget,
+) -> float:
+    """Return the relative time of a configuration: registers in use, cache, idle threads."""
+    across, down = tiles_of(shape, transforms)
+    group = down if values[SCOPE] == IMAGE else int(values[TILE_ROWS]) * shape.dilations[0]
+    groups = -(-down // group)
+    square = transforms.products**2
+    values_bytes = 4 * square * across * group * shape.batch
+    held = values_bytes * (shape.channels_in + shape.channels_out)
+    spilled = 0.3 * max(0.0, held / (target.l2_bytes * 0.8) - 1)
+    weights_bytes = 4 * len(transforms.weights) ** 2 * shape.channels_in * shape.channels_out
+    reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
+    tasks = groups * shape.batch if values[SCOPE] == GROUP else 8 * target.threads
+    idle = -(-tasks // target.threads) * target.threads / tasks
+    panel = int(values[BLOCKS]) * shape.block + across * group
+    products = products_time(values, across, group, _load(4 * shape.channels_in * panel, target))
+    return (products + min(spilled, 0.6) + min(reloaded, 0.6)) * idle
+
+
+def _load(walked_bytes: int, target: KernelTarget) -> float:
+    """Return what loads cost of so many bytes that are walked again and again."""
+    if walked_bytes <= 0.9 * target.l1_bytes:
+        return 1.0
+    return _FROM_L2 if walked_bytes <= 0.7 * target.l2_bytes else _FROM_FAR
+
+
+def products_time(values: Mapping[str, Choice], across: int, down: int, load: float = 1.0) -> float:
+    """Return the time of the products relative to the least: loads, and what is done twice.
+
+    Args:
+        values: A configuration.
+        across: Tiles in a row.
+        down: Rows of tiles that are walked together.
+        load: What a load costs, relative to one from the first-level cache.
+    """
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    sums = blocks * wide * high
+    loads = load * (_WEIGHT * blocks + _BROADCAST * wide * high) / sums
+    loads += 0.5 * max(0.0, 1 - sums / _FREE_SUMS)
+    repeated = -(-across // wide) * wide / across * (-(-down // high) * high / down)
+    return (1 + loads) * repeated
+
+
+def winograd_steps(
+    values: Mapping[str, Choice],
+    plan: ConvolutionPlan,
+    transforms: Transforms,
+    target: KernelTarget,
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    shape, is_grouped = plan.shape, values[SCOPE] == GROUP
+    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
+    steps = (
+        *_result_steps(values, shape, transforms, is_grouped=is_grouped, is_heavy=is_heavy),
+        *data_steps(shape, transforms, is_grouped=is_grouped),
+        *_product_steps(values, shape, is_grouped=is_grouped),
+    )
+    yield from on_threads(steps, target)
+
+
+def _result_steps(
+    values: Mapping[str, Choice],
+    shape: ConvolutionShape,
+    transforms: Transforms,
+    *,
+    is_grouped: bool,
+    is_heavy: bool,
+) -> Iterator[Step]:
+    yield from tile_loops(shape, transforms)
+    if is_grouped:
+        yield Split(RESULT, "tile_y", "group", "tile_y", int(values[TILE_ROWS]), Tail.GUARD)
+    outer = ("group", "n") if is_grouped else ("n",)
+    yield Reorder(RESULT, (*tile_order(shape), "b", *outer))
+    yield from tile_steps(shape, transforms, is_heavy=is_heavy)
+    yield Parallel(RESULT, "n")
+    yield Parallel(RESULT, "group" if is_grouped else "b")
+
+
+def tile_loops(shape: ConvolutionShape, transforms: Transforms) -> Iterator[Step]:
+    """Yield how the loops of the result become those of tiles, phases and those inside a tile."""
+    down, along = shape.dilations
+    step = transforms.results // shape.pooled
+    yield Split(RESULT, "w", "tile_x", "in_x", step * along, Tail.GUARD)
+    yield Split(RESULT, "h", "tile_y", "in_y", step * down, Tail.GUARD)
+    if along > 1:
+        yield Split(RESULT, "in_x", "in_x", PHASE_COLUMN, along, Tail.GUARD)
+    if down > 1:
+        yield Split(RESULT, "in_y", "in_y", PHASE_ROW, down, Tail.GUARD)
+
+
+def tile_order(shape: ConvolutionShape) -> tuple[str, ...]:
+    """Return the loops of results, tiles and phases, innermost first."""
+    down, along = shape.dilations
+    phases = (PHASE_COLUMN,) * (along > 1) + (PHASE_ROW,) * (down > 1)
+    return "o", "in_x", "in_y", *phases, "tile_x", "tile_y"
+
+
+def tile_steps(
+    shape: ConvolutionShape, transforms: Transforms, *, is_heavy: bool
+) -> Iterator[Step]:
+    """Yield how the results of a tile are made of its products.
+
+    Args:
+        shape: What is computed.
+        transforms: Of which size the tiles are.
+        is_heavy: True where the chain behind is too long to be written out for every result.
+    """
+    step = transforms.results
+    yield Vectorize(RESULT, "o", shape.block)
+    if not is_heavy:
+        yield Unroll(RESULT, "in_x", step // shape.pooled)
+        yield Unroll(RESULT, "in_y", step // shape.pooled)
+    is_dilated = shape.dilations != (1, 1)  # then tiles of all phases are there before the results
+    for stage, rows in ((TILE, step), (COLUMNS, step)):
+        is_inner = is_dilated and stage == COLUMNS
+        yield ComputeAt(stage, *((TILE, "tx") if is_inner else (RESULT, "tile_x")))
+        yield Vectorize(stage, "o", shape.block)
+        yield Unroll(stage, "j", step if stage == TILE else transforms.products)
+        yield Unroll(stage, "i", rows)
+
+
+def data_steps(
+    shape: ConvolutionShape, transforms: Transforms, *, is_grouped: bool
+) -> Iterator[Step]:
+    """Yield how the image is padded and transformed: for one group of tile rows, or as a whole."""
+    for stage in (PADDED, DATA):
+        yield ComputeAt(stage, RESULT, "group") if is_grouped else ComputeRoot(stage)
+        yield Vectorize(stage, "c", shape.block)
+        if not is_grouped:
+            yield Parallel(stage, "b")
+    yield Reorder(DATA, ("c", "e", "tx", "ty", "b", "n"))
+    yield Unroll(DATA, "e", transforms.products**2)
+    yield ComputeAt(ROWS, DATA, "tx")
+    yield Vectorize(ROWS, "c", shape.block)
+    yield Unroll(ROWS, "i", transforms.products)
+    yield Unroll(ROWS, "j", transforms.products)
+
+
+def _product_steps(
+    values: Mapping[str, Choice], shape: ConvolutionShape, *, is_grouped: bool
+) -> Iterator[Step]:
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    yield ComputeAt(GATHERED, RESULT, "group") if is_grouped else ComputeRoot(GATHERED)
+    yield Split(GATHERED, "b", "b", "in_b", blocks, Tail.GUARD)
+    yield Split(GATHERED, "tx", "tx", "in_x", wide, Tail.SHIFT_INWARDS)
+    yield Split(GATHERED, "ty", "ty", "in_y", high, Tail.SHIFT_INWARDS)
+    yield Reorder(GATHERED, ("o", "in_x", "in_y", "in_b", "tx", "ty", "b", "e", "n"))
+    yield Vectorize(GATHERED, "o", shape.block)
+    for name, factor in (("in_x", wide), ("in_y", high), ("in_b", blocks)):
+        yield Unroll(GATHERED, name, factor)
+    if not is_grouped:
+        yield Parallel(GATHERED, "e")
+    yield ComputeAt(PRODUCTS, GATHERED, "tx")
+    order = ("o", "b", "tx", "ty", "r$x", "r$y", "e", "n")
+    yield Reorder(SUMMED, order)
+    for stage in (PRODUCTS, SUMMED):
+        yield Vectorize(stage, "o", shape.block)
+        for name, factor in (("b", blocks), ("tx", wide), ("ty", high)):
+            yield Unroll(stage, name, factor)

@@ -1,0 +1,291 @@
+"""How an expansion is scheduled: register tiles of both convolutions, bands of rows, tasks.
+
+A task makes some blocks of channels of the whole image (scope `image`), or all of them for a group
+of rows of results (`group`). Where it can, it is the former: no row of the image between is made
+twice, and weights are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+
+from aoe.kernels.conv_nchwc import depthwise, register_tiles
+from aoe.kernels.conv_nchwc.direct import PADDED, PAIR
+from aoe.kernels.conv_nchwc.shape import ConvolutionShape
+from aoe.kernels.conv_nchwc.winograd.tiles import (
+    ACROSS,
+    BLOCKS,
+    DOWN,
+    GROUP,
+    IMAGE,
+    SCOPE,
+    TILE_ROWS,
+)
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.tiling import AGAIN, KEEP, on_threads
+from aoe.kernels.inverted_bottleneck.shape import BottleneckShape
+from aoe.kernels.inverted_bottleneck.stages import (
+    MADE,
+    MADE_DEPTH,
+    MADE_FINISHED,
+    MADE_SUMMED,
+    MADE_SUMS,
+    ROUNDED,
+    made_depth,
+)
+from aoe.schedule import (
+    Choice,
+    ComputeAt,
+    ComputeRoot,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Vectorize,
+)
+from aoe.workload import Precision
+
+COPY = "padded"
+"""Whether the image between is copied with the zeros around it (keep), or they are made where it is
+read (again)."""
+_BLOCKS, _GROUPS = (1, 2, 4), (1, 4, 7, 14, 28)
+_ACROSS = range(1, 29)
+_NEAR_BYTES_PER_CYCLE, _FAR_BYTES_PER_CYCLE = 32, 12
+"""What a core reads or writes of its second-level cache, and beyond it. Assumed: 100 and 40 GB/s at
+3 GHz."""
+_WAITED = 0.3
+"""Share of reading the image that products do not hide. Assumed."""
+_LEAST_SUMS = 8
+"""Sums that hide how long a product takes: four cycles, two a cycle."""
+_ZEROS_MADE = 1.3
+"""How much longer filters of stride 1 take that make the zeros where they read. Both together, in
+float32 and with a copy: 144 channels of 56 x 56 204 and 214 us, 192 of 28 x 28 57 and 63, 384 of
+14 x 14 46 and 48, in groups of rows of 56 x 56 222 and 202 (one thread of a Zen 5 with other work,
+CPU time, 2026-11-23)."""
+_ROUNDING_CYCLES = 3
+"""Of a vector of the image that is read. Source: `aoe.kernels.conv_nchwc.register_tiles`."""
+_L2_SHARE = 0.7
+"""Of the second-level cache that what is made between may take: the image read is there, too."""
+
+
+def choices(expansion: BottleneckShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+    """Return what may be chosen for the numbers of a configuration, rising."""
+    shape = expansion.second.shape
+    tiles = _result_tiles(shape, target)
+    return {
+        BLOCKS: tuple(n for n in _BLOCKS if shape.blocks_out % n == 0),
+        ACROSS: tuple(sorted({wide for wide, _ in tiles})),
+        DOWN: tuple(sorted({high for _, high in tiles})),
+        TILE_ROWS: tuple(n for n in _GROUPS if n <= shape.rows),
+    }
+
+
+def copies(expansion: BottleneckShape) -> tuple[str, ...]:
+    """Return whether the image between may be copied, and whether it may not.
+
+    Zeros that are made where they are read cost nothing only where the filter is written out.
+    """
+    shape = expansion.second.shape
+    if not any(shape.pads):
+        return (AGAIN,)
+    return (KEEP, AGAIN) if shape.is_depthwise else (KEEP,)
+
+
+def fits(values: Mapping[str, Choice], expansion: BottleneckShape, target: KernelTarget) -> bool:
+    """Return True for the register tiles a shape is offered, in groups inside the image."""
+    shape = expansion.second.shape
+    wide, high, rows = (int(values[name]) for name in (ACROSS, DOWN, TILE_ROWS))
+    if (wide, high) not in _result_tiles(shape, target):
+        return False
+    if shape.blocks_out % int(values[BLOCKS]) or values[COPY] not in copies(expansion):
+        return False
+    return rows == 1 if values[SCOPE] == IMAGE else rows <= -(-shape.rows // high)
+
+
+def ranked(expansion: BottleneckShape, target: KernelTarget) -> Iterator[dict[str, Choice]]:
+    """Yield legal configurations, the most promising first."""
+    offered = choices(expansion, target)
+    found: list[dict[str, Choice]] = [
+        {**dict(zip(offered, numbers, strict=True)), COPY: copy, SCOPE: scope}
+        for scope, copy in product((IMAGE, GROUP), copies(expansion))
+        for numbers in product(*offered.values())
+    ]
+    legal = [values for values in found if fits(values, expansion, target)]
+    yield from sorted(legal, key=lambda values: _cycles(values, expansion, target))
+
+
+def _result_tiles(shape: ConvolutionShape, target: KernelTarget) -> tuple[tuple[int, int], ...]:
+    """Return columns and rows of the best register tiles of results, best first."""
+    if shape.is_depthwise:
+        return depthwise.best_tiles(shape, target.registers)
+    found = register_tiles.best_tiles(shape, target.registers)
+    return tuple((wide, high) for blocks, wide, high in found if blocks == 1)
+
+
+def made_columns(expansion: BottleneckShape, blocks: int, target: KernelTarget) -> int:
+    """Return the columns of a register tile of what is made between, in one row.
+
+    Args:
+        expansion: What is computed.
+        blocks: Of channels in the tile.
+        target: Says how many registers there are.
+    """
+    fitting = [
+        wide
+        for wide in _ACROSS
+        if wide <= expansion.needed_columns and blocks * (wide + 1) + 1 <= target.registers
+    ]
+    width = expansion.first.shape.width
+    return min(fitting, key=lambda wide: (_made_cycles(blocks, wide, width), -wide))
+
+
+def _cycles(
+    values: Mapping[str, Choice], expansion: BottleneckShape, target: KernelTarget
+) -> float:
+    """Return the estimated cycles of a configuration: products, traffic, idle threads."""
+    first, second = expansion.first.shape, expansion.second.shape
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    size, together = (2, PAIR) if expansion.in_pairs else (4, 1)
+    is_whole = values[SCOPE] == IMAGE
+    rows = second.rows if is_whole else min(second.rows, int(values[TILE_ROWS]) * high)
+    groups = -(-second.rows // rows)
+    pixels = expansion.read_rows(rows) * second.width
+    across = made_columns(expansion, blocks, target)
+    summing = first.channels_in / together * _made_cycles(blocks, across, first.width)
+    made = pixels * (summing + expansion.first.epilogue.cycles)
+    results = rows * second.columns * _result_cycles((wide, high), second)
+    if values[COPY] == AGAIN and any(second.pads) and second.strides == (1, 1):
+        results *= _ZEROS_MADE
+    vector = 4 * target.vector_lanes
+    is_copied = values[COPY] == KEEP
+    held, image = pixels * vector * (blocks + is_copied), size * pixels * first.channels_in
+    is_near = held <= _L2_SHARE * target.l2_bytes
+    moved = (2 + 2 * is_copied) * pixels * vector
+    between = moved / (_NEAR_BYTES_PER_CYCLE if is_near else _FAR_BYTES_PER_CYCLE)
+    is_kept = held + image <= target.l2_bytes
+    read = _WAITED * image / blocks
+    read /= _NEAR_BYTES_PER_CYCLE if is_kept else _FAR_BYTES_PER_CYCLE
+    vectors = size * target.vector_lanes
+    weights = 0.0 if is_whole else vectors * first.channels_in / _FAR_BYTES_PER_CYCLE
+    cycles = (made + results + between + read + weights) * second.blocks_out * groups
+    cycles += _rounding_cycles(expansion, pixels, target) * groups
+    tasks = second.batch * (second.blocks_out // blocks if is_whole else groups)
+    return cycles * (-(-tasks // target.threads) * target.threads / tasks)
+
+
+def _rounding_cycles(expansion: BottleneckShape, pixels: int, target: KernelTarget) -> float:
+    """Return what rounding some pixels of the image that is read costs; 0 in float32."""
+    if not expansion.in_pairs:
+        return 0.0
+    return _ROUNDING_CYCLES * pixels * expansion.first.shape.channels_in / target.vector_lanes
+
+
+def _made_cycles(blocks: int, wide: int, width: int) -> float:
+    """Return cycles per product and vector of a register tile: two a cycle, waits, done twice.
+
+    Pixels that meet one block are read where they are added, so more blocks spare no reads: 144 to
+    960 channels of 56x56 to 7x7 were as fast by one block as by two and four, or faster (one
+    thread of a Zen 5 with other work, CPU time, 2026-11-23).
+    """
+    waiting = max(1.0, _LEAST_SUMS / (blocks * wide)) + 0.02 * (blocks - 1)
+    return 0.5 * waiting * (-(-width // wide) * wide / width)
+
+
+def _result_cycles(tile: tuple[int, int], shape: ConvolutionShape) -> float:
+    """Return the estimated cycles of one vector of results."""
+    taps = prod(shape.kernel)
+    if shape.is_depthwise:
+        return 0.5 * taps * depthwise.tile_cost(tile, shape)
+    return taps * shape.block * register_tiles.tile_cost((1, *tile), shape)
+
+
+def expansion_steps(
+    values: Mapping[str, Choice], expansion: BottleneckShape, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    steps = (
+        *_result_steps(values, expansion),
+        *_rounded_steps(values, expansion),
+        *_made_steps(int(values[BLOCKS]), expansion, target),
+        *_product_steps(values, expansion),
+    )
+    yield from on_threads(steps, target)
+
+
+def _result_steps(values: Mapping[str, Choice], expansion: BottleneckShape) -> Iterator[Step]:
+    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
+    yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
+    yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
+    inner = ("o", "in_w", "in_h", "w", "h", "in_b", "b")
+    if values[SCOPE] == GROUP:
+        yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
+        yield Reorder(RESULT, (*inner, "group", "n"))
+    else:
+        yield Reorder(RESULT, (*inner, "n"))
+    yield Vectorize(RESULT, "o", expansion.second.shape.block)
+    if expansion.second.epilogue.cycles <= WRITTEN_OUT_CYCLES:
+        yield Unroll(RESULT, "in_w", wide)
+        yield Unroll(RESULT, "in_h", high)
+    yield Parallel(RESULT, "n")
+    yield Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
+
+
+def _rounded_steps(values: Mapping[str, Choice], expansion: BottleneckShape) -> Iterator[Step]:
+    """Yield how the image that is read is rounded: for each group, or at once for all blocks."""
+    if not expansion.in_pairs:
+        return
+    if values[SCOPE] == GROUP:
+        yield ComputeAt(ROUNDED, RESULT, "group")
+    else:
+        yield ComputeRoot(ROUNDED)
+        yield Parallel(ROUNDED, "n")
+        yield Parallel(ROUNDED, "b")
+    yield Vectorize(ROUNDED, "c", expansion.first.shape.block)
+
+
+def _made_steps(blocks: int, expansion: BottleneckShape, target: KernelTarget) -> Iterator[Step]:
+    """Yield how the image between is made: a row after the other, tile by tile."""
+    block, wide = expansion.first.shape.block, made_columns(expansion, blocks, target)
+    yield ComputeAt(MADE, RESULT, "b")
+    yield Split(MADE, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
+    yield Reorder(MADE, ("o", "in_w", "b", "w", "h", "n"))
+    yield Vectorize(MADE, "o", block)
+    stages = [MADE_SUMS, MADE_SUMMED]
+    if expansion.first.epilogue.cycles > WRITTEN_OUT_CYCLES:
+        stages.append(MADE_FINISHED)
+        yield ComputeAt(MADE_FINISHED, MADE, "w")
+        yield Reorder(MADE_FINISHED, ("o", "b", "w", "h", "n"))
+        yield ComputeAt(MADE_SUMS, MADE_FINISHED, "n")
+    else:
+        yield Unroll(MADE, "in_w", wide)
+        yield Unroll(MADE, "b", blocks)
+        yield ComputeAt(MADE_SUMS, MADE, "w")
+    pair, extents = MADE_DEPTH[: int(expansion.in_pairs)], made_depth(expansion)
+    depth = MADE_DEPTH[len(pair) : len(extents)]
+    yield Reorder(MADE_SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
+    for loop in pair:
+        yield Vectorize(MADE_SUMMED, loop, PAIR)
+    for stage in stages:
+        yield Vectorize(stage, "o", block)
+        yield Unroll(stage, "b", blocks)
+        yield Unroll(stage, "w", wide)
+    yield Unroll(MADE_SUMMED, depth[0], extents[len(pair)])
+
+
+def _product_steps(values: Mapping[str, Choice], expansion: BottleneckShape) -> Iterator[Step]:
+    shape = expansion.second.shape
+    if values[COPY] == KEEP:
+        yield ComputeAt(PADDED, RESULT, "in_b")
+        yield Vectorize(PADDED, "c", shape.block)
+    is_heavy = expansion.second.epilogue.cycles > WRITTEN_OUT_CYCLES
+    alone = {**values, BLOCKS: 1}
+    if shape.is_depthwise:
+        yield from depthwise.product_steps(alone, shape, is_heavy=is_heavy)
+    else:
+        yield from register_tiles.product_steps(alone, shape, Precision.FLOAT32, is_heavy=is_heavy)

@@ -1,0 +1,327 @@
+"""From kernels that won alone to the kernels of the model, and what later runs need not judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from aoe.bank.operators import OperatorBank
+from aoe.bank.verdicts import OperatorVerdict
+from aoe.device.compiler import KernelSource
+from aoe.kernels.roofline import kept_bytes, multiply_adds
+from aoe.tuning.live_report import Phase
+from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
+from aoe.tuning.opat.operators import Operator
+from aoe.tuning.opat.searching.operator import TunedOperator
+from aoe.tuning.opat.validation.accuracy import AccuracyChecker, worth_lowering
+from aoe.tuning.policies import final_policy, variant_policy
+from aoe.tuning.validation.accuracy import HeldAccuracy
+from aoe.tuning.validation.comparing import ModelComparer, TimeIsUpError
+from aoe.tuning.validation.group_tests import Drop
+from aoe.tuning.validation.memory_pruning import within_memory
+from aoe.tuning.validation.model_validator import ModelValidator, ValidationResult
+from aoe.tuning.validation.prior_result import PriorResult, prior_result_of
+from aoe.tuning.validation.time_reserve import HURRIED_PROCESSES, NO_COSTS, ModelCosts
+from aoe.tuning.workbench import Workbench
+from aoe.workload import Workload
+from aoebank import Event, plural
+
+
+def check_accuracy(bench: Workbench, assembly: Assembly) -> None:
+    """Refuse a metric that fails, or a bound out of reach, before time is spent on tuning.
+
+    Raises:
+        AccuracyError: the metric fails on the untuned model, or misses its bound there.
+        RunError: the untuned model cannot be run.
+    """
+    constraint = bench.settings.precision.accuracy
+    if constraint is not None:
+        AccuracyChecker(
+            assembly, bench.runner, constraint=constraint, inputs=bench.calibration
+        ).check()
+
+
+Verdicts = Sequence[tuple[Workload, OperatorVerdict]]
+"""What a model made of kernels, to be kept in the bank."""
+
+
+def validate_model(
+    bench: Workbench,
+    bank: OperatorBank,
+    assembly: Assembly,
+    tuned: Sequence[TunedOperator],
+    costs: ModelCosts = NO_COSTS,
+) -> ValidationResult[ChosenKernel]:
+    """Return what holds up in the whole model, and keep that in the bank.
+
+    See `validate_kernels`; the figures are those over the imported model.
+    """
+    validation, verdicts = validate_kernels(bench, bank, assembly, tuned, costs)
+    if verdicts:
+        bank.note(verdicts)
+    return with_figures(bench, assembly, validation, costs)
+
+
+def validate_kernels(
+    bench: Workbench,
+    bank: OperatorBank,
+    assembly: Assembly,
+    tuned: Sequence[TunedOperator],
+    costs: ModelCosts = NO_COSTS,
+    *,
+    is_proven_anew: bool = False,
+) -> tuple[ValidationResult[ChosenKernel], Verdicts]:
+    """Return what holds up in the graph the run begins with; the library of just that is built.
+
+    What cannot be judged within the time limit is not used, and a later run judges it. What an
+    earlier run settled is believed; where all of it is, nothing is chosen again. With
+    `REPEAT_TUNE` nothing is settled.
+
+    Args:
+        bench: The model.
+        bank: Knows what earlier runs settled.
+        assembly: Puts the model together.
+        tuned: Its operators.
+        costs: What things take with this model.
+        is_proven_anew: True to measure in full even where all kernels are settled.
+
+    Returns:
+        The judgement, and what of it is to be kept.
+    """
+    bench.phases.begin(Phase.VALIDATOR)
+    verdicts = {t.operator.key: _earlier_verdict(bench, bank, t.operator) for t in tuned}
+    candidates = kernels_of(tuned)
+    left_s = bench.stopwatch.keeping(costs.finishing_s).left_s
+    pool_on_demand = _accuracy_keeper(bench, assembly, candidates, left_s, costs)
+    if (
+        pool_on_demand is None
+    ):  # else what was dropped counts too, or a second run would trade otherwise
+        candidates = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
+    candidates = _within_memory(bench, candidates)
+    comparer = model_comparer(bench, assembly, costs)
+    in_library, lost = compiled(bench, assembly, candidates, comparer)
+    accuracy = _held(bench, pool_on_demand, in_library) if pool_on_demand is not None else None
+    held = accuracy.kernels if accuracy is not None else in_library
+    kernels = [kernel for kernel in held if verdicts[kernel.key] is not Event.DROPPED]
+    settled = () if is_proven_anew else kernels
+    own = frozenset(one.name for one in settled if verdicts[one.key] is Event.KEPT)
+    lookup_only = bench.settings.lookup_only
+    bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
+    judge = ModelValidator(comparer, bench.progress.step, bytes_kept_beside)
+    if lookup_only:
+        validation = judge.take(kernels)
+    elif len(own) == len(kernels):
+        validation = judge.confirm(kernels)
+    else:
+        validation = judge.judge(kernels, _prior_result(bench, bank, assembly, kernels, own))
+    if validation.undecided and not validation.kept:
+        bench.progress.warn(f"the whole model stays untuned: {validation.undecided}")
+    # what stays of what was kept before has been noted by the run that judged it
+    news = [one for one in kernels if one.name not in own or one not in validation.kept]
+    noted = [
+        (one.source.workload, validation.verdict(one, one.op_names, assembly.surroundings(one)))
+        for one in news
+        if validation.is_decided(one)
+    ]
+    if pool_on_demand is not None and accuracy is not None:
+        validation = _still_accurate(pool_on_demand, accuracy, judge, validation)
+    if len(validation.kept) < len(in_library):
+        assembly.build(validation.kept)  # the library a second run will build
+    validation = replace(validation, drops={**validation.drops, **lost})
+    return validation, () if lookup_only else noted
+
+
+def _prior_result(
+    bench: Workbench,
+    bank: OperatorBank,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    own: frozenset[str],
+) -> PriorResult:
+    """Return what earlier models say of kernels, of which this very one has kept `own`."""
+    found = {one.name: bank.kept_in_base(one.source.workload) for one in kernels}
+    in_base = {name: kept for name, kept in found.items() if kept is not None}
+    return prior_result_of(
+        kernels, own, in_base, assembly.surroundings, repeat_tune=bench.settings.repeat_tune
+    )
+
+
+def with_figures(
+    bench: Workbench,
+    assembly: Assembly,
+    validation: ValidationResult[ChosenKernel],
+    costs: ModelCosts = NO_COSTS,
+) -> ValidationResult[ChosenKernel]:
+    """Return the judgement with the figures that count: over the imported model.
+
+    Kernels were judged in the graph an earlier mode has chosen, for that one's gain is not theirs.
+    """
+    if bench.chosen is None:
+        return validation
+    if bench.settings.lookup_only:
+        return replace(validation, graph_chosen=True)
+    comparer = model_comparer(bench, assembly, costs)
+    bench.progress.step("measuring the whole model against the imported one")
+    try:
+        gain = comparer.for_the_record(validation.kept, assembly.imported)
+    except TimeIsUpError:
+        bench.progress.warn("the time limit left no time to measure it: no gain is claimed")
+        gain = comparer.unmeasured(validation.kept)
+    return replace(
+        validation, comparison=gain.comparison, estimate=gain.estimate, graph_chosen=True
+    )
+
+
+def _accuracy_keeper(
+    bench: Workbench,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    left_s: Callable[[], float],
+    costs: ModelCosts,
+) -> AccuracyChecker | None:
+    """Return what holds the model to its accuracy, None where nothing has to be held."""
+    precision = bench.settings.precision
+    asked, is_lower = precision.accuracy is not None, lowest_precision(kernels).is_lower
+    if precision.mode.lowest.is_lower and not is_lower:
+        lower = " or ".join(one.value for one in precision.mode.lowered)
+        bench.progress.warn(f"no kernel in {lower} was proven faster than float32")
+    constraint = precision.constraint
+    if constraint is None or not (asked or is_lower):
+        return None
+    proof = costs.hurried(final_policy(bench.threads_validated, left_s=left_s()))
+    return AccuracyChecker(
+        assembly,
+        bench.runner,
+        constraint=constraint,
+        inputs=bench.calibration,
+        left_s=left_s,
+        run_s=costs.load_s + costs.run_s,
+        following_s=HURRIED_PROCESSES * costs.comparison_s(proof),
+    )
+
+
+def _within_memory(bench: Workbench, kernels: Sequence[ChosenKernel]) -> list[ChosenKernel]:
+    """Return the kernels that keep no more than the user allows; a later run may allow others."""
+    limit = bench.settings.kernel_memory_mib
+    if limit is None:
+        return list(kernels)
+    kept, left_out = within_memory(kernels, bytes_kept_beside, _work_of, limit << 20)
+    for name, reason in left_out.items():
+        bench.progress.step(f"left out {name}: {reason}")
+    return kept
+
+
+def bytes_kept_beside(kernel: ChosenKernel) -> float:
+    """Return the bytes a kernel keeps besides the weights of the model, all places together."""
+    workload, algorithm = kernel.source.workload, kernel.source.schedule.algorithm
+    more = kept_bytes(workload, algorithm) - kept_bytes(workload, "")
+    return len(kernel.regions) * more
+
+
+def _work_of(kernel: ChosenKernel) -> float:
+    return float(len(kernel.regions) * multiply_adds(kernel.source.workload))
+
+
+def _held(
+    bench: Workbench, pool_on_demand: AccuracyChecker, kernels: Sequence[ChosenKernel]
+) -> HeldAccuracy[ChosenKernel]:
+    bench.progress.step("checking the accuracy of the whole model")
+    held = pool_on_demand.hold(kernels)
+    if held.made_up and held.weighed:
+        bench.progress.warn(
+            "accuracy is checked on made-up inputs, which say little: give real ones with "
+            "--calibration or --inputs"
+        )
+    if not held.trade.holds:
+        bench.progress.warn(f"{held.constraint} does not hold, not even in float32")
+    if held.weighed and not held.trade.in_time:
+        bench.progress.warn("the time limit left no time to find out which kernels are accurate")
+    else:
+        for name in held.trade.roll_back:
+            bench.progress.step(f"{name} goes back: the model is not accurate enough with it")
+    return held
+
+
+def _still_accurate(
+    pool_on_demand: AccuracyChecker,
+    held: HeldAccuracy[ChosenKernel],
+    judge: ModelValidator[ChosenKernel],
+    validation: ValidationResult[ChosenKernel],
+) -> ValidationResult[ChosenKernel]:
+    """Return the judgement with its accuracy: errors may add up anew where kernels were dropped."""
+    if {k.source.name for k in validation.kept} == {k.source.name for k in held.kernels}:
+        return replace(validation, accuracy=held)
+    again = pool_on_demand.hold(validation.kept)
+    if not again.trade.in_time:
+        return judge.undecided(validation.kept)
+    if again.trade.roll_back:
+        validation = judge.confirm(again.kernels)
+    return replace(validation, accuracy=held.followed_by(again))
+
+
+def model_comparer(
+    bench: Workbench, assembly: Assembly, costs: ModelCosts
+) -> ModelComparer[ChosenKernel]:
+    """Return what compares models with kernels within the time limit."""
+    threads, settings = bench.threads_validated, bench.settings
+    left_s = bench.stopwatch.keeping(costs.finishing_s).left_s
+    return ModelComparer(
+        assembly,
+        bench.runner,
+        screen=variant_policy(threads, accept_busy=settings.accept_busy, left_s=left_s()),
+        final=final_policy(
+            threads,
+            accept_busy=settings.accept_busy,
+            run_loop=settings.run_loop,
+            left_s=left_s(),
+        ),
+        inputs=bench.inputs,
+        left_s=left_s,
+        costs=costs,
+        streams=bench.streams,
+    )
+
+
+def _earlier_verdict(bench: Workbench, bank: OperatorBank, operator: Operator) -> Event | None:
+    """Return what this model made of a kernel before, None where that is to be judged again."""
+    return None if bench.settings.repeat_tune else bank.model_verdict(operator.workload)
+
+
+def compiled(
+    bench: Workbench,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+    comparer: ModelComparer[ChosenKernel],
+) -> tuple[list[ChosenKernel], dict[str, Drop]]:
+    """Build the library of a model; return the kernels that are in it, and why others are not.
+
+    All of them were compiled before: what fails now says nothing of a kernel.
+    """
+    bench.progress.step(f"compiling {plural(len(kernels), 'kernel')} for the model")
+    errors = assembly.build(kernels, left_s=comparer.left_s() - comparer.least_s)
+    for name, error in errors.items():
+        bench.progress.warn(f"kernel {name} left out: {error}")
+    lost = {
+        name: Drop(reason=f"not decided, its kernel could not be compiled: {error}", is_final=False)
+        for name, error in errors.items()
+    }
+    return [kernel for kernel in kernels if kernel.source.name not in errors], lost
+
+
+def kernels_of(tuned: Sequence[TunedOperator]) -> list[ChosenKernel]:
+    """Return the kernels that have won alone, by their names: shares are noisy, names are not."""
+    found = [_chosen(item) for item in worth_lowering(tuned) if item.schedule is not None]
+    return sorted(found, key=lambda kernel: kernel.source.name)
+
+
+def _chosen(tuned: TunedOperator) -> ChosenKernel:
+    assert tuned.schedule is not None
+    workload = tuned.operator.workload
+    saved = (tuned.before_us or 0.0) * (1 - 1 / (tuned.proven_speedup or 1.0))
+    return ChosenKernel(
+        source=KernelSource.of(workload, tuned.schedule),
+        key=tuned.operator.key,
+        regions=tuned.operator.regions,
+        op_names=tuned.operator.op_names,
+        gain_us=saved * len(tuned.operator.regions),
+    )

@@ -1,0 +1,92 @@
+"""Which nodes subgraph tuning would try as one kernel each, without trying them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from aoe.bank.subgraphs import SubgraphBank
+from aoe.tuning.opat.opening import open_bank
+from aoe.tuning.opat.profiles import profile_default
+from aoe.tuning.planning.operators import looked_up_operator, most_seconds
+from aoe.tuning.reuse.earlier import EarlierResult
+from aoe.tuning.reuse.kinds import Reuse
+from aoe.tuning.sgat.fusion_groups.run import (
+    SETS_MAX,
+    found_fusion_groups,
+    fusion_operators,
+    invalid_reason_of_groups,
+)
+from aoe.tuning.sgat.lookup import SubgraphLookup, look_up_subgraph
+from aoe.tuning.sgat.loop import ACCEPT_SPEEDUP
+from aoe.tuning.sgat.reuse import subgraph_reuse
+from aoe.tuning.sgat.subgraphs import FoundSubgraphs
+from aoe.tuning.workbench import Workbench
+
+FORM_S = 2.0
+"""Seconds a form takes as a rule: two sessions, two processes' worth of pairs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFusionGroups:
+    """What a run would do with the subgraphs of the optimised graph.
+
+    Attributes:
+        parts: What would become of each.
+        most_s: Seconds searching their kernels, and sets of these, takes at most.
+    """
+
+    parts: tuple[Reuse, ...]
+    most_s: float
+
+
+def plan_fusion_groups(
+    bench: Workbench, bank: SubgraphBank, base: EarlierResult
+) -> PlannedFusionGroups:
+    """Return what would become of the subgraphs whose nodes may become kernels.
+
+    The model is optimised and profiled once, as a run does; nothing is compiled or written.
+
+    Args:
+        bench: Its chosen graph is what the known forms leave, None for the imported one.
+        bank: Where subgraphs are looked up.
+        base: The earlier result.
+
+    Raises:
+        AoeError: the model cannot be run.
+        AoebankError: a bank cannot be read.
+    """
+    operators = open_bank(bench, base)
+    graph, profile = profile_default(bench)
+    found = found_fusion_groups(bench, graph)
+    lookups = {
+        one.graph_id: look_up_subgraph(
+            one,
+            bank,
+            {},
+            repeat_tune=bench.settings.repeat_tune,
+            threshold=ACCEPT_SPEEDUP,
+            invalid_reason_of=lambda subgraph, strategy: invalid_reason_of_groups(
+                subgraph, strategy, operators
+            ),
+        )
+        for one in found.subgraphs
+    }
+    look = partial(looked_up_operator, operators, bench)
+    first, later = fusion_operators(graph, profile, found, lookups)
+    tuned = [one for one in (*first.fused, *first.operators, *later) if look(one).tune]
+    kernels_s = most_seconds(bench, tuned, sum(profile.node_us.values()))
+    return PlannedFusionGroups(
+        parts=tuple(
+            subgraph_reuse(one, lookups[one.graph_id], bank, base) for one in found.subgraphs
+        ),
+        most_s=kernels_s + FORM_S * _sets(bench, found, lookups),
+    )
+
+
+def _sets(bench: Workbench, found: FoundSubgraphs, lookups: Mapping[str, SubgraphLookup]) -> int:
+    """Return how many sets of kernels are measured at most, if every scope wins alone."""
+    unknown = (one for one in found.subgraphs if lookups[one.graph_id].known is None)
+    most = min(SETS_MAX, bench.settings.trials)
+    return sum(min(most, 2 ** len(one.allowed_fusion_groups)) for one in unknown)

@@ -1,0 +1,52 @@
+"""What the accuracy of a whole model was traded for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isnan
+from typing import Generic
+
+from aoe.tuning.precision.constraint import AccuracyConstraint, told
+from aoe.tuning.precision.sensitivity import Trade
+from aoe.tuning.validation.candidates import P
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldAccuracy(Generic[P]):
+    """What the accuracy of a model was traded for.
+
+    Attributes:
+        constraint: What has to hold.
+        trade: Which kernels stay, and what the metric says of them.
+        kernels: One for each place of the model.
+        weighed: Kernels that were in question.
+        sets: Sets of inputs the model was run on.
+        made_up: True if they were made up.
+    """
+
+    constraint: AccuracyConstraint
+    trade: Trade
+    kernels: tuple[P, ...]
+    weighed: tuple[P, ...]
+    sets: int
+    made_up: bool
+
+    def __str__(self) -> str:
+        inputs = "made-up inputs" if self.made_up else f"{self.sets} input sets"
+        value = f"{self.constraint.name} {told(self.trade.value)} on {inputs}"
+        if not self.trade.in_time and isnan(self.trade.value):
+            value = f"{self.constraint.name} not measured for want of time"
+        return f"{value} ({self.constraint})"
+
+    def followed_by(self, later: HeldAccuracy[P]) -> HeldAccuracy[P]:
+        """Return what both came to, one after the other; the rows are those of the first."""
+        return replace(
+            later,
+            weighed=self.weighed,
+            trade=replace(
+                later.trade,
+                roll_back=(*self.trade.roll_back, *later.trade.roll_back),
+                at_first=self.trade.at_first,
+                alone={**later.trade.alone, **self.trade.alone},
+            ),
+        )

@@ -1,0 +1,373 @@
+"""The last word has the whole model: kernels that win alone and lose in it are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic
+
+from aoe.bank.verdicts import OperatorVerdict
+from aoe.errors import RunError, RunTimeoutError
+from aoe.execute.tasks import ModelComparison
+from aoe.measurement import Scatter, SpeedupEstimate
+from aoe.measurement.memory import ModelMemory
+from aoe.tuning.validation.accuracy import HeldAccuracy
+from aoe.tuning.validation.candidates import P
+from aoe.tuning.validation.comparing import (
+    ModelComparer,
+    ModelGain,
+    TimeIsUpError,
+)
+from aoe.tuning.validation.group_tests import PROVEN, Drop, GroupTests
+from aoe.tuning.validation.memory_pruning import not_worth_their_memory
+from aoe.tuning.validation.prior_result import NO_PRIOR_RESULT, PriorResult
+from aoe.tuning.validation.time_reserve import PROCESSES
+from aoebank import Event
+
+_NO_TIME = "not decided, the time limit left no time to compare the whole model"
+_LATE = "not decided, the model did not answer in time with it"
+_OPEN = "not decided, the time limit left too few comparisons of the whole model"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationResult(Generic[P]):
+    """What holds up in the whole model.
+
+    Attributes:
+        kept: Kernels that stay.
+        drops: Kernels that go, with the reason, by kernel name.
+        comparison: Untuned against final model, pairs that chose nothing.
+        estimate: The speed-up they prove.
+        accuracy: What the model was held to, None where nothing was asked.
+        graph_chosen: True if even without any part the model is not the imported one: an earlier
+            mode of the run has chosen its graph.
+        scatter: Of the processes that decided, None if they cannot tell.
+    """
+
+    kept: tuple[P, ...]
+    drops: dict[str, Drop]
+    comparison: ModelComparison
+    estimate: SpeedupEstimate
+    accuracy: HeldAccuracy[P] | None = None
+    graph_chosen: bool = False
+    scatter: Scatter | None = None
+
+    @property
+    def is_changed(self) -> bool:
+        """True if the final model is another one than the imported."""
+        return bool(self.kept) or self.graph_chosen
+
+    def verdict(
+        self, part: P, op_names: tuple[str, ...], surroundings: frozenset[str]
+    ) -> OperatorVerdict:
+        """Return what is noted of a part, so that a second run makes the same choice.
+
+        Args:
+            part: That is decided.
+            op_names: Its nodes of the model.
+            surroundings: Digests of what stands around its places.
+        """
+        drop = self.drops.get(part.name)
+        if drop is not None:
+            return OperatorVerdict.of_model(
+                Event.DROPPED, op_names, reason=drop.reason, estimate=drop.estimate
+            )
+        return OperatorVerdict.of_model(
+            Event.KEPT,
+            op_names,
+            reason="the whole model is faster with all that are kept",
+            estimate=self.estimate,
+            scatter=self.scatter,
+            promise=self.promise,
+            surroundings=surroundings,
+        )
+
+    @property
+    def promise(self) -> float | None:
+        """What the kernels that stay had proven alone to save, as a share of the time with them."""
+        with_us = self.comparison.measurement.latency_us
+        return sum(kernel.gain_us for kernel in self.kept) / with_us if with_us > 0 else None
+
+    @property
+    def is_measured(self) -> bool:
+        """True if the final model was timed; one that is only looked up is not."""
+        return self.estimate.pairs > 0
+
+    @property
+    def memory(self) -> ModelMemory | None:
+        """What sessions take, None if not known; that of a model without kernels is as it was."""
+        found = self.comparison.memory
+        if found is None or self.is_changed:
+            return found
+        return replace(found, tuned=found.baseline)
+
+    @property
+    def undecided(self) -> str:
+        """Why a later run has to decide; the empty string if this one did."""
+        return next((drop.reason for drop in self.drops.values() if not drop.is_final), "")
+
+    def is_decided(self, kernel: P) -> bool:
+        """True if what became of a kernel may be remembered."""
+        drop = self.drops.get(kernel.name)
+        return drop is None or drop.is_final
+
+    @property
+    def dropped(self) -> dict[str, str]:
+        """Kernels that go, with the reason in words."""
+        return {name: drop.reason for name, drop in self.drops.items()}
+
+
+class ModelValidator(Generic[P]):
+    """Decides which kernels stay in a model.
+
+    Args:
+        comparer: Compares models with and without them.
+        step: Is told what is dropped.
+        kept_bytes: What a kernel keeps besides the weights of the model.
+    """
+
+    def __init__(
+        self,
+        comparer: ModelComparer[P],
+        step: Callable[[str], None],
+        kept_bytes: Callable[[P], float] = lambda kernel: 0.0,
+    ) -> None:
+        self._comparer = comparer
+        self._step = step
+        self._kept_bytes = kept_bytes
+        self._drops: dict[str, Drop] = {}
+
+    def judge(
+        self, kernels: Sequence[P], prior_result: PriorResult = NO_PRIOR_RESULT
+    ) -> ValidationResult[P]:
+        """Drop what computes wrongly or slows the model down, then measure what is left.
+
+        A kernel stays unless leaving it out shows a loss beyond noise, so that small gains add
+        up; whether they do is decided by the last comparison, for all kernels together. Kernels
+        that are believed stay without a test unless that comparison disagrees.
+
+        Args:
+            kernels: Kernels in the library.
+            prior_result: What was judged before, in this model or in one like it.
+        """
+        new = [kernel for kernel in kernels if kernel.name not in prior_result.believed]
+        if len(new) == len(kernels) or (prior_result.is_own and self._comparer.is_hurried):
+            return self._validate_all(kernels, prior_result)
+        return self._validate_new(kernels, new, prior_result)
+
+    def _validate_new(
+        self, kernels: Sequence[P], new: Sequence[P], prior_result: PriorResult
+    ) -> ValidationResult[P]:
+        """Look at what is new, unless the whole shows what it saves; at all, where that is nothing.
+
+        One model has two last comparisons only if something is known to slow it down, so that what
+        is no faster hardly ever passes by the second one.
+        """
+        is_checked = not self._comparer.is_hurried
+        tests = self._tests(kernels, prior_result.proven)
+        if prior_result.is_own:  # that what it had gains is proven
+            if is_checked:
+                self._examine(tests, new)
+            return self.confirm(tests.kept)
+        proof = partial(self._for_the_record, known=prior_result.scatter)
+        found = self._concluded(kernels, proof, demand_gain=True, is_checked=is_checked)
+        if found.kept and is_checked and not _is_as_promised(found, new, prior_result):
+            self._examine(tests, new)
+            if tests.dropped:
+                found = self._concluded(tests.kept, proof, demand_gain=True)
+        if found.kept or found.undecided:
+            return found
+        self._step("the model is not as one like it was: every kernel is looked at")
+        refused = replace(found, drops=dict(self._drops))
+        self._forget(tests.kept)
+        return self._validate_all(tests.kept, prior_result, refused)
+
+    def _examine(self, tests: GroupTests[P], new: Sequence[P]) -> None:
+        """Leave out what loses among new kernels."""
+        tests.run_among(new)
+        self._drops |= tests.dropped
+
+    def _validate_all(
+        self,
+        kernels: Sequence[P],
+        prior_result: PriorResult,
+        refused: ValidationResult[P] | None = None,
+    ) -> ValidationResult[P]:
+        """Look at every kernel; what was refused stays so where nothing speaks against any."""
+        before = dict(self._drops)
+        # loading a large model twice more takes what its proof needs, which shows wrong results too
+        is_checked = not self._comparer.is_hurried
+        tests = self._tests(kernels, prior_result.proven)
+        try:
+            if is_checked and not tests.are_right():
+                tests = self._tests(self._correct(list(kernels)), prior_result.proven)
+        except TimeIsUpError:
+            return self.undecided(kernels)
+        tests.run()
+        self._drops |= tests.dropped
+        if refused is not None and self._drops == before:
+            return refused
+        proof = partial(self._for_the_record, known=prior_result.scatter)
+        kept = self._memory_pruned(tests.kept)
+        return self._concluded(kept, proof, demand_gain=True, is_checked=is_checked)
+
+    def _memory_pruned(self, kernels: Sequence[P]) -> Sequence[P]:
+        """Leave out what saves next to nothing for the memory it keeps."""
+        heavy = not_worth_their_memory(kernels, self._kept_bytes)
+        for name, reason in heavy.items():
+            self._drops[name] = Drop(reason=reason)
+            self._step(f"dropped {name}: {reason}")
+        return tuple(kernel for kernel in kernels if kernel.name not in heavy)
+
+    def _forget(self, kernels: Sequence[P]) -> None:
+        """Take back that kernels were dropped."""
+        for kernel in kernels:
+            self._drops.pop(kernel.name, None)
+
+    def _tests(self, kernels: Sequence[P], proven: Collection[str]) -> GroupTests[P]:
+        return GroupTests(
+            kernels,
+            self._comparer.without,
+            self._step,
+            left_s=self._comparer.left_s,
+            following_comparisons=PROCESSES,
+            comparison_s=self._comparer.screening_s,
+            proven=proven,
+        )
+
+    def confirm(self, kernels: Sequence[P]) -> ValidationResult[P]:
+        """Measure the kernels an earlier run has kept; noise undoes nothing, wrong results do.
+
+        Args:
+            kernels: Kernels in the library.
+        """
+        # the figures that count were taken in that earlier run: one process will do
+        found = self._concluded(kernels, self._comparer.once, demand_gain=False)
+        if found.kept or len(kernels) < 2:
+            return found
+        self._forget(kernels)
+        try:
+            right = self._correct(list(kernels))
+        except TimeIsUpError:
+            return self.undecided(kernels)
+        return self._concluded(right, self._comparer.once, demand_gain=False)
+
+    def take(self, kernels: Sequence[P]) -> ValidationResult[P]:
+        """Return the model with all of these kernels that compute rightly in it; none is timed.
+
+        Args:
+            kernels: Kernels in the library.
+        """
+        try:
+            right = self._correct(list(kernels))
+        except TimeIsUpError:
+            return self.undecided(kernels)
+        gain = self._comparer.unmeasured(right)
+        return ValidationResult(
+            kept=tuple(sorted(right, key=lambda kernel: kernel.name)),
+            drops=self._drops,
+            comparison=gain.comparison,
+            estimate=gain.estimate,
+        )
+
+    def undecided(self, kernels: Sequence[P], reason: str = _NO_TIME) -> ValidationResult[P]:
+        """Return the model without these kernels: there was no time to look at them in it."""
+        drop = Drop(reason=reason, is_final=False)
+        self._drops |= {kernel.name: drop for kernel in kernels}
+        gain = self._comparer.unmeasured(())
+        return ValidationResult(
+            kept=(), drops=self._drops, comparison=gain.comparison, estimate=gain.estimate
+        )
+
+    def _for_the_record(self, kept: Sequence[P], known: Scatter | None = None) -> ModelGain:
+        if not kept:  # a model without kernels is only timed, nothing is claimed about it
+            return self._comparer.once(kept)
+        return self._comparer.for_the_record(kept, known=known)
+
+    def _concluded(
+        self,
+        kept: Sequence[P],
+        compare: Callable[[Sequence[P]], ModelGain],
+        *,
+        demand_gain: bool,
+        is_checked: bool = True,
+    ) -> ValidationResult[P]:
+        """Return the judgement on `kept`, all or nothing; of kernels not checked, it is for now."""
+        try:
+            gain = compare(kept)
+        except RunTimeoutError as error:
+            if not kept:
+                raise
+            return self._all_dropped(kept, Drop(reason=f"{_LATE}: {error}", is_final=False))
+        except RunError as error:
+            if not kept:
+                raise
+            reason = f"the model cannot be run with it: {error}"
+            return self._all_dropped(kept, Drop(reason=reason, is_final=is_checked))
+        except TimeIsUpError:
+            return self.undecided(kept)
+        deviation = gain.comparison.deviation
+        if kept and not deviation.acceptable:
+            reason = f"the model computes something else with it: {deviation.detail}"
+            return self._all_dropped(kept, Drop(reason=reason, is_final=is_checked))
+        measurement = gain.comparison.measurement
+        if kept and demand_gain and not measurement.counts:
+            reason = f"not decided, the machine was busy: {measurement.load}"
+            return self._all_dropped(kept, Drop(reason=reason, is_final=False))
+        if kept and demand_gain and gain.is_open:
+            return self.undecided(
+                kept, f"{_OPEN}: {gain.estimate.low:.2f}x to {gain.estimate.high:.2f}x"
+            )
+        if kept and demand_gain and gain.surely <= 1:
+            reason = "the whole model is not faster with it"
+            return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))
+        return ValidationResult(
+            kept=tuple(sorted(kept, key=lambda kernel: kernel.name)),
+            drops=self._drops,
+            comparison=gain.comparison,
+            estimate=gain.estimate,
+            scatter=gain.scatter,
+        )
+
+    def _all_dropped(self, kernels: Sequence[P], drop: Drop) -> ValidationResult[P]:
+        self._drops |= {kernel.name: drop for kernel in kernels}
+        return self._concluded((), self._comparer.once, demand_gain=False)
+
+    def _correct(self, kernels: list[P]) -> list[P]:
+        """Return the kernels with which the model computes what it did before."""
+        drop = Drop(reason="the model computes something else with it")
+        try:
+            if not kernels or self._comparer.agrees(kernels):
+                return kernels
+        except RunTimeoutError as error:
+            drop = Drop(reason=f"{_LATE}: {error}", is_final=False)
+        if len(kernels) == 1:
+            name = kernels[0].name
+            self._drops[name] = drop
+            self._step(f"dropped {name}: {self._drops[name].reason}")
+            return []
+        half = len(kernels) // 2
+        parts = [self._correct(part) for part in (kernels[:half], kernels[half:])]
+        return parts[0] + parts[1]
+
+
+def _is_as_promised(
+    found: ValidationResult[P], new: Sequence[P], prior_result: PriorResult
+) -> bool:
+    """Return whether a model saves what was believed it does, and what its new kernels promise.
+
+    Believed ones are held to what of their promise they have kept before, new ones to the part of
+    it that those keep which a model has kept: alone they save more than in company. False where it
+    is not known what believed ones have kept.
+    """
+    is_new = {kernel.name for kernel in new}
+    believed = [kernel for kernel in found.kept if kernel.name not in is_new]
+    if not new:
+        return True
+    if any(kernel.name not in prior_result.kept_share for kernel in believed):
+        return False
+    expected_us = sum(prior_result.kept_share[kernel.name] * kernel.gain_us for kernel in believed)
+    expected_us += PROVEN * sum(kernel.gain_us for kernel in new)
+    saved_us = (found.estimate.median - 1) * found.comparison.measurement.latency_us
+    return saved_us >= expected_us

@@ -1,0 +1,92 @@
+"""What was judged before: in this very model, or in one like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aoe.bank.verdicts import KeptKernel
+from aoe.measurement import Scatter
+from aoe.tuning.validation.candidates import P
+
+_LIKE = 0.5
+"""Share of what all parts promise that believed ones make up at least, for a model to be like the
+earlier one: how far its processes scatter is taken from there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorResult:
+    """What earlier judgements say of the parts of a model.
+
+    Attributes:
+        proven: Names of parts a model like this one has kept: half of what they promise will do.
+        believed: Names of parts that stay without a test of their own.
+        is_own: True if this very model has kept those that are believed: that they gain is proven.
+        scatter: Of the processes that have judged a model like this one, None if not known.
+        kept_share: By name, what of their promise believed parts have kept in the model they are
+            believed from; without those of which nobody noted that.
+    """
+
+    proven: frozenset[str] = frozenset()
+    believed: frozenset[str] = frozenset()
+    is_own: bool = False
+    scatter: Scatter | None = None
+    kept_share: Mapping[str, float] = field(default_factory=dict)
+
+
+NO_PRIOR_RESULT = PriorResult()
+"""Nothing was judged before."""
+
+
+def prior_result_of(
+    parts: Sequence[P],
+    own: frozenset[str],
+    in_base: Mapping[str, KeptKernel],
+    surroundings: Callable[[P], frozenset[str]],
+    *,
+    repeat_tune: bool,
+) -> PriorResult:
+    """Return what earlier judgements say of the parts of a model.
+
+    What the model of `--base_result` has kept is believed where it stands between the same
+    neighbours at every place, and no noise decided that.
+
+    Args:
+        parts: Of the model.
+        own: Names of those this very model has kept.
+        in_base: What the model of the earlier result says of those it has kept, by name.
+        surroundings: Returns digests of what stands around the places of a part.
+        repeat_tune: True to believe nothing.
+    """
+    proven = own.union(in_base)
+    if own or repeat_tune:
+        return PriorResult(proven=proven, believed=own, is_own=bool(own))
+    believed = frozenset(
+        one.name
+        for one in parts
+        if one.name in in_base and _is_believed(in_base[one.name], surroundings(one))
+    )
+    return PriorResult(
+        proven=proven,
+        believed=believed,
+        scatter=_scatter(parts, believed, in_base.values()),
+        kept_share={
+            name: share for name in believed if (share := in_base[name].kept_share) is not None
+        },
+    )
+
+
+def _is_believed(kept: KeptKernel, here: frozenset[str]) -> bool:
+    return kept.is_settled and bool(here) and here <= kept.surroundings
+
+
+def _scatter(
+    parts: Sequence[P], believed: frozenset[str], in_base: Iterable[KeptKernel]
+) -> Scatter | None:
+    """Return how far processes of a model like this one scatter, None if none is like it."""
+    promised = sum(one.gain_us for one in parts)
+    of_believed = sum(one.gain_us for one in parts if one.name in believed)
+    if not believed or of_believed < _LIKE * promised:
+        return None
+    scatters = [kept.scatter for kept in in_base if kept.scatter is not None]
+    return max(scatters, key=lambda one: one.deviation, default=None)

@@ -1,0 +1,180 @@
+"""The convolution family: shapes that hurt, activations, a tensor added, whatever the schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.engine.convolutions import BLOCK, chained, convolution, exactly
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.algorithms import weights_kept
+from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS
+from aoe.kernels.conv_nchwc.family import Convolution
+from aoe.kernels.registry import get_family
+from aoe.operators import MICROSOFT_DOMAIN
+from aoe.testing.kernels import (
+    SEED,
+    CompiledKernel,
+    KernelFamilyTests,
+    block_size,
+    blocked,
+    kernel_target,
+    operation,
+    plain,
+    run_baseline,
+)
+from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, Workload
+
+pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
+
+
+def _chains() -> Mapping[str, Workload]:
+    """Return what ONNX Runtime leaves behind convolutions as passes of their own."""
+    first, second = convolution((6, 9)), convolution((8, 6), blocks=(2, 1))
+    back_to_blocks = operation("ReorderInput", "t3", "t4", domain=NCHWC_DOMAIN, channels_last=0)
+    return {
+        "SiLU": chained(first, operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2")),
+        "QuickGelu": chained(first, operation("QuickGelu", "t0", "t1", domain=MICROSOFT_DOMAIN)),
+        "HardSwish, residual, factor": chained(
+            second,
+            operation("HardSigmoid", "t0", "t1", alpha=1 / 6, beta=0.5),
+            operation("Mul", "t0 t1", "t2"),
+            operation("Add", "t2 x3", "t3"),
+            operation("Mul", "t3 s0", "t4"),
+            reads=(second.output,),
+            scalars=(0.125,),
+        ),
+        "its own input added": chained(first, operation("Add", "t0 x0", "t1")),
+        "scaled by channels between reorders": chained(
+            first,
+            _plain_of("t0", "t1"),
+            _plain_of("x3", "t2"),
+            operation("Mul", "t2 t1", "t3"),
+            back_to_blocks,
+            reads=(blocked(1, BLOCK, 1, 1),),
+        ),
+        "PRelu between reorders": chained(
+            second,
+            _plain_of("t0", "t1"),
+            operation("PRelu", "t1 x3", "t3"),
+            back_to_blocks,
+            reads=(plain(BLOCK, 1, 1, constant=True),),
+        ),
+    }
+
+
+def _plain_of(source: str, result: str) -> Operation:
+    shape = {"channels": BLOCK, "channels_last": 0}
+    return operation("ReorderOutput", source, result, domain=NCHWC_DOMAIN, **shape)
+
+
+class TestConvolution(KernelFamilyTests):
+    family_name = "convolution"
+    share = 1.0
+    cases: Mapping[str, Workload] = {
+        "even": convolution((8, 8), blocks=(2, 2)),
+        "prime image, three blocks": convolution((7, 13), blocks=(3, 1), activation="Relu"),
+        "tensor added, batch of 3": convolution((5, 9), batch=3, added=True, activation="Relu"),
+        "no bias, tensor added": convolution((6, 6), bias=False, added=True),
+        "two chunks of channels": convolution((9, 5), blocks=(8, 2), activation="Relu"),
+        "two rows": convolution((2, 19), blocks=(1, 2)),
+        "no padding": convolution((11, 6), pads=(0, 0, 0, 0), bias=False),
+        "uneven padding": convolution((9, 8), pads=(2, 0, 1, 2)),
+        "activation with parameters": convolution(
+            (10, 10), activation="Clip", activation_params=(-0.5, 6.0)
+        ),
+        **_chains(),
+    }
+
+
+@pytest.mark.slow
+def test_sums_of_many_channels_stay_within_the_bound() -> None:
+    """The error of F(4x4, 3x3) against float64 is a share of the largest result."""
+    workload = convolution((14, 14), blocks=(512 // BLOCK, 1), bias=False)
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    space = get_family("convolution").space(workload, kernel_target())
+    exact = exactly(workload, run.inputs)
+    for guess in space.first_guesses:
+        schedule = get_family("convolution").schedule(
+            workload, next(c for c in space.configurations() if dict(c) == guess), kernel_target()
+        )
+        found = CompiledKernel(workload, schedule).run(run.inputs)
+        error = np.abs(found - exact).max() / np.abs(exact).max()
+        assert error < (3e-5 if "4x4" in schedule.algorithm else 3e-6)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"strides": (1, 2)}, "gains nothing"),
+        ({"dilations": (1, 10)}, "gains nothing"),
+        ({"dilations": (2, 2), "strides": (2, 2)}, "gains nothing"),
+        ({"group": 2}, "in 2 groups of"),
+        ({"auto_pad": "SAME_UPPER"}, "automatic padding"),
+        ({"activation": "Elu"}, "activation Elu"),
+        ({"activation": "Clip"}, "without its parameters"),
+    ],
+)
+def test_what_is_not_computed_is_refused(
+    attributes: dict[str, AttributeValue], reason: str
+) -> None:
+    assert reason in Convolution().supports(convolution((32, 32), **attributes)).reason
+
+
+def test_result_that_is_broadcast_behind_is_refused() -> None:
+    pixel, image = convolution((3, 3), pads=(0, 0, 0, 0)), blocked(1, BLOCK, 4, 4)
+    spread = replace(chained(pixel, operation("Mul", "t0 x3", "t1"), reads=(image,)), output=image)
+    assert "broadcast by what follows" in Convolution().supports(spread).reason
+
+
+def test_weights_read_by_the_chain_too_are_refused() -> None:
+    known = convolution((4, 1), pads=(1, 1, 1, 1), bias=False)
+    twice = chained(known, operation("Add", "t0 x1", "t1"))
+    assert not Convolution().supports(twice)
+
+
+def test_result_of_another_shape_is_refused() -> None:
+    known = replace(convolution((8, 8)), output=blocked(1, BLOCK, 4, 4))
+    assert "result has shape" in Convolution().supports(known).reason
+
+
+def test_weights_have_to_be_constant() -> None:
+    known = convolution((8, 8))
+    computed = Workload(
+        op_type="convolution",
+        inputs=(known.inputs[0], plain(*known.inputs[1].shape), *known.inputs[2:]),
+        operations=known.operations,
+        output=known.output,
+    )
+    assert "computed weights" in Convolution().supports(computed).reason
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if "winograd" in name])
+def test_name_of_an_algorithm_says_how_large_its_weights_are(algorithm: str) -> None:
+    strides = (2, 2) if "stride_2" in algorithm else (1, 1)
+    dilations = (2, 2) if "3x3" in algorithm else (1, 1)
+    pads = (2, 2, 2, 2) if "3x3" in algorithm else (1, 1, 1, 1)
+    workload = convolution((56, 56), pads=pads, strides=strides, dilations=dilations)
+    kept = math.prod(Convolution().pipeline(workload, algorithm).argument_extents[1])
+    assert kept / workload.inputs[1].size == weights_kept(algorithm)
+
+
+def test_unknown_algorithm_is_refused() -> None:
+    with pytest.raises(ValueError, match="no such algorithm"):
+        Convolution().pipeline(convolution((8, 8)), "winograd_6x6")
+
+
+@pytest.mark.parametrize(
+    ("extent", "channels", "first"),
+    [(56, 64, "winograd_4x4"), (28, 128, "winograd_4x4_streamed"), (112, 128, "winograd_4x4")],
+)
+def test_weights_no_cache_holds_are_transformed_where_they_are_used(
+    extent: int, channels: int, first: str
+) -> None:
+    workload = convolution((extent, extent), blocks=(channels // BLOCK,) * 2)
+    target = replace(kernel_target(), vector_lanes=BLOCK, l2_bytes=1 << 20)
+    assert Convolution().space(workload, target).first_guesses[0]["algorithm"] == first

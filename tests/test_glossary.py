@@ -1,0 +1,41 @@
+"""The glossary is the law: names it has retired do not come back as classes or modules."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+_TITLE = "## Names that do not come back"
+
+
+def _retired() -> frozenset[str]:
+    page = (_ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    after = page.partition(_TITLE)[2].splitlines()[1:]
+    table = takewhile(lambda line: not line.startswith("## "), after)
+    rows = [line.split("|")[1] for line in table if line.startswith("| `")]
+    return frozenset(name for row in rows for name in re.findall(r"`(\w+)`", row))
+
+
+def _names() -> Iterator[tuple[str, Path]]:
+    """Yield the classes, modules and folders of the product, with their files."""
+    for package in ("aoe", "aoebank"):
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            yield path.stem, path
+            yield path.parent.name, path
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    yield node.name, path
+
+
+def test_retired_names_are_no_classes_and_no_modules() -> None:
+    retired = _retired()
+    found = {f"{path.relative_to(_ROOT)}: {name}" for name, path in _names() if name in retired}
+    assert not found, f"see docs/glossary.md: {sorted(found)}"
+
+
+def test_page_retires_names() -> None:
+    assert {"Agenda", "Judge", "surroundings", "twin"} <= _retired()
