@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from aoe.measurement import (
     Clock,
@@ -33,6 +33,37 @@ Sampler = Callable[[], float]
 T = TypeVar("T")
 
 
+class OtherRuns(Protocol):
+    """Other runs on this machine, which may wait to measure."""
+
+    def are_waiting(self) -> bool:
+        """True if one is to be let in; costs a microsecond."""
+        ...
+
+    def let_in(self) -> None:
+        """Return once they have had their turn."""
+        ...
+
+    def sleep(self, pause_s: float) -> None:
+        """Wait for so long; others have their turn meanwhile."""
+        ...
+
+
+class NoOtherRuns:
+    """None of which anybody says that they wait, see `OtherRuns`."""
+
+    def are_waiting(self) -> bool:
+        """Return False."""
+        return False
+
+    def let_in(self) -> None:
+        """Return at once."""
+
+    def sleep(self, pause_s: float) -> None:
+        """Wait for so long."""
+        time.sleep(pause_s)
+
+
 @dataclass(slots=True, kw_only=True)
 class QuietPairs:
     """Takes pairs again when the machine was busy, as long as the patience lasts.
@@ -40,12 +71,12 @@ class QuietPairs:
     Attributes:
         usage: Counters of this process, see `Device.usage`.
         patience_s: Seconds of waiting that are left.
-        sleep: Waits.
+        others: Are let in between pairs and during pauses.
     """
 
     usage: Callable[[], CpuUse]
     patience_s: float = PATIENCE_S
-    sleep: Callable[[float], None] = time.sleep
+    others: OtherRuns = field(default_factory=NoOtherRuns)
 
     def take(
         self,
@@ -55,6 +86,7 @@ class QuietPairs:
         best_ratio: float | None = None,
         *,
         spins: bool,
+        lets_in: bool = True,
     ) -> tuple[PairedSamples, MachineLoad]:
         """Return the pairs of the quietest try, and how the machine served it.
 
@@ -66,31 +98,45 @@ class QuietPairs:
             policy: Numbers of pairs and tries, and what counts as quiet.
             best_ratio: Speed-up of the best candidate so far, see `run_pairs`.
             spins: True if threads spin while they wait, so that CPU time says nothing.
+            lets_in: False if other runs have to wait: there may be no memory for them beside it.
         """
-        best = self._once(baseline, tuned, policy, best_ratio, spins=spins)
+
+        def once() -> tuple[PairedSamples, MachineLoad]:
+            samples, load = self._pairs(baseline, tuned, policy, best_ratio, lets_in=lets_in)
+            samples = pairs_that_count(samples, load)
+            return samples.by_wall_time if spins else samples, load
+
+        best = once()
         tries, patience_s = 1, self.patience_s
         while not _is_decided(*best) and tries < policy.tries and self._pause(tries):
             tries += 1
-            found = self._once(baseline, tuned, policy, best_ratio, spins=spins)
-            best = max(best, found, key=lambda taken: taken[1].use.given_share)
+            best = max(best, once(), key=lambda taken: taken[1].use.given_share)
         return best[0], replace(best[1], tries=tries, paused_s=patience_s - self.patience_s)
 
-    def _once(
+    def _pairs(
         self,
         baseline: Sampler,
         tuned: Sampler,
         policy: MeasurePolicy,
         best_ratio: float | None,
         *,
-        spins: bool,
+        lets_in: bool,
     ) -> tuple[PairedSamples, MachineLoad]:
-        before = self.usage()
-        samples = run_pairs(baseline, tuned, policy, best_ratio)
-        load = MachineLoad(
-            use=self.usage().since(before), threads=policy.threads, least_quiet=policy.least_quiet
-        )
-        samples = pairs_that_count(samples, load)
-        return samples.by_wall_time if spins else samples, load
+        before, use = self.usage(), CpuUse()
+
+        def rest() -> float:
+            nonlocal before, use
+            if not (lets_in and self.others.are_waiting()):
+                return 0.0
+            left = self.usage()
+            use += left.since(before)
+            self.others.let_in()
+            before = self.usage()  # nothing of what others did is held against the machine
+            return before.wall_s - left.wall_s
+
+        samples = run_pairs(baseline, tuned, policy, best_ratio, rest=rest)
+        use += self.usage().since(before)
+        return samples, MachineLoad(use=use, threads=policy.threads, least_quiet=policy.least_quiet)
 
     def _pause(self, tries: int) -> bool:
         """Wait before another try; return False if that would take more patience than is left."""
@@ -98,7 +144,7 @@ class QuietPairs:
         if pause_s > self.patience_s:
             return False
         self.patience_s -= pause_s
-        self.sleep(pause_s)
+        self.others.sleep(pause_s)
         return True
 
 

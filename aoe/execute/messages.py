@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -52,6 +53,14 @@ class Reply:
     value: Any = None
     error: AoeError | None = None
     crash: str = ""
+
+
+class Word(StrEnum):
+    """What is said while a task runs, so that another run may measure in between."""
+
+    GIVE_WAY = "give way"
+    AT_REST = "at rest"
+    GO_ON = "go on"
 
 
 class TaskRunner(Protocol):

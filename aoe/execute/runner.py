@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,9 +22,9 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError, WorkerDiedError
 from aoe.execute.idle_gate import EitherClock
-from aoe.execute.messages import Reply, Request, TaskRunner, WorkerSetup
+from aoe.execute.messages import Reply, Request, TaskRunner, Word, WorkerSetup
 from aoe.folders.scratch import ScratchFolder
-from aoe.folders.turns import Turns
+from aoe.folders.turns import SLICE_S, Turns
 from aoe.measurement import Measurement, MeasurePolicy
 from aoe.ort.thread_pools import ThreadPool
 from aoe.target import Target
@@ -113,6 +113,25 @@ class _Worker:
         return None
 
 
+@dataclass(slots=True)
+class _Deadline:
+    """When an answer has to be there."""
+
+    limit_s: float
+    _end_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._end_s = time.monotonic() + self.limit_s
+
+    def left_s(self) -> float:
+        return max(0.0, self._end_s - time.monotonic())
+
+    def put_off(self, waited_s: float, left_s: float) -> None:
+        """Give back what the turns of others took, within what the run has left."""
+        later_s = min(self._end_s + waited_s, time.monotonic() + left_s)
+        self._end_s = max(self._end_s, later_s)
+
+
 class Runner:
     """Runs tasks in a worker process; one that dies or hangs is replaced at the next call.
 
@@ -120,7 +139,8 @@ class Runner:
         device: What to measure on.
         target: What to compile and measure for.
         toolchain: C compiler for the worker.
-        turns: Taken for tasks that measure or compile; None takes none.
+        turns: Taken for tasks that measure or compile; None takes none. Pairs give way to other
+            runs that wait, see `Turns.should_give_way`.
         cores: What the worker keeps to; none for whatever the system gives it.
         root: Where scratch files go; None for `TMPDIR`.
         look_s: How often the memory of the worker is looked at.
@@ -190,10 +210,10 @@ class Runner:
                 waited_s = time.monotonic() - began_s
                 arguments["all_s"] = max(0.0, arguments["all_s"] - waited_s)
             policy = arguments.get("policy") if task in _IN_PAIRS else None
+            deadline = _Deadline(timeout_s)
             if policy is None or not self._has_two_clocks(arguments):
-                return self._call(task, timeout_s, arguments)
-            end_s = time.monotonic() + timeout_s
-            take = partial(self._measure, task, end_s, arguments)
+                return self._call(task, deadline, arguments)
+            take = partial(self._measure, task, deadline, arguments)
             return self._clock.measured(take, policy, _measurements_of)
 
     def _has_two_clocks(self, arguments: Mapping[str, Any]) -> bool:
@@ -204,14 +224,13 @@ class Runner:
     def _measure(
         self,
         task: str,
-        end_s: float,
+        deadline: _Deadline,
         arguments: Mapping[str, Any],
         pool: ThreadPool,
         policy: MeasurePolicy,
     ) -> Any:
         runner = self._twin if pool is ThreadPool.SLEEPING else self
-        left_s = max(0.0, end_s - time.monotonic())
-        return runner._call(task, left_s, {**arguments, "policy": policy})
+        return runner._call(task, deadline, {**arguments, "policy": policy})
 
     @property
     def _twin(self) -> Runner:
@@ -221,6 +240,7 @@ class Runner:
                 self.device,
                 self.target,
                 self.toolchain,
+                self.turns,
                 cores=self._cores,
                 root=self._scratch.path,
                 look_s=self._look_s,
@@ -236,12 +256,11 @@ class Runner:
             return self.turns.compiling()
         return contextlib.nullcontext()
 
-    def _call(self, task: str, timeout_s: float, arguments: Mapping[str, Any]) -> Any:
+    def _call(self, task: str, deadline: _Deadline, arguments: Mapping[str, Any]) -> Any:
         try:
             connection = self._ready()
             connection.send(Request(task=task, arguments=arguments))
-            self._wait_for_answer(connection, task, timeout_s)
-            reply: Reply = connection.recv()
+            reply = self._answer(connection, task, deadline)
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             raise self._obituary(task) from error
         except BaseException:  # Ctrl-C: the answer would come later, and pass for the next one's
@@ -259,19 +278,33 @@ class Runner:
             raise RunError(task, f"failed in the worker\n{reply.crash}")
         return reply.value
 
-    def _wait_for_answer(self, connection: Connection, task: str, timeout_s: float) -> None:
-        """Return once there is something to read.
+    def _answer(self, connection: Connection, task: str, deadline: _Deadline) -> Reply:
+        """Return the answer of the worker; other runs measure meanwhile, between its pairs.
 
         Raises:
-            RunTimeoutError: there is nothing in time.
+            RunTimeoutError: there is none in time.
             RunError: the worker takes all memory.
         """
-        end_s = time.monotonic() + timeout_s
-        while not connection.poll(min(self._look_s, max(0.0, end_s - time.monotonic()))):
-            if time.monotonic() >= end_s:
-                raise RunTimeoutError(task, "no answer from the worker", got=f"over {timeout_s} s")
-            if self._is_hoarding():
-                raise RunError(task, "the worker took nearly all memory and was ended")
+        looked_s = time.monotonic()
+        is_asked = False
+        while True:
+            if connection.poll(min(self._look_s, SLICE_S, deadline.left_s())):
+                said: Reply | Word = connection.recv()
+                if isinstance(said, Reply):
+                    return said
+                deadline.put_off(self.turns.give_way(), self.turns.left_s)
+                connection.send(Word.GO_ON)
+                is_asked = False
+            elif deadline.left_s() <= 0:
+                limit = f"over {deadline.limit_s} s"
+                raise RunTimeoutError(task, "no answer from the worker", got=limit)
+            elif not is_asked and self.turns.should_give_way:
+                connection.send(Word.GIVE_WAY)
+                is_asked = True
+            if time.monotonic() - looked_s >= self._look_s:
+                looked_s = time.monotonic()
+                if self._is_hoarding():
+                    raise RunError(task, "the worker took nearly all memory and was ended")
 
     def _is_hoarding(self) -> bool:
         worker = self._worker

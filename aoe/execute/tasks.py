@@ -17,7 +17,7 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, ScheduleError
 from aoe.execute.accuracy import MODEL_TOLERANCE, Deviation, compare_model_results, worse_of
 from aoe.execute.candidates import CandidateMeasurer
-from aoe.execute.idle_gate import QuietPairs
+from aoe.execute.idle_gate import OtherRuns, QuietPairs
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns, open_and_run, open_part
 from aoe.execute.rates import compare_itself, measure_rates
@@ -94,9 +94,14 @@ WHOLE_MODELS = ComparisonTerms()
 """How whole models are compared."""
 
 
-def make_tasks(setup: WorkerSetup) -> Mapping[str, Callable[..., Any]]:
-    """Return the tasks of a worker by name."""
-    pairs = QuietPairs(usage=setup.device.usage)
+def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[..., Any]]:
+    """Return the tasks of a worker by name.
+
+    Args:
+        setup: Of the worker.
+        others: Runs that are let in between pairs, and while the worker waits.
+    """
+    pairs = QuietPairs(usage=setup.device.usage, others=others)
     measurer = CandidateMeasurer(
         device=setup.device,
         target=setup.target,
@@ -349,7 +354,7 @@ def _compare_in_turns(
     baseline, tuned = (turns.timer(turns.run_of(side), repeats=_LARGE_CALLS) for side in (0, 1))
     at_once = replace(policy, warmup=0)
     spins = setup.pool.spins(setup.target.core_num)
-    samples, load = pairs.take(baseline, tuned, at_once, spins=spins)
+    samples, load = pairs.take(baseline, tuned, at_once, spins=spins, lets_in=False)
     return _comparison(samples, load, deviation, [before, after])
 
 

@@ -1,7 +1,7 @@
 """The measuring process: compiles, checks and times, so that a crash or a hang costs one trial.
 
 The parent talks to it over a pipe, see `aoe.execute.runner`. One worker serves one device; while
-it measures, nothing else of the engine runs.
+it measures, nothing else of the engine runs. Other runs on the machine measure between its pairs.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import fcntl
 import os
 import select
 import signal
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
 from aoe.errors import AoeError
-from aoe.execute.messages import Reply, Request, WorkerSetup
+from aoe.execute.messages import Reply, Request, Word, WorkerSetup
 
 _PARENT_S_BUSINESS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C and a terminal that closes go to the whole process group; the parent decides."""
@@ -39,13 +40,42 @@ def main(descriptor: int, lifeline: int) -> None:
         setup.device.keep_to(setup.cores)
     from aoe.execute.tasks import make_tasks
 
-    tasks = make_tasks(setup)
+    tasks = make_tasks(setup, _WaitingRuns(connection))
     while True:
         try:
             request = connection.recv()
         except (EOFError, OSError):
             return
-        connection.send(_serve(tasks, request))
+        if request is not Word.GIVE_WAY:  # which has come too late: the task was done
+            connection.send(_serve(tasks, request))
+
+
+class _WaitingRuns:
+    """Runs that wait to measure, as the parent has it, see `OtherRuns`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._word = select.poll()
+        self._word.register(connection.fileno(), select.POLLIN)
+
+    def are_waiting(self) -> bool:
+        """True if the parent has said so."""
+        return bool(self._word.poll(0))
+
+    def let_in(self) -> None:
+        """Rest until the parent has the cores again."""
+        for said in (Word.GIVE_WAY, Word.GO_ON):
+            heard = self._connection.recv()
+            assert heard is said, f"the parent must say {said!r} (got {heard!r})"
+            if said is Word.GIVE_WAY:
+                self._connection.send(Word.AT_REST)
+
+    def sleep(self, pause_s: float) -> None:
+        """Sleep for so long, and let others in meanwhile."""
+        end_s = time.monotonic() + pause_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            if self._word.poll(left_s * 1000):
+                self.let_in()
 
 
 def _die_with(lifeline: int) -> None:

@@ -2,6 +2,7 @@
 
 What measures has the cores for itself. Compilers share them among themselves: a compiler on the
 same cores is what a measurement must not see. A lock ends with its process, however that ends.
+What measures in pairs gives way between two of them once its slice is over and another run waits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,12 @@ from aoe.errors import RunError, TurnTimeoutError
 from aoe.folders.locks import FileLock, take_lock
 
 _SLICE_S = 0.2
+SLICE_S = 0.1
+"""Least time that a run measures before it gives way in the middle of a measurement."""
+_LONGEST_SLICE_S = 2.0
+"""Most of it: of four runs each waits for three, and half of that would grow without end."""
+_LAST_S = 5.0
+"""With less time left a run keeps the cores: the next turn of others may take all of that."""
 _PATIENCE_S = 1.0
 """Waiting that long is worth a word."""
 _OWNER_BYTES = 1000
@@ -57,10 +64,11 @@ class _Wait:
     most_s: float = math.inf
     should_stop: Callable[[], bool] = lambda: False
     joins: Callable[[], bool] = lambda: False
-    began_s: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float]
+    began_s: float
 
     def waited_s(self) -> float:
-        return time.monotonic() - self.began_s
+        return self.clock() - self.began_s
 
     def left_s(self) -> float:
         return max(0.0, self.most_s - self.waited_s())
@@ -74,6 +82,7 @@ class Turns:
         cores: Names of what is measured on, `cpu0`; a run on others is no concern.
         tell: Is told once whom this run waits for, and if there can be no locks.
         left_s: Seconds this run has left to wait in.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -82,22 +91,33 @@ class Turns:
         cores: Sequence[str],
         tell: Callable[[str], None] = lambda text: None,
         left_s: Callable[[], float] = lambda: math.inf,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
         self._cores = sorted(cores)  # all runs in one order: none waits for one that waits for it
         self._tell = tell
         self._left_s = left_s
+        self._clock = clock
         self._told: set[int] = set()
         self._state = threading.Lock()
+        self._inside: list[int] = []
         self._measuring = 0
+        self._has_cores = False
         self._taken = ExitStack()
         self._waited_s = 0.0
+        self._slice_s = SLICE_S
+        self._since_s = 0.0
 
     @property
     def waited_s(self) -> float:
         """Seconds the threads of this run have waited for other runs, all together."""
         with self._state:
             return self._waited_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds this run has left to wait in."""
+        return self._left_s()
 
     @contextmanager
     def measuring(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
@@ -110,9 +130,11 @@ class Turns:
             RunError: it did.
             TurnTimeoutError: the time of this run was over before.
         """
-        with ExitStack() as held:
+        with self._counted(), ExitStack() as held:
             self._take_in_time(held, should_stop, shared=False)
-            self._begin(held.pop_all())
+            with self._state:
+                self._measuring += 1
+                self._keep(held.pop_all())
             held.callback(self._end)
             yield
 
@@ -127,16 +149,50 @@ class Turns:
             RunError: it did.
             TurnTimeoutError: the time of this run was over before.
         """
-        with ExitStack() as held:
+        with self._counted(), ExitStack() as held:
             self._take_in_time(held, should_stop, shared=True)
             yield
+
+    @property
+    def should_give_way(self) -> bool:
+        """True if another run waits, the slice of this one is over, and it has time left.
+
+        A slice lasts half of what this run has waited for the cores, within bounds: measuring in
+        slices beside a run that compiles for seconds at a time keeps a third of the cores at least.
+        """
+        with self._state:
+            is_over = self._clock() - self._since_s >= self._slice_s
+            if not is_over or not self._may_give_way():
+                return False
+        if self._left_s() < _LAST_S:
+            return False
+        return any(map(self._has_queue, self._cores))
+
+    def give_way(self) -> float:
+        """Let other runs measure, then take the cores again; return the seconds that took.
+
+        Nothing happens where another thread of this run is inside of the turn, too.
+
+        Raises:
+            TurnTimeoutError: the time of this run was over before.
+        """
+        with self._state:
+            if not self._may_give_way():
+                return 0.0
+            self._give_back()
+        with ExitStack() as held:
+            waited_s = self._take_in_time(held, lambda: False, shared=False)
+            with self._state:
+                self._keep(held.pop_all())
+        return waited_s
 
     def take(self, held: ExitStack, *, wait_s: float) -> bool:
         """Try to have the cores until `held` is closed; True if that worked in time.
 
         What this process does meanwhile is part of it.
         """
-        if not self._is_mine() and not self._take(held, _Wait(most_s=wait_s), shared=False):
+        wait = _Wait(most_s=wait_s, clock=self._clock, began_s=self._clock())
+        if not self._is_mine() and not self._take(held, wait, shared=False):
             return False
         join_turn(held)
         return True
@@ -153,37 +209,83 @@ class Turns:
     def _is_mine(self) -> bool:
         """True if this run has the cores already, or there is nothing to take."""
         with self._state:
-            return bool(_joined) or self._measuring > 0 or self._folder is None
+            return bool(_joined) or self._has_cores or self._folder is None
 
-    def _begin(self, taken: ExitStack) -> None:
-        """Count a turn; what it has taken is kept until the last one of this run has ended."""
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count this thread before it looks for the cores, so that nobody gives them back then."""
+        thread = threading.get_ident()
         with self._state:
-            self._measuring += 1
-            self._taken.push(taken)
+            self._inside.append(thread)
+        try:
+            yield
+        finally:
+            with self._state:
+                self._inside.remove(thread)
+
+    def _keep(self, taken: ExitStack) -> None:
+        """Keep what a thread has taken until the last turn of this run ends, or gives way."""
+        if not self._has_cores:
+            self._has_cores, self._since_s = True, self._clock()
+        self._taken.push(taken)
+
+    def _give_back(self) -> None:
+        self._has_cores = False
+        self._taken.close()
 
     def _end(self) -> None:
         with self._state:
             self._measuring -= 1
             if self._measuring == 0:
-                self._taken.close()
+                self._give_back()
+
+    def _may_give_way(self) -> bool:
+        """True if this thread alone has the turn; what others have or do is not its to stop."""
+        alone = set(self._inside) == {threading.get_ident()}
+        return alone and self._has_cores and not _joined and self._folder is not None
+
+    def _has_queue(self, core: str) -> bool:
+        """True if another run waits for a core; asking takes nobody's place."""
+        try:
+            free = take_lock(self._file(core, "queue"), shared=True)
+        except OSError:
+            return False
+        if free is None:
+            return True
+        free.release()
+        return False
 
     def _take_in_time(
         self, held: ExitStack, should_stop: Callable[[], bool], *, shared: bool
-    ) -> None:
-        """Take every core, or go along with another thread of this run that has them."""
-        wait = _Wait(most_s=self._left_s(), should_stop=should_stop, joins=self._is_mine)
+    ) -> float:
+        """Take every core, or go along with another thread of this run that has them.
+
+        Returns:
+            Seconds that took.
+        """
+        wait = _Wait(
+            most_s=self._left_s(),
+            should_stop=should_stop,
+            joins=self._is_mine,
+            clock=self._clock,
+            began_s=self._clock(),
+        )
         try:
             self._take_within(held, wait, shared=shared)
         finally:
+            waited_s = wait.waited_s()
             with self._state:
-                self._waited_s += wait.waited_s()
+                self._waited_s += waited_s
+                if not self._has_cores:
+                    self._slice_s = min(max(SLICE_S, waited_s / 2), _LONGEST_SLICE_S)
+        return waited_s
 
     def _take_within(self, held: ExitStack, wait: _Wait, *, shared: bool) -> None:
         while not self._is_mine() and not self._take(held, wait, shared=shared):
             if wait.left_s() <= 0 and not self._is_mine():
                 raise TurnTimeoutError(
                     "time limit",
-                    "it was over before the cores were free, nothing was measured",
+                    "it was over before the cores were free",
                     got=self.owner() or "another run compiles",
                     expected=f"a turn on {', '.join(self._cores)}: one run measures at a time",
                     hint="tune when the other run has ended, or with a longer --tuning_time_limit",

@@ -75,6 +75,7 @@ def run_pairs(
     policy: MeasurePolicy,
     best_ratio: float | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    rest: Callable[[], float] = lambda: 0.0,
 ) -> PairedSamples:
     """Take samples of both sides in ABBA order until enough is known about their ratio.
 
@@ -87,17 +88,21 @@ def run_pairs(
         policy: Numbers of pairs, racing and the wanted width.
         best_ratio: Speed-up of the best candidate so far; without it nothing is raced.
         clock: Seconds.
+        rest: Is called after every second pair, may let others have the machine, and returns for
+            how many seconds: they are no time of the measurement, and a warm-up follows.
 
     Returns:
         All samples but the warm-up; fewer than `policy.pairs_min` pairs if the candidate lost
         the race.
     """
     began_s = clock()
-    for _ in range(policy.warmup):
-        tuned()
-        baseline()  # as the first pair begins: both sides follow themselves equally often
+    _warm_up(baseline, tuned, policy.warmup)
     samples = PairedSamples((), ())
     for pair in range(policy.pairs_max):
+        # after as many pairs of one order as of the other: each slice of a turn is balanced
+        if pair and pair % 2 == 0 and (rested_s := rest()):
+            began_s += rested_s
+            _warm_up(baseline, tuned, max(1, policy.warmup))
         # Swapping the order in every other pair cancels a linear drift and cache after-effects.
         first, second = (baseline, tuned) if pair % 2 == 0 else (tuned, baseline)
         first_us, second_us = positive_us(first()), positive_us(second())
@@ -108,6 +113,12 @@ def run_pairs(
         if _is_known(samples, policy, clock() - began_s):
             break
     return samples
+
+
+def _warm_up(baseline: Callable[[], float], tuned: Callable[[], float], pairs: int) -> None:
+    for _ in range(pairs):
+        tuned()
+        baseline()  # as the first pair begins: both sides follow themselves equally often
 
 
 def _with_pair(samples: PairedSamples, baseline_us: float, tuned_us: float) -> PairedSamples:

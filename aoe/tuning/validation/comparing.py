@@ -329,7 +329,7 @@ class ModelComparer(Generic[P]):
                 terms=replace(terms, streams=self._streams),
             )
         except RunTimeoutError as error:
-            if left_s < most_s:
+            if left_s < most_s or self.left_s() <= 0:
                 raise TimeIsUpError from error
             raise
         return found

@@ -21,6 +21,8 @@ class Machine:
         self.shares = list(shares)
         self.used = CpuUse()
         self.pauses_s: list[float] = []
+        self.words: list[bool] = []
+        self.let_in_after: list[int] = []
         self.measurements = 0
 
     def usage(self) -> CpuUse:
@@ -33,10 +35,19 @@ class Machine:
         self.used += CpuUse(wall_s=1 / share, cpu_s=1.0, waited_s=1 / share - 1, switches=3)
         return CallTime(1e6 / share, 1e6)
 
+    def are_waiting(self) -> bool:
+        return bool(self.words) and self.words.pop(0)
+
+    def let_in(self) -> None:
+        """Let another run compute for a while, on a machine that is stolen meanwhile."""
+        self.let_in_after.append(self.measurements)
+        self.used += CpuUse(wall_s=5.0, stolen_s=5.0)
+
+    def sleep(self, pause_s: float) -> None:
+        self.pauses_s.append(pause_s)
+
     def pairs(self, patience_s: float = 60.0) -> QuietPairs:
-        return QuietPairs(
-            usage=self.usage, patience_s=patience_s, sleep=lambda pause: self.pauses_s.append(pause)
-        )
+        return QuietPairs(usage=self.usage, patience_s=patience_s, others=self)
 
 
 def _policy(tries: int = 4, least_quiet: float = 0.9) -> MeasurePolicy:
@@ -122,3 +133,22 @@ def test_nobody_waits_where_cpu_time_decides() -> None:
 def test_cpu_time_of_threads_that_spin_is_not_kept() -> None:
     samples, _ = _taken(Machine([1.0]), _policy())
     assert samples.by_cpu_time is None
+
+
+def test_other_runs_are_let_in_between_pairs_and_leave_no_trace() -> None:
+    machine = Machine([1.0])
+    machine.words = [False, True, False]
+    policy = MeasurePolicy(pairs_min=8, pairs_max=8, warmup=0)
+    samples, load = machine.pairs().take(machine.sample, machine.sample, policy, spins=True)
+    assert machine.let_in_after == [8]  # asked after two, four and six pairs of two samples
+    assert len(samples.tuned_us) == 8
+    assert machine.measurements == 2 * 8 + 2  # another warm-up: others have emptied the caches
+    assert (load.use.wall_s, load.use.stolen_s, load.is_quiet) == (18.0, 0.0, True)
+
+
+def test_who_leaves_no_memory_for_other_runs_lets_none_in() -> None:
+    machine = Machine([1.0])
+    machine.words = [True] * 9
+    policy = MeasurePolicy(pairs_min=8, pairs_max=8, warmup=0)
+    machine.pairs().take(machine.sample, machine.sample, policy, spins=True, lets_in=False)
+    assert machine.let_in_after == []

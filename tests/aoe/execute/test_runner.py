@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -248,6 +249,47 @@ def test_waiting_for_the_cores_takes_of_the_time_to_compile(
             "compile_kernels", timeout_s=_LONG_S, kernels=kernels, directory=tmp_path, all_s=0.2
         )
     assert found == {"never_begun": NO_TIME}
+
+
+class _CountingTurns(Turns):
+    """Turns that count how often they have given way."""
+
+    given = 0
+
+    def give_way(self) -> float:
+        self.given += 1
+        return super().give_way()
+
+
+def test_run_measures_in_the_middle_of_the_measurement_of_another_one(
+    target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    endless = replace(_POLICY, pairs_min=10_000_000, pairs_max=10_000_000)
+    ours, theirs = (_CountingTurns(tmp_path, ["cpu0"]) for _ in range(2))
+    ended: list[RunError] = []
+
+    def measure(other: Runner) -> None:
+        try:
+            other.call("compare_itself", timeout_s=600.0, policy=endless)
+        except RunError as error:
+            ended.append(error)
+
+    with (
+        Runner(CPU, target, toolchain, ours) as own,
+        Runner(CPU, target, toolchain, theirs) as other,
+    ):
+        thread = threading.Thread(target=measure, args=(other,))
+        thread.start()
+        while theirs.owner() is None:
+            time.sleep(0.01)
+        policy = replace(endless, pairs_min=1500, pairs_max=1500)
+        found = own.call("compare_itself", timeout_s=_LONG_S, policy=policy)
+        assert len(found.tuned_us) == 1500
+        assert theirs.given > 0 and thread.is_alive() and not ended
+        other.interrupt()
+        thread.join(60)
+    assert len(ended) == 1
+    assert ours.given > 0  # whose pairs take longer than a slice, too
 
 
 def test_restart_gives_another_process(runner: Runner, plain_model: Path) -> None:

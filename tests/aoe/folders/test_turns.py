@@ -7,14 +7,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from aoe.errors import RunError, TurnTimeoutError
-from aoe.folders.turns import Turns, join_turn
+from aoe.folders.turns import SLICE_S, Turns, join_turn
 
 _RUN = """
 import sys, time
@@ -41,6 +42,31 @@ for _ in range(20):
             order.write(name)
         time.sleep(0.01)
         (marks / "inside").rmdir()
+"""
+_IN_SLICES = """
+import sys, time
+from pathlib import Path
+from aoe.folders.turns import Turns
+turns = Turns(Path(sys.argv[1]), ["cpu0", "cpu1"])
+marks, name, others = Path(sys.argv[2]), sys.argv[3], sys.argv[4]
+
+def pair():
+    (marks / "inside").mkdir()  # fails if somebody is
+    with (marks / "order").open("a") as order:
+        order.write(name)
+    time.sleep(0.01)
+    (marks / "inside").rmdir()
+
+with turns.measuring():  # one turn until both have given way to the other three times
+    given = 0
+    while given < 3 or not (marks / others).exists():
+        pair()
+        if turns.should_give_way:
+            turns.give_way()
+            given += 1
+            if given == 3:
+                (marks / name).touch()
+    pair()
 """
 
 
@@ -185,6 +211,156 @@ def test_turns_of_two_runs_never_overlap_and_alternate(tmp_path: Path) -> None:
     assert sorted(order) == sorted("ab" * 20)
     both = order[max(order.index("a"), order.index("b")) :]
     assert "aaaaa" not in both[: min(both.rindex("a"), both.rindex("b"))]  # nobody is left waiting
+
+
+def test_two_runs_in_the_middle_of_their_turns_alternate(tmp_path: Path) -> None:
+    locks, marks = tmp_path / "locks", tmp_path / "marks"
+    marks.mkdir()
+    runs = [
+        subprocess.Popen([sys.executable, "-c", _IN_SLICES, str(locks), str(marks), *names])
+        for names in ("ab", "ba")
+    ]
+    assert [run.wait(timeout=60) for run in runs] == [0, 0]
+    order = (marks / "order").read_text()
+    slices = [name for place, name in enumerate(order) if order[place - 1 : place] != name]
+    assert len(slices) >= 6  # both in their one turn, three times each
+
+
+def test_run_killed_while_another_one_measures_in_its_turn_holds_nobody_up(tmp_path: Path) -> None:
+    locks, marks = tmp_path / "locks", tmp_path / "marks"
+    marks.mkdir()
+    run = subprocess.Popen([sys.executable, "-c", _IN_SLICES, str(locks), str(marks), *"ab"])
+    turns = Turns(locks, ["cpu0", "cpu1"])
+    try:
+        while not (marks / "order").exists():
+            assert run.poll() is None
+        with turns.measuring():  # given way to, in the middle of the turn
+            run.kill()
+            run.wait()
+        assert _is_free(turns)
+    finally:
+        run.kill()
+        run.wait()
+
+
+@contextmanager
+def _waiting(folder: Path, has_queue: Callable[[], bool]) -> Iterator[threading.Thread]:
+    """Let another run wait for the cores in a thread, which ends once it has had them."""
+
+    def measure() -> None:
+        with Turns(folder, ["cpu0"]).measuring():
+            pass
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    for _ in range(3000):
+        if has_queue():
+            break
+        time.sleep(0.01)
+    else:
+        raise AssertionError("nobody waits")
+    yield thread
+
+
+def test_run_gives_way_once_its_slice_is_over_and_another_one_waits(tmp_path: Path) -> None:
+    now_s = [0.0]
+    ours = Turns(tmp_path, ["cpu0"], clock=lambda: now_s[0])
+    with ours.measuring():
+        now_s[0] = 60.0
+        assert not ours.should_give_way  # nobody waits
+        with _waiting(tmp_path, lambda: ours.should_give_way) as thread:
+            now_s[0] = SLICE_S / 2
+            assert not ours.should_give_way
+            now_s[0] = SLICE_S
+            assert ours.should_give_way
+            assert ours.give_way() == 0.0  # by this clock, which stood still
+            thread.join(30)
+            assert not thread.is_alive()
+        assert not _is_free(Turns(tmp_path, ["cpu0"]))
+    assert _is_free(Turns(tmp_path, ["cpu0"]))
+
+
+def test_slice_lasts_half_of_the_wait_before_it(tmp_path: Path) -> None:
+    now_s = [0.0]
+    first = Turns(tmp_path, ["cpu0"])
+    ours = Turns(tmp_path, ["cpu0"], clock=lambda: now_s[0])
+    has_queue = threading.Event()
+
+    def keep_for_a_second() -> None:
+        with first.measuring():
+            has_queue.set()
+            while not first.should_give_way:
+                time.sleep(0.01)
+            now_s[0] = 1.0
+
+    thread = threading.Thread(target=keep_for_a_second)
+    thread.start()
+    assert has_queue.wait(30)
+    with ours.measuring():
+        thread.join()
+        now_s[0] = 10.0
+        with _waiting(tmp_path, lambda: ours.should_give_way):
+            now_s[0] = 1.45
+            assert not ours.should_give_way
+            now_s[0] = 1.55
+            assert ours.should_give_way
+
+
+@pytest.mark.parametrize("left_s", [0.0, 3.0])
+def test_run_whose_time_is_nearly_over_keeps_the_cores(left_s: float, tmp_path: Path) -> None:
+    left = [60.0]
+    ours = Turns(tmp_path, ["cpu0"], left_s=lambda: left[0])
+    with ours.measuring(), _waiting(tmp_path, lambda: ours.should_give_way):
+        left[0] = left_s
+        assert not ours.should_give_way
+
+
+def test_turn_ends_where_the_time_of_a_run_is_over_before_its_cores_are_back(
+    tmp_path: Path,
+) -> None:
+    left = [60.0]
+    ours, theirs = Turns(tmp_path, ["cpu0"], left_s=lambda: left[0]), Turns(tmp_path, ["cpu0"])
+    ended = threading.Event()
+
+    def keep() -> None:
+        with theirs.measuring():
+            ended.wait(60)
+
+    thread = threading.Thread(target=keep)
+    with pytest.raises(TurnTimeoutError), ours.measuring():
+        thread.start()
+        while not ours.should_give_way:
+            time.sleep(0.01)
+        left[0] = 0.0
+        while True:  # the first may be quicker than the other one's next try
+            ours.give_way()
+    ended.set()
+    thread.join()
+    assert _is_free(ours, 30)
+
+
+def test_nobody_gives_way_what_others_of_the_run_use(tmp_path: Path) -> None:
+    ours = Turns(tmp_path, ["cpu0"])
+    inside, leave = threading.Event(), threading.Event()
+
+    def compile_beside() -> None:
+        with ours.compiling():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=compile_beside)
+    with ours.measuring(), _waiting(tmp_path, lambda: ours.should_give_way):
+        thread.start()
+        assert inside.wait(30)
+        assert not ours.should_give_way
+        assert ours.give_way() == 0.0
+        assert not _is_free(Turns(tmp_path, ["cpu0"]))
+        leave.set()
+        thread.join()
+        assert ours.should_give_way
+        with ExitStack() as held:
+            join_turn(held)  # the turn of somebody else
+            assert not ours.should_give_way
 
 
 def test_own_compilers_do_not_wait_for_the_run_that_measures(tmp_path: Path) -> None:

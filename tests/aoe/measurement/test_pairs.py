@@ -240,6 +240,21 @@ def test_long_calls_are_measured_with_as_many_pairs_as_the_time_allows(
     assert len(taken.tuned_us) == pairs
 
 
+def test_time_of_others_is_no_time_of_the_measurement() -> None:
+    runner = make_runner(jitter=0.2)
+    seconds = iter([0.0] + [0.5] * 6 + [100.5, 101.5] + [102.0] * 40)
+    rests = iter([0.0, 0.0, 100.0] + [0.0] * 40)  # after two, four and six pairs
+    policy = MeasurePolicy(pairs_min=20, pairs_max=30, enough_s=1.0)
+    taken = run_pairs(
+        runner.baseline,
+        runner.tuned,
+        policy,
+        clock=lambda: next(seconds),
+        rest=lambda: next(rests),
+    )
+    assert len(taken.tuned_us) == 8
+
+
 def test_one_spike_does_not_lose_the_race() -> None:
     tuned = iter([900.0, 100.0, 100.0] + [100.0] * 40)
     policy = MeasurePolicy(warmup=0, pairs_min=10)

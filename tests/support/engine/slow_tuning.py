@@ -37,8 +37,8 @@ def slow_worker(descriptor: int, lifeline: int) -> None:
         tasks._compile_kernel = lambda *_: hang()  # type: ignore[attr-defined]
     made = tasks.make_tasks
 
-    def make_tasks(setup: Any) -> dict[str, Callable[..., Any]]:
-        found = dict(made(setup))
+    def make_tasks(setup: Any, others: Any) -> dict[str, Callable[..., Any]]:
+        found = dict(made(setup, others))
         slow = {"measure": "measure_candidates", "judge": "compare_models"}
         if (task := slow.get(os.environ["SLOW_AT"])) is not None:
             found[task] = lambda **_: hang()
