@@ -1,4 +1,4 @@
-"""The engine against ONNX Runtime, OpenVINO, torch.compile and TVM on the networks people run.
+"""The engine against ONNX Runtime, OpenVINO and torch.compile on the networks people run.
 
     python benchmarks/peers.py --smoke                       # does everything work: two minutes
     python benchmarks/peers.py --list
@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -47,7 +48,6 @@ _PACKAGE_OF = {
     "onnx_runtime": ("onnxruntime",),
     "openvino": ("openvino",),
     "torch_compile": ("torch",),
-    "tvm": ("apache-tvm", "apache-tvm-ffi"),
 }
 
 
@@ -102,6 +102,9 @@ def _arguments(words: list[str] | None, kept: Path) -> argparse.Namespace:
     )
     parser.add_argument("--results", type=Path, default=kept)
     parser.add_argument("--work", type=Path, default=_WORK)
+    parser.add_argument(
+        "--minutes", type=float, default=inf, help="begin no further network after so many"
+    )
     parser.add_argument("--again", action="store_true", help="measure what was measured before")
     parser.add_argument("--smoke", action="store_true", help="two little networks, few rounds")
     parser.add_argument("--list", action="store_true", help="networks and peers")
@@ -144,7 +147,11 @@ def _run(arguments: argparse.Namespace, results: ResultsFile, suite: Suite) -> N
     arguments.work.mkdir(parents=True, exist_ok=True)
     roof = _fma_roof(arguments.work, suite)
     versions = _versions(peers)
+    end_s = time.monotonic() + arguments.minutes * 60
     for name in arguments.networks:
+        if time.monotonic() >= end_s:
+            _say(name, "left to another run, --minutes are over")
+            return
         open_threads = [
             threads
             for threads in arguments.threads

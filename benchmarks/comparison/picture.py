@@ -18,8 +18,6 @@ _COLOURS = {
     "openvino-f32": "#30638e",
     "openvino": "#30638e",
     "torch-compile": "#edae49",
-    "tvm": "#8d96a3",
-    "tvm-tuned": "#4f5d6b",
 }
 _FURTHER = ("#7b2d8b", "#2e8b57", "#b5651d")
 _ARROW = "l7 -4v8z"

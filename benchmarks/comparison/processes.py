@@ -167,7 +167,6 @@ def _environment(folder: Path, threads: int) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "OMP_NUM_THREADS": str(threads),
-        "TVM_NUM_THREADS": str(threads),
         "XDG_CACHE_HOME": str(folder / "cache"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache" / "inductor"),
     }

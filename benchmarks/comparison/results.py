@@ -20,7 +20,7 @@ SCHEMA = "peers/1"
 ENGINE = "engine"
 """Digest of the engine's sources, of a document or of a record."""
 _PACKAGES = (
-    *("onnxruntime", "openvino", "torch", "apache-tvm", "apache-tvm-ffi"),
+    *("onnxruntime", "openvino", "torch"),
     *("onnx", "onnxscript", "halide", "numpy"),
 )
 _FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")

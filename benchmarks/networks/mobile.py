@@ -1,4 +1,4 @@
-"""Networks for phones: MobileNetV2, MobileNetV3-Large, EfficientNet-B0, GhostNet."""
+"""Networks for phones: MobileNetV2, MobileNetV3-Large, EfficientNet-B0 and V2-S, GhostNet."""
 
 from __future__ import annotations
 
@@ -216,3 +216,51 @@ class WideHeadByConvolution(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """(n, 3, h, w) to (n, 1000)."""
         return self.head(self.wide(self.pool(self.features(image))).flatten(1))
+
+
+class FusedInvertedResidual(nn.Module):
+    """EfficientNetV2's early block: one 3x3 to more channels in place of 1x1 and depthwise."""
+
+    def __init__(self, inputs: int, factor: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.has_shortcut = stride == 1 and inputs == outputs
+        wide, gain = factor * inputs, BRANCH_GAIN if self.has_shortcut else 1.0
+        if factor == 1:
+            layers = [ConvNorm(inputs, outputs, 3, stride, act=nn.SiLU, eps=1e-3, gain=gain)]
+        else:
+            layers = [
+                ConvNorm(inputs, wide, 3, stride, act=nn.SiLU, eps=1e-3),
+                ConvNorm(wide, outputs, act=None, eps=1e-3, gain=gain),
+            ]
+        self.path = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, inputs, h, w) to (n, outputs, h/stride, w/stride)."""
+        return x + self.path(x) if self.has_shortcut else self.path(x)
+
+
+def efficientnet_v2_s() -> nn.Module:
+    """EfficientNetV2-S for 1,000 classes."""
+    layers: list[nn.Module] = [ConvNorm(3, 24, 3, 2, act=nn.SiLU, eps=1e-3)]
+    inputs = 24
+    for factor, outputs, depth, stride in ((1, 24, 2, 1), (4, 48, 4, 2), (4, 64, 4, 2)):
+        for index in range(depth):
+            layers.append(FusedInvertedResidual(inputs, factor, outputs, 1 if index else stride))
+            inputs = outputs
+    for factor, outputs, depth, stride in ((4, 128, 6, 2), (6, 160, 9, 1), (6, 256, 15, 2)):
+        for index in range(depth):
+            wide = factor * inputs
+            layers.append(
+                InvertedResidual(
+                    inputs,
+                    wide,
+                    outputs,
+                    stride=1 if index else stride,
+                    act=nn.SiLU,
+                    excite=SqueezeExcite(wide, inputs // 4, act=nn.SiLU),
+                    eps=1e-3,
+                )
+            )
+            inputs = outputs
+    layers.append(ConvNorm(inputs, 1280, act=nn.SiLU, eps=1e-3))
+    return ImageClassifier(nn.Sequential(*layers), 1280)

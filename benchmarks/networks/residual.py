@@ -126,15 +126,24 @@ def resnet50() -> nn.Module:
     return _resnet(Bottleneck, (3, 4, 6, 3))
 
 
-def regnety_008() -> nn.Module:
-    """RegNetY-800MF: depths and widths of the paper's table, groups of 16 channels."""
+def _regnety(depths: dict[int, int], group: int) -> nn.Module:
     stages: list[nn.Module] = [ConvNorm(3, 32, 3, 2)]
     inputs = 32
-    for width, depth in ((64, 1), (128, 3), (320, 8), (768, 2)):
+    for width, depth in depths.items():
         for index in range(depth):
-            stages.append(GroupedBottleneck(inputs, width, 2 if index == 0 else 1, group=16))
+            stages.append(GroupedBottleneck(inputs, width, 2 if index == 0 else 1, group=group))
             inputs = width
     return ImageClassifier(nn.Sequential(*stages), inputs)
+
+
+def regnety_008() -> nn.Module:
+    """RegNetY-800MF: depths and widths of the paper's table, groups of 16 channels."""
+    return _regnety({64: 1, 128: 3, 320: 8, 768: 2}, 16)
+
+
+def regnety_016() -> nn.Module:
+    """RegNetY-1.6GF: depths and widths of the paper's table, groups of 24 channels."""
+    return _regnety({48: 2, 120: 6, 336: 17, 888: 2}, 24)
 
 
 def iresnet50() -> nn.Module:

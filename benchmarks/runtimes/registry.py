@@ -11,7 +11,6 @@ BASELINE = "ort"
 _ORT = Peer(title="ONNX Runtime", module="onnx_runtime", needs=("onnxruntime", "onnxruntime"))
 _ENGINE = Peer(title="engine", module="engine", needs=("aoe", "aoebank[engine]"), has_budget=True)
 _OPENVINO = ("openvino", "openvino")
-_TVM = ("tvm", "apache-tvm")
 
 PEERS: dict[str, Peer] = {
     BASELINE: _ORT,
@@ -25,14 +24,6 @@ PEERS: dict[str, Peer] = {
     ),
     "openvino": Peer(title="OpenVINO default", module="openvino", needs=_OPENVINO, precision="any"),
     "torch-compile": Peer(title="torch.compile", module="torch_compile", needs=("torch", "torch")),
-    "tvm": Peer(title="TVM default", module="tvm", needs=_TVM),
-    "tvm-tuned": Peer(
-        title="TVM tuned",
-        module="tvm",
-        needs=_TVM,
-        options={"search": "meta_schedule"},
-        has_budget=True,
-    ),
 }
 
 

@@ -107,6 +107,15 @@ def test_run_resumes_where_it_ended(run: Run, compared: list[tuple[str, int]]) -
     assert compared[2:] == [("resnet18", 1), ("resnet18", 1)]
 
 
+def test_no_network_begins_after_the_minutes(run: Run, compared: list[tuple[str, int]]) -> None:
+    words = ("--networks", "resnet18", "--threads", "1", "--peers", "engine")
+    run(*words)
+    assert set(run("--networks", "resnet18", "bert6", *words[2:], "--minutes", "0")) == {
+        ("resnet18", 1)
+    }
+    assert compared == [("resnet18", 1)]
+
+
 def test_fewer_peers_need_no_new_measurement(run: Run, compared: list[tuple[str, int]]) -> None:
     run("--networks", "resnet18", "--threads", "1", "--peers", "openvino")
     run("--networks", "resnet18", "--threads", "1", "--peers", "ort")
