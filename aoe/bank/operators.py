@@ -21,11 +21,13 @@ from aoe.bank.verdicts import (
     FailedSearch,
     KeptKernel,
     OperatorVerdict,
+    UndecidedOperator,
     busy_search_of,
     failed_search_of,
     is_of_nothing,
     is_settled,
     note_of,
+    undecided_operator_of,
 )
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload, workload_to_json
@@ -308,6 +310,20 @@ class OperatorBank:
         if not isinstance(limit, int) or limit < trials or is_of_nothing(last):
             return None
         return failed_search_of(last, threshold)
+
+    def undecided(self, op_type: str) -> Iterator[UndecidedOperator]:
+        """Yield the operators of a family that a busy machine has left without a decision here."""
+        file, last = self.file(op_type), dict[str, Provenance]()
+        for line in self._bank.iter_provenance(file):
+            is_here = all(line.fingerprint.get(name) == v for name, v in self._here.items())
+            if is_here and line.event in (Event.UNSATISFIED, *CHANGES):
+                last[line.key] = line
+        for key, line in last.items():
+            found = undecided_operator_of(line)
+            if found is None or found.workload.op_type != op_type or key != key_of(found.workload):
+                continue
+            if not self._has_other_source(line, op_type) and self._record_at(file, key) is None:
+                yield found
 
     def model_verdict(self, workload: Workload) -> Event | None:
         """Return whether this very model kept or dropped the workload's kernel, if it is settled.

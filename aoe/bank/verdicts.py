@@ -12,6 +12,7 @@ from aoe.bank.journal import Note, samples_of
 from aoe.bank.records.operator import configuration_of
 from aoe.measurement import Measurement, Scatter, SpeedupEstimate, expected_gain
 from aoe.schedule import Configuration
+from aoe.workload import Workload, workload_from_json, workload_to_json
 from aoebank import Event, Provenance
 
 SETTLED_HALF_WIDTH = 0.01
@@ -20,6 +21,7 @@ was a matter of time: what is judged are percents."""
 _MODEL_SPEEDUP, _MODEL_SCATTER, _SURROUNDINGS = "model_speedup", "model_scatter", "surroundings"
 _MODEL_PROMISE = "model_promise"
 _BEST, _AGAIN, _BUSY = "best", "again", "busy"
+_WORKLOAD, _BYTES = "workload", "bytes_around"
 _TRUSTED_PROCESSES = 3
 """With fewer, a scatter says nothing."""
 
@@ -147,15 +149,57 @@ def left_open_members(best: Configuration, *, is_again: bool) -> Mapping[str, An
     return {_BEST: dict(best), **({_AGAIN: True} if is_again else {})}
 
 
-def busy_members(best: Configuration) -> Mapping[str, Any]:
-    """Return what the line of a search on a busy machine says for a later run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndecidedOperator:
+    """An operator whose search a busy machine has left without a decision.
+
+    Attributes:
+        workload: What it computes.
+        best: The candidate that was ahead.
+        op_names: Nodes of the model it was searched in.
+        bytes_around: What one inference of that model read and wrote besides.
+    """
+
+    workload: Workload
+    best: Configuration
+    op_names: tuple[str, ...]
+    bytes_around: int
+
+
+def busy_members(workload: Workload, best: Configuration, bytes_around: int) -> Mapping[str, Any]:
+    """Return what the line of a search on a busy machine says for a later run and for `verify`.
 
     A limit of 0 trials makes readers that do not know such lines search again.
 
     Args:
+        workload: What was searched: there is no record that has it.
         best: The candidate that was ahead.
+        bytes_around: What one inference of the model read and wrote besides.
     """
-    return {"limit": 0, _BEST: dict(best), _BUSY: True}
+    return {
+        "limit": 0,
+        _BEST: dict(best),
+        _BUSY: True,
+        _WORKLOAD: workload_to_json(workload),
+        _BYTES: bytes_around,
+    }
+
+
+def undecided_operator_of(line: Provenance) -> UndecidedOperator | None:
+    """Return the operator of a line `busy_members` has made, None for any other line."""
+    if line.search.get(_BUSY) is not True:
+        return None
+    around, workload = line.search.get(_BYTES), line.search.get(_WORKLOAD)
+    if not isinstance(workload, Mapping):  # a line of an older version
+        return None
+    with suppress(ValueError):
+        return UndecidedOperator(
+            workload=workload_from_json(workload),
+            best=configuration_of(line.search.get(_BEST)),
+            op_names=line.op_names,
+            bytes_around=around if type(around) is int and around >= 0 else 0,
+        )
+    return None
 
 
 def busy_search_of(line: Provenance) -> FailedSearch | None:

@@ -11,6 +11,7 @@ from aoebank import plural
 
 if TYPE_CHECKING:
     from aoe.tuning.verify.run import VerifiedBank, VerifiedRecord
+    from aoe.tuning.verify.undecided import DecidedOperator
     from aoebank import AoebankError, Text
 
 _COLUMNS = ("operator", "record", "recorded", "measured", "interval", "verdict", "why")
@@ -42,6 +43,7 @@ class VerifiedBankReport:
             "dry_run": result.dry_run,
             "left": result.left,
             "records": [_record(one) for one in result.records],
+            "decided": [_decided(one) for one in result.decided],
             "passed_over": [
                 {"file": str(one.file), "key": one.key, "reason": one.reason}
                 for one in result.passed_over
@@ -55,6 +57,8 @@ class VerifiedBankReport:
             alone = "operator alone" if not _has_subgraphs(result) else "operator or subgraph alone"
             text.line(f"gains over ONNX Runtime's own kernel, the {alone}:")
             text.table(_COLUMNS, [_cells(one) for one in result.records], _KINDS)
+        for one in result.decided:
+            text.line(_decision(one))
         for reason, count in sorted(Counter(one.reason for one in result.passed_over).items()):
             text.line(f"{plural(count, 'record')} not measured: {reason}")
         if result.left:
@@ -63,6 +67,7 @@ class VerifiedBankReport:
         counts = ", ".join(f"{count} {word}" for word, count in sorted(verdicts.items()))
         text.line(f"{plural(len(result.records), 'record')} measured: {counts or 'nothing to do'}")
         written = sum(one.written for one in result.records)
+        written += sum(one.written for one in result.decided)
         where = "nothing was written (--dry-run)" if result.dry_run else f"{written} written back"
         text.line(f"bank: {result.root}, {where}")
 
@@ -82,6 +87,38 @@ def _cells(one: VerifiedRecord) -> tuple[str, ...]:
         one.found.verdict.value,
         one.found.reason or "-",
     )
+
+
+def _decision(one: DecidedOperator) -> str:
+    """Return what has become of an operator a busy machine had left undecided."""
+    estimate, found = one.found.estimate, one.found
+    figure = (
+        f"{estimate.median:.2f}x ({estimate.low:.2f} to {estimate.high:.2f})" if estimate else ""
+    )
+    what = {
+        "holds": "faster, now a record",
+        "lost": "no gain, the next tuning searches it",
+    }.get(found.verdict.value, "still undecided")
+    name = ", ".join(one.one.op_names) or one.one.workload.op_type
+    why = "" if found.verdict.value == "holds" else found.reason
+    return (
+        f"left undecided by a busy machine: {name}: {', '.join(filter(None, (what, figure, why)))}"
+    )
+
+
+def _decided(one: DecidedOperator) -> Mapping[str, object]:
+    estimate = one.found.estimate
+    return {
+        "file": str(one.file),
+        "op_type": one.one.workload.op_type,
+        "op_names": list(one.one.op_names),
+        "verdict": one.found.verdict.value,
+        "reason": one.found.reason,
+        "speedup": round(estimate.median, 4) if estimate is not None else None,
+        "speedup_low": round(estimate.low, 4) if estimate is not None else None,
+        "speedup_high": round(estimate.high, 4) if estimate is not None else None,
+        "written": one.written,
+    }
 
 
 def _record(one: VerifiedRecord) -> Mapping[str, object]:

@@ -17,12 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aoe.bank.damage import without_damaged
 from aoe.bank.journal import VERIFYING, BankJournal
 from aoe.bank.operators import OperatorBank, bank_root
 from aoe.bank.remeasured import MeasurableRecord, PassedOver, RemeasuredBank
 from aoe.bank.remeasured_subgraphs import MeasurableSubgraph, RemeasuredSubgraphs
+from aoe.bank.verdicts import UndecidedOperator
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
@@ -34,6 +36,7 @@ from aoe.kernels.host_products import with_host_products
 from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement, MeasurePolicy
 from aoe.ort.cold_cache import BALLAST_BYTES_MAX
+from aoe.schedule import Schedule
 from aoe.settings import accept_busy as believes_busy
 from aoe.settings import environment, lock_path
 from aoe.target import Target
@@ -50,8 +53,10 @@ from aoe.tuning.verify.subgraphs import (
     given_models,
     place_of,
 )
+from aoe.tuning.verify.undecided import DecidedOperator, decide_operator, undecided_operators
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
 from aoe.tuning.workbench import fingerprint, object_cache
+from aoe.workload import Workload
 from aoebank import Drift
 
 Measurable = MeasurableRecord | MeasurableSubgraph
@@ -113,6 +118,7 @@ class VerifiedBank:
         root: Of the bank.
         target: What was measured on.
         records: Those that were measured, in the order of the bank's files.
+        decided: Operators a busy machine had left undecided, measured alone.
         passed_over: Those that cannot be, with the reason.
         left: How many that could be were not asked for.
         dry_run: True if nothing was written.
@@ -123,6 +129,7 @@ class VerifiedBank:
     records: tuple[VerifiedRecord, ...]
     passed_over: tuple[PassedOver, ...]
     left: int
+    decided: tuple[DecidedOperator, ...] = ()
     dry_run: bool = False
 
     @property
@@ -241,6 +248,7 @@ def verify_bank(
         known = [one for one in seen if not isinstance(one, PassedOver)]
         chosen = chosen_records(known, settings)
         progress.step(f"{len(chosen)} of {len(seen)} records are measured again")
+        open_operators = [] if settings.stale_only else list(bank.undecided())
         with (
             engine.open_runner(device, target, toolchain, turns) as runner,
             closing(KernelCompilers(runner, objects)) as compilers,
@@ -252,10 +260,16 @@ def verify_bank(
                 records.append(bank.written(one, found, settings))
                 name = f"{one.op_type} {one.record.key[:8]}"
                 progress.step(f"[{number}/{len(chosen)}] {name}: {found.verdict}{_because(found)}")
+            decided = []
+            for undecided in open_operators:
+                decided.append(bank.decided(undecided, compilers, settings))
+                name, found = undecided.workload.op_type, decided[-1].found
+                progress.step(f"undecided {name}: {found.verdict}{_because(found)}")
     return VerifiedBank(
         root=root,
         target=target,
         records=tuple(records),
+        decided=tuple(decided),
         passed_over=tuple(one for one in seen if isinstance(one, PassedOver)),
         left=len(known) - len(chosen),
         dry_run=settings.dry_run,
@@ -293,12 +307,32 @@ class _Bank:
                 self._places[one.record.key] = place
                 yield one
 
+    def undecided(self) -> Iterator[UndecidedOperator]:
+        """Yield the operators a busy machine has left without a decision."""
+        return undecided_operators(self._kernels)
+
+    def decided(
+        self, one: UndecidedOperator, compilers: KernelCompilers, settings: VerifySettings
+    ) -> DecidedOperator:
+        """Measure the candidate of an operator with all pairs; write its record, or a note."""
+        return decide_operator(
+            self._kernels,
+            one,
+            measure=lambda one, schedule: _fresh_pairs(
+                one.workload, schedule, one.bytes_around, compilers, settings
+            ),
+            target=compilers.runner.target,
+            facts=_who(settings),
+            dry_run=settings.dry_run,
+        )
+
     def measured(
         self, one: Measurable, compilers: KernelCompilers, scratch: Path, settings: VerifySettings
     ) -> Measurement:
         """Return fresh pairs of a record and of the default, as after a search."""
         if isinstance(one, MeasurableRecord):
-            return _measured(one, compilers, settings)
+            around = _bytes_around(one)
+            return _fresh_pairs(one.workload, one.schedule, around, compilers, settings)
         again = SubgraphVerifier(
             compilers=compilers,
             operators=self._kernels,
@@ -315,12 +349,7 @@ class _Bank:
         written = False
         if found.measurement is not None and found.is_decided and not settings.dry_run:
             assert found.estimate is not None
-            facts = {
-                "verdict": found.verdict.value,
-                "seed": settings.seed,
-                "host": socket.gethostname(),
-                "by": _user(),
-            }
+            facts = {"verdict": found.verdict.value, **_who(settings)}
             figures = found.measurement, found.estimate
             if isinstance(one, MeasurableRecord):
                 facts |= {"bytes_around": _bytes_around(one)}
@@ -360,22 +389,26 @@ def _recorded_low(one: Measurable) -> float:
     return one.recorded.low if one.recorded is not None else 1.0
 
 
-def _measured(
-    one: MeasurableRecord, compilers: KernelCompilers, settings: VerifySettings
+def _fresh_pairs(
+    workload: Workload,
+    schedule: Schedule,
+    bytes_around: int,
+    compilers: KernelCompilers,
+    settings: VerifySettings,
 ) -> Measurement:
     """Return fresh pairs of an operator's kernel and of the default."""
     runner = compilers.runner
     target, policy = runner.target, screen_policy(runner.target.core_num)
     task = SearchTask(
         runner=runner,
-        family=with_host_products(get_family(one.op_type), target),
-        workload=one.workload,
+        family=with_host_products(get_family(workload.op_type), target),
+        workload=workload,
         kernel_target=KernelTarget.of(target),
         settings=SearchSettings(method=VERIFYING, budget=1, seed=settings.seed, screen=policy),
-        bytes_around=_bytes_around(one),
+        bytes_around=bytes_around,
         compilers=compilers,
     )
-    return measure_schedules(task, [one.schedule], _final(target, settings))[0]
+    return measure_schedules(task, [schedule], _final(target, settings))[0]
 
 
 def _final(target: Target, settings: VerifySettings) -> MeasurePolicy:
@@ -388,6 +421,10 @@ def _bytes_around(one: MeasurableRecord) -> int:
     if recorded is None or recorded.bytes_around is None:
         return BALLAST_BYTES_MAX
     return recorded.bytes_around
+
+
+def _who(settings: VerifySettings) -> dict[str, Any]:
+    return {"seed": settings.seed, "host": socket.gethostname(), "by": _user()}
 
 
 def _user() -> str:

@@ -276,7 +276,11 @@ class OperatorSearch:
                 "seed": tools.settings.seed,
                 "trials": len(result.trials),
                 "measured": result.measured,
-                **busy_members(result.configuration),
+                **busy_members(
+                    self.operator.workload,
+                    result.configuration,
+                    self.search.task.bytes_around,
+                ),
             },
         )
         tools.bank.note([(self.operator.workload, verdict)])

@@ -17,6 +17,7 @@ import aoe
 from aoe import VerifiedBank
 from aoe.bank.journal import KERNEL_SOURCE
 from aoe.bank.operators import OperatorBank, key_of
+from aoe.bank.verdicts import OperatorVerdict, busy_members
 from aoe.device.registry import default_device
 from aoe.errors import OptionError, WorkerDiedError
 from aoe.measurement import Outcome
@@ -310,3 +311,67 @@ def test_function_does_what_the_command_does(world: World, monkeypatch: pytest.M
 def test_function_refuses_a_sample_of_nothing(world: World) -> None:
     with pytest.raises(OptionError, match="sample: measures nothing"):
         aoe.verify(world.root, sample=0, engine=world.engine)
+
+
+def _left_undecided(world: World, **facts: Any) -> Any:
+    """Note a search on a busy machine that has left an operator undecided; return its workload."""
+    workload = chain_workload(("Sqrt",))
+    _, guess = guess_of(workload)
+    members = busy_members(workload, guess, 1 << 20)
+    verdict = OperatorVerdict(event=Event.UNSATISFIED, op_names=("root",), search=members)
+    world.bank(**facts).note([(workload, verdict)])
+    return workload
+
+
+def test_operator_a_busy_machine_left_undecided_becomes_a_record(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload = _left_undecided(world)
+    result = world.verify()
+    (decided,) = result.decided
+    assert (decided.found.verdict, decided.written) == (Holding.HOLDS, True)
+    found = world.bank().find(workload)
+    assert found is not None and dict(found.configuration) == dict(decided.one.best)
+    surroundings = [
+        asked.arguments["bytes_around"] for asked in world.runners[-1].asked("measure_candidates")
+    ]
+    assert surroundings[-1] == 1 << 20
+    assert not world.verify().decided
+    emit(VerifiedBankReport(result=result), as_json=False, no_color=True)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "left undecided by a busy machine: root: faster, now a record" in text
+
+
+def test_undecided_operator_without_a_gain_is_searched_by_the_next_tuning(world: World) -> None:
+    workload = _left_undecided(world)
+    world.gain = lambda schedule: 1.001
+    (decided,) = world.verify().decided
+    assert (decided.found.verdict, decided.written) == (Holding.LOST, True)
+    bank = world.bank()
+    assert bank.find(workload) is None
+    assert bank.failed_search(workload, 8, threshold=1.03) is None
+    assert not world.verify().decided
+
+
+def test_undecided_operator_stays_so_on_a_busy_machine_and_in_a_dry_run(world: World) -> None:
+    _left_undecided(world)
+    before = (world.costs(), world.entries())
+    (decided,) = world.verify(dry_run=True).decided
+    assert (decided.found.verdict, decided.written) == (Holding.HOLDS, False)
+    world.share = 0.3
+    (decided,) = world.verify().decided
+    assert (decided.found.verdict, decided.written) == (Holding.UNDECIDED, False)
+    assert (world.costs(), world.entries()) == before
+
+
+def test_undecided_operator_of_another_machine_is_left_to_it(world: World) -> None:
+    _left_undecided(world, cpu_model="another")
+    assert not world.verify().decided
+    assert not world.verify(stale_only=True).decided
+
+
+def test_document_has_what_was_decided(world: World) -> None:
+    _left_undecided(world)
+    (decided,) = VerifiedBankReport(result=world.verify()).document()["decided"]
+    assert decided["op_names"] == ["root"] and decided["verdict"] == "holds"
+    assert decided["speedup_low"] > 1 and decided["written"]
