@@ -81,7 +81,7 @@ def main(words: list[str] | None = None, suite: Suite | None = None) -> int:
 
             write_docs(arguments.results, _HERE.parent / "docs")
             return 0
-        with open_results(arguments.results) as results:
+        with open_results(arguments.results, is_mixed=True) as results:
             _run(arguments, results, suite)
     except ResultsError as error:
         print(f"peers: {error}", file=sys.stderr)

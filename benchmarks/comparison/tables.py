@@ -28,7 +28,7 @@ _REASON_CHARACTERS = 160
 
 
 def write_docs(results: Path, docs: Path) -> None:
-    """Replace the tables in the page, and the picture beside it.
+    """Replace the tables in the page, the picture beside it, and `peers.md` beside the results.
 
     Raises:
         ResultsError: the results cannot be read, or the page has no markers.
@@ -36,9 +36,10 @@ def write_docs(results: Path, docs: Path) -> None:
     document = load_results(results)
     page = docs / PAGE
     rows = figures_of(document)
-    changed = put_between(page, BEGIN, END, tables(document, rows, results.name))
+    changed = put_between(page, BEGIN, END, page_tables(document, rows, results.name))
     write_whole(docs / PICTURE, draw(rows))
     write_whole(page, changed)
+    write_whole(results.with_suffix(".md"), more_tables(document, rows, results.name))
 
 
 def put_between(page: Path, begin: str, end: str, text: str) -> str:
@@ -54,32 +55,48 @@ def put_between(page: Path, begin: str, end: str, text: str) -> str:
     return f"{before}{begin}\n{text}{end}{after}"
 
 
-def tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
-    """Return the section as Markdown."""
+def page_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
+    """Return the section of the documentation as Markdown: float32 against other runtimes."""
     parts = [facts_lines(document, rows, file)]
     if rows:
         most = max(row.threads for row in rows)
         alt = f"Speed-up over ONNX Runtime, {_threads(most)}"
         parts.append(f"![{alt}]({PICTURE})")
-    for threads, found in groupby(rows, lambda row: row.threads):
-        group = list(found)
-        for is_float32, kind in ((True, "float32"), (False, "other precisions")):
-            names = peer_names(group, is_float32=is_float32)
-            if names:
-                parts.append(f"### {_threads(threads).capitalize()}, {kind}")
-                parts.append("\n".join(_ratios(group, names, is_float32=is_float32)))
+    parts += _ratio_tables(rows, is_float32=True)
+    failures = list(_failures(rows))
+    if failures:
+        parts.append("#### No figure\n\n" + "\n".join(failures))
+    return "\n\n".join(parts) + "\n"
+
+
+def more_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
+    """Return what stands beside the raw results: other precisions, errors, printed gains."""
+    parts = ["# Networks against other runtimes: further tables"]
+    parts.append("Written by `python benchmarks/peers.py --write-docs`.")
+    parts.append(facts_lines(document, rows, file))
+    parts += _ratio_tables(rows, is_float32=False)
     most_rows = [row for row in rows if row.threads == max(r.threads for r in rows)]
-    parts.append("### Errors against float64")
+    parts.append("#### Errors against float64")
     parts.append("\n".join(_errors(most_rows)))
     printed = list(_printed(rows))
     if printed:
-        parts.append("### What `aoe` printed")
+        parts.append("#### What `aoe` printed")
         head = "| network | threads | printed | measured here | kernels | tuning s |"
         parts.append("\n".join([head, "|---|---|---|---|---|---|", *printed]))
-    failures = list(_failures(rows))
-    if failures:
-        parts.append("### No figure\n\n" + "\n".join(failures))
     return "\n\n".join(parts) + "\n"
+
+
+def _ratio_tables(rows: Sequence[NetworkFigures], *, is_float32: bool) -> list[str]:
+    """Return a heading and a table for each number of threads."""
+    parts = []
+    for threads, found in groupby(rows, lambda row: row.threads):
+        group = list(found)
+        names = peer_names(group, is_float32=is_float32)
+        if names:
+            kind = "float32" if is_float32 else "other precisions"
+            parts.append(f"#### {_threads(threads).capitalize()}, {kind}")
+            parts.append("\n".join(_ratios(group, names, is_float32=is_float32)))
+    return parts
 
 
 def facts_lines(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:

@@ -16,6 +16,8 @@ _Edit = tuple[str | None, tuple[tuple[str, str | None, str | None], ...]]
 class EditGroup:
     """Records of one operator in which the same members changed from and to the same values.
 
+    Or records of one key that several files, those of related chips, got or lost.
+
     Attributes:
         changes: Two at least, in the order of the comparison.
     """
@@ -44,6 +46,20 @@ def group_edits(changes: Iterable[RecordChange]) -> tuple[EditGroup, ...]:
             groups.setdefault(_edit(change), []).append(change)
     found = (EditGroup(changes=tuple(group)) for group in groups.values() if len(group) > 1)
     return tuple(sorted(found, key=lambda group: -len(group.changes)))
+
+
+def group_shapes(changes: Iterable[RecordChange]) -> tuple[EditGroup, ...]:
+    """Return the keys that more than one file got or lost, in the order of the comparison.
+
+    A record with a time has something of its own to tell, and is in no group.
+    """
+    groups: dict[tuple[str, str, str | None], list[RecordChange]] = {}
+    for change in changes:
+        is_timed = change.cost_a_us is not None or change.cost_b_us is not None
+        if change.kind in (ChangeKind.ADDED, ChangeKind.REMOVED) and not is_timed:
+            groups.setdefault((change.kind, change.key, change.op_type), []).append(change)
+    found = (EditGroup(changes=tuple(group)) for group in groups.values())
+    return tuple(group for group in found if group.files > 1)
 
 
 def _is_edit_alone(change: RecordChange) -> bool:

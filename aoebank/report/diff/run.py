@@ -16,6 +16,7 @@ from aoebank.ops.diff import (
     RollupRow,
     TimeVerdict,
     group_edits,
+    group_shapes,
 )
 from aoebank.ops.diff.fields import FieldChange
 from aoebank.ops.diff.result import TimeSummary
@@ -96,9 +97,10 @@ class DiffReport:
         """Write the changes, the worst regressions first, then the counts."""
         if not self.is_stat:
             _write_moves(text, self.result.moves)
-            groups = () if self.has_all else group_edits(self.result.changes)
+            changes = self.result.changes
+            groups = () if self.has_all else (*group_edits(changes), *group_shapes(changes))
             told = {id(change) for group in groups for change in group.changes}
-            others = (change for change in self.result.changes if id(change) not in told)
+            others = (change for change in changes if id(change) not in told)
             _write_changes(text, others, groups)
         else:
             _write_rollup(text, self.result.rollup)
@@ -214,10 +216,20 @@ def _write(text: Text, change: RecordChange, in_file: str = "") -> None:
 
 
 def _write_group(text: Text, group: EditGroup) -> None:
-    """Write an edit, how many records got it, and one of them."""
+    """Write an edit, how many records got it, and one of them; or a shape of several files."""
     first = group.first
     number, files = len(group.changes), plural(group.files, "file")
     op_type = f" of {first.op_type}" if first.op_type else ""
+    if first.kind in (ChangeKind.ADDED, ChangeKind.REMOVED):
+        socs = dict.fromkeys(change.soc_version or "-" for change in group.changes)
+        text.line(
+            (f"the same shape{op_type} in {files}", "bold"),
+            "  ",
+            WORDS[first.kind],
+            (f"  {', '.join(socs)}", "dim"),
+        )
+        text.line(f"      {first.key}", (f"  {first.workload}" if first.workload else "", "dim"))
+        return
     text.line(
         (f"the same edit in {number} records{op_type}, {files}", "bold"),
         "  ",

@@ -74,6 +74,25 @@ def test_other_values_are_other_edits() -> None:
     assert group_edits(result.changes[:1]) == ()  # one record is no group
 
 
+@pytest.mark.parametrize("kind", ["added", "removed"])
+def test_shape_that_all_chips_got_or_lost_is_told_once(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"{soc}_20_AiCore_MatMulV3_runtime_kb.json" for soc in SOCS]
+    few, many = (make_side(dict.fromkeys(names, lines(n)), label=str(n)) for n in (2, 3))
+    result = diff(few, many) if kind == "added" else diff(many, few)
+    told = text_of(result, capsys).splitlines()
+    assert told[0] == f"the same shape of MatMulV3 in 3 files  {kind}  {', '.join(SOCS)}"
+    assert len(told) == 3  # with its key, and the counts
+    assert len(text_of(result, capsys, has_all=True).splitlines()) == 3 + 3 + 1
+
+
+def test_shape_of_one_chip_stands_in_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "Ascend910B1_20_AiCore_MatMulV3_runtime_kb.json"
+    result = diff(*(make_side({name: lines(n)}, label=str(n)) for n in (2, 3)))
+    assert text_of(result, capsys).splitlines()[0] == name
+
+
 @pytest.mark.parametrize(
     ("op", "member", "reason"),
     [
