@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from aoe.kernels.conv_nchw.pointwise import in_one_axis
+from aoe.kernels.conv_nchwc.pointwise import in_long_rows
 from aoe.kernels.family import Support
 from aoe.kernels.halide.epilogue import Epilogue, split_at_product
 from aoe.kernels.math.normalization import refuse_activation
@@ -137,7 +137,7 @@ def read_plain(workload: Workload) -> ConvNchwPlan | Support:
     refused = _refusal(operation, workload)
     if refused:
         return Support(refused)
-    merged = in_one_axis(workload, operation)
+    merged = in_long_rows(workload, operation)
     if merged is not workload:
         return read_plain(merged)
     shape = _shape(operation, workload)

@@ -14,13 +14,13 @@ from itertools import product
 from math import prod
 
 from aoe.kernels.conv_nchwc.direct import (
-    FINISHED,
     PADDED,
     PRODUCTS,
     REDUCED,
     SUMMED,
     depth_extents,
 )
+from aoe.kernels.conv_nchwc.register_tiles import finished_steps
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
 from aoe.kernels.conv_nchwc.winograd.tiles import (
     ACROSS,
@@ -51,7 +51,7 @@ _BEST_TILES = 4
 _SMALL_FILTER = 9
 """Values of a filter up to which the image is not copied."""
 _WRITTEN_OUT_MAX = 400
-"""Products a register tile is written out for: a 5x5 filter times 14 sums."""
+"""Products a register tile is written out for: a 5x5 filter times 14 sums; of larger ones a row."""
 
 
 def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
@@ -93,25 +93,27 @@ def best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int]
     found = [
         tile
         for tile in product(_ACROSS, _DOWN)
-        if (_registers(tile, shape) <= registers or tile == (1, 1))
+        if tile[0] * tile[1] + 2 <= registers
         and tile[0] <= shape.columns
         and tile[1] <= shape.rows
-        and tile[0] * tile[1] * prod(shape.kernel) <= max(_WRITTEN_OUT_MAX, tile[0])
+        and tile[0] * tile[1] * shape.kernel[1] <= max(_WRITTEN_OUT_MAX, tile[0])
     ]
-    return tuple(sorted(found, key=lambda tile: (tile_cost(tile, shape), tile))[:_BEST_TILES])
+    ranked = sorted(found, key=lambda tile: (tile_cost(tile, shape, registers), tile))
+    return tuple(ranked[:_BEST_TILES])
 
 
-def _registers(tile: tuple[int, int], shape: ConvolutionShape) -> int:
-    """Return sums, the pixels of a row, which the columns of a filter share, and the weights."""
+def _keeps_pixels(tile: tuple[int, int], shape: ConvolutionShape, registers: int) -> bool:
+    """Return True if there is room for the pixels of a row, which the columns of a filter share."""
     pixels = (tile[0] - 1) * shape.strides[1] + shape.kernel[1]
-    return tile[0] * tile[1] + pixels + 1
+    return tile[0] * tile[1] + pixels + 1 <= registers
 
 
-def tile_cost(tile: tuple[int, int], shape: ConvolutionShape) -> float:
+def tile_cost(tile: tuple[int, int], shape: ConvolutionShape, registers: int) -> float:
     """Return the relative time of a register tile: results computed twice, waits, loads.
 
     Measured on Zen 5: 144 channels of 56x56 and 384 of 14x14 are fastest in tiles of 7x2, 8x2 and
-    14x1; tiles of 4x4 take 1.15 times as long.
+    14x1; tiles of 4x4 take 1.15 times as long. With AVX2 pixels of filters of 5x5 and more are read
+    again for each product: 768 channels of 32x32 by 7x7 take 770 us in tiles of 8x1, 890 in 3x2.
     """
     wide, high = tile
     sums = wide * high
@@ -120,7 +122,9 @@ def tile_cost(tile: tuple[int, int], shape: ConvolutionShape) -> float:
     down, along = shape.strides
     pixels = ((wide - 1) * along + columns) * ((high - 1) * down + rows)
     loads = 0.5 * (pixels + rows * columns) / (sums * rows * columns)
-    waiting = max(1.0, 8 / sums) + 0.04 * (high - 1)
+    if not _keeps_pixels(tile, shape, registers):
+        loads = 0.4 * (1 + 1 / sums)
+    waiting = max(1.0, 8 / sums) + 1.5 / registers * (high - 1)
     return repeated / (shape.columns * shape.rows) * (waiting + loads)
 
 
@@ -133,7 +137,7 @@ def _cost(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelT
     copied = 0.1 * (groups * read / shape.height if groups > 1 else 1.0)
     tasks = shape.batch * (shape.blocks_out if values[SCOPE] == IMAGE else groups)
     idle = -(-tasks // target.threads) * target.threads / tasks
-    return (tile_cost(tile, shape) + copied * is_copied(shape)) * idle
+    return (tile_cost(tile, shape, target.registers) + copied * is_copied(shape)) * idle
 
 
 def depthwise_steps(
@@ -153,9 +157,12 @@ def _result_steps(
     values: Mapping[str, Choice], shape: ConvolutionShape, *, is_heavy: bool
 ) -> Iterator[Step]:
     wide, high = int(values[ACROSS]), int(values[DOWN])
-    yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
     yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
-    inner = ("o", "in_w", "in_h", "w", "h", "b")
+    if is_heavy:  # the chain walks the rows of tiles that `finished` holds
+        inner: tuple[str, ...] = ("o", "w", "in_h", "h", "b")
+    else:
+        yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
+        inner = ("o", "in_w", "in_h", "w", "h", "b")
     if values[SCOPE] == GROUP:
         yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
         yield Reorder(RESULT, (*inner, "group", "n"))
@@ -188,18 +195,14 @@ def _copy_steps(shape: ConvolutionShape) -> Iterator[Step]:
 def product_steps(
     values: Mapping[str, Choice], shape: ConvolutionShape, *, is_heavy: bool
 ) -> Iterator[Step]:
-    stages = [PRODUCTS, SUMMED]
+    columns, rows = depth_extents(shape, in_pairs=False)
+    wide, high = int(values[ACROSS]), int(values[DOWN])
     if is_heavy:
-        stages.append(FINISHED)
-        yield ComputeAt(FINISHED, RESULT, "w")
-        yield Reorder(FINISHED, ("o", "w", "h", "b", "n"))
-        yield ComputeAt(PRODUCTS, FINISHED, "n")
+        yield from finished_steps(values, shape)
     else:
         yield ComputeAt(PRODUCTS, RESULT, "w")
-    columns, rows = depth_extents(shape, in_pairs=False)
     yield Reorder(SUMMED, ("o", "w", "h", *REDUCED[:2], "b", "n"))
-    wide, high = int(values[ACROSS]), int(values[DOWN])
-    for stage in stages:
+    for stage in (PRODUCTS, SUMMED):
         yield Vectorize(stage, "o", shape.block)
         yield Unroll(stage, "w", wide)
         yield Unroll(stage, "h", high)

@@ -38,7 +38,7 @@ class Convolution:
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether the workload is one convolution that an algorithm could gain on."""
-        plan = read_convolution(workload)
+        plan = read_convolution(workload, takes_long_rows=True)
         if isinstance(plan, Support):
             return plan
         arguments = check_arguments(plan)
@@ -92,7 +92,7 @@ class Convolution:
 
 
 def _plan(workload: Workload) -> ConvolutionPlan:
-    return supported(workload, read_convolution(workload))
+    return supported(workload, read_convolution(workload, takes_long_rows=True))
 
 
 def _computing(plan: ConvolutionPlan) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aoe.kernels.conv_nchwc.padding import without_padding_dropped
+from aoe.kernels.conv_nchwc.pointwise import in_long_rows
 from aoe.kernels.conv_nchwc.pooling import without_pooling
 from aoe.kernels.family import Support
 from aoe.kernels.halide.epilogue import Epilogue, split_at_product
@@ -140,10 +141,33 @@ class ConvolutionPlan:
         return {at: int(ref[1:]) for at, ref in read if ref.startswith("x")}
 
 
-def read_convolution(workload: Workload) -> ConvolutionPlan | Support:
-    """Return what a workload computes that is a dense convolution, or why it is none."""
+def read_convolution(
+    workload: Workload, *, takes_long_rows: bool = False
+) -> ConvolutionPlan | Support:
+    """Return what a workload computes that is a dense convolution, or why it is none.
+
+    Args:
+        workload: What is computed.
+        takes_long_rows: True if a pointwise convolution may be one of images of other rows.
+    """
     workload, pooled = without_pooling(workload)
     workload, channels = without_padding_dropped(workload)
+    found = _read(workload, pooled, channels)
+    if isinstance(found, Support) or not takes_long_rows:
+        return found
+    longer = in_long_rows(workload, found.epilogue.product)
+    again = found if longer is workload else _read(longer, pooled, channels)
+    return found if isinstance(again, Support) else again
+
+
+def _read(workload: Workload, pooled: int, channels: int) -> ConvolutionPlan | Support:
+    """Return what a workload without a pooling computes.
+
+    Args:
+        workload: What is computed in front of the pooling.
+        pooled: See `ConvolutionShape`.
+        channels: See `read_prologue`.
+    """
     epilogue = split_at_product(workload, takes_front=True)
     if isinstance(epilogue, Support):
         return epilogue

@@ -138,7 +138,7 @@ def made_columns(expansion: BottleneckShape, blocks: int, target: KernelTarget) 
     fitting = [
         wide
         for wide in _ACROSS
-        if wide <= expansion.needed_columns and blocks * (wide + 1) + 1 <= target.registers
+        if wide <= expansion.needed_columns and blocks * (wide + 1) + 2 <= target.registers
     ]
     width = expansion.first.shape.width
     return min(fitting, key=lambda wide: (_made_cycles(blocks, wide, width), -wide))
@@ -158,7 +158,7 @@ def _cycles(
     across = made_columns(expansion, blocks, target)
     summing = first.channels_in / together * _made_cycles(blocks, across, first.width)
     made = pixels * (summing + expansion.first.epilogue.cycles)
-    results = rows * second.columns * _result_cycles((wide, high), second)
+    results = rows * second.columns * _result_cycles((wide, high), second, target)
     if values[COPY] == AGAIN and any(second.pads) and second.strides == (1, 1):
         results *= _ZEROS_MADE
     vector = 4 * target.vector_lanes
@@ -196,11 +196,11 @@ def _made_cycles(blocks: int, wide: int, width: int) -> float:
     return 0.5 * waiting * (-(-width // wide) * wide / width)
 
 
-def _result_cycles(tile: tuple[int, int], shape: ConvolutionShape) -> float:
+def _result_cycles(tile: tuple[int, int], shape: ConvolutionShape, target: KernelTarget) -> float:
     """Return the estimated cycles of one vector of results."""
     taps = prod(shape.kernel)
     if shape.is_depthwise:
-        return 0.5 * taps * depthwise.tile_cost(tile, shape)
+        return 0.5 * taps * depthwise.tile_cost(tile, shape, target.registers)
     return taps * shape.block * register_tiles.tile_cost((1, *tile), shape)
 
 

@@ -15,7 +15,7 @@ from aoe.device.registry import default_device
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.registry import get_family
-from aoe.schedule import Configuration
+from aoe.schedule import Choice, Configuration
 from aoe.testing.kernels import (
     between_reorders,
     block_size,
@@ -24,7 +24,7 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
-from aoe.workload import Workload
+from aoe.workload import NCHWC_DOMAIN, Layout, TensorSpec, Workload
 
 PROVIDED = {"halide_do_par_for", "halide_malloc", "halide_free", "memset", "memcpy"}
 FEATURES = ("no_runtime", "no_asserts", "no_bounds_query", "user_context")
@@ -127,6 +127,26 @@ def loops_of_products(assembly: str, least: int) -> list[str]:
     return bodies
 
 
+def _assembly(
+    workload: Workload,
+    guess: Mapping[str, Choice],
+    target: KernelTarget,
+    processor: str,
+    folder: Path,
+) -> str:
+    """Return what Halide compiles a first guess to for a processor."""
+    family = get_family(workload.op_type)
+    schedule = family.schedule(workload, Configuration(guess), target)
+    pipeline = family.pipeline(workload, schedule.algorithm)
+    apply_schedule(pipeline, schedule)
+    set_extents(pipeline)
+    file = folder / "kernel.s"
+    outputs = {hl.OutputFileType.assembly: str(file)}
+    built_for = hl.Target("-".join((processor, *FEATURES)))
+    pipeline.output.compile_to(outputs, list(pipeline.arguments), "kernel", built_for)
+    return file.read_text()
+
+
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_sums_of_products_stay_in_registers(name: str, tmp_path: Path) -> None:
     """The compiler gives registers to constants of a chain where it takes that for the hot loop."""
@@ -134,16 +154,32 @@ def test_sums_of_products_stay_in_registers(name: str, tmp_path: Path) -> None:
     family, target = get_family(workload.op_type), KernelTarget(vector_lanes=16, threads=1)
     space = family.space(workload, target)
     for guess in space.first_guesses:
-        schedule = family.schedule(workload, Configuration(guess), target)
-        pipeline = family.pipeline(workload, schedule.algorithm)
-        apply_schedule(pipeline, schedule)
-        set_extents(pipeline)
-        file = tmp_path / "kernel.s"
-        built_for = hl.Target("-".join(("x86-64-linux-avx512_skylake", *FEATURES)))
-        outputs = {hl.OutputFileType.assembly: str(file)}
-        pipeline.output.compile_to(outputs, list(pipeline.arguments), "kernel", built_for)
-        loops = loops_of_products(file.read_text(), least=12)
+        assembly = _assembly(workload, guess, target, "x86-64-linux-avx512_skylake", tmp_path)
+        loops = loops_of_products(assembly, least=12)
         assert loops
         for loop in loops:
             stores = re.findall(r"vmov\w+\t%zmm\d+, .*\(%r\w+.*", loop)
             assert len(stores) <= 2, f"{guess}: {loop}"
+
+
+def _avx2_convolution() -> Workload:
+    """Return a pointwise convolution of 14 x 14 pixels in blocks of 8 channels, with a chain."""
+    image = TensorSpec(shape=(1, 64, 14, 14), layout=Layout.BLOCKED, block=8)
+    product = operation("Conv", "x0 x1", "t0", domain=NCHWC_DOMAIN, kernel_shape=(1, 1), group=1)
+    return Workload(
+        op_type="convolution",
+        inputs=(image, plain(64, 64, 1, 1, constant=True)),
+        operations=(product, operation("Neg", "t0", "t1")),
+        output=image,
+    )
+
+
+def test_sums_of_a_convolution_stay_in_the_16_registers_of_avx2(tmp_path: Path) -> None:
+    """LLVM loads one broadcast ahead, so a tile that takes all registers is put down to memory."""
+    workload = _avx2_convolution()
+    family, target = get_family(workload.op_type), KernelTarget(vector_lanes=8, threads=1)
+    for guess in family.space(workload, target).first_guesses:
+        assembly = _assembly(workload, guess, target, "x86-64-linux-avx2-fma", tmp_path)
+        loops = loops_of_products(assembly, least=64)
+        assert loops
+        assert not [loop for loop in loops if re.search(r"vmovups\t%ymm\d+, .*\(%r\w+.*", loop)]

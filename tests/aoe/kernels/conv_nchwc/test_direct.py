@@ -13,6 +13,7 @@ from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import precision_of
 from aoe.kernels.conv_nchwc.direct import is_thinned, met_taps
 from aoe.kernels.conv_nchwc.family import Convolution
+from aoe.kernels.conv_nchwc.pointwise import blocked_image
 from aoe.kernels.conv_nchwc.shape import ConvolutionShape, read_convolution
 from aoe.kernels.family import KernelTarget, supported
 from aoe.schedule import Configuration, Unroll
@@ -65,6 +66,17 @@ class TestDirect(KernelFamilyTests):
             stem(convolution((9, 20), pads=(0, 0, 0, 0), batch=2), 1), *SILU
         ),
         "light chain": chained(SHAPES["1x1, prime image"], operation("Neg", "t0", "t1")),
+        "1x1, rows of another length": chained(
+            convolution((24, 32), batch=2, blocks=(2, 2), added=True, **POINT),
+            operation("Mul", "t0 x4", "t1"),
+            operation("Add", "t1 x5", "t2"),
+            reads=(blocked(2, 2 * BLOCK, 1, 1), blocked(1, 2 * BLOCK, 24, 32)),
+        ),
+        "1x1, a factor for each column": chained(
+            convolution((6, 11), blocks=(1, 2), **POINT),
+            operation("Mul", "t0 x3", "t1"),
+            reads=(blocked(1, 2 * BLOCK, 1, 11),),
+        ),
         "strict": replace(
             chained(convolution((6, 7)), operation("Neg", "t0", "t1")),
             precision=Precision.STRICT_FLOAT32,
@@ -151,10 +163,37 @@ def test_direct_convolution_alone_is_left_to_the_host() -> None:
 
 
 def test_register_tile_is_the_largest_that_stays_in_registers() -> None:
-    workload = chained(convolution((56, 56), blocks=(4, 4), **POINT), *SILU)
+    workload = chained(convolution((38, 168), blocks=(4, 4), **POINT), *SILU)
     target = KernelTarget(vector_lanes=16, threads=1)
     best = Convolution().space(workload, target).first_guesses[0]
     assert (best["blocks"], best["across"], best["down"]) == (2, 14, 1)
+
+
+@pytest.mark.parametrize(
+    ("block", "image", "rows"),
+    [
+        (8, (7, 7), (1, 49)),
+        (8, (14, 14), (1, 196)),
+        (8, (32, 32), (8, 128)),
+        (8, (56, 56), (16, 196)),
+        (8, (37, 41), (37, 41)),
+        (8, (3, 640), (3, 640)),
+        (16, (7, 7), (1, 49)),
+        (16, (14, 14), (14, 14)),
+        (16, (16, 16), (8, 32)),
+        (16, (1, 1), (1, 1)),
+    ],
+)
+def test_rows_of_a_pointwise_convolution_suit_the_register_tile(
+    block: int, image: tuple[int, int], rows: tuple[int, int]
+) -> None:
+    assert blocked_image(image, block) == rows
+
+
+def test_columns_that_are_read_one_by_one_stay_columns() -> None:
+    workload = TestDirect.cases["1x1, a factor for each column"]
+    plan = supported(workload, read_convolution(workload, takes_long_rows=True))
+    assert (plan.shape.rows, plan.shape.columns) == (6, 11)
 
 
 def test_image_beyond_the_cache_is_computed_in_groups_of_rows() -> None:

@@ -11,9 +11,11 @@ import pytest
 from support.engine.convolutions import BLOCK, chained, convolution, depthwise, in_groups
 
 from aoe.graph.workload_model import random_inputs
+from aoe.kernels.conv_nchwc.direct import FINISHED
 from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.family import KernelTarget
-from aoe.schedule import Configuration
+from aoe.kernels.halide.chain import RESULT
+from aoe.schedule import ComputeAt, Configuration
 from aoe.testing.kernels import (
     SEED,
     CompiledKernel,
@@ -170,3 +172,25 @@ def test_image_is_copied_only_for_large_filters(stride: int, side: int, is_copie
     for guess in Convolution().space(workload, kernel_target()).first_guesses:
         schedule = Convolution().schedule(workload, Configuration(guess), kernel_target())
         assert any(step.stage == "padded" for step in schedule.steps) == is_copied
+
+
+@pytest.mark.parametrize(
+    ("side", "kernel", "tile"), [(32, 7, (8, 1)), (28, 5, (14, 1)), (14, 3, (14, 1))]
+)
+def test_large_filters_have_sums_enough_in_the_16_registers_of_avx2(
+    side: int, kernel: int, tile: tuple[int, int]
+) -> None:
+    """A vector unit takes two products a cycle and four cycles for each: eight sums at least."""
+    pads = (kernel // 2,) * 4
+    known = depthwise(convolution((side, side), blocks=(2, 2), kernel=(kernel, kernel), pads=pads))
+    target = KernelTarget(vector_lanes=8, threads=1)
+    best = Convolution().space(known, target).first_guesses[0]
+    assert (best["across"], best["down"]) == tile
+
+
+def test_long_chain_walks_whole_rows_of_a_depthwise_convolution() -> None:
+    """Inside the loop of the tiles its constants would take the registers of the sums."""
+    known = chained(depthwise(convolution((9, 13), blocks=(2, 2))), *SILU)
+    guess = Configuration(Convolution().space(known, kernel_target()).first_guesses[0])
+    steps = Convolution().schedule(known, guess, kernel_target()).steps
+    assert ComputeAt(FINISHED, RESULT, "h") in steps
