@@ -447,7 +447,7 @@ def _is_depthwise_1x1(node: onnx.NodeProto, graph: ModelGraph) -> bool:
     """Return True for the form in which ONNX Runtime leaves a BatchNormalization or a scale."""
     attributes = attributes_of(node)
     weights = graph.find_info(node.input[1])
-    if weights is None or node.input[1] not in graph.initializers or len(node.input) > 3:
+    if weights is None or node.input[1] not in graph.initializers:
         return False
     return (
         len(weights.shape) == 4

@@ -36,7 +36,7 @@ OPERATORS: dict[OperatorKey, OperatorFacts] = {
     ("", "BatchNormalization"): OperatorFacts(
         inputs=(5, 5), since=7, shape=first_shape, per_channel=range(1, 5), positive=(4,)
     ),
-    BLOCKED_CONVOLUTION: OperatorFacts(inputs=(2, 3), shape=first_shape, per_channel=range(1, 3)),
+    BLOCKED_CONVOLUTION: OperatorFacts(inputs=(2, 4), shape=first_shape, per_channel=range(1, 3)),
     REORDER_INPUT: _REORDER,
     REORDER_OUTPUT: _REORDER,
 }

@@ -42,8 +42,8 @@ def refuse_batch_normalization(operation: Operation) -> str:
 def channel_scale(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
     """Return what a depthwise 1x1 convolution with its fused activation computes."""
     result = strict(values[0] * values[1])
-    if len(values) > 2 and values[2].defined():
-        result = strict(result + values[2])
+    for added in values[2:]:  # bias, and the tensor added in front of the activation
+        result = strict(result + added) if added.defined() else result
     return apply_activation(result, attributes)
 
 
@@ -107,15 +107,13 @@ def refuse_activation(operation: Operation) -> str:
 
 
 def refuse_channel_scale(operation: Operation) -> str:
-    """Only a depthwise 1x1 convolution with stride 1 and nothing added is per element."""
+    """Only a depthwise 1x1 convolution with stride 1 is per element."""
     attributes = operation.attributes
     refused = refuse_activation(operation)
     if refused:
         return refused
     if attributes.get("group", 1) == 1:
         return "Conv that sums over channels"
-    if len(operation.inputs) > 3:
-        return "Conv with a tensor added"
     moves = (("strides", 1), ("dilations", 1), ("kernel_shape", 1), ("pads", 0))
     for name, neutral in moves:
         given = attributes.get(name, ())

@@ -22,7 +22,7 @@ from aoe.kernels.halide.anchored import (
 from aoe.kernels.halide.chain import Operands, check_chain, estimate_cycles
 from aoe.kernels.halide.tiling import GUESSES_MAX, row_schedule, row_space
 from aoe.kernels.math.functions import strict
-from aoe.kernels.math.normalization import apply_activation, scale_and_shift
+from aoe.kernels.math.normalization import channel_scale, scale_and_shift
 from aoe.operators import is_reorder
 from aoe.schedule import (
     Choice,
@@ -141,12 +141,10 @@ def _channel_stages(nest: AnchoredNest, operands: Operands) -> dict[str, hl.Func
 
 def _normalise(nest: AnchoredNest, stages: Mapping[str, hl.Func], operands: Operands) -> hl.Expr:
     anchor = nest.parts.anchor
-    x, *parameters = (operands.values[ref] for ref in anchor.inputs if ref)
+    values = [operands.values[ref] if ref else hl.Expr() for ref in anchor.inputs]
     if anchor.domain:
-        result = strict(x * parameters[0])
-        if len(parameters) > 1:
-            result = strict(result + parameters[1])
-        return apply_activation(result, anchor.attributes)
+        return channel_scale(values, anchor.attributes, anchor.version)
+    x, *parameters = values
     if stages:
         factor, summand = (stage[tuple(stage.args())] for stage in stages.values())
     else:

@@ -24,12 +24,14 @@ from aoe.testing.kernels import (
     blocked,
     kernel_target,
     operation,
+    plain,
     run_baseline,
 )
-from aoe.workload import Precision, Workload
+from aoe.workload import NCHWC_DOMAIN, AttributeValue, Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
 SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
+_SCALE: Mapping[str, AttributeValue] = {"kernel_shape": (1, 1), "group": 2 * BLOCK}
 RESIDUAL = operation("Add", "t0 x3", "t1")
 
 
@@ -95,6 +97,12 @@ class TestDepthwise(KernelFamilyTests):
         ),
         "stride 2, 3x3, chain": chained(
             depthwise(convolution((9, 13), blocks=(2, 2), strides=(2, 2))), *SILU
+        ),
+        "GELU, BatchNormalization, residual": chained(
+            depthwise(convolution((7, 12), blocks=(2, 2), kernel=(5, 5), pads=(2, 2, 2, 2))),
+            operation("Gelu", "t0", "t1"),
+            operation("Conv", "t1 x3 x4 x0", "t2", domain=NCHWC_DOMAIN, **_SCALE),
+            reads=(plain(2 * BLOCK, 1, 1, 1, constant=True), plain(2 * BLOCK, constant=True)),
         ),
         "residual": chained(
             depthwise(convolution((5, 9))), RESIDUAL, reads=(blocked(1, BLOCK, 5, 9),)

@@ -108,6 +108,7 @@ def blocked_cases() -> Mapping[str, Workload]:
         "Clip": {"activation": "Clip", "activation_params": (-0.3, 0.8)},
         "HardSigmoid": {"activation": "HardSigmoid", "activation_params": (0.3, 0.4)},
     }
+    summed = scale(activation="Relu").attributes
     for name, attributes in activations.items():
         convolution = Operation(
             op_type="Conv",
@@ -120,6 +121,14 @@ def blocked_cases() -> Mapping[str, Workload]:
             op_type="batch_normalization",
             inputs=(data, weights, bias),
             operations=(convolution,),
+            output=data,
+        )
+    for name, inputs in (("bias", "x0 x1 x2 x3"), ("no bias", "x0 x1 - x2")):
+        own = (bias, data) if name == "bias" else (data,)
+        cases[f"convolution, {name}, tensor added"] = Workload(
+            op_type="batch_normalization",
+            inputs=(data, weights, *own),
+            operations=(operation("Conv", inputs, domain=NCHWC_DOMAIN, **summed),),
             output=data,
         )
     cases["convolution without bias, chain behind"] = Workload(
