@@ -325,15 +325,19 @@ class OperatorBank:
             if not self._has_other_source(line, op_type) and self._record_at(file, key) is None:
                 yield found
 
-    def model_verdict(self, workload: Workload) -> Event | None:
+    def model_verdict(self, workload: Workload, ignored: str | None = None) -> Event | None:
         """Return whether this very model kept or dropped the workload's kernel, if it is settled.
 
         A record that was replaced since has not been judged yet, and one that was judged by an
         interval too wide to decide is to be judged once more.
+
+        Args:
+            workload: Of the kernel.
+            ignored: Beginning of a reason that does not count now; None where all count.
         """
         verdict, last = None, None
         for entry in self._model_verdicts(self.file(workload.op_type), workload):
-            if entry is None:
+            if entry is None or (ignored is not None and _reason(entry).startswith(ignored)):
                 verdict = last = None
             elif self._is_own(entry):
                 is_settled_now = is_settled(entry) or entry.event is last
@@ -494,6 +498,10 @@ def bank_root(env: Mapping[str, str], cwd: Path) -> Path:
         BankPermissionError: it may not be read, written and searched.
     """
     return resolve_bank(env=env, cwd=cwd).root
+
+
+def _reason(entry: Provenance) -> str:
+    return str(entry.search.get("reason", ""))
 
 
 def key_of(workload: Workload) -> str:

@@ -40,6 +40,7 @@ from aoe.cli.options import (
     LogOption,
     LookupOnlyOption,
     LossNameOption,
+    MemoryOption,
     MixListOption,
     NonhomoSplitFlag,
     OperatorsOption,
@@ -179,6 +180,7 @@ def tune(
         ),
     ] = None,
     trials: TrialsOption = 24,
+    kernel_memory: MemoryOption = None,
     search: Annotated[
         str,
         typer.Option(

@@ -51,6 +51,7 @@ OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
     "Search": (
         "--tuning_time_limit",
         "--trials",
+        "--memory",
         "--search",
         "--seed",
         "--base_result",

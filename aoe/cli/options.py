@@ -56,6 +56,15 @@ CoresOption = Annotated[
 TrialsOption = Annotated[
     int, typer.Option("--trials", min=1, metavar="N", help="Most candidates for one operator.")
 ]
+MemoryOption = Annotated[
+    int | None,
+    typer.Option(
+        "--memory",
+        min=0,
+        metavar="MIB",
+        help="MiB kernels may keep; default is what keeps a session within 1.1 times its peak.",
+    ),
+]
 OneShapeOption = Annotated[
     str | None,
     typer.Option(

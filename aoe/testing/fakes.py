@@ -38,9 +38,9 @@ RATES = MachineRates(multiply_adds_per_us=1e5, bytes_per_us=1e5)
 """Of the scripted machine: 2 cores with AVX-512."""
 MEMORY = ModelMemory(
     baseline=MemoryUse(resident_bytes=100 << 20, peak_bytes=120 << 20),
-    tuned=MemoryUse(resident_bytes=150 << 20, peak_bytes=180 << 20),
+    tuned=MemoryUse(resident_bytes=105 << 20, peak_bytes=126 << 20),
 )
-"""Of the sessions of any two models."""
+"""Of the sessions of any two models: within what a tuned one may take."""
 
 
 def make_target(**changes: Any) -> Target:
@@ -86,6 +86,7 @@ class ScriptedRunner:
         candidate: True speed-up of a schedule over the default, the outcome it fails with, or the
             error its measuring dies of.
         model: True speed-up of the second model over the first, or the outcome or error.
+        memory: What sessions of two models take.
         results: Outputs of a model for one set of inputs, or the error it dies of.
         formats: True speed-up of the default without what it reorders, likewise.
         schedule_flaw: What is wrong with a schedule, empty if nothing is, or the error its check
@@ -107,6 +108,7 @@ class ScriptedRunner:
 
     candidate: Callable[[Schedule], float | Outcome | RunError] = always_twice_as_fast
     model: Callable[[ModelPart, ModelPart], float | Outcome | RunError] = model_as_before
+    memory: Callable[[ModelPart, ModelPart], ModelMemory] = lambda baseline, tuned: MEMORY
     results: Callable[[ModelPart], Sequence[Any] | RunError] = lambda part: ()
     formats: Callable[[Workload], float | Outcome | RunError] = lambda workload: 1.0
     schedule_flaw: Callable[[Schedule], str | RunError] = lambda schedule: ""
@@ -217,7 +219,7 @@ class ScriptedRunner:
                 load=timed.load,
             ),
             deviation=Deviation(max_abs_err=float(wrong), excess=2.0 * wrong, detail=detail),
-            memory=MEMORY,
+            memory=self.memory(baseline, tuned),
         )
 
     def _run_model(self, part: ModelPart, inputs: ModelInputs) -> list[list[Any]]:

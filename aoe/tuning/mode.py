@@ -138,7 +138,8 @@ class TuneSettings:
         accept_busy: True to believe figures taken on a busy machine (`AOE_ACCEPT_BUSY`).
         trials: Most candidates measured for one workload.
         max_tuning_count: Most candidates measured in the whole run; None for no limit.
-        kernel_memory_mib: Most MiB that kernels keep of transformed weights; None for no limit.
+        kernel_memory_mib: Most MiB that kernels keep of transformed weights; None for what keeps
+            a session within `PEAK_RATIO` of the untuned model's peak.
         search: Name of the search algorithm.
         seed: Of inputs and of the search.
         tuning_time_limit_s: Seconds for searching and judging; None for no limit.

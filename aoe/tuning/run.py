@@ -211,7 +211,8 @@ def tune(
             what `AOE_ACCEPT_BUSY` says.
         trials: Most candidates measured for one operator; 24 if nothing says otherwise.
         max_tuning_count: Most candidates measured in the whole run.
-        kernel_memory: Most MiB that kernels keep of transformed weights.
+        kernel_memory: Most MiB that kernels keep of transformed weights; None for what keeps a
+            session within 1.1 times the peak of one of the untuned model.
         search: Name of the search algorithm: bayesian, genetic, random or exhaustive.
         target_metric: latency, of one run with every core, or throughput, the runs of a second
             with one stream of one thread on each core.

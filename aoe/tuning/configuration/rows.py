@@ -134,8 +134,9 @@ _ROWS = (
         name="kernel_memory",
         meaning="most MiB that kernels of a model may keep of transformed weights",
         parse=whole(0),
+        option="--memory",
         key="kernel_memory",
-        stands_for="no limit",
+        stands_for="1.1 times the untuned model's peak memory",
     ),
     Setting(
         name="trials",

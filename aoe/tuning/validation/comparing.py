@@ -26,7 +26,7 @@ from aoe.measurement import (
     SpeedupEstimate,
     estimate_speedup,
 )
-from aoe.measurement.memory import median_memory
+from aoe.measurement.memory import ModelMemory, median_memory
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.policies import single_run_policy
 from aoe.tuning.validation.candidates import P, VariantWriter
@@ -155,6 +155,18 @@ class ModelComparer(Generic[P]):
         except RunError:
             return False
         return found.deviation.acceptable
+
+    def memory(self, kept: Sequence[P]) -> ModelMemory | None:
+        """Return what sessions of the untuned model and of that with `kept` take, in one process.
+
+        None where the system does not say.
+
+        Raises:
+            RunError: the model cannot be run with them.
+        """
+        tuned = self._assembly.write_model(kept, "variant.onnx")
+        policy = single_run_policy(self._screen.threads)
+        return self._compare(self._assembly.untuned, tuned, policy).memory
 
     def without(self, kept: Sequence[P], group: Sequence[P]) -> Measurement:
         """Measure the model without `group`, the baseline, against the one with all of `kept`."""

@@ -1,16 +1,23 @@
-"""Which parts a model is nearly as fast without, and much lighter."""
+"""Which parts a model is nearly as fast without, and much lighter; how much it may take at most."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
+from aoe.measurement.memory import MemoryUse, ModelMemory
 from aoe.tuning.validation.candidates import P
 
+PEAK_RATIO = 1.10
+"""What a session of a tuned model may take at its peak, over one of the untuned model."""
+_AIMED_SHARE = 0.98
+"""Of that, what parts are chosen for: a peak differs by 1 to 2 % from process to process, and a
+model that just fits would lose a part the next time it is measured."""
 _SPARED_SHARE = 0.01
 """Of what all parts promise to save, what may be given up for memory: within the noise of the last
 comparison. Candidates of one operator may cost 5 %, since the next best one takes their place."""
-_LEAST_BYTES = 1 << 20
+LEAST_BYTES = 1 << 20
 """What a part has to keep to be looked at."""
 
 
@@ -24,7 +31,7 @@ def not_worth_their_memory(parts: Sequence[P], kept_bytes: Callable[[P], float])
     Returns:
         Parts that promise a hundredth of all savings together at most, and keep 1 MiB each.
     """
-    heavy = [part for part in parts if kept_bytes(part) >= _LEAST_BYTES]
+    heavy = [part for part in parts if kept_bytes(part) >= LEAST_BYTES]
     all_us = sum(max(0.0, part.gain_us) for part in parts)
     left_us, found = _SPARED_SHARE * all_us, dict[str, str]()
     for part in sorted(heavy, key=lambda one: (one.gain_us / kept_bytes(one), one.name)):
@@ -35,6 +42,77 @@ def not_worth_their_memory(parts: Sequence[P], kept_bytes: Callable[[P], float])
         share = gain_us / all_us if all_us else 0.0
         found[part.name] = f"it keeps {_mib(kept_bytes(part))} for {share:.1%} of what is saved"
     return found
+
+
+def excess_bytes(memory: ModelMemory | None, peak_ratio: float, *, aimed: bool = False) -> float:
+    """Return how much more than it may a tuned model takes at its peak; below 0 what is left.
+
+    Minus infinity where there is no limit, or the system does not say what sessions take.
+
+    Args:
+        memory: Of a session of either model.
+        peak_ratio: What the tuned one may take, over the untuned one; infinity for no limit.
+        aimed: True while parts are chosen: what lies just below the limit is too much then.
+    """
+    if memory is None or math.isinf(peak_ratio):
+        return -math.inf
+    untuned, tuned = _peak(memory.baseline), _peak(memory.tuned)
+    allowed = (_AIMED_SHARE if aimed else 1.0) * peak_ratio * untuned
+    return tuned - max(allowed, untuned + LEAST_BYTES)
+
+
+def _peak(use: MemoryUse) -> float:
+    return use.resident_bytes if use.peak_bytes is None else use.peak_bytes
+
+
+def in_order_of_going(parts: Sequence[P], kept_bytes: Callable[[P], float]) -> list[P]:
+    """Return the parts, first what saves least for each byte it keeps, last what keeps none."""
+    return sorted(
+        parts,
+        key=lambda one: (
+            one.gain_us / kept_bytes(one) if kept_bytes(one) > 0 else math.inf,
+            one.gain_us,
+            one.name,
+        ),
+    )
+
+
+def all_bytes(parts: Sequence[P], kept_bytes: Callable[[P], float]) -> float:
+    """Return what parts keep together."""
+    return math.fsum(map(kept_bytes, parts))
+
+
+def fitting(
+    parts: Sequence[P],
+    kept_bytes: Callable[[P], float],
+    excess_of: Callable[[Sequence[P]], float],
+) -> Sequence[P]:
+    """Return the parts whose model takes no more memory than it may, all of them if it does not.
+
+    What a session takes less without a part differs from what that part keeps, as ONNX Runtime's
+    buffers change too. So what the parts keep says where to look first, then the number that has to
+    go is halved in on.
+
+    Args:
+        parts: What the model has.
+        kept_bytes: What a part keeps besides the weights of the model.
+        excess_of: Measures how much more than it may a model with some parts takes.
+    """
+    excess = excess_of(parts)
+    if excess <= 0:
+        return parts
+    order = in_order_of_going(parts, kept_bytes)
+    too_few, enough = 0, len(order)  # with none of its parts a model is the untuned one
+    sums = accumulate(map(kept_bytes, order))
+    count = next((at for at, kept in enumerate(sums, 1) if kept >= excess), len(order) // 2)
+    while enough - too_few > 1:
+        count = min(max(count, too_few + 1), enough - 1)
+        if excess_of(order[count:]) > 0:
+            too_few = count
+        else:
+            enough = count
+        count = (too_few + enough) // 2
+    return order[enough:]
 
 
 def within_memory(

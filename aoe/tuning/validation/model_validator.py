@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +21,14 @@ from aoe.tuning.validation.comparing import (
     TimeIsUpError,
 )
 from aoe.tuning.validation.group_tests import PROVEN, Drop, GroupTests
-from aoe.tuning.validation.memory_pruning import not_worth_their_memory
+from aoe.tuning.validation.memory_pruning import (
+    LEAST_BYTES,
+    all_bytes,
+    excess_bytes,
+    fitting,
+    in_order_of_going,
+    not_worth_their_memory,
+)
 from aoe.tuning.validation.prior_result import NO_PRIOR_RESULT, PriorResult
 from aoe.tuning.validation.time_reserve import PROCESSES
 from aoebank import Event
@@ -28,6 +36,8 @@ from aoebank import Event
 _NO_TIME = "not decided, the time limit left no time to compare the whole model"
 _LATE = "not decided, the model did not answer in time with it"
 _OPEN = "not decided, the time limit left too few comparisons of the whole model"
+OVER_PEAK = "with it the model takes more memory at its peak than"
+"""What the reason of a kernel begins with that went for the memory of the model alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +135,8 @@ class ModelValidator(Generic[P]):
         comparer: Compares models with and without them.
         step: Is told what is dropped.
         kept_bytes: What a kernel keeps besides the weights of the model.
+        peak_ratio: What a session of the tuned model may take at its peak, over one of the untuned
+            model; infinity for no limit.
     """
 
     def __init__(
@@ -132,10 +144,12 @@ class ModelValidator(Generic[P]):
         comparer: ModelComparer[P],
         step: Callable[[str], None],
         kept_bytes: Callable[[P], float] = lambda kernel: 0.0,
+        peak_ratio: float = math.inf,
     ) -> None:
         self._comparer = comparer
         self._step = step
         self._kept_bytes = kept_bytes
+        self._peak_ratio = peak_ratio
         self._drops: dict[str, Drop] = {}
 
     def judge(
@@ -165,6 +179,8 @@ class ModelValidator(Generic[P]):
         is no faster hardly ever passes by the second one.
         """
         is_checked = not self._comparer.is_hurried
+        kernels = self._within_peak(kernels)
+        new = [kernel for kernel in new if kernel in kernels]
         tests = self._tests(kernels, prior_result.proven)
         if prior_result.is_own:  # that what it had gains is proven
             if is_checked:
@@ -209,7 +225,7 @@ class ModelValidator(Generic[P]):
         if refused is not None and self._drops == before:
             return refused
         proof = partial(self._for_the_record, known=prior_result.scatter)
-        kept = self._memory_pruned(tests.kept)
+        kept = self._within_peak(self._memory_pruned(tests.kept))
         return self._concluded(kept, proof, demand_gain=True, is_checked=is_checked)
 
     def _memory_pruned(self, kernels: Sequence[P]) -> Sequence[P]:
@@ -219,6 +235,31 @@ class ModelValidator(Generic[P]):
             self._drops[name] = Drop(reason=reason)
             self._step(f"dropped {name}: {reason}")
         return tuple(kernel for kernel in kernels if kernel.name not in heavy)
+
+    def _within_peak(self, kernels: Sequence[P]) -> Sequence[P]:
+        """Leave out kernels until the model takes no more memory at its peak than it may.
+
+        Kernels that keep next to nothing are not worth a look before the last comparison.
+        """
+        is_light = all_bytes(kernels, self._kept_bytes) < LEAST_BYTES
+        if is_light or math.isinf(self._peak_ratio):
+            return kernels
+        try:
+            kept = fitting(kernels, self._kept_bytes, self._excess_of)
+        except (RunError, TimeIsUpError):  # what that says of a model, the comparison behind tells
+            return kernels
+        return self._without([one for one in kernels if one not in kept], kernels)
+
+    def _excess_of(self, kernels: Sequence[P]) -> float:
+        return excess_bytes(self._comparer.memory(kernels), self._peak_ratio, aimed=True)
+
+    def _without(self, going: Collection[P], kernels: Sequence[P]) -> Sequence[P]:
+        """Drop what takes too much memory, and return the other kernels."""
+        reason = f"{OVER_PEAK} {self._peak_ratio:.2f}x of what ONNX Runtime takes"
+        for kernel in going:
+            self._drops[kernel.name] = Drop(reason=reason)
+            self._step(f"dropped {kernel.name}: {reason}")
+        return tuple(kernel for kernel in kernels if kernel not in going)
 
     def _forget(self, kernels: Sequence[P]) -> None:
         """Take back that kernels were dropped."""
@@ -263,6 +304,7 @@ class ModelValidator(Generic[P]):
             right = self._correct(list(kernels))
         except TimeIsUpError:
             return self.undecided(kernels)
+        right = list(self._within_peak(right))
         gain = self._comparer.unmeasured(right)
         return ValidationResult(
             kept=tuple(sorted(right, key=lambda kernel: kernel.name)),
@@ -322,6 +364,12 @@ class ModelValidator(Generic[P]):
         if kept and demand_gain and gain.surely <= 1:
             reason = "the whole model is not faster with it"
             return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))
+        excess = excess_bytes(gain.comparison.memory, self._peak_ratio)
+        if kept and excess > 0:
+            lighter = self._within_peak(kept)
+            if len(lighter) == len(kept):  # one process says that it fits, others that it does not
+                lighter = self._without(in_order_of_going(kept, self._kept_bytes)[:1], kept)
+            return self._concluded(lighter, compare, demand_gain=demand_gain, is_checked=is_checked)
         return ValidationResult(
             kept=tuple(sorted(kept, key=lambda kernel: kernel.name)),
             drops=self._drops,

@@ -122,6 +122,7 @@ def test_every_option_reaches_the_settings(
         "--aicore_num=3",
         "--tuning_time_limit=60",
         "--trials=7",
+        "--memory=64",
         "--search=random",
         "--seed=9",
     )
@@ -131,6 +132,7 @@ def test_every_option_reaches_the_settings(
     assert settings.core_num == 3
     assert settings.tuning_time_limit_s == 60
     assert settings.trials == 7
+    assert settings.kernel_memory_mib == 64
     assert settings.search == "random"
     assert settings.seed == 9
     assert settings.repeat_tune
@@ -200,6 +202,7 @@ _USAGE = [
     ("no_such_command",),
     ("--model=m", "--framework=five"),
     ("--model=m", "--trials=0"),
+    ("--model=m", "--memory=-1"),
     ("--model=m", "--aicore_num=0"),
     ("--model=m", "--tuning_time_limit=-1"),
     ("--model=m", "--job_type=7"),

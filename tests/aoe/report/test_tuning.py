@@ -177,18 +177,18 @@ def _with_memory(memory: ModelMemory) -> OpatResult:
 def test_memory_of_a_session_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     result = _with_memory(MEMORY)
     lines = _told(OperatorTuningReport(result=result), capsys).splitlines()
-    told = "memory of a session: 100.0 MiB -> 150.0 MiB (peak 120.0 MiB -> 180.0 MiB)"
+    told = "memory of a session: 100.0 MiB -> 105.0 MiB (peak 120.0 MiB -> 126.0 MiB)"
     assert told in lines
     assert summary(result)["memory"] == {
         "untuned": {"session_bytes": 100 << 20, "peak_bytes": 120 << 20},
-        "tuned": {"session_bytes": 150 << 20, "peak_bytes": 180 << 20},
+        "tuned": {"session_bytes": 105 << 20, "peak_bytes": 126 << 20},
     }
 
 
 def test_memory_without_a_peak_is_a_line_without_it(capsys: pytest.CaptureFixture[str]) -> None:
     memory = replace(MEMORY, tuned=replace(MEMORY.tuned, peak_bytes=None))
     lines = _told(OperatorTuningReport(result=_with_memory(memory)), capsys).splitlines()
-    assert "memory of a session: 100.0 MiB -> 150.0 MiB" in lines
+    assert "memory of a session: 100.0 MiB -> 105.0 MiB" in lines
 
 
 def test_memory_nobody_knows_or_that_did_not_change_is_no_line(

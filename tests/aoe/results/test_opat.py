@@ -187,7 +187,7 @@ def test_memory_of_sessions_is_told_where_it_is_known() -> None:
     assert "session_memory" not in _body(OpatReport(tuning_name="x"))
     assert _body(OpatReport(tuning_name="x", memory=MEMORY))["session_memory"] == {
         "untuned": {"session_bytes": 100 << 20, "peak_bytes": 120 << 20},
-        "tuned": {"session_bytes": 150 << 20, "peak_bytes": 180 << 20},
+        "tuned": {"session_bytes": 105 << 20, "peak_bytes": 126 << 20},
     }
 
 

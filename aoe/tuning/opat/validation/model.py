@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -18,8 +19,8 @@ from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.validation.accuracy import HeldAccuracy
 from aoe.tuning.validation.comparing import ModelComparer, TimeIsUpError
 from aoe.tuning.validation.group_tests import Drop
-from aoe.tuning.validation.memory_pruning import within_memory
-from aoe.tuning.validation.model_validator import ModelValidator, ValidationResult
+from aoe.tuning.validation.memory_pruning import PEAK_RATIO, within_memory
+from aoe.tuning.validation.model_validator import OVER_PEAK, ModelValidator, ValidationResult
 from aoe.tuning.validation.prior_result import PriorResult, prior_result_of
 from aoe.tuning.validation.time_reserve import HURRIED_PROCESSES, NO_COSTS, ModelCosts
 from aoe.tuning.workbench import Workbench
@@ -107,7 +108,8 @@ def validate_kernels(
     own = frozenset(one.name for one in settled if verdicts[one.key] is Event.KEPT)
     lookup_only = bench.settings.lookup_only
     bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
-    judge = ModelValidator(comparer, bench.progress.step, bytes_kept_beside)
+    peak_ratio = math.inf if is_memory_given(bench) else PEAK_RATIO
+    judge = ModelValidator(comparer, bench.progress.step, bytes_kept_beside, peak_ratio)
     if lookup_only:
         validation = judge.take(kernels)
     elif len(own) == len(kernels):
@@ -283,8 +285,19 @@ def model_comparer(
 
 
 def _earlier_verdict(bench: Workbench, bank: OperatorBank, operator: Operator) -> Event | None:
-    """Return what this model made of a kernel before, None where that is to be judged again."""
-    return None if bench.settings.repeat_tune else bank.model_verdict(operator.workload)
+    """Return what this model made of a kernel before, None where that is to be judged again.
+
+    So is what went for the memory of the model, where the user says what may be taken.
+    """
+    if bench.settings.repeat_tune:
+        return None
+    ignored = OVER_PEAK if is_memory_given(bench) else None
+    return bank.model_verdict(operator.workload, ignored=ignored)
+
+
+def is_memory_given(bench: Workbench) -> bool:
+    """Return whether the user says what kernels may take; else a session's peak bounds it."""
+    return bench.settings.kernel_memory_mib is not None
 
 
 def compiled(

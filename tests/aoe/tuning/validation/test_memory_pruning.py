@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from support.engine.judging import model_of
+from support.engine.judging import FINAL, SCREEN, ValidatedModel, model_of
 
-from aoe.tuning.validation.memory_pruning import not_worth_their_memory, within_memory
+from aoe.execute.messages import ModelPart
+from aoe.measurement.memory import MemoryUse, ModelMemory
+from aoe.ort.inputs import MADE_UP
+from aoe.tuning.validation.comparing import ModelComparer
+from aoe.tuning.validation.memory_pruning import (
+    PEAK_RATIO,
+    excess_bytes,
+    fitting,
+    not_worth_their_memory,
+    within_memory,
+)
 from aoe.tuning.validation.model_validator import ModelValidator
+from aoe.tuning.validation.time_reserve import ModelCosts
 
 MIB = 1 << 20
 
@@ -98,3 +110,121 @@ def test_judge_takes_the_lighter_of_two_near_equal_models() -> None:
 def test_judge_keeps_small_gains_that_keep_nothing() -> None:
     case = model_of(0.3, 0.2, 0.001)
     assert case.numbers(case.judged().kept) == [0, 1, 2]
+
+
+def _memory(untuned: float, tuned: float, peak: bool = True) -> ModelMemory:
+    uses = [
+        MemoryUse(resident_bytes=mib * MIB, peak_bytes=mib * MIB if peak else None)
+        for mib in (untuned, tuned)
+    ]
+    return ModelMemory(baseline=uses[0], tuned=uses[1])
+
+
+@pytest.mark.parametrize(
+    ("memory", "excess"),
+    [
+        (_memory(100, 120), 10),
+        (_memory(100, 109), -1),
+        (_memory(100, 120, peak=False), 10),  # what stays, where no peak is known
+        (_memory(4, 4.9), -0.1),  # 1 MiB more is allowed whatever a model takes
+        (None, -math.inf),
+    ],
+)
+def test_tuned_model_may_take_a_tenth_more_at_its_peak(
+    memory: ModelMemory | None, excess: float
+) -> None:
+    assert excess_bytes(memory, PEAK_RATIO) / MIB == pytest.approx(excess)
+    assert excess_bytes(memory, math.inf) == -math.inf
+
+
+def _fitting(parts: Sequence[Part], room: float, taken: float = 1.0, more: float = 0.0) -> set[str]:
+    """Return what stays where a session takes `taken` of what parts keep, and `more` MiB each."""
+
+    def excess_of(some: Sequence[Part]) -> float:
+        return (sum(taken * part.kept + more for part in some) - room) * MIB
+
+    kept = fitting(parts, _kept, excess_of)
+    assert excess_of(kept) <= 0
+    return {part.name for part in kept}
+
+
+_SOME = [
+    Part(name="best", gain_us=100, kept=10),
+    Part(name="good", gain_us=60, kept=20),
+    Part(name="small", gain_us=3, kept=4),
+    Part(name="poor", gain_us=20, kept=40),
+    Part(name="free", gain_us=1, kept=0),
+]
+
+
+def test_what_saves_least_for_its_memory_goes_until_the_rest_fits() -> None:
+    assert _fitting(_SOME, room=100) == {part.name for part in _SOME}
+    assert _fitting(_SOME, room=35) == {"best", "good", "small", "free"}
+    assert _fitting(_SOME, room=12) == {"best", "free"}
+    assert _fitting(_SOME, room=0) == {"free"}
+
+
+@pytest.mark.parametrize("taken", [0.4, 2])
+def test_no_more_goes_than_a_measurement_shows_to_be_too_much(taken: float) -> None:
+    assert _fitting(_SOME, room=40 * taken, taken=taken) == {"best", "good", "small", "free"}
+
+
+def test_memory_nobody_keeps_is_given_back_by_what_saves_least() -> None:
+    parts = [Part(name=f"p{n}", gain_us=n, kept=0) for n in range(8)]
+    assert _fitting(parts, room=4, more=1) == {"p4", "p5", "p6", "p7"}
+    assert _fitting(parts, room=0, more=1) == set()
+
+
+def _limited(
+    model: ValidatedModel, kept_mib: dict[int, float], taken: float = 1.0
+) -> ValidatedModel:
+    """Return a model whose kernels keep that much, of which a session of 100 MiB takes a part."""
+    names = {model.kernels[number].name: mib for number, mib in kept_mib.items()}
+
+    def memory(baseline: ModelPart, tuned: ModelPart) -> ModelMemory:
+        held = model.assembly.contents.get(str(tuned.model), frozenset())
+        return _memory(100, 100 + taken * sum(names.get(name, 0.0) for name in held))
+
+    model.runner.memory = memory
+    model.judge = ModelValidator(
+        model.comparer,
+        model.steps.append,
+        lambda kernel: names.get(kernel.name, 0.0) * MIB,
+        PEAK_RATIO,
+    )
+    return model
+
+
+def test_judge_drops_what_takes_too_much_memory_and_proves_the_rest() -> None:
+    case = _limited(model_of(0.3, 0.2, 0.05), {0: 6, 1: 20})
+    found = case.judged()
+    assert case.numbers(found.kept) == [0, 2]
+    assert found.memory == _memory(100, 106)
+    heavy = case.kernels[1].name
+    assert found.dropped == {
+        heavy: "with it the model takes more memory at its peak than 1.10x of what ONNX Runtime"
+        " takes"
+    }
+    assert found.drops[heavy].is_final
+    assert found.estimate.median == pytest.approx(1 / 0.65, rel=0.02)
+
+
+def test_second_run_holds_what_an_earlier_one_has_kept_to_the_limit() -> None:
+    case = _limited(model_of(0.3, 0.2), {0: 6, 1: 20})
+    assert case.numbers(case.confirmed().kept) == [0]
+
+
+def test_model_that_is_not_measured_keeps_the_limit_too() -> None:
+    case = model_of(0.3, 0.2)
+    policies = {"screen": SCREEN, "final": FINAL, "costs": ModelCosts(run_s=1e-3)}
+    case.comparer = ModelComparer(case.assembly, case.runner, **policies, inputs=MADE_UP)
+    case = _limited(case, {0: 6, 1: 20})
+    assert case.numbers(case.judge.take(case.kernels).kept) == [0]
+
+
+def test_memory_that_no_kernel_is_known_to_keep_is_seen_by_the_last_comparison() -> None:
+    case = _limited(model_of(0.3, 0.2), {0: 0, 1: 0})
+    case.runner.memory = lambda baseline, tuned: _memory(
+        100, 100 + 20 * (case.kernels[1].name in case.assembly.contents[str(tuned.model)])
+    )
+    assert case.numbers(case.judged().kept) == [0]

@@ -20,9 +20,10 @@ from aoe.bank.operators import OperatorBank, key_of
 from aoe.bank.verdicts import SETTLED_HALF_WIDTH
 from aoe.device.compiler import kernel_name
 from aoe.execute.messages import ModelPart
+from aoe.measurement.memory import MemoryUse, ModelMemory
 from aoe.ort.inputs import MADE_UP
 from aoe.results.files import RepoOutcome
-from aoe.testing.fakes import RecordingProgress, ScriptedRunner
+from aoe.testing.fakes import MEMORY, RecordingProgress, ScriptedRunner
 from aoe.tuning.live_report import PhaseTimes, start_stopwatch
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.searching.operator import TunedOperator
@@ -108,6 +109,7 @@ class Model:
     moved: tuple[int, ...] = ()
     progress: RecordingProgress = field(default_factory=RecordingProgress)
     kernel_memory_mib: int | None = None
+    kept_mib: int = 0
 
     @property
     def bank(self) -> OperatorBank:
@@ -134,8 +136,16 @@ class Model:
             held = assembly.contents.get(str(part.model), ())
             return [np.array([1.0 + sum(self.lower.get(numbers[name], 0) for name in held)])]
 
+        def memory(baseline: ModelPart, tuned: ModelPart) -> ModelMemory:
+            kept = len(assembly.contents.get(str(tuned.model), ())) * self.kept_mib << 20
+            untuned = MEMORY.baseline
+            taken = MemoryUse(resident_bytes=untuned.peak_bytes or 0.0)
+            more = MemoryUse(resident_bytes=taken.resident_bytes + kept)
+            return ModelMemory(baseline=taken, tuned=more)
+
         runner = ScriptedRunner(
             model=machine,
+            memory=memory,
             results=results,
             jitter=self.jitter,
             drift=0.0,
@@ -450,6 +460,21 @@ def test_kernels_beyond_the_limit_are_left_out_for_this_run_only(
     assert told.endswith("it keeps 8.0 MiB, and all may keep 20.0 MiB")
     assert bounded.judged() == first  # a second run leaves out the same
     assert Model(tmp_path, kernel_memory_mib=24).judged() == ["a", "b", "c"]
+
+
+def test_what_went_for_the_memory_of_the_model_is_judged_again_once_the_user_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "aoe.tuning.opat.validation.model.bytes_kept_beside", lambda kernel: 8 << 20
+    )
+    model = Model(tmp_path, kept_mib=8)
+    first = model.judged()
+    assert len(first) == 1  # 12 MiB more than 120 are allowed, two of them would be 16
+    comparisons = model.comparisons
+    assert model.judged() == first  # a second run knows
+    assert model.comparisons == _CONFIRMED < comparisons
+    assert Model(tmp_path, kept_mib=8, kernel_memory_mib=64).judged() == ["a", "b", "c"]
 
 
 def test_no_memory_leaves_kernels_that_keep_nothing(tmp_path: Path) -> None:
