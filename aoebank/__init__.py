@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from aoebank.ops.validate.explain import Explanation
     from aoebank.ops.validate.fix import FixOutcome
     from aoebank.ops.validate.run import ValidateResult
+    from aoebank.report import html as pages
     from aoebank.report.html import Markup, element, html_page, join
     from aoebank.report.output import Report, Text, emit, make_console, plural, say
     from aoebank.report.sizes import size_text
@@ -199,6 +200,7 @@ __all__ = [
     "old_soc_versions",
     "overview",
     "pack",
+    "pages",
     "plural",
     "present_facts",
     "prune",
@@ -373,6 +375,8 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("importlib.metadata").version("aoebank")
+    if name == "pages":
+        return import_module("aoebank.report.html")
     home = next((home for home, names in _HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module 'aoebank' has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""HTML that is safe by construction: a text becomes markup only through `element`.
+"""The renderer of HTML pages: one template, one stylesheet, and the parts pages are built of.
 
-Pages are one file, load nothing, and forbid themselves to: what a bank holds may be hostile,
-and reports are opened where they have been mailed to.
+A text becomes markup only through `escape`. Pages are one file, load nothing, and forbid
+themselves to: what a bank holds may be hostile, and reports are opened where they were mailed to.
 """
 
 from __future__ import annotations
@@ -9,34 +9,35 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias, cast
 
-from aoebank.report.html_style import SCRIPT, STYLE
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup as Markup  # exported
+
 from aoebank.report.output import printable
 
-
-class Markup(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
-
-
 Content: TypeAlias = "str | Markup"
+Block: TypeAlias = tuple[str, float, float, float, float]
+"""Part of a bar: its class, x, y, width and height."""
+_TEMPLATES = Path(__file__).with_name("templates")
 _VOID = frozenset({"meta", "br", "input"})
 
 
-def element(tag: str, *children: Content, **attributes: str | bool) -> Markup:
+def element(tag: str, *children: Content, **attributes: str | float) -> Markup:
     """Return an element; texts in it are escaped, markup is not.
 
     Args:
         attributes: `class_` stands for `class` and `data_x` for `data-x`; False leaves one out.
+            Numbers are places in a drawing, of which tenths are enough.
 
-    >>> element("td", "<b>", class_="key")
+    >>> str(element("td", "<b>", class_="key"))
     '<td class="key">&lt;b&gt;</td>'
     """
     named = "".join(
-        f' {_attribute(name)}="{escape(value if isinstance(value, str) else "")}"'
+        f' {name.rstrip("_").replace("_", "-")}="{_value(value)}"'
         for name, value in attributes.items()
         if value is not False
     )
@@ -54,45 +55,116 @@ def escape(content: Content) -> Markup:
 
 def join(parts: Iterable[Content], separator: str = "") -> Markup:
     """Return texts and markup one after the other."""
-    return Markup(escape(separator).join(map(escape, parts)))
+    return Markup(str(escape(separator)).join(map(escape, parts)))
 
 
-def page(title: str, *body: Content, style: str, script: str) -> str:
-    """Return a whole page that may run its own script and nothing else.
-
-    Args:
-        style: CSS of ours, without `</style`.
-        script: JavaScript of ours, without `</script`.
-    """
+def html_page(title: str, *body: Content) -> str:
+    """Return a whole page whose tables can be sorted; it may run that script and nothing else."""
+    style, script = (
+        Markup((_TEMPLATES / name).read_text("utf-8")) for name in ("style.css", "sort.js")
+    )
     policy = (
         f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; "
         "base-uri 'none'; form-action 'none'"
     )
-    head = (
-        element("meta", charset="utf-8"),
-        element("meta", **{"http-equiv": "Content-Security-Policy", "content": policy}),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", title),
-        Markup(f"<style>{style}</style>"),
-    )
-    tail = Markup(f"<script>{script}</script>")
-    whole = element("html", element("head", *head), element("body", *body, tail), lang="en")
-    return f"<!doctype html>\n{whole}\n"
+    template = _environment().get_template("page.html")
+    text = template.render(title=title, body=body, style=style, script=script, policy=policy)
+    return f"{text}\n"
 
 
-def html_page(title: str, *body: Content, style: str = "") -> str:
-    """Return a page in our style, whose tables can be sorted.
+# ---- parts ----
+
+
+def page_header(title: str, *lines: Content) -> Markup:
+    """Return the head of a page."""
+    return _part("header", title, lines)
+
+
+def tiles(found: Iterable[tuple[Content, Content, str]]) -> Markup:
+    """Return figures with what they are; the third is a class: bad, good, note or none."""
+    return _part("tiles", found)
+
+
+def section(title: Content, *content: Content, count: str = "", class_: str = "") -> Markup:
+    """Return a card of a page, with a number behind its title."""
+    return _part("section", title, content, count, class_)
+
+
+def table(
+    heads: Sequence[str],
+    rows: Iterable[Markup],
+    numbers: Collection[int] = (),
+    name: str = "",
+) -> Markup:
+    """Return a table that scrolls sideways, with the keyboard as well.
 
     Args:
-        style: CSS besides, without `</style`.
+        rows: From `row`.
+        numbers: Columns of figures, aligned right.
+        name: For those who cannot see the table.
     """
-    main = element("main", *body)
-    return page(title, main, style=STYLE + style, script=SCRIPT)
+    return _part("table", heads, rows, numbers, name)
 
 
-def _attribute(name: str) -> str:
-    return name.rstrip("_").replace("_", "-")
+def row(*cells: Content, id: str = "") -> Markup:
+    """Return a row; a text becomes a cell, markup is a cell already."""
+    made = (cell if isinstance(cell, Markup) else element("td", cell) for cell in cells)
+    named = f' id="{escape(id)}"' if id else ""
+    return Markup(f"<tr{named}>{''.join(made)}</tr>")
+
+
+def number_cell(value: float | None, form: str, unit: str = "") -> Markup:
+    """Return the cell of a figure, which sorts as such; a dash for none."""
+    if value is None:
+        return element("td", "-", class_="right", data_sort="")
+    return element("td", f"{value:{form}}{unit}", class_="right", data_sort=f"{value}")
+
+
+def drawing(
+    width: float, height: float, *parts: Markup, class_: str, label: str, role: str = "img"
+) -> Markup:
+    """Return a drawing in SVG, as wide as its style says.
+
+    Args:
+        label: For those who cannot see it.
+        role: `group` where parts of it are links.
+    """
+    box = f"0 0 {width:.0f} {height:.0f}"
+    return element("svg", *parts, viewBox=box, class_=class_, role=role, aria_label=label)
+
+
+def listing(items: Iterable[Content]) -> Markup:
+    """Return a list."""
+    return _part("listing", items)
+
+
+def bars(rows: Iterable[tuple[str, str, Sequence[Block]]], height: int = 16) -> Markup:
+    """Return bars below each other: a name, a drawing 100 wide, and the words beside it."""
+    return _part("bars", ((name, words, blocks, height) for name, words, blocks in rows))
+
+
+def legend(names: Iterable[tuple[str, str]]) -> Markup:
+    """Return what colours mean: class and words."""
+    return _part("legend", names)
+
+
+@cache
+def _environment() -> Environment:
+    def finalize(value: object) -> object:
+        return escape(value) if isinstance(value, str) else value
+
+    return Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, finalize=finalize)
+
+
+def _part(name: str, *values: Any) -> Markup:
+    macro = getattr(_environment().get_template("parts.html").module, name)
+    return cast(Callable[..., Markup], macro)(*values)
+
+
+def _value(value: str | float) -> str:
+    if isinstance(value, str):
+        return escape(value)
+    return "" if value is True else f"{value:.1f}".removesuffix(".0")
 
 
 def _source(text: str) -> str:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from aoebank.errors import AoebankError
@@ -251,6 +252,26 @@ def _scalar(value: object) -> str:
     if type(value) is int:  # the encoder takes its time to start
         return str(value)
     return "null" if value is None else _SCALARS.encode(value)
+
+
+def members(value: object, names: str) -> dict[str, object]:
+    """Return attributes of a value as members of a document.
+
+    Paths and words of closed sets become texts, tuples lists.
+
+    Args:
+        names: Of the attributes, in the order of the members, with blanks between them.
+
+    >>> members(Location(path=Path("a.json"), line=3), "path line")
+    {'path': 'a.json', 'line': 3}
+    """
+    return {name: _plain(getattr(value, name)) for name in names.split()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, StrEnum | Path) else value
 
 
 def error_document(error: AoebankError) -> dict[str, object]:

@@ -18,7 +18,7 @@ from aoebank.model.resolution import (
 )
 from aoebank.ops.resolve.hazards import CONSEQUENCES
 from aoebank.ops.resolve.run import ResolveResult
-from aoebank.report.output import Text, error_document, location_document
+from aoebank.report.output import Text, error_document, location_document, members
 
 _OUTCOMES = {
     ReaderOutcome.CUSTOM: ("custom", "green"),
@@ -150,15 +150,7 @@ def _answer_document(answer: ReaderAnswer) -> dict[str, object]:
         "expected": [str(path) for path in answer.expected],
         "files": [_file_document(file) for file in answer.files],
         "tried": [
-            {
-                "variable": attempt.variable,
-                "tier": str(attempt.tier),
-                "taken": attempt.taken,
-                "failed": attempt.failed,
-                "path": str(attempt.path) if attempt.path else None,
-                "directory": str(attempt.directory) if attempt.directory else None,
-                "reason": attempt.reason,
-            }
+            members(attempt, "variable tier taken failed path directory reason")
             for attempt in answer.tried
         ],
         "troubles": [
@@ -174,7 +166,7 @@ def _answer_document(answer: ReaderAnswer) -> dict[str, object]:
 
 
 def _file_document(file: FoundFile) -> dict[str, object]:
-    return {"path": str(file.path), "tier": str(file.tier), "soc_version": file.soc_version}
+    return members(file, "path tier soc_version")
 
 
 def _match_document(match: Match) -> dict[str, object]:
@@ -191,16 +183,9 @@ def _hit_document(hit: Hit) -> dict[str, object]:
     return {
         **_file_document(hit.file),
         **place,
-        "key": hit.record.key,
-        "cost_us": hit.record.cost_us,
+        **members(hit.record, "key cost_us"),
     }
 
 
 def _hazard_document(hazard: Hazard) -> dict[str, object]:
-    return {
-        "code": hazard.code,
-        "message": hazard.message,
-        "path": str(hazard.path) if hazard.path else None,
-        "readers": [str(reader) for reader in hazard.readers],
-        "hint": hazard.hint,
-    }
+    return members(hazard, "code message path readers hint")

@@ -9,27 +9,20 @@ from aoe.advice.causes import LowPerformer
 from aoe.advice.folder import FolderAdvice
 from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
-from aoe.report.advice.charts import INTERVAL_STYLE, draw_interval
+from aoe.report.advice.charts import draw_interval
 from aoe.report.advice.folder import SUMMARY_COLUMNS, summary_row
 from aoe.report.advice.text import by_gain, causes_text, verdict_text
 from aoe.report.profiling.charts import kind_bars
 from aoe.report.profiling.parts import (
     names_cell,
     network_section,
-    number_cell,
     page_footer,
-    page_header,
     roofline_section,
-    scrolled,
-    section,
     skip_link,
     subtitle,
-    table,
-    tiles,
 )
-from aoe.report.profiling.style import STYLE
 from aoe.report.quantities import time_text
-from aoebank import Markup, element, html_page
+from aoebank import Markup, element, html_page, pages
 
 _CLASSES = {
     TrialVerdict.GAIN: "good",
@@ -45,10 +38,9 @@ def render_advice(advice: ModelAdvice) -> str:
     return html_page(
         f"{profile.model}: advice",
         skip_link("to the actions", "#actions"),
-        page_header(profile.model, subtitle(profile)),
+        pages.page_header(profile.model, subtitle(profile)),
         *_model(advice),
         page_footer(profile),
-        style=STYLE + INTERVAL_STYLE,
     )
 
 
@@ -62,13 +54,12 @@ def render_folder_advice(found: FolderAdvice) -> str:
     return html_page(
         f"{found.folder}: advice",
         skip_link("to the models", "#models"),
-        page_header(str(found.folder), words),
+        pages.page_header(str(found.folder), words),
         *_failures(found),
         element("div", _summary(found), id="models"),
         *_common(found),
         *(_opened(number, path, advice) for number, (path, advice) in enumerate(advised)),
         *footers,
-        style=STYLE + INTERVAL_STYLE,
     )
 
 
@@ -82,7 +73,7 @@ def _model(advice: ModelAdvice, prefix: str = "") -> Iterator[Markup]:
     yield _tiles(advice)
     yield element("div", _actions(advice), id=f"{prefix}actions")
     yield _low(advice, prefix)
-    yield section("Time by kind of operator", kind_bars(profile.kinds()))
+    yield pages.section("Time by kind of operator", kind_bars(profile.kinds()))
     yield roofline_section(profile, links)
     yield network_section(profile, links)
     yield from _worth_tuning(advice)
@@ -102,7 +93,7 @@ def _tiles(advice: ModelAdvice) -> Markup:
     ]
     if best is not None:
         found.append((f"{best:.2f}x", "the largest gain", "good"))
-    return tiles(found)
+    return pages.tiles(found)
 
 
 def _actions(advice: ModelAdvice) -> Markup:
@@ -113,47 +104,46 @@ def _actions(advice: ModelAdvice) -> Markup:
     if advice.not_tried:
         notes.append(element("p", f"Not tried (--most): {', '.join(advice.not_tried)}."))
     if not advice.tried:
-        return section(title, element("p", "No action applies."), *notes)
+        return pages.section(title, element("p", "No action applies."), *notes)
     shown = by_gain(advice.tried)
     estimates = [one.estimate for one in shown if one.estimate is not None]
     widest = max((abs(end - 1) for one in estimates for end in (one.low, one.high)), default=0.0)
-    rows = (element("tr", *_action_cells(one, widest)) for one in shown)
+    rows = (pages.row(*_action_cells(one, widest)) for one in shown)
     heads = ("action", "speed-up", "verdict", "95 % interval", "drawn", "about us", "what")
-    drawn = table(heads, rows, numbers=range(1, 2))
-    return section(title, *notes, scrolled(drawn, "actions"))
+    return pages.section(title, *notes, pages.table(heads, rows, range(1, 2), "actions"))
 
 
-def _action_cells(one: TriedAction, widest: float) -> Iterator[Markup]:
+def _action_cells(one: TriedAction, widest: float) -> Iterator[str | Markup]:
     estimate = one.estimate
-    yield element("td", one.action)
-    yield number_cell(None if estimate is None else estimate.median, ".3f", "x")
+    yield one.action
+    yield pages.number_cell(None if estimate is None else estimate.median, ".3f", "x")
     yield element("td", verdict_text(one), class_=_CLASSES[one.verdict] or False)
     between = "-" if estimate is None else f"{estimate.low:.3f} to {estimate.high:.3f}"
     yield element("td", between, class_="interval-words")
     yield element("td", "" if estimate is None else draw_interval(estimate, widest, one.verdict))
-    yield number_cell(one.room_us, ".1f")
+    yield pages.number_cell(one.room_us, ".1f")
     yield element("td", f"{one.what} ({one.reason})" if one.reason else one.what, class_="words")
 
 
 def _low(advice: ModelAdvice, prefix: str) -> Markup:
     if not advice.low:
-        return section("Low performers", element("p", "No operator loses 1 % of the time."))
+        return pages.section("Low performers", element("p", "No operator loses 1 % of the time."))
     rows = (
-        element("tr", *_low_cells(one), id=f"{prefix}op-{number}")
+        pages.row(*_low_cells(one), id=f"{prefix}op-{number}")
         for number, one in enumerate(advice.low)
     )
     heads = ("operator", "computes", "us", "lost us", "of peak", "cause")
-    return section("Low performers", scrolled(table(heads, rows, range(2, 5)), "low performers"))
+    return pages.section("Low performers", pages.table(heads, rows, range(2, 5), "low performers"))
 
 
-def _low_cells(one: LowPerformer) -> Iterator[Markup]:
+def _low_cells(one: LowPerformer) -> Iterator[str | Markup]:
     operator = one.operator
     share = operator.peak_share
     yield names_cell(operator)
-    yield element("td", operator.kind)
-    yield number_cell(operator.median_us, ".1f")
-    yield number_cell(operator.lost_us, ".1f")
-    yield number_cell(None if share is None else 100 * share, ".0f", " %")
+    yield operator.kind
+    yield pages.number_cell(operator.median_us, ".1f")
+    yield pages.number_cell(operator.lost_us, ".1f")
+    yield pages.number_cell(None if share is None else 100 * share, ".0f", " %")
     yield element("td", causes_text(one) or "none that is known", class_="words")
 
 
@@ -162,7 +152,7 @@ def _worth_tuning(advice: ModelAdvice) -> Iterator[Markup]:
         words = "Low performers there is a kernel for; --tune_ops_file writes them."
         names = (element("li", name) for name in advice.worth_tuning)
         listed = element("details", element("summary", words), element("ol", *names))
-        yield section("Worth tuning", listed)
+        yield pages.section("Worth tuning", listed)
 
 
 # ---- a directory ----
@@ -170,12 +160,10 @@ def _worth_tuning(advice: ModelAdvice) -> Iterator[Markup]:
 
 def _failures(found: FolderAdvice) -> Iterator[Markup]:
     failed = [
-        element("li", f"{model.path.name}: {model.error}")
-        for model in found.models
-        if model.error is not None
+        f"{model.path.name}: {model.error}" for model in found.models if model.error is not None
     ]
     if failed:
-        yield section("No advice on", element("ul", *failed), class_="problems")
+        yield pages.section("No advice on", pages.listing(failed), class_="problems")
 
 
 def _summary(found: FolderAdvice) -> Markup:
@@ -183,40 +171,38 @@ def _summary(found: FolderAdvice) -> Markup:
     for number, (path, advice) in enumerate(found.advised):
         name, *cells = summary_row(path, advice)
         link = element("a", name, href=f"#model-{number}")
-        rows.append(element("tr", element("td", link), *(element("td", cell) for cell in cells)))
-    return section("Models", scrolled(table(SUMMARY_COLUMNS, rows, range(0)), "models"))
+        rows.append(pages.row(element("td", link), *cells))
+    return pages.section("Models", pages.table(SUMMARY_COLUMNS, rows, range(0), "models"))
 
 
 def _common(found: FolderAdvice) -> Iterator[Markup]:
     causes, actions = found.causes(), found.actions()
     if causes:
         found_causes = (
-            element(
-                "tr",
+            pages.row(
                 element("td", one.cause),
-                number_cell(one.models, "d"),
-                number_cell(one.operators, "d"),
-                number_cell(one.room_us, ".1f"),
+                pages.number_cell(one.models, "d"),
+                pages.number_cell(one.operators, "d"),
+                pages.number_cell(one.room_us, ".1f"),
             )
             for one in causes
         )
         names = ("cause", "models", "operators", "lost us")
-        yield section("Causes", scrolled(table(names, found_causes, range(1, 4)), "causes"))
+        yield pages.section("Causes", pages.table(names, found_causes, range(1, 4), "causes"))
     if actions:
         found_actions = (
-            element(
-                "tr",
+            pages.row(
                 element("td", one.action),
-                number_cell(one.tried, "d"),
-                number_cell(len(one.gains), "d"),
-                number_cell(one.best if one.gains else None, ".3f", "x"),
-                element("td", "needs retraining" if one.needs_retraining else ""),
+                pages.number_cell(one.tried, "d"),
+                pages.number_cell(len(one.gains), "d"),
+                pages.number_cell(one.best if one.gains else None, ".3f", "x"),
+                "needs retraining" if one.needs_retraining else "",
                 element("td", ", ".join(one.gains), class_="names"),
             )
             for one in actions
         )
         heads = ("action", "tried on", "gains on", "best", "retraining", "gains on these")
-        yield section("Actions", scrolled(table(heads, found_actions, range(1, 4)), "actions"))
+        yield pages.section("Actions", pages.table(heads, found_actions, range(1, 4), "actions"))
 
 
 def _opened(number: int, path: Path, advice: ModelAdvice) -> Markup:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
 import onnx
 
 from aoe.workload import KERNEL_DOMAIN
+from aoebank import pages
 
 WIDTH = 500
 _BOX, _STEP, _LEFT, _TOP = 30, 44, 78, 14
@@ -27,7 +27,7 @@ def draw_nodes(nodes: Sequence[onnx.NodeProto], gone: bool, label: str) -> str:
     height = _TOP * 2 + max(0, len(nodes) - 1) * _STEP + _BOX
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
     parts = [
-        f'<svg {size} role="img" aria-label="{escape(label)}">',
+        f'<svg class="nodes" {size} role="img" aria-label="{pages.escape(label)}">',
         *_lines(nodes),
         *(_box(node, number, gone=gone) for number, node in enumerate(nodes)),
         "</svg>",
@@ -59,10 +59,10 @@ def _box(node: onnx.NodeProto, number: int, *, gone: bool) -> str:
     shown = _end_of(operator, _CHARACTERS - _SHORTEST)
     name = _end_of(name, _CHARACTERS - len(shown))
     return (
-        f'<g class="{kind}"><title>{escape(title)}</title>'
+        f'<g class="{kind}"><title>{pages.escape(title)}</title>'
         f'<rect x="{_LEFT}" y="{y}" width="{WIDTH - _LEFT - 8}" height="{_BOX}" rx="5"/>'
-        f'<text x="{_LEFT + 10}" y="{y + 20}"><tspan class="op">{escape(shown)}</tspan>'
-        f'<tspan class="of" dx="8">{escape(name)}</tspan></text></g>'
+        f'<text x="{_LEFT + 10}" y="{y + 20}"><tspan class="op">{pages.escape(shown)}</tspan>'
+        f'<tspan class="of" dx="8">{pages.escape(name)}</tspan></text></g>'
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 
 import onnx
 
@@ -13,10 +12,9 @@ from aoe.om.file import Manifest
 from aoe.profiling.comparing import ComparedProfiles
 from aoe.report.graphs.alignment import AlignedNodes, Change, aligned, computed_tensors, runs
 from aoe.report.graphs.drawing import draw_nodes
-from aoe.report.graphs.style import GRAPH_STYLE
 from aoe.report.graphs.times import Times, times_of, times_text
-from aoe.report.timelines.style import STYLE
 from aoe.report.tuned_model import threads_text
+from aoebank import Markup, element, html_page, pages
 
 _RULE = re.compile(r"([A-Za-z0-9_.-]+)@[0-9]+")
 
@@ -44,20 +42,12 @@ def render_graphs(
         computed=computed_tensors(before, after) if manifest.kernels else {},
     )
     times = {} if compared is None else times_of(groups, compared)
-    body = [
-        f"<h1>{escape(manifest.name)}</h1>",
-        f"<p>{escape(_subtitle(manifest))}</p>",
-        *_cards(manifest, before, after, groups, compared),
-        '<section class="heads"><div>Imported</div><div>Tuned</div></section>',
+    return html_page(
+        f"{manifest.name}: before and after tuning",
+        pages.page_header(manifest.name, _subtitle(manifest)),
+        pages.tiles(_tiles(manifest, before, after, groups, compared)),
+        Markup('<section class="heads"><div>Imported</div><div>Tuned</div></section>'),
         *_groups(groups, times, manifest),
-    ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(manifest.name)}: before and after tuning</title>\n"
-        f"<style>{STYLE}{GRAPH_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(body)
-        + "\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -66,41 +56,29 @@ def _subtitle(manifest: Manifest) -> str:
     return f"Tuned for {manifest.soc_version}, {threads_text(manifest)}; {versions}"
 
 
-def _cards(
+def _tiles(
     manifest: Manifest,
     before: onnx.ModelProto,
     after: onnx.ModelProto,
     groups: Sequence[AlignedNodes],
     compared: ComparedProfiles | None,
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str, str]]:
     changed = Counter(group.change for group in groups for _ in group.before)
     forms = sum(len(use.op_names) for use in manifest.subgraphs)
     kernels = sum(len(use.op_names) for use in manifest.kernels)
-    yield '<div class="cards">'
-    yield _card("Nodes", f"{len(before.graph.node)} &rarr; {len(after.graph.node)}", "")
-    yield _card("Left as they are", str(changed[Change.SAME]), "nodes of the imported model")
-    yield _card("In another form", f"{forms}", _kinds(len(manifest.subgraphs), "distinct"))
-    yield _card("Kernels", f"{kernels}", _kinds(len(manifest.kernels), "distinct"))
+    nodes = f"{len(before.graph.node)} to {len(after.graph.node)}"
+    yield nodes, "nodes, imported and tuned", ""
+    yield str(changed[Change.SAME]), "nodes left as they are", ""
+    yield f"{forms}", f"in another form, {len(manifest.subgraphs)} distinct", ""
+    yield f"{kernels}", f"kernels, {len(manifest.kernels)} distinct", "good" if kernels else ""
     if compared is not None:
         time = times_text((compared.before.model_us, compared.after.model_us))
-        yield _card("Time of a run", time, f"with {threads_text(manifest)}")
-    yield "</div>"
-
-
-def _kinds(number: int, word: str) -> str:
-    return f"places, {number} {word}"
-
-
-def _card(label: str, value: str, note: str) -> str:
-    return (
-        f'<div class="card"><div class="label">{escape(label)}</div>'
-        f'<div class="value">{value}</div><div class="note">{escape(note)}</div></div>'
-    )
+        yield time, f"Time of a run with {threads_text(manifest)}", ""
 
 
 def _groups(
     groups: Sequence[AlignedNodes], times: Mapping[int, Times], manifest: Manifest
-) -> Iterator[str]:
+) -> Iterator[Markup]:
     """Yield all groups in their order, with what they take as far as that is known."""
     at = 0
     for run in runs(groups):
@@ -110,22 +88,23 @@ def _groups(
         at += len(run)
 
 
-def _run(run: Sequence[AlignedNodes], manifest: Manifest, time: str) -> Iterator[str]:
+def _run(run: Sequence[AlignedNodes], manifest: Manifest, time: str) -> Iterator[Markup]:
     if run[0].change is Change.SAME:
         nodes = [node for group in run for node in group.before]
         counted = Counter(node.op_type for node in nodes)
         words = ", ".join(f"{count} {name}" for name, count in counted.items())
-        said = escape(f"{len(nodes)} as they are: {words}{time}")
-        yield f'<details class="same"><summary>{said}</summary>'
-        rows = "".join(f"<li>{escape(f'{node.op_type} {node.name}')}</li>" for node in nodes)
-        yield f"<ol>{rows}</ol></details>"
+        said = element("summary", f"{len(nodes)} as they are: {words}{time}")
+        names = (element("li", f"{node.op_type} {node.name}") for node in nodes)
+        yield element("details", said, element("ol", *names), class_="same")
         return
     (group,) = run
-    yield f'<section class="pair {group.change.name.lower()}">'
-    yield f"<p>{escape(_what(group, manifest) + time)}</p><div class='sides'>"
-    yield f"<div>{draw_nodes(group.before, gone=True, label='imported nodes')}</div>"
-    yield f"<div>{draw_nodes(group.after, gone=False, label='tuned nodes')}</div>"
-    yield "</div></section>"
+    sides = (
+        element("div", Markup(draw_nodes(group.before, gone=True, label="imported nodes"))),
+        element("div", Markup(draw_nodes(group.after, gone=False, label="tuned nodes"))),
+    )
+    what = element("p", _what(group, manifest) + time)
+    kind = group.change.name.lower()
+    yield element("section", what, element("div", *sides, class_="sides"), class_=f"pair {kind}")
 
 
 def _what(group: AlignedNodes, manifest: Manifest) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aoe.profiling.comparing import ComparedKind
@@ -11,7 +11,7 @@ from aoe.profiling.figures import KindSummary, OperatorProfile
 from aoe.profiling.peak import MachinePeak
 from aoe.report.profiling.text import title_of
 from aoe.report.quantities import time_text
-from aoebank import Markup, element, join
+from aoebank import Markup, element, join, pages
 
 _MOST_BARS = 16
 _WIDTH, _HEIGHT = 900.0, 420.0
@@ -27,80 +27,32 @@ _NEAREST = 1e-3
 def kind_bars(kinds: Sequence[KindSummary]) -> Markup:
     """Return a bar for each kind: the least time, and what is lost behind it."""
     most = max((kind.median_us for kind in kinds), default=0.0) or 1.0
-    rows: list[Markup] = []
+    rows = []
     for kind in kinds[:_MOST_BARS]:
-        least_us = kind.median_us - kind.lost_us
+        lost = 100 * kind.lost_us / most
+        least = max(100 * kind.median_us / most - lost, 0.0)
         words = f"{time_text(kind.median_us)}, {time_text(kind.lost_us)} lost"
-        shares = ((least_us / most, "least"), (kind.lost_us / most, "lost"))
-        rows += [
-            element("span", f"{kind.kind} ({kind.operators})"),
-            _bar(words, [shares]),
-            element("span", words, class_="right"),
-        ]
+        blocks = (("least", 0.0, 0.0, least, 16.0), ("lost", least, 0.0, max(lost, 0.0), 16.0))
+        rows.append((f"{kind.kind} ({kind.operators})", words, blocks))
     names = (("least", "at the machine's best, or not known"), ("lost", "lost: more than that"))
-    return join([element("div", *rows, class_="bars"), key(names)])
+    return join([pages.bars(rows), pages.legend(names)])
 
 
 def compared_bars(kinds: Sequence[ComparedKind]) -> Markup:
     """Return two bars for each kind, before above after."""
     most = max((max(kind.before_us, kind.after_us) for kind in kinds), default=0.0) or 1.0
-    rows: list[Markup] = []
+    rows = []
     for kind in kinds[:_MOST_BARS]:
         words = f"{time_text(kind.before_us)} to {time_text(kind.after_us)}"
         if kind.speedup is not None:
             words += f", {kind.speedup:.2f}x"
-        lanes = [[(kind.before_us / most, "before")], [(kind.after_us / most, "after")]]
-        rows += [
-            element("span", f"{kind.kind} ({kind.places})"),
-            _bar(words, lanes),
-            element("span", words, class_="right"),
-        ]
+        blocks = (
+            ("before", 0.0, 0.0, 100 * kind.before_us / most, 7.0),
+            ("after", 0.0, 8.0, 100 * kind.after_us / most, 7.0),
+        )
+        rows.append((f"{kind.kind} ({kind.places})", words, blocks))
     names = (("before", "before"), ("after", "after"))
-    return join([element("div", *rows, class_="bars"), key(names)])
-
-
-def _bar(words: str, lanes: Iterable[Iterable[tuple[float, str]]]) -> Markup:
-    """Return an image of lanes above each other; each is parts of the width with their class."""
-    drawn: list[Markup] = []
-    lanes = [list(lane) for lane in lanes]
-    height = 16.0 / len(lanes)
-    for number, lane in enumerate(lanes):
-        x = 0.0
-        for share, class_ in lane:
-            width = max(100 * share, 0.0)
-            drawn.append(_rect(class_, x, number * height, width, height - len(lanes) + 1))
-            x += width
-    return element(
-        "svg",
-        *drawn,
-        viewBox="0 0 100 16",
-        preserveAspectRatio="none",
-        role="img",
-        aria_label=words,
-    )
-
-
-def _rect(class_: str, x: float, y: float, width: float, height: float) -> Markup:
-    return element(
-        "rect",
-        class_=class_,
-        x=f"{x:.2f}",
-        y=f"{y:.2f}",
-        width=f"{width:.2f}",
-        height=f"{height:.2f}",
-    )
-
-
-def key(names: Iterable[tuple[str, str]]) -> Markup:
-    """Return what colours mean: class and words."""
-    return element(
-        "div",
-        *(
-            element("span", element("svg", _rect(class_, 0, 0, 12, 12), aria_hidden="true"), words)
-            for class_, words in names
-        ),
-        class_="key",
-    )
+    return join([pages.bars(rows), pages.legend(names)])
 
 
 # ---- the roofline ----
@@ -150,14 +102,7 @@ def roofline(
         *(_point(axes, operator, most, links) for operator in big_first),
     ]
     words = f"roofline: {len(shown)} operators under {peak.flops_per_us / 1e3:.0f} GF/s"
-    return element(
-        "svg",
-        *parts,
-        viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
-        class_="roofline",
-        role="group",
-        aria_label=words,
-    )
+    return pages.drawing(_WIDTH, _HEIGHT, *parts, class_="roofline", label=words, role="group")
 
 
 def _is_point(operator: OperatorProfile) -> bool:
@@ -249,21 +194,17 @@ def _point(
         "circle",
         element("title", words),
         class_=f"point {colour}",
-        cx=f"{axes.x(_intensity(operator)):.1f}",
-        cy=f"{axes.y(max(rate, axes.y_low)):.1f}",
-        r=f"{radius:.1f}",
+        cx=axes.x(_intensity(operator)),
+        cy=axes.y(max(rate, axes.y_low)),
+        r=radius,
     )
     link = links.get(operator.name)
     return circle if link is None else element("a", circle, href=link, aria_label=words)
 
 
 def _line(class_: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
-    places = {
-        name: f"{value:.1f}"
-        for name, value in zip(("x1", "y1", "x2", "y2"), (x1, y1, x2, y2), strict=True)
-    }
-    return element("line", class_=class_, **places)
+    return element("line", class_=class_, x1=x1, y1=y1, x2=x2, y2=y2)
 
 
 def _text(words: str, x: float, y: float, anchor: str) -> Markup:
-    return element("text", words, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+    return element("text", words, x=x, y=y, text_anchor=anchor)

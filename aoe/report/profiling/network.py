@@ -46,8 +46,8 @@ def draw_network(operators: Sequence[OperatorProfile], links: Mapping[str, str])
         *edges,
         *boxes,
         viewBox=f"0 0 {width:.0f} {height:.0f}",
-        width=f"{width:.0f}",
-        height=f"{height:.0f}",
+        width=width,
+        height=height,
         class_="network",
         role="group",
         aria_label=f"graph of {len(operators)} operators, coloured by lost time",
@@ -119,10 +119,10 @@ def _box(operator: OperatorProfile, place: tuple[int, int], shade: str, link: st
         element(
             "rect",
             class_=shade,
-            x=f"{x:.0f}",
-            y=f"{y:.0f}",
-            width=f"{_BOX_WIDTH:.0f}",
-            height=f"{_BOX_HEIGHT:.0f}",
+            x=x,
+            y=y,
+            width=_BOX_WIDTH,
+            height=_BOX_HEIGHT,
             rx="6",
         ),
         _line(_short(title_of(operator)), x, y + 14, on_hot),
@@ -132,8 +132,7 @@ def _box(operator: OperatorProfile, place: tuple[int, int], shade: str, link: st
 
 
 def _line(words: str, x: float, y: float, class_: str | bool) -> Markup:
-    place = {"x": f"{x + 9:.0f}", "y": f"{y:.0f}"}
-    return element("text", words, class_=class_, **place)
+    return element("text", words, class_=class_, x=x + 9, y=y)
 
 
 def _short(words: str) -> str:

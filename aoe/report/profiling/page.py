@@ -11,21 +11,14 @@ from aoe.report.profiling.comparison import names_text
 from aoe.report.profiling.parts import (
     names_cell,
     network_section,
-    number_cell,
     page_footer,
-    page_header,
     roofline_section,
-    scrolled,
-    section,
     skip_link,
     subtitle,
-    table,
-    tiles,
 )
-from aoe.report.profiling.style import STYLE
 from aoe.report.profiling.text import figure, here, result_text
 from aoe.report.quantities import time_text
-from aoebank import Markup, element, html_page
+from aoebank import Markup, element, html_page, pages
 
 
 def render_profile(profile: ProfiledModel) -> str:
@@ -34,16 +27,15 @@ def render_profile(profile: ProfiledModel) -> str:
     return html_page(
         f"{profile.model}: profile",
         skip_link("to the table of operators", "#operators"),
-        page_header(profile.model, subtitle(profile)),
+        pages.page_header(profile.model, subtitle(profile)),
         _tiles(profile),
-        section("Time by kind of operator", kind_bars(profile.kinds())),
+        pages.section("Time by kind of operator", kind_bars(profile.kinds())),
         roofline_section(profile, links),
         network_section(profile, links),
         _operators(profile),
         *_threads(profile),
         *_fusion(profile.fusion),
         page_footer(profile),
-        style=STYLE,
     )
 
 
@@ -54,16 +46,15 @@ def render_comparison(compared: ComparedProfiles) -> str:
     return html_page(
         f"{before.model} and {after.model}: profiles",
         skip_link("to the table of operators", "#operators"),
-        page_header(f"{before.model} \u2192 {after.model}", subtitle(after)),
+        pages.page_header(f"{before.model} \u2192 {after.model}", subtitle(after)),
         _compared_tiles(compared),
         *_doubts(compared),
-        section("Time by kind of operator", compared_bars(compared.kinds())),
+        pages.section("Time by kind of operator", compared_bars(compared.kinds())),
         roofline_section(after, links, before.operators),
         _changes(compared),
         network_section(after, links),
         _operators(after),
         page_footer(after),
-        style=STYLE,
     )
 
 
@@ -85,7 +76,7 @@ def _tiles(profile: ProfiledModel) -> Markup:
     ]
     if profile.best_threads is not None:
         found.append((str(profile.best_threads), "threads are fastest", "note"))
-    return tiles(found)
+    return pages.tiles(found)
 
 
 def _compared_tiles(compared: ComparedProfiles) -> Markup:
@@ -99,13 +90,12 @@ def _compared_tiles(compared: ComparedProfiles) -> Markup:
         (time_text(after.lost_us), "lost after", ""),
         (f"{len(before.operators)} \u2192 {len(after.operators)}", "operators", ""),
     )
-    return tiles(found)
+    return pages.tiles(found)
 
 
 def _doubts(compared: ComparedProfiles) -> Iterator[Markup]:
     if compared.doubts:
-        items = (element("li", doubt) for doubt in compared.doubts)
-        yield section("Not to be compared", element("ul", *items), class_="problems")
+        yield pages.section("Not to be compared", pages.listing(compared.doubts), class_="problems")
 
 
 # ---- tables ----
@@ -113,47 +103,56 @@ def _doubts(compared: ComparedProfiles) -> Iterator[Markup]:
 
 def _operators(profile: ProfiledModel) -> Markup:
     places = {operator.name: at for at, operator in enumerate(profile.operators)}
-    heads = ("operator", "computes", "result", "us", "lost us", "of peak", "GF/s", "GB/s")
+    heads = (
+        "operator",
+        "computes",
+        "result",
+        "us",
+        "lost us",
+        "of peak",
+        "GF/s",
+        "GB/s",
+        "bound by",
+        "warm us",
+        "threads",
+    )
     rows = (
-        element("tr", *_operator_cells(operator), id=f"op-{places[operator.name]}")
+        pages.row(*_operator_cells(operator), id=f"op-{places[operator.name]}")
         for operator in profile.by_lost_time()
     )
-    rows_of = table((*heads, "bound by", "warm us", "threads"), rows, numbers=range(3, 8))
-    return element(
-        "div", section("Operators by lost time", scrolled(rows_of, "operators")), id="operators"
-    )
+    rows_of = pages.table(heads, rows, range(3, 8), "operators")
+    return element("div", pages.section("Operators by lost time", rows_of), id="operators")
 
 
-def _operator_cells(operator: OperatorProfile) -> Iterator[Markup]:
+def _operator_cells(operator: OperatorProfile) -> Iterator[str | Markup]:
     yield names_cell(operator)
-    yield element("td", operator.kind)
-    yield element("td", result_text(operator))
-    yield number_cell(operator.median_us, ".1f")
-    yield number_cell(operator.lost_us, ".1f")
+    yield operator.kind
+    yield result_text(operator)
+    yield pages.number_cell(operator.median_us, ".1f")
+    yield pages.number_cell(operator.lost_us, ".1f")
     share = operator.peak_share
-    yield number_cell(None if share is None else 100 * share, ".0f", " %")
-    yield number_cell(operator.gflops_per_s, ".1f")
-    yield number_cell(operator.gbytes_per_s, ".1f")
-    yield element("td", operator.bound.value if operator.work is not None else "-")
-    yield number_cell(operator.warm_us, ".1f")
-    yield number_cell(operator.best_threads, "d")
+    yield pages.number_cell(None if share is None else 100 * share, ".0f", " %")
+    yield pages.number_cell(operator.gflops_per_s, ".1f")
+    yield pages.number_cell(operator.gbytes_per_s, ".1f")
+    yield operator.bound.value if operator.work is not None else "-"
+    yield pages.number_cell(operator.warm_us, ".1f")
+    yield pages.number_cell(operator.best_threads, "d")
 
 
 def _changes(compared: ComparedProfiles) -> Markup:
     rows = (
-        element(
-            "tr",
+        pages.row(
             element("td", names_text(one), class_="names"),
-            element("td", one.kind),
-            number_cell(one.before_us if one.before else None, ".1f"),
-            number_cell(one.after_us if one.after else None, ".1f"),
-            number_cell(one.speedup, ".2f", "x"),
+            one.kind,
+            pages.number_cell(one.before_us if one.before else None, ".1f"),
+            pages.number_cell(one.after_us if one.after else None, ".1f"),
+            pages.number_cell(one.speedup, ".2f", "x"),
         )
         for one in compared.operators
     )
     heads = ("nodes", "compute", "before us", "after us", "speed-up")
-    rows_of = table(heads, rows, numbers=range(2, 5))
-    return section("What has changed", scrolled(rows_of, "changes"))
+    rows_of = pages.table(heads, rows, range(2, 5), "changes")
+    return pages.section("What has changed", rows_of)
 
 
 def _threads(profile: ProfiledModel) -> Iterator[Markup]:
@@ -161,33 +160,31 @@ def _threads(profile: ProfiledModel) -> Iterator[Markup]:
         return
     best = [operator.best_threads for operator in profile.operators]
     rows = (
-        element(
-            "tr",
+        pages.row(
             element("td", str(threads)),
-            number_cell(us, ".1f"),
-            number_cell(float(best.count(threads)), ".0f"),
+            pages.number_cell(us, ".1f"),
+            pages.number_cell(float(best.count(threads)), ".0f"),
         )
         for threads, us in sorted(profile.model_us_by_threads.items())
     )
     heads = ("threads", "us a run", "operators that are fastest with them")
-    yield section("Threads that pay", scrolled(table(heads, rows, range(1, 3)), "threads"))
+    yield pages.section("Threads that pay", pages.table(heads, rows, range(1, 3), "threads"))
 
 
 def _fusion(fusion: Sequence[FusionLimit] | None) -> Iterator[Markup]:
     if fusion is None:
         return
     rows = (
-        element(
-            "tr",
+        pages.row(
             element("td", one.fusion_class),
             element("td", ", ".join(one.op_names), class_="names"),
-            element("td", one.stop.value),
-            element("td", f"{one.stopped_at} ({one.stopped_type})" if one.stopped_at else "-"),
-            number_cell(float(one.without_limits), ".0f"),
-            element("td", here(one)),
+            one.stop.value,
+            f"{one.stopped_at} ({one.stopped_type})" if one.stopped_at else "-",
+            pages.number_cell(float(one.without_limits), ".0f"),
+            here(one),
         )
         for one in sorted(fusion, key=lambda one: not one.stop.is_limit)
     )
     heads = ("class", "nodes", "ended by", "at", "nodes with O1", "here")
-    rows_of = table(heads, rows, range(4, 5))
-    yield section("AOE's fusion limits", scrolled(rows_of, "fusions"))
+    rows_of = pages.table(heads, rows, range(4, 5), "fusions")
+    yield pages.section("AOE's fusion limits", rows_of)

@@ -1,20 +1,15 @@
-"""What pages about profiles are built of: heads, tiles, tables, the roofline, the graph."""
+"""What pages about profiles have in common: the roofline, the graph, head and foot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from aoe.profiling.figures import OperatorProfile, ProfiledModel
-from aoe.report.profiling.charts import key, roofline
+from aoe.report.profiling.charts import roofline
 from aoe.report.profiling.network import draw_network
-from aoebank import Markup, element, join, plural
+from aoebank import Markup, element, join, pages, plural
 
 _MOST_NAMES = 6
-
-
-def page_header(title: str, words: str) -> Markup:
-    """Return the head of a page."""
-    return element("header", element("h1", title), element("p", words))
 
 
 def subtitle(profile: ProfiledModel) -> str:
@@ -28,46 +23,6 @@ def subtitle(profile: ProfiledModel) -> str:
 def skip_link(words: str, href: str) -> Markup:
     """Return the way past what stands in front, for a keyboard."""
     return element("a", words, href=href, class_="skip")
-
-
-def tiles(found: Iterable[tuple[str, str, str]]) -> Markup:
-    """Return figures with what they are; the third is a class: bad, good, note or none."""
-    drawn = (
-        element(
-            "div",
-            element("b", number),
-            element("span", words),
-            class_=f"tile {kind}" if kind else "tile",
-        )
-        for number, words, kind in found
-    )
-    return element("section", *drawn, class_="tiles")
-
-
-def section(title: str, *content: str | Markup, class_: str | bool = False) -> Markup:
-    """Return a card of a page."""
-    return element("section", element("h2", title), *content, class_=class_)
-
-
-def scrolled(content: Markup, name: str) -> Markup:
-    """Return a box that scrolls sideways, with the keyboard as well."""
-    return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=name)
-
-
-def table(heads: Sequence[str], rows: Iterable[Markup], numbers: range) -> Markup:
-    """Return a table; `numbers` are the columns of figures."""
-    head = (
-        element("th", name, class_="right" if at in numbers else False, scope="col")
-        for at, name in enumerate(heads)
-    )
-    return element("table", element("thead", element("tr", *head)), element("tbody", *rows))
-
-
-def number_cell(value: float | None, form: str, unit: str = "") -> Markup:
-    """Return the cell of a figure, which sorts as such; a dash for none."""
-    if value is None:
-        return element("td", "-", class_="right", data_sort="")
-    return element("td", f"{value:{form}}{unit}", class_="right", data_sort=f"{value}")
 
 
 def names_cell(operator: OperatorProfile) -> Markup:
@@ -88,7 +43,8 @@ def roofline_section(
         names.append(("before", "before (hollow)"))
     drawn = roofline(profile.operators, profile.peak, links, before)
     about = "Each point is an operator, its area the time it takes; it leads to its row."
-    return section("Roofline", element("p", about), scrolled(drawn, "roofline"), key(names))
+    box = element("div", drawn, class_="scroll", tabindex="0", role="region", aria_label="roofline")
+    return pages.section("Roofline", element("p", about), box, pages.legend(names))
 
 
 def network_section(profile: ProfiledModel, links: Mapping[str, str]) -> Markup:
@@ -99,7 +55,7 @@ def network_section(profile: ProfiledModel, links: Mapping[str, str]) -> Markup:
     box = element(
         "div", drawn, class_="tall", tabindex="0", role="region", aria_label="graph of the model"
     )
-    return section("Graph by lost time", box, key(names))
+    return pages.section("Graph by lost time", box, pages.legend(names))
 
 
 def page_footer(profile: ProfiledModel) -> Markup:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from html import escape
 
 from aoe.gradients.timeline import SegmentTime, Timeline
 from aoe.report.quantities import SHORTEST_US, time_text
-from aoebank import size_text
+from aoebank import pages, size_text
 
 _WIDTH, _HEIGHT = 1060, 158
 _LEFT, _RIGHT = 112, 12
@@ -27,8 +26,9 @@ def draw_timeline(timeline: Timeline, scale_us: float) -> str:
     axis = _Axis(scale_us)
     label = f"backward ends at {time_text(timeline.backward_end_us)}, "
     label += f"communication at {time_text(timeline.end_us)}"
+    named = f'role="img" aria-label="{pages.escape(label)}"'
     parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">',
+        f'<svg class="timeline" viewBox="0 0 {_WIDTH} {_HEIGHT}" {named}>',
         *_grid(axis),
         *_backward(timeline, axis),
         *_tail(timeline, axis),
@@ -109,7 +109,7 @@ def _send(number: int, segment: SegmentTime, axis: _Axis) -> str:
 
 
 def _bar(kind: str, x: float, y: float, width: float, title: str = "") -> str:
-    inside = f"<title>{escape(title)}</title>" if title else ""
+    inside = f"<title>{pages.escape(title)}</title>" if title else ""
     return (
         f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{_BAR}" rx="3">'
         f"{inside}</rect>"

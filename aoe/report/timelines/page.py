@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from html import escape
+from collections.abc import Iterator
 
+from aoe.gradients.timeline import SegmentTime
 from aoe.report.quantities import time_text
 from aoe.report.timelines.drawing import draw_timeline
-from aoe.report.timelines.style import STYLE
 from aoe.report.timelines.text import cost_text
 from aoe.results.files import TuningResult
 from aoe.results.gradients import GdatReport, GroupingReport
-from aoebank import size_text
+from aoebank import Markup, element, html_page, pages, size_text
 
 _MOST_OPEN_ROWS = 12
 
@@ -20,22 +19,14 @@ def render_page(report: GdatReport) -> str:
     """Return the page: figures, both timelines on one scale, every number in tables."""
     groupings = [grouping for grouping in (report.before, report.after) if grouping is not None]
     scale_us = max((grouping.timeline.end_us for grouping in groupings), default=0.0) * 1.02
-    body = [
-        f"<h1>{escape(report.tuning_name)}</h1>",
-        f"<p>{escape(_subtitle(report))}</p>",
-        *_cards(report),
+    return html_page(
+        f"{report.tuning_name}: gradient tuning",
+        pages.page_header(report.tuning_name, _subtitle(report)),
+        pages.tiles(_tiles(report)),
         *_grouping("Before", report.before, scale_us),
         *_grouping("After", report.after, scale_us),
         *_candidates(report),
-        f"<footer>{escape(_footer(report))}</footer>",
-    ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(report.tuning_name)}: gradient tuning</title>\n"
-        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(body)
-        + "\n</main>\n</body>\n</html>\n"
+        element("footer", _footer(report)),
     )
 
 
@@ -46,48 +37,32 @@ def _subtitle(report: GdatReport) -> str:
     )
 
 
-def _cards(report: GdatReport) -> Iterator[str]:
+def _tiles(report: GdatReport) -> Iterator[tuple[str, str, str]]:
     before, after = report.before, report.after
-    yield '<div class="cards">'
     if report.estimate is not None:
         estimate = report.estimate
         note = f"{estimate.low:.3f} to {estimate.high:.3f}, {estimate.pairs} pairs"
-        yield _card("Step, times as fast", f"{estimate.median:.3f}x", note, estimate.low > 1)
+        good = "good" if estimate.low > 1 else ""
+        yield f"{estimate.median:.3f}x", f"step, times as fast: {note}", good
     if before is not None and after is not None:
         was, now = before.timeline, after.timeline
-        yield _card(
-            "Tail after backward",
-            _change(time_text(was.tail_us), time_text(now.tail_us)),
-            ", ".join(dict.fromkeys((before.source.value, after.source.value))),
-            now.tail_us < was.tail_us,
+        sources = ", ".join(dict.fromkeys((before.source.value, after.source.value)))
+        yield (
+            f"{time_text(was.tail_us)} \u2192 {time_text(now.tail_us)}",
+            f"tail after backward, {sources}",
+            "good" if now.tail_us < was.tail_us else "",
         )
-        yield _card(
-            "Communication hidden",
-            _change(f"{was.overlap_ratio:.1%}", f"{now.overlap_ratio:.1%}"),
-            "behind backward",
-            now.overlap_ratio > was.overlap_ratio,
+        yield (
+            f"{was.overlap_ratio:.1%} \u2192 {now.overlap_ratio:.1%}",
+            "communication hidden behind backward",
+            "good" if now.overlap_ratio > was.overlap_ratio else "",
         )
-        yield _card(
-            "All-reduces", _change(str(len(was.segments)), str(len(now.segments))), "per step"
-        )
+        yield f"{len(was.segments)} \u2192 {len(now.segments)}", "all-reduces per step", ""
     value, _, note = cost_text(report).partition(" + ")
-    yield _card("One all-reduce", escape(value), f"+ {note}" if note else "of any size")
-    yield "</div>"
+    yield value, f"one all-reduce, {f'+ {note}' if note else 'of any size'}", ""
 
 
-def _change(before: str, after: str) -> str:
-    return f"<small>{escape(before)} &rarr;</small> {escape(after)}"
-
-
-def _card(label: str, value: str, note: str, good: bool = False) -> str:
-    kind = "value good" if good else "value"
-    return (
-        f'<div class="card"><div class="label">{escape(label)}</div>'
-        f'<div class="{kind}">{value}</div><div class="note">{escape(note)}</div></div>'
-    )
-
-
-def _grouping(title: str, grouping: GroupingReport | None, scale_us: float) -> Iterator[str]:
+def _grouping(title: str, grouping: GroupingReport | None, scale_us: float) -> Iterator[Markup]:
     if grouping is None:
         return
     timeline = grouping.timeline
@@ -97,59 +72,57 @@ def _grouping(title: str, grouping: GroupingReport | None, scale_us: float) -> I
         f"{time_text(timeline.communication_us)} of communication, "
         f"{timeline.overlap_ratio:.1%} of it hidden, tail {time_text(timeline.tail_us)}{step}"
     )
-    yield f"<section><h2>{escape(f'{title}: {grouping.name}')}</h2><p>{escape(facts)}</p>"
-    yield f'<div class="scroll">{draw_timeline(timeline, scale_us)}</div>'
+    drawing = Markup(draw_timeline(timeline, scale_us))
+    drawn = element("div", drawing, class_="scroll", tabindex="0", role="region", aria_label=title)
     rows = [
-        (
+        pages.row(
             str(number),
-            str(segment.gradients),
-            size_text(segment.bytes),
-            time_text(segment.ready_us),
-            time_text(segment.start_us),
-            time_text(segment.end_us),
-            time_text(segment.end_us - segment.start_us),
-            time_text(max(0.0, segment.start_us - segment.ready_us)),
+            _cell(segment.gradients, str(segment.gradients)),
+            _cell(segment.bytes, size_text(segment.bytes)),
+            *(_cell(us, time_text(us)) for us in _times(segment)),
         )
         for number, segment in enumerate(timeline.segments, start=1)
     ]
     heads = ("all-reduce", "gradients", "size", "ready", "start", "end", "takes", "waits")
-    shown = " open" if len(rows) <= _MOST_OPEN_ROWS else ""
-    yield f"<details{shown}><summary>{len(rows)} all-reduces</summary>"
-    yield from _table(heads, rows)
-    yield "</details></section>"
+    words = element("summary", f"{len(rows)} all-reduces")
+    table = pages.table(heads, rows, range(1, len(heads)), f"{title}: all-reduces")
+    listed = element("details", words, table, open="" if len(rows) <= _MOST_OPEN_ROWS else False)
+    name = f"{title}: {grouping.name}"
+    yield pages.section(name, element("p", facts), drawn, listed)
 
 
-def _candidates(report: GdatReport) -> Iterator[str]:
+def _times(segment: SegmentTime) -> tuple[float, ...]:
+    """Return when a segment is ready, starts and ends, how long it takes and waits, in us."""
+    ready_us, start_us, end_us = segment.ready_us, segment.start_us, segment.end_us
+    return ready_us, start_us, end_us, end_us - start_us, max(0.0, start_us - ready_us)
+
+
+def _cell(value: float, words: str) -> Markup:
+    return element("td", words, class_="right", data_sort=f"{value:.1f}")
+
+
+def _candidates(report: GdatReport) -> Iterator[Markup]:
     if not report.candidates:
         return
     rows = []
     for candidate in report.candidates:
         estimate, predicted_us = candidate.estimate, candidate.predicted_us
         rows.append(
-            (
+            pages.row(
                 candidate.name,
-                str(candidate.segments),
-                time_text(predicted_us) if predicted_us is not None else "-",
-                f"{estimate.median:.3f}x" if estimate else "-",
+                pages.number_cell(candidate.segments, "d"),
+                pages.number_cell(None, "")
+                if predicted_us is None
+                else _cell(predicted_us, time_text(predicted_us)),
+                pages.number_cell(estimate.median if estimate else None, ".3f", "x"),
                 f"{estimate.low:.3f} to {estimate.high:.3f}" if estimate else "-",
-                str(estimate.pairs) if estimate else "-",
+                pages.number_cell(estimate.pairs if estimate else None, "d"),
             )
         )
-    yield "<section><h2>Measured groupings</h2><p>Steps in pairs with the default grouping</p>"
-    yield from _table(
-        ("grouping", "all-reduces", "predicted end", "speed-up", "interval", "pairs"), rows
-    )
-    yield "</section>"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield '<div class="scroll"><table><thead><tr>'
-    yield "".join(f"<th>{escape(head)}</th>" for head in heads)
-    yield "</tr></thead><tbody>"
-    for first, *rest in rows:
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
-        yield f'<tr><td class="name">{escape(first)}</td>{cells}</tr>'
-    yield "</tbody></table></div>"
+    heads = ("grouping", "all-reduces", "predicted end", "speed-up", "interval", "pairs")
+    table = pages.table(heads, rows, (1, 2, 3, 5), "measured groupings")
+    about = element("p", "Steps in pairs with the default grouping")
+    yield pages.section("Measured groupings", about, table)
 
 
 def _footer(report: GdatReport) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aoebank.errors import AoebankError
 from aoebank.ops.edit.run import EditedField, EditResult
 from aoebank.report.diff.run import field_value
-from aoebank.report.output import Text, location_document, plural
+from aoebank.report.output import Text, location_document, members, plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +38,8 @@ class EditReport:
                 "source": result.reader.source,
                 "guessed": result.is_guessed,
             },
-            "matched": result.matched,
-            "changed": result.changed,
-            "files": [
-                {
-                    "path": str(file.path),
-                    "records": file.records,
-                    "matched": file.matched,
-                    "changed": file.changed,
-                }
-                for file in result.files
-            ],
+            **members(result, "matched changed"),
+            "files": [members(file, "path records matched changed") for file in result.files],
             "fields": [_field_document(field) for field in result.fields],
             "written": [str(path) for path in result.written],
         }
@@ -81,10 +72,10 @@ class EditReport:
 
 def _field_document(field: EditedField) -> dict[str, object]:
     change = field.change
-    members: dict[str, object] = {"field": change.member, "records": field.records}
+    found: dict[str, object] = {"field": change.member, "records": field.records}
     if change.has_a:
-        members["a"] = change.a
+        found["a"] = change.a
     if change.has_b:
-        members["b"] = change.b
-    members["example"] = location_document(field.example) if field.example else None
-    return members
+        found["b"] = change.b
+    found["example"] = location_document(field.example) if field.example else None
+    return found

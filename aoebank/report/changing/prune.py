@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
 from aoebank.ops.prune.run import PruneResult
-from aoebank.report.output import Text, plural, write_rest
+from aoebank.report.output import Text, members, plural, write_rest
 
 MOST_ROWS = 50
 """Records listed on a terminal; the document has all of them."""
@@ -35,17 +35,8 @@ class PruneReport:
             "dry_run": self.is_dry_run,
             "pruned": len(result.records),
             "kept": result.kept,
-            "records": [
-                {
-                    "path": str(record.path),
-                    "key": record.key,
-                    "reason": str(record.reason),
-                    "detail": record.detail,
-                }
-                for record in result.records
-            ],
-            "broken": [str(path) for path in result.broken],
-            "written": [str(path) for path in result.written],
+            "records": [members(record, "path key reason detail") for record in result.records],
+            **members(result, "broken written"),
         }
 
     def write(self, text: Text) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from aoebank.ops.diff import ChangeKind, DiffResult, FileMove, RecordChange, TimeVerdict
 from aoebank.report.diff.run import (
@@ -14,11 +14,23 @@ from aoebank.report.diff.run import (
     rollup_cells,
     summary_lines,
 )
-from aoebank.report.html import Content, Markup, element, join, page
-from aoebank.report.html_style import SCRIPT, STYLE
+from aoebank.report.html import (
+    Content,
+    Markup,
+    element,
+    html_page,
+    join,
+    listing,
+    page_header,
+    row,
+    section,
+    table,
+    tiles,
+)
 from aoebank.report.output import plural
 
 MAX_ROWS = 2000  # per table; a browser takes more, a reader does not
+_MOST_OPEN = 5  # strategies
 _LONG = 300  # characters of one value
 _CHANGE_HEADER = ("", "ratio", "A (us)", "B (us)", "soc_version", "op_type", "workload", "key")
 _FIGURES = (1, 2, 3)
@@ -26,38 +38,28 @@ _TILES = (
     ("slower", "bad"),
     ("faster", "good"),
     ("strategy", "note"),
-    ("added", "plain"),
-    ("removed", "plain"),
-    ("moved", "plain"),
-    ("unchanged", "plain"),
+    ("added", ""),
+    ("removed", ""),
+    ("moved", ""),
+    ("unchanged", ""),
 )
 
 
 def diff_html(report: DiffReport) -> str:
     """Return the page."""
     result = report.result
-    title = f"Bank diff: {result.a} -> {result.b}"
-    sections: list[Content] = [_rollup(result)]
+    sections: list[Markup] = [_rollup(result)]
     if not report.is_stat:
         slower, *others = _changes(result)
         sections += [slower, _strategies(result), _moves(result.moves), *others]
-    body = element(
-        "main", _header(report), _tiles(result), _problems(result), *sections, _footer(result)
-    )
-    return page(title, body, style=STYLE, script=SCRIPT)
+    body = [_header(report), _tiles(result), _problems(result), *sections, _footer(result)]
+    return html_page(f"Bank diff: {result.a} -> {result.b}", *body)
 
 
 def _header(report: DiffReport) -> Markup:
     result = report.result
-    sides = element(
-        "p",
-        element("code", result.a),
-        element("span", " → ", class_="arrow"),
-        element("code", result.b),
-        class_="sides",
-    )
-    lines = (element("p", line) for line in summary_lines(result, report.fail_on_ratio))
-    return element("header", element("h1", "Bank diff"), sides, *lines)
+    sides = join((element("code", result.a), " → ", element("code", result.b)))
+    return page_header("Bank diff", sides, *summary_lines(result, report.fail_on_ratio))
 
 
 def _tiles(result: DiffResult) -> Markup:
@@ -71,29 +73,23 @@ def _tiles(result: DiffResult) -> Markup:
         "removed": result.count(ChangeKind.REMOVED),
     }
     words = {"strategy": "strategy changed"}
-    tiles = [
-        _tile(f"{numbers[name]:,}", words.get(name, name), mood if numbers[name] else "plain")
+    found = [
+        (f"{numbers[name]:,}", words.get(name, name), mood if numbers[name] else "")
         for name, mood in _TILES
     ]
     times = result.times()
     if times is not None:
         noise = 1 + result.noise_ratio
         mood = "bad" if times.mean_ratio > noise else "good" if times.mean_ratio < 1 / noise else ""
-        tiles.insert(0, _tile(f"{times.mean_ratio:.3f}x", "mean time, B / A", mood))
-    return element("section", *tiles, class_="tiles")
-
-
-def _tile(number: str, word: str, mood: str) -> Markup:
-    return element("div", element("b", number), element("span", word), class_=f"tile {mood}")
+        found.insert(0, (f"{times.mean_ratio:.3f}x", "mean time, B / A", mood))
+    return tiles(found)
 
 
 def _problems(result: DiffResult) -> Markup:
     if not result.problems:
         return Markup("")
-    items = (element("li", problem.headline) for problem in result.problems)
-    return element(
-        "section", element("h2", "Not compared"), element("ul", *items), class_="problems"
-    )
+    names = (problem.headline for problem in result.problems)
+    return section("Not compared", listing(names), class_="problems")
 
 
 def _rollup(result: DiffResult) -> Markup:
@@ -105,9 +101,8 @@ def _rollup(result: DiffResult) -> Markup:
     used = _used_columns(cells)
     header = [ROLLUP_HEADER[place] for place in used]
     right = [number for number, place in enumerate(used) if place >= 2]
-    table = _table(header, (_rollup_row(row, used) for row in cells), right=right)
-    more = [rest] if quiet else []
-    return _section("By soc_version and op_type", len(rows), table, *more)
+    drawn = table(header, (_rollup_row(words, used) for words in cells), right, "roll-up")
+    return _section("By soc_version and op_type", len(rows), drawn, *([rest] if quiet else []))
 
 
 def _used_columns(rows: Sequence[Sequence[str]]) -> list[int]:
@@ -116,41 +111,40 @@ def _used_columns(rows: Sequence[Sequence[str]]) -> list[int]:
     return [place for place, cells in enumerate(columns) if {*cells} - {"", "-"}]
 
 
-def _rollup_row(row: Sequence[str], used: Sequence[int]) -> Markup:
+def _rollup_row(words: Sequence[str], used: Sequence[int]) -> Markup:
     moods = {2: "bad", 3: "good"}
     cells = (
-        element("td", row[place])
+        words[place]
         if place < 2
         else element(
             "td",
-            row[place],
-            data_sort="0" if row[place] == "-" else row[place].rstrip("x"),
-            class_=f"right {moods.get(place, '') if row[place] != '-' else 'none'}".rstrip(),
+            words[place],
+            data_sort="0" if words[place] == "-" else words[place].rstrip("x"),
+            class_=f"right {moods.get(place, '') if words[place] != '-' else 'none'}".rstrip(),
         )
         for place in used
     )
-    return element("tr", *cells)
+    return row(*cells)
 
 
 def _moves(moves: Sequence[FileMove]) -> Markup:
+    if not moves:
+        return Markup("")
     rows = (
-        element(
-            "tr",
-            _soc_cell(move),
-            element("td", element("code", move.a)),
-            element("td", element("code", move.b)),
+        row(
+            f"{move.soc_a} → {move.soc_b}" if move.soc_a and move.soc_b else "as before",
+            _code_cell(move.a),
+            _code_cell(move.b),
             _number(f"{move.equal} of {move.records_a}", move.similarity),
         )
         for move in moves
     )
-    table = _table(("soc_version", "A", "B", "equal records"), rows, right=(3,))
-    heading = element("h2", "Moved files", element("span", f"{len(moves):,}", class_="count"))
-    return element("section", heading, table) if moves else Markup("")
+    drawn = table(("soc_version", "A", "B", "equal records"), rows, (3,), "moved files")
+    return section("Moved files", drawn, count=f"{len(moves):,}")
 
 
-def _soc_cell(move: FileMove) -> Markup:
-    is_renamed = move.soc_a and move.soc_b
-    return element("td", f"{move.soc_a} → {move.soc_b}" if is_renamed else "as before")
+def _code_cell(text: str, **attributes: str) -> Markup:
+    return element("td", element("code", text), **attributes)
 
 
 def _changes(result: DiffResult) -> list[Markup]:
@@ -173,7 +167,7 @@ def _change_section(title: str, changes: Sequence[RecordChange]) -> Markup:
     header = [_CHANGE_HEADER[place] for place in used]
     right = [number for number, place in enumerate(used) if place in _FIGURES]
     rows = (_change_row(change, used) for change in shown)
-    return _section(title, len(changes), _table(header, rows, right=right))
+    return _section(title, len(changes), table(header, rows, right, title))
 
 
 def _change_words(change: RecordChange) -> tuple[str, ...]:
@@ -196,12 +190,12 @@ def _change_row(change: RecordChange, used: Sequence[int]) -> Markup:
         _number(_ratio(change), ratio, mood, _doubt(change)),
         _number(_microseconds(change.cost_a_us), change.cost_a_us),
         _number(_microseconds(change.cost_b_us), change.cost_b_us),
-        element("td", change.soc_version or "-"),
-        element("td", change.op_type or "-"),
+        change.soc_version or "-",
+        change.op_type or "-",
         element("td", about, file, class_="about"),
         element("td", element("code", _cut(change.key, 40), title=change.key[:_LONG])),
     )
-    return element("tr", *(cells[place] for place in used))
+    return row(*(cells[place] for place in used))
 
 
 def _ratio(change: RecordChange) -> Content:
@@ -221,11 +215,14 @@ def _doubt(change: RecordChange) -> str:
 
 def _strategies(result: DiffResult) -> Markup:
     changed = [change for change in result.changes if change.fields]
-    blocks = join(map(_strategy, changed[:MAX_ROWS]))
+    blocks = join(
+        _strategy(change, is_open=number < _MOST_OPEN)
+        for number, change in enumerate(changed[:MAX_ROWS])
+    )
     return _section("Changed strategies, member by member", len(changed), blocks)
 
 
-def _strategy(change: RecordChange) -> Markup:
+def _strategy(change: RecordChange, *, is_open: bool) -> Markup:
     mood = {TimeVerdict.SLOWER: "bad", TimeVerdict.FASTER: "good"}.get(change.verdict, "")
     head = element(
         "summary",
@@ -235,45 +232,24 @@ def _strategy(change: RecordChange) -> Markup:
         element("small", change.workload),
     )
     rows = (
-        element(
-            "tr",
-            element("td", element("code", field.pointer or "/")),
-            element("td", element("code", _cut(field_value(field, of_b=False))), class_="old"),
-            element("td", element("code", _cut(field_value(field, of_b=True))), class_="new"),
+        row(
+            _code_cell(field.pointer or "/"),
+            _code_cell(_cut(field_value(field, of_b=False)), class_="old"),
+            _code_cell(_cut(field_value(field, of_b=True)), class_="new"),
         )
         for field in change.fields
     )
-    return element("details", head, _table(("member", "A", "B"), rows, right=()))
+    members = table(("member", "A", "B"), rows, name="members")
+    return element("details", head, members, open="" if is_open else False)
 
 
 def _section(title: str, number: int, *content: Content) -> Markup:
     """Return a section with a heading, nothing where there is nothing to tell."""
     if not number:
         return Markup("")
-    more = (
-        (
-            element(
-                "p", f"{number - MAX_ROWS:,} more: aoebank diff --json has them all", class_="more"
-            ),
-        )
-        if number > MAX_ROWS
-        else ()
-    )
-    heading = element("h2", title, element("span", f"{number:,}", class_="count"))
-    return element("section", heading, *content, *more)
-
-
-def _table(header: Sequence[str], rows: Iterable[Markup], right: Iterable[int]) -> Markup:
-    places = frozenset(right)
-    heads = (
-        element("th", title, class_="right" if place in places else False, scope="col")
-        for place, title in enumerate(header)
-    )
-    return element(
-        "div",
-        element("table", element("thead", element("tr", *heads)), element("tbody", *rows)),
-        class_="scroll",
-    )
+    more = f"{number - MAX_ROWS:,} more: aoebank diff --json has them all"
+    rest = [element("p", more, class_="more")] if number > MAX_ROWS else []
+    return section(title, *content, *rest, count=f"{number:,}")
 
 
 def _number(text: Content, value: float | None, mood: str = "", title: str = "") -> Markup:

@@ -20,7 +20,7 @@ from aoebank.ops.diff import (
 )
 from aoebank.ops.diff.fields import FieldChange
 from aoebank.ops.diff.result import TimeSummary
-from aoebank.report.output import Text, error_document, plural
+from aoebank.report.output import Text, error_document, members, plural
 
 WORDS = {
     ChangeKind.BROKEN: ("broken", "bold red"),
@@ -32,6 +32,12 @@ WORDS = {
     ChangeKind.REMOVED: ("removed", "red"),
     ChangeKind.DETAILS: ("details changed", "cyan"),
 }
+
+_MOVE = "a b equal records_a records_b similarity soc_a soc_b"
+_CHANGE = (
+    "kind file key soc_version op_type workload cost_a_us cost_b_us cost_ratio verdict "
+    "noise_ratio weight"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,28 +76,23 @@ class DiffReport:
     def document(self) -> Mapping[str, object]:
         """Return the figures, the moved files and the changes."""
         result = self.result
-        members: dict[str, object] = {
-            "a": result.a,
-            "b": result.b,
-            "unchanged": result.unchanged,
-            "moved": result.moved,
+        found: dict[str, object] = {
+            **members(result, "a b unchanged moved"),
             "counts": {str(kind): result.count(kind) for kind in ChangeKind},
             "verdicts": {str(verdict): result.count_verdict(verdict) for verdict in TimeVerdict},
             "noise_ratio": result.noise_ratio,
             "times": _times_document(result.times()),
             "rollup": [_row_document(row) for row in result.rollup],
-            "moves": [_move_document(move) for move in result.moves],
+            "moves": [members(move, _MOVE) for move in result.moves],
             "not_compared": [error_document(problem) for problem in result.problems],
         }
         if self.fail_on_ratio is not None:
-            members["fail_on_ratio"] = self.fail_on_ratio
-            members["regressions"] = len(result.regressions(self.fail_on_ratio))
+            found["fail_on_ratio"] = self.fail_on_ratio
+            found["regressions"] = len(result.regressions(self.fail_on_ratio))
         if not self.is_stat:
-            members["changes"] = [_document(change) for change in result.changes]
-            members["same_edits"] = [
-                _group_document(group) for group in group_edits(result.changes)
-            ]
-        return members
+            found["changes"] = [_document(change) for change in result.changes]
+            found["same_edits"] = [_group_document(group) for group in group_edits(result.changes)]
+        return found
 
     def write(self, text: Text) -> None:
         """Write the changes, the worst regressions first, then the counts."""
@@ -309,74 +310,37 @@ def _times_line(result: DiffResult, times: TimeSummary) -> str:
 
 
 def _times_document(times: TimeSummary | None) -> dict[str, object] | None:
-    if times is None:
-        return None
-    return {
-        "records": times.records,
-        "mean_ratio": times.mean_ratio,
-        "weighted_mean_ratio": times.weighted_mean_ratio,
-        "worst_ratio": times.worst_ratio,
-    }
+    names = "records mean_ratio weighted_mean_ratio worst_ratio"
+    return None if times is None else members(times, names)
 
 
 def _row_document(row: RollupRow) -> dict[str, object]:
     return {
-        "soc_version": row.soc_version,
-        "op_type": row.op_type,
-        "unchanged": row.unchanged,
-        "moved": row.moved,
+        **members(row, "soc_version op_type unchanged moved"),
         "counts": {str(kind): row.counts.get(kind, 0) for kind in ChangeKind},
-        "slower": row.slower,
-        "faster": row.faster,
+        **members(row, "slower faster"),
         "times": _times_document(row.times),
     }
 
 
-def _move_document(move: FileMove) -> dict[str, object]:
-    return {
-        "a": move.a,
-        "b": move.b,
-        "equal": move.equal,
-        "records_a": move.records_a,
-        "records_b": move.records_b,
-        "similarity": move.similarity,
-        "soc_a": move.soc_a,
-        "soc_b": move.soc_b,
-    }
-
-
 def _document(change: RecordChange) -> dict[str, object]:
-    members: dict[str, object] = {
-        "kind": str(change.kind),
-        "file": change.file,
-        "key": change.key,
-        "soc_version": change.soc_version,
-        "op_type": change.op_type,
-        "workload": change.workload,
-        "cost_a_us": change.cost_a_us,
-        "cost_b_us": change.cost_b_us,
-        "cost_ratio": change.cost_ratio,
-        "verdict": str(change.verdict),
-        "noise_ratio": change.noise_ratio,
-        "weight": change.weight,
+    names = "file_a" if change.file_a is not None else ""
+    return {
+        **members(change, _CHANGE),
         "fields": [_field(field) for field in change.fields],
+        **members(change, f"{names} problem" if change.problem else names),
     }
-    if change.file_a is not None:
-        members["file_a"] = change.file_a
-    if change.problem:
-        members["problem"] = change.problem
-    return members
 
 
 def _field(field: FieldChange) -> dict[str, object]:
-    members: dict[str, object] = {"pointer": field.pointer}
+    found: dict[str, object] = {"pointer": field.pointer}
     if field.has_a:
-        members["a"] = field.a
+        found["a"] = field.a
     if field.has_b:
-        members["b"] = field.b
+        found["b"] = field.b
     if field.unread:
-        members["unread"] = field.unread
-    return members
+        found["unread"] = field.unread
+    return found
 
 
 def _group_document(group: EditGroup) -> dict[str, object]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aoebank.errors import AoebankError
 from aoebank.ops.git.check import CheckProblem, CheckResult
 from aoebank.ops.git.install import FileChange, InstallPlan, SettingChange
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Text, members, plural
 from aoebank.storage.git.attributes import find_block
 
 _SHOWN_PATHS = 5
@@ -24,15 +24,11 @@ class InstallReport:
     is_dry_run: bool
     verb: str = "install"
     error: AoebankError | None = None
+    exit_code: int = 0
 
     @property
     def schema(self) -> str:
         return f"aoebank.git-{self.verb}/1"
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0: what cannot be written is an error of its own."""
-        return 0
 
     def document(self) -> Mapping[str, object]:
         """Return every setting and file, changed or not."""
@@ -41,9 +37,7 @@ class InstallReport:
             "dry_run": self.is_dry_run,
             "settings": [
                 {
-                    "key": setting.key,
-                    "before": setting.before,
-                    "after": setting.after,
+                    **members(setting, "key before after"),
                     "changed": setting.before != setting.after,
                 }
                 for setting in self.plan.settings
@@ -134,13 +128,7 @@ class CheckReport:
             "covered": self.result.covered,
             "settings": dict(self.result.settings),
             "problems": [
-                {
-                    "code": str(problem.code),
-                    "where": problem.where,
-                    "message": problem.message,
-                    "hint": problem.hint,
-                    "paths": list(problem.paths),
-                }
+                members(problem, "code where message hint paths")
                 for problem in self.result.problems
             ],
         }

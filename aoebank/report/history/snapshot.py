@@ -9,7 +9,7 @@ from aoebank.errors import AoebankError
 from aoebank.model.snapshot import Snapshot
 from aoebank.ops.history.snapshot import SnapshotResult
 from aoebank.report.history.moves import files_and_records, moves_document, moves_summary
-from aoebank.report.output import Text
+from aoebank.report.output import Text, members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,24 +19,20 @@ class SnapshotReport:
     result: SnapshotResult
     schema: str = "aoebank.snapshot/1"
     error: AoebankError | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0: the state is recorded, now or before."""
-        return 0
+    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
         """Return the snapshot with its files."""
         result, recorded = self.result, self.result.recorded
-        members: dict[str, object] = {
+        found: dict[str, object] = {
             "root": str(result.root),
             "dry_run": recorded is None,
             "moves": moves_document(result.moves),
         }
         if recorded is None:
-            return members
+            return found
         return {
-            **members,
+            **found,
             "new": recorded.is_new,
             "snapshot": snapshot_document(recorded.snapshot),
             "tag": result.tag,
@@ -44,9 +40,7 @@ class SnapshotReport:
             "in_git": result.is_tracked,
             "files": [
                 {
-                    "name": member.name,
-                    "sha256": member.sha256,
-                    "records": member.records,
+                    **members(member, "name sha256 records"),
                     "record_set": member.record_set or None,
                 }
                 for member in recorded.members.values()
@@ -81,12 +75,8 @@ def snapshot_document(snapshot: Snapshot) -> dict[str, object]:
     return {
         "id": snapshot.id,
         "parent": snapshot.parent or None,
-        "who": snapshot.who,
-        "time": snapshot.time,
-        "message": snapshot.message,
-        "tags": list(snapshot.tags),
+        **members(snapshot, "who time message tags"),
         "environment": dict(snapshot.environment),
         "soc_versions": None if snapshot.scope is None else list(snapshot.scope),
-        "records": snapshot.records,
-        "record_set": snapshot.record_set,
+        **members(snapshot, "records record_set"),
     }

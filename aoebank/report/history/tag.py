@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aoebank.errors import AoebankError
 from aoebank.ops.history.tag import TagResult
 from aoebank.report.history.moves import short
-from aoebank.report.output import Text
+from aoebank.report.output import Text, members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,19 +18,12 @@ class TagReport:
     result: TagResult
     schema: str = "aoebank.tag/1"
     error: AoebankError | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0: what was asked for is done."""
-        return 0
+    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
         """Return all tags, and the one that was set or removed."""
         return {
-            "root": str(self.result.root),
-            "tags": self.result.tags,
-            "name": self.result.name,
-            "snapshot": self.result.snapshot,
+            **members(self.result, "root tags name snapshot"),
             "removed": self.result.is_removed,
         }
 

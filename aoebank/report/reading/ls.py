@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aoebank.errors import shell_word
 from aoebank.ops.ls import FileSummary, ListResult
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Text, members, plural
 from aoebank.report.reading.closed import ReadingReport, closed_document, write_closed
 
 _FEW_KEYS = 2
@@ -91,16 +91,5 @@ def _times(speedup: float | None) -> str:
 
 
 def _document(file: FileSummary) -> dict[str, object]:
-    return {
-        "path": str(file.path),
-        "format": str(file.format),
-        "soc_version": file.soc_version,
-        "core_num": file.core_num,
-        "core_type": file.core_type,
-        "op_type": file.op_type,
-        "records": file.records,
-        "best_speedup": file.best_speedup,
-        "median_speedup": file.median_speedup,
-        "keys": list(file.keys),
-        "problem": file.problem or None,
-    }
+    names = "path format soc_version core_num core_type op_type records best_speedup median_speedup"
+    return {**members(file, f"{names} keys"), "problem": file.problem or None}

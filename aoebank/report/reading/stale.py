@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
 from aoebank.ops.stale import StaleRecord, StaleResult
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Text, members, plural
 from aoebank.report.reading.closed import closed_document, closed_error, write_closed
 
 
@@ -69,12 +69,7 @@ def _row(one: StaleRecord) -> tuple[str, ...]:
 
 def _document(one: StaleRecord) -> dict[str, object]:
     return {
-        "path": str(one.path),
-        "key": one.key,
-        "op_type": one.op_type,
-        "soc_version": one.soc_version,
-        "measured": one.measured,
+        **members(one, "path key op_type soc_version measured"),
         "stale": one.drift.is_stale,
-        "hard": list(one.drift.hard),
-        "soft": list(one.drift.soft),
+        **members(one.drift, "hard soft"),
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
 from aoebank.ops.convert.run import ConvertResult
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Text, members, plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +21,7 @@ class ConvertReport:
 
     def document(self) -> Mapping[str, object]:
         """Return both places and the counts."""
-        result = self.result
-        return {
-            "source": result.source,
-            "output": str(result.output),
-            "files": result.files,
-            "records": result.records,
-        }
+        return members(self.result, "source output files records")
 
     def write(self, text: Text) -> None:
         """Write it."""

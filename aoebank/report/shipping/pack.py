@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aoebank.errors import AoebankError
 from aoebank.ops.pack.run import PackResult
 from aoebank.ops.pack.unpack import UnpackResult
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Text, members, plural
 from aoebank.report.sizes import size_text
 from aoebank.storage.packs.manifest import PackManifest, manifest_document
 
@@ -26,9 +26,7 @@ class PackReport:
         """Return the archive and its manifest."""
         result = self.result
         return {
-            "pack": str(result.pack),
-            "size_bytes": result.size_bytes,
-            "sha256": result.sha256,
+            **members(result, "pack size_bytes sha256"),
             "signed": result.is_signed,
             **manifest_document(result.manifest),
             "records": result.manifest.records,

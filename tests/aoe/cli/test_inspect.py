@@ -97,8 +97,8 @@ def read_page(report: GdatReport) -> PageReader:
 
 def test_page_needs_nothing_from_outside() -> None:
     page = render_page(REPORT)
-    assert read_page(REPORT).links == []
-    assert not re.findall(r"url\(|@import|https?://|<script", page)
+    assert read_page(REPORT).links == ["script"]  # sorts tables
+    assert not re.findall(r"url\(|@import|https?://", page)
     assert "prefers-color-scheme: dark" in page
 
 
@@ -116,7 +116,7 @@ def test_hostile_names_stay_text() -> None:
         candidates=tuple(replace(candidate, name=HOSTILE) for candidate in REPORT.candidates),
     )
     reader = read_page(report)
-    assert reader.links == []
+    assert reader.links == ["script"]
     assert HOSTILE in "".join(reader.text)
 
 

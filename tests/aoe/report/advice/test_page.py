@@ -124,5 +124,5 @@ def test_advice_of_nothing_is_a_page() -> None:
 def test_interval_is_drawn_beside_one_and_stays_inside() -> None:
     drawn = draw_interval(_estimate(9.0), 8.01, TrialVerdict.GAIN)
     assert 'class="interval good"' in drawn
-    assert 'cx="154.0"' in drawn
-    assert 'x1="80.0" x2="80.0"' in drawn
+    assert 'cx="154"' in drawn
+    assert 'x1="80" x2="80"' in drawn

@@ -16,7 +16,7 @@ from aoebank import Markup, Record, element
 from aoebank.ops.diff import DiffOptions, FileMove, diff
 from aoebank.report.diff.page import MAX_ROWS, diff_html
 from aoebank.report.diff.run import DiffReport
-from aoebank.report.html import escape, page
+from aoebank.report.html import escape, html_page
 from aoebank.testing.factories import make_provenance, make_record
 
 EVIL = (
@@ -138,7 +138,7 @@ def test_markup_is_not_escaped_twice_and_texts_are_once() -> None:
 
 
 def test_title_of_a_page_is_a_text() -> None:
-    assert "<title>&lt;/title&gt;</title>" in page("</title>", style="", script="")
+    assert "<title>&lt;/title&gt;</title>" in html_page("</title>")
 
 
 def test_long_tables_are_cut_and_say_so() -> None:
