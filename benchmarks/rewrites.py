@@ -2,6 +2,7 @@
 
     python benchmarks/rewrites.py [--rules NAME ...] [--networks FILE.onnx ...] [--no-blocks]
                                   [--seconds 3] [--threads 2] [--write] [--again]
+                                  [--on-kernels]
 
 Each figure is the speed-up of ONNX Runtime by the rewritten graph, both with every optimisation, in
 one process on one thread pool: pairs of samples in ABBA order, the median ratio and its interval.
@@ -9,6 +10,11 @@ A network is named after its file, or after the folder of a `model.onnx`. --writ
 figures into `benchmarks/results/rewrites.json`, from which `docs/generate_rewrites.py` makes the
 table. With it what was measured before, with this version of a rule, is passed over unless --again
 is given, so that a run that was ended goes on where it was.
+
+--on-kernels asks what a rule brings where kernels are tuned anyway: the block as it is and the
+rewritten one are each tuned, with a few candidates an operator, from one bank, and the tuned models
+are compared. These figures are in `results/rewrites-on-kernels.json`; they decide which rules are
+tried by default (`ONLY_AT_O1` in `aoe/graph/rewrites/registry.py`).
 """
 
 from __future__ import annotations
@@ -24,33 +30,54 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 from rewrite_blocks import BLOCKS
 
+import aoe
+from aoe.bank.built_in import VARIABLE as BUILT_IN_BANK
 from aoe.device.registry import default_device
+from aoe.device.toolchain import find_toolchain
 from aoe.entry.onnx_file import load_onnx
+from aoe.execute.runner import Runner
+from aoe.execute.tasks import ModelComparison
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement.estimates import estimate_speedup
 from aoe.measurement.pairs import MeasurePolicy, run_pairs
 from aoe.measurement.samples import PairedSamples
+from aoe.om.file import unpack
+from aoe.om.loading import tuned_part
+from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import session_options, use_shared_pool
 from aoe.ort.thread_pools import ThreadPool
 from aoe.testing.rewrites import Feed, feed_of, matches_of, rewritten, view
+from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.sgat.subgraphs import RULES
 
 RESULTS = Path(__file__).resolve().parent / "results" / "rewrites.json"
+ON_KERNELS = RESULTS.with_name("rewrites-on-kernels.json")
 _SAMPLE_S = 2e-3
 _LEAST_PAIRS = 10
+_TUNED_PAIRS = 60
+_TRIALS = 4
+"""Candidates of an operator: blocks have a handful of operators, and a time limit is soon spent
+waiting where another run measures."""
+_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What a rule brought: `speedup` with its 95 % interval, times in us."""
+    """What a rule brought: `speedup` with its 95 % interval, times in us.
+
+    Attributes:
+        kernels: Generated kernels in the block as it is and in the rewritten one, where both were
+            tuned; None where both are ONNX Runtime's alone.
+    """
 
     rule: str
     version: int
@@ -61,6 +88,7 @@ class Figure:
     high: float
     before_us: float
     pairs: int
+    kernels: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +158,49 @@ def measure(job: Job, *, seconds: float, threads: int) -> Figure:
     )
 
 
+def measure_on_kernels(job: Job, *, threads: int, folder: Path) -> Figure:
+    """Return what a rule brings where both models are tuned first."""
+    device, folder = default_device(), folder / job.before.stem
+    tuned = [
+        aoe.tune(
+            file,
+            output=folder / file.stem,
+            bank=folder / "bank",  # operators both have get the same kernels
+            aicore_num=threads,
+            trials=_TRIALS,
+            accept_busy=True,
+        ).get(OpatResult)
+        for file in (job.before, job.after)
+    ]
+    parts = []
+    for result in tuned:
+        scratch = folder / f"unpacked-{len(parts)}"
+        parts.append(tuned_part(scratch, unpack(result.om_file, scratch)))
+    policy = MeasurePolicy(pairs_min=_TUNED_PAIRS, pairs_max=_TUNED_PAIRS, threads=threads)
+    with Runner(device, device.describe(threads), find_toolchain(os.environ)) as runner:
+        found: ModelComparison = runner.call(
+            "compare_models",
+            timeout_s=_TIMEOUT_S,
+            baseline=parts[0],
+            tuned=parts[1],
+            policy=policy,
+            inputs=ModelInputs(seed=1),
+        )
+    estimate = estimate_speedup(found.measurement)
+    return Figure(
+        rule=job.rule.name,
+        version=job.rule.version,
+        model=job.model,
+        matches=job.matches,
+        speedup=round(estimate.median, 3),
+        low=round(estimate.low, 3),
+        high=round(estimate.high, 3),
+        before_us=round(found.measurement.baseline_latency_us, 1),
+        pairs=estimate.pairs,
+        kernels=(len(tuned[0].validation.kept), len(tuned[1].validation.kept)),
+    )
+
+
 def _caller(file: Path, feed: Feed, threads: int) -> Callable[[], None]:
     options = session_options(threads=threads, optimize=True, pool=ThreadPool.SHARED)
     session = default_device().open_session(file, options)
@@ -170,7 +241,12 @@ def name_of(path: Path) -> str:
 
 
 def measure_all(
-    path: Path | None, rules: Sequence[str], seconds: float, threads: int
+    path: Path | None,
+    rules: Sequence[str],
+    seconds: float,
+    threads: int,
+    *,
+    on_kernels: bool = False,
 ) -> list[Figure]:
     """Measure rules on a network, or each on its own blocks where there is none.
 
@@ -180,10 +256,14 @@ def measure_all(
     with ScratchFolder("rewrites") as folder:
         found = blocks(rules) if path is None else [network(path, rules)]
         jobs = list(_jobs(found, folder))
-        use_shared_pool(threads)
+        if not on_kernels:
+            use_shared_pool(threads)
         figures = []
         for job in jobs:
-            figures.append(measure(job, seconds=seconds, threads=threads))
+            if on_kernels:
+                figures.append(measure_on_kernels(job, threads=threads, folder=folder))
+            else:
+                figures.append(measure(job, seconds=seconds, threads=threads))
             _tell(figures[-1])
     return figures
 
@@ -220,8 +300,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--again", action="store_true", help="measure what was measured before")
+    parser.add_argument("--on-kernels", action="store_true", help="tune both first")
     options = parser.parse_args()
-    known = measured() if options.write and not options.again else frozenset()
+    os.environ[BUILT_IN_BANK] = "off"
+    file = ON_KERNELS if options.on_kernels else RESULTS
+    known = measured(file) if options.write and not options.again else frozenset()
     rules = [rule for rule in options.rules if not is_known(rule, known)]
     parts: list[tuple[Path | None, list[str]]] = [(None, [rule]) for rule in rules]
     parts = [] if options.no_blocks else parts
@@ -230,19 +313,23 @@ def main() -> None:
     ]
     for path, some in parts:
         with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-            task = pool.submit(measure_all, path, some, options.seconds, options.threads)
+            task = pool.submit(
+                measure_all,
+                *(path, some, options.seconds, options.threads),
+                on_kernels=options.on_kernels,
+            )
             try:
                 figures = task.result()
             except Exception as error:  # one network does not end the measurement of the others
                 print(f"{path or some}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue
         if options.write:
-            write(figures, options.threads)
+            write(figures, options.threads, file)
 
 
-def measured() -> frozenset[tuple[str, int, str]]:
-    """Return what the file of results has: rule, its version, model."""
-    document = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+def measured(file: Path) -> frozenset[tuple[str, int, str]]:
+    """Return what a file of results has: rule, its version, model."""
+    document = json.loads(file.read_text()) if file.exists() else {}
     rows = document.get("figures", [])
     return frozenset((row["rule"], row["version"], row["model"]) for row in rows)
 
@@ -258,12 +345,12 @@ def networks(known: Iterable[tuple[str, int, str]]) -> set[str]:
     return {model for _, _, model in known if not model.startswith("block: ")}
 
 
-def write(figures: Sequence[Figure], threads: int) -> None:
-    """Put figures into the file of results; those of other rules and models stay."""
-    old = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+def write(figures: Sequence[Figure], threads: int, file: Path) -> None:
+    """Put figures into a file of results; those of other rules and models stay."""
+    old = json.loads(file.read_text()) if file.exists() else {}
     key = ("rule", "model")
     kept = {tuple(figure[name] for name in key): figure for figure in old.get("figures", [])}
-    kept |= {(figure.rule, figure.model): asdict(figure) for figure in figures}
+    kept |= {(figure.rule, figure.model): _members(figure) for figure in figures}
     document = {
         "measured": datetime.now(UTC).strftime("%Y-%m-%d"),
         "onnxruntime": onnxruntime.__version__,
@@ -272,7 +359,11 @@ def write(figures: Sequence[Figure], threads: int) -> None:
         "load": round(os.getloadavg()[0], 1),
         "figures": [kept[name] for name in sorted(kept)],
     }
-    RESULTS.write_text(json.dumps(document, indent=1) + "\n")
+    file.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _members(figure: Figure) -> dict[str, Any]:
+    return {name: value for name, value in asdict(figure).items() if value is not None}
 
 
 if __name__ == "__main__":

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from aoe.graph.rewrites.protocol import RewriteRule
+from aoe.graph.rewrites.registry import ONLY_AT_O1
 from aoe.tuning.sgat.subgraphs import RULES
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER / "rewrites.md"
 RESULTS = FOLDER.parent / "benchmarks" / "results" / "rewrites.json"
+ON_KERNELS = RESULTS.with_name("rewrites-on-kernels.json")
 _BEGIN = "<!-- written by docs/generate_rewrites.py from here -->\n"
 _END = "<!-- to here -->\n"
 
@@ -28,12 +30,12 @@ def page(text: str) -> str:
 
 
 def _tables() -> list[str]:
-    measured = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"figures": []}
+    measured, tuned = _read(RESULTS), _read(ON_KERNELS)
     lines = [
-        "| rule | what becomes what | needs | result | alone, on its block |",
-        "|---|---|---|---|---|",
+        "| rule | what becomes what | needs | result | tried | alone, on its block | both tuned |",
+        "|---|---|---|---|---|---|---|",
     ]
-    lines += [_row(rule, measured["figures"]) for rule in RULES.values()]
+    lines += [_row(rule, measured["figures"], tuned["figures"]) for rule in RULES.values()]
     networks = [figure for figure in measured["figures"] if not _is_block(figure)]
     if networks:
         lines += [
@@ -50,7 +52,14 @@ def _tables() -> list[str]:
         ]
     if measured["figures"]:
         lines += ["", _conditions(measured)]
+    if tuned["figures"]:
+        lines += ["", f"Both tuned: {_conditions(tuned)}"]
     return lines
+
+
+def _read(file: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"figures": []}
+    return document
 
 
 def _conditions(measured: dict[str, Any]) -> str:
@@ -62,16 +71,27 @@ def _conditions(measured: dict[str, Any]) -> str:
     )
 
 
-def _row(rule: RewriteRule, figures: Sequence[dict[str, Any]]) -> str:
-    own = [f for f in figures if f["rule"] == rule.name and _is_block(f)]
-    alone = [
+def _row(
+    rule: RewriteRule, alone: Sequence[dict[str, Any]], tuned: Sequence[dict[str, Any]]
+) -> str:
+    result = "same bits" if rule.exact else f"{rule.tolerance:g}"
+    tried = "`O1`" if rule.name in ONLY_AT_O1 else "by default"
+    tried = "never" if rule.is_done_anyway else tried
+    cells = [
+        *(f"`{rule.name}`", rule.what, rule.needs, result, tried),
+        *(_figures(rule, alone), _figures(rule, tuned)),
+    ]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _figures(rule: RewriteRule, figures: Sequence[dict[str, Any]]) -> str:
+    own = [
         f"{figure['model'].removeprefix('block: ')}: {_speed(figure)}"
         + ("" if figure["version"] == rule.version else " (of an older version)")
-        for figure in own
+        for figure in figures
+        if figure["rule"] == rule.name and _is_block(figure)
     ]
-    result = "same bits" if rule.exact else f"{rule.tolerance:g}"
-    cells = [f"`{rule.name}`", rule.what, rule.needs, result, "<br>".join(alone) or "not yet"]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "<br>".join(own) or "not yet"
 
 
 def _is_block(figure: dict[str, Any]) -> bool:
@@ -79,7 +99,11 @@ def _is_block(figure: dict[str, Any]) -> bool:
 
 
 def _speed(figure: dict[str, Any]) -> str:
-    return f"{figure['speedup']:.2f}x ({figure['low']:.2f} to {figure['high']:.2f})"
+    speed = f"{figure['speedup']:.2f}x ({figure['low']:.2f} to {figure['high']:.2f})"
+    if "kernels" not in figure:
+        return speed
+    before, after = figure["kernels"]
+    return f"{speed}, {before} and {after} kernels"
 
 
 def main() -> None:

@@ -266,7 +266,7 @@ TuneLevelOption = Annotated[
     OptimizationLevel,
     typer.Option(
         "--tune_optimization_level",
-        help="Subgraphs: O2 keeps kernels within AOE's limits of fusions, O1 lifts them.",
+        help="Subgraphs: O1 lifts AOE's limits of fusions and tries every rewrite rule.",
     ),
 ]
 AnonymousFlag = Annotated[

@@ -52,9 +52,9 @@ class OptimizationLevel(StrEnum):
     """How far subgraph tuning goes. Source: AOE's `--tune_optimization_level`."""
 
     O1 = "O1"
-    """Without the limits of AOE's classes of fusions."""
+    """Without the limits of AOE's classes of fusions, and with every rewrite rule."""
     O2 = "O2"
-    """Within them."""
+    """Within them, and with the rewrite rules that have won."""
 
 
 def parse_optimization_level(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
 import rewrites
 from rewrite_blocks import BLOCKS
 
+from aoe.graph.rewrites.registry import ONLY_AT_O1
 from aoe.tuning.sgat.subgraphs import RULES
 
 _RULE = "mean-to-global-pool"
@@ -28,3 +31,23 @@ def test_networks_are_told_from_blocks_by_their_names() -> None:
     assert rewrites.networks(rows) == {"yolo_silu"}
     assert rewrites.name_of(Path("/nets/yolo_silu/model.onnx")) == "yolo_silu"
     assert rewrites.name_of(Path("/nets/swin.onnx")) == "swin"
+
+
+def _lows(file: Path, rule: str) -> list[float]:
+    rows = json.loads(file.read_text())["figures"]
+    return [row["low"] for row in rows if row["rule"] == rule and "block: " in row["model"]]
+
+
+@pytest.mark.parametrize("rule", sorted(ONLY_AT_O1))
+def test_rule_is_kept_out_of_the_default_by_figures_only(rule: str) -> None:
+    alone, on_kernels = _lows(rewrites.RESULTS, rule), _lows(rewrites.ON_KERNELS, rule)
+    assert alone
+    assert max(alone) < 1.05 or (on_kernels and max(on_kernels) < 1.01)
+
+
+def test_tuned_figures_are_told_from_untuned_ones() -> None:
+    rows = json.loads(rewrites.ON_KERNELS.read_text())["figures"]
+    assert all(len(row["kernels"]) == 2 for row in rows)
+    assert rewrites.measured(rewrites.ON_KERNELS) <= {
+        (rule, RULES[rule].version, f"block: {label}") for rule in RULES for label in BLOCKS[rule]
+    }

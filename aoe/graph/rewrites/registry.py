@@ -89,3 +89,35 @@ _ALL = (
 )
 
 RULES: Mapping[str, RewriteRule] = MappingProxyType({rule.name: rule for rule in _ALL})
+
+ONLY_AT_O1: frozenset[str] = frozenset(
+    {
+        "attention-apart",
+        "attention-operator",
+        "batch-norm-into-makers",
+        "batch-norm-into-next",
+        "constants-folded",
+        "duplicates-merged",
+        "gelu-tanh",
+        "group-norm",
+        "hard-swish",
+        "joined-projection-split",
+        "layer-norm",
+        "layer-norm-of-channels",
+        "mean-to-global-pool",
+        "mirrored-pad-as-gather",
+        "mish",
+        "nothing-done",
+        "pad-into-window",
+        "pairs-joined",
+        "projections-merged",
+        "rms-norm",
+        "transpose-behind-elementwise",
+        "transpose-into-product",
+        "transpose-through-reshape",
+        "transposed-to-pixel-shuffle",
+    }
+)
+"""Rules no search tries unless `--tune_optimization_level O1` asks for all of them: what they make
+is no faster than what they find, by ONNX Runtime or with kernels for both. Records that name them
+are used at any level. Source: benchmarks/results/rewrites.json and rewrites-on-kernels.json."""

@@ -72,6 +72,7 @@ from aoe.tuning.sgat.subgraphs import (
     find_subgraphs,
     log_rules,
     rules_of,
+    untried_rules,
     work_of,
 )
 from aoe.tuning.validation.comparing import ModelComparer
@@ -291,6 +292,7 @@ def found_subgraphs(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
         rules_of(bench.engine),
         uneven=bench.settings.nonhomo_split,
         blocked=bench.engine.plain_layouts and bool(bench.runner.device.channel_block()),
+        untried=untried_rules(bench.engine, bench.settings.tune_optimization_level),
     )
     log_rules(found, bench.progress.detail)
     for rule, why in found.faults.items():

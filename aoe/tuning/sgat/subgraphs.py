@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ from aoe.graph.fusing.legality import FusionRuling
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.regions import Region
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
+from aoe.graph.rewrites.registry import ONLY_AT_O1
 from aoe.graph.rewrites.registry import RULES as WRITTEN_RULES
 from aoe.graph.subgraphs.chunks import chunkings
 from aoe.graph.subgraphs.identity import graph_id
@@ -21,6 +22,7 @@ from aoe.graph.subgraphs.segment import Segment, cut_out
 from aoe.ort.transformers_optimizer import OFFLINE_RULE
 from aoe.profiling.work import graph_work
 from aoe.tuning.engine.parts import EngineParts
+from aoe.tuning.mode import OptimizationLevel
 
 RULES: Mapping[str, RewriteRule] = MappingProxyType(
     {**WRITTEN_RULES, OFFLINE_RULE.name: OFFLINE_RULE}
@@ -35,6 +37,12 @@ _GEOMETRY = ("kernel_shape", "strides", "dilations")
 def rules_of(engine: EngineParts) -> Mapping[str, RewriteRule]:
     """Return the rules forms are made by in a run: all of them unless it is given others."""
     return RULES if engine.rules is None else engine.rules
+
+
+def untried_rules(engine: EngineParts, level: OptimizationLevel) -> frozenset[str]:
+    """Return the rules a search does not try at a level; what a run is given is always tried."""
+    is_given = engine.rules is not None
+    return frozenset() if is_given or level is OptimizationLevel.O1 else ONLY_AT_O1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +69,8 @@ class Subgraph:
     Attributes:
         graph_id: Its identity, the record key.
         places: Every place in the model that computes it; options are of the first.
-        matches: Places of rules in it.
+        matches: Places of rules in it, of those that are tried.
+        only_recorded: Places of the other rules: they are used where a record says so.
         refusals: What the rules looked at and left alone.
         chunkings: Ways its batch can be cut.
         may_be_plain: True if ONNX Runtime's blocked layout could be kept out of it.
@@ -73,6 +82,7 @@ class Subgraph:
     graph_id: str
     places: tuple[Segment, ...]
     matches: Mapping[AppliedRule, RewriteMatch] = field(default_factory=dict)
+    only_recorded: tuple[AppliedRule, ...] = ()
     refusals: tuple[RewriteRefusal, ...] = ()
     chunkings: tuple[tuple[int, ...], ...] = ()
     may_be_plain: bool = False
@@ -96,10 +106,9 @@ class Subgraph:
 
     @property
     def has_options(self) -> bool:
-        """True if there is anything to choose."""
-        return bool(
-            self.matches or self.chunkings or self.may_be_plain or self.allowed_fusion_groups
-        )
+        """True if there is anything to choose, or a record could say what to do."""
+        options = self.matches or self.only_recorded or self.chunkings or self.allowed_fusion_groups
+        return self.may_be_plain or bool(options)
 
     @property
     def allowed_fusion_groups(self) -> tuple[FusionGroup, ...]:
@@ -135,7 +144,12 @@ class FoundSubgraphs:
 
 
 def find_subgraphs(
-    graph: ModelGraph, rules: Mapping[str, RewriteRule], *, uneven: bool, blocked: bool
+    graph: ModelGraph,
+    rules: Mapping[str, RewriteRule],
+    *,
+    uneven: bool,
+    blocked: bool,
+    untried: Collection[str] = (),
 ) -> FoundSubgraphs:
     """Cut a model into subgraphs and find what could be done with each.
 
@@ -144,11 +158,12 @@ def find_subgraphs(
         rules: By name.
         uneven: True if batches may be cut into pieces of different size.
         blocked: True if ONNX Runtime has a layout of its own here.
+        untried: Names of rules that are used where a record says so, and not tried.
     """
     rules = {name: rule for name, rule in rules.items() if not rule.is_done_anyway}
     places, refused = places_by_id(graph, rules)
     found = [
-        _subgraph(key, segments, rules, uneven=uneven, blocked=blocked)
+        _subgraph(key, segments, rules, untried, uneven=uneven, blocked=blocked)
         for key, segments in places.items()
     ]
     return FoundSubgraphs(
@@ -202,6 +217,7 @@ def _subgraph(
     key: str,
     segments: Iterable[Segment],
     rules: Mapping[str, RewriteRule],
+    untried: Collection[str],
     *,
     uneven: bool,
     blocked: bool,
@@ -211,7 +227,8 @@ def _subgraph(
     return Subgraph(
         graph_id=key,
         places=places,
-        matches=found.matches,
+        matches={one: match for one, match in found.matches.items() if one.rule not in untried},
+        only_recorded=tuple(one for one in found.matches if one.rule in untried),
         refusals=found.refusals,
         chunkings=chunkings(places[0], uneven=uneven),
         may_be_plain=blocked and is_blocked_by_default(places[0].graph),
