@@ -4,6 +4,10 @@ ONNX Runtime makes a Gemm of a matrix product with a bias, whatever the rank: Re
 Reshape back. The second one stands between the product and the activation or the residual behind
 it, which give the same numbers in either shape: so they are computed on rows, and what comes
 behind is reshaped. Reshapes move no data.
+
+Networks that attend in windows (Swin) add the mask of their windows in one dimension more, between
+two Reshapes. With one image that dimension is a leading 1: the mask is read without it, both
+Reshapes go, and the product, both sums and the softmax become one chain.
 """
 
 from __future__ import annotations
@@ -69,6 +73,8 @@ class _Sinking:
         self._reads = Counter(name for node in graph.node for name in names_read(node))
         self._reads.update(value.name for value in graph.output)
         self._chain_reads = Counter(name for node in chained for name in names_read(node))
+        self._constants = {tensor.name: tensor for tensor in graph.initializer}
+        self._narrow: dict[tuple[str, Shape], str] = {}
         self._taken = {*self._reads, *self._producer, *(node.name for node in graph.node)}
         self._on_rows = {
             name
@@ -80,7 +86,11 @@ class _Sinking:
         """Compute `node` on the rows behind one of its inputs, if all of them allow it."""
         reshape = next((self._producer[name] for name in node.input if self._is_view(name)), None)
         result = self.tensors.get(node.output[0])
-        if reshape is None or result is None:
+        if result is None:
+            return
+        if reshape is None:
+            if any(self._is_row_input(name, result.shape) for name in node.input):
+                self._on_rows.add(node.output[0])
             return
         rows, wide = self._shape(reshape.input[0]), self._shape(reshape.output[0])
         if not rows or not wide or result.shape != wide:
@@ -91,13 +101,43 @@ class _Sinking:
 
     def write(self) -> None:
         """Put the nodes into the graph; reshapes nobody reads any more are left out."""
+        self._drop_round_trips()
         nodes = [
             node for node in self._nodes if op_key(node) != RESHAPE or self._reads[node.output[0]]
         ]
         del self._graph.node[:]
         self._graph.node.extend(nodes)
+        self._drop_widened_constants()
         made = {name for node in nodes for name in node.output}
         self.tensors = {name: info for name, info in self.tensors.items() if name in made}
+
+    def _drop_round_trips(self) -> None:
+        """Read what a sunk Reshape reads where the next one gives it back its shape."""
+        sources: dict[str, str] = {}
+        for node in self._nodes:
+            for at, name in enumerate(node.input):
+                if name in sources:
+                    node.input[at] = sources[name]
+                    self._reads.subtract([name])
+                    self._reads.update([sources[name]])
+            first = self._producer.get(node.input[0]) if op_key(node) == RESHAPE else None
+            if first is None or op_key(first) != RESHAPE or first.input[0] not in self._on_rows:
+                continue
+            shape = self._shape(first.input[0])
+            if shape is not None and shape == self._shape(node.output[0]):
+                sources[node.output[0]] = first.input[0]
+        for node in reversed(self._nodes):  # the first of two is often read by the second alone
+            if op_key(node) == RESHAPE and not self._reads[node.output[0]]:
+                self._reads.subtract(node.input)
+
+    def _drop_widened_constants(self) -> None:
+        """Take out the constants that are read in their other shape alone."""
+        for name in {name for name, _ in self._narrow}:
+            if not self._reads[name]:
+                self._graph.initializer.remove(self._constants[name])
+
+    def _is_row_input(self, name: str, shape: Shape | None) -> bool:
+        return name in self._on_rows and self._shape(name) == shape
 
     def _is_view(self, name: str) -> bool:
         """Return True for rows of a product that are reshaped for nothing but its chain."""
@@ -116,14 +156,39 @@ class _Sinking:
     def _fits(self, name: str, rows: Shape, wide: Shape) -> bool:
         """Return True if an input can be read on rows: a whole tensor, a row, or one number."""
         shape = self._shape(name) if name else ()
+        if self._without_lead(name, rows, wide) is not None:
+            return True
         if shape == wide:
             return name not in self._known.initializers  # to reshape a constant is to copy it
         if shape is None or len(shape) > len(rows):
             return False
         return prod(shape) == 1 or (shape == wide[-1:] == rows[-1:])
 
+    def _without_lead(self, name: str, rows: Shape, wide: Shape) -> Shape | None:
+        """Return the shape of a constant without the leading ones `wide` has and `rows` has not.
+
+        None where `wide` has none, or the constant has fewer dimensions and does not meet them.
+        """
+        lead, shape = len(wide) - len(rows), self._shape(name)
+        if name not in self._constants or shape is None or len(shape) != len(wide):
+            return None
+        return shape[lead:] if lead > 0 and wide == (1,) * lead + rows else None
+
+    def _narrowed(self, name: str, shape: Shape) -> str:
+        """Return a constant in another shape: the same bytes, once for all that read it so."""
+        if (name, shape) not in self._narrow:
+            made = onnx.TensorProto()
+            made.CopyFrom(self._constants[name])
+            made.name, made.dims[:] = self._new(f"{name}_narrow"), shape
+            self._graph.initializer.append(made)
+            self._narrow[name, shape] = made.name
+        return self._narrow[name, shape]
+
     def _as_rows(self, name: str, rows: Shape, wide: Shape, reader: onnx.NodeProto) -> str:
         """Return the name of an input on rows, reshaped in front of `reader` if it has to be."""
+        narrow = self._without_lead(name, rows, wide)
+        if narrow is not None:
+            return self._narrowed(name, narrow)
         if not name or self._shape(name) != wide:
             return name
         made_by = self._producer.get(name)

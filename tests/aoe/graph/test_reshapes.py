@@ -27,6 +27,8 @@ WEIGHTS = {
     "rows": np.array([10, 8], np.int64),
     "cube": np.array([2, 5, 6], np.int64),
     "inferred": np.array([2, -1, 6], np.int64),
+    "flat_again": np.array([10, 6], np.int64),
+    "square": RNG.standard_normal((6, 6)).astype(np.float32),
     "turned": np.array([2, 6, 5], np.int64),
 }
 
@@ -167,3 +169,74 @@ def test_rows_of_another_length_take_no_bias() -> None:
     five = onnx.numpy_helper.from_array(np.arange(5, dtype=np.float32), "five")
     model.graph.initializer.append(five)
     assert _reads_reshape(_moved(model), "Add")
+
+
+def _windows(images: int, *, mask: tuple[int, ...], shown: str = "y") -> onnx.ModelProto:
+    """Return attention in windows of 5 tokens; its mask has a dimension more, as in PyTorch."""
+    nodes = [
+        ("MatMul", "x k", "scores"),
+        ("Add", "scores bias", "biased"),
+        ("Reshape", "biased by_image", "apart"),
+        ("Add", "apart mask", "masked"),
+        ("Reshape", "masked by_window", "again"),
+        ("Softmax", "again", "weights"),
+        ("MatMul", "weights v", "y"),
+    ]
+    windows, heads = 4 * images, 3
+    values = {
+        "bias": RNG.standard_normal((heads, 5, 5)).astype(np.float32),
+        "mask": RNG.standard_normal(mask).astype(np.float32),
+        "by_image": np.array([images, 4, heads, 5, 5], np.int64),
+        "by_window": np.array([windows, heads, 5, 5], np.int64),
+    }
+    inputs = dict.fromkeys(("x", "v"), (windows, heads, 5, 8))
+    inputs["k"] = (windows, heads, 8, 5)
+    return make_model([_node(*node) for node in nodes], inputs, shown.split(), weights=values)
+
+
+@pytest.mark.parametrize("mask", [(1, 4, 1, 5, 5), (1, 4, 3, 5, 5), (1, 1, 3, 1, 5)])
+def test_mask_of_windows_is_part_of_their_attention(mask: tuple[int, ...]) -> None:
+    found = _moved(_windows(1, mask=mask))
+    assert _region_types(found) == [["MatMul", "Add", "Add", "Softmax", "MatMul"]]
+    shapes = {item.name: tuple(item.dims) for item in found.graph.initializer}
+    assert mask[1:] in shapes.values()
+    assert "mask" not in shapes
+
+
+def test_mask_that_something_else_reads_keeps_its_shape_there() -> None:
+    model = _windows(1, mask=(1, 4, 1, 5, 5), shown="y z")
+    model.graph.node.append(_node("Relu", "mask", "z"))
+    found = _moved(model)
+    assert ["MatMul", "Add", "Add", "Softmax", "MatMul"] in _region_types(found)
+    assert "mask" in {item.name for item in found.graph.initializer}
+
+
+def test_mask_of_several_images_stays_between_its_reshapes() -> None:
+    """Windows of several images share the mask: no dimension of it can go."""
+    found = _moved(_windows(2, mask=(1, 4, 1, 5, 5)))
+    assert [node.op_type for node in found.graph.node].count("Reshape") == 2
+
+
+def test_reshapes_between_two_products_go() -> None:
+    found = _moved(
+        _model(
+            ("Relu", "p", "a"),
+            ("Reshape", "a cube", "b"),
+            ("Reshape", "b flat_again", "c"),
+            ("MatMul", "c square", "y"),
+        )
+    )
+    assert "Reshape" not in [node.op_type for node in found.graph.node[1:]]
+
+
+def test_shape_between_two_products_that_is_a_result_stays() -> None:
+    found = _moved(
+        _model(
+            ("Relu", "p", "a"),
+            ("Reshape", "a cube", "b"),
+            ("Reshape", "b flat_again", "c"),
+            ("MatMul", "c square", "y"),
+            outputs="y b",
+        )
+    )
+    assert [node.op_type for node in found.graph.node].count("Reshape") == 2

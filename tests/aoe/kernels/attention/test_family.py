@@ -109,6 +109,12 @@ class TestAttention(KernelFamilyTests):
         "no batch, two keys": attention((5, 17), (17, 2), (2, 3)),
         "keys of one batch for all": attention((4, 2, 8, 16), (1, 1, 16, 21), (1, 1, 21, 16)),
         "mask of the scores": MASKED,
+        "bias of the heads and mask of the windows": attention(
+            *((4, 3, 7, 5), (4, 3, 5, 7), (4, 3, 7, 5)),
+            ADDED,
+            operation("Add", "t1 x4", "t2"),
+            masks=[plain(3, 7, 7), plain(4, 1, 7, 7)],
+        ),
         "mask of the keys, and a chain": attention(
             (2, 3, 10, 16),
             (2, 3, 16, 70),
