@@ -39,4 +39,4 @@ def test_site_is_built_without_a_warning_and_asks_no_network(tmp_path: Path) -> 
     page = (tmp_path / "merge.html").read_text(encoding="utf-8")
     loaded = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="([^"]+)"', page)
     assert not [address for address in loaded if address.startswith("http")]
-    assert (tmp_path / "search" / "search_index.js").exists()  # search works from disk
+    assert (tmp_path / "search" / "search_index.json").exists()

@@ -55,7 +55,7 @@ class Phase(StrEnum):
     START = "start"
     PROFILE = "profile"
     SEARCH = "search"
-    VALIDATOR = "judge"
+    VALIDATE = "judge"
     WRITE = "write"
 
 

@@ -426,7 +426,7 @@ def _judged(
     tuned: tuple[TunedSubgraph, ...],
 ) -> ValidationResult[ChosenRewrite]:
     """Return what holds up in the whole model; what an earlier run settled is believed."""
-    bench.phases.begin(Phase.VALIDATOR)
+    bench.phases.begin(Phase.VALIDATE)
     verdicts = {
         one.subgraph.graph_id: None
         if bench.settings.repeat_tune

@@ -137,6 +137,7 @@ class ModelValidator(Generic[P]):
         kept_bytes: What a kernel keeps besides the weights of the model.
         peak_ratio: What a session of the tuned model may take at its peak, over one of the untuned
             model; infinity for no limit.
+        mapped_bytes: Weights of the untuned model, see `excess_bytes`.
     """
 
     def __init__(
@@ -145,11 +146,13 @@ class ModelValidator(Generic[P]):
         step: Callable[[str], None],
         kept_bytes: Callable[[P], float] = lambda kernel: 0.0,
         peak_ratio: float = math.inf,
+        mapped_bytes: float = 0,
     ) -> None:
         self._comparer = comparer
         self._step = step
         self._kept_bytes = kept_bytes
         self._peak_ratio = peak_ratio
+        self._mapped_bytes = mapped_bytes
         self._drops: dict[str, Drop] = {}
 
     def judge(
@@ -251,7 +254,8 @@ class ModelValidator(Generic[P]):
         return self._without([one for one in kernels if one not in kept], kernels)
 
     def _excess_of(self, kernels: Sequence[P]) -> float:
-        return excess_bytes(self._comparer.memory(kernels), self._peak_ratio, aimed=True)
+        memory = self._comparer.memory(kernels)
+        return excess_bytes(memory, self._peak_ratio, self._mapped_bytes, aimed=True)
 
     def _without(self, going: Collection[P], kernels: Sequence[P]) -> Sequence[P]:
         """Drop what takes too much memory, and return the other kernels."""
@@ -364,7 +368,7 @@ class ModelValidator(Generic[P]):
         if kept and demand_gain and gain.surely <= 1:
             reason = "the whole model is not faster with it"
             return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))
-        excess = excess_bytes(gain.comparison.memory, self._peak_ratio)
+        excess = excess_bytes(gain.comparison.memory, self._peak_ratio, self._mapped_bytes)
         if kept and excess > 0:
             lighter = self._within_peak(kept)
             if len(lighter) == len(kept):  # one process says that it fits, others that it does not

@@ -36,7 +36,7 @@ def test_phases_of_a_run_take_its_time_together() -> None:
     for phase, ends_s in (
         (Phase.PROFILE, 101.0),
         (Phase.SEARCH, 103.0),
-        (Phase.VALIDATOR, 110.0),
+        (Phase.VALIDATE, 110.0),
         (Phase.SEARCH, 111.0),  # of another part of the run
     ):
         now_s.append(ends_s)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from aoe.bank.operators import OperatorBank
 from aoe.bank.verdicts import OperatorVerdict
 from aoe.device.compiler import KernelSource
+from aoe.graph.weights import bytes_of
 from aoe.kernels.roofline import kept_bytes, multiply_adds
 from aoe.tuning.live_report import Phase
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision
@@ -89,19 +90,17 @@ def validate_kernels(
     Returns:
         The judgement, and what of it is to be kept.
     """
-    bench.phases.begin(Phase.VALIDATOR)
+    bench.phases.begin(Phase.VALIDATE)
     verdicts = {t.operator.key: _earlier_verdict(bench, bank, t.operator) for t in tuned}
     candidates = kernels_of(tuned)
     left_s = bench.stopwatch.keeping(costs.finishing_s).left_s
-    pool_on_demand = _accuracy_keeper(bench, assembly, candidates, left_s, costs)
-    if (
-        pool_on_demand is None
-    ):  # else what was dropped counts too, or a second run would trade otherwise
+    checker = _accuracy_checker(bench, assembly, candidates, left_s, costs)
+    if checker is None:  # else what was dropped counts too, or a second run would trade otherwise
         candidates = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
     candidates = _within_memory(bench, candidates)
     comparer = model_comparer(bench, assembly, costs)
     in_library, lost = compiled(bench, assembly, candidates, comparer)
-    accuracy = _held(bench, pool_on_demand, in_library) if pool_on_demand is not None else None
+    accuracy = _held(bench, checker, in_library) if checker is not None else None
     held = accuracy.kernels if accuracy is not None else in_library
     kernels = [kernel for kernel in held if verdicts[kernel.key] is not Event.DROPPED]
     settled = () if is_proven_anew else kernels
@@ -109,7 +108,14 @@ def validate_kernels(
     lookup_only = bench.settings.lookup_only
     bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
     peak_ratio = math.inf if is_memory_given(bench) else PEAK_RATIO
-    judge = ModelValidator(comparer, bench.progress.step, bytes_kept_beside, peak_ratio)
+    weights = bench.model.proto.graph.initializer
+    judge = ModelValidator(
+        comparer,
+        bench.progress.step,
+        bytes_kept_beside,
+        peak_ratio,
+        mapped_bytes=math.fsum(map(bytes_of, weights)),
+    )
     if lookup_only:
         validation = judge.take(kernels)
     elif len(own) == len(kernels):
@@ -125,8 +131,8 @@ def validate_kernels(
         for one in news
         if validation.is_decided(one)
     ]
-    if pool_on_demand is not None and accuracy is not None:
-        validation = _still_accurate(pool_on_demand, accuracy, judge, validation)
+    if checker is not None and accuracy is not None:
+        validation = _still_accurate(checker, accuracy, judge, validation)
     if len(validation.kept) < len(in_library):
         assembly.build(validation.kept)  # the library a second run will build
     validation = replace(validation, drops={**validation.drops, **lost})
@@ -174,7 +180,7 @@ def with_figures(
     )
 
 
-def _accuracy_keeper(
+def _accuracy_checker(
     bench: Workbench,
     assembly: Assembly,
     kernels: Sequence[ChosenKernel],
@@ -225,10 +231,10 @@ def _work_of(kernel: ChosenKernel) -> float:
 
 
 def _held(
-    bench: Workbench, pool_on_demand: AccuracyChecker, kernels: Sequence[ChosenKernel]
+    bench: Workbench, checker: AccuracyChecker, kernels: Sequence[ChosenKernel]
 ) -> HeldAccuracy[ChosenKernel]:
     bench.progress.step("checking the accuracy of the whole model")
-    held = pool_on_demand.hold(kernels)
+    held = checker.hold(kernels)
     if held.made_up and held.weighed:
         bench.progress.warn(
             "accuracy is checked on made-up inputs, which say little: give real ones with "
@@ -245,7 +251,7 @@ def _held(
 
 
 def _still_accurate(
-    pool_on_demand: AccuracyChecker,
+    checker: AccuracyChecker,
     held: HeldAccuracy[ChosenKernel],
     judge: ModelValidator[ChosenKernel],
     validation: ValidationResult[ChosenKernel],
@@ -253,7 +259,7 @@ def _still_accurate(
     """Return the judgement with its accuracy: errors may add up anew where kernels were dropped."""
     if {k.source.name for k in validation.kept} == {k.source.name for k in held.kernels}:
         return replace(validation, accuracy=held)
-    again = pool_on_demand.hold(validation.kept)
+    again = checker.hold(validation.kept)
     if not again.trade.in_time:
         return judge.undecided(validation.kept)
     if again.trade.roll_back:

@@ -51,7 +51,7 @@ def remote_pools() -> _RemotePools:
     return _RemotePools()
 
 
-def _keeper(remote_pools: _RemotePools) -> PoolOnDemand:
+def _pool(remote_pools: _RemotePools) -> PoolOnDemand:
     return PoolOnDemand(remote_pools.open)  # type: ignore[arg-type]
 
 
@@ -62,7 +62,7 @@ def _wanted(pool_on_demand: PoolOnDemand, **changes: Any) -> _RemotePool:
 
 
 def test_it_is_opened_once_and_looked_at_each_time(remote_pools: _RemotePools) -> None:
-    with _keeper(remote_pools) as pool_on_demand:
+    with _pool(remote_pools) as pool_on_demand:
         assert not remote_pools.opened
         assert _wanted(pool_on_demand) is _wanted(pool_on_demand, tell=repr)
         assert remote_pools.opened[0].refreshed == 2
@@ -81,14 +81,14 @@ def test_it_is_opened_once_and_looked_at_each_time(remote_pools: _RemotePools) -
 def test_another_is_opened_for_something_else(
     remote_pools: _RemotePools, changes: dict[str, Any]
 ) -> None:
-    with _keeper(remote_pools) as pool_on_demand:
+    with _pool(remote_pools) as pool_on_demand:
         assert _wanted(pool_on_demand) is not _wanted(pool_on_demand, **changes)
         assert remote_pools.closed == 1
     assert remote_pools.closed == 2
 
 
 def test_one_that_has_ended_is_replaced(remote_pools: _RemotePools) -> None:
-    with _keeper(remote_pools) as pool_on_demand:
+    with _pool(remote_pools) as pool_on_demand:
         first = _wanted(pool_on_demand)
         first.is_stopped = True  # a model has failed while workers were at it
         assert _wanted(pool_on_demand) is not first
@@ -96,6 +96,6 @@ def test_one_that_has_ended_is_replaced(remote_pools: _RemotePools) -> None:
 
 
 def test_nothing_is_opened_where_nothing_is_wanted(remote_pools: _RemotePools) -> None:
-    with _keeper(remote_pools):
+    with _pool(remote_pools):
         pass
     assert not remote_pools.opened

@@ -134,6 +134,8 @@ def test_tuned_model_may_take_a_tenth_more_at_its_peak(
     memory: ModelMemory | None, excess: float
 ) -> None:
     assert excess_bytes(memory, PEAK_RATIO) / MIB == pytest.approx(excess)
+    weights = 10 * MIB  # which a session of the file itself holds
+    assert excess_bytes(memory, PEAK_RATIO, weights) <= excess_bytes(memory, PEAK_RATIO) - weights
     assert excess_bytes(memory, math.inf) == -math.inf
 
 

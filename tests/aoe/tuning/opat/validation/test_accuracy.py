@@ -75,7 +75,7 @@ def _kernel(
     )
 
 
-def _keeper(
+def _checker(
     errors: Mapping[str, float], bound: str, inputs: ModelInputs = MADE_UP, **times: Any
 ) -> tuple[AccuracyChecker, ScriptedRunner]:
     """Return a keeper of a model whose only result is off by the errors of its kernels."""
@@ -88,14 +88,14 @@ def _keeper(
         return [np.array([1.0 + error, 1.0], np.float32)]
 
     runner = ScriptedRunner(results=results)
-    pool_on_demand = AccuracyChecker(
+    checker = AccuracyChecker(
         assembly,  # type: ignore[arg-type]
         runner,  # type: ignore[arg-type]
         constraint=parse_accuracy(bound),
         inputs=inputs,
         **times,
     )
-    return pool_on_demand, runner
+    return checker, runner
 
 
 def _places(kernels: tuple[ChosenKernel, ...]) -> dict[str, str]:
@@ -123,8 +123,8 @@ def test_place_without_a_kernel_in_float32_goes_back_to_onnx_runtime() -> None:
 
 def test_everything_stays_where_the_constraint_holds() -> None:
     kernels = (_kernel("a", 0), _kernel("b", 0, lower=True), _kernel("c", 1, lower=True))
-    pool_on_demand, runner = _keeper({"a": 0, "b": 0.01, "c": 0.02}, "max_relative<=0.1", _TWO_SETS)
-    held = pool_on_demand.hold(kernels)
+    checker, runner = _checker({"a": 0, "b": 0.01, "c": 0.02}, "max_relative<=0.1", _TWO_SETS)
+    held = checker.hold(kernels)
     assert _places(held.kernels) == {"n0": "b", "n1": "c"}
     assert held.trade.roll_back == ()
     assert (held.sets, held.made_up) == (2, False)
@@ -137,10 +137,8 @@ def test_nothing_is_looked_at_alone_in_the_time_of_what_follows() -> None:
     kernels = (_kernel("b", 0, lower=True), _kernel("c", 1, lower=True))
     errors, bound = {"b": 0.01, "c": 0.02}, "max_relative<=0.1"
     for left_s, looked_at in ((30.0, {"b", "c"}), (10.0, set())):
-        pool_on_demand, _ = _keeper(
-            errors, bound, left_s=lambda s=left_s: s, run_s=1.0, following_s=20.0
-        )
-        held = pool_on_demand.hold(kernels)
+        checker, _ = _checker(errors, bound, left_s=lambda s=left_s: s, run_s=1.0, following_s=20.0)
+        held = checker.hold(kernels)
         assert {kernel.source.name for kernel in held.kernels} == {"b", "c"}
         assert held.trade.in_time and held.trade.alone.keys() == looked_at
 
@@ -152,8 +150,8 @@ def test_harmful_kernels_go_back_to_float32() -> None:
         _kernel("c", 1, lower=True),
         _kernel("d", 2, lower=True),
     )
-    pool_on_demand, _ = _keeper({"a": 0, "b": 0.2, "c": 0.03, "d": 0.3}, "max_relative<=0.1")
-    held = pool_on_demand.hold(kernels)
+    checker, _ = _checker({"a": 0, "b": 0.2, "c": 0.03, "d": 0.3}, "max_relative<=0.1")
+    held = checker.hold(kernels)
     assert _places(held.kernels) == {"n0": "a", "n1": "c"}
     assert held.trade.roll_back == ("d", "b")
     assert held.trade.alone["b"] == pytest.approx(0.2)
@@ -170,10 +168,10 @@ def test_int8_goes_back_to_bfloat16_before_float32() -> None:
     )
     errors = {"exact": 0, "rounded": 0.01, "quantised": 0.2, "other": 0.03}
     for bound, place in (("0.5", "quantised"), ("0.1", "rounded")):
-        held = _keeper(errors, f"max_relative<={bound}")[0].hold(kernels)
+        held = _checker(errors, f"max_relative<={bound}")[0].hold(kernels)
         assert _places(held.kernels) == {"n0": place, "n1": "other"}
     assert held.trade.roll_back == ("quantised",)
-    strict = _keeper(errors, "max_relative<=1e-3")[0].hold(kernels)
+    strict = _checker(errors, "max_relative<=1e-3")[0].hold(kernels)
     assert _places(strict.kernels) == {"n0": "exact"}
 
 
@@ -184,44 +182,44 @@ def test_winograd_goes_back_last_and_direct_sums_never() -> None:
         _kernel("lower", 2, lower=True),
     )
     errors = {"plain": 1e-7, "winograd": 1e-5, "lower": 1e-2}
-    loose, _ = _keeper(errors, "max_relative<=1e-3")
+    loose, _ = _checker(errors, "max_relative<=1e-3")
     assert _places(loose.hold(kernels).kernels) == {"n0": "plain", "n1": "winograd"}
-    tight, _ = _keeper(errors, "max_relative<=1e-6")
+    tight, _ = _checker(errors, "max_relative<=1e-6")
     assert _places(tight.hold(kernels).kernels) == {"n0": "plain"}
 
 
 def test_kernel_that_cannot_be_run_in_the_model_goes_back() -> None:
     kernels = (_kernel("deadly", 0, lower=True), _kernel("fine", 1, lower=True))
-    pool_on_demand, _ = _keeper({"deadly": math.inf, "fine": 0.01}, "cosine>=0.99")
-    held = pool_on_demand.hold(kernels)
+    checker, _ = _checker({"deadly": math.inf, "fine": 0.01}, "cosine>=0.99")
+    held = checker.hold(kernels)
     assert _places(held.kernels) == {"n1": "fine"}
 
 
 def test_metric_that_fails_ends_the_run() -> None:
-    pool_on_demand, _ = _keeper({"a": 0.01}, "math:dist>=2")
+    checker, _ = _checker({"a": 0.01}, "math:dist>=2")
     with pytest.raises(Exception, match="the metric failed"):
-        pool_on_demand.hold((_kernel("a", 0, lower=True),))
+        checker.hold((_kernel("a", 0, lower=True),))
 
 
 def test_bound_out_of_reach_is_refused_before_anything_is_tuned(tmp_path: Path) -> None:
     file = tmp_path / "metric.py"
     file.write_text("def score(reference, results):\n    return 0.7\n")
-    good, runner = _keeper({}, f"{file}:score>=0.5", _TWO_SETS)
+    good, runner = _checker({}, f"{file}:score>=0.5", _TWO_SETS)
     good.check()
     assert len(runner.asked("run_model")) == 1
-    bad, _ = _keeper({}, f"{file}:score>=0.8")
+    bad, _ = _checker({}, f"{file}:score>=0.8")
     with pytest.raises(AccuracyError, match="the untuned model itself misses the bound") as caught:
         bad.check()
     assert "score 0.7" in str(caught.value)
-    broken, _ = _keeper({}, "math:dist>=2")
+    broken, _ = _checker({}, "math:dist>=2")
     with pytest.raises(AccuracyError, match="the metric failed"):
         broken.check()
 
 
 def test_later_trade_is_told_with_the_earlier_one() -> None:
     kernels = (_kernel("a", 0, lower=True), _kernel("b", 1, lower=True))
-    first, _ = _keeper({"a": 0.2, "b": 0.01}, "max_relative<=0.1")
-    second, _ = _keeper({"a": 0.2, "b": 0.2}, "max_relative<=0.1")
+    first, _ = _checker({"a": 0.2, "b": 0.01}, "max_relative<=0.1")
+    second, _ = _checker({"a": 0.2, "b": 0.2}, "max_relative<=0.1")
     held = first.hold(kernels)
     both = held.followed_by(second.hold(held.kernels))
     assert both.trade.roll_back == ("a", "b")
@@ -303,10 +301,10 @@ def test_real_kernels_below_float32_are_held_to_a_bound(
     ):
         assert not assembly.build(kernels)
         for bound, stay in (("max_relative<=0.05", 2), ("max_relative<=1e-5", places)):
-            pool_on_demand = AccuracyChecker(
+            checker = AccuracyChecker(
                 assembly, runner, constraint=parse_accuracy(bound), inputs=MADE_UP
             )
-            held = pool_on_demand.hold(kernels)
+            held = checker.hold(kernels)
             assert sum(len(kernel.regions) for kernel in held.kernels) == stay
             assert 1e-5 < held.trade.at_first < 3e-2
         assert held.trade.value < 1e-5
@@ -350,10 +348,8 @@ def test_network_in_bfloat16_goes_back_as_far_as_its_bound_demands(
 
         def held(bound: float) -> HeldAccuracy[ChosenKernel]:
             constraint = parse_accuracy(f"max_relative<={bound}")
-            pool_on_demand = AccuracyChecker(
-                assembly, runner, constraint=constraint, inputs=MADE_UP
-            )
-            return pool_on_demand.hold(kernels)
+            checker = AccuracyChecker(assembly, runner, constraint=constraint, inputs=MADE_UP)
+            return checker.hold(kernels)
 
         loose = held(1.0).trade
         assert not loose.roll_back

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from support.engine.families import chain_workload
 from support.engine.judging import FakeAssembly, Machine
@@ -161,6 +162,7 @@ class Model:
                 kernel_memory_mib=self.kernel_memory_mib,
             ),
             chosen=None,
+            model=SimpleNamespace(proto=onnx.ModelProto()),
             runner=runner,
             streams=1,
             threads_validated=runner.target.core_num,
