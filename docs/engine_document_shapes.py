@@ -190,6 +190,19 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "written": "flag",
             }
         ],
+        "decided": [
+            {
+                "file": "text",
+                "op_type": "text",
+                "op_names": ["text"],
+                "verdict": "text",
+                "reason": "text",
+                "speedup": ("number", None),
+                "speedup_low": ("number", None),
+                "speedup_high": ("number", None),
+                "written": "flag",
+            }
+        ],
         "passed_over": [{"file": "text", "key": "text", "reason": "text"}],
     },
     "aoe.advise/1": {**_ADVICE, "written": ["text"]},

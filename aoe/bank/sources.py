@@ -151,11 +151,12 @@ def family_files() -> dict[str, str]:
 
 @cache
 def files_of_rule(name: str) -> frozenset[str]:
-    """Return the files of rules that write the name of a rule."""
+    """Return the files of rules that write the name of a rule; the registry lists names only."""
     return frozenset(
         file
         for file in _tree_below(_RULES)
-        if f'"{name}"' in text_of(file)
+        if file != f"{_RULES}/registry.py"
+        and f'"{name}"' in text_of(file)
         and any(isinstance(n, ast.Constant) and n.value == name for n in ast.walk(_tree(file)))
     )
 

@@ -56,7 +56,7 @@ CONV = {
         ([make("Conv", "x0 x1", **{**CONV, "strides": (2, 1)})], "Conv with strides (2, 1)"),
         ([make("Conv", "x0 x1", **{**CONV, "pads": (0, 1, 0, 0)})], "Conv with pads (0, 1, 0, 0)"),
         ([make("Conv", "x0 x1", **{**CONV, "group": 1})], "Conv that sums over channels"),
-        ([make("Conv", "x0 x1 x2 x3", **CONV)], "Conv with 4 inputs"),
+        ([make("Conv", "x0 x1 x2 x3 x4", **CONV)], "Conv with 5 inputs"),
         ([make("Conv", "x0 x1", activation="Swishy", **CONV)], "Conv with activation Swishy"),
         (
             [make("Conv", "x0 x1", activation="Clip", activation_params=(0.0,), **CONV)],
