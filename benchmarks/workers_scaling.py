@@ -1,4 +1,4 @@
-"""What a farm of workers saves: simulated from times measured on one machine.
+"""What a pool of workers saves: simulated from times measured on one machine.
 
     python benchmarks/workers_scaling.py measure MODEL.onnx ... --out FILE [--trials N]
     python benchmarks/workers_scaling.py simulate FILE [--workers 1 2 4 10 20] [--runs 1 4]
@@ -8,7 +8,7 @@
 `measure` tunes each model alone on this machine into an empty bank and notes the seconds before the
 first search, of the search of each operator, and after the last one. `simulate` replays these: the
 operators of a model go to whichever worker is free, in their order; what comes before and after is
-on the machine of the run. A simulation, not a measurement of a farm: workers are as fast as the
+on the machine of the run. A simulation, not a measurement of a pool: workers are as fast as the
 measured machine, none fails, and each operator costs `OVERHEAD_S` more for the wire. `page` is for
 an idle machine: it measures what its file does not have yet, simulates a zoo of ten times these
 models, and writes the table of the page.
@@ -255,7 +255,7 @@ def page_text(document: Any) -> str:
     zoo = runs * _ZOO
     one, machine = alone(zoo), f"{document['cores']} cores of {document['cpu']}"
     lines = [
-        "No farm of ten machines was measured. These figures are a **simulation** from the times",
+        "No pool of ten machines was measured. These figures are a **simulation** from the times",
         f"of real searches on {machine} ({document['conditions']}):",
         f"{document['trials']} candidates for an operator, an empty bank, each of these models",
         f"{_ZOO} times as a zoo of {len(zoo)} (no workload shared between them); one machine",

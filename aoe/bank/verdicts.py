@@ -28,7 +28,7 @@ _TRUSTED_PROCESSES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorVerdict:
-    """A note to be kept about one workload of one model.
+    """One line of the side-car about a workload of a model.
 
     Attributes:
         event: What happened.

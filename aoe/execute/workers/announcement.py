@@ -1,4 +1,4 @@
-"""What a worker says of itself, and what it may therefore be used for."""
+"""A worker's announcement of its machine, and the tasks it may get."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WorkerPart(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """A worker by its own words.
+    """Facts a worker reports about its machine and versions.
 
     Attributes:
         name: What it was called when it was started, else its address.

@@ -1,4 +1,4 @@
-"""Files on their way to a worker and back: by content, and each content once for each worker."""
+"""Artifact transfer: files go to a worker by content, each content once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Artifact:
 
 
 def pack(files: Iterable[Path], known: Collection[str]) -> tuple[Artifact, ...]:
-    """Return files as parcels; what the receiver knows goes without its content.
+    """Return files as artifacts; those the receiver has go without their content.
 
     Args:
         files: Existing files with different names.
@@ -44,7 +44,7 @@ def _packed(file: Path, known: Collection[str]) -> Artifact:
 
 
 class ArtifactStore:
-    """What a worker has got so far; what it has not used for the longest time goes first.
+    """Artifacts a worker has; the least recently used one is evicted first.
 
     Args:
         folder: Existing, and its own.
@@ -64,7 +64,7 @@ class ArtifactStore:
         )
 
     def unpack(self, artifacts: Sequence[Artifact], folder: Path) -> None:
-        """Put parcels into a folder, under their names.
+        """Write artifacts into a folder, under their names.
 
         Args:
             artifacts: None of them `missing`.
@@ -81,7 +81,7 @@ class ArtifactStore:
         self._prune({artifact.digest for artifact in artifacts})
 
     def keep(self, files: Iterable[Path]) -> None:
-        """Remember files made here, which come back as parcels."""
+        """Remember files made here, which may come back as artifacts."""
         for file in files:
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
             _linked(file, self._file(digest))

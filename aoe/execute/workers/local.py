@@ -67,7 +67,7 @@ def connected(
 
     Raises:
         EngineNotInstalledError: Dask is not there.
-        FarmError: the scheduler does not answer, or no worker starts.
+        RemotePoolError: the scheduler does not answer, or no worker starts.
     """
     try:
         from distributed import Client

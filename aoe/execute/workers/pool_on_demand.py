@@ -1,4 +1,4 @@
-"""The farm of a run, opened once for all its models, shapes and modes."""
+"""The remote pool of a run, opened once for all its models, shapes and modes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aoe.target import Target
 
 
 class PoolOnDemand:
-    """Opens the workers of `--workers` when they are first wanted, and gives them back at the end.
+    """Opens the workers of `--workers` on first use, and releases them at the end.
 
     What a run has found out about a worker (set aside, calibrated, what it was sent) holds for all
     of the run.
@@ -45,7 +45,7 @@ class PoolOnDemand:
         policy: MeasurePolicy,
         tell: Callable[[str, bool], None],
     ) -> RemotePool:
-        """Return the farm of the run; another one where this is for something else, or has ended.
+        """Return the pool of the run; another one where this is for something else, or has ended.
 
         Args and raises as `open_remote_pool`.
         """

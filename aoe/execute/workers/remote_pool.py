@@ -37,12 +37,12 @@ class WorkerLostError(Exception):
 
 
 class RemotePoolClosed(BaseException):
-    """The run ends; what waits for a worker is not to draw conclusions from that."""
+    """The run ends; jobs that wait for a worker have no result."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class WorkerSlot:
-    """A worker as the run knows it.
+    """One worker as the run knows it.
 
     Attributes:
         address: In Dask.
@@ -67,7 +67,7 @@ class WorkerSlot:
 
 
 class RemotePool:
-    """Workers of a Dask scheduler which this run measures and compiles on.
+    """Workers of a Dask scheduler on which a run measures and compiles.
 
     Args:
         client: Of the scheduler.
@@ -338,7 +338,7 @@ def open_remote_pool(
     Raises:
         OptionError: the text names none.
         EngineNotInstalledError: Dask is not installed.
-        FarmError: no scheduler, no worker, or none that measures.
+        RemotePoolError: no scheduler, no worker, or none that measures.
     """
     with connected(parse_workers(workers)) as client:
         from aoe.execute.workers.service import SlotSetup, own_runner

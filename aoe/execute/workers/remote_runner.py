@@ -1,4 +1,4 @@
-"""A runner whose tasks are done on one worker of a farm, until that is lost."""
+"""A runner that executes its tasks on one worker of a remote pool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_LOSSES = 2
 
 
 class RemoteRunner:
-    """Runs the tasks of one operator; baseline and candidate of a call are on the same worker.
+    """Runs the tasks of one operator; baseline and candidate of a pair share a worker.
 
     Args:
         remote_pool: The workers.
@@ -106,7 +106,7 @@ class RemoteRunner:
         return self
 
     def close(self) -> None:
-        """Do nothing: the processes are the farm's."""
+        """Do nothing: the processes are the pool's."""
 
     def _sit(self, slot: WorkerSlot) -> WorkerSlot:
         slot.jobs += 1

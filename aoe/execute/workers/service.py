@@ -38,7 +38,7 @@ _IDLE_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotSetup:
-    """What a worker is told by a run.
+    """Settings a run sends to a worker.
 
     Attributes:
         device: Kind of device it measures on.
@@ -95,7 +95,7 @@ def own_runner(setup: SlotSetup, announced: Announcement) -> Runner:
 
 
 class MeasuringSlot(WorkerPlugin):  # type: ignore[misc]  # Dask is not always installed
-    """What a run has on one worker: two measuring processes, and the files they were sent."""
+    """Two measuring processes of a run on one worker, and the artifacts they have."""
 
     def __init__(self, setup: SlotSetup) -> None:
         self._setup = setup

@@ -1,4 +1,4 @@
-"""Work spread over the measuring workers of a farm, each piece in a thread of its own here.
+"""Spreads jobs over the measuring workers of a pool, one thread each.
 
 Only while a piece waits for its worker do others go on, so that bank, agenda and display never see
 two threads at once, and need no locks.
@@ -22,7 +22,7 @@ _LOOK_S = 2.0
 
 
 class Spread(Generic[T]):
-    """Does pieces of work at the workers of a farm.
+    """Runs jobs on the workers of a pool.
 
     Args:
         remote_pool: The workers.
@@ -70,7 +70,7 @@ class Spread(Generic[T]):
         return done
 
     def close(self) -> None:
-        """Let nobody go on: those who wait for a worker meet the end of the farm."""
+        """End the pool: threads that wait for a worker get `RemotePoolClosed`."""
         if self._running:
             self._remote_pool.stop()
         self._baton.release()

@@ -1,4 +1,4 @@
-"""What stands around a place of a model: a kernel does the same between the same neighbours."""
+"""Digest of the nodes adjacent to an occurrence: a kernel does the same between equal ones."""
 
 from __future__ import annotations
 

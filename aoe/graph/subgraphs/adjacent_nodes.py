@@ -1,4 +1,4 @@
-"""A subgraph between its neighbours, as it is measured.
+"""A subgraph with its adjacent nodes, as it is measured.
 
 Alone, a subgraph has a reorder at each border that the whole model may not have, and ONNX Runtime
 fuses nothing across them. So it is measured with what makes its inputs and what reads its results,
@@ -33,7 +33,7 @@ Source: onnxruntime/core/optimizer/nchwc_transformer.cc, block sizes 8 and 16.""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithAdjacentNodes:
-    """A subgraph between its neighbours.
+    """A subgraph with its adjacent nodes.
 
     Attributes:
         segment: The subgraph.

@@ -1,4 +1,4 @@
-"""Where two subgraphs in other forms meet: what one leaves and the next one undoes goes."""
+"""Boundary tensors of rewritten subgraphs: inverse Transposes and Reshapes at a boundary cancel."""
 
 from __future__ import annotations
 

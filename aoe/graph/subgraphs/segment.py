@@ -15,7 +15,7 @@ from aoe.graph.weights import without_initializers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A run of nodes of a model, and the same as a model of its own.
+    """A segment: consecutive nodes of a model, also as a model of its own.
 
     Equal pieces have their nodes in one order, whatever order the whole has them in.
 

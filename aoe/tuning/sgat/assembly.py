@@ -22,7 +22,7 @@ from aoe.tuning.sgat.subgraphs import Subgraph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenRewrite:
-    """A subgraph in the form its strategy makes of it, at every place of the model.
+    """A subgraph rewritten by its strategy, at every occurrence in the model.
 
     Attributes:
         subgraph: The subgraph.

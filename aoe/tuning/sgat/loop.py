@@ -48,7 +48,7 @@ _DEFAULT_TRIAL = Trial(outcome=Outcome.CORRECT, speedup=1.0)
 
 
 class StrategyMeasurer(Protocol):
-    """Measures what strategies make of one subgraph."""
+    """Measures rewrite candidates of one subgraph."""
 
     def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
         """Return how fast a strategy is; a failure of any kind is a measurement too."""

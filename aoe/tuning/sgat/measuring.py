@@ -31,7 +31,7 @@ _BASELINE, _CANDIDATE = "subgraph.onnx", "candidate.onnx"
 
 
 class RewriteMeasurer:
-    """Measures what strategies make of one subgraph.
+    """Measures rewrite candidates of one subgraph.
 
     Args:
         subgraph: The subgraph; its first place is measured, with the weights and neighbours it has

@@ -1,4 +1,4 @@
-"""Who searches subgraphs: this machine, one after another, or the workers of a farm, side by side.
+"""Which subgraph is searched next, and the pool that runs the searches of rewrites.
 
 As with operators, the candidates of one share a baseline and a worker.
 """
@@ -40,7 +40,7 @@ _TRIALS_OF_ONE = 2
 
 @dataclass(slots=True, kw_only=True)
 class RewriteScheduler:
-    """Which subgraph is next where time is short, and how many of its forms are tried.
+    """Chooses the next subgraph under a time limit, and its number of rewrite candidates.
 
     Each is worth the time its share of what all that wait should save allows for: how much there
     is to do, and what the same rules have saved in subgraphs before.
@@ -128,7 +128,7 @@ class RewriteScheduler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphPool:
-    """Tunes subgraphs, as many at once as there are workers; these take them in their order.
+    """Runs the searches of subgraphs, as many at once as there are workers.
 
     Attributes:
         tools: What with.
@@ -145,7 +145,7 @@ class SubgraphPool:
     told: Callable[[str], None] = lambda text: None
 
     def tune(self, subgraphs: Iterable[Subgraph], tell: Tell) -> None:
-        """Tune subgraphs and tell of each when it is done; the bank has it then.
+        """Tune subgraphs; report each one as soon as its record is in the bank.
 
         Raises:
             AoebankError: the bank cannot be used.
@@ -208,7 +208,7 @@ class SubgraphPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Searched:
-    """A subgraph that was searched, and the trials it might have made."""
+    """A searched subgraph, and the number of trials it was allowed."""
 
     budget: int
     tuned: TunedSubgraph

@@ -1,1 +1,1 @@
-"""What holds up in the whole model: parts that win alone and lose in it."""
+"""Validation of the whole model: kernels that win alone and lose in the model are dropped."""

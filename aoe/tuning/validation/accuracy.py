@@ -1,4 +1,4 @@
-"""What the accuracy of a whole model was traded for."""
+"""Accuracy of the whole model, and the kernels that lower it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aoe.tuning.validation.candidates import P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldAccuracy(Generic[P]):
-    """What the accuracy of a model was traded for.
+    """Accuracy a model keeps, and the kernels of lower precision in it.
 
     Attributes:
         constraint: What has to hold.

@@ -1,4 +1,4 @@
-"""What is judged: parts of a model that may be left out, and what writes a model with some."""
+"""Parts of a model that validation may drop, and the writer of models without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares whole models: once to choose among variants, in fresh processes for the record."""
+"""Comparisons of whole models: one process to choose variants, fresh ones for the record."""
 
 from __future__ import annotations
 

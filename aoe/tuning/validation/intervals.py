@@ -1,4 +1,4 @@
-"""What processes say of a gain: its middle, and how far to either side it may lie.
+"""Interval of a gain measured in several processes.
 
 A process is one sample: where its memory came to lie decides a few percent for all of its pairs. Of
 three and more that have loaded the models in both orders, Student's interval is taken. A large
@@ -70,7 +70,7 @@ _OF_MEDIAN = math.pi / 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRatio:
-    """What one process says.
+    """The ratio measured in one process.
 
     Attributes:
         log: Natural logarithm of the median ratio of its pairs.
@@ -95,7 +95,7 @@ class ProcessRatio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGain:
-    """What one process or several say together.
+    """The gain measured in one or several processes, with its interval.
 
     Attributes:
         processes: In the order they ran.

@@ -1,4 +1,4 @@
-"""Which parts a model is nearly as fast without, and much lighter; how much it may take at most."""
+"""Memory pruning: kernels that save little time for their memory, and the peak of a session."""
 
 from __future__ import annotations
 

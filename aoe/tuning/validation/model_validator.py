@@ -1,4 +1,4 @@
-"""The last word has the whole model: kernels that win alone and lose in it are dropped."""
+"""Validation: the kernels that make the whole model faster, and the proof that it is."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OVER_PEAK = "with it the model takes more memory at its peak than"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationResult(Generic[P]):
-    """What holds up in the whole model.
+    """The kernels that stay in the model, those that go, and the measured gain.
 
     Attributes:
         kept: Kernels that stay.
@@ -158,7 +158,7 @@ class ModelValidator(Generic[P]):
     def judge(
         self, kernels: Sequence[P], prior_result: PriorResult = NO_PRIOR_RESULT
     ) -> ValidationResult[P]:
-        """Drop what computes wrongly or slows the model down, then measure what is left.
+        """Drop kernels that compute wrongly or slow the model down, then measure the rest.
 
         A kernel stays unless leaving it out shows a loss beyond noise, so that small gains add
         up; whether they do is decided by the last comparison, for all kernels together. Kernels
@@ -176,7 +176,7 @@ class ModelValidator(Generic[P]):
     def _validate_new(
         self, kernels: Sequence[P], new: Sequence[P], prior_result: PriorResult
     ) -> ValidationResult[P]:
-        """Look at what is new, unless the whole shows what it saves; at all, where that is nothing.
+        """Test new kernels one by one, unless the whole model is as fast as they promise.
 
         One model has two last comparisons only if something is known to slow it down, so that what
         is no faster hardly ever passes by the second one.
@@ -203,7 +203,7 @@ class ModelValidator(Generic[P]):
         return self._validate_all(tests.kept, prior_result, refused)
 
     def _examine(self, tests: GroupTests[P], new: Sequence[P]) -> None:
-        """Leave out what loses among new kernels."""
+        """Drop new kernels that lose, by group tests."""
         tests.run_among(new)
         self._drops |= tests.dropped
 
@@ -213,7 +213,7 @@ class ModelValidator(Generic[P]):
         prior_result: PriorResult,
         refused: ValidationResult[P] | None = None,
     ) -> ValidationResult[P]:
-        """Look at every kernel; what was refused stays so where nothing speaks against any."""
+        """Test every kernel; a refused model stays refused if no single kernel loses."""
         before = dict(self._drops)
         # loading a large model twice more takes what its proof needs, which shows wrong results too
         is_checked = not self._comparer.is_hurried
@@ -232,7 +232,7 @@ class ModelValidator(Generic[P]):
         return self._concluded(kept, proof, demand_gain=True, is_checked=is_checked)
 
     def _memory_pruned(self, kernels: Sequence[P]) -> Sequence[P]:
-        """Leave out what saves next to nothing for the memory it keeps."""
+        """Drop kernels that save next to nothing for the memory they keep."""
         heavy = not_worth_their_memory(kernels, self._kept_bytes)
         for name, reason in heavy.items():
             self._drops[name] = Drop(reason=reason)
@@ -258,7 +258,7 @@ class ModelValidator(Generic[P]):
         return excess_bytes(memory, self._peak_ratio, self._mapped_bytes, aimed=True)
 
     def _without(self, going: Collection[P], kernels: Sequence[P]) -> Sequence[P]:
-        """Drop what takes too much memory, and return the other kernels."""
+        """Drop kernels for their memory, and return the rest."""
         reason = f"{OVER_PEAK} {self._peak_ratio:.2f}x of what ONNX Runtime takes"
         for kernel in going:
             self._drops[kernel.name] = Drop(reason=reason)
@@ -318,7 +318,7 @@ class ModelValidator(Generic[P]):
         )
 
     def undecided(self, kernels: Sequence[P], reason: str = _NO_TIME) -> ValidationResult[P]:
-        """Return the model without these kernels: there was no time to look at them in it."""
+        """Return the model without these kernels, undecided for lack of time."""
         drop = Drop(reason=reason, is_final=False)
         self._drops |= {kernel.name: drop for kernel in kernels}
         gain = self._comparer.unmeasured(())

@@ -1,4 +1,4 @@
-"""What was judged before: in this very model, or in one like it."""
+"""Results of earlier validations: of this model, or of one like it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ earlier one: how far its processes scatter is taken from there."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorResult:
-    """What earlier judgements say of the parts of a model.
+    """What earlier validations decided about the kernels of a model.
 
     Attributes:
         proven: Names of parts a model like this one has kept: half of what they promise will do.
@@ -46,7 +46,7 @@ def prior_result_of(
     *,
     repeat_tune: bool,
 ) -> PriorResult:
-    """Return what earlier judgements say of the parts of a model.
+    """Return the earlier decisions about the kernels of a model.
 
     What the model of `--base_result` has kept is believed where it stands between the same
     neighbours at every place, and no noise decided that.

@@ -1,4 +1,4 @@
-"""What of a time limit is kept for what follows the search, reckoned from what things have taken.
+"""Time reserve: seconds of a limit kept for validation and writing, estimated from the run so far.
 
 Everything behind the search loads the whole model anew, which takes seconds for a large one. What
 it took to load and to run it once is known from the first profile.
@@ -40,7 +40,7 @@ _GROUP_TESTS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCosts:
-    """Seconds things take with this model.
+    """Seconds that sessions, runs and comparisons of this model take.
 
     Attributes:
         load_s: Loading it into a session.

@@ -169,7 +169,7 @@ def place_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphVerifier:
-    """Measures records of subgraphs as a search measures its winner.
+    """Measures records of subgraphs again, as a search measures its winner.
 
     Attributes:
         compilers: Compile kernels; their runner measures.

@@ -1,4 +1,4 @@
-"""Who searches operators: this machine, one after another, or the workers of a farm, side by side.
+"""Pools that run the searches of operators: in order on this machine, or in parallel on workers.
 
 What is spread over workers are operators, not the candidates of one: these share a baseline.
 """
@@ -24,7 +24,7 @@ from aoe.tuning.opat.searching.operator import OperatorSearch, OperatorTools, Tu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A search that is to go on.
+    """One budget slice for the search of an operator.
 
     Attributes:
         search: Of an operator.
@@ -44,13 +44,13 @@ class Job:
 
     @property
     def is_cut(self) -> bool:
-        """True if it has tried some more, and the operator is worth more than that."""
+        """True if the slice ended before the search did."""
         search = self.search
         is_whole = search.is_enough or search.search.is_over
         return not is_whole and len(search.search.trials) > self.tried
 
     def done(self, tools: OperatorTools) -> DoneJob:
-        """Do it with these tools."""
+        """Run the slice with these tools."""
         began_s = time.monotonic()
         if self.is_screening:
             tuned = self.search.screen(tools)
@@ -61,7 +61,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneJob:
-    """A search after an instalment, what it has come to, and the seconds that took."""
+    """A finished budget slice: the tuned operator so far, and the seconds it took."""
 
     job: Job
     tuned: TunedOperator
@@ -69,18 +69,18 @@ class DoneJob:
 
 
 class MeasurePool(Protocol):
-    """Goes on with searches."""
+    """Runs budget slices of searches, one or several at a time."""
 
     def places(self) -> int:
-        """Return how many of them can go on at once, one at least."""
+        """Return how many jobs can run at once, one at least."""
         ...
 
     def begin(self, job: Job) -> None:
-        """Begin with a job."""
+        """Start a job."""
         ...
 
     def next_done(self) -> DoneJob | None:
-        """Return a job that is done; None to be asked again.
+        """Return a finished job; None if the caller has to ask again.
 
         Raises:
             AoeError: one of them failed.
@@ -89,7 +89,7 @@ class MeasurePool(Protocol):
 
 
 class SerialExecutor:
-    """Does each job with the tools as they are, on this machine."""
+    """Runs each job at once, in the measuring process of this machine."""
 
     def __init__(self) -> None:
         self._done: list[DoneJob] = []
@@ -108,7 +108,7 @@ class SerialExecutor:
 
 
 class RemoteMeasurePool:
-    """Searches an operator at each measuring worker of a farm.
+    """Runs one job on each measuring worker of a remote pool.
 
     Args:
         remote_pool: The workers.
@@ -126,16 +126,16 @@ class RemoteMeasurePool:
         return self._spread.places()
 
     def begin(self, job: Job) -> None:
-        """Do a job in a thread, at the worker that has least to do."""
+        """Run a job in a thread, on the worker with the fewest jobs."""
         tools = job.tools
         self._spread.begin(partial(self._done, job), tools.runner, tools.progress.warn)
 
     def next_done(self) -> DoneJob | None:
-        """Return a job that is done; None if others may be begun by now."""
+        """Return a finished job; None if a worker is free for another one."""
         return self._spread.next_done()
 
     def close(self) -> None:
-        """Let nobody go on: those who wait for a worker meet the end of the farm."""
+        """End the pool: threads that wait for a worker get `RemotePoolClosed`."""
         self._spread.close()
 
     def _done(self, job: Job, remote_runner: RemoteRunner) -> DoneJob:
@@ -148,7 +148,7 @@ class RemoteMeasurePool:
 
 
 def _keep_winner(tuned: TunedOperator, compilers: KernelCompilers) -> None:
-    """Put the kernel that won into the cache, where the whole model will look for it."""
+    """Put the winning kernel into the object cache, for the assembly of the model."""
     if tuned.schedule is None:
         return
     workload, schedule = tuned.operator.workload, tuned.schedule

@@ -132,7 +132,7 @@ class OperatorSearch:
         operator: What is searched.
         stored: Its record before the run, None without one.
         search: As far as it is.
-        seen: What a glance has brought, None before it.
+        seen: What the screening has brought, None before it.
         is_enough: True once all was tried that the operator is worth.
         is_again: True if noise has left open what a search like this one came to.
         was_busy: True if the one candidate was ahead on a busy machine: where it gains nothing, a
@@ -172,7 +172,7 @@ class OperatorSearch:
     def finish(
         self, tools: OperatorTools, trials: int, *, is_enough: bool = False
     ) -> TunedOperator:
-        """Return what so many more trials bring, at least what a glance has brought.
+        """Return what so many more trials bring, at least what the screening has brought.
 
         Args:
             tools: What with.

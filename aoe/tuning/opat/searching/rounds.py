@@ -1,4 +1,4 @@
-"""All operators of a model: one after another, or first a glance at each where time is short.
+"""All operators of a model: one after another, or first a screening of each where time is short.
 
 A search to the end of every operator takes minutes; most of what it brings, its first guess brings.
 Where a time limit does not allow for all of them, every operator gets that first, with as many

@@ -37,7 +37,7 @@ _TRIAL_S = 0.6
 _OVERHEAD_TRIALS = 3
 """What an operator takes besides: its baseline, and fresh pairs for the winner."""
 _SCREENING_S = 1.0
-"""Seconds of a glance at an operator before any is known."""
+"""Seconds of the screening of an operator before any is known."""
 _MORE_REACHED = 0.1
 """Share of the room a first guess has left that the rest of a search is expected to save. Source:
 what was won in 26 networks of docs/benchmarks.md: first guesses are at 0.96 of the best."""
@@ -49,7 +49,7 @@ microseconds."""
 
 @dataclass(slots=True)
 class _Experience:
-    """Shares of what was expected that operators of one kind have saved."""
+    """Ratio of saved to expected time, over the operators of one kind."""
 
     reached: float = 0.5
     operators: float = 0.5
@@ -78,7 +78,7 @@ class _Pace:
 
 
 class _Savings:
-    """What kernels save at places of the model, each a tuple of nodes; places may overlap.
+    """Time that kernels save at occurrences in the model, which may overlap.
 
     Two places are alike in part if one computes what the other ends in: what is only read through
     by both, a reorder, counts for nothing.
@@ -110,7 +110,7 @@ class _Savings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What an operator gets: trials, their seconds, and what they are expected to save."""
+    """Budget slice of an operator: trials, seconds, and the time they are expected to save."""
 
     trials: int
     seconds: float
@@ -123,7 +123,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """The operator that is tuned next.
+    """The operator that gets the next budget slice.
 
     Attributes:
         operator: Whose turn it is.
@@ -138,7 +138,7 @@ class Turn:
 
 @dataclass(slots=True, kw_only=True)
 class TaskScheduler:
-    """What is expected of the operators of a model, by what the others have brought.
+    """Chooses the operator with the largest expected saving per second of search.
 
     Attributes:
         rates: Of the machine.
@@ -181,7 +181,7 @@ class TaskScheduler:
         return self.left_s() < sum(self._plan(operator).seconds for operator in operators)
 
     def screenings(self, operators: Sequence[Operator]) -> list[Operator]:
-        """Return operators by what a glance at them should bring for each second of it."""
+        """Return operators in the order of screening: expected saving per second of screening."""
         gains = {
             operator.key: self._expected_us(operator) / self._screening_s(operator)
             for operator in operators
@@ -189,7 +189,7 @@ class TaskScheduler:
         return sorted(operators, key=lambda operator: -gains[operator.key])
 
     def _screening_s(self, operator: Operator) -> float:
-        """Return the seconds a glance at an operator should take."""
+        """Return the seconds that screening an operator should take."""
         return operator.setting_up_s + self._screenings[operator.workload.op_type].trial_s
 
     def next(self, operators: Sequence[Operator]) -> Turn:
@@ -206,7 +206,7 @@ class TaskScheduler:
         return Turn(operator=operators[at], trials=trials, is_enough=trials >= worth)
 
     def seconds(self, operator: Operator) -> float:
-        """Return the seconds an operator should take that is given all it is worth."""
+        """Return the seconds of an operator's whole budget."""
         return self._plan(operator).seconds
 
     def budget(self, operator: Operator) -> int:
@@ -232,7 +232,7 @@ class TaskScheduler:
         return max(min(least, self.trials), round(self.trials * share))
 
     def learn(self, tuned: TunedOperator, seconds: float, *, is_screening: bool = False) -> None:
-        """Take what has become of an operator into account.
+        """Learn from the result of a search.
 
         Args:
             tuned: The operator.
@@ -272,7 +272,7 @@ class TaskScheduler:
         return saved_us
 
     def _experience(self, operator: Operator) -> _Experience:
-        """Return what its like have brought: all of a search, or what follows a glance."""
+        """Return what its like have brought: all of a search, or what follows the screening."""
         known = self._more if operator.key in self._screened else self._kinds
         return known[_kind(operator.workload)]
 

@@ -1,1 +1,1 @@
-"""Which neighbouring nodes become one kernel, subgraph by subgraph, in ONNX Runtime's own graph."""
+"""Fusion groups: adjacent nodes of ONNX Runtime's optimised graph that become one kernel."""

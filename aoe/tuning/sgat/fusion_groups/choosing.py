@@ -1,4 +1,4 @@
-"""Which scopes of a subgraph go together: what is measured of each says what sets should save.
+"""Sets of fusion groups to measure, ranked by the savings of the single groups.
 
 A node is in one kernel at most. Where there are few scopes every set of them is weighed; else the
 best one is found from left to right: what the first nodes save at best is known when the next one
@@ -33,7 +33,7 @@ def best_sets(
     *,
     enumerated: int = _ENUMERATED,
 ) -> list[FusionSet]:
-    """Return sets of scopes without a node in common, what should save most first.
+    """Return sets of disjoint fusion groups, the largest expected saving first.
 
     Args:
         gains_us: What each saves in one run of its subgraph, alone.
@@ -52,7 +52,7 @@ def best_sets(
 def _all_sets(
     groups: Sequence[FusionGroup], owned: Mapping[FusionGroup, frozenset[int]]
 ) -> Iterator[FusionSet]:
-    """Yield every set of scopes that share no node."""
+    """Yield every set of disjoint fusion groups."""
     if not groups:
         yield ()
         return
@@ -67,7 +67,7 @@ def _along_the_chain(
     gains_us: Mapping[FusionGroup, float],
     owned: Mapping[FusionGroup, frozenset[int]],
 ) -> FusionSet:
-    """Return the best set whose scopes do not interlock, and what else finds room beside it.
+    """Return the best set of groups in the order of nodes, and further groups that fit beside it.
 
     Dynamic programming over the places between two nodes: the best set in front of one is the best
     in front of the last place, or a scope that ends here with the best set in front of that.
@@ -90,7 +90,7 @@ def _along_the_chain(
 
 
 def without_overlap(subgraph: Subgraph) -> tuple[FusionGroup, ...]:
-    """Return scopes of a subgraph that share no node: those of operator tuning, then the largest.
+    """Return disjoint fusion groups of a subgraph: those of operator tuning, then the largest.
 
     Only what AOE's classes allow is among them.
     """
@@ -133,7 +133,7 @@ def fusion_space(
     gains_us: Mapping[FusionGroup, float],
     owned: Mapping[FusionGroup, frozenset[int]],
 ) -> StrategySpace:
-    """Return the sets of scopes as strategies; guesses are those expected to save most.
+    """Return the sets of fusion groups as strategies; guesses are those expected to save most.
 
     Where two scopes that are chosen want the same node, the one that saves more gets it.
 

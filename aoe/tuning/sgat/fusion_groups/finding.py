@@ -1,4 +1,4 @@
-"""The subgraphs of ONNX Runtime's optimised graph, and what in each could become one kernel."""
+"""Subgraphs of ONNX Runtime's optimised graph, and the fusion groups of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_OF_ONE_END = 8
 def find_fusion_groups(
     graph: ModelGraph, classes: Sequence[FusionClass], classify: Classify = classify
 ) -> FoundSubgraphs:
-    """Cut a model into subgraphs and find what in each could become one kernel.
+    """Cut a model into subgraphs and find the fusion groups of each.
 
     A subgraph is a run of neighbours, as those of the imported model are; what one kernel could
     compute at most is not cut apart.

@@ -1,4 +1,4 @@
-"""The kernels that are faster alone, and where subgraphs use them."""
+"""Kernels that won alone, and the subgraphs that use them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WonKernels:
         self._won = {key: o for key, o in self._won.items() if source_of(o).name not in errors}
 
     def find(self, subgraph: Subgraph, group: FusionGroup) -> TunedOperator | None:
-        """Return the kernel of a scope, None if there is none."""
+        """Return the kernel of a fusion group, None if there is none."""
         region = subgraph.groups[group].regions[0]
         return self._won.get(key_of(region.workload)) if region is not None else None
 

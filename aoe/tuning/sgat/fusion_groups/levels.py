@@ -1,4 +1,4 @@
-"""Where a schedule computes what the operators of a kernel hand on to each other."""
+"""Compute level of the intermediate tensors of a fused kernel."""
 
 from __future__ import annotations
 

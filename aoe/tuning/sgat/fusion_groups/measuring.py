@@ -26,7 +26,7 @@ _BASELINE, _CANDIDATE = "piece.onnx", "scoped.onnx"
 
 
 class FusionMeasurer:
-    """Measures sets of scopes of one subgraph, at its first place.
+    """Measures sets of fusion groups of one subgraph, at its first occurrence.
 
     Args:
         subgraph: The subgraph.

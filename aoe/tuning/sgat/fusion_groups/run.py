@@ -1,4 +1,4 @@
-"""Scopes: which neighbours become one kernel, in the graph the forms have left.
+"""The search of fusion groups, in the graph that the rewrites have left.
 
 optimise -> profile -> cut into subgraphs, find what could be one kernel -> look subgraphs up
 -> tune the kernels of the others (as operators: their bank, their search, their agenda)
@@ -82,7 +82,7 @@ _SET_S = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedFusionGroups:
-    """What became of the scopes of a model.
+    """Result of the search of fusion groups of a model.
 
     Attributes:
         subgraphs: Of the optimised graph, each with what was found.
@@ -105,7 +105,7 @@ def tune_fusion_groups(
     tell: Callable[[TunedSubgraph], None],
     tell_lookup: Callable[[Subgraph, SubgraphLookup], None],
 ) -> TunedFusionGroups:
-    """Tune which nodes become one kernel, and write the model where that helps.
+    """Tune the fusion groups of a model, and write the model if they gain.
 
     Args:
         bench: Its chosen graph is what the forms have left, None for the imported one.
@@ -190,7 +190,7 @@ def _told(
 
 
 def found_fusion_groups(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
-    """Return the subgraphs of the optimised graph with their scopes, and tell how many."""
+    """Return the subgraphs of the optimised graph with their fusion groups; report how many."""
     limited = bench.settings.tune_optimization_level is OptimizationLevel.O2
     chooses = precision_plan(bench).classify if bench.settings.precision.strict else classify
     found = find_fusion_groups(graph, FUSION_CLASSES if limited else (), chooses)
@@ -302,7 +302,7 @@ def _is_no_loss(estimate: SpeedupEstimate) -> bool:
 def invalid_reason_of_groups(
     subgraph: Subgraph, strategy: SubgraphStrategy, operators: OperatorBank
 ) -> str:
-    """Return why scopes of a record cannot be used, the empty string if they can."""
+    """Return why the fusion groups of a record cannot be used; empty if they can."""
     if strategy != SubgraphStrategy(groups=strategy.groups):
         return "it is of another graph: rules have no place in the optimised one"
     taken: set[int] = set()
@@ -382,7 +382,7 @@ def _tuned(
 
 
 def _affordable(left_s: float) -> int | None:
-    """Return how many sets of scopes are measured in so many seconds, None for any number."""
+    """Return how many sets of fusion groups fit into so many seconds, None for any number."""
     return None if left_s >= _SET_S * (SETS_MAX + 1) else 1
 
 
