@@ -81,6 +81,11 @@ def more_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], fil
     printed = list(_printed(rows))
     if printed:
         parts.append("#### What `aoe` printed")
+        agree, of_all = printed_agrees(rows)
+        parts.append(
+            f"The printed interval and the one measured from outside overlap in {agree} of "
+            f"{of_all} rows."
+        )
         head = "| network | threads | printed | measured here | kernels | tuning s |"
         parts.append("\n".join([head, "|---|---|---|---|---|---|", *printed]))
     return "\n\n".join(parts) + "\n"
@@ -188,6 +193,17 @@ def _printed(rows: Sequence[NetworkFigures]) -> Iterator[str]:
                         f"{said['seconds']:.0f}",
                     ]
                 )
+
+
+def printed_agrees(rows: Sequence[NetworkFigures]) -> tuple[int, int]:
+    """Return in how many rows the printed interval meets the one measured here, and of how many."""
+    found = [
+        said["speedup_low"] <= figure.ratio.high and figure.ratio.low <= said["speedup_high"]
+        for row in rows
+        for figure in row.peers.values()
+        if figure.ratio and (said := figure.facts.get("printed"))
+    ]
+    return sum(found), len(found)
 
 
 def _failures(rows: Sequence[NetworkFigures]) -> Iterator[str]:

@@ -154,7 +154,11 @@ def test_printed_gain_stands_beside_the_measured_one() -> None:
     said = {"speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6, "seconds": 301.2}
     engine = _engine(2, facts={"kernels": 7, "printed": said})
     line = "| ResNet-18 | 2 | 1.50 (1.40 to 1.60) | 2.00 (2.00 to 2.00) | 7 | 301 |"
-    assert line in _more(_record("resnet18", engine=engine))
+    apart = {"speedup": 1.95, "speedup_low": 1.9, "speedup_high": 2.05, "seconds": 9.0}
+    other = _engine(2, facts={"kernels": 1, "printed": apart})
+    text = _more(_record("resnet18", engine=engine), _record("bert6", engine=other))
+    assert line in text
+    assert "overlap in 1 of 2 rows" in text
 
 
 def test_load_of_other_processes_is_told() -> None:
