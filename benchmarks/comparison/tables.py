@@ -159,11 +159,15 @@ def _ratios(
         cells += [ratio_cell(row.peers.get(name)) for name in names]
         cells += [f"{_share(baseline)}, {_share(row.peers.get('engine'))}"] if roof else []
         yield table_row(cells)
-    shared = shared_rows(rows, names)
-    means = [geometric_mean(shared, name) for name in names]
-    cells = [f"**geometric mean** of {len(shared)}", "", ""]
-    cells += [f"**{mean[0]:.2f}**" if mean else "" for mean in means]
-    yield table_row([*cells, *([""] if roof else [])])
+    counts = {name: len(shared_rows(rows, [name])) for name in names}
+    most = max(counts.values(), default=0)
+    # runtimes that were measured on all networks, then all of them on those they share
+    for chosen in dict.fromkeys((tuple(n for n in names if counts[n] == most), tuple(names))):
+        shared = shared_rows(rows, chosen)
+        cells = [f"**geometric mean** of {len(shared)}", "", ""]
+        means = (geometric_mean(shared, name) if name in chosen else None for name in names)
+        cells += [f"**{mean[0]:.2f}**" if mean else "" for mean in means]
+        yield table_row([*cells, *([""] if roof else [])])
 
 
 def _errors(rows: Sequence[NetworkFigures]) -> Iterator[str]:

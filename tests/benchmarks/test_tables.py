@@ -138,6 +138,16 @@ def test_networks_come_in_the_order_of_the_registry_and_threads_apart() -> None:
     assert "| BERT" not in two
 
 
+def test_runtime_measured_on_some_networks_has_a_mean_of_its_own_row() -> None:
+    compiled = _row("torch.compile", [1000.0] * 6)
+    text = _text(
+        _record("resnet18", engine=_engine(4), compiled=compiled),
+        _record("bert6", engine=_engine(1)),
+    )
+    assert "| **geometric mean** of 2 |  |  | **2.00** |  |  |" in text
+    assert "| **geometric mean** of 1 |  |  | **4.00** | **2.00** |  |" in text
+
+
 def test_failures_are_told_once_for_all_networks() -> None:
     failed = {"title": "torch.compile", "precision": "fp32", "failure": "not\n `there`"}
     text = _text(
