@@ -313,16 +313,15 @@ class OperatorBank:
 
     def undecided(self, op_type: str) -> Iterator[UndecidedOperator]:
         """Yield the operators of a family that a busy machine has left without a decision here."""
-        file, last = self.file(op_type), dict[str, Provenance]()
-        for line in self._bank.iter_provenance(file):
-            is_here = all(line.fingerprint.get(name) == v for name, v in self._here.items())
-            if is_here and line.event in (Event.UNSATISFIED, *CHANGES):
-                last[line.key] = line
-        for key, line in last.items():
-            found = undecided_operator_of(line)
-            if found is None or found.workload.op_type != op_type or key != key_of(found.workload):
+        file = self.file(op_type)
+        for key in dict.fromkeys(line.key for line in self._bank.iter_provenance(file)):
+            last = self._journal.last_failure(file, key, where=self._here)
+            found = None if last is None else undecided_operator_of(last)
+            if last is None or found is None:
                 continue
-            if not self._has_other_source(line, op_type) and self._record_at(file, key) is None:
+            if (found.workload.op_type, key_of(found.workload)) != (op_type, key):
+                continue
+            if not self._has_other_source(last, op_type) and self._record_at(file, key) is None:
                 yield found
 
     def model_verdict(self, workload: Workload, ignored: str | None = None) -> Event | None:

@@ -167,7 +167,7 @@ class UndecidedOperator:
 
 
 def busy_members(workload: Workload, best: Configuration, bytes_around: int) -> Mapping[str, Any]:
-    """Return what the line of a search on a busy machine says for a later run and for `verify`.
+    """Return the members of a side-car line for an operator that a busy machine left undecided.
 
     A limit of 0 trials makes readers that do not know such lines search again.
 

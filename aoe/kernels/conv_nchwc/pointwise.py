@@ -76,7 +76,7 @@ def blocked_image(image: Shape, block: int) -> Shape:
 
 
 def _wasted(columns: int, widths: Collection[int]) -> float:
-    """Return how many columns are computed for each column of a row, at best."""
+    """Return computed columns per column of a row, for the best of some tile widths."""
     return min(-(-columns // wide) * wide / columns for wide in widths)
 
 

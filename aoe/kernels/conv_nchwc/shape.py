@@ -144,7 +144,7 @@ class ConvolutionPlan:
 def read_convolution(
     workload: Workload, *, takes_long_rows: bool = False
 ) -> ConvolutionPlan | Support:
-    """Return what a workload computes that is a dense convolution, or why it is none.
+    """Return the plan of a blocked convolution, or why the workload is none.
 
     Args:
         workload: What is computed.
@@ -161,7 +161,7 @@ def read_convolution(
 
 
 def _read(workload: Workload, pooled: int, channels: int) -> ConvolutionPlan | Support:
-    """Return what a workload without a pooling computes.
+    """Return the plan of a blocked convolution without its pooling, or why it is none.
 
     Args:
         workload: What is computed in front of the pooling.

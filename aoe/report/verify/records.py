@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aoebank import plural
 
 if TYPE_CHECKING:
+    from aoe.measurement import SpeedupEstimate
     from aoe.tuning.verify.run import VerifiedBank, VerifiedRecord
     from aoe.tuning.verify.undecided import DecidedOperator
     from aoebank import AoebankError, Text
@@ -90,7 +91,7 @@ def _cells(one: VerifiedRecord) -> tuple[str, ...]:
 
 
 def _decision(one: DecidedOperator) -> str:
-    """Return what has become of an operator a busy machine had left undecided."""
+    """Return the line about an operator that a busy machine had left undecided."""
     estimate, found = one.found.estimate, one.found
     figure = (
         f"{estimate.median:.2f}x ({estimate.low:.2f} to {estimate.high:.2f})" if estimate else ""
@@ -106,17 +107,24 @@ def _decision(one: DecidedOperator) -> str:
     )
 
 
+def _figures(estimate: SpeedupEstimate | None) -> Mapping[str, float | None]:
+    """Return the measured speed-up and its interval; None for each where nothing was measured."""
+    figures = (None,) * 3 if estimate is None else (estimate.median, estimate.low, estimate.high)
+    names = ("speedup", "speedup_low", "speedup_high")
+    return {
+        name: None if figure is None else round(figure, 4)
+        for name, figure in zip(names, figures, strict=True)
+    }
+
+
 def _decided(one: DecidedOperator) -> Mapping[str, object]:
-    estimate = one.found.estimate
     return {
         "file": str(one.file),
         "op_type": one.one.workload.op_type,
         "op_names": list(one.one.op_names),
         "verdict": one.found.verdict.value,
         "reason": one.found.reason,
-        "speedup": round(estimate.median, 4) if estimate is not None else None,
-        "speedup_low": round(estimate.low, 4) if estimate is not None else None,
-        "speedup_high": round(estimate.high, 4) if estimate is not None else None,
+        **_figures(one.found.estimate),
         "written": one.written,
     }
 
@@ -136,9 +144,7 @@ def _record(one: VerifiedRecord) -> Mapping[str, object]:
         "recorded_time": recorded.time if recorded is not None else None,
         "recorded_by": recorded.engine if recorded is not None else None,
         "drift": [*one.one.drift.hard, *one.one.drift.soft],
-        "speedup": round(estimate.median, 4) if estimate is not None else None,
-        "speedup_low": round(estimate.low, 4) if estimate is not None else None,
-        "speedup_high": round(estimate.high, 4) if estimate is not None else None,
+        **_figures(estimate),
         "pairs": estimate.pairs if estimate is not None else 0,
         "written": one.written,
     }

@@ -33,7 +33,7 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.host_products import with_host_products
-from aoe.kernels.registry import get_family
+from aoe.kernels.registry import FAMILIES, get_family
 from aoe.measurement import Measurement, MeasurePolicy
 from aoe.ort.cold_cache import BALLAST_BYTES_MAX
 from aoe.schedule import Schedule
@@ -53,7 +53,7 @@ from aoe.tuning.verify.subgraphs import (
     given_models,
     place_of,
 )
-from aoe.tuning.verify.undecided import DecidedOperator, decide_operator, undecided_operators
+from aoe.tuning.verify.undecided import DecidedOperator, decide_operator
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
 from aoe.tuning.workbench import fingerprint, object_cache
 from aoe.workload import Workload
@@ -309,7 +309,8 @@ class _Bank:
 
     def undecided(self) -> Iterator[UndecidedOperator]:
         """Yield the operators a busy machine has left without a decision."""
-        return undecided_operators(self._kernels)
+        for op_type in FAMILIES:
+            yield from self._kernels.undecided(op_type)
 
     def decided(
         self, one: UndecidedOperator, compilers: KernelCompilers, settings: VerifySettings

@@ -97,9 +97,8 @@ class GivenModel:
 
     @cached_property
     def _with_kernels(self) -> dict[str, Subgraph]:
-        found = find_fusion_groups(
-            self.optimized, ()
-        )  # limits bound what is tried, not what was found
+        # no limit of fusions: a limit bounds what a search tries, not what a record holds
+        found = find_fusion_groups(self.optimized, ())
         return {subgraph.graph_id: subgraph for subgraph in found.subgraphs}
 
 

@@ -6,7 +6,7 @@ after a search; what does not is noted, and the next tuning searches it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from aoe.bank.verdicts import OperatorVerdict, UndecidedOperator, left_open_memb
 from aoe.errors import ScheduleError
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.host_products import with_host_products
-from aoe.kernels.registry import FAMILIES, get_family
+from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement, estimate_speedup
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
@@ -42,16 +42,6 @@ class DecidedOperator:
     one: UndecidedOperator
     found: Verified
     written: bool = False
-
-
-def undecided_operators(bank: OperatorBank) -> Iterator[UndecidedOperator]:
-    """Yield what busy machines have left undecided in a bank, family by family.
-
-    Raises:
-        BankFormatError: a bank file is corrupt.
-    """
-    for op_type in FAMILIES:
-        yield from bank.undecided(op_type)
 
 
 def decide_operator(

@@ -40,7 +40,6 @@ Journal of the American Statistical Association 88 (1993)."""
 _LEAST_SPREAD = 0.05  # of log(speed-up): equal figures are no reason to call the next one far
 
 Row = dict[str, Any]
-_WHERE = ("bank", "engine", "cpu_model")
 
 _SIZES = """
 SELECT bank, count(*) AS files, total(records) AS records, total(size_bytes) AS size_bytes,

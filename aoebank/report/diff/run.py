@@ -99,10 +99,11 @@ class DiffReport:
         if not self.is_stat:
             _write_moves(text, self.result.moves)
             changes = self.result.changes
-            groups = () if self.has_all else (*group_edits(changes), *group_shapes(changes))
-            told = {id(change) for group in groups for change in group.changes}
+            edits = () if self.has_all else group_edits(changes)
+            shapes = () if self.has_all else group_shapes(changes)
+            told = {id(change) for group in (*edits, *shapes) for change in group.changes}
             others = (change for change in changes if id(change) not in told)
-            _write_changes(text, others, groups)
+            _write_changes(text, others, edits, shapes)
         else:
             _write_rollup(text, self.result.rollup)
         for problem in self.result.problems:
@@ -181,9 +182,12 @@ def _write_moves(text: Text, moves: Iterable[FileMove]) -> None:
 
 
 def _write_changes(
-    text: Text, changes: Iterable[RecordChange], groups: Iterable[EditGroup]
+    text: Text,
+    changes: Iterable[RecordChange],
+    edits: Iterable[EditGroup],
+    shapes: Iterable[EditGroup],
 ) -> None:
-    """Write the slower ones of all files first, then equal edits, then the others by file."""
+    """Write slower records first, then equal edits and shapes, then the other records by file."""
     others: dict[str, list[RecordChange]] = {}
     is_first = True
     for change in changes:
@@ -194,8 +198,10 @@ def _write_changes(
             text.line(("slower beyond noise, worst first", "bold"))
             is_first = False
         _write(text, change, in_file=f"  {change.file}")
-    for group in groups:
+    for group in edits:
         _write_group(text, group)
+    for group in shapes:
+        _write_shape(text, group)
     for file in sorted(others):
         text.line((file, "bold"))
         for change in others[file]:
@@ -217,20 +223,10 @@ def _write(text: Text, change: RecordChange, in_file: str = "") -> None:
 
 
 def _write_group(text: Text, group: EditGroup) -> None:
-    """Write an edit, how many records got it, and one of them; or a shape of several files."""
+    """Write an edit, how many records got it, and one of them."""
     first = group.first
     number, files = len(group.changes), plural(group.files, "file")
     op_type = f" of {first.op_type}" if first.op_type else ""
-    if first.kind in (ChangeKind.ADDED, ChangeKind.REMOVED):
-        socs = dict.fromkeys(change.soc_version or "-" for change in group.changes)
-        text.line(
-            (f"the same shape{op_type} in {files}", "bold"),
-            "  ",
-            WORDS[first.kind],
-            (f"  {', '.join(socs)}", "dim"),
-        )
-        text.line(f"      {first.key}", (f"  {first.workload}" if first.workload else "", "dim"))
-        return
     text.line(
         (f"the same edit in {number} records{op_type}, {files}", "bold"),
         "  ",
@@ -243,6 +239,19 @@ def _write_group(text: Text, group: EditGroup) -> None:
         (f"  {first.workload}" if first.workload else "", "dim"),
         (f"  {first.file}", "dim"),
     )
+
+
+def _write_shape(text: Text, group: EditGroup) -> None:
+    """Write a shape that several files got or lost, and their targets."""
+    first, socs = group.first, dict.fromkeys(one.soc_version or "-" for one in group.changes)
+    op_type = f" of {first.op_type}" if first.op_type else ""
+    text.line(
+        (f"the same shape{op_type} in {plural(group.files, 'file')}", "bold"),
+        "  ",
+        WORDS[first.kind],
+        (f"  {', '.join(socs)}", "dim"),
+    )
+    text.line(f"      {first.key}", (f"  {first.workload}" if first.workload else "", "dim"))
 
 
 def _write_fields(text: Text, fields: Iterable[FieldChange]) -> None:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 
 from aoebank.ops.validate.fix import FileFix, FixOutcome
-from aoebank.report.output import Text, error_document, plural
+from aoebank.report.output import Text, error_document
 
 ALIGNED_LINES = 2000  # above it lines are not paired up: that takes quadratic time
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -43,11 +43,6 @@ def fixes_document(outcomes: Sequence[FixOutcome]) -> list[Mapping[str, object]]
             document["error"] = error_document(outcome.error)
         documents.append(document)
     return documents
-
-
-def fixes_summary(outcomes: Sequence[FixOutcome]) -> str:
-    """Return `fixed 2 files`."""
-    return f"fixed {plural(sum(outcome.is_written for outcome in outcomes), 'file')}"
 
 
 def diff_lines(fix: FileFix, *, aligned: int = ALIGNED_LINES) -> Iterator[str]:

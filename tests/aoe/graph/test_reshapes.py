@@ -217,26 +217,21 @@ def test_mask_of_several_images_stays_between_its_reshapes() -> None:
     assert [node.op_type for node in found.graph.node].count("Reshape") == 2
 
 
-def test_reshapes_between_two_products_go() -> None:
-    found = _moved(
-        _model(
-            ("Relu", "p", "a"),
-            ("Reshape", "a cube", "b"),
-            ("Reshape", "b flat_again", "c"),
-            ("MatMul", "c square", "y"),
-        )
+def _between_two_products(outputs: str) -> onnx.ModelProto:
+    return _model(
+        ("Relu", "p", "a"),
+        ("Reshape", "a cube", "b"),
+        ("Reshape", "b flat_again", "c"),
+        ("MatMul", "c square", "y"),
+        outputs=outputs,
     )
+
+
+def test_reshapes_between_two_products_go() -> None:
+    found = _moved(_between_two_products("y"))
     assert "Reshape" not in [node.op_type for node in found.graph.node[1:]]
 
 
 def test_shape_between_two_products_that_is_a_result_stays() -> None:
-    found = _moved(
-        _model(
-            ("Relu", "p", "a"),
-            ("Reshape", "a cube", "b"),
-            ("Reshape", "b flat_again", "c"),
-            ("MatMul", "c square", "y"),
-            outputs="y b",
-        )
-    )
+    found = _moved(_between_two_products("y b"))
     assert [node.op_type for node in found.graph.node].count("Reshape") == 2

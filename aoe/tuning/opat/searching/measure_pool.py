@@ -72,7 +72,7 @@ class MeasurePool(Protocol):
     """Runs budget slices of searches, one or several at a time."""
 
     def places(self) -> int:
-        """Return how many jobs can run at once, one at least."""
+        """Return the number of jobs that can run at once, one at least."""
         ...
 
     def begin(self, job: Job) -> None:

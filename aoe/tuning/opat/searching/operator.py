@@ -172,7 +172,7 @@ class OperatorSearch:
     def finish(
         self, tools: OperatorTools, trials: int, *, is_enough: bool = False
     ) -> TunedOperator:
-        """Return what so many more trials bring, at least what the screening has brought.
+        """Return the operator after further trials, at least as good as after the screening.
 
         Args:
             tools: What with.

@@ -272,7 +272,7 @@ class TaskScheduler:
         return saved_us
 
     def _experience(self, operator: Operator) -> _Experience:
-        """Return what its like have brought: all of a search, or what follows the screening."""
+        """Return the experience with this kind of operator: whole searches, or after screening."""
         known = self._more if operator.key in self._screened else self._kinds
         return known[_kind(operator.workload)]
 

@@ -291,9 +291,9 @@ def model_comparer(
 
 
 def _earlier_verdict(bench: Workbench, bank: OperatorBank, operator: Operator) -> Event | None:
-    """Return what this model made of a kernel before, None where that is to be judged again.
+    """Return the settled verdict of this model on a kernel, None where validation decides again.
 
-    So is what went for the memory of the model, where the user says what may be taken.
+    Kernels that were dropped for the model's peak memory are decided again under `--memory`.
     """
     if bench.settings.repeat_tune:
         return None
@@ -302,7 +302,7 @@ def _earlier_verdict(bench: Workbench, bank: OperatorBank, operator: Operator) -
 
 
 def is_memory_given(bench: Workbench) -> bool:
-    """Return whether the user says what kernels may take; else a session's peak bounds it."""
+    """True if `--memory` bounds the kernels; else the peak of a session does."""
     return bench.settings.kernel_memory_mib is not None
 
 

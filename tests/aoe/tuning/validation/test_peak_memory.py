@@ -57,21 +57,14 @@ def _unet() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _tuned(model: Path, folder: Path, bank: Path) -> OpatResult:
-    return aoe.tune(
-        model,
-        output=folder,
-        bank=bank,
-        trials=3,
-        accept_busy=True,
-    ).get(OpatResult)
-
-
 @pytest.mark.slow
 def test_tuned_unet_takes_no_more_memory_than_it_may(tmp_path: Path) -> None:
     model = tmp_path / "unet.onnx"
     onnx.save(_unet(), model)
     weights = sum(len(tensor.raw_data) for tensor in _unet().graph.initializer)
-    held = _tuned(model, tmp_path / "held", tmp_path / "bank")
+    tuned = aoe.tune(
+        model, output=tmp_path / "held", bank=tmp_path / "bank", trials=3, accept_busy=True
+    )
+    held = tuned.get(OpatResult)
     assert held.validation.memory is not None
     assert excess_bytes(held.validation.memory, PEAK_RATIO, weights) <= 0
