@@ -7,8 +7,9 @@ from aoe.operators.model_types import model_types
 from aoe.results.files import RepoOutcome
 from aoe.results.gains import Gain, GainKind
 from aoe.results.opat import OperatorResult
-from aoe.tuning.opat.searching.loop import SearchResult
+from aoe.schedule import Schedule
 from aoe.tuning.opat.searching.operator import TunedOperator
+from aoe.tuning.task_search import SearchResult
 
 
 def operator_result(tuned: TunedOperator) -> OperatorResult:
@@ -55,7 +56,7 @@ def gains_of(tuned: TunedOperator) -> tuple[Gain, ...]:
     return tuple(gain for gain in steps if gain.before_us > gain.after_us)
 
 
-def _share_of_first_guess(search: SearchResult) -> float:
+def _share_of_first_guess(search: SearchResult[Schedule]) -> float:
     """Return the speed of the winner's implementation with its first schedule over the winner's.
 
     Both were measured against the default in pairs of one session.

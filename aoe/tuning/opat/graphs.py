@@ -16,7 +16,7 @@ from aoe.ort.profile import ModelProfile
 from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.opening import (
-    make_scheduler,
+    make_budget,
     open_assembly,
     operator_tools,
     precision_plan,
@@ -29,9 +29,8 @@ from aoe.tuning.opat.operators import (
 )
 from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.opat.searching.lookup import Lookup
-from aoe.tuning.opat.searching.measure_pool import MeasurePool
 from aoe.tuning.opat.searching.operator import TunedOperator
-from aoe.tuning.opat.searching.rounds import TunedOperators, tune_found
+from aoe.tuning.opat.searching.rounds import OperatorPool, TunedOperators, tune_found
 from aoe.tuning.opat.validation.alone import FINAL_COMPARISONS, TunedGraph, is_open
 from aoe.tuning.opat.validation.model import check_accuracy
 from aoe.tuning.precision.plan import PrecisionPlan
@@ -80,7 +79,7 @@ class Kit:
 
     bank: OperatorBank
     compilers: KernelCompilers
-    measure_pool: MeasurePool
+    measure_pool: OperatorPool
     rates: MachineRates | None
     tell: Callable[[TunedOperator], None]
     tell_lookup: Callable[[Operator, Lookup], None]
@@ -172,7 +171,7 @@ def _tuned(
     tuned = tune_found(
         start.found,
         take_apart=partial(part_operators, graph, profile, plan=start.plan, origins=start.origins),
-        scheduler=make_scheduler(bench, profile, searching, kit.measure_pool, kit.rates),
+        budget=make_budget(bench, profile, searching, kit.measure_pool, kit.rates),
         tools=replace(
             tools,
             is_chosen=is_new,

@@ -1,4 +1,4 @@
-"""What the steps of a run work with: its bank, compilers, agenda, crew, assembly.
+"""What the steps of a run work with: its bank, compilers, budget, measuring places, assembly.
 
 Used by operator tuning, and by those that plan, verify or tune subgraphs with the same parts.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
+from typing import Any
 
 from aoe.bank.operators import OperatorBank
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
+from aoe.execute.workers.measure_pool import MeasurePool, RemoteMeasurePool, SerialExecutor
 from aoe.graph.model_graph import ModelGraph
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
@@ -23,9 +25,9 @@ from aoe.tuning.opat.operators import (
     ChosenOperators,
     Operator,
 )
-from aoe.tuning.opat.searching.measure_pool import MeasurePool, RemoteMeasurePool, SerialExecutor
+from aoe.tuning.opat.searching.budget import OperatorBudget
 from aoe.tuning.opat.searching.operator import OperatorTools
-from aoe.tuning.opat.searching.task_scheduler import TaskScheduler
+from aoe.tuning.opat.searching.rounds import OperatorPool
 from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.reuse.earlier import EarlierResult
@@ -69,6 +71,7 @@ def operator_tools(
         left_s=searching.left_s,
         bytes_touched=graph.bytes_touched(),
         compilers=compilers,
+        compilers_of=partial(open_compilers, bench),
         is_chosen=_chosen(bench, graph),
     )
 
@@ -101,16 +104,16 @@ def measure_rates(bench: Workbench) -> MachineRates | None:
     return found
 
 
-def make_scheduler(
+def make_budget(
     bench: Workbench,
     profile: ModelProfile,
     searching: Stopwatch,
-    measure_pool: MeasurePool,
+    measure_pool: OperatorPool,
     rates: MachineRates | None,
-) -> TaskScheduler:
-    """Return what says which operator of a run is tuned next: from now on they are."""
+) -> OperatorBudget:
+    """Return what shares the budget of a run out to its operators: from now on they are tuned."""
     bench.phases.begin(Phase.SEARCH)
-    return TaskScheduler(
+    return OperatorBudget(
         rates=rates or MachineRates(multiply_adds_per_us=1.0, bytes_per_us=1.0),
         target=KernelTarget.of(bench.runner.target),
         model_us=sum(profile.node_us.values()) or 1.0,
@@ -129,11 +132,11 @@ def open_compilers(bench: Workbench, runner: TaskRunner | None = None) -> Kernel
     )
 
 
-def open_measure_pool(bench: Workbench) -> AbstractContextManager[MeasurePool]:
-    """Return who searches operators: the workers there are, else this machine."""
+def open_measure_pool(bench: Workbench) -> AbstractContextManager[MeasurePool[Any]]:
+    """Return where searches run: on the workers there are, else on this machine."""
     if bench.remote_pool is None:
         return nullcontext(SerialExecutor())
-    return closing(RemoteMeasurePool(bench.remote_pool, partial(open_compilers, bench)))
+    return closing(RemoteMeasurePool(bench.remote_pool))
 
 
 def open_assembly(bench: Workbench, graph: ModelGraph, compilers: KernelCompilers) -> Assembly:

@@ -14,9 +14,9 @@ from aoe.kernels.roofline import MachineRates
 from aoe.tuning.opat.opening import open_bank, precision_plan
 from aoe.tuning.opat.operators import Operator, find_operators, part_operators
 from aoe.tuning.opat.profiles import profile_default
+from aoe.tuning.opat.searching.budget import OperatorBudget
 from aoe.tuning.opat.searching.lookup import Lookup, look_up
 from aoe.tuning.opat.searching.reuse import reuse_of, summary_of
-from aoe.tuning.opat.searching.task_scheduler import TaskScheduler
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
 from aoe.tuning.workbench import Workbench
@@ -141,10 +141,10 @@ def _places(operators: Sequence[Operator]) -> list[Region]:
 
 def most_seconds(bench: Workbench, operators: Sequence[Operator], model_us: float) -> float:
     """Return what searching operators takes at most, as if all of their time could be saved."""
-    scheduler = TaskScheduler(
+    budget = OperatorBudget(
         rates=MachineRates(multiply_adds_per_us=_ANY_RATE, bytes_per_us=_ANY_RATE),
         target=KernelTarget.of(bench.runner.target),
         model_us=model_us or 1.0,
         trials=bench.settings.trials,
     )
-    return sum(map(scheduler.seconds, operators))
+    return sum(map(budget.seconds, operators))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -22,8 +22,8 @@ from aoe.measurement import (
     estimate_speedup,
 )
 from aoe.results.files import ONLY_LOOKED_UP, OUT_OF_TIME, RepoOutcome
+from aoe.schedule import Configuration, Space
 from aoe.tuning.search.protocol import Trial
-from aoe.tuning.search.registry import make_search
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.lookup import (
     FlawOf,
@@ -35,6 +35,7 @@ from aoe.tuning.sgat.lookup import (
 )
 from aoe.tuning.sgat.space import StrategySpace, strategy_space
 from aoe.tuning.sgat.subgraphs import DEFAULT, Subgraph, features_of
+from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
 from aoebank import AoebankError, Event, plural
 
 ACCEPT_SPEEDUP = 1.01
@@ -86,7 +87,7 @@ class SubgraphTools:
         seed: Of the search.
         repeat_tune: True to tune what the bank has.
         lookup_only: True to take what the bank has, and try nothing.
-        out_of_time: True when no more is to be searched.
+        left_s: Seconds until no more is to be searched.
         experience: Orders what is tried.
         tell_lookup: Is told what the banks say of a subgraph.
         tell_trial: Is told the subgraph, trials done, how many there may be, the best speed-up.
@@ -109,7 +110,7 @@ class SubgraphTools:
     is_partial: bool = False
     repeat_tune: bool = False
     lookup_only: bool = False
-    out_of_time: Callable[[], bool] = lambda: False
+    left_s: Callable[[], float] = lambda: math.inf
     experience: Experience = field(default_factory=Experience)
     tell_lookup: Callable[[Subgraph, SubgraphLookup], None] = lambda subgraph, lookup: None
     tell_trial: Callable[[Subgraph, int, int, float | None], None] = field(
@@ -192,23 +193,69 @@ def search_subgraph(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What a search found: its best strategy with fresh pairs."""
+class RewriteTask:
+    """A subgraph to be searched; see `SearchTask`.
 
+    Attributes:
+        choices: Its strategies.
+        measurer: Measures them.
+        settings: Method, budget, policies.
+    """
+
+    choices: StrategySpace
+    measurer: StrategyMeasurer
+    settings: SearchSettings
+
+    def space(self) -> Space | None:
+        """Return the strategies as configurations, None if there is nothing to choose."""
+        space = self.choices.space
+        return space if space.knobs and self.settings.budget > 0 else None
+
+    def answer(self, configuration: Configuration) -> SubgraphStrategy:
+        """Return the strategy a configuration stands for; several may stand for one."""
+        return self.choices.strategy(configuration)
+
+    def known(self, answer: SubgraphStrategy, trials: Sequence[TrialRecord]) -> Trial | None:
+        """Return the trial of the default, or of a strategy that was measured already."""
+        if answer.is_default:
+            return _DEFAULT_TRIAL
+        found = (one for one in trials if self.answer(one.configuration) == answer)
+        return next((Trial.of(one.measurement) for one in found), None)
+
+    def prepare(self, answers: Sequence[SubgraphStrategy]) -> None:
+        """Do nothing: strategies are models, which ONNX Runtime compiles as it loads them."""
+
+    def measure(
+        self, answers: Sequence[SubgraphStrategy], policy: MeasurePolicy, best: float | None
+    ) -> list[Measurement]:
+        """Return the speed of strategies."""
+        return [self.measurer.measure(answer, policy) for answer in answers]
+
+    def chosen(self, good: Sequence[TrialRecord]) -> TrialRecord:
+        """Return the fastest candidate."""
+        return max(good, key=lambda trial: trial.measurement.speedup)
+
+    def is_hopeless(self, trials: Sequence[TrialRecord]) -> bool:
+        """Return False: one rule says nothing about another."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Result of a search: its best strategy with fresh pairs."""
+
+    result: SearchResult[SubgraphStrategy]
     trials: tuple[StrategyTrial, ...]
-    strategy: SubgraphStrategy | None = None
-    measurement: Measurement | None = None
-    estimate: SpeedupEstimate | None = None
     stored_now: SpeedupEstimate | None = None
     is_cut: bool = False
 
     @property
     def is_broken(self) -> bool:
-        """True if what measures has failed, or the clock: that says nothing about forms."""
+        """True if what measures has failed, or the clock: that says nothing about rewrites."""
         outcomes = {trial.measurement.outcome for trial in self.trials}
-        again = self.strategy is not None and self.estimate is None
         is_late = Outcome.TIMEOUT in outcomes
-        return again or is_late or (bool(outcomes) and outcomes <= OF_THE_MACHINE)
+        has_failed = self.result.failure is not None
+        return has_failed or is_late or (bool(outcomes) and outcomes <= OF_THE_MACHINE)
 
 
 def _search(
@@ -217,82 +264,68 @@ def _search(
     usable: StoredSubgraph | None,
     measurer: StrategyMeasurer,
 ) -> _Found:
-    if tools.budget < 1:
-        return _Found(trials=(), is_cut=True)
     choices = tools.experience.ordered(tools.space(subgraph))
-    if not choices.space.knobs:
-        return _Found(trials=(), is_cut=tools.is_partial)
-    alike = tools.bank.alike(features_of(subgraph.segment))
+    alike = tools.bank.alike(features_of(subgraph.segment)) if choices.space.knobs else ()
     seeds = [one.strategy for one in alike if one.graph_id != subgraph.graph_id]
     choices, is_seeded = choices.seeded(seeds)
     budget = math.ceil(tools.budget * SEEDED_SHARE) if is_seeded else tools.budget
-    search = make_search(tools.method, choices.space, budget=budget, seed=tools.seed)
-    known: dict[SubgraphStrategy, Measurement] = {}
-    is_cut, is_only_one = tools.is_partial, tools.affordable == 1 and not tools.screens
-    while True:
-        if tools.out_of_time():
-            is_cut = True
-            break
-        asked = search.ask(1)
-        if not asked or search.is_converged:
-            break
-        strategy = choices.strategy(asked[0])
-        is_new = not strategy.is_default and strategy not in known
-        if is_new and tools.affordable is not None and len(known) >= tools.affordable:
-            is_cut = True
-            break
-        if is_new:
-            known[strategy] = measurer.measure(
-                strategy, tools.final if is_only_one else tools.screen
-            )
-            tools.tell_trial(subgraph, len(known), budget, _best_speedup(known))
-        measured = known.get(strategy)
-        search.tell(asked[0], Trial.of(measured) if measured else _DEFAULT_TRIAL)
-    trials = tuple(StrategyTrial(strategy=s, measurement=m) for s, m in known.items())
-    good = {strategy: m for strategy, m in known.items() if m.is_correct}
-    if not good:
-        return _Found(trials=trials, is_cut=is_cut)
-    best = max(good, key=lambda strategy: good[strategy].speedup)
-    fresh = good[best]  # which says enough where it was not chosen, or has lost
-    if not is_only_one and fresh.speedup > 1:
-        fresh = measurer.measure(best, tools.final)
+    task = RewriteTask(choices=choices, measurer=measurer, settings=_settings(tools, budget))
+    search = TaskSearch[SubgraphStrategy](task)
+    is_only_one = tools.affordable == 1 and not tools.screens
+    search.go_on(
+        budget if tools.affordable is None else min(budget, tools.affordable),
+        left_s=tools.left_s,
+        report=lambda done, best: tools.tell_trial(subgraph, done, budget, best),
+        policy=tools.final if is_only_one else None,
+    )
+    is_cut = tools.is_partial or tools.budget < 1 or search.has_next()
+    result = search.screened() if is_only_one else search.concluded(tools.final)
+    trials = tuple(
+        StrategyTrial(strategy=task.answer(one.configuration), measurement=one.measurement)
+        for one in search.trials
+    )
     return _Found(
+        result=result,
         trials=trials,
-        strategy=best,
-        measurement=fresh if fresh.is_correct else None,
-        estimate=estimate_speedup(fresh) if fresh.is_correct else None,
-        stored_now=_stored_now(usable, best, tools, measurer),
+        stored_now=_stored_now(usable, result.answer, tools, measurer),
         is_cut=is_cut,
+    )
+
+
+def _settings(tools: SubgraphTools, budget: int) -> SearchSettings:
+    return SearchSettings(
+        method=tools.method,
+        budget=budget,
+        seed=tools.seed,
+        screen=tools.screen,
+        batch=1,
+        confirms_losers=False,
     )
 
 
 def _stored_now(
     usable: StoredSubgraph | None,
-    best: SubgraphStrategy,
+    best: SubgraphStrategy | None,
     tools: SubgraphTools,
     measurer: StrategyMeasurer,
 ) -> SpeedupEstimate | None:
     """Return how fast a record's strategy is now, None if it has none but the best."""
-    if usable is None or usable.strategy is None or usable.strategy == best:
+    if usable is None or best is None or usable.strategy is None or usable.strategy == best:
         return None
     again = measurer.measure(usable.strategy, tools.final)
     return estimate_speedup(again) if again.is_correct else None
 
 
-def _best_speedup(known: Mapping[SubgraphStrategy, Measurement]) -> float | None:
-    return max((m.speedup for m in known.values() if m.is_correct), default=None)
-
-
 def _settled(
     subgraph: Subgraph, tools: SubgraphTools, lookup: SubgraphLookup, found: _Found
 ) -> TunedSubgraph:
-    usable, why = lookup.usable, lookup.why
-    busy = found.measurement is not None and not found.measurement.counts
-    good = not busy and found.estimate is not None and tools.accepts(found.estimate)
+    usable, why, best = lookup.usable, lookup.why, found.result
+    busy = best.measurement is not None and not best.measurement.counts
+    good = not busy and best.estimate is not None and tools.accepts(best.estimate)
     if usable is not None and not (good and _beats(found, usable)):
         return replace(from_bank(subgraph, usable), trials=found.trials)
     if found.is_cut and not found.trials:
-        limit = OUT_OF_TIME if tools.out_of_time() else "max_tuning_count was reached"
+        limit = OUT_OF_TIME if tools.left_s() <= 0 else "max_tuning_count was reached"
         limit = HOPELESS_HERE if tools.affordable == 0 else limit
         return TunedSubgraph(
             subgraph=subgraph,
@@ -300,35 +333,35 @@ def _settled(
             reason=f"{why}; {limit}",
             is_untried=True,
         )
-    result = TunedSubgraph(
+    tuned = TunedSubgraph(
         subgraph=subgraph,
         outcome=RepoOutcome.UNSATISFIED,
         reason=f"{why}; {_nothing(found, busy=busy)}",
-        before_us=found.measurement.baseline_latency_us if found.measurement else None,
+        before_us=best.measurement.baseline_latency_us if best.measurement else None,
         trials=found.trials,
         is_undecided=busy or found.is_broken,
     )
-    if not good or found.strategy is None or found.estimate is None:
+    if not good or best.answer is None or best.estimate is None:
         if not (busy or found.is_cut or found.is_broken):  # else a later run has to decide
             tools.bank.note([(subgraph.graph_id, _note(subgraph, tools, found))])
-        return result
+        return tuned
     outcome = RepoOutcome.ADD if lookup.stored is None else RepoOutcome.UPDATE
     refusal = tools.bank.save(
         subgraph.graph_id,
         features_of(subgraph.segment),
-        found.strategy,
+        best.answer,
         replace(_note(subgraph, tools, found), event=Event(outcome.value)),
     )
     if refusal:
-        return replace(result, reason=refusal)
+        return replace(tuned, reason=refusal)
     return replace(
-        result,
+        tuned,
         outcome=outcome,
         is_undecided=False,
-        reason=str(found.strategy),
-        strategy=found.strategy,
-        speedup=found.estimate.median,
-        proven_speedup=max(1.0, found.estimate.low),
+        reason=str(best.answer),
+        strategy=best.answer,
+        speedup=best.estimate.median,
+        proven_speedup=max(1.0, best.estimate.low),
     )
 
 
@@ -337,8 +370,8 @@ def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> SubgraphNo
     return SubgraphNote(
         event=Event.UNSATISFIED,
         op_names=subgraph.segment.op_names,
-        estimate=found.estimate,
-        measurement=found.measurement,
+        estimate=found.result.estimate,
+        measurement=found.result.measurement,
         search={
             "method": tools.method,
             "seed": tools.seed,
@@ -350,33 +383,34 @@ def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> SubgraphNo
                 for trial in found.trials
                 if trial.measurement.is_correct
             ],
-            "strategy": str(found.strategy or DEFAULT),
+            "strategy": str(found.result.answer or DEFAULT),
         },
     )
 
 
 def _beats(found: _Found, usable: StoredSubgraph) -> bool:
     """Return whether what was found is another strategy, surely faster than the record's."""
-    if found.estimate is None or found.strategy == usable.strategy:
+    estimate, now = found.result.estimate, found.stored_now
+    if estimate is None or found.result.answer == usable.strategy:
         return False
-    now = found.stored_now
-    return now is None or found.estimate.low > now.median * ACCEPT_SPEEDUP
+    return now is None or estimate.low > now.median * ACCEPT_SPEEDUP
 
 
 def _nothing(found: _Found, *, busy: bool) -> str:
     """Return why nothing is done, in words."""
+    best, estimate = found.result.answer, found.result.estimate
     if not found.trials:
         return "nothing to try"
-    if found.strategy is None and found.is_broken:
+    if best is None and found.is_broken:
         first = found.trials[0].measurement.detail
         return f"not decided, none of {plural(len(found.trials), 'form')} could be run: {first}"
-    if found.strategy is None:
+    if best is None:
         return f"no form works: {found.trials[0].measurement.detail}"
     if busy:
         return "not decided, the machine was busy"
-    if found.estimate is None:
-        return f"{found.strategy}: failed when it was measured again"
+    if estimate is None:
+        return f"{best}: failed when it was measured again"
     return (
-        f"{found.strategy} is no {ACCEPT_SPEEDUP}x: {found.estimate.median:.3f}x "
-        f"({found.estimate.low:.3f} to {found.estimate.high:.3f})"
+        f"{best} is no {ACCEPT_SPEEDUP}x: {estimate.median:.3f}x "
+        f"({estimate.low:.3f} to {estimate.high:.3f})"
     )

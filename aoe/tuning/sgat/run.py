@@ -44,6 +44,7 @@ from aoe.tuning.model_mode import (
     run_reported,
     whole_model_ms,
 )
+from aoe.tuning.opat.opening import open_measure_pool
 from aoe.tuning.opat.profiles import find_left_out
 from aoe.tuning.policies import (
     final_policy,
@@ -65,7 +66,7 @@ from aoe.tuning.sgat.result import (
     write_subgraph_details,
 )
 from aoe.tuning.sgat.reuse import SubgraphReuseBook, subgraph_reuse, subgraph_summary
-from aoe.tuning.sgat.rewrite_scheduler import RewriteScheduler, SubgraphPool
+from aoe.tuning.sgat.rewrite_budget import RewriteBudget, RewriteTasks
 from aoe.tuning.sgat.subgraphs import (
     FoundSubgraphs,
     Subgraph,
@@ -75,6 +76,7 @@ from aoe.tuning.sgat.subgraphs import (
     untried_rules,
     work_of,
 )
+from aoe.tuning.task_scheduler import TaskScheduler
 from aoe.tuning.validation.comparing import ModelComparer
 from aoe.tuning.validation.model_validator import ModelValidator, ValidationResult
 from aoe.tuning.validation.prior_result import PriorResult, prior_result_of
@@ -136,13 +138,8 @@ def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
         report.update(baseline_ms=costs.run_s * 1e3 / bench.streams)
         searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
         tools = replace(_tools(bench, bank, graph, searching), tell_lookup=partial(reuse.add, bank))
-        scheduler = RewriteScheduler(
-            left_s=searching.left_s,
-            work=found.work,
-            rival_per_s=rival_per_s(whole.stopwatch, whole.settings),
-            experience=tools.experience,
-        )
-        tuned = tuple(_tuned(bench, report, found, tools, scheduler))
+        rival = rival_per_s(whole.stopwatch, whole.settings)
+        tuned = tuple(_tuned(bench, report, found, tools, rival))
         validation = _judged(bench, bank, assembly, comparer, tuned)
         chosen = _chosen_graph(bank, assembly, validation)
     shutil.rmtree(assembly.directory)
@@ -350,7 +347,7 @@ def _tools(
         seed=settings.seed,
         repeat_tune=settings.repeat_tune and not settings.lookup_only,
         lookup_only=settings.lookup_only,
-        out_of_time=searching.is_over,
+        left_s=searching.left_s,
         experience=Experience.of(bank.measured()),
         tell_trial=tell,
     )
@@ -361,7 +358,7 @@ def _tuned(
     report: LiveReport[SgatReport],
     found: FoundSubgraphs,
     tools: SubgraphTools,
-    scheduler: RewriteScheduler,
+    rival: float,
 ) -> list[TunedSubgraph]:
     """Return what became of every subgraph, in the order of the model; most work comes first."""
     bench.phases.begin(Phase.SEARCH)
@@ -378,14 +375,23 @@ def _tuned(
             f"{speedup}{tuned.outcome.value}: {tuned.reason}",
         )
 
-    measure_pool = SubgraphPool(
-        tools=tools,
-        most_trials=bench.settings.max_tuning_count,
-        scheduler=scheduler,
-        remote_pool=bench.remote_pool,
-        told=bench.progress.warn,
-    )
-    measure_pool.tune(sorted(found.subgraphs, key=work_of, reverse=True), tell)
+    with open_measure_pool(bench) as pool:
+        budget = RewriteBudget(
+            left_s=lambda: tools.left_s() * pool.places(),
+            work=found.work,
+            rival_per_s=rival,
+            experience=tools.experience,
+        )
+        tasks = RewriteTasks(
+            left=sorted(found.subgraphs, key=work_of, reverse=True),
+            tools=tools,
+            budget=budget,
+            tell=tell,
+            most_trials=bench.settings.max_tuning_count,
+        )
+        TaskScheduler[Subgraph, TunedSubgraph](
+            tasks=tasks, pool=pool, runner=bench.runner, warn=bench.progress.warn
+        ).run()
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
 
 

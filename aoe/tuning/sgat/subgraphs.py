@@ -90,6 +90,11 @@ class Subgraph:
     model_names: tuple[str, ...] = ()
 
     @property
+    def key(self) -> str:
+        """Its identity as a tuning task."""
+        return self.graph_id
+
+    @property
     def segment(self) -> Segment:
         """Its first place."""
         return self.places[0]

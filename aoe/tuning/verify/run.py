@@ -42,10 +42,11 @@ from aoe.settings import environment, lock_path
 from aoe.target import Target
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import TuneSettings
-from aoe.tuning.opat.searching.loop import SearchSettings, SearchTask, measure_schedules
+from aoe.tuning.opat.searching.operator_task import OperatorTask, measure_schedules
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress, TellProgress, progress_of
 from aoe.tuning.sgat.subgraphs import rules_of
+from aoe.tuning.task_search import SearchSettings
 from aoe.tuning.verify.subgraphs import (
     GivenModel,
     PlacedSubgraph,
@@ -400,7 +401,7 @@ def _fresh_pairs(
     """Return fresh pairs of an operator's kernel and of the default."""
     runner = compilers.runner
     target, policy = runner.target, screen_policy(runner.target.core_num)
-    task = SearchTask(
+    task = OperatorTask(
         runner=runner,
         family=with_host_products(get_family(workload.op_type), target),
         workload=workload,

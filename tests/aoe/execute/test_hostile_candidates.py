@@ -18,7 +18,8 @@ from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.schedule import Schedule
 from aoe.target import Target
-from aoe.tuning.opat.searching.loop import SearchSettings, SearchTask, measure_schedules
+from aoe.tuning.opat.searching.operator_task import OperatorTask, measure_schedules
+from aoe.tuning.task_search import SearchSettings
 
 _QUICK = MeasurePolicy(pairs_min=1, pairs_max=1, warmup=0, sample_min_us=0)
 _EXP = chain_workload(("Exp",), shape=(1, 8, 33, 31))
@@ -38,7 +39,7 @@ def _measuring(
     runner: Runner, kernels: HostileKernels, **settings: Any
 ) -> Callable[..., list[Measurement]]:
     """Return a function that measures candidates doing such harm, in one call if that works."""
-    task = SearchTask(
+    task = OperatorTask(
         runner=runner,
         family=get_family("elementwise"),
         workload=_EXP,

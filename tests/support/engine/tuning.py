@@ -27,8 +27,8 @@ from aoe.testing.kernels import operation, plain
 from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.opat.searching.loop import SearchResult, TrialRecord
 from aoe.tuning.opat.searching.operator import TunedOperator
+from aoe.tuning.task_search import SearchResult, TrialRecord
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.workbench import ResultPlaces
 from aoe.workload import Precision, Workload
@@ -165,7 +165,7 @@ def make_tuned(name: str, extent: int = 8, *, searched: bool = True) -> TunedOpe
     failure = Measurement.failure(Outcome.COMPILE, "illegal")
     search = SearchResult(
         configuration=guess,
-        schedule=schedule,
+        answer=schedule,
         measurement=make_measurement(2.0),
         estimate=make_estimate(2.0),
         trials=(

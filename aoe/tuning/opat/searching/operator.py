@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
 from aoe.bank.verdicts import OperatorVerdict, busy_members, left_open_members
+from aoe.device.compiler import KernelSource
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
+from aoe.folders.scratch import ScratchFolder
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.host_products import with_host_products
 from aoe.kernels.registry import get_family
@@ -38,17 +41,16 @@ from aoe.schedule import Configuration, Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.opat.searching.lookup import Lookup, look_up, settle
-from aoe.tuning.opat.searching.loop import (
-    SearchResult,
-    SearchSettings,
-    SearchTask,
-    WorkloadSearch,
+from aoe.tuning.opat.searching.operator_task import (
+    OperatorTask,
     format_speedup,
     measure_schedules,
+    sources_of,
 )
 from aoe.tuning.operator_choice import NOT_CHOSEN
 from aoe.tuning.policies import final_policy, screen_policy, screening_policy
 from aoe.tuning.progress import Progress
+from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch
 from aoe.workload import workload_to_json
 from aoebank import AoebankError, Event
 
@@ -91,7 +93,7 @@ class TunedOperator:
     estimate: SpeedupEstimate | None = None
     before_us: float | None = None
     after_us: float | None = None
-    search: SearchResult | None = None
+    search: SearchResult[Schedule] | None = None
     formatted_us: float | None = None
 
 
@@ -107,6 +109,7 @@ class OperatorTools:
         left_s: Seconds until searching has to end.
         bytes_touched: What one inference of the model reads and writes.
         compilers: Compile candidates; without them the measuring worker does.
+        compilers_of: Makes what compiles for the runner of another machine.
         trials_left: Candidates the run may still measure.
         tell_lookup: Is told what the banks say of each operator.
         is_chosen: Says whether an operator is to be tuned; others are looked up.
@@ -119,6 +122,7 @@ class OperatorTools:
     left_s: Callable[[], float]
     bytes_touched: int = 0
     compilers: KernelCompilers | None = None
+    compilers_of: Callable[[TaskRunner], KernelCompilers] = KernelCompilers
     trials_left: float = math.inf
     tell_lookup: Callable[[Operator, Lookup], None] = lambda operator, lookup: None
     is_chosen: Callable[[Operator], bool] = lambda operator: True
@@ -130,6 +134,7 @@ class OperatorSearch:
 
     Attributes:
         operator: What is searched.
+        task: Its schedules, and what measures them.
         stored: Its record before the run, None without one.
         search: As far as it is.
         seen: What the screening has brought, None before it.
@@ -140,12 +145,40 @@ class OperatorSearch:
     """
 
     operator: Operator
+    task: OperatorTask
     stored: StoredAnswer | None
-    search: WorkloadSearch
+    search: TaskSearch[Schedule]
     seen: TunedOperator | None = None
     is_enough: bool = False
     is_again: bool = False
     was_busy: bool = False
+
+    def sources_ahead(self) -> tuple[KernelSource, ...]:
+        """Return the kernel of the first guess, so that it can be compiled before its turn."""
+        return sources_of(self.task, self.search.ahead(1))
+
+    def run_at(
+        self,
+        runner: TaskRunner,
+        tools: OperatorTools,
+        run: Callable[[OperatorTools], TunedOperator],
+    ) -> TunedOperator:
+        """Run a slice of the search with the runner of a place that measures.
+
+        At a worker kernels are compiled there; the winning one is then put into the cache of
+        kernels, for the assembly of the model.
+        """
+        if runner is tools.runner:
+            return run(tools)
+        with closing(tools.compilers_of(runner)) as compilers:
+            self.task = replace(self.task, runner=runner, compilers=compilers)
+            self.search.task = self.task
+            tuned = run(replace(tools, runner=runner, compilers=compilers))
+            if tuned.schedule is not None:
+                source = KernelSource.of(tuned.operator.workload, tuned.schedule)
+                with ScratchFolder("winner") as folder:
+                    compilers.compile([source], folder)
+        return tuned
 
     def screen(self, tools: OperatorTools) -> TunedOperator:
         """Return what the first guess brings: of 20 gains, 19 show there.
@@ -153,7 +186,7 @@ class OperatorSearch:
         Nothing is chosen by its pairs, so they prove what they show; where the gain is large, a
         few do. Where it is too small for them, the search goes on later, if there is time.
         """
-        if self.search.task.settings.only is not None:  # which deserves all pairs
+        if self.task.settings.only is not None:  # which deserves all pairs
             return self.finish(tools, 1, is_enough=True)
         if not self._may_begin(tools):
             return self._not_tried(tools)
@@ -205,7 +238,7 @@ class OperatorSearch:
         before = self.seen
         if before is None or before.outcome not in _WON:
             return self._settled(result, tools, final)
-        if result.schedule == before.schedule:  # the pairs it was seen with have decided
+        if result.answer == before.schedule:  # the pairs it was seen with have decided
             return replace(before, search=result)
         found = self._settled(result, tools, final)
         return found if found.outcome in _WON else replace(before, search=result)
@@ -231,7 +264,7 @@ class OperatorSearch:
         return tools.left_s() > self.operator.setting_up_s and tools.trials_left >= 1
 
     def _go_on(self, most: int, tools: OperatorTools, policy: MeasurePolicy | None = None) -> None:
-        budget = min(self.search.task.settings.budget, len(self.search.trials) + most)
+        budget = min(self.task.settings.budget, len(self.search.trials) + most)
         self.search.go_on(
             most,
             left_s=tools.left_s,
@@ -242,10 +275,10 @@ class OperatorSearch:
         )
 
     def _settled(
-        self, result: SearchResult, tools: OperatorTools, policy: MeasurePolicy
+        self, result: SearchResult[Schedule], tools: OperatorTools, policy: MeasurePolicy
     ) -> TunedOperator:
         """Return the operator with what a search came to; the bank is written."""
-        again = _stored_now(self.search.task, self.stored, policy)
+        again = _stored_now(self.task, self.stored, policy)
         for found in (result.measurement, again):
             if found is not None and not found.counts:
                 self._note_busy(result, tools)
@@ -261,7 +294,7 @@ class OperatorSearch:
             tools.bank.note([(self.operator.workload, verdict)])
         return _lost(self.operator, self.stored, result)
 
-    def _note_busy(self, result: SearchResult, tools: OperatorTools) -> None:
+    def _note_busy(self, result: SearchResult[Schedule], tools: OperatorTools) -> None:
         """Note which candidate was ahead, so that a later run measures it without a search.
 
         A first guess alone is no search.
@@ -279,14 +312,14 @@ class OperatorSearch:
                 **busy_members(
                     self.operator.workload,
                     result.configuration,
-                    self.search.task.bytes_around,
+                    self.task.bytes_around,
                 ),
             },
         )
         tools.bank.note([(self.operator.workload, verdict)])
 
     def _verdict(
-        self, result: SearchResult, outcome: RepoOutcome, tools: OperatorTools
+        self, result: SearchResult[Schedule], outcome: RepoOutcome, tools: OperatorTools
     ) -> OperatorVerdict:
         return _verdict(
             self.operator,
@@ -295,7 +328,7 @@ class OperatorSearch:
             tools.settings,
             is_cut=self._is_cut(tools),
             is_again=self.is_again,
-            bytes_around=self.search.task.bytes_around,
+            bytes_around=self.task.bytes_around,
         )
 
     def _formatted_us(self, won: TunedOperator, tools: OperatorTools) -> float | None:
@@ -305,7 +338,7 @@ class OperatorSearch:
         policy = screening_policy(
             tools.runner.target.core_num, accept_busy=tools.settings.accept_busy
         )
-        gain = format_speedup(self.search.task, policy)
+        gain = format_speedup(self.task, policy)
         return won.before_us / gain if gain is not None else None
 
     def _is_cut(self, tools: OperatorTools) -> bool:
@@ -355,11 +388,12 @@ def begin_operator(
         return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {NOT_CHOSEN}")
     try:
         task = _search_task(operator, tools, budget, lookup.left_open)
-        search = WorkloadSearch(task)
+        search = TaskSearch[Schedule](task)
     except Exception as error:
         return failed_family(operator, lookup.stored, error, tools.progress)
     return OperatorSearch(
         operator=operator,
+        task=task,
         stored=lookup.stored,
         search=search,
         is_again=lookup.is_again,
@@ -401,12 +435,12 @@ def _invalid_reason_of(operator: Operator, runner: TaskRunner, schedule: Schedul
 
 def _search_task(
     operator: Operator, tools: OperatorTools, budget: int, only: Configuration | None
-) -> SearchTask:
+) -> OperatorTask:
     target, settings = tools.runner.target, tools.settings
     warm = tools.bank.nearest(operator.workload)
     if warm:
         budget = min(math.ceil(budget * _WARM_SHARE), _WARM_TRIALS)
-    return SearchTask(
+    return OperatorTask(
         runner=tools.runner,
         family=with_host_products(get_family(operator.workload.op_type), target),
         workload=operator.workload,
@@ -429,7 +463,7 @@ def _search_task(
 
 
 def _stored_now(
-    task: SearchTask, stored: StoredAnswer | None, policy: MeasurePolicy
+    task: OperatorTask, stored: StoredAnswer | None, policy: MeasurePolicy
 ) -> Measurement | None:
     """Measure the record's strategy in this session, None without a record."""
     if stored is None:
@@ -453,7 +487,7 @@ def _estimate_of(again: Measurement | None) -> SpeedupEstimate | None:
 
 def _verdict(
     operator: Operator,
-    result: SearchResult,
+    result: SearchResult[Schedule],
     outcome: RepoOutcome,
     settings: TuneSettings,
     *,
@@ -501,7 +535,7 @@ def _from_bank(operator: Operator, stored: StoredAnswer | None, reason: str) -> 
 def undecided(
     operator: Operator,
     stored: StoredAnswer | None,
-    result: SearchResult,
+    result: SearchResult[Schedule],
     found: Measurement,
     progress: Progress,
 ) -> TunedOperator:
@@ -512,7 +546,7 @@ def undecided(
 
 
 def not_tried_out(
-    operator: Operator, stored: StoredAnswer | None, result: SearchResult | None, why: str
+    operator: Operator, stored: StoredAnswer | None, result: SearchResult[Schedule] | None, why: str
 ) -> TunedOperator:
     """Return the operator as the bank has it; nothing is noted, so a later run tries again."""
     return replace(_from_bank(operator, stored, f"{NOT_TRIED_OUT}: {why}"), search=result)
@@ -535,7 +569,9 @@ def failed_family(
     return not_tried_out(operator, stored, None, why)
 
 
-def _lost(operator: Operator, stored: StoredAnswer | None, result: SearchResult) -> TunedOperator:
+def _lost(
+    operator: Operator, stored: StoredAnswer | None, result: SearchResult[Schedule]
+) -> TunedOperator:
     """Return the operator as the bank has it, else with what its search came to."""
     found = replace(_from_bank(operator, stored, NOTHING_BETTER), search=result)
     if stored is not None:
@@ -545,17 +581,17 @@ def _lost(operator: Operator, stored: StoredAnswer | None, result: SearchResult)
 
 
 def _won(
-    operator: Operator, result: SearchResult, verdict: OperatorVerdict, bank: OperatorBank
+    operator: Operator, result: SearchResult[Schedule], verdict: OperatorVerdict, bank: OperatorBank
 ) -> TunedOperator:
-    assert result.schedule is not None and result.configuration is not None
+    assert result.answer is not None and result.configuration is not None
     assert result.estimate is not None and result.measurement is not None
-    bank.save(operator.workload, result.schedule, result.configuration, verdict)
+    bank.save(operator.workload, result.answer, result.configuration, verdict)
     before_us = result.measurement.baseline_latency_us
     return TunedOperator(
         operator=operator,
         outcome=RepoOutcome(verdict.event.value),
         reason="better than the default",
-        schedule=result.schedule,
+        schedule=result.answer,
         speedup=result.estimate.median,
         proven_speedup=result.estimate.low,
         estimate=result.estimate,

@@ -13,17 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aoe.device.compiler import KernelSource, kernel_name
+from aoe.execute.messages import TaskRunner
+from aoe.execute.workers.measure_pool import MeasurePool, SerialExecutor
 from aoe.graph.regions import Refusal, Region
 from aoe.tuning.opat.operators import FoundOperators, Operator
-from aoe.tuning.opat.searching.measure_pool import Job, MeasurePool, SerialExecutor
+from aoe.tuning.opat.searching.budget import OperatorBudget
 from aoe.tuning.opat.searching.operator import (
     OperatorSearch,
     OperatorTools,
     TunedOperator,
     begin_operator,
 )
-from aoe.tuning.opat.searching.task_scheduler import TaskScheduler
+from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
 
+OperatorPool = MeasurePool[FinishedSlice[Operator, TunedOperator]]
 _COMPILED_AHEAD = 2
 """First guesses that are compiled at once, by the compiling processes there are: kernels take
 from 0.2 to 2 s, and the last one is waited for."""
@@ -46,10 +49,10 @@ def tune_found(
     found: FoundOperators,
     *,
     take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators],
-    scheduler: TaskScheduler,
+    budget: OperatorBudget,
     tools: OperatorTools,
     tell: Callable[[TunedOperator], None],
-    measure_pool: MeasurePool | None = None,
+    measure_pool: OperatorPool | None = None,
     later: Sequence[Operator] = (),
 ) -> TunedOperators:
     """Tune what promises most first; parts of what was fused and is not won join the others.
@@ -57,7 +60,7 @@ def tune_found(
     Args:
         found: The operators of a model.
         take_apart: See `part_operators`; what is `later` may be among what it gives.
-        scheduler: Says what comes next.
+        budget: Shares the trials and the time out.
         tools: What operators are tuned with.
         tell: Is told of each operator that is done, and again where more time has changed that.
         measure_pool: Does the searches; None for this machine, one after another.
@@ -67,57 +70,59 @@ def tune_found(
     Raises:
         BankFormatError: the bank file is corrupt.
     """
-    rounds = _Rounds(
+    operators = _Operators(
         found=found,
         left=found,
         take_apart=take_apart,
-        scheduler=scheduler,
+        budget=budget,
         tools=tools,
         tell=tell,
         measure_pool=measure_pool or SerialExecutor(),
     )
-    scheduler.see(rounds.untouched())
-    if scheduler.is_hurried(rounds.untouched()):
-        rounds.screen_all()
-        rounds.later = later
-    rounds.tune_all()
-    if rounds.later != later:
-        rounds.later = later
-        rounds.tune_all()
-    rounds.use_what_is_left()
-    return rounds.result()
+    budget.see(operators.untouched())
+    if budget.is_hurried(operators.untouched()):
+        operators.screen_all()
+        operators.later = later
+    operators.tune_all()
+    if operators.later != later:
+        operators.later = later
+        operators.tune_all()
+    operators.use_what_is_left()
+    return operators.result()
 
 
 @dataclass(slots=True, kw_only=True)
-class _Rounds:
-    """The operators of a run.
+class _Operators:
+    """The operators of a run, as tasks of a scheduler.
 
     Attributes:
         left: Those that are not fused, with the parts of what was lost, which may be fused.
         done: What became of each, by key.
-        open: Searches that were glanced at and may go on.
-        running: Trials promised to searches that go on now, by key.
+        open: Searches that were screened and may go on.
+        running: Searches that run now and the trials they had before, by key.
         lost: Places of fused operators that were not won.
         cut: Searches that have won nothing and got less than they are worth, by key.
         given_up: Searches of fused operators whose parts have had their turn instead.
         later: What else there is, once it has its turn.
+        is_screening: True while every operator gets its first guess.
     """
 
     found: FoundOperators
     left: FoundOperators
     take_apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators]
-    scheduler: TaskScheduler
+    budget: OperatorBudget
     tools: OperatorTools
     tell: Callable[[TunedOperator], None]
-    measure_pool: MeasurePool
+    measure_pool: OperatorPool
     done: dict[str, TunedOperator] = field(default_factory=dict)
     open: dict[str, OperatorSearch] = field(default_factory=dict)
-    running: dict[str, int] = field(default_factory=dict)
+    running: dict[str, tuple[OperatorSearch, int]] = field(default_factory=dict)
     lost: list[Region] = field(default_factory=list)
     cut: dict[str, OperatorSearch] = field(default_factory=dict)
     given_up: list[OperatorSearch] = field(default_factory=list)
     planned: int = 0
     later: Sequence[Operator] = ()
+    is_screening: bool = False
 
     def all(self) -> tuple[Operator, ...]:
         """Return what there is to tune by now."""
@@ -136,7 +141,9 @@ class _Rounds:
     def screen_all(self) -> None:
         """Give every operator its first guess, several being compiled at once."""
         if self.measure_pool.places() > 1:
-            self._go_on_with(self.untouched, is_screening=True)
+            self.is_screening = True
+            self._run()
+            self.is_screening = False
             return
         coming: list[OperatorSearch] = []
         while coming or self.untouched():
@@ -160,15 +167,15 @@ class _Rounds:
         if not waiting:
             return []
         self._plan(self.untouched())
-        ordered = self.scheduler.screenings(waiting)
+        ordered = self.budget.screenings(waiting)
         chosen = _apart(ordered, [one.operator for one in begun])[: self._compiled_at_once()]
         searches = [search for one in chosen if (search := self._begun(one)) is not None]
-        self._compile_ahead([source for one in searches for source in one.search.ahead(1)])
+        self._compile_ahead([source for one in searches for source in one.sources_ahead()])
         return searches
 
     def tune_all(self) -> None:
-        """Search what is left, and go on with what was only glanced at."""
-        self._go_on_with(self._waiting, is_screening=False)
+        """Search what is left, and go on with what was only screened."""
+        self._run()
 
     def use_what_is_left(self) -> None:
         """Go on with what got less than it is worth, where there is time after all.
@@ -183,57 +190,72 @@ class _Rounds:
                 search.give_up(self._tools())
 
     def _has_time(self) -> bool:
-        return self.tools.left_s() > 0 and self._tools().trials_left >= 1
+        return self.tools.left_s() > 0 and self.trials_left() >= 1
 
-    def _go_on_with(self, waiting: Callable[[], list[Operator]], *, is_screening: bool) -> None:
-        """Keep the crew busy with what waits, until nothing does."""
-        while True:
-            free = [one for one in waiting() if one.key not in self.running]
-            if free and self._has_room():
-                self._plan(self.untouched())
-                self._begin(free, is_screening=is_screening)
-            elif self.running:
-                self._take_next()
-            else:
-                return
-            self._look_for_parts()
+    def _run(self) -> None:
+        TaskScheduler[Operator, TunedOperator](
+            tasks=self,
+            pool=self.measure_pool,
+            runner=self.tools.runner,
+            warn=self.tools.progress.warn,
+        ).run()
 
-    def _has_room(self) -> bool:
-        if not self.running:
-            return True
-        return len(self.running) < self.measure_pool.places() and self._tools().trials_left >= 1
+    # ---- what the scheduler asks: see `Tasks` ----
 
-    def _begin(self, free: Sequence[Operator], *, is_screening: bool) -> None:
-        turn = self.scheduler.next(free)
-        operator, trials = turn.operator, turn.trials
-        if is_screening:
-            operator, trials = self.scheduler.screenings(free)[0], 1
+    def waiting(self) -> list[Operator]:
+        """Return what is left to do in the time: what was screened needs no more of it."""
+        if self.is_screening or self.tools.left_s() <= 0:
+            return self.untouched()
+        return [one for one in self.all() if one.key not in self.done or one.key in self.open]
+
+    def next_slice(self, tasks: Sequence[Operator], trials_left: float) -> BudgetSlice[Operator]:
+        """Return the operator that promises most for the time; see `OperatorBudget`."""
+        self._plan(self.untouched())
+        if self.is_screening:
+            first = self.budget.screenings(tasks)[0]
+            return BudgetSlice(task=first, trials=1, is_screening=True)
+        return self.budget.next_slice(tasks)
+
+    def begin(
+        self, given: BudgetSlice[Operator], trials_left: float
+    ) -> Callable[[TaskRunner], TunedOperator] | None:
+        """Return the search of an operator for a slice, None if the bank had its answer."""
+        operator = given.task
         search = self.open.pop(operator.key, None) or self._begun(operator)
-        if search is not None:
-            tools = self._tools()
-            self.running[operator.key] = trials
-            job = Job(
-                search=search,
-                trials=trials,
-                tools=tools,
-                is_screening=is_screening,
-                is_enough=turn.is_enough,
-                tried=len(search.search.trials),
-            )
-            self.measure_pool.begin(job)
+        if search is None:
+            self._look_for_parts()
+            return None
+        tools = replace(self.tools, trials_left=trials_left)
+        self.running[operator.key] = search, len(search.search.trials)
 
-    def _take_next(self) -> None:
-        done = self.measure_pool.next_done()
-        if done is None:
-            return
-        search = done.job.search
-        del self.running[search.operator.key]
-        if done.job.is_screening and not search.search.is_over:
-            self.open[search.operator.key] = search
-        elif done.job.is_cut and done.tuned.schedule is None:  # what has won is a hit from now on
-            search.seen = done.tuned
-            self.cut[search.operator.key] = search
-        self._take(done.tuned, done.seconds, is_screening=done.job.is_screening)
+        def run(tools: OperatorTools) -> TunedOperator:
+            if given.is_screening:
+                return search.screen(tools)
+            return search.finish(tools, given.trials, is_enough=given.is_enough)
+
+        return lambda runner: search.run_at(runner, tools, run)
+
+    def record(self, finished: FinishedSlice[Operator, TunedOperator]) -> None:
+        """Take what became of an operator; its search may go on later."""
+        given, tuned = finished.slice, finished.result
+        search, tried = self.running.pop(given.task.key)
+        is_over = search.search.is_over
+        is_cut = not (search.is_enough or is_over) and len(search.search.trials) > tried
+        if given.is_screening and not is_over:
+            self.open[given.task.key] = search
+        elif not given.is_screening and is_cut and tuned.schedule is None:
+            search.seen = tuned  # what has won is a hit from now on
+            self.cut[given.task.key] = search
+        self._take(tuned, finished.seconds, is_screening=given.is_screening)
+        self._look_for_parts()
+
+    def trials_left(self) -> float:
+        """Return how many candidates the run may still measure."""
+        most = self.tools.settings.max_tuning_count
+        spent = sum(len(one.search.trials) for one in self.done.values() if one.search is not None)
+        return math.inf if most is None else most - spent
+
+    # ---- the run ----
 
     def result(self) -> TunedOperators:
         """Return what became of all; an operator may have got more places since it was tuned."""
@@ -241,15 +263,9 @@ class _Rounds:
         tuned.sort(key=lambda item: (-item.operator.share, item.operator.key))
         return TunedOperators(operators=tuple(tuned), refusals=self.left.refusals)
 
-    def _waiting(self) -> list[Operator]:
-        """Return what is left to do in the time: what was glanced at needs no more of it."""
-        if self.tools.left_s() <= 0:
-            return self.untouched()
-        return [one for one in self.all() if one.key not in self.done or one.key in self.open]
-
     def _begun(self, operator: Operator) -> OperatorSearch | None:
         """Return the search of an operator, None if the bank had its answer."""
-        begun = begin_operator(operator, self._tools(), self.scheduler.budget(operator))
+        begun = begin_operator(operator, self._tools(), self.budget.budget(operator))
         if isinstance(begun, OperatorSearch):
             return begun
         self._take(begun, 0.0)
@@ -258,7 +274,7 @@ class _Rounds:
     def _take(self, tuned: TunedOperator, seconds: float, *, is_screening: bool = False) -> None:
         key = tuned.operator.key
         is_new = self.done.get(key) != tuned
-        self.scheduler.learn(tuned, seconds, is_screening=is_screening)
+        self.budget.learn(tuned, seconds, is_screening=is_screening)
         self._forget_losers(tuned)
         self.done[key] = tuned
         if is_new:
@@ -280,8 +296,7 @@ class _Rounds:
             self.tools.progress.plan(self.planned)
 
     def _tools(self) -> OperatorTools:
-        left = _left(self.tools, self.done) - sum(self.running.values())
-        return replace(self.tools, trials_left=left)
+        return replace(self.tools, trials_left=self.trials_left())
 
     def _is_beside(self) -> bool:
         return self.tools.compilers is not None and self.tools.compilers.is_beside
@@ -314,13 +329,6 @@ def _apart(ordered: Sequence[Operator], begun: Sequence[Operator]) -> list[Opera
             apart.append(one)
             taken |= ends
     return apart
-
-
-def _left(tools: OperatorTools, done: Mapping[str, TunedOperator]) -> float:
-    """Return how many candidates the run may still measure."""
-    most = tools.settings.max_tuning_count
-    spent = sum(len(one.search.trials) for one in done.values() if one.search is not None)
-    return math.inf if most is None else most - spent
 
 
 def _lost(fused: Sequence[Operator], done: Mapping[str, TunedOperator]) -> list[Region]:

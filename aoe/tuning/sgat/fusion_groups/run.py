@@ -1,7 +1,7 @@
 """The search of fusion groups, in the graph that the rewrites have left.
 
 optimise -> profile -> cut into subgraphs, find what could be one kernel -> look subgraphs up
--> tune the kernels of the others (as operators: their bank, their search, their agenda)
+-> tune the kernels of the others (as operators: their bank, their search, their budget)
 -> for each subgraph: which of its kernels together -> bank -> judge the whole model -> write it
 
 The page to read first: `tune_fusion_groups` is the chart.
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from aoe.bank.operators import OperatorBank, key_of
-from aoe.bank.records.subgraph import FusionGroup, SubgraphStrategy
+from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.execute.messages import TaskRunner
+from aoe.execute.workers.measure_pool import SerialExecutor
 from aoe.graph.fusing.classes import FUSION_CLASSES
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.origins import Origins
@@ -26,15 +26,14 @@ from aoe.graph.regions import Partition, Region
 from aoe.kernels.registry import classify
 from aoe.measurement import SpeedupEstimate
 from aoe.om.file import LIBRARY, SubgraphUse
-from aoe.ort.inputs import ModelInputs
 from aoe.ort.profile import ModelProfile
-from aoe.results.files import OUT_OF_TIME, RepoOutcome
+from aoe.results.files import RepoOutcome
 from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import OptimizationLevel
-from aoe.tuning.opat.assembly import Assembly, ChosenKernel, write_model
+from aoe.tuning.opat.assembly import ChosenKernel, write_model
 from aoe.tuning.opat.opening import (
-    make_scheduler,
+    make_budget,
     measure_rates,
     open_assembly,
     open_bank,
@@ -52,32 +51,27 @@ from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.fusion_groups.choosing import (
-    fusion_space,
     parts_of,
     with_parts,
     without_overlap,
 )
 from aoe.tuning.sgat.fusion_groups.finding import find_fusion_groups
-from aoe.tuning.sgat.fusion_groups.kernels import WonKernels, saved_us, source_of
+from aoe.tuning.sgat.fusion_groups.kernels import WonKernels
 from aoe.tuning.sgat.fusion_groups.measuring import FusionMeasurer
+from aoe.tuning.sgat.fusion_groups.tasks import SET_S, SETS_MAX, FusionTasks
 from aoe.tuning.sgat.lookup import SubgraphLookup, TunedSubgraph
-from aoe.tuning.sgat.loop import SubgraphTools, looked_up, search_subgraph
-from aoe.tuning.sgat.space import StrategySpace
+from aoe.tuning.sgat.loop import SubgraphTools, looked_up
 from aoe.tuning.sgat.subgraphs import FoundSubgraphs, Subgraph, log_rules
+from aoe.tuning.task_scheduler import TaskScheduler
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
 from aoe.tuning.workbench import Workbench
 
-T = TypeVar("T")
 Lookups = Mapping[str, SubgraphLookup]
 """What the banks say of each subgraph, by its identity."""
 
-SETS_MAX = 6
-"""Sets of scopes that are measured for one subgraph: what each kernel saves is known already."""
 _SETS_SHARE = 0.25
 """Of the time for searching, for measuring sets: kernels need the most of it."""
-_SET_S = 1.5
-"""Seconds to measure a set of scopes, about: two sessions, warm-up, pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,19 +128,29 @@ def tune_fusion_groups(
                     first,
                     take_apart=partial(with_parts, later),
                     later=later,
-                    scheduler=make_scheduler(
-                        bench, profile, alone, measure_pool, measure_rates(bench)
-                    ),
+                    budget=make_budget(bench, profile, alone, measure_pool, measure_rates(bench)),
                     tools=operator_tools(bench, operators, graph, alone, compilers),
                     tell=kernel_teller(bench.progress),
                     measure_pool=measure_pool,
                 )
             won = WonKernels({one.operator.key: one for one in kernels.operators})
             won.drop(assembly.build(won.chosen(), left_s=searching.left_s()))
-            sets = _told(
-                tell, _tuned(bench, graph, found, lookups, tools, won, assembly, searching.left_s)
+            tasks = FusionTasks(
+                left=sorted(found.subgraphs, key=won.saved_us, reverse=True),
+                lookups=lookups,
+                tools=tools,
+                won=won,
+                library=assembly.directory / LIBRARY,
+                folder=bench.scratch / "scopes",
+                bytes_around=graph.bytes_touched(),
+                accept_busy=bench.settings.accept_busy,
+                tell=tell,
+                detail=bench.progress.detail,
             )
-            tuned = tuple(sorted(sets, key=lambda one: found.subgraphs.index(one.subgraph)))
+            TaskScheduler[Subgraph, TunedSubgraph](
+                tasks=tasks, pool=SerialExecutor(), runner=bench.runner, warn=bench.progress.warn
+            ).run()
+            tuned = tuple(sorted(tasks.done, key=lambda one: found.subgraphs.index(one.subgraph)))
             validation = validate_model(bench, operators, assembly, won.used(graph, tuned), costs)
         used = list(_uses(bank, tuned, validation))
         uses = tuple(use for one, use in used if one.outcome is not RepoOutcome.UNSATISFIED)
@@ -176,14 +180,6 @@ def kernel_teller(progress: Progress) -> Callable[[TunedOperator], None]:
         told.add(tuned.operator.key)
 
     return tell
-
-
-def _told(
-    tell: Callable[[TunedSubgraph], None], tuned: Iterable[TunedSubgraph]
-) -> Iterator[TunedSubgraph]:
-    for one in tuned:
-        tell(one)
-        yield one
 
 
 # ---- what there is ----
@@ -219,7 +215,7 @@ def _time_for_kernels(searching: Stopwatch, lookups: Iterable[SubgraphLookup]) -
     """Return the time of a search but for measuring which kernels go together."""
     if searching.limit_s is None:
         return searching
-    wanted_s = _SET_S * sum(lookup.known is None for lookup in lookups)
+    wanted_s = SET_S * sum(lookup.known is None for lookup in lookups)
     return searching.keeping(min(_SETS_SHARE * searching.left_s(), wanted_s))
 
 
@@ -287,7 +283,7 @@ def _tools(
         seed=settings.seed,
         repeat_tune=settings.repeat_tune and not settings.lookup_only,
         lookup_only=settings.lookup_only,
-        out_of_time=searching.is_over,
+        left_s=searching.left_s,
         experience=Experience.of(bank.measured()),
         tell_trial=tell,
         screens=False,
@@ -317,91 +313,6 @@ def invalid_reason_of_groups(
         if operators.find(region.workload) is None:
             return f"the bank has no record of its {group.family} kernel"
     return ""
-
-
-def _tuned(
-    bench: Workbench,
-    graph: ModelGraph,
-    found: FoundSubgraphs,
-    lookups: Lookups,
-    tools: SubgraphTools,
-    won: WonKernels,
-    assembly: Assembly,
-    left_s: Callable[[], float],
-) -> Iterator[TunedSubgraph]:
-    """Yield what becomes of each subgraph, the one with most to save first."""
-    folder, around = bench.scratch / "scopes", graph.bytes_touched()
-    folder.mkdir()
-    waiting = sorted(found.subgraphs, key=won.saved_us, reverse=True)
-    for number, subgraph in enumerate(waiting):
-        lookup = lookups[subgraph.graph_id]
-        if lookup.known is not None:
-            yield lookup.known
-            continue
-        kernels = won.of(subgraph)
-        gains = {s: gain for s, one in kernels.items() if (gain := saved_us(one)) > 0}
-        owned = {group: subgraph.groups[group].owned for group in gains}
-        choices = fusion_space(gains, owned)
-        if gains and lookup.usable is None and tools.out_of_time():
-            yield _not_measured(subgraph, lookup, choices)
-            continue
-
-        def measurer(
-            subgraph: Subgraph,
-            runner: TaskRunner,
-            kernels: Mapping[FusionGroup, TunedOperator] = kernels,
-        ) -> FusionMeasurer:
-            return FusionMeasurer(
-                subgraph,
-                {group: source_of(one).name for group, one in kernels.items()},
-                assembly.directory / LIBRARY,
-                runner,
-                directory=folder / subgraph.graph_id,
-                inputs=ModelInputs(seed=bench.settings.seed),
-                bytes_around=around,
-            )
-
-        tuned = search_subgraph(
-            subgraph,
-            lookup,
-            replace(
-                tools,
-                measurer=measurer,
-                space=_always(choices),
-                is_partial=won.is_open(subgraph),
-                affordable=_affordable(left_s() / (len(waiting) - number)),
-                final=final_policy(
-                    bench.runner.target.core_num,
-                    accept_busy=bench.settings.accept_busy,
-                    left_s=left_s(),
-                ),
-            ),
-        )
-        bench.progress.detail(f"{subgraph.op_name}: {tuned.outcome.value}, {tuned.reason}")
-        yield tuned
-
-
-def _affordable(left_s: float) -> int | None:
-    """Return how many sets of fusion groups fit into so many seconds, None for any number."""
-    return None if left_s >= _SET_S * (SETS_MAX + 1) else 1
-
-
-def _not_measured(
-    subgraph: Subgraph, lookup: SubgraphLookup, choices: StrategySpace
-) -> TunedSubgraph:
-    """Return a subgraph with the kernels that should save most; no record says so."""
-    return TunedSubgraph(
-        subgraph=subgraph,
-        outcome=RepoOutcome.UNSATISFIED,
-        reason=f"{lookup.why}; {OUT_OF_TIME}, its kernels have won alone",
-        strategy=choices.strategy(choices.space.first_guesses[0]),
-        is_untried=True,
-    )
-
-
-def _always(value: T) -> Callable[[Subgraph], T]:
-    """Return what gives the same for any subgraph."""
-    return lambda subgraph: value
 
 
 def _uses(

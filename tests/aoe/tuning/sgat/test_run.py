@@ -44,7 +44,7 @@ from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.result import SgatResult, sgat_summary
-from aoe.tuning.sgat.rewrite_scheduler import RewriteScheduler
+from aoe.tuning.sgat.rewrite_budget import RewriteBudget
 from aoe.tuning.sgat.run import rival_per_s, time_for_forms
 from aoe.tuning.sgat.subgraphs import work_of
 from aoebank import emit, show, validate
@@ -426,7 +426,7 @@ def test_forms_there_is_no_time_for_are_left_to_a_later_run(
     onnx.save(c2f_network(2, batch=4), run.place / "net.onnx")
     run.script = lambda baseline, tuned: 0.9
     with monkeypatch.context() as limited:
-        limited.setattr(RewriteScheduler, "next", lambda self, waiting: (waiting[0], 1))
+        limited.setattr(RewriteBudget, "next", lambda self, waiting: (waiting[0], 1))
         first = run.tune()
     second, third = run.tune(), run.tune()
     tried = [[len(tuned.trials) for tuned in one.subgraphs] for one in (first, second, third)]

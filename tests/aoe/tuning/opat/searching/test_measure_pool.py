@@ -22,16 +22,15 @@ from support.engine.remote_pools import (
 from support.engine.tuning import make_bank, make_operator
 
 from aoe.errors import AoeError
-from aoe.execute.compiling import KernelCompilers
+from aoe.execute.workers.measure_pool import RemoteMeasurePool
 from aoe.kernels.family import KernelTarget
 from aoe.results.files import RepoOutcome
 from aoe.testing.fakes import RATES, RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.operators import FoundOperators
-from aoe.tuning.opat.searching.measure_pool import RemoteMeasurePool
+from aoe.tuning.opat.searching.budget import OperatorBudget
 from aoe.tuning.opat.searching.operator import OperatorTools
 from aoe.tuning.opat.searching.rounds import TunedOperators, tune_found
-from aoe.tuning.opat.searching.task_scheduler import TaskScheduler
 
 _OPS = ("Exp", "Tanh", "Erf", "Sin", "Cos", "Sqrt")
 
@@ -61,17 +60,13 @@ def _tuned(
         progress=progress,
         left_s=lambda: math.inf,
     )
-    measure_pool = (
-        RemoteMeasurePool(remote_pool.remote_pool, KernelCompilers)
-        if remote_pool is not None
-        else None
-    )
+    measure_pool = RemoteMeasurePool(remote_pool.remote_pool) if remote_pool is not None else None
     operators = tuple(make_operator(chain_workload((op,)), op_names=(op,)) for op in _OPS)
     try:
         found = tune_found(
             FoundOperators(fused=(), operators=operators, refusals=()),
             take_apart=lambda found, lost: found,
-            scheduler=TaskScheduler(
+            budget=OperatorBudget(
                 rates=RATES,
                 target=KernelTarget.of(make_target()),
                 model_us=10_000.0,
@@ -178,6 +173,6 @@ def test_error_of_one_operator_ends_the_run_and_its_threads(
 def test_close_is_enough_for_a_crew_nobody_asked(three: SimulatedProcesses) -> None:
     with (
         remote_pool_of(three) as remote_pool,
-        closing(RemoteMeasurePool(remote_pool.remote_pool, KernelCompilers)) as measure_pool,
+        closing(RemoteMeasurePool(remote_pool.remote_pool)) as measure_pool,
     ):
         assert measure_pool.places() == 2

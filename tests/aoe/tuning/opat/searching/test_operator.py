@@ -360,7 +360,7 @@ def test_candidate_noise_had_hidden_is_found_by_the_next_run(tmp_path: Path) -> 
     first = _tuned(tmp_path, _noisy(1.0, seed=1))
     found = _tuned(tmp_path, runner := _always(2.0))
     assert found.outcome is RepoOutcome.ADD
-    assert first.search is not None and found.schedule == first.search.schedule
+    assert first.search is not None and found.schedule == first.search.answer
     assert (
         len(runner.asked("measure_candidates")) == 2
     )  # with the pairs of a search, and fresh ones

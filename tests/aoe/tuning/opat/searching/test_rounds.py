@@ -20,12 +20,12 @@ from aoe.kernels.family import KernelTarget
 from aoe.results.files import OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule, Space
 from aoe.testing.fakes import RATES, RecordingProgress, ScriptedRunner, make_target
+from aoe.tuning import task_search
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.operators import FoundOperators, Operator
-from aoe.tuning.opat.searching import loop
+from aoe.tuning.opat.searching.budget import OperatorBudget
 from aoe.tuning.opat.searching.operator import OperatorTools
 from aoe.tuning.opat.searching.rounds import TunedOperators, tune_found
-from aoe.tuning.opat.searching.task_scheduler import TaskScheduler
 from aoe.tuning.search.protocol import Search
 from aoe.tuning.search.registry import make_search
 from aoe.workload import Precision, Workload
@@ -62,7 +62,7 @@ def _told(
         left_s=left_s,
         compilers=compilers,
     )
-    scheduler = TaskScheduler(
+    budget = OperatorBudget(
         rates=RATES,
         target=KernelTarget.of(make_target()),
         model_us=100_000.0,
@@ -72,7 +72,7 @@ def _told(
     tuned = tune_found(
         found,
         take_apart=apart or (lambda found, lost: found),
-        scheduler=scheduler,
+        budget=budget,
         tools=tools,
         tell=lambda one: told.append(one.operator.workload.operations[-1].op_type),
         later=later,
@@ -409,7 +409,7 @@ def test_whole_that_was_given_up_for_its_parts_is_not_begun_again(
 def test_search_that_has_no_more_to_try_is_not_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "make_search", _of_one_candidate)
+    monkeypatch.setattr(task_search, "make_search", _of_one_candidate)
     found = _found(placed_operator(_chain(), 9000))
     slower = _SlowRunner(limit_s=8.0, candidate=lambda _: 0.97)
     first, _ = _in_hurry(tmp_path, slower, found)

@@ -1,28 +1,19 @@
-"""Which subgraph is searched next, and the pool that runs the searches of rewrites.
-
-As with operators, the candidates of one share a baseline and a worker.
-"""
+"""Rewrites of subgraphs as tasks of a scheduler, and how they share its budget."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import closing
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-from aoe.execute.workers.remote_pool import RemotePool
-from aoe.execute.workers.remote_runner import RemoteRunner
-from aoe.execute.workers.spread import Spread
+from aoe.execute.messages import TaskRunner
 from aoe.tuning.sgat.experience import PLAIN_LAYOUT, Experience, kinds_in, kinds_of
-from aoe.tuning.sgat.lookup import SubgraphLookup, TunedSubgraph
-from aoe.tuning.sgat.loop import SubgraphTools, looked_up, search_subgraph, tune_subgraph
+from aoe.tuning.sgat.lookup import TunedSubgraph
+from aoe.tuning.sgat.loop import SubgraphTools, looked_up, search_subgraph
 from aoe.tuning.sgat.space import StrategySpace, strategy_space
 from aoe.tuning.sgat.subgraphs import Subgraph, structure_of, work_of
-
-Tell = Callable[[TunedSubgraph], None]
+from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice
 
 _HOPED, _HOPED_PLAIN = 0.03, 0.0
 """Share of its time a subgraph is expected to save by what was not tried in another: by rules and
@@ -39,7 +30,7 @@ _TRIALS_OF_ONE = 2
 
 
 @dataclass(slots=True, kw_only=True)
-class RewriteScheduler:
+class RewriteBudget:
     """Chooses the next subgraph under a time limit, and its number of rewrite candidates.
 
     Each is worth the time its share of what all that wait should save allows for: how much there
@@ -47,7 +38,6 @@ class RewriteScheduler:
 
     Attributes:
         left_s: Seconds until the search ends.
-        clock: Monotonic seconds.
         work: What the whole model has to do, see `work_of`.
         rival_per_s: Share of the model's time that what follows is expected to save with each
             second of the limit; where subgraphs promise less, they leave it the time.
@@ -55,7 +45,6 @@ class RewriteScheduler:
     """
 
     left_s: Callable[[], float] = lambda: math.inf
-    clock: Callable[[], float] = time.monotonic
     work: float = math.inf
     rival_per_s: float = 0.0
     experience: Experience = field(default_factory=Experience)
@@ -126,89 +115,60 @@ class RewriteScheduler:
         return _HOPED_PLAIN if kind == PLAIN_LAYOUT else _HOPED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphPool:
-    """Runs the searches of subgraphs, as many at once as there are workers.
+@dataclass(slots=True, kw_only=True)
+class RewriteTasks:
+    """The subgraphs of a model whose rewrites are tuned; see `Tasks`.
 
     Attributes:
+        left: Subgraphs nothing has been done about.
         tools: What with.
+        budget: Shares the time out.
+        tell: Is told of each subgraph as soon as its record is in the bank.
         most_trials: Of all subgraphs together, None for no limit.
-        scheduler: Says what comes next on this machine.
-        remote_pool: The workers, None for this machine alone.
-        told: Is told when this machine has to stand in for all workers.
     """
 
+    left: list[Subgraph]
     tools: SubgraphTools
+    budget: RewriteBudget
+    tell: Callable[[TunedSubgraph], None]
     most_trials: int | None = None
-    scheduler: RewriteScheduler = field(default_factory=RewriteScheduler)
-    remote_pool: RemotePool | None = None
-    told: Callable[[str], None] = lambda text: None
+    _affordable: int | None = None
+    _spent: int = 0
 
-    def tune(self, subgraphs: Iterable[Subgraph], tell: Tell) -> None:
-        """Tune subgraphs; report each one as soon as its record is in the bank.
+    def waiting(self) -> Sequence[Subgraph]:
+        """Return the subgraphs nothing has been done about."""
+        return self.left
 
-        Raises:
-            AoebankError: the bank cannot be used.
-        """
-        if self.remote_pool is None:
-            self._one_after_another(subgraphs, tell)
-        else:
-            with closing(Spread[_Searched](self.remote_pool)) as spread:
-                self._side_by_side(spread, deque(subgraphs), tell)
+    def next_slice(self, tasks: Sequence[Subgraph], trials_left: float) -> BudgetSlice[Subgraph]:
+        """Return the subgraph that promises most for the time; see `RewriteBudget`."""
+        subgraph, self._affordable = self.budget.next(tasks)
+        return BudgetSlice(task=subgraph, trials=int(max(0, min(self.tools.budget, trials_left))))
 
-    def _one_after_another(self, subgraphs: Iterable[Subgraph], tell: Tell) -> None:
-        spent, waiting, scheduler = 0, list(subgraphs), self.scheduler
-        while waiting:
-            subgraph, affordable = scheduler.next(waiting)
-            waiting.remove(subgraph)
-            began_s = scheduler.clock()
-            tools = replace(
-                self.tools,
-                budget=self._budget(spent),
-                affordable=affordable,
-                space=scheduler.space,
-            )
-            tuned = tune_subgraph(subgraph, tools)
-            scheduler.learn(tuned, scheduler.clock() - began_s)
-            spent += len(tuned.trials)
-            tell(tuned)
+    def begin(
+        self, given: BudgetSlice[Subgraph], trials_left: float
+    ) -> Callable[[TaskRunner], TunedSubgraph] | None:
+        """Return the search of a subgraph, None if the bank had its answer."""
+        subgraph = given.task
+        self.left.remove(subgraph)
+        lookup = looked_up(subgraph, self.tools)
+        if lookup.known is not None:
+            self.tell(lookup.known)
+            return None
+        tools = replace(
+            self.tools,
+            budget=given.trials,
+            affordable=self._affordable,
+            space=self.budget.space,
+        )
+        return lambda runner: search_subgraph(subgraph, lookup, replace(tools, runner=runner))
 
-    def _side_by_side(
-        self, spread: Spread[_Searched], waiting: deque[Subgraph], tell: Tell
-    ) -> None:
-        running, taken = 0, 0  # `taken`: trials made, and those that running searches may make
-        while waiting or running:
-            while waiting and running < spread.places():
-                lookup = looked_up(waiting[0], self.tools)
-                budget = self._budget(taken)
-                if lookup.known is None and budget < 1 and running:
-                    break  # one of them may not need all it may make
-                subgraph = waiting.popleft()
-                if lookup.known is not None:
-                    tell(lookup.known)
-                    continue
-                search = partial(self._search, subgraph, lookup, budget)
-                spread.begin(search, self.tools.runner, self.told)
-                running, taken = running + 1, taken + budget
-            done = spread.next_done() if running else None
-            if done is not None:
-                running, taken = running - 1, taken - done.budget + len(done.tuned.trials)
-                tell(done.tuned)
+    def record(self, finished: FinishedSlice[Subgraph, TunedSubgraph]) -> None:
+        """Take what became of a subgraph."""
+        tuned = finished.result
+        self.budget.learn(tuned, finished.seconds)
+        self._spent += len(tuned.trials)
+        self.tell(tuned)
 
-    def _search(
-        self, subgraph: Subgraph, lookup: SubgraphLookup, budget: int, remote_runner: RemoteRunner
-    ) -> _Searched:
-        tools = replace(self.tools, budget=budget, runner=remote_runner)
-        return _Searched(budget=budget, tuned=search_subgraph(subgraph, lookup, tools))
-
-    def _budget(self, taken: int) -> int:
-        left = self.tools.budget if self.most_trials is None else self.most_trials - taken
-        return max(0, min(self.tools.budget, left))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Searched:
-    """A searched subgraph, and the number of trials it was allowed."""
-
-    budget: int
-    tuned: TunedSubgraph
+    def trials_left(self) -> float:
+        """Return how many candidates the run may still measure."""
+        return math.inf if self.most_trials is None else self.most_trials - self._spent

@@ -18,6 +18,7 @@ from aoe.kernels.roofline import MachineRates, least_us, multiply_adds
 from aoe.operators import OperatorKind, facts_of
 from aoe.tuning.opat.operators import Operator
 from aoe.tuning.opat.searching.operator import TunedOperator
+from aoe.tuning.task_scheduler import BudgetSlice
 from aoe.workload import Workload
 
 _FULL_GAIN = 0.01
@@ -121,23 +122,8 @@ class _Plan:
         return self.expected_us / self.seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """The operator that gets the next budget slice.
-
-    Attributes:
-        operator: Whose turn it is.
-        trials: Candidates it gets.
-        is_enough: True if that is all it is worth, False if the time left allows for no more.
-    """
-
-    operator: Operator
-    trials: int
-    is_enough: bool
-
-
 @dataclass(slots=True, kw_only=True)
-class TaskScheduler:
+class OperatorBudget:
     """Chooses the operator with the largest expected saving per second of search.
 
     Attributes:
@@ -192,7 +178,7 @@ class TaskScheduler:
         """Return the seconds that screening an operator should take."""
         return operator.setting_up_s + self._screenings[operator.workload.op_type].trial_s
 
-    def next(self, operators: Sequence[Operator]) -> Turn:
+    def next_slice(self, operators: Sequence[Operator]) -> BudgetSlice[Operator]:
         """Return the operator to tune next, of equals the first, and how many trials it gets.
 
         Where the time left is too short for all that `operators` are worth, each gets fewer.
@@ -203,7 +189,7 @@ class TaskScheduler:
         needed_s = sum(plan.seconds for plan in plans)
         hurry = self.left_s() / needed_s if needed_s > 0 else 1.0
         trials = min(worth, max(_HURRIED_TRIALS, round(worth * min(hurry, 1.0))))
-        return Turn(operator=operators[at], trials=trials, is_enough=trials >= worth)
+        return BudgetSlice(task=operators[at], trials=trials, is_enough=trials >= worth)
 
     def seconds(self, operator: Operator) -> float:
         """Return the seconds of an operator's whole budget."""

@@ -18,7 +18,7 @@ from aoe.tuning.mode import JobType
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.lookup import StrategyTrial, TunedSubgraph
 from aoe.tuning.sgat.result import SgatResult
-from aoe.tuning.sgat.rewrite_scheduler import RewriteScheduler
+from aoe.tuning.sgat.rewrite_budget import RewriteBudget
 from aoe.tuning.sgat.subgraphs import Subgraph, find_subgraphs, work_of
 from aoebank import Bank
 
@@ -123,17 +123,17 @@ def _tried(
 
 
 def test_without_a_limit_subgraphs_come_as_they_are_given(waiting: tuple[Subgraph, ...]) -> None:
-    assert RewriteScheduler().next(waiting) == (waiting[0], None)
+    assert RewriteBudget().next(waiting) == (waiting[0], None)
 
 
 def test_most_work_comes_first_until_more_is_known(waiting: tuple[Subgraph, ...]) -> None:
-    first, affordable = RewriteScheduler(left_s=lambda: 20.0).next(waiting)
+    first, affordable = RewriteBudget(left_s=lambda: 20.0).next(waiting)
     assert work_of(first) == max(map(work_of, waiting))
     assert affordable is not None and 1 <= affordable < 20
 
 
 def test_rule_that_has_lost_waits_for_others(waiting: tuple[Subgraph, ...]) -> None:
-    scheduler = RewriteScheduler(left_s=lambda: 20.0)
+    scheduler = RewriteBudget(left_s=lambda: 20.0)
     largest, _ = scheduler.next(waiting)
     rest = [one for one in waiting if one is not largest]
     assert _rules(largest) == {"convolution-split"}
@@ -142,13 +142,13 @@ def test_rule_that_has_lost_waits_for_others(waiting: tuple[Subgraph, ...]) -> N
         scheduler.learn(_tried(largest, 0.7), seconds=2.0)
     assert "mean-to-global-pool" in _rules(scheduler.next(rest)[0])
     assert scheduler.next([largest]) == (largest, 0)
-    scheduler = RewriteScheduler(left_s=lambda: 20.0)
+    scheduler = RewriteBudget(left_s=lambda: 20.0)
     scheduler.learn(_tried(largest, 2.0), seconds=2.0)
     assert _rules(scheduler.next(rest)[0]) == {"convolution-split"}
 
 
 def test_slow_trials_leave_fewer_but_each_subgraph_has_one(waiting: tuple[Subgraph, ...]) -> None:
-    scheduler = RewriteScheduler(left_s=lambda: 20.0)
+    scheduler = RewriteBudget(left_s=lambda: 20.0)
     before = scheduler.next(waiting)[1]
     scheduler.learn(_tried(waiting[0], 1.0), seconds=100.0)
     assert before is not None and before > 1
@@ -160,8 +160,7 @@ def test_subgraphs_that_promise_less_than_what_follows_leave_it_the_time(
 ) -> None:
     whole = sum(map(work_of, waiting))
     little, much = (
-        RewriteScheduler(left_s=lambda: 20.0, work=whole, rival_per_s=rival)
-        for rival in (1e-6, 1.0)
+        RewriteBudget(left_s=lambda: 20.0, work=whole, rival_per_s=rival) for rival in (1e-6, 1.0)
     )
     assert little.next(waiting)[1] != 0
     assert much.next(waiting)[1] == 0
@@ -170,17 +169,17 @@ def test_subgraphs_that_promise_less_than_what_follows_leave_it_the_time(
 
 
 def test_what_other_models_say_of_a_rule_is_hoped_for(waiting: tuple[Subgraph, ...]) -> None:
-    largest, _ = RewriteScheduler(left_s=lambda: 20.0).next(waiting)
+    largest, _ = RewriteBudget(left_s=lambda: 20.0).next(waiting)
     rest = [one for one in waiting if one is not largest]
     for effect, expected in ((-0.5, "mean-to-global-pool"), (0.5, "convolution-split")):
         taught = Experience(effects={"convolution-split@1": effect})
-        scheduler = RewriteScheduler(left_s=lambda: 20.0, experience=taught)
+        scheduler = RewriteBudget(left_s=lambda: 20.0, experience=taught)
         assert expected in _rules(scheduler.next(rest)[0])
 
 
 def test_plain_layout_that_has_lost_is_not_tried_for_the_same_nodes_of_another_size() -> None:
     first, alike = _convolution(16), _convolution(64)
-    scheduler = RewriteScheduler()
+    scheduler = RewriteBudget()
     assert _offers_plain(scheduler, first) and _offers_plain(scheduler, alike)
     scheduler.learn(_tried(first, 1.2, SubgraphStrategy(blocked=False)), seconds=1.0)
     assert _offers_plain(scheduler, alike)
@@ -196,7 +195,7 @@ def _convolution(channels: int, size: int = 3) -> Subgraph:
     return found
 
 
-def _offers_plain(scheduler: RewriteScheduler, subgraph: Subgraph) -> bool:
+def _offers_plain(scheduler: RewriteBudget, subgraph: Subgraph) -> bool:
     choices = scheduler.space(subgraph)
     return any(not choices.strategy(guess).blocked for guess in choices.space.first_guesses)
 
@@ -207,5 +206,5 @@ def test_plain_layout_alone_has_time_within_a_limit_where_it_has_won_before(
 ) -> None:
     found = _convolution(16)
     taught = Experience(effects={} if effect is None else {"plain layout": effect})
-    assert RewriteScheduler(left_s=lambda: 3.0, experience=taught).next([found]) == (found, trials)
-    assert RewriteScheduler(experience=taught).next([found]) == (found, None)
+    assert RewriteBudget(left_s=lambda: 3.0, experience=taught).next([found]) == (found, trials)
+    assert RewriteBudget(experience=taught).next([found]) == (found, None)

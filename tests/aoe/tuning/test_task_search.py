@@ -21,7 +21,8 @@ from aoe.measurement import MeasurePolicy, Outcome
 from aoe.schedule import Configuration, Schedule, schedule_from_json
 from aoe.testing.fakes import ScriptedRunner
 from aoe.testing.kernels import block_size
-from aoe.tuning.opat.searching.loop import SearchResult, SearchSettings, SearchTask, WorkloadSearch
+from aoe.tuning.opat.searching.operator_task import OperatorTask
+from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch
 from aoe.workload import Precision
 
 _WORKLOAD = chain_workload(("Softplus", "Tanh"), shape=(1, 16, 64, 64))
@@ -49,7 +50,7 @@ def _searched(
     reports: list[tuple[int, float | None]] | None = None,
     **changes: Any,
 ) -> SearchResult:
-    task = SearchTask(
+    task = OperatorTask(
         runner=runner,  # type: ignore[arg-type]
         family=_FAMILY,
         workload=_WORKLOAD,
@@ -57,7 +58,7 @@ def _searched(
         settings=_settings(**changes),
     )
     noted = reports if reports is not None else []
-    search = WorkloadSearch(task)
+    search = TaskSearch[Schedule](task)
     search.go_on(
         task.settings.budget,
         left_s=left_s,
@@ -87,10 +88,10 @@ def test_best_candidate_wins_with_a_fresh_measurement() -> None:
     runner = ScriptedRunner(candidate=script)
     result = _searched(runner)
     assert len(result.trials) == 8
-    assert result.schedule == seen[-1]
+    assert result.answer == seen[-1]
     assert result.configuration is not None
     assert _FAMILY.schedule(_WORKLOAD, result.configuration, KernelTarget.of(runner.target)) == (
-        result.schedule
+        result.answer
     )
     assert result.measurement is not None
     assert len(result.measurement.tuned_us) == 11
@@ -131,14 +132,14 @@ def test_time_limit_ends_the_search_between_batches() -> None:
     runner = ScriptedRunner()
     result = _searched(runner, left_s=lambda: 0.0 if runner.calls else math.inf)
     assert len(result.trials) == 4
-    assert result.schedule is not None
+    assert result.answer is not None
 
 
 def test_no_time_at_all_means_no_trials_and_no_answer() -> None:
     runner = ScriptedRunner()
     result = _searched(runner, left_s=lambda: 0.0)
     assert result == SearchResult(
-        configuration=None, schedule=None, measurement=None, estimate=None, trials=()
+        configuration=None, answer=None, measurement=None, estimate=None, trials=()
     )
     assert not runner.calls
 
@@ -171,7 +172,7 @@ def test_hanging_candidate_has_its_own_outcome() -> None:
     result = _searched(ScriptedRunner(candidate=first_hangs), budget=4)
     assert result.trials[0].measurement.outcome is Outcome.TIMEOUT
     assert all(trial.measurement.is_correct for trial in result.trials[1:])
-    assert result.schedule is not None
+    assert result.answer is not None
 
 
 def test_every_outcome_is_recorded_with_its_candidate() -> None:
@@ -184,7 +185,7 @@ def test_every_outcome_is_recorded_with_its_candidate() -> None:
 
 def test_nothing_correct_is_no_answer_and_the_trials_tell_why() -> None:
     result = _searched(ScriptedRunner(candidate=lambda _: Outcome.CORRECTNESS), budget=4)
-    assert result.schedule is None
+    assert result.answer is None
     assert result.estimate is None
     assert len(result.trials) == 4
 
@@ -256,7 +257,7 @@ def test_schedules_cross_the_process_boundary_as_json() -> None:
 
 def test_candidates_are_measured_in_the_surroundings_of_the_model() -> None:
     runner = ScriptedRunner()
-    task = SearchTask(
+    task = OperatorTask(
         runner=runner,  # type: ignore[arg-type]
         family=_FAMILY,
         workload=_WORKLOAD,
@@ -264,7 +265,7 @@ def test_candidates_are_measured_in_the_surroundings_of_the_model() -> None:
         settings=_settings(),
         bytes_around=12_345,
     )
-    search = WorkloadSearch(task)
+    search = TaskSearch[Schedule](task)
     search.go_on(8, left_s=lambda: math.inf, report=lambda done, best: None)
     search.concluded(_FINAL)
     asked = runner.asked("measure_candidates")
@@ -273,14 +274,14 @@ def test_candidates_are_measured_in_the_surroundings_of_the_model() -> None:
 
 def test_nothing_is_measured_where_a_family_offers_no_such_precision() -> None:
     runner = ScriptedRunner()
-    task = SearchTask(
+    task = OperatorTask(
         runner=runner,  # type: ignore[arg-type]
         family=_FAMILY,
         workload=replace(_WORKLOAD, precision=Precision.BFLOAT16),
         kernel_target=KernelTarget.of(runner.target),
         settings=_settings(),
     )
-    search = WorkloadSearch(task)
+    search = TaskSearch[Schedule](task)
     search.go_on(8, left_s=lambda: math.inf, report=lambda done, best: None)
     assert search.concluded(_FINAL) == SearchResult() and search.is_over
     assert not runner.calls
@@ -303,15 +304,15 @@ def test_kernel_that_keeps_smaller_weights_wins_where_it_is_nearly_as_fast(
         return streamed if schedule.algorithm.endswith(STREAMED) else packed
 
     runner = ScriptedRunner(candidate=script, jitter=1e-6)
-    task = SearchTask(
+    task = OperatorTask(
         runner=runner,  # type: ignore[arg-type]
         family=Convolution(),
         workload=convolution((28, 28), blocks=(channels // BLOCK,) * 2),
         kernel_target=replace(KernelTarget.of(runner.target), vector_lanes=BLOCK),
         settings=_settings(),
     )
-    search = WorkloadSearch(task)
+    search = TaskSearch[Schedule](task)
     search.go_on(8, left_s=lambda: math.inf, report=lambda done, best: None)
-    found = search.concluded(_FINAL).schedule
+    found = search.concluded(_FINAL).answer
     assert found is not None
     assert found.algorithm.endswith(STREAMED) is is_streamed
