@@ -6,72 +6,31 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from aoe.cli.cann import ascend_target, hand_over
+from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.cli.elsewhere import warnings_of, without_atc_only, without_elsewhere
 from aoe.cli.errors import engine_of, run_app
-from aoe.cli.gdat_command import (
-    refuse_inference_options,
-    run_model,
-    run_script,
-    split_script,
-)
+from aoe.cli.gdat_command import refuse_inference_options, split_script, tune_gradients
 from aoe.cli.help import EXAMPLES, NOTES, OPTION_SECTIONS, SECTIONS
 from aoe.cli.options import (
-    AccuracyOption,
-    AllowCompressionOption,
-    AnonymousFlag,
-    BaseResultOption,
-    BatchSizesOption,
-    CalibrationOption,
-    ConfigOption,
-    CoresOption,
-    DeviceOption,
-    DynamicDimsOption,
-    FrameworkOption,
-    ImageSizesOption,
-    InputFiles,
-    InputSets,
-    InputShapeOption,
-    JsonFlag,
-    LogOption,
-    LookupOnlyOption,
-    LossNameOption,
-    MemoryOption,
-    MixListOption,
-    NonhomoSplitFlag,
-    OperatorsOption,
-    OutNodesOption,
-    PrecisionModeOption,
-    QuietFlag,
-    SeedOption,
-    ShapesFromOption,
-    SocVersionOption,
-    StageOption,
-    StrictOption,
-    TrialsOption,
-    TuneLevelOption,
-    TuneOpsOption,
-    WeightOption,
-    WorkersOption,
-    WorldOption,
     check_tuned_model,
     finish,
     given_configuration,
     given_inputs,
-    given_precision,
+    read_calibration,
     refuse_gradients,
-    refuse_precision,
     tells_all,
+    with_parameters,
 )
 from aoe.cli.registry import COMMANDS
 from aoe.errors import OptionError
 from aoe.settings import environment, parse_switch
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
-from aoe.tuning.mode import JobType, OptimizationLevel, TuneSettings
+from aoe.tuning.mode import JobType
 from aoebank import CommandGroup, say
 
 
@@ -121,223 +80,53 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def tune(
-    context: typer.Context,
-    model: Annotated[
-        Path | None, typer.Option("--model", "-m", metavar="FILE", help="Model file.")
-    ] = None,
-    model_path: Annotated[
-        Path | None,
-        typer.Option(
-            "--model_path",
-            metavar="DIR",
-            help="Directory of models, or a dump of aoe.torch.set_aoe: all are tuned.",
-        ),
-    ] = None,
-    om: Annotated[
-        Path | None,
-        typer.Option("--om", metavar="X.om", help="Tuned model: the model in it is tuned again."),
-    ] = None,
-    framework: FrameworkOption = 5,
-    job_type: Annotated[
-        str,
-        typer.Option(
-            "--job_type",
-            "-j",
-            metavar="MODE",
-            help="1 (or sgat) = subgraph, 2 (or opat) = operator, 4 (or gdat) = gradient tuning; "
-            "a comma list runs them in order.",
-        ),
-    ] = "2",
-    stage: StageOption = None,
-    weight: WeightOption = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            metavar="DIR|FILE.om",
-            help="Where the tuned model, the reports and the records it uses go.",
-        ),
-    ] = None,
-    input_shape: InputShapeOption = None,
-    shapes_from: ShapesFromOption = None,
-    dynamic_batch_size: BatchSizesOption = None,
-    dynamic_image_size: ImageSizesOption = None,
-    dynamic_dims: DynamicDimsOption = None,
-    out_nodes: OutNodesOption = None,
-    custom_ops_library: OperatorsOption = None,
-    inputs: InputFiles = None,
-    input_sets: InputSets = None,
-    soc_version: SocVersionOption = None,
-    aicore_num: CoresOption = None,
-    tuning_time_limit: Annotated[
-        float | None,
-        typer.Option(
-            "--tuning_time_limit",
-            min=0,
-            metavar="SECONDS",
-            help="Seconds for searching and judging; default is no limit.",
-        ),
-    ] = None,
-    trials: TrialsOption = 24,
-    kernel_memory: MemoryOption = None,
-    search: Annotated[
-        str,
-        typer.Option(
-            "--search",
-            metavar="METHOD",
-            help="How candidates are chosen: bayesian, genetic, random or exhaustive.",
-        ),
-    ] = "bayesian",
-    base_result: BaseResultOption = None,
-    tune_ops_file: TuneOpsOption = None,
-    lookup_only: LookupOnlyOption = False,
-    precision_mode: PrecisionModeOption = None,
-    modify_mixlist: MixListOption = None,
-    accuracy: AccuracyOption = None,
-    calibration: CalibrationOption = None,
-    strict_fp32: StrictOption = False,
-    nonhomo_split: NonhomoSplitFlag = False,
-    tune_optimization_level: TuneLevelOption = OptimizationLevel.O2,
-    anonymous: AnonymousFlag = False,
-    device: DeviceOption = None,
-    workers: WorkersOption = None,
-    config: ConfigOption = None,
-    script: Annotated[
-        Path | None,
-        typer.Option(
-            "--script",
-            metavar="TRAIN.py",
-            help="Training script for gradient tuning; all that follows is passed to it.",
-        ),
-    ] = None,
-    loss_name: LossNameOption = None,
-    allow_compression: AllowCompressionOption = None,
-    world: WorldOption = None,
-    script_argument: Annotated[
-        list[str] | None, typer.Option("--script_argument", hidden=True)
-    ] = None,
-    progress_bar: Annotated[
-        str, typer.Option("--progress_bar", metavar="on|off", help="Show how far the run is.")
-    ] = "on",
-    log: LogOption = None,
-    seed: SeedOption = 0,
-    quiet: QuietFlag = False,
-    as_json: JsonFlag = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print versions and exit.")] = False,
-) -> None:
+@with_parameters(COMMAND_OPTIONS.values())
+def tune(context: typer.Context, **options: Any) -> None:
     """Tune a model for this machine: `aoe --model=M.onnx --job_type=2 --output=DIR`."""
     if context.invoked_subcommand is not None:
         return
-    if version:
-        _print_versions(as_json=as_json)
+    if options["version"]:
+        _print_versions(as_json=options["as_json"])
         return
     for text in warnings_of(environment()):
         say(f"warning: {text}")
-    shown = parse_switch("--progress_bar", progress_bar, default=True) and not quiet
-    from aoe.tuning.configuration.resolving import configured
-
-    found = given_configuration(context, config).check()
-    jobs = found.job_types
-    precision = given_precision(
-        precision_mode,
-        modify_mixlist,
-        strict=strict_fp32,
-        accuracy=accuracy,
-        calibration=calibration,
-    )
-    chosen = _one_of({"--model": model, "--model_path": model_path, "--om": om})
-    check_tuned_model(om)
-    if script is not None or JobType.GDAT in jobs:
-        refuse_inference_options(
-            {
-                "--om": om,
-                "--base_result": base_result,
-                "--input": inputs,
-                "--inputs": input_sets,
-                "--shapes_from": shapes_from,
-                "--dynamic_batch_size": dynamic_batch_size,
-                "--dynamic_image_size": dynamic_image_size,
-                "--dynamic_dims": dynamic_dims,
-                "--out_nodes": out_nodes,
-                "--custom_ops_library": custom_ops_library,
-                "--tune_ops_file": tune_ops_file,
-            }
-        )
-        refuse_precision(precision)
-        if model is not None and script is None:
-            run_model(
-                model,
-                configuration=found,
-                loss_name=loss_name,
-                shapes=input_shape or (),
-                world=world,
-                framework=framework,
-                weight=weight,
-                seed=seed,
-                allow_compression=allow_compression,
-                output=output,
-                as_json=as_json,
-                shown=shown,
-            )
-            return
-        run_script(
-            script,
-            script_argument or (),
-            configuration=found,
-            model=model,
-            allow_compression=allow_compression,
-            output=output,
-            as_json=as_json,
-            shown=shown,
-        )
+    progress_bar = parse_switch("--progress_bar", options["progress_bar"], default=True)
+    how = {"as_json": options["as_json"], "shown": progress_bar and not options["quiet"]}
+    found = given_configuration(context, options["config"]).check()
+    chosen = _one_of({f"--{name}": options[name] for name in ("model", "model_path", "om")})
+    check_tuned_model(options["om"])
+    if options["script"] is not None or JobType.GDAT in found.job_types:
+        refuse_inference_options(options)
+        tune_gradients(options, found, **how)
         return
-    refuse_gradients(loss_name, world, allow_compression)
+    refuse_gradients(options)
     if chosen is None:
         raise OptionError(
             "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"
         )
     from aoe.cli.tune_command import run_folder, run_tuning
-    from aoe.entry.outputs import parse_out_nodes
-    from aoe.tuning.cases.given import given_cases
-    from aoe.tuning.operator_choice import given_operators
+    from aoe.tuning.configuration.resolving import settings_of
 
-    settings = TuneSettings(
-        model=chosen,
-        framework=framework if model is not None else None,
-        weight=weight,
-        **given_cases(
-            input_shape or (),
-            batch_size=dynamic_batch_size,
-            image_size=dynamic_image_size,
-            dims=dynamic_dims,
-            log=shapes_from,
-        ),
-        out_nodes=parse_out_nodes(out_nodes),
-        operators=tuple(custom_ops_library or ()),
-        inputs=given_inputs(inputs, input_sets),
-        output=output,
-        base_result=base_result,
-        tune_ops=given_operators(tune_ops_file),
-        lookup_only=lookup_only,
-        precision=precision,
-        nonhomo_split=nonhomo_split,
-        tune_optimization_level=tune_optimization_level,
-        anonymous=anonymous,
+    if options["model"] is None:
+        options["framework"] = None
+    settings = settings_of(
+        chosen,
+        options,
+        found,
+        inputs=given_inputs(options["input_files"], options["input_sets"]),
+        calibration=read_calibration(options["calibration"]),
     )
-    run = run_tuning if model_path is None else run_folder
+    run = run_tuning if options["model_path"] is None else run_folder
     run(
-        configured(settings, found),
-        as_json=as_json,
-        shown=shown,
-        details=tells_all(log) and not quiet,
+        settings,
+        **how,
+        details=tells_all(options["log"]) and not options["quiet"],
         engine=engine_of(context),
     )
 
 
 def _one_of(options: Mapping[str, Path | None]) -> Path | None:
-    """Return the path that is given, None if there is none.
+    """Return the one path that is given, None if there is none.
 
     Raises:
         OptionError: there are two.

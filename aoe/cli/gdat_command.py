@@ -9,16 +9,18 @@ from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, 
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from aoe.cli.options import finish
+from aoe.cli.command_options import COMMAND_OPTIONS
+from aoe.cli.options import finish, given_precision
 from aoe.cli.progress import LineProgress, QuietProgress
 from aoe.errors import AoeError, EngineNotInstalledError, OptionError
 from aoe.gradients.compression import Compression, parse_compression
 from aoe.settings import environment
 from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.precision.settings import KEEP_FLOAT32
 from aoe.tuning.progress import Progress
 from aoebank import say
 
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 _OPTION = "--script"
 _PASSED = "--script_argument"
 _WORLD = 2
+_OF_INFERENCE = (
+    *("om", "base_result", "input_files", "input_sets", "shapes_from", "dynamic_batch_size"),
+    *("dynamic_image_size", "dynamic_dims", "out_nodes", "custom_ops_library", "tune_ops_file"),
+)
+"""Options of models that are run."""
 _STDOUT, _STDERR = 1, 2
 
 
@@ -50,85 +57,94 @@ def split_script(arguments: Sequence[str]) -> list[str]:
     return list(arguments)
 
 
-def refuse_inference_options(given: Mapping[str, object]) -> None:
+def refuse_inference_options(options: Mapping[str, Any]) -> None:
     """Refuse options of models that are run, not trained; passed over they would mislead.
 
     Args:
-        given: What was given for each, None or nothing for those left out.
+        options: Values of the command line, by name in the table of options.
 
     Raises:
         OptionError: one of them is given.
     """
-    for option, value in given.items():
-        if value:
-            got = value[0] if isinstance(value, list) else value
+    for name in _OF_INFERENCE:
+        if value := options[name]:
             raise OptionError(
-                option,
+                COMMAND_OPTIONS[name].option,
                 "no option of gradient tuning, which goes by the parameters of a training",
-                got=got,
+                got=value[0] if isinstance(value, list) else value,
                 hint="leave it out; what the bank has is used in any case",
             )
+    precision = given_precision(
+        options["precision_mode"],
+        options["modify_mixlist"],
+        strict=options["strict_fp32"],
+        accuracy=options["accuracy"],
+        calibration=options["calibration"],
+    )
+    if precision != KEEP_FLOAT32:
+        raise OptionError(
+            "--precision_mode",
+            "gradient tuning leaves precision to the training script",
+            hint="leave the options of precision out",
+        )
 
 
-def run_script(
-    script: Path | None,
-    arguments: Sequence[str],
-    *,
-    configuration: RunConfiguration,
-    model: Path | None,
-    allow_compression: str | None,
-    output: Path | None,
-    as_json: bool,
-    shown: bool,
+def tune_gradients(
+    options: Mapping[str, Any], configuration: RunConfiguration, *, as_json: bool, shown: bool
 ) -> None:
-    """Tune the gradients of a script and print what came of it, in one process of the group.
+    """Tune the gradients of a script, or of a model file with a loss; print what came of it.
+
+    A script runs in one process of the group; a model file in the processes of a group, which are
+    started if need be.
+
+    Args:
+        options: Values of the command line, by name in the table of options.
+        configuration: Settings of the run.
+        as_json: True for one document.
+        shown: False for no progress.
 
     Raises:
         OptionError: options that cannot be meant together.
         EngineNotInstalledError: there is no PyTorch.
-        typer.Exit: with the script's own exit code, if it is not 0.
+        typer.Exit: with the exit code of the script or of the processes, if it is not 0.
     """
-    script = _checked(script, configuration.job_types, model)
-    compression = parse_compression(allow_compression)
-    from aoe.torch.ddp.script_run import TrainingScript
-
+    progress: Progress = LineProgress() if shown and not as_json else QuietProgress()
+    if options["model"] is not None and options["script"] is None:
+        program = _model_program(options, configuration, progress)
+    else:
+        program = _script_program(options, configuration)
     _tune_program(
-        TrainingScript(path=script, arguments=tuple(arguments)),
+        program,
         configuration,
-        compression=compression,
-        output=output,
-        progress=_progress(as_json=as_json, shown=shown),
+        compression=parse_compression(options["allow_compression"]),
+        output=options["output"],
+        progress=progress,
         as_json=as_json,
     )
 
 
-def run_model(
-    model: Path,
-    *,
-    configuration: RunConfiguration,
-    loss_name: str | None,
-    shapes: Sequence[str],
-    world: int | None,
-    framework: int,
-    weight: Path | None,
-    seed: int,
-    allow_compression: str | None,
-    output: Path | None,
-    as_json: bool,
-    shown: bool,
-) -> None:
-    """Tune the gradients of a model file in the processes of a group, which it starts if need be.
+def _script_program(options: Mapping[str, Any], configuration: RunConfiguration) -> TrainingProgram:
+    script = _checked(options["script"], configuration.job_types, options["model"])
+    parse_compression(options["allow_compression"])
+    from aoe.torch.ddp.script_run import TrainingScript
+
+    return TrainingScript(path=script, arguments=tuple(options["script_argument"] or ()))
+
+
+def _model_program(
+    options: Mapping[str, Any], configuration: RunConfiguration, progress: Progress
+) -> TrainingProgram:
+    """Return the training of a model file, in one of the processes of its group.
 
     Raises:
-        OptionError: options that cannot be meant together.
-        EngineNotInstalledError: there is no PyTorch.
-        typer.Exit: with the exit code of the processes, in the one that started them.
+        typer.Exit: with the exit code of the processes, in the one that has started them.
     """
     _check_alone(configuration.job_types)
+    shapes, world = options["input_shape"] or (), options["world"]
     if len(shapes) > 1:
         raise OptionError("--input_shape", "a model is trained for one shape", got=len(shapes))
     _check_torch("gdat")
-    compression = parse_compression(allow_compression)
+    parse_compression(options["allow_compression"])
     env = environment()
     if "RANK" not in env:
         raise typer.Exit(_run_group(world or _WORLD, env))
@@ -138,24 +154,15 @@ def run_model(
         )
     from aoe.torch.model_files.model_run import TrainingModel
 
-    progress = _progress(as_json=as_json, shown=shown)
-    program = TrainingModel(
-        path=model,
-        loss_name=loss_name,
-        framework=framework,
-        weight=weight,
+    return TrainingModel(
+        path=options["model"],
+        loss_name=options["loss_name"],
+        framework=options["framework"],
+        weight=options["weight"],
         input_shape=shapes[0] if shapes else None,
-        seed=seed,
+        seed=options["seed"],
         tell=progress.step,
         env=env,
-    )
-    _tune_program(
-        program,
-        configuration,
-        compression=compression,
-        output=output,
-        progress=progress,
-        as_json=as_json,
     )
 
 
@@ -169,10 +176,6 @@ def _run_group(world: int, env: Mapping[str, str]) -> int:
     for line in text.splitlines():
         say(line)
     return code
-
-
-def _progress(*, as_json: bool, shown: bool) -> Progress:
-    return LineProgress() if shown and not as_json else QuietProgress()
 
 
 def _tune_program(

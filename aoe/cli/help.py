@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from aoe.cli.command_options import COMMAND_OPTIONS
+
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Commands that use results": (
         "demo",
@@ -19,64 +21,11 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Before tuning": ("doctor", "plan"),
 }
 OPTION_SECTIONS: Mapping[str, Sequence[str]] = {
-    "Model": (
-        "--model",
-        "--model_path",
-        "--om",
-        "--framework",
-        "--weight",
-        "--input_shape",
-        "--dynamic_batch_size",
-        "--dynamic_image_size",
-        "--dynamic_dims",
-        "--out_nodes",
-        "--custom_ops_library",
-        "--shapes_from",
-        "--input",
-        "--inputs",
-        "--soc_version",
-        "--aicore_num",
-        "--device",
-    ),
-    "What is tuned": (
-        "--job_type",
-        "--stage",
-        "--Fnonhomo_split",
-        "--tune_optimization_level",
-        "--script",
-        "--loss_name",
-        "--world",
-        "--allow_compression",
-    ),
-    "Search": (
-        "--tuning_time_limit",
-        "--trials",
-        "--memory",
-        "--search",
-        "--seed",
-        "--base_result",
-        "--tune_ops_file",
-        "--lookup_only",
-        "--workers",
-        "--config",
-    ),
-    "Precision": (
-        "--precision_mode",
-        "--modify_mixlist",
-        "--accuracy",
-        "--calibration",
-        "--strict_fp32",
-    ),
-    "Results": (
-        "--output",
-        "--anonymous",
-        "--progress_bar",
-        "--log",
-        "--quiet",
-        "--json",
-        "--debug",
-    ),
-    "About": ("--version", "--help"),
+    heading: (
+        *(one.option for one in COMMAND_OPTIONS.values() if one.group == heading),
+        *(["--help"] if heading == "About" else []),
+    )
+    for heading in dict.fromkeys(one.group for one in COMMAND_OPTIONS.values() if one.group)
 }
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "": (

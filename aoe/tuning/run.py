@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from aoe.device.registry import device_of
 from aoe.errors import OptionError, TurnTimeoutError
@@ -17,8 +17,14 @@ from aoe.folders.scratch import ScratchFolder
 from aoe.gradients import compression
 from aoe.settings import environment, with_bank
 from aoe.tuning.configuration.former_names import with_former_names
-from aoe.tuning.configuration.resolving import configure, configured
-from aoe.tuning.configuration.rows import DEVICE_VARIABLE
+from aoe.tuning.configuration.options import (
+    DEVICE_VARIABLE,
+    SETTINGS,
+    TUNE_OPTIONS,
+    TuneOptions,
+    document_options,
+)
+from aoe.tuning.configuration.resolving import configure, settings_of
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import (
     JobType,
@@ -28,11 +34,8 @@ from aoe.tuning.mode import (
     TuneContext,
     TuneSettings,
     limits_of_part,
-    parse_cache_mode,
-    parse_optimization_level,
 )
-from aoe.tuning.operator_choice import OPTION, given_operators
-from aoe.tuning.precision.settings import parse_precision
+from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.progress import Progress, TellProgress, continued, progress_of
 from aoe.tuning.registry import get_mode
 from aoe.workload import shapes_text
@@ -40,17 +43,12 @@ from aoebank import plural
 
 if TYPE_CHECKING:
     import onnx
-    from numpy.typing import ArrayLike
 
     from aoe.execute.workers.pool_on_demand import PoolOnDemand
     from aoe.gradients.training import TrainingProgram
-    from aoe.om.loading import OperatorFiles
     from aoe.ort.inputs import InputSet
     from aoe.tuning.cases.splitting import SplitRun
-
-    InputArrays = Mapping[str, ArrayLike]
-    GivenShapes = str | Mapping[str, Sequence[int]] | Sequence[str | Mapping[str, Sequence[int]]]
-    GivenInputs = str | os.PathLike[str] | InputArrays | Sequence[InputArrays]
+    from aoe.tuning.configuration.options import GivenInputs, GivenShapes
 
 R = TypeVar("R")
 
@@ -133,50 +131,9 @@ class TuneResult:
 def tune(
     model: str | os.PathLike[str] | onnx.ModelProto | TrainingProgram,
     *,
-    job_type: int | str | None = None,
-    framework: int | None = 5,
-    weight: str | os.PathLike[str] | None = None,
-    input_shape: GivenShapes | None = None,
-    shapes_from: str | os.PathLike[str] | None = None,
-    out_nodes: str | None = None,
-    custom_ops_library: OperatorFiles = (),
-    inputs: GivenInputs | None = None,
-    bank: str | os.PathLike[str] | None = None,
-    output: str | os.PathLike[str] | None = None,
-    soc_version: str | None = None,
-    aicore_num: int | None = None,
-    device: int | None = None,
-    repeat_tune: bool | None = None,
-    accept_busy: bool | None = None,
-    trials: int | None = None,
-    max_tuning_count: int | None = None,
-    kernel_memory: int | None = None,
-    search: str | None = None,
-    target_metric: str | None = None,
-    seed: int | None = None,
-    tuning_time_limit: float | None = None,
-    stage: str | Sequence[str] | None = None,
-    precision_mode: str | None = None,
-    modify_mixlist: str | os.PathLike[str] | None = None,
-    accuracy: str | None = None,
-    calibration: GivenInputs | None = None,
-    strict_fp32: bool = False,
-    nonhomo_split: bool = False,
-    tune_optimization_level: str = "O2",
-    anonymous: bool = False,
-    compile_processes: int | None = None,
-    tuning_parallel_num: int | None = None,
-    run_loop: int | None = None,
-    config: str | os.PathLike[str] | None = None,
-    base_result: str | os.PathLike[str] | None = None,
-    tune_ops_file: str | os.PathLike[str] | None = None,
-    allow_compression: str | None = None,
-    lookup_only: bool = False,
-    op_compiler_cache_mode: str = "enable",
-    op_compiler_cache_dir: str | os.PathLike[str] | None = None,
-    workers: int | str | None = None,
     progress: Progress | TellProgress | None = None,
     engine: EngineParts = REAL_ENGINE,
+    **options: Unpack[TuneOptions],
 ) -> TuneResult:
     """Tune a model for the machine it runs on, as the command `aoe` does.
 
@@ -186,135 +143,50 @@ def tune(
     Args:
         model: Model file, an ONNX model in memory, or, for gradient tuning, the program that
             trains it (`aoe.torch.TrainingScript`).
-        job_type: AOE's number or name of a mode, or a comma list of them, run in order; None,
-            here and below, for what `config`, a variable or the default says.
-        framework: AOE's framework number of a file, 5 is ONNX; None for a directory or a tuned
-            model (`.om`, tuned again), which say themselves what they are.
-        weight: Second file, for frameworks that keep the weights apart.
-        input_shape: Shapes of inputs the model leaves open: by name, or as the command takes
-            them, `"images:1,3,224,224;mask:1,128"`. A sequence of these tunes an ONNX model for
-            each, and the tuned model holds all of them.
-        shapes_from: Log of shapes with their counts instead, see `aoe.entry.shape_log`.
-        out_nodes: Results the model is cut off at before it is tuned, `"conv1:0;relu2:0"`, or
-            their own names; None for the outputs it has.
-        custom_ops_library: The library, or libraries, with operators ONNX Runtime does not have.
-        inputs: What the model is run on while it is judged: arrays by input name, a sequence of
-            such sets, or a directory of them as `--inputs` takes it; None for made-up values.
-        bank: Root of the bank, made if it is missing; None for what `TUNE_BANK_PATH` and the
-            other variables say.
-        output: Directory or `.om` file for the results; None for the workspace.
-        soc_version: Target; None for this machine.
-        aicore_num: Threads to tune for; None for every usable core.
-        device: NUMA node the run is pinned to; None for what `ASCEND_DEVICE_ID` says.
-        repeat_tune: Whether what the bank has is tuned again; None for what `REPEAT_TUNE` says.
-        accept_busy: Whether figures taken on a busy machine are believed, with a warning; None for
-            what `AOE_ACCEPT_BUSY` says.
-        trials: Most candidates measured for one operator; 24 if nothing says otherwise.
-        max_tuning_count: Most candidates measured in the whole run.
-        kernel_memory: Most MiB that kernels keep of transformed weights; None for what keeps a
-            session within 1.1 times the peak of one of the untuned model.
-        search: Name of the search algorithm: bayesian, genetic, random or exhaustive.
-        target_metric: latency, of one run with every core, or throughput, the runs of a second
-            with one stream of one thread on each core.
-        seed: Of inputs and of the search; 0 if nothing says otherwise.
-        tuning_time_limit: Seconds for searching and judging; None for no limit.
-        stage: Modes with a time limit for each, `["sgat:28800", "opat:3600"]`, in the place of
-            `job_type` and `tuning_time_limit`.
-        precision_mode: must_keep_origin_dtype (None stands for it), allow_fp32_to_bf16,
-            allow_mix_precision_bf16, which takes bfloat16 only where it is faster,
-            allow_mix_precision_int8, which takes int8 too where that is faster still, or
-            allow_mix_precision_int4, which takes weights of 4 bits too.
-        modify_mixlist: File of operators that stay in float32 or not, in CANN's form.
-        accuracy: What the whole model has to keep, `"cosine>=0.999"` (the default below float32),
-            `"max_relative<=0.01"` or `"metric.py:function>=0.76"`.
-        calibration: What accuracy is checked on, like `inputs`; None for those.
-        strict_fp32: Whether kernels that transform sums are left out (Winograd).
-        nonhomo_split: Whether subgraph tuning may cut batches into pieces of different size.
-        tune_optimization_level: "O1" lets subgraph tuning make larger kernels than AOE's classes of
-            fusions allow, "O2" keeps to their limits.
-        anonymous: Whether the name of the model is left out of records of subgraphs.
-        compile_processes: Processes that compile candidates, 1 to 32.
-        tuning_parallel_num: Candidates that are proposed and compiled at once, 1 to 64.
-        run_loop: Least pairs of runs the final figures stand on, 1 to 2048.
-        config: File of settings, `sgat_config.json` or an `aoe.ini`; arguments count more.
-        base_result: Earlier `output`, tuned model or root of a bank: what it knows of this model is
-            taken over, and only what changed since is tuned.
-        tune_ops_file: JSON file that names the operators to tune, as AOE's; the others have what
-            the bank has for them. None for all.
-        allow_compression: What gradients may be summed in, bf16 or fp16, so that results differ in
-            rounding; for gradient tuning. None for all bits.
-        lookup_only: Whether only what the bank has is taken, and nothing tried or measured.
-        op_compiler_cache_mode: What becomes of compiled kernels: enable, disable or force.
-        op_compiler_cache_dir: Where they are kept; None for the cache of the user.
-        workers: Number of processes here, or address of a Dask scheduler, on whose workers
-            operators and subgraphs are tuned; None for this process alone.
         progress: Function that is called with a `ProgressEvent` at each step, or an object with
             the methods of `aoe.tuning.progress.Progress`; None for silence. What it raises ends
             the run.
         engine: Runner, device and clock of the run; tests give fakes.
+        options: See below; None stands for what `config`, a variable or the default says.
 
     Returns:
         The result of every mode; all files are written when this returns.
 
     Raises:
         OptionError: an option that cannot be meant.
+        TypeError: an option that does not exist.
         AoeError: bad input, no compiler, no place to write; see the subclasses.
         AoebankError: the bank cannot be used.
+
+    Options:
     """
-    env, cwd, now = environment(), Path.cwd(), datetime.now(UTC)
-    options = {
-        "job_type": job_type,
-        "soc_version": soc_version,
-        "aicore_num": aicore_num,
-        "device": device,
-        "repeat_tune": repeat_tune,
-        "accept_busy": accept_busy,
-        "trials": trials,
-        "max_tuning_count": max_tuning_count,
-        "kernel_memory": kernel_memory,
-        "compile_processes": compile_processes,
-        "tuning_parallel_num": tuning_parallel_num,
-        "run_loop": run_loop,
-        "search": search,
-        "target_metric": target_metric,
-        "seed": seed,
-        "tuning_time_limit": tuning_time_limit,
-        "workers": workers,
-        "stage": [stage] if isinstance(stage, str) else stage,
-    }
-    found = configure(options, env=env, cwd=cwd, config=_path(config))
+    for name in options.keys() - TUNE_OPTIONS.keys():
+        raise TypeError(f"tune() got an unexpected keyword argument {name!r}")
+    given: dict[str, Any] = {**options, "input_shape": _shape_texts(options.get("input_shape"))}
+    config, bank, stage = (given.pop(name, None) for name in ("config", "bank", "stage"))
+    given["stage"] = [stage] if isinstance(stage, str) else stage
+    env, cwd = environment(), Path.cwd()
+    resolved = {name: given[name] for name in given.keys() & SETTINGS.keys()}
+    found = configure(resolved, env=env, cwd=cwd, config=None if config is None else Path(config))
     with ExitStack() as scratch:
-        settings = TuneSettings(
-            model=_subject(model, scratch),
-            framework=framework,
-            weight=_path(weight),
-            **_model_members(input_shape, shapes_from, out_nodes, custom_ops_library),
-            inputs=_input_sets(inputs, scratch),
-            output=_path(output),
-            base_result=_path(base_result),
-            tune_ops=given_operators(_path(tune_ops_file)),
-            allow_compression=compression.parse_compression(allow_compression, "allow_compression"),
-            lookup_only=lookup_only,
-            cache_mode=parse_cache_mode(op_compiler_cache_mode),
-            cache_dir=_path(op_compiler_cache_dir),
-            precision=parse_precision(
-                precision_mode,
-                _path(modify_mixlist),
-                strict=strict_fp32,
-                accuracy=accuracy,
-                calibration=_input_sets(calibration, scratch, "calibration"),
-            ),
-            nonhomo_split=nonhomo_split,
-            tune_optimization_level=parse_optimization_level(tune_optimization_level),
-            anonymous=anonymous,
+        settings = settings_of(
+            _subject(model, scratch),
+            given,
+            found,
+            inputs=_input_sets(options.get("inputs"), scratch),
+            calibration=_input_sets(options.get("calibration"), scratch, "calibration"),
         )
-        env = env if bank is None else with_bank(env, Path(bank))
-        shown, settings = progress_of(progress), configured(settings, found)
-        return tune_with(settings, env=env, cwd=cwd, progress=shown, now=now, engine=engine)
+        return tune_with(
+            settings,
+            env=env if bank is None else with_bank(env, Path(bank)),
+            cwd=cwd,
+            progress=progress_of(progress),
+            now=datetime.now(UTC),
+            engine=engine,
+        )
 
 
-def _path(given: str | os.PathLike[str] | None) -> Path | None:
-    return None if given is None else Path(given)
+document_options(tune)
 
 
 def tune_with(
@@ -548,24 +420,6 @@ def _input_sets(
     if isinstance(given, str | os.PathLike):
         return read_input_sets(Path(given), what)
     return save_input_sets(given, scratch.enter_context(ScratchFolder("inputs")))
-
-
-def _model_members(
-    shapes: GivenShapes | None,
-    log: str | os.PathLike[str] | None,
-    out_nodes: str | None,
-    operators: OperatorFiles,
-) -> dict[str, Any]:
-    """Return the settings that say what of a model is tuned, and for which shapes."""
-    from aoe.entry.outputs import parse_out_nodes
-    from aoe.om.loading import operator_paths
-    from aoe.tuning.cases.given import given_cases
-
-    return {
-        **given_cases(_shape_texts(shapes), log=_path(log)),
-        "out_nodes": parse_out_nodes(out_nodes),
-        "operators": operator_paths(operators),
-    }
 
 
 def _shape_texts(given: GivenShapes | None) -> list[str]:

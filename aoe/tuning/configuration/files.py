@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aoe.errors import OptionError
-from aoe.tuning.configuration.rows import SETTINGS
+from aoe.tuning.configuration.options import SETTINGS
 
 INI_NAME = "aoe.ini"
 _SECTION = "COMMON"

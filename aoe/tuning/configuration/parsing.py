@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 
 from aoe.errors import OptionError
-from aoe.settings import parse_switch
+from aoe.settings import cache_limit, parse_switch
+from aoe.tuning.mode import JobType, TargetMetric
+from aoe.tuning.registry import parse_job_types
 
 Parser = Callable[[str, object], object]
 """Takes where a value was written and the value; returns what it means, or raises OptionError."""
@@ -65,3 +67,49 @@ def one_of(*known: str) -> Parser:
         return word
 
     return parse
+
+
+def jobs(where: str, value: object) -> tuple[JobType, ...]:
+    """Return the modes of a comma list."""
+    return parse_job_types(words(where, value), where)
+
+
+def stages(where: str, value: object) -> tuple[tuple[JobType, float | None], ...]:
+    """Return modes and their seconds, in order; `mode` alone is a stage without a limit."""
+    texts = value if isinstance(value, list | tuple) else [value]
+    found: list[tuple[JobType, float | None]] = []
+    for text in (part.strip() for one in texts for part in words(where, one).split(",")):
+        mode, colon, limit = text.partition(":")
+        named = parse_job_types(mode, where)
+        if named == (JobType.GDAT,):
+            raise OptionError(where, "gradient tuning is no stage: it runs alone", got=repr(text))
+        if named[0] in (job for job, _ in found):
+            raise OptionError(where, "a mode is there twice", got=repr(text))
+        found.append((named[0], seconds(where, limit) if colon else None))
+    return tuple(found)
+
+
+def search_name(where: str, value: object) -> object:
+    """Return the name of a search algorithm."""
+    from aoe.tuning.search.registry import SEARCHES
+
+    return one_of(*SEARCHES)(where, value)
+
+
+def size(where: str, value: object) -> str:
+    """Return a number of bytes as it is written, such as 10G."""
+    text = words(where, value)
+    cache_limit({where: text})
+    return text
+
+
+def worker_pool(where: str, value: object) -> str:
+    """Return a number of worker processes, or the address of a Dask scheduler."""
+    from aoe.execute.workers.local import parse_workers
+
+    return str(parse_workers(words(where, value), where))
+
+
+def metric(where: str, value: object) -> TargetMetric:
+    """Return the metric a text names."""
+    return TargetMetric(str(one_of(*TargetMetric)(where, value)))

@@ -6,12 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aoe.errors import OptionError
+from aoe.gradients.compression import parse_compression
 from aoe.tuning.configuration.files import SettingsFile, find_ini, read_config
-from aoe.tuning.configuration.rows import SETTINGS, Setting
-from aoe.tuning.mode import JobType, TargetMetric, TuneSettings
+from aoe.tuning.configuration.option import Option
+from aoe.tuning.configuration.options import SETTINGS, TUNE_OPTIONS
+from aoe.tuning.mode import (
+    JobType,
+    TargetMetric,
+    TuneSettings,
+    parse_cache_mode,
+    parse_optimization_level,
+)
+
+if TYPE_CHECKING:
+    from aoe.gradients.training import TrainingProgram
+    from aoe.ort.inputs import InputSet
 
 T = TypeVar("T")
 
@@ -37,7 +49,7 @@ class ResolvedSetting:
         error: What is wrong with what was said, None if nothing is.
     """
 
-    setting: Setting
+    setting: Option
     value: object
     source: SettingSource = SettingSource.DEFAULT
     place: str = ""
@@ -156,15 +168,86 @@ def configured(base: TuneSettings, found: RunConfiguration) -> TuneSettings:
     )
 
 
+def settings_of(
+    model: Path | TrainingProgram,
+    options: Mapping[str, Any],
+    found: RunConfiguration,
+    *,
+    inputs: tuple[InputSet, ...] = (),
+    calibration: tuple[InputSet, ...] = (),
+) -> TuneSettings:
+    """Return the settings of a run from its options.
+
+    Args:
+        model: What is tuned.
+        options: Values by name in the table of options; those that are not there have their
+            defaults. `input_shape` is a list of texts.
+        found: Those of them that files and variables can say, too.
+        inputs: Arrays the model is run on.
+        calibration: Those its accuracy is checked on.
+
+    Raises:
+        OptionError: a value cannot be meant.
+    """
+    from aoe.entry.outputs import parse_out_nodes
+    from aoe.om.loading import operator_paths
+    from aoe.tuning.cases.given import given_cases
+    from aoe.tuning.operator_choice import given_operators
+    from aoe.tuning.precision.settings import parse_precision
+
+    def value(name: str) -> Any:
+        row = TUNE_OPTIONS.get(name)
+        return options.get(name, row.default if row is not None else None)
+
+    def path(name: str) -> Path | None:
+        given = value(name)
+        return None if given is None else Path(given)
+
+    cases = given_cases(
+        value("input_shape") or (),
+        batch_size=value("dynamic_batch_size"),
+        image_size=value("dynamic_image_size"),
+        dims=value("dynamic_dims"),
+        log=path("shapes_from"),
+    )
+    base = TuneSettings(
+        model=model,
+        framework=value("framework"),
+        weight=path("weight"),
+        **cases,
+        out_nodes=parse_out_nodes(value("out_nodes")),
+        operators=operator_paths(value("custom_ops_library") or ()),
+        inputs=inputs,
+        output=path("output"),
+        base_result=path("base_result"),
+        tune_ops=given_operators(path("tune_ops_file")),
+        allow_compression=parse_compression(value("allow_compression"), "allow_compression"),
+        lookup_only=value("lookup_only"),
+        cache_mode=parse_cache_mode(value("op_compiler_cache_mode")),
+        cache_dir=path("op_compiler_cache_dir"),
+        precision=parse_precision(
+            value("precision_mode"),
+            path("modify_mixlist"),
+            strict=value("strict_fp32"),
+            accuracy=value("accuracy"),
+            calibration=calibration,
+        ),
+        nonhomo_split=value("nonhomo_split"),
+        tune_optimization_level=parse_optimization_level(value("tune_optimization_level")),
+        anonymous=value("anonymous"),
+    )
+    return configured(base, found)
+
+
 def _resolved(
-    row: Setting,
+    row: Option,
     options: Mapping[str, object],
     files: Sequence[SettingsFile],
     env: Mapping[str, str],
 ) -> ResolvedSetting:
     for source, place, said in _said(row, options, files, env):
         try:
-            value, error = row.parse(place, said), None
+            value, error = row.parse(place, said) if row.parse else said, None
         except OptionError as found:
             value, error = said, found
         return ResolvedSetting(setting=row, value=value, source=source, place=place, error=error)
@@ -172,7 +255,7 @@ def _resolved(
 
 
 def _said(
-    row: Setting,
+    row: Option,
     options: Mapping[str, object],
     files: Sequence[SettingsFile],
     env: Mapping[str, str],

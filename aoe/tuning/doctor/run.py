@@ -15,8 +15,8 @@ from pathlib import Path
 from aoe.device.check_up import CheckUp, Soundness
 from aoe.folders.ownership import check_own_folder
 from aoe.settings import cache_path
+from aoe.tuning.configuration.options import DEVICE_VARIABLE
 from aoe.tuning.configuration.resolving import ResolvedSetting, RunConfiguration
-from aoe.tuning.configuration.rows import DEVICE_VARIABLE
 from aoebank import AoebankError, find_toolkit, resolve_bank
 
 ENGINE = ("onnxruntime", "halide", "onnx", "numpy", "scikit-learn")

@@ -21,7 +21,7 @@ from aoe.device.registry import default_device
 from aoe.errors import ModelImportError, OptionError, TurnTimeoutError
 from aoe.ort.inputs import read_input_sets
 from aoe.testing.fakes import RecordingProgress
-from aoe.tuning.configuration.rows import SETTINGS
+from aoe.tuning.configuration.options import SETTINGS
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, Mode, TuneContext, TuneSettings
 from aoe.tuning.progress import ContinuedProgress
