@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gdat_simulation import GRID_MIB, MIB, WORKERS
+from gradient_scaling import LABEL, simulate_scaling
 
 from aoe.bank.gradients import GradientBank
 from aoe.bank.journal import BankJournal
 from aoe.bank.records.gradient import StoredGradients
 from aoe.gradients.cost import AllReduceCost, CostModel, CostSample, TableCost, fit_cost
-from aoe.gradients.scaling import LABEL, simulate_scaling
 from aoe.gradients.segmentation import Segmentation, from_bucket_caps, optimal
 from aoe.gradients.timeline import simulate
 from aoe.gradients.trace import GradientTrace

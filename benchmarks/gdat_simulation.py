@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradient_lists import NETWORKS, gradient_trace
+from gradient_scaling import LABEL, ge_greedy, ring_cost
 
 from aoe.gradients.cost import AllReduceCost
-from aoe.gradients.scaling import LABEL, ring_cost
 from aoe.gradients.segmentation import (
     Segmentation,
     from_bucket_caps,
-    ge_greedy,
     hccl_default,
     optimal,
 )

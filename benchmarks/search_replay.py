@@ -4,7 +4,7 @@
                                        [--recorded FILE...] [--json]
 
 Without --recorded the spaces are those of `aoe.testing.synthetic_space`; a recording is described
-in `aoe.tuning.search.replay`. A figure is the mean over spaces and seeds; its standard error is
+in `aoe.testing.replay`. A figure is the mean over spaces and seeds; its standard error is
 taken over the means of the spaces, or over the seeds if there is one space only.
 """
 
@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aoe.testing.replay import Recording, load_recording, replay
 from aoe.testing.synthetic_space import synthetic_recording
 from aoe.tuning.search.registry import SEARCHES
-from aoe.tuning.search.replay import Recording, load_recording, replay
 
 MARKS = (15, 25, 50)
 

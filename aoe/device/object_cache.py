@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import cache
 from importlib import resources
 from importlib.metadata import version
@@ -25,20 +23,15 @@ from typing import IO
 
 from aoe.bank.sources import kernel_files
 from aoe.device.compiler import BUILD_FEATURES, KernelSource, halide_features
-from aoe.folders.locks import take_lock
-from aoe.folders.ownership import check_own_folder, is_own, make_own_folder
-from aoe.results.files import replaced
+from aoe.folders.disk_cache import DiskCache
 from aoe.schedule import schedule_to_json
 from aoe.target import Target
 from aoe.workload import workload_to_json
 
 _SCHEMA = "aoe.compiled_kernel/1"
 _MANIFEST = "manifest.json"
-_PRUNE_LOCK = "prune.lock"
 _SUFFIX = ".kernel"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_LEFT_SHARE = 0.9
-"""Of the limit, after the cache has grown beyond it."""
 _SHARED_SOURCES = (
     *("kernels/family.py", "kernels/halide", "operators", "schedule"),
     *("device/compiler.py", "target.py", "workload.py"),
@@ -68,64 +61,45 @@ class ObjectCache:
         renew: bool = False,
         build_features: Sequence[str] = BUILD_FEATURES,
     ) -> None:
-        self.root = Path(os.path.realpath(root))  # a link could lead elsewhere the next time
         self.hits = 0
+        self._files = DiskCache(root, limit_bytes)
         self._build_features = tuple(build_features)
         self._target = target
-        self._limit_bytes = limit_bytes
         self._renew = renew
+
+    @property
+    def root(self) -> Path:
+        """Real path of the folder."""
+        return self._files.root
 
     def take(self, source: KernelSource, directory: Path) -> bool:
         """Write the objects of a kernel into a folder; return False if they are not known."""
         if self._renew or not _has_sources(source):
             return False
-        file = self._file_of(source)
-        try:
-            check_own_folder(self.root)
-        except OSError:
+        name = self._name_of(source)
+        file = self._files.take(name)
+        if file is None:
             return False
         try:
-            parts = _read(file)
-            for name, content in parts.items():
-                (directory / name).write_bytes(content)
-            os.utime(file)
-        except FileNotFoundError:
-            return False
+            for part, content in _read(file).items():
+                (directory / part).write_bytes(content)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, *_UNREADABLE):
-            with suppress(OSError):
-                file.unlink()  # torn or changed: compiled again
+            self._files.drop(name)  # torn or changed: compiled again
             return False
         self.hits += 1
         return True
 
     def put(self, source: KernelSource, objects: Sequence[Path]) -> None:
         """Keep the objects of a kernel, if the folder can be written to."""
-        if not _has_sources(source):
-            return
-        with suppress(OSError):
-            make_own_folder(self.root)
-            with replaced(self._file_of(source)) as sink:
-                _write(sink, objects)
+        if _has_sources(source):
+            self._files.put(self._name_of(source), lambda sink: _write(sink, objects))
 
     def prune(self) -> None:
         """Remove what has not been used for the longest time, where there is too much."""
-        with suppress(OSError):
-            check_own_folder(self.root)
-            looks = {file: file.stat() for file in self.root.glob(f"*{_SUFFIX}")}
-            total = sum(look.st_size for look in looks.values())
-            lock = take_lock(self.root / _PRUNE_LOCK) if total > self._limit_bytes else None
-            if lock is None:  # small enough, or somebody else is at it
-                return
-            with lock:
-                for file in sorted(looks, key=lambda file: looks[file].st_mtime_ns):
-                    if total <= _LEFT_SHARE * self._limit_bytes:
-                        return
-                    file.unlink(missing_ok=True)
-                    total -= looks[file].st_size
+        self._files.prune()
 
-    def _file_of(self, source: KernelSource) -> Path:
-        key = object_key(source, self._target, self._build_features)
-        return self.root / f"{key}{_SUFFIX}"
+    def _name_of(self, source: KernelSource) -> str:
+        return f"{object_key(source, self._target, self._build_features)}{_SUFFIX}"
 
 
 def object_key(
@@ -196,10 +170,8 @@ def _read(file: Path) -> dict[str, bytes]:
     """Return the objects in a file by name.
 
     Raises:
-        ValueError: they are not what was written, or others may have written it.
+        ValueError: they are not what was written.
     """
-    if not is_own(file.stat()):
-        raise ValueError("of another user, or others may write to it")
     with zipfile.ZipFile(file) as archive:
         manifest = json.loads(archive.read(_MANIFEST))
         if manifest["schema"] != _SCHEMA:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from aoe.folders.disk_cache import remove_unused
 from aoe.folders.locks import FileLock, take_lock
 from aoe.folders.ownership import check_own_folder, is_own, make_own_folder
 from aoe.om.file import WEIGHTS, Manifest, digest_of, unpack_part
@@ -135,12 +136,7 @@ def prune(root: Path, limit_bytes: int) -> None:
     for path in root.glob(f"{_GOING}*"):  # of a process that was killed while it removed it
         shutil.rmtree(path, ignore_errors=True)
     sizes = {path: _size_of(path) for path in root.iterdir() if path.is_dir()}
-    total = sum(sizes.values())
-    for home in sorted(sizes, key=_last_use):
-        if total <= limit_bytes:
-            return
-        if _remove(home):
-            total -= sizes[home]
+    remove_unused(sizes, last_use=_last_use, limit_bytes=limit_bytes, remove=_remove)
 
 
 def _name_of(manifest: Manifest) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from aoe.errors import OfflineModelError, OutputError
+from aoe.folders.whole_files import replaced
 from aoe.om.archive import (
     MOST_MANIFEST_BYTES,
     UNREADABLE,
@@ -36,7 +37,6 @@ from aoe.om.signatures import (
     check_signature,
     sign_manifest,
 )
-from aoe.results.files import replaced
 from aoe.workload import Precision
 
 MANIFEST = "manifest.json"

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from aoe.folders.ownership import check_own_folder, is_own, make_own_folder
-from aoe.results.files import replaced
+from aoe.folders.disk_cache import DiskCache
 from aoebank import old_soc_versions
 
 _FOLDER = "online"
@@ -64,57 +63,29 @@ class KeptModels:
     """
 
     def __init__(self, root: Path | None, limit_bytes: int) -> None:
-        self._folder = None
-        if root is not None and limit_bytes:  # a link could lead elsewhere the next time
-            self._folder = Path(os.path.realpath(root / _FOLDER))
-        self._limit_bytes = limit_bytes
+        self._files = DiskCache(root / _FOLDER, limit_bytes) if root and limit_bytes else None
 
     def knows(self, key: str) -> bool:
         """Return whether a conversion was kept, also one that found nothing."""
-        return self._own_file(f"{key}.om") is not None or self._own_file(f"{key}.none") is not None
+        files = self._files
+        return files is not None and any(files.find(f"{key}.{end}") for end in ("om", "none"))
 
     def find(self, key: str) -> Path | None:
         """Return a kept model, None if there is none."""
-        file = self._own_file(f"{key}.om")
-        try:
-            if file is not None:
-                os.utime(file)
-        except OSError:
-            return None
-        return file
+        return self._files.take(f"{key}.om") if self._files is not None else None
 
     def put(self, key: str, om_file: Path | None) -> None:
         """Keep a model, or that there is none, if the folder can be written to."""
-        if self._folder is None:
+        if self._files is None:
             return
-        with suppress(OSError):
-            make_own_folder(self._folder)
-            with replaced(self._folder / f"{key}.{'none' if om_file is None else 'om'}") as sink:
-                if om_file is not None:
-                    with om_file.open("rb") as source:
-                        shutil.copyfileobj(source, sink)
-            self._prune()
 
-    def _own_file(self, name: str) -> Path | None:
-        """Return a file nobody else can have put there: a kept model holds native code."""
-        if self._folder is None:
-            return None
-        file = self._folder / name
-        try:
-            check_own_folder(self._folder)
-            return file if is_own(file.stat()) else None
-        except OSError:
-            return None
+        def write(sink: IO[bytes]) -> None:
+            if om_file is not None:
+                with om_file.open("rb") as source:
+                    shutil.copyfileobj(source, sink)
 
-    def _prune(self) -> None:
-        assert self._folder is not None
-        looks = {file: file.stat() for file in self._folder.iterdir() if file.is_file()}
-        total = sum(look.st_size for look in looks.values())
-        for file in sorted(looks, key=lambda file: looks[file].st_mtime_ns):
-            if total <= self._limit_bytes:
-                return
-            file.unlink(missing_ok=True)
-            total -= looks[file].st_size
+        self._files.put(f"{key}.{'none' if om_file is None else 'om'}", write)
+        self._files.prune()
 
 
 def key_of(facts: Mapping[str, object]) -> str:

@@ -118,27 +118,6 @@ class SubgraphTools:
     )
 
 
-def tune_subgraph(subgraph: Subgraph, tools: SubgraphTools) -> TunedSubgraph:
-    """Return what becomes of a subgraph; what is learned is in the bank when this returns.
-
-    bank   REPEAT_TUNE   tuned better than   -> outcome       record
-    hit    no            (not tuned)            reserved      used as it is
-    hit    yes           the record             update        replaced
-    hit    yes           -                      reserved      used as it is
-    stale  any           the default            update        replaced
-    miss   any           the default            add           written
-    miss   any           -                      unsatisfied   nothing
-
-    A stale record (its rule is gone or changed, or does not match any more) is a miss with a
-    reason; one that stays because nothing better is found is noted as unsatisfied.
-
-    Raises:
-        AoebankError: the bank cannot be used.
-    """
-    lookup = looked_up(subgraph, tools)
-    return lookup.known or search_subgraph(subgraph, lookup, tools)
-
-
 def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
     """Return what the banks say; what was of use in an earlier result is in the own one then.
 
@@ -171,6 +150,17 @@ def search_subgraph(
     subgraph: Subgraph, lookup: SubgraphLookup, tools: SubgraphTools
 ) -> TunedSubgraph:
     """Return what becomes of a subgraph that is to be tuned; what is learned is in the bank then.
+
+    bank   REPEAT_TUNE   tuned better than   -> outcome       record
+    hit    no            (not tuned)            reserved      used as it is
+    hit    yes           the record             update        replaced
+    hit    yes           -                      reserved      used as it is
+    stale  any           the default            update        replaced
+    miss   any           the default            add           written
+    miss   any           -                      unsatisfied   nothing
+
+    A stale record (its rule is gone or changed, or does not match any more) is a miss with a
+    reason; one that stays because nothing better is found is noted as unsatisfied.
 
     Raises:
         AoebankError: the bank cannot be used.

@@ -82,7 +82,8 @@ def test_objects_that_others_could_have_put_there_are_no_hit(
     (file,) = cache.root.glob("*.kernel")
     file.chmod(0o666)
     assert _taken(cache, tmp_path / "later") == {}
-    assert not file.exists()
+    cache.put(_SOURCE, _objects(tmp_path / "again"))  # compiled anew, it takes that one's place
+    assert _taken(cache, tmp_path / "last") != {}
 
 
 def test_other_kernel_target_version_or_source_is_another_file() -> None:

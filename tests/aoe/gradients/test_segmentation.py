@@ -9,15 +9,14 @@ from operator import attrgetter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.engine.gradients import make_gradient_trace
+from support.engine.gradients import COSTS, LINES, is_no_worse, make_gradient_trace, traces
 
-from aoe.gradients.cost import AllReduceCost, CostModel, InflatedCost, TableCost
+from aoe.gradients.cost import AllReduceCost, CostModel, InflatedCost
 from aoe.gradients.segmentation import (
     Segmentation,
     by_percent,
     finish_us,
     from_bucket_caps,
-    ge_greedy,
     hccl_default,
     neighbours,
     optimal,
@@ -29,36 +28,10 @@ MIB = 1 << 20
 LINE = AllReduceCost(latency_us=50, us_per_byte=1e-3)
 
 
-@st.composite
-def traces(draw: st.DrawFn, most: int = 10) -> GradientTrace:
-    count = draw(st.integers(1, most))
-    sizes = draw(st.lists(st.integers(0, 10**6), min_size=count, max_size=count))
-    gaps = draw(st.lists(st.floats(0, 2000), min_size=count, max_size=count))
-    ready = [sum(gaps[: place + 1]) for place in range(count)]
-    return make_gradient_trace(sizes, sorted(ready))
-
-
-LINES = st.builds(AllReduceCost, latency_us=st.floats(0, 2000), us_per_byte=st.floats(0, 1e-2))
-TABLES = st.builds(
-    lambda a, b, c: TableCost(sizes_bytes=(0.0, 1e4, 1e6), times_us=tuple(sorted((a, b, c)))),
-    st.floats(0, 1e4),
-    st.floats(0, 1e4),
-    st.floats(0, 1e4),
-)
-COSTS = st.one_of(LINES, TABLES)
-
-
 def every(count: int) -> Iterator[Segmentation]:
     for cuts in range(count):
         for chosen in combinations(range(1, count), cuts):
             yield Segmentation(ends=(*chosen, count))
-
-
-def is_no_worse(
-    trace: GradientTrace, best: Segmentation, other: Segmentation, cost: CostModel
-) -> bool:
-    mine, theirs = finish_us(trace, best, cost), finish_us(trace, other, cost)
-    return mine <= theirs * (1 + 1e-9) + 1e-9
 
 
 @given(traces(most=8), COSTS)
@@ -87,20 +60,10 @@ def test_optimum_is_no_worse_than_any_rule(
     rules = [
         from_bucket_caps(trace.sizes_bytes),
         from_bucket_caps(trace.sizes_bytes, first, cap),
-        ge_greedy(trace, cost),
         hccl_default(trace.sizes_bytes),
         *neighbours(best, len(trace)),
     ]
     assert all(is_no_worse(trace, best, other, cost) for other in rules)
-
-
-@given(traces(most=40), COSTS)
-def test_greedy_is_no_better_than_the_optimum_of_as_many(
-    trace: GradientTrace, cost: CostModel
-) -> None:
-    greedy = ge_greedy(trace, cost)
-    assert len(greedy) <= 8
-    assert is_no_worse(trace, optimal(trace, cost, max_segments=8), greedy, cost)
 
 
 @given(traces(most=30), COSTS, st.floats(0, 1e6))
@@ -187,29 +150,6 @@ def test_hccl_leaves_the_last_few_percent() -> None:
     assert hccl_default([10]).ends == (1,)
     assert hccl_default([50, 50]).ends == (1, 2)
     assert hccl_default([1] * 100).ends == (97, 100)
-
-
-def test_greedy_falls_back_to_the_default_split() -> None:
-    # one all-reduce is best, which the rule does not take for an answer
-    trace = make_gradient_trace([10] * 100, [float(number) for number in range(100)])
-    cost = AllReduceCost(latency_us=1e6, us_per_byte=1e-9)
-    assert ge_greedy(trace, cost) == hccl_default(trace.sizes_bytes)
-
-
-def test_greedy_rule_by_hand() -> None:
-    # after a first segment of one gradient (15 to send, 5 to start) the next closes where it
-    # computed for more than 20, and the one after that takes the rest: done at 95
-    trace = make_gradient_trace([10] * 6, [10, 20, 30, 40, 50, 60])
-    cost = AllReduceCost(latency_us=5, us_per_byte=1)
-    assert ge_greedy(trace, cost).ends == (1, 3, 6)
-    assert finish_us(trace, ge_greedy(trace, cost), cost) == 95
-
-
-def test_greedy_closes_a_segment_that_got_too_large() -> None:
-    trace = make_gradient_trace([100] * 6)
-    greedy = ge_greedy(trace, AllReduceCost(latency_us=1, us_per_byte=2), most_bytes=200)
-    sizes = [end - start for start, end in greedy.ranges]
-    assert max(sizes) <= 2
 
 
 @given(st.integers(1, 7), st.data())

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from support.engine.gradients import make_gradient_trace
 
 from aoe.gradients.cost import AllReduceCost
-from aoe.gradients.scaling import LABEL, ring_cost, scale_cost, simulate_scaling
-from aoe.gradients.segmentation import Segmentation, optimal
+from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.timeline import SegmentTime, Timeline, simulate
 
 COST = AllReduceCost(latency_us=10, us_per_byte=1)
@@ -70,45 +69,3 @@ def test_no_communication_is_all_hidden() -> None:
 def test_segmentation_of_another_model_is_refused() -> None:
     with pytest.raises(ValueError, match="of 2 gradients, not 3"):
         simulate(make_gradient_trace([1, 2, 3]), Segmentation(ends=(2,)), COST)
-
-
-@given(st.integers(2, 64), st.integers(1, 2048), st.floats(0, 1e3), st.floats(1, 1e5))
-def test_scaling_a_ring_gives_the_ring_of_that_size(
-    measured: int, workers: int, step_us: float, bytes_per_us: float
-) -> None:
-    ring = ring_cost(step_us=step_us, bytes_per_us=bytes_per_us, workers=measured)
-    scaled = scale_cost(ring, measured_workers=measured, workers=workers)
-    direct = ring_cost(step_us=step_us, bytes_per_us=bytes_per_us, workers=workers)
-    assert scaled.latency_us == pytest.approx(direct.latency_us)
-    assert scaled.us_per_byte == pytest.approx(direct.us_per_byte)
-
-
-def test_ring_of_two_sends_the_volume_once_and_one_worker_nothing() -> None:
-    two = ring_cost(step_us=5, bytes_per_us=100, workers=2)
-    assert (two.latency_us, two.us_per_byte) == (10, 0.01)
-    alone = ring_cost(step_us=5, bytes_per_us=100, workers=1)
-    assert (alone.latency_us, alone.us_per_byte) == (0, 0)
-
-
-def test_scaling_is_labelled_and_grows_with_the_workers() -> None:
-    trace = make_gradient_trace([10_000] * 20)
-    cost = AllReduceCost(latency_us=20, us_per_byte=1e-3)
-    points = simulate_scaling(
-        trace, cost, measured_workers=2, workers=(2, 8, 64, 1024), segment=optimal
-    )
-    assert {point.label for point in points} == {LABEL} == {"simulation"}
-    assert [point.workers for point in points] == [2, 8, 64, 1024]
-    ends = [point.timeline.end_us for point in points]
-    assert ends == sorted(ends)
-    assert len(points[0].segmentation) >= len(points[-1].segmentation)
-
-
-@pytest.mark.parametrize(("measured", "workers"), [(1, 4), (0, 4), (2, 0)])
-def test_odd_numbers_of_workers_are_refused(measured: int, workers: int) -> None:
-    with pytest.raises(ValueError):
-        scale_cost(COST, measured_workers=measured, workers=workers)
-
-
-def test_ring_without_bandwidth_is_refused() -> None:
-    with pytest.raises(ValueError, match="bytes_per_us"):
-        ring_cost(step_us=1, bytes_per_us=0, workers=4)

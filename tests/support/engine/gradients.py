@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aoe.gradients.cost import AllReduceCost
-from aoe.gradients.segmentation import finish_us, from_bucket_caps, optimal
+from hypothesis import strategies as st
+
+from aoe.gradients.cost import AllReduceCost, CostModel, TableCost
+from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps, optimal
 from aoe.gradients.timeline import simulate
 from aoe.gradients.trace import GradientTrace, model_hash
 from aoe.measurement import SpeedupEstimate
@@ -77,3 +79,29 @@ def make_gdat_report() -> GdatReport:
         machine={"cpu_model": "Example CPU"},
         versions={"torch": "2.13.0"},
     )
+
+
+@st.composite
+def traces(draw: st.DrawFn, most: int = 10) -> GradientTrace:
+    count = draw(st.integers(1, most))
+    sizes = draw(st.lists(st.integers(0, 10**6), min_size=count, max_size=count))
+    gaps = draw(st.lists(st.floats(0, 2000), min_size=count, max_size=count))
+    ready = [sum(gaps[: place + 1]) for place in range(count)]
+    return make_gradient_trace(sizes, sorted(ready))
+
+
+LINES = st.builds(AllReduceCost, latency_us=st.floats(0, 2000), us_per_byte=st.floats(0, 1e-2))
+TABLES = st.builds(
+    lambda a, b, c: TableCost(sizes_bytes=(0.0, 1e4, 1e6), times_us=tuple(sorted((a, b, c)))),
+    st.floats(0, 1e4),
+    st.floats(0, 1e4),
+    st.floats(0, 1e4),
+)
+COSTS = st.one_of(LINES, TABLES)
+
+
+def is_no_worse(
+    trace: GradientTrace, best: Segmentation, other: Segmentation, cost: CostModel
+) -> bool:
+    mine, theirs = finish_us(trace, best, cost), finish_us(trace, other, cost)
+    return mine <= theirs * (1 + 1e-9) + 1e-9

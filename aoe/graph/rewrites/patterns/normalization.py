@@ -137,18 +137,6 @@ def find_root_means(graph: ModelGraph) -> Iterator[Finding]:
         yield rewriting.finish()
 
 
-def find_fused_root_means(graph: ModelGraph) -> Iterator[Finding]:
-    """Yield the same normalisations that ONNX Runtime leaves as they are, as it fuses them."""
-    for found, output, shape in _cores(graph, _UNCENTRED):
-        scaled = _scaled(graph, output, shape, len(shape) - 1, with_bias=False)
-        if not _is_fused_there(graph, output, scaled):
-            rewriting = Rewriting(graph, _RMS, [*found.nodes, *scaled.nodes])
-            inputs = [found.names["x"], _parameters(rewriting, scaled, shape[-1])[0]]
-            epsilon = _epsilon(graph, found)
-            _add_fused_form(rewriting, inputs, scaled.output, epsilon, graph.opset(""))
-            yield rewriting.finish()
-
-
 def _is_fused_there(graph: ModelGraph, output: str, scaled: _Scaled) -> bool:
     """Return True for what ONNX Runtime makes one operator of: a Div by the root, and a scale."""
     divided = maker(graph, output)

@@ -11,12 +11,12 @@ import pytest
 
 from aoe.measurement import Outcome
 from aoe.schedule import Choice, Configuration, Knob, Space
+from aoe.testing.replay import replay
 from aoe.testing.synthetic_space import synthetic_recording
 from aoe.tuning.search import Trial
 from aoe.tuning.search.bayesian import SEEDS, BayesianSearch
 from aoe.tuning.search.candidates import Candidates
 from aoe.tuning.search.random_search import RandomSearch
-from aoe.tuning.search.replay import replay
 from aoe.tuning.search.surrogate import (
     GaussianProcess,
     RandomForest,

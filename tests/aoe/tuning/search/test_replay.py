@@ -11,15 +11,15 @@ import pytest
 
 from aoe.measurement import Outcome
 from aoe.schedule import Configuration
-from aoe.testing.synthetic_space import KernelModel, synthetic_recording
-from aoe.tuning.search.random_search import RandomSearch
-from aoe.tuning.search.replay import (
+from aoe.testing.replay import (
     Recording,
     load_recording,
     parse_recording,
     replay,
     serialize_recording,
 )
+from aoe.testing.synthetic_space import KernelModel, synthetic_recording
+from aoe.tuning.search.random_search import RandomSearch
 
 ROOT = Path(__file__).parents[4]
 

@@ -1,15 +1,20 @@
-"""What a segmentation would do on more workers: a simulation, never a measurement."""
+"""What a segmentation would do on more workers: a simulation, never a measurement.
+
+And the greedy rule of open CANN, with which the optimum is compared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from aoe.gradients.cost import AllReduceCost
-from aoe.gradients.segmentation import Segmentation
+from aoe.gradients.cost import AllReduceCost, CostModel
+from aoe.gradients.segmentation import Segmentation, finish_us, hccl_default
 from aoe.gradients.timeline import Timeline, simulate
 from aoe.gradients.trace import GradientTrace
 
+GE_MOST_SEGMENTS = 8
 LABEL = "simulation"
 """Goes with every figure made here."""
 
@@ -104,3 +109,55 @@ def simulate_scaling(
 def _check_workers(workers: int) -> None:
     if workers < 1:
         raise ValueError(f"workers must be 1 or more (got {workers})")
+
+
+def ge_greedy(
+    trace: GradientTrace,
+    cost: CostModel,
+    *,
+    max_segments: int = GE_MOST_SEGMENTS,
+    most_bytes: float = float("inf"),
+) -> Segmentation:
+    """Return what the greedy rule of open CANN makes of a trace, as a yardstick.
+
+    For every possible first segment, each later one closes as soon as it computed for longer
+    than the all-reduce before it takes, start-up included, or got too large. The one that ends
+    first is taken (here by exact simulation, which only helps the rule), HCCL's default where
+    nothing but a single segment is left.
+
+    Args:
+        trace: The gradients.
+        cost: Of one all-reduce; of nothing, it is the start-up time.
+        max_segments: Segmentations with more are not considered.
+        most_bytes: Size at which a segment closes in any case.
+
+    Source: rule as published in hicann/ge, calculation_tool; own implementation.
+    """
+    prefix = (0, *accumulate(trace.sizes_bytes))
+    best, best_us = None, finish_us(trace, Segmentation(ends=(len(trace),)), cost)
+    for first in range(1, len(trace)):
+        if prefix[first] > most_bytes:
+            break
+        ends = [first]
+        while ends[-1] < len(trace) and len(ends) <= max_segments:
+            start = ends[-2] if len(ends) > 1 else 0
+            budget = cost.cost_us(prefix[ends[-1]] - prefix[start]) + cost.cost_us(0)
+            ends.append(_greedy_end(trace, prefix, ends[-1], budget, most_bytes))
+        if len(ends) > max_segments:
+            continue
+        found = Segmentation(ends=tuple(ends))
+        found_us = finish_us(trace, found, cost)
+        if found_us < best_us:
+            best, best_us = found, found_us
+    return best or hccl_default(trace.sizes_bytes)
+
+
+def _greedy_end(
+    trace: GradientTrace, prefix: Sequence[int], start: int, budget_us: float, most_bytes: float
+) -> int:
+    """Return one past the last gradient of a segment; a gradient over the limit stands alone."""
+    for place in range(start, len(trace)):
+        computed_us = trace.ready_us[place] - trace.ready_us[start - 1]
+        if computed_us > budget_us or prefix[place + 1] - prefix[start] > most_bytes:
+            return max(place, start + 1)
+    return len(trace)

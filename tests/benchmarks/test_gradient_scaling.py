@@ -1,0 +1,89 @@
+"""Simulated rings of any size, and the greedy rule the optimum is compared with."""
+
+from __future__ import annotations
+
+import pytest
+from gradient_scaling import LABEL, ge_greedy, ring_cost, scale_cost, simulate_scaling
+from hypothesis import given
+from hypothesis import strategies as st
+from support.engine.gradients import COSTS, is_no_worse, make_gradient_trace, traces
+
+from aoe.gradients.cost import AllReduceCost, CostModel
+from aoe.gradients.segmentation import finish_us, hccl_default, optimal
+from aoe.gradients.trace import GradientTrace
+
+COST = AllReduceCost(latency_us=10, us_per_byte=1)
+
+
+@given(st.integers(2, 64), st.integers(1, 2048), st.floats(0, 1e3), st.floats(1, 1e5))
+def test_scaling_a_ring_gives_the_ring_of_that_size(
+    measured: int, workers: int, step_us: float, bytes_per_us: float
+) -> None:
+    ring = ring_cost(step_us=step_us, bytes_per_us=bytes_per_us, workers=measured)
+    scaled = scale_cost(ring, measured_workers=measured, workers=workers)
+    direct = ring_cost(step_us=step_us, bytes_per_us=bytes_per_us, workers=workers)
+    assert scaled.latency_us == pytest.approx(direct.latency_us)
+    assert scaled.us_per_byte == pytest.approx(direct.us_per_byte)
+
+
+def test_ring_of_two_sends_the_volume_once_and_one_worker_nothing() -> None:
+    two = ring_cost(step_us=5, bytes_per_us=100, workers=2)
+    assert (two.latency_us, two.us_per_byte) == (10, 0.01)
+    alone = ring_cost(step_us=5, bytes_per_us=100, workers=1)
+    assert (alone.latency_us, alone.us_per_byte) == (0, 0)
+
+
+def test_scaling_is_labelled_and_grows_with_the_workers() -> None:
+    trace = make_gradient_trace([10_000] * 20)
+    cost = AllReduceCost(latency_us=20, us_per_byte=1e-3)
+    points = simulate_scaling(
+        trace, cost, measured_workers=2, workers=(2, 8, 64, 1024), segment=optimal
+    )
+    assert {point.label for point in points} == {LABEL} == {"simulation"}
+    assert [point.workers for point in points] == [2, 8, 64, 1024]
+    ends = [point.timeline.end_us for point in points]
+    assert ends == sorted(ends)
+    assert len(points[0].segmentation) >= len(points[-1].segmentation)
+
+
+@pytest.mark.parametrize(("measured", "workers"), [(1, 4), (0, 4), (2, 0)])
+def test_odd_numbers_of_workers_are_refused(measured: int, workers: int) -> None:
+    with pytest.raises(ValueError):
+        scale_cost(COST, measured_workers=measured, workers=workers)
+
+
+def test_ring_without_bandwidth_is_refused() -> None:
+    with pytest.raises(ValueError, match="bytes_per_us"):
+        ring_cost(step_us=1, bytes_per_us=0, workers=4)
+
+
+@given(traces(most=40), COSTS)
+def test_greedy_is_no_better_than_the_optimum_of_as_many(
+    trace: GradientTrace, cost: CostModel
+) -> None:
+    greedy = ge_greedy(trace, cost)
+    assert len(greedy) <= 8
+    assert is_no_worse(trace, optimal(trace, cost, max_segments=8), greedy, cost)
+
+
+def test_greedy_falls_back_to_the_default_split() -> None:
+    # one all-reduce is best, which the rule does not take for an answer
+    trace = make_gradient_trace([10] * 100, [float(number) for number in range(100)])
+    cost = AllReduceCost(latency_us=1e6, us_per_byte=1e-9)
+    assert ge_greedy(trace, cost) == hccl_default(trace.sizes_bytes)
+
+
+def test_greedy_rule_by_hand() -> None:
+    # after a first segment of one gradient (15 to send, 5 to start) the next closes where it
+    # computed for more than 20, and the one after that takes the rest: done at 95
+    trace = make_gradient_trace([10] * 6, [10, 20, 30, 40, 50, 60])
+    cost = AllReduceCost(latency_us=5, us_per_byte=1)
+    assert ge_greedy(trace, cost).ends == (1, 3, 6)
+    assert finish_us(trace, ge_greedy(trace, cost), cost) == 95
+
+
+def test_greedy_closes_a_segment_that_got_too_large() -> None:
+    trace = make_gradient_trace([100] * 6)
+    greedy = ge_greedy(trace, AllReduceCost(latency_us=1, us_per_byte=2), most_bytes=200)
+    sizes = [end - start for start, end in greedy.ranges]
+    assert max(sizes) <= 2
