@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aoebank.ops.git.check import CheckResult
     from aoebank.ops.git.driver import DriverOutcome
     from aoebank.ops.git.install import InstallPlan
-    from aoebank.ops.merge.policy import MergeRules
+    from aoebank.ops.merge.decisions import MergeRules
 
 
 def git_install(
@@ -113,7 +113,7 @@ def git_verify_merge(
 def _rules(policy: str, untimed: str, noise: str, overrides: tuple[str, ...]) -> MergeRules:
     """Return the rules of git's settings, with what this call says instead."""
     from aoebank.ops.git.rules import parse_policy, parse_untimed, read_rules
-    from aoebank.ops.merge.policy import parse_noise, parse_override
+    from aoebank.ops.merge.decisions import parse_noise, parse_override
 
     rules = read_rules(Path.cwd())
     return replace(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from aoebank.api.invocation_context import AnyPath, Names, current_day, make_ratio, names, open_bank
 from aoebank.errors import UsageError, shell_word
 from aoebank.model.timing import Times
-from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy, parse_override
+from aoebank.ops.merge.decisions import Incumbent, MergeRules, Policy, parse_override
 
 if TYPE_CHECKING:
-    from aoebank.ops.merge.plan import Source
+    from aoebank.ops.merge.decisions import Source
     from aoebank.ops.merge.run import MergeResult
     from aoebank.ops.merge.settle import Settlement
 
@@ -72,8 +72,8 @@ def merge(
     """
     from aoebank.ops.merge import run
     from aoebank.ops.merge.destination import find_destination, put_back_merge
-    from aoebank.ops.merge.guards import find_exclusions
-    from aoebank.ops.merge.verdicts import SavedVerdicts, load_verdicts
+    from aoebank.ops.merge.exclusions import find_exclusions
+    from aoebank.ops.merge.saved import SavedVerdicts, load_verdicts
     from aoebank.storage.sides.open import is_stored
 
     if Policy(untimed) is Policy.KEEP_BEST:
@@ -161,7 +161,7 @@ def _source(side: str | None) -> Source | None:
     Raises:
         UsageError: it names none.
     """
-    from aoebank.ops.merge.plan import Source
+    from aoebank.ops.merge.decisions import Source
 
     if side is None:
         return None

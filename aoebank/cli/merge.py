@@ -10,7 +10,7 @@ import typer
 from aoebank.cli.options import AsJson, finish
 from aoebank.errors import UsageError
 from aoebank.model.timing import Times
-from aoebank.ops.merge.policy import Incumbent, Policy
+from aoebank.ops.merge.decisions import Incumbent, Policy
 
 
 def command(

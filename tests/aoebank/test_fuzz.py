@@ -21,8 +21,7 @@ from aoebank.formats.registry import find_format
 from aoebank.formats.text.json_text import dumps, loads
 from aoebank.model.digest import canonical_text
 from aoebank.ops.diff.fields import diff_fields, plain
-from aoebank.ops.merge.file import FileMerge
-from aoebank.ops.merge.lines import is_of_lines, merge_side_cars
+from aoebank.ops.merge.file import FileMerge, is_of_lines, merge_side_cars
 
 INPUTS = int(os.environ.get("AOEBANK_FUZZ_INPUTS", "160"))
 BANKS = [(name, data) for name, data in sample_files() if not is_of_lines(Path(name))]

@@ -14,8 +14,8 @@ from aoebank import Finding
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.splice import splice_raw
 from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.decisions import Three
 from aoebank.ops.merge.file import merge_bytes
-from aoebank.ops.merge.plan import Three
 from aoebank.storage.bank import load_file
 from support import golden_harness
 from support import sample_bank_files as samples

@@ -11,7 +11,7 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.destination import demand_whole, put_back_merge, tree_journal
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
-from aoebank.storage.writing.places import real_place, tree_of
+from aoebank.storage.writing.atomic import real_place, tree_of
 from aoebank.storage.writing.staged import staged_changes
 
 

@@ -19,13 +19,13 @@ from aoebank.formats.provenance import ProvenanceLog, parse_provenance, provenan
 from aoebank.formats.registry import find_format
 from aoebank.model.digest import sha256_of
 from aoebank.ops.git.rules import read_rules
-from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.conflicts.file import aside_path, keep_choices
 from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.decisions import FilePlan, Three
 from aoebank.ops.merge.document import conflict_document, conflict_path
+from aoebank.ops.merge.exclusions import Exclusions
 from aoebank.ops.merge.file import merge_ancestors, merge_bytes
-from aoebank.ops.merge.guards import Exclusions
-from aoebank.ops.merge.plan import FilePlan, Three
+from aoebank.ops.merge.versions import Measurements
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.git.merge_point import current_point

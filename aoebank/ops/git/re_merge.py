@@ -10,14 +10,12 @@ from pathlib import Path
 from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.model.quarantine import Quarantine
-from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.decisions import MergeRules, Three
 from aoebank.ops.merge.document import CONFLICT_SUFFIX
-from aoebank.ops.merge.file import FileMerge, merge_ancestors, merge_bytes
-from aoebank.ops.merge.guards import Exclusions
-from aoebank.ops.merge.lines import is_of_lines
-from aoebank.ops.merge.plan import Three
-from aoebank.ops.merge.policy import MergeRules
+from aoebank.ops.merge.exclusions import Exclusions
+from aoebank.ops.merge.file import FileMerge, is_of_lines, merge_ancestors, merge_bytes
+from aoebank.ops.merge.versions import Measurements
 from aoebank.storage.git.long_lived import CommitTree, ObjectReader, TreeReader
 from aoebank.storage.git.merges import Commit, find_renames, merge_bases
 from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine

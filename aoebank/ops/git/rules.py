@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aoebank.errors import UsageError
-from aoebank.ops.merge.policy import MergeRules, Override, Policy, parse_noise, parse_override
+from aoebank.ops.merge.decisions import MergeRules, Override, Policy, parse_noise, parse_override
 from aoebank.storage.git.config import list_settings
 
 SECTION = "aoebank.merge"

@@ -17,11 +17,10 @@ from aoebank.ops.git.verify_records import (
     is_same_answer,
 )
 from aoebank.ops.merge.conflicts.file import ConflictFile
+from aoebank.ops.merge.decisions import CLEAN, FilePlan, MergeRules, Reason, Three
 from aoebank.ops.merge.document import CONFLICT_SUFFIX
-from aoebank.ops.merge.file import parse_version
-from aoebank.ops.merge.lines import is_of_lines
-from aoebank.ops.merge.plan import CLEAN, FilePlan, Reason, Three
-from aoebank.ops.merge.policy import MergeRules
+from aoebank.ops.merge.file import is_of_lines
+from aoebank.ops.merge.versions import parse_version
 from aoebank.storage.git.long_lived import TreeReader
 from aoebank.storage.git.merges import Commit, demand_full_history, list_merges
 from aoebank.storage.git.program import find_work_tree

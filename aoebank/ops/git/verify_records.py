@@ -13,8 +13,8 @@ from aoebank.errors import RecordError
 from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.merge_verdict import MergeFault, MergeProblem
-from aoebank.ops.merge.choose import is_same
-from aoebank.ops.merge.plan import Three
+from aoebank.ops.merge.decide import is_same
+from aoebank.ops.merge.decisions import Three
 
 _MARKERS = "AB104"
 _SHOWN = 80

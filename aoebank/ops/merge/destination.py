@@ -12,10 +12,10 @@ from aoebank.formats.provenance import provenance_path
 from aoebank.formats.registry import get_format
 from aoebank.model.digest import sha256_of
 from aoebank.ops.merge.conflicts.file import keep_choices
+from aoebank.ops.merge.decisions import Decision, FilePlan, Source
 from aoebank.ops.merge.document import conflict_document, conflict_path
-from aoebank.ops.merge.guards import Relatedness
-from aoebank.ops.merge.lines import QUARANTINE
-from aoebank.ops.merge.plan import Decision, FilePlan, Source
+from aoebank.ops.merge.file import QUARANTINE
+from aoebank.ops.merge.versions import Relatedness
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import BY_TUNER_ONLY, USE_TUNER
 from aoebank.storage.git.merge_point import MergePoint

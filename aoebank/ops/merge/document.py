@@ -16,7 +16,7 @@ from aoebank.errors import BankFormatError
 from aoebank.formats.text.json_text import JsonTextError, dumps, loads
 from aoebank.model.json_value import JsonValue
 from aoebank.ops.diff.fields import diff_fields, plain
-from aoebank.ops.merge.plan import ACTION_OF, Action, Decision, KeptRecord, Source
+from aoebank.ops.merge.decisions import ACTION_OF, Action, Decision, KeptRecord, Source
 from aoebank.storage.git.merge_point import MergePoint
 
 OPEN = "conflict"  # the action of a decision nobody made yet

@@ -1,23 +1,29 @@
-"""The merge of one file: the same way for the command, for git's driver and for what checks it."""
+"""The merge of one file: the same way for the command, for git's driver and for what checks it.
+
+    read and check the versions -> decide key by key -> carry the edits out
+
+Side-cars and quarantines are lists of lines, and are merged as such.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import BankFormatError
-from aoebank.formats.protocol import ParsedFile, raise_if_broken
-from aoebank.formats.registry import HEAD_BYTES, find_format
-from aoebank.formats.text.checks import is_blank
-from aoebank.formats.text.splice import splice_raw
-from aoebank.ops.merge.decide import MergeContext, count_each_key_once, decide_file
-from aoebank.ops.merge.lines import is_of_lines, merge_lines
-from aoebank.ops.merge.plan import Added, FilePlan, Pick, Source, Three
-from aoebank.ops.merge.policy import MergeRules, Policy
-from aoebank.ops.merge.versions import Versions
+from aoebank.formats.provenance import SUFFIX, append_line_break
+from aoebank.formats.text.checks import BOM
+from aoebank.model.quarantine import QuarantineEntry
+from aoebank.ops.merge.decide import MergeContext, decide_file
+from aoebank.ops.merge.decisions import FilePlan, MergeRules, Policy, Three
+from aoebank.ops.merge.edits import apply_plan, take_base
+from aoebank.ops.merge.versions import Versions, count_each_key_once, parse_versions
+from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine, serialize_quarantine
 
-_BROKEN_HINT = "mend that side first: aoebank validate names everything that is wrong"
+QUARANTINE = f"{FOLDER}/{FILE}"  # from the top of a bank
 _FAIL = MergeContext(rules=MergeRules(policy=Policy.FAIL))
+_SPACE = b" \t\r\n"
+_Entries = dict[tuple[str | None, ...], QuarantineEntry]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,116 +84,89 @@ def merge_ancestors(versions: Three[bytes | None], path: Path) -> bytes | None:
         plan = decide_file(parsed, path.as_posix(), _FAIL)
     except BankFormatError:
         return versions.base
-    return apply_plan(_take_base(plan, parsed), parsed)
+    return apply_plan(take_base(plan, parsed), parsed)
 
 
-def apply_plan(plan: FilePlan, versions: Versions) -> bytes | None:
-    """Return the merged file, or None if there is to be none.
+# ---- lists of lines ----
 
-    Whatever conflicts there are, it is a valid bank: their keys have what ours has. Each record
-    is one of the inputs byte for byte; of one with the alternatives of both sides that holds
-    for each alternative.
+
+def is_of_lines(path: Path) -> bool:
+    """Return whether a path is one of a side-car or of a quarantine."""
+    return path.name.endswith(SUFFIX) or path.parts[-2:] == (FOLDER, FILE)
+
+
+def merge_lines(versions: Three[bytes | None], path: Path) -> bytes:
+    """Return the merge of three versions of a side-car or of a quarantine.
+
+    Raises:
+        BankFormatError: a line of a quarantine is no entry.
+    """
+    texts = (versions.base or b"", versions.ours or b"", versions.theirs or b"")
+    if path.name.endswith(SUFFIX):
+        return merge_side_cars(*texts)
+    return merge_quarantines(*texts, path)
+
+
+def merge_side_cars(base: bytes, ours: bytes, theirs: bytes) -> bytes:
+    """Return the lines of both sides, those of ours first, each once, in their order.
+
+    Both sides only ever add lines, so all of them stay; but a line of the base that one side
+    took out stays out. Bytes of ours stay as they are, but for the lines that theirs took out.
 
     Args:
-        plan: Made from these very versions.
+        base: Empty where there is none.
     """
-    frame = versions.of(plan.frame) if plan.frame else None
-    if frame is None or plan.is_gone:
-        return None
-    if not (plan.replaced or plan.removed or plan.added):
-        return frame.data
-
-    def raw(pick: Pick) -> bytes:
-        parsed = versions.of(pick.source)
-        assert parsed is not None
-        return parsed.raw(pick.number) if pick.raw is None else pick.raw
-
-    return splice_raw(
-        frame,
-        replaced={number: raw(pick) for number, pick in plan.replaced.items()},
-        removed=plan.removed,
-        added=[(record.after, raw(record.pick)) for record in plan.added],
-    )
+    if theirs in (base, ours):
+        return ours
+    if ours == base:
+        return theirs
+    ours_lines, theirs_lines = {*_lines(ours)}, {*_lines(theirs)}
+    gone = {line for line in _lines(base) if line not in ours_lines or line not in theirs_lines}
+    kept = ours
+    if gone & ours_lines:
+        whole = (line + b"\n" for line in ours.split(b"\n"))
+        kept = b"".join(line for line in whole if _text(line) not in gone)[:-1]
+    added = [line for line in dict.fromkeys(_lines(theirs)) if line not in ours_lines | gone]
+    if not added:
+        return kept
+    newline = b"\r\n" if b"\r\n" in kept else b"\n"
+    return append_line_break(kept) + b"".join(line + newline for line in added)
 
 
-def parse_versions(versions: Three[bytes | None], path: Path) -> Versions:
-    """Return the versions as files with records.
+def merge_quarantines(base: bytes, ours: bytes, theirs: bytes, path: Path) -> bytes:
+    """Return the quarantine both sides want; in doubt a bad record stays out.
+
+    | ours, against the base | theirs | result |
+    |---|---|---|
+    | as it was | removed | removed |
+    | changed, or new | removed, or not there | ours |
+    | changed | changed another way | the newer of both |
 
     Raises:
-        BankFormatError: one is broken; the message tells which.
+        BankFormatError: a line of one of them is no entry.
     """
-    base = versions.base  # git's word for none is an empty one
-    parsed = Versions(
-        base=None if base is None or is_blank(base) else parse_version(base, path),
-        ours=parse_version(versions.ours, path),
-        theirs=parse_version(versions.theirs, path),
-    )
-    for source in Source:
-        version = parsed.of(source)
-        try:
-            if version is not None:
-                raise_if_broken(version)
-        except BankFormatError as error:
-            error.where = f"{source} of {error.where}"
-            error.hint = _BROKEN_HINT
-            raise
-    return parsed
+    old, left, right = (_entries(data, path) for data in (base, ours, theirs))
+    kept = []
+    for identity in dict.fromkeys([*left, *right]):
+        before = old.get(identity)
+        mine, other = left.get(identity), right.get(identity)
+        if before is not None and before in (mine, other) and None in (mine, other):
+            continue  # one side took it out, the other one did not touch it
+        there = [entry for entry in (mine, other) if entry is not None]
+        kept += [entry for entry in there if entry != before] or there
+    return serialize_quarantine(kept)  # of equal identities it writes the newest
 
 
-def parse_version(data: bytes | None, path: Path) -> ParsedFile | None:
-    """Return a version as a file; one without bytes is a file too, and broken.
-
-    Raises:
-        BankFormatError: neither its name nor its first bytes are those of a bank.
-    """
-    if data is None:
-        return None
-    known = find_format(path, data[:HEAD_BYTES])
-    if known is None:
-        raise BankFormatError(
-            "is no bank file",
-            path=path,
-            hint="git check-attr -a names the attribute that sent it here",
-        )
-    return known.parse(data, path)
+def _lines(data: bytes) -> list[bytes]:
+    return [text for line in data.split(b"\n") if (text := _text(line))]
 
 
-def _take_base(plan: FilePlan, versions: Versions) -> FilePlan:
-    """Return a plan whose conflicts end in the record of the base."""
-    frame = versions.of(plan.frame) if plan.frame else None
-    if frame is None:
-        return plan
-    replaced, removed = dict(plan.replaced), set(plan.removed)
-    open_keys = {decision.key for decision in plan.conflicts}
-    brought = []
-    for decision in plan.conflicts:
-        place = frame.find(decision.key)
-        number = versions.base.find(decision.key) if versions.base else None
-        if place is None:
-            brought += [] if number is None else [Pick(Source.BASE, number)]
-            continue
-        replaced.pop(place, None)
-        removed.discard(place)
-        if number is None:
-            removed.add(place)
-        else:
-            replaced[place] = Pick(Source.BASE, number)
-
-    def kept(place: int) -> int:
-        while place in removed:
-            place -= 1
-        return place
-
-    added = [
-        Added(after=kept(record.after), pick=record.pick)
-        for record in plan.added
-        if _key_of(record.pick, versions) not in open_keys
-    ]
-    added += [Added(after=kept(len(frame) - 1), pick=pick) for pick in brought]
-    return replace(plan, replaced=replaced, removed=frozenset(removed), added=tuple(added))
+def _text(line: bytes) -> bytes:
+    line = line.strip(_SPACE)
+    while line.startswith(BOM):  # editors that each add one leave several
+        line = line.removeprefix(BOM).strip(_SPACE)
+    return line
 
 
-def _key_of(pick: Pick, versions: Versions) -> str:
-    parsed = versions.of(pick.source)
-    assert parsed is not None
-    return parsed.keys[pick.number]
+def _entries(data: bytes, path: Path) -> _Entries:
+    return {entry.identity: entry for entry in parse_quarantine(data, path)}

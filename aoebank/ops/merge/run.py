@@ -14,21 +14,21 @@ from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import format_of
 from aoebank.ops.diff.moves import FollowedFile, follow_moves
 from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.decisions import Decision, FilePlan, MergeRules, Reason, RecordMoves, Source
 from aoebank.ops.merge.destination import Destination, FoundDigests, LeftFile, MergedFile
 from aoebank.ops.merge.document import StepDecisions, conflict_path
-from aoebank.ops.merge.guards import Exclusions, demand_one_target
-from aoebank.ops.merge.lines import QUARANTINE
-from aoebank.ops.merge.plan import Decision, FilePlan, Reason, RecordMoves, Source
-from aoebank.ops.merge.policy import MergeRules
+from aoebank.ops.merge.exclusions import Exclusions
+from aoebank.ops.merge.file import QUARANTINE
+from aoebank.ops.merge.saved import SavedVerdicts
 from aoebank.ops.merge.sides import (
     Step,
     ThreeSides,
     demand_banks,
+    demand_one_target,
     find_other_files,
     merge_quarantine,
     merge_sides,
 )
-from aoebank.ops.merge.verdicts import SavedVerdicts
 from aoebank.processes import count_processes
 from aoebank.storage.git.merge_point import current_point
 from aoebank.storage.sides.side import Side, SideKind, StoredSide

@@ -19,6 +19,7 @@ from aoebank.formats.text.splice import splice_raw
 from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.ops.merge.conflicts.file import demand_current, point_of
+from aoebank.ops.merge.decisions import SOURCE_OF, Action, Source
 from aoebank.ops.merge.destination import demand_whole
 from aoebank.ops.merge.document import (
     CONFLICT_SUFFIX,
@@ -27,8 +28,7 @@ from aoebank.ops.merge.document import (
     read_document,
     write_document,
 )
-from aoebank.ops.merge.guards import Exclusions
-from aoebank.ops.merge.plan import SOURCE_OF, Action, Source
+from aoebank.ops.merge.exclusions import Exclusions
 from aoebank.storage.bank import load_file, read_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine

@@ -8,22 +8,27 @@ from functools import partial
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, HistoryError
+from aoebank.formats.names import plain_soc
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.formats.text.checks import is_blank
 from aoebank.model.digest import sha256_of
 from aoebank.ops.diff.moves import FollowedFile
-from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.decisions import FilePlan, Source, Three
 from aoebank.ops.merge.destination import FoundDigests, LeftFile, MergedFile, demand_whole
 from aoebank.ops.merge.document import CONFLICT_SUFFIX
-from aoebank.ops.merge.file import merge_file
-from aoebank.ops.merge.guards import Relatedness, find_relatedness
-from aoebank.ops.merge.lines import QUARANTINE, merge_lines
-from aoebank.ops.merge.plan import FilePlan, Source, Three
-from aoebank.ops.merge.verdicts import PersonalVerdict
-from aoebank.ops.merge.versions import Versions
+from aoebank.ops.merge.file import QUARANTINE, merge_file, merge_lines
+from aoebank.ops.merge.saved import PersonalVerdict
+from aoebank.ops.merge.versions import (
+    OTHER_TARGET_HINT,
+    Measurements,
+    Relatedness,
+    Versions,
+    empty_file,
+    find_relatedness,
+)
 from aoebank.processes import count_processes, map_in_order
 from aoebank.storage.bank import demand_no_backup
 from aoebank.storage.binary_caches import BY_TUNER_ONLY, bank_of_binary_cache
@@ -371,3 +376,33 @@ def _demand_readable(side: Side, entry: TreeEntry) -> None:
         path=entry.path,
         expected=f"all of {side.label} to be readable: what is missing would count as removed",
     )
+
+
+def demand_one_target(sides: Sequence[Side]) -> None:
+    """Raise `BankFormatError` if trees without folders for targets are of different ones.
+
+    `banks/Ascend910B1` and `banks/Ascend910B2` would become one folder, while two trees that
+    hold such folders only have more targets together than each alone.
+    """
+    first = _loose_targets(sides[0])
+    for side in sides[1:]:
+        found = _loose_targets(side)
+        if first and found and first.isdisjoint(found):
+            raise BankFormatError(
+                "tree is for another soc_version",
+                path=Path(side.label),
+                got=", ".join(sorted(found)),
+                expected=", ".join(sorted(first)),
+                hint=OTHER_TARGET_HINT,
+            )
+
+
+def _loose_targets(side: Side) -> frozenset[str]:
+    """Return the soc_versions of files that are not in a folder of that name."""
+    found = set()
+    for name in side.names() if side.is_tree else ():
+        parsed = empty_file(name)
+        soc = parsed.name.soc_version if parsed is not None and parsed.name else None
+        if soc and all(plain_soc(part) != plain_soc(soc) for part in Path(name).parts[:-1]):
+            found.add(plain_soc(soc))
+    return frozenset(found)

@@ -25,7 +25,7 @@ from aoebank.ops.validate.run import check_bank, iter_entries
 from aoebank.ops.validate.selection import Selection
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind
-from aoebank.storage.writing.places import tree_of
+from aoebank.storage.writing.atomic import tree_of
 from aoebank.storage.writing.staged import staged_changes
 
 _BLANK_LINE = re.compile(rb"^[ \t\r]*\n|^[ \t\r]+\Z", re.MULTILINE)

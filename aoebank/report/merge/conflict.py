@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from aoebank.formats.text.json_text import dumps_compact
 from aoebank.model.json_value import JsonValue
 from aoebank.ops.diff.fields import FieldChange, diff_fields
-from aoebank.ops.merge.plan import Decision, KeptRecord
+from aoebank.ops.merge.decisions import Decision, KeptRecord
 
 _SHOWN = 4
 _WIDTH = 40  # of one value

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
 from aoebank.ops.git.driver import DriverOutcome
+from aoebank.ops.merge.decisions import CLEAN, Action, Decision, Reason
 from aoebank.ops.merge.document import decision_document
-from aoebank.ops.merge.plan import CLEAN, Action, Decision, Reason
 from aoebank.report.merge.conflict import conflict_lines
 from aoebank.report.output import Text, plural
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import AoebankError
+from aoebank.ops.merge.decisions import Action, Decision, Reason
 from aoebank.ops.merge.document import OPEN, decision_document
-from aoebank.ops.merge.plan import Action, Decision, Reason
 from aoebank.ops.merge.run import MergeResult
 from aoebank.ops.merge.settle import Settlement
 from aoebank.report.merge.conflict import conflict_lines

@@ -23,8 +23,7 @@ from aoebank.errors import (
     HistoryError,
     shell_word,
 )
-from aoebank.storage.writing.atomic import FILE_MODE, give_to_owner_of, make_directories
-from aoebank.storage.writing.places import real_place
+from aoebank.storage.writing.atomic import FILE_MODE, give_to_owner_of, make_directories, real_place
 from aoebank.storage.writing.staged import update_file
 
 if TYPE_CHECKING:

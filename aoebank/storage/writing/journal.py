@@ -32,11 +32,11 @@ from aoebank.storage.writing.atomic import (
     FILE_MODE,
     give_to_owner_of,
     make_directories,
+    real_place,
     sync_directory,
     system_errors_explained,
 )
 from aoebank.storage.writing.lock import LOCK_TIMEOUT_S, hold_lock
-from aoebank.storage.writing.places import real_place
 
 _BEGIN, _DONE = "begin", "done"
 # members that are files or whole folders; other folders only go when empty

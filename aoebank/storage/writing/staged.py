@@ -30,16 +30,17 @@ from aoebank.storage.writing.atomic import (
     create,
     give_to_owner_of,
     make_directories,
+    real_place,
     replace,
     sync_directory,
     synced_temporary,
     system_errors_explained,
     temporary_path,
+    written_place,
 )
 from aoebank.storage.writing.journal import Journal, NotedChange, open_journal, roll_back
 from aoebank.storage.writing.lock import LOCK_TIMEOUT_S, hold_lock
 from aoebank.storage.writing.new_tree import NewTree
-from aoebank.storage.writing.places import real_place
 
 _MOST_CHARACTERS = 200  # of a name; file systems take 255 bytes
 
@@ -96,8 +97,7 @@ class StagedChanges:
             old_sha256: Of what is there now, as the caller knows it; None: nothing is.
             mode: Permissions of a new file.
         """
-        with system_errors_explained(path):
-            real = real_place(path, self._root)
+        with written_place(path, self._root) as real:
             if self._tree is not None:
                 self._tree.write(real, data, mode=mode)
                 self._of_tree.append(path)
@@ -120,8 +120,7 @@ class StagedChanges:
 
     def remove(self, path: Path, *, old_sha256: str) -> None:
         """Let a file go at the end; one that is gone by then is fine."""
-        with system_errors_explained(path):
-            real = real_place(path, self._root)
+        with written_place(path, self._root) as real:
             _demand_writable(real)
             change = _Change(
                 shown=path, path=real, temporary=None, sha256=old_sha256, new_sha256=None

@@ -9,7 +9,7 @@ import pytest
 from support import golden_harness, merge_files
 from support.merge_files import NAMES, Answer, make_file
 
-from aoebank.ops.merge.policy import Policy
+from aoebank.ops.merge.decisions import Policy
 
 UNIFIED = "unified"
 FILES = {

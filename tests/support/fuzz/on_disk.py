@@ -9,8 +9,8 @@ from pathlib import Path
 from aoebank import AoebankError, merge
 from aoebank.ops.git.driver import DriverCall, DriverFiles, run_merge_driver
 from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.decisions import Three
 from aoebank.ops.merge.file import merge_bytes
-from aoebank.ops.merge.plan import Three
 from support.fuzz.inputs import FuzzInput
 from support.fuzz.reader import FindError
 

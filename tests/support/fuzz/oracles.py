@@ -19,10 +19,8 @@ from aoebank.model.codes import FixClass
 from aoebank.ops.diff import diff
 from aoebank.ops.ls import list_bank
 from aoebank.ops.merge.decide import MergeContext
-from aoebank.ops.merge.file import FileMerge, merge_ancestors, merge_bytes
-from aoebank.ops.merge.lines import is_of_lines
-from aoebank.ops.merge.plan import Three
-from aoebank.ops.merge.policy import MergeRules, Policy
+from aoebank.ops.merge.decisions import MergeRules, Policy, Three
+from aoebank.ops.merge.file import FileMerge, is_of_lines, merge_ancestors, merge_bytes
 from aoebank.ops.show import show
 from aoebank.ops.validate.fix import plan_fixes
 from aoebank.ops.validate.run import validate

@@ -9,6 +9,7 @@ from pathlib import Path
 from aoebank.errors import BankFormatError, HistoryError
 from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
+from aoebank.ops.merge.decisions import Source
 from aoebank.ops.merge.document import (
     CONFLICT_SUFFIX,
     CONFLICTS,
@@ -16,7 +17,6 @@ from aoebank.ops.merge.document import (
     read_document,
     write_document,
 )
-from aoebank.ops.merge.plan import Source
 from aoebank.storage.git.merge_point import MergePoint, Standing, find_standing
 from aoebank.storage.git.program import find_work_tree
 

@@ -20,9 +20,8 @@ from aoebank.formats.runtime_kb.format import runtime_key
 from aoebank.formats.runtime_kb.hash import common_hash, common_hashes
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.decisions import MergeRules, Policy, Three
 from aoebank.ops.merge.file import merge_bytes
-from aoebank.ops.merge.plan import Three
-from aoebank.ops.merge.policy import MergeRules, Policy
 
 
 def slow_hash(data: bytes) -> int:

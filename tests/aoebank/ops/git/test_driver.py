@@ -12,8 +12,8 @@ from support import golden_harness
 from support.faulty_system import FaultySystem
 from support.git_work_tree import EVERY_FORMAT, SAMPLES, SOME_FORMATS, SampleBank
 
+from aoebank.ops.merge.decisions import Three
 from aoebank.ops.merge.file import merge_ancestors
-from aoebank.ops.merge.plan import Three
 
 UNIFIED = next(bank for bank in SAMPLES.values() if bank.name.endswith("_matmul.json"))
 

@@ -17,9 +17,8 @@ from aoebank import DriverOutcome
 from aoebank.ops.git.driver import DriverCall, DriverFiles, run_merge_driver
 from aoebank.ops.git.re_merge import ReMerge, read_trees
 from aoebank.ops.git.verify import verify_merges
+from aoebank.ops.merge.decisions import Decision, MergeRules, Policy
 from aoebank.ops.merge.destination import Destination
-from aoebank.ops.merge.plan import Decision
-from aoebank.ops.merge.policy import MergeRules, Policy
 from aoebank.ops.merge.run import MergeRequest, merge
 from aoebank.storage.git.merges import list_merges
 from aoebank.storage.sides.side import PathSide

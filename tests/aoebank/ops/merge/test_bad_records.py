@@ -16,9 +16,8 @@ from aoebank import BankFormatError, Severity
 from aoebank.formats.faults import find_fault
 from aoebank.formats.protocol import find_error
 from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.decisions import Incumbent, MergeRules, Policy, Reason, Three
 from aoebank.ops.merge.file import FileMerge, merge_ancestors, merge_bytes, merge_file
-from aoebank.ops.merge.plan import Reason, Three
-from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
 
 WORTHLESS: list[Any] = [
     0,

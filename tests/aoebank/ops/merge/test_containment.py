@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from aoebank import Record
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.ops.merge.choose import Measurements, TwoAnswers, choose, find_containing
-from aoebank.ops.merge.plan import Action, Reason
-from aoebank.ops.merge.policy import MergeRules, Policy
+from aoebank.ops.merge.decide import TwoAnswers, choose, find_containing
+from aoebank.ops.merge.decisions import Action, MergeRules, Policy, Reason
+from aoebank.ops.merge.versions import Measurements
 
 RULES = MergeRules()
 GONE = "gone"  # an edit that takes a member out

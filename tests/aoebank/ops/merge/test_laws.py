@@ -12,9 +12,8 @@ from support.merge_files import NAMES, TIMED, Answer, Style, make_file, records_
 
 from aoebank.formats.protocol import find_error
 from aoebank.ops.merge.decide import MergeContext
+from aoebank.ops.merge.decisions import Action, FilePlan, Incumbent, MergeRules, Policy
 from aoebank.ops.merge.file import FileMerge, merge_file
-from aoebank.ops.merge.plan import Action, FilePlan
-from aoebank.ops.merge.policy import Incumbent, MergeRules, Policy
 
 KEYS = st.integers(0, 7)
 STYLES = st.builds(

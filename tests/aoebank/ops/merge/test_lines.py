@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aoebank import BankFormatError
 from aoebank.model.quarantine import QuarantineEntry
-from aoebank.ops.merge.lines import merge_quarantines, merge_side_cars
+from aoebank.ops.merge.file import merge_quarantines, merge_side_cars
 from aoebank.storage.quarantine import parse_quarantine, serialize_quarantine
 
 LINES = st.lists(st.sampled_from([b'{"a":1}', b'{"b":2}', b'{"c":3}', b'{"d":4}']), unique=True)

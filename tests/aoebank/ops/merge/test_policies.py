@@ -14,19 +14,20 @@ from aoebank import BankFormatError, Event, Provenance, UsageError
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, serialize_provenance
 from aoebank.formats.registry import get_format
 from aoebank.model.timing import NOISE_RATIO, Times
-from aoebank.ops.merge.choose import Measurements
 from aoebank.ops.merge.decide import MergeContext
-from aoebank.ops.merge.file import FileMerge, merge_file
-from aoebank.ops.merge.plan import Action, Decision, Reason
-from aoebank.ops.merge.policy import (
+from aoebank.ops.merge.decisions import (
+    Action,
+    Decision,
     Incumbent,
     MergeRules,
     Override,
     Policy,
+    Reason,
     parse_noise,
     parse_override,
 )
-from aoebank.ops.merge.versions import Versions
+from aoebank.ops.merge.file import FileMerge, merge_file
+from aoebank.ops.merge.versions import Measurements, Versions
 
 UNIFIED = "unified"
 A, B = Answer(tile=1, cost_us=100.0), Answer(tile=2, cost_us=100.0)

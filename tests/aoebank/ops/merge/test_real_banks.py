@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from aoebank import MergeResult
+from aoebank.ops.merge.decisions import MergeRules, Policy, Reason
 from aoebank.ops.merge.destination import find_destination
-from aoebank.ops.merge.plan import Reason
-from aoebank.ops.merge.policy import MergeRules, Policy
 from aoebank.ops.merge.run import MergeRequest, merge
 from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import Side

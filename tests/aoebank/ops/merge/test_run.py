@@ -30,14 +30,13 @@ from aoebank import (
 from aoebank.formats.provenance import SUFFIX
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
+from aoebank.ops.merge.decisions import MergeRules, Policy, Reason
 from aoebank.ops.merge.destination import find_destination
 from aoebank.ops.merge.document import conflict_path, serialize_decisions
-from aoebank.ops.merge.guards import find_exclusions
-from aoebank.ops.merge.lines import QUARANTINE
-from aoebank.ops.merge.plan import Reason
-from aoebank.ops.merge.policy import MergeRules, Policy
+from aoebank.ops.merge.exclusions import find_exclusions
+from aoebank.ops.merge.file import QUARANTINE
 from aoebank.ops.merge.run import MergeRequest, merge
-from aoebank.ops.merge.verdicts import load_verdicts
+from aoebank.ops.merge.saved import load_verdicts
 from aoebank.storage.quarantine import serialize_quarantine
 from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import Side

@@ -17,14 +17,13 @@ from support.merge_files import NAMES, TIMED, Answer, make_file, records_of
 from aoebank import BankFormatError, BankNotFoundError, HistoryError, MergeResult, UsageError
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
+from aoebank.ops.merge.decisions import Action, MergeRules, Policy, Reason
 from aoebank.ops.merge.destination import find_destination
 from aoebank.ops.merge.document import conflict_path, serialize_decisions
-from aoebank.ops.merge.lines import QUARANTINE
-from aoebank.ops.merge.plan import Action, Reason
-from aoebank.ops.merge.policy import MergeRules, Policy
+from aoebank.ops.merge.file import QUARANTINE
 from aoebank.ops.merge.run import MergeRequest, merge
+from aoebank.ops.merge.saved import load_verdicts
 from aoebank.ops.merge.settle import settle
-from aoebank.ops.merge.verdicts import load_verdicts
 from aoebank.storage.quarantine import serialize_quarantine
 from aoebank.storage.sides.open import open_side
 

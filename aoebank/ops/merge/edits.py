@@ -1,19 +1,20 @@
-"""The plan of one file while it is made: what every key gets, as edits of the frame."""
+"""The merged text of a file: edits of one version, and these carried out."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.text.splice import splice_raw
 from aoebank.formats.text.workload import workload_text
-from aoebank.ops.merge.choose import Choice
-from aoebank.ops.merge.plan import (
+from aoebank.ops.merge.decisions import (
     SOURCE_OF,
     Action,
     Added,
+    Choice,
     Decision,
     FilePlan,
     KeptRecord,
@@ -23,19 +24,6 @@ from aoebank.ops.merge.plan import (
     Source,
 )
 from aoebank.ops.merge.versions import KeyVersions, RepeatedKeys, Versions, keep_record
-
-
-def find_frame(versions: Versions) -> Source | None:
-    """Return whose file the edits are made to; None if no version has the file.
-
-    It is ours; theirs where ours is the base or is no longer there, so that a file only they
-    changed comes out as they wrote it.
-    """
-    base, ours, theirs = versions.base, versions.ours, versions.theirs
-    if theirs is None:
-        return None if ours is None else Source.OURS
-    is_unchanged = ours is None or (base is not None and ours.data == base.data)
-    return Source.THEIRS if is_unchanged else Source.OURS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,3 +207,73 @@ def _united(key: KeyVersions) -> Pick:
 def _kept(key: KeyVersions, source: Source) -> KeptRecord | None:
     parsed, number = key.files.of(source), key.of(source)
     return None if parsed is None or number is None else keep_record(parsed, number)
+
+
+def apply_plan(plan: FilePlan, versions: Versions) -> bytes | None:
+    """Return the merged file, or None if there is to be none.
+
+    Whatever conflicts there are, it is a valid bank: their keys have what ours has. Each record
+    is one of the inputs byte for byte; of one with the alternatives of both sides that holds
+    for each alternative.
+
+    Args:
+        plan: Made from these very versions.
+    """
+    frame = versions.of(plan.frame) if plan.frame else None
+    if frame is None or plan.is_gone:
+        return None
+    if not (plan.replaced or plan.removed or plan.added):
+        return frame.data
+
+    def raw(pick: Pick) -> bytes:
+        parsed = versions.of(pick.source)
+        assert parsed is not None
+        return parsed.raw(pick.number) if pick.raw is None else pick.raw
+
+    return splice_raw(
+        frame,
+        replaced={number: raw(pick) for number, pick in plan.replaced.items()},
+        removed=plan.removed,
+        added=[(record.after, raw(record.pick)) for record in plan.added],
+    )
+
+
+def take_base(plan: FilePlan, versions: Versions) -> FilePlan:
+    """Return a plan whose conflicts end in the record of the base."""
+    frame = versions.of(plan.frame) if plan.frame else None
+    if frame is None:
+        return plan
+    replaced, removed = dict(plan.replaced), set(plan.removed)
+    open_keys = {decision.key for decision in plan.conflicts}
+    brought = []
+    for decision in plan.conflicts:
+        place = frame.find(decision.key)
+        number = versions.base.find(decision.key) if versions.base else None
+        if place is None:
+            brought += [] if number is None else [Pick(Source.BASE, number)]
+            continue
+        replaced.pop(place, None)
+        removed.discard(place)
+        if number is None:
+            removed.add(place)
+        else:
+            replaced[place] = Pick(Source.BASE, number)
+
+    def kept(place: int) -> int:
+        while place in removed:
+            place -= 1
+        return place
+
+    added = [
+        Added(after=kept(record.after), pick=record.pick)
+        for record in plan.added
+        if _key_of(record.pick, versions) not in open_keys
+    ]
+    added += [Added(after=kept(len(frame) - 1), pick=pick) for pick in brought]
+    return replace(plan, replaced=replaced, removed=frozenset(removed), added=tuple(added))
+
+
+def _key_of(pick: Pick, versions: Versions) -> str:
+    parsed = versions.of(pick.source)
+    assert parsed is not None
+    return parsed.keys[pick.number]
