@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from aoebank.api.invocation_context import (
     AnyPath,
@@ -19,6 +19,7 @@ from aoebank.api.invocation_context import (
     open_bank,
     paths_of,
 )
+from aoebank.api.parameters import BANK_SIDE, OP, SOC
 from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.model.codes import FixClass
 from aoebank.storage.readers.environment import current_environment
@@ -224,10 +225,10 @@ def _reader(text: str) -> Release:
 
 
 def stale(
-    path: AnyPath | None = None,
+    path: Annotated[AnyPath | None, BANK_SIDE] = None,
     *,
-    soc: Names = (),
-    op: Names = (),
+    soc: Annotated[Names, SOC] = (),
+    op: Annotated[Names, OP] = (),
     now: Mapping[str, str] | None = None,
     source_of: SourceOf | None = None,
 ) -> StaleResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from aoebank.api.invocation_context import (
     AnyPath,
@@ -15,26 +15,59 @@ from aoebank.api.invocation_context import (
     open_bank,
     paths_of,
 )
+from aoebank.api.parameters import BANK_PATHS, BUILT_IN, DRY_RUN, Param
 from aoebank.errors import UsageError
+from aoebank.model.json_value import JsonValue
 
 if TYPE_CHECKING:
-    from aoebank.model.json_value import JsonValue
     from aoebank.ops.edit.run import EditResult
     from aoebank.ops.prune.reasons import RecordJudge
     from aoebank.ops.prune.run import PruneResult
 
 
 def edit(
-    paths: Paths,
+    paths: Annotated[Paths, BANK_PATHS],
     *,
-    op: str,
-    assign: Mapping[str, JsonValue] | Names = (),
-    unset: Names = (),
-    where: Mapping[str, JsonValue] | Names = (),
-    soc: Names = (),
-    reader: str = "",
-    allow: Names = (),
-    dry_run: bool = False,
+    op: Annotated[str, Param(kind=str, metavar="OP_TYPE", help="Records of this operator type.")],
+    assign: Annotated[
+        Mapping[str, JsonValue] | Names,
+        Param(
+            kind=list[str],
+            flags=("--set",),
+            metavar="FIELD=VALUE",
+            help="Set this field of their strategies, or add it; may be given again.",
+        ),
+    ] = (),
+    unset: Annotated[
+        Names, Param(kind=list[str], metavar="FIELD", help="Take this field out.")
+    ] = (),
+    where: Annotated[
+        Mapping[str, JsonValue] | Names,
+        Param(
+            kind=list[str],
+            metavar="FIELD=VALUE",
+            help="Only records whose strategy or workload has this value; all that are given hold.",
+        ),
+    ] = (),
+    soc: Annotated[Names, Param(kind=list[str], metavar="GLOB", help="Only these targets.")] = (),
+    reader: Annotated[
+        str,
+        Param(
+            kind=str,
+            metavar="NAME|git:REV|FILE",
+            help="Release whose fields count; by default fields in the files tell.",
+        ),
+    ] = "",
+    allow: Annotated[
+        Names,
+        Param(
+            kind=list[str],
+            metavar="FIELD",
+            help="Set this field though the reader does not know it, or unset it though it is "
+            "needed.",
+        ),
+    ] = (),
+    dry_run: Annotated[bool, DRY_RUN] = False,
 ) -> EditResult:
     """Set or unset fields in all records of an operator; all files or none, nothing else moves.
 
@@ -74,14 +107,23 @@ def edit(
 
 
 def prune(
-    paths: Paths,
+    paths: Annotated[Paths, BANK_PATHS],
     *,
-    shadowed: bool = False,
-    slower: bool = False,
-    quarantined: bool = False,
-    unused: Paths = (),
-    built_in: AnyPath | None = None,
-    dry_run: bool = False,
+    shadowed: Annotated[
+        bool, Param(help="Records whose key comes again, where readers look first.")
+    ] = False,
+    slower: Annotated[bool, Param(help="Records slower than the built-in one they hide.")] = False,
+    quarantined: Annotated[bool, Param(help="Records the quarantine keeps out.")] = False,
+    unused: Annotated[
+        Paths,
+        Param(
+            kind=list[Path],
+            metavar="LOG",
+            help="Records no look-up in these logs has found, as `aoebank hits` reads them.",
+        ),
+    ] = (),
+    built_in: Annotated[AnyPath | None, BUILT_IN] = None,
+    dry_run: Annotated[bool, DRY_RUN] = False,
 ) -> PruneResult:
     """Take records out of banks that nobody is served by; all files or none.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from aoebank.api.invocation_context import (
     AnyPath,
@@ -16,6 +16,7 @@ from aoebank.api.invocation_context import (
     open_bank,
     paths_of,
 )
+from aoebank.api.parameters import BANK_SIDE, BANK_SIDES, Param
 from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.model.resolution import Query, Reader
 from aoebank.storage.readers.environment import current_environment, surroundings
@@ -102,7 +103,7 @@ def _text(path: AnyPath | None) -> str | None:
     return None if path is None else str(path)
 
 
-def list_bank(path: AnyPath | None = None) -> ListResult:
+def list_bank(path: Annotated[AnyPath | None, BANK_SIDE] = None) -> ListResult:
     """Return a summary of each file of a bank, as `aoebank ls` lists them.
 
     Args:
@@ -126,7 +127,18 @@ def list_bank(path: AnyPath | None = None) -> ListResult:
     return ls.list_bank(open_bank(place))
 
 
-def show(*targets: AnyPath) -> ShowResult:
+def show(
+    *targets: Annotated[
+        AnyPath,
+        Param(
+            kind=list[str],
+            metavar="KEY|ID|FILE[:KEY]... [PATH]",
+            is_argument=True,
+            is_needed=True,
+            help="Records by key (4 digits will do), id or file; trees, git:REV or snapshot:REF.",
+        ),
+    ],
+) -> ShowResult:
     """Return records with their workload, strategy, time and provenance.
 
     Args:
@@ -162,7 +174,12 @@ def _tree_in_use() -> Path:
     return Path() if not root.exists() and is_tracked(Path()) else root
 
 
-def query(sql: str | None = None, *banks: AnyPath) -> QueryResult:
+def query(
+    sql: Annotated[
+        str | None, Param(kind=str, metavar="[SQL]", is_argument=True, help="One SELECT.")
+    ] = None,
+    *banks: Annotated[AnyPath, BANK_SIDES],
+) -> QueryResult:
     """Return what an SQL query finds in banks, as `aoebank query` does.
 
     Args:
@@ -184,7 +201,18 @@ def query(sql: str | None = None, *banks: AnyPath) -> QueryResult:
     )
 
 
-def stats(*banks: AnyPath, by: Names = ()) -> QueryResult:
+def stats(
+    *banks: Annotated[AnyPath, BANK_SIDES],
+    by: Annotated[
+        Names,
+        Param(
+            kind=list[str],
+            metavar="GROUP",
+            help="Count by this: bank, file, format, soc_version, core_num, op_type, origin, "
+            "engine or cpu_model; may be given again. By default soc_version, format, op_type.",
+        ),
+    ] = (),
+) -> QueryResult:
     """Return counts and times of records, a row for each group, as `aoebank stats` does.
 
     Args:
@@ -203,7 +231,26 @@ def stats(*banks: AnyPath, by: Names = ()) -> QueryResult:
     return verb.stats(sides, names(by), today=current_day())
 
 
-def hits(logs: Paths, *, bank: Names = ()) -> HitsResult:
+def hits(
+    logs: Annotated[
+        Paths,
+        Param(
+            kind=list[Path],
+            metavar="LOG...",
+            is_argument=True,
+            help="Logs (plog), results of tuning, kernel documents, or folders of them.",
+        ),
+    ],
+    *,
+    bank: Annotated[
+        Names,
+        Param(
+            kind=list[str],
+            metavar="BANK",
+            help="Tell which of its records were used; may be given again.",
+        ),
+    ] = (),
+) -> HitsResult:
     """Return which look-ups found a record, as `aoebank hits` tells it.
 
     Args:

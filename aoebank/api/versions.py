@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from aoebank.api.invocation_context import (
     AnyPath,
@@ -14,6 +15,7 @@ from aoebank.api.invocation_context import (
     make_filter,
     names,
 )
+from aoebank.api.parameters import DRY_RUN, KEY, MOVE_TAG, OP, ROOT, SOC, WITH_QUARANTINED, Param
 from aoebank.errors import UsageError
 from aoebank.model.snapshot import HistorySource
 
@@ -28,13 +30,21 @@ if TYPE_CHECKING:
 
 
 def snapshot(
-    root: AnyPath | None = None,
+    root: Annotated[AnyPath | None, ROOT] = None,
     *,
-    message: str = "",
-    tag: str | None = None,
-    soc: Names = (),
-    force: bool = False,
-    dry_run: bool = False,
+    message: Annotated[
+        str,
+        Param(
+            kind=str,
+            flags=("--message", "-m"),
+            metavar="TEXT",
+            help="Why; shown by log and blame.",
+        ),
+    ] = "",
+    tag: Annotated[str | None, Param(kind=str, metavar="NAME", help="Name it at once.")] = None,
+    soc: Annotated[Names, SOC] = (),
+    force: Annotated[bool, MOVE_TAG] = False,
+    dry_run: Annotated[bool, DRY_RUN] = False,
 ) -> SnapshotResult:
     """Record the state of a bank in `.aoebank/history.db` beside it.
 
@@ -61,12 +71,23 @@ def snapshot(
 
 
 def tag(
-    name: str | None = None,
-    snapshot: str = "latest",
+    name: Annotated[
+        str | None,
+        Param(kind=str, metavar="[NAME]", is_argument=True, help="The tag; without it: list."),
+    ] = None,
+    snapshot: Annotated[
+        str,
+        Param(
+            kind=str,
+            metavar="[SNAPSHOT]",
+            is_argument=True,
+            help="Id, start of one, tag or latest~N.",
+        ),
+    ] = "latest",
     *,
-    root: AnyPath | None = None,
-    delete: bool = False,
-    force: bool = False,
+    root: Annotated[AnyPath | None, Param(kind=Path, metavar="ROOT", help=ROOT.help)] = None,
+    delete: Annotated[bool, Param(help="Remove the tag.")] = False,
+    force: Annotated[bool, MOVE_TAG] = False,
 ) -> TagResult:
     """Name a snapshot, or return the names there are.
 
@@ -127,12 +148,21 @@ def verify_history(root: AnyPath | None = None) -> VerifyResult:
 
 
 def blame(
-    key: str,
-    root: AnyPath | None = None,
+    key: Annotated[
+        str, Param(kind=str, metavar="KEY", is_argument=True, help="A key, or the start of one.")
+    ],
+    root: Annotated[AnyPath | None, ROOT] = None,
     *,
-    soc: Names = (),
-    op: Names = (),
-    source: HistorySource | str = HistorySource.AUTO,
+    soc: Annotated[Names, SOC] = (),
+    op: Annotated[Names, OP] = (),
+    source: Annotated[
+        HistorySource | str,
+        Param(
+            kind=HistorySource,
+            flags=("--from",),
+            help="Which history; auto takes git's where the bank is committed.",
+        ),
+    ] = HistorySource.AUTO,
 ) -> BlameResult:
     """Return which version brought a record, who made it, and what was there before.
 
@@ -150,14 +180,22 @@ def blame(
 
 
 def restore(
-    version: str,
-    root: AnyPath | None = None,
+    version: Annotated[
+        str,
+        Param(
+            kind=str,
+            metavar="SNAPSHOT",
+            is_argument=True,
+            help="Id, start of one, tag, latest~N, or git:REV.",
+        ),
+    ],
+    root: Annotated[AnyPath | None, ROOT] = None,
     *,
-    soc: Names = (),
-    op: Names = (),
-    key: Names = (),
-    with_quarantined: bool = False,
-    dry_run: bool = False,
+    soc: Annotated[Names, SOC] = (),
+    op: Annotated[Names, OP] = (),
+    key: Annotated[Names, KEY] = (),
+    with_quarantined: Annotated[bool, WITH_QUARANTINED] = False,
+    dry_run: Annotated[bool, DRY_RUN] = False,
 ) -> RestoreResult:
     """Put a bank, or a part of it, back to how a version has it.
 
@@ -191,14 +229,22 @@ def restore(
 
 
 def revert(
-    version: str,
-    root: AnyPath | None = None,
+    version: Annotated[
+        str,
+        Param(
+            kind=str,
+            metavar="SNAPSHOT",
+            is_argument=True,
+            help="Id, start of one, tag, latest~N, or git:COMMIT.",
+        ),
+    ],
+    root: Annotated[AnyPath | None, ROOT] = None,
     *,
-    soc: Names = (),
-    op: Names = (),
-    key: Names = (),
-    with_quarantined: bool = False,
-    dry_run: bool = False,
+    soc: Annotated[Names, SOC] = (),
+    op: Annotated[Names, OP] = (),
+    key: Annotated[Names, KEY] = (),
+    with_quarantined: Annotated[bool, WITH_QUARANTINED] = False,
+    dry_run: Annotated[bool, DRY_RUN] = False,
 ) -> RevertResult:
     """Take back what one version changed, record by record; later changes stay.
 

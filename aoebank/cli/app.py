@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from aoebank.cli.errors import Program, run_program
 from aoebank.cli.help import EXAMPLES, NOTES, SECTIONS
-from aoebank.cli.loading import CommandGroup, load_command
+from aoebank.cli.loading import CommandGroup
 from aoebank.cli.options import Session
 from aoebank.errors import UsageError
 from aoebank.report.output import ColorMode
@@ -60,6 +60,13 @@ class _Commands(CommandGroup):
     sections = SECTIONS
     examples = EXAMPLES
     notes = NOTES
+
+    @classmethod
+    def load(cls, name: str) -> Any:
+        """Return a command that is made from its function, or one of a module."""
+        from aoebank.cli.verbs import VERBS, verb_command
+
+        return verb_command(name, COMMANDS[name]) if name in VERBS else super().load(name)
 
 
 app = typer.Typer(
@@ -128,13 +135,18 @@ def _spread(arguments: Sequence[str]) -> list[str]:
     return spread
 
 
+def load(name: str) -> Any:
+    """Return the function of a command, or the `typer.Typer` of a group of commands."""
+    return _Commands.load(name)
+
+
 def _verb(arguments: Sequence[str]) -> str:
     """Return the name of the command, of one in a group as in `git-check`."""
     place = next((n for n, word in enumerate(arguments) if word in COMMANDS), None)
     if place is None:
         return "error"
     verb = arguments[place]
-    group = load_command(PACKAGE, verb)
+    group = load(verb)
     if not isinstance(group, typer.Typer):
         return verb
     members = {command.name for command in group.registered_commands}

@@ -56,13 +56,18 @@ class CommandGroup(HelpfulGroup):
         """Return a command, built now, or None."""
         if cmd_name not in self.summaries:
             return None
-        target = load_command(self.package, cmd_name)
+        target = self.load(cmd_name)
         if not isinstance(target, typer.Typer):
             target = _alone(cmd_name, target)
         command = typer.main.get_command(target)
         command.name = cmd_name
         self._add_examples(cmd_name, command)
         return command
+
+    @classmethod
+    def load(cls, name: str) -> Any:
+        """Return the function of a command, or the `typer.Typer` of a group of commands."""
+        return load_command(cls.package, name)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options under their headings, then the commands."""

@@ -17,8 +17,7 @@ from jsonschema import Draft202012Validator
 from support import golden_harness
 from support.documents import FOLDER, find_faults
 
-from aoebank.cli.app import COMMANDS, PACKAGE
-from aoebank.cli.loading import load_command
+from aoebank.cli.app import COMMANDS, load
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = re.compile(r'"(aoebank\.[a-z_-]+/\d+)"')
@@ -46,7 +45,7 @@ def _answer(case: str) -> dict[str, Any]:
 
 def _commands() -> Iterator[str]:
     for name in COMMANDS:
-        target = load_command(PACKAGE, name)
+        target = load(name)
         members = target.registered_commands if isinstance(target, typer.Typer) else ()
         yield from (f"{name}-{member.name}" for member in members)
         if not members:

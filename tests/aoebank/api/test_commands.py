@@ -9,8 +9,7 @@ import pytest
 import typer
 
 import aoebank
-from aoebank.cli.app import COMMANDS, PACKAGE
-from aoebank.cli.loading import load_command
+from aoebank.cli.app import COMMANDS, load
 
 # the functions behind a command, where they are not one of its name
 FUNCTIONS: dict[str, tuple[str, ...]] = {
@@ -39,7 +38,7 @@ TELLING = {
 
 def _commands() -> Iterator[tuple[str, Callable[..., int]]]:
     for name in COMMANDS:
-        command = load_command(PACKAGE, name)
+        command = load(name)
         if not isinstance(command, typer.Typer):
             yield name, command
             continue

@@ -14,8 +14,7 @@ from support import golden_harness
 from support.faulty_system import FaultySystem
 
 import aoebank
-from aoebank.cli.app import COMMANDS, PACKAGE
-from aoebank.cli.loading import load_command
+from aoebank.cli.app import COMMANDS, PACKAGE, load
 from aoebank.report.output import printable
 
 run = golden_harness.run
@@ -133,7 +132,7 @@ def test_start_loads_what_the_command_needs(case: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
-    target = load_command(PACKAGE, name)
+    target = load(name)
     text = target.info.help if isinstance(target, typer.Typer) else target.__doc__
     assert COMMANDS[name] == text.partition("\n")[0]
 

@@ -11,8 +11,7 @@ import typer
 from support import golden_harness
 
 import aoebank
-from aoebank.cli.app import PACKAGE
-from aoebank.cli.loading import load_command
+from aoebank.cli.app import load
 
 VERSION = (re.compile(rf'"version": "{re.escape(aoebank.__version__)}"'), '"version": "$VERSION"')
 # what one option makes of a command has a shape of its own
@@ -35,7 +34,7 @@ def test_json_output_is_one_document_with_its_schema(case: str) -> None:
     words = known.command.split()
     document = json.loads(known.expected.stdout)
     verb, below = words[words.index("aoebank") + 1 :][:2]
-    if isinstance(load_command(PACKAGE, verb), typer.Typer):
+    if isinstance(load(verb), typer.Typer):
         verb = f"{verb}-{below}"
     other = OTHER_SHAPES.get(next((word for word in words if word in OTHER_SHAPES), ""))
     known_names = (f"aoebank.{verb}/1", f"aoebank.{other}/1")
