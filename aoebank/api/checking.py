@@ -19,7 +19,7 @@ from aoebank.api.invocation_context import (
     open_bank,
     paths_of,
 )
-from aoebank.api.parameters import BANK_SIDE, OP, SOC
+from aoebank.api.parameters import BANK_PATHS, BANK_SIDE, OP, SOC, Param
 from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.model.codes import FixClass
 from aoebank.storage.readers.environment import current_environment
@@ -162,7 +162,13 @@ def fix(
     return tuple(apply_fix(plan) for plan in planned)
 
 
-def fmt(paths: Paths, *, check: bool = False) -> tuple[FixOutcome, ...]:
+def fmt(
+    paths: Annotated[Paths, BANK_PATHS],
+    *,
+    check: Annotated[
+        bool, Param(help="Write nothing; exit with 1 if a file is not in this form.")
+    ] = False,
+) -> tuple[FixOutcome, ...]:
     """Write bank files as their tuner would; one outcome for each that is in another form.
 
     Marks and line ends that only disturb go, records are sorted by key where their order means

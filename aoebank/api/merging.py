@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 from aoebank.api.invocation_context import AnyPath, Names, current_day, make_ratio, names, open_bank
+from aoebank.api.parameters import Param
 from aoebank.errors import UsageError, shell_word
 from aoebank.model.timing import Times
 from aoebank.ops.merge.decisions import Incumbent, MergeRules, Policy, parse_override
@@ -19,25 +20,104 @@ _HERE = Path()  # messages then name paths as they were given
 
 
 def merge(
-    *sides: AnyPath,
-    output: AnyPath | None = None,
-    base: AnyPath | None = None,
-    policy: Policy | str = Policy.KEEP_BEST,
-    untimed: Policy | str = Policy.FAIL,
-    noise: float | str = "3%",
-    times: Times | str = Times.ALIKE,
-    incumbent: Incumbent | str = Incumbent.OURS,
-    override: Names = (),
-    no_containment: bool = False,
-    no_renames: bool = False,
-    drop_worse_than: AnyPath | None = None,
-    allow_other_soc: bool = False,
-    allow_unrelated: bool = False,
-    skip_broken: bool = False,
-    dry_run: bool = False,
-    decisions: AnyPath | None = None,
-    apply: AnyPath | None = None,
-    all_open: str | None = None,
+    *sides: Annotated[
+        AnyPath,
+        Param(
+            kind=list[str],
+            metavar="A B...",
+            is_argument=True,
+            help="Files or trees: PATH, git:REV[:PATH], snapshot:REF[:ROOT]. A is ours; the "
+            "others come into it one after the other.",
+        ),
+    ],
+    output: Annotated[
+        AnyPath | None,
+        Param(
+            kind=str,
+            flags=("-o", "--output"),
+            metavar="DST",
+            help="Where the result goes: a new path, or one of the sides.",
+        ),
+    ] = None,
+    base: Annotated[
+        AnyPath | None,
+        Param(
+            kind=str,
+            flags=("-b", "--base"),
+            metavar="BASE",
+            help="What all sides started from; makes it a three-way merge.",
+        ),
+    ] = None,
+    policy: Annotated[
+        Policy | str, Param(kind=Policy, help="Who wins where both changed a key.")
+    ] = Policy.KEEP_BEST,
+    untimed: Annotated[
+        Policy | str,
+        Param(kind=Policy, help="Instead of keep-best where there are no two times."),
+    ] = Policy.FAIL,
+    noise: Annotated[
+        float | str, Param(kind=str, metavar="SHARE", help="A gap up to this counts as none.")
+    ] = "3%",
+    times: Annotated[
+        Times | str,
+        Param(
+            kind=Times,
+            help="Compare times of the same known machine (strict), of "
+            "that or of machines nobody knows (alike), or any.",
+        ),
+    ] = Times.ALIKE,
+    incumbent: Annotated[
+        Incumbent | str,
+        Param(kind=Incumbent, help="Who wins inside the noise without a base."),
+    ] = Incumbent.OURS,
+    override: Annotated[
+        Names,
+        Param(
+            kind=list[str],
+            metavar="PATTERN:POLICY",
+            help="A policy for some: soc=, op= or key= and a shell pattern, as in "
+            "op=MatMulV3:theirs. Repeatable; the last that fits counts.",
+        ),
+    ] = (),
+    no_containment: Annotated[
+        bool, Param(help="A conflict also where one side's edit contains the other's.")
+    ] = False,
+    no_renames: Annotated[
+        bool, Param(help="Take a moved file for a removed and an added one.")
+    ] = False,
+    drop_worse_than: Annotated[
+        AnyPath | None,
+        Param(
+            kind=Path,
+            metavar="DIR",
+            help="Leave out records slower than those of this built-in bank.",
+        ),
+    ] = None,
+    allow_other_soc: Annotated[bool, Param(help="Merge banks of different targets.")] = False,
+    allow_unrelated: Annotated[bool, Param(help="Take a base that shares no record.")] = False,
+    skip_broken: Annotated[bool, Param(help="Leave broken files of a tree as A has them.")] = False,
+    dry_run: Annotated[bool, Param(help="Print the decisions, write nothing.")] = False,
+    decisions: Annotated[
+        AnyPath | None,
+        Param(kind=Path, metavar="FILE", help="Save all decisions, to edit them and --apply them."),
+    ] = None,
+    apply: Annotated[
+        AnyPath | None,
+        Param(
+            kind=Path,
+            metavar="FILE",
+            help="Apply edited decisions; a conflict file needs no sides.",
+        ),
+    ] = None,
+    all_open: Annotated[
+        str | None,
+        Param(
+            kind=str,
+            flags=("--all",),
+            metavar="ours|theirs",
+            help="With --apply: this side for every conflict nobody decided.",
+        ),
+    ] = None,
     verbose: bool = False,
 ) -> MergeResult:
     """Merge banks record by record, with a base or without, all or nothing.
@@ -168,6 +248,27 @@ def _source(side: str | None) -> Source | None:
     if side not in (Source.OURS, Source.THEIRS):
         raise UsageError("no such side", where="--all", got=side, expected="ours or theirs")
     return Source(side)
+
+
+def merge_or_settle(
+    *sides: AnyPath, apply: AnyPath | None = None, **options: Any
+) -> MergeResult | Settlement:
+    """Merge banks, or settle the conflict file that `apply` names: the command `aoebank merge`.
+
+    Raises:
+        UsageError: sides, a base or an output are given with a conflict file.
+    """
+    from aoebank.ops.merge.settle import is_conflict_file
+
+    if apply is None or not is_conflict_file(Path(apply)):
+        return merge(*sides, apply=apply, **options)
+    if sides or any(options[name] for name in ("output", "base", "decisions")):
+        raise UsageError(
+            "a conflict file is applied to the bank beside it",
+            where="--apply",
+            hint="name no sides, base or output",
+        )
+    return settle(apply, all_open=options["all_open"], dry_run=options["dry_run"])
 
 
 def settle(file: AnyPath, *, all_open: str | None = None, dry_run: bool = False) -> Settlement:

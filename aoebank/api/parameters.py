@@ -23,6 +23,7 @@ class Param:
         is_argument: True for an argument.
         least: Smallest number.
         is_needed: True if there has to be one, of `*arguments`.
+        expected: What an option has to be given for; empty where it may be left out.
     """
 
     help: str
@@ -32,6 +33,7 @@ class Param:
     is_argument: bool = False
     least: int | None = None
     is_needed: bool = False
+    expected: str = ""
 
 
 BANK_PATHS = Param(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from aoebank.api.invocation_context import AnyPath, Names, default_root, make_filter, open_bank
+from aoebank.api.parameters import BANK_SIDE, SOC, Param
 from aoebank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,14 +16,34 @@ if TYPE_CHECKING:
 
 
 def pack(
-    bank: AnyPath | None = None,
+    bank: Annotated[AnyPath | None, BANK_SIDE] = None,
     *,
-    output: AnyPath,
-    soc: Names = (),
-    provenance: bool = True,
-    message: str = "",
-    sign: AnyPath | None = None,
-    force: bool = False,
+    output: Annotated[
+        AnyPath,
+        Param(
+            kind=str,
+            flags=("--output", "-o"),
+            metavar="FILE",
+            expected="the archive to write",
+            help="Archive, as in bank.tar.gz.",
+        ),
+    ],
+    soc: Annotated[Names, SOC] = (),
+    message: Annotated[
+        str,
+        Param(kind=str, flags=("--message", "-m"), metavar="TEXT", help="What the pack is for."),
+    ] = "",
+    sign: Annotated[
+        AnyPath | None, Param(kind=str, metavar="KEY", help="Sign with this SSH key.")
+    ] = None,
+    provenance: Annotated[
+        bool,
+        Param(
+            flags=("--provenance/--no-provenance",),
+            help="With the side-cars, which tell models, machines.",
+        ),
+    ] = True,
+    force: Annotated[bool, Param(help="Replace an archive there is.")] = False,
 ) -> PackResult:
     """Write a bank into one file, with a manifest of what is in it and a digest of every file.
 
@@ -94,7 +115,29 @@ def unpack(
     return verb.unpack(Path(pack), Path(root) if root is not None else None, allowed=allowed)
 
 
-def convert(source: AnyPath, *, output: AnyPath, force: bool = False) -> ConvertResult:
+def convert(
+    source: Annotated[
+        AnyPath,
+        Param(
+            kind=str,
+            metavar="BANK|FILE",
+            is_argument=True,
+            help="A bank, git:REV or snapshot:REF; or .jsonl, .db, .sqlite.",
+        ),
+    ],
+    *,
+    output: Annotated[
+        AnyPath,
+        Param(
+            kind=str,
+            flags=("--output", "-o"),
+            metavar="FILE|DIR",
+            expected="what to write",
+            help="File of rows (.jsonl, .db, .sqlite); of such a file, the folder for the bank.",
+        ),
+    ],
+    force: Annotated[bool, Param(help="Replace a file there is.")] = False,
+) -> ConvertResult:
     """Turn a bank into a file of rows, or such a file into a bank: lossless, or refused.
 
     Args:

@@ -11,14 +11,6 @@ import typer
 from aoebank.report.output import ColorMode, Report, emit
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write exactly one JSON document.")]
-BankSide: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[PATH]",
-        help="Bank file or tree, git:REV[:PATH] or snapshot:REF[:ROOT].",
-        show_default=False,
-    ),
-]
 
 BankSides: TypeAlias = Annotated[
     list[str] | None,
@@ -29,9 +21,6 @@ BankSides: TypeAlias = Annotated[
     ),
 ]
 
-BankPaths: TypeAlias = Annotated[
-    list[Path], typer.Argument(metavar="BANK...", help="Bank files or trees.")
-]
 BuiltIn: TypeAlias = Annotated[
     Path | None,
     typer.Option(

@@ -14,6 +14,7 @@ import typer
 
 from aoebank.api.parameters import Param
 from aoebank.cli.options import AsJson, finish
+from aoebank.errors import UsageError
 from aoebank.report.output import say
 
 
@@ -28,6 +29,9 @@ class Verb:
         options: Further members, with the option each has the value of.
         constants: Further members with one value.
         bank: Where the result has the root of the bank, told if nobody named it; empty: nowhere.
+        extra: Options of the command alone, for its report.
+        if_json: Parameter of the function that is true for `--json`; empty for none.
+        calls: Function that is called in the place of `function`, with the same parameters.
     """
 
     function: str
@@ -36,10 +40,30 @@ class Verb:
     options: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
     bank: str = ""
+    extra: Mapping[str, Param] = field(default_factory=dict)
+    if_json: str = ""
+    calls: str = ""
 
 
 _DRY = {"is_dry_run": "dry_run"}
 VERBS: Mapping[str, Verb] = {
+    "merge": Verb(
+        function="merging:merge",
+        calls="merging:merge_or_settle",
+        report="merge.run:merge_report",
+        options={**_DRY, "is_verbose": "verbose"},
+        extra={"verbose": Param(help="Name every file that was written.")},
+        if_json="verbose",
+    ),
+    "fmt": Verb(
+        function="checking:fmt",
+        report="changing.fmt:FormatReport",
+        member="outcomes",
+        options={"is_check": "check", "has_diff": "diff"},
+        extra={"diff": Param(help="Show the difference, line by line.")},
+    ),
+    "convert": Verb(function="shipping:convert", report="shipping.convert:ConvertReport"),
+    "pack": Verb(function="shipping:pack", report="shipping.pack:PackReport"),
     "prune": Verb(function="editing:prune", report="changing.prune:PruneReport", options=_DRY),
     "edit": Verb(function="editing:edit", report="changing.edit:EditReport", options=_DRY),
     "restore": Verb(
@@ -76,16 +100,25 @@ def verb_command(name: str, summary: str) -> Callable[..., int]:
     verb = VERBS[name]
     function = _load("api", verb.function)
     taken = {one.name: one for one in _parameters(function)}
+    called = _load("api", verb.calls) if verb.calls else function
+    extra = [
+        Parameter(one, Parameter.KEYWORD_ONLY, default=False, annotation=param)
+        for one, param in verb.extra.items()
+    ]
 
     def command(context: typer.Context, as_json: bool, **given: Any) -> int:
-        values = {one: _value(taken[one], value) for one, value in given.items()}
+        values = {one: _value(taken[one], given[one]) for one in taken}
+        for one, value in values.items():
+            if taken[one].annotation.expected and not value:
+                raise UsageError(f"--{one}: not given", expected=taken[one].annotation.expected)
+        values |= {verb.if_json: as_json} if verb.if_json else {}
         arguments: list[Any] = []
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind is Parameter.VAR_POSITIONAL:
                 arguments += values.pop(parameter.name)
             elif parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and parameter.name in values:
                 arguments.append(values.pop(parameter.name))
-        result = function(*arguments, **values)
+        result = called(*arguments, **values)
         if verb.bank and given.get("root") is None and not as_json:
             say(f"bank: {reduce(getattr, verb.bank.split('.'), result)}")
         members = {name: given[option] for name, option in verb.options.items()}
@@ -95,7 +128,7 @@ def verb_command(name: str, summary: str) -> Callable[..., int]:
 
     own = [
         Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
-        *(_as_option(parameter) for parameter in taken.values()),
+        *map(_as_option, (*taken.values(), *extra)),
         Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=AsJson),
     ]
     command.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
@@ -121,6 +154,8 @@ def _parameters(function: Callable[..., Any]) -> Iterator[Parameter]:
 def _as_option(parameter: Parameter) -> Parameter:
     """Return a parameter as typer takes it."""
     param: Param = parameter.annotation
+    if param.expected:
+        parameter = parameter.replace(default="")
     is_needed = parameter.default is Parameter.empty
     is_list = get_origin(param.kind) is list
     if parameter.kind is Parameter.VAR_POSITIONAL:

@@ -48,11 +48,6 @@ DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, write nothing.")
 ]
 
-WithQuarantined: TypeAlias = Annotated[
-    bool,
-    typer.Option("--with-quarantined", help="Bring records back that are in quarantine too."),
-]
-
 
 def say_bank(root: Path | None, meant: Path, *, as_json: bool) -> None:
     """Tell which bank a command is about, when nobody named it; a document says so itself."""

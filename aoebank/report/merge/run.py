@@ -232,3 +232,12 @@ def _times(decision: Decision) -> str:
     if decision.ours is None or decision.theirs is None:
         return f": {words[decision.ours is None]}"
     return f": {words[0]} here, {words[1]} there"
+
+
+def merge_report(
+    *, result: MergeResult | Settlement, is_dry_run: bool, is_verbose: bool
+) -> MergeReport | SettlementReport:
+    """Return what shows the result of `aoebank merge`."""
+    if isinstance(result, Settlement):
+        return SettlementReport(settlement=result, is_dry_run=is_dry_run)
+    return MergeReport(result=result, is_dry_run=is_dry_run, is_verbose=is_verbose)
