@@ -23,7 +23,7 @@ from aoe.cli.options import (
 )
 from aoe.errors import OptionError
 from aoe.settings import environment
-from aoe.tuning.mode import TuneContext, TuneSettings
+from aoe.tuning.mode import ModeContext, TuneSettings
 
 
 def command(
@@ -83,7 +83,7 @@ def command(
     )
     with shown_progress(shown=not quiet and not as_json) as progress:
         plan = plan_model(
-            TuneContext(
+            ModeContext(
                 settings=settings,
                 env=environment(),
                 cwd=Path.cwd(),

@@ -242,7 +242,7 @@ class OneOfMany:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuneContext:
+class ModeContext:
     """What every mode is given.
 
     Attributes:
@@ -310,7 +310,7 @@ class ModeResult(Protocol):
 class Mode(Protocol):
     """A way of tuning: the module `run.py` of a folder here, see `MODES`."""
 
-    def check(self, context: TuneContext) -> None:
+    def check(self, context: ModeContext) -> None:
         """Refuse what cannot be tuned in this mode, before any mode of the run begins.
 
         Raises:
@@ -318,7 +318,7 @@ class Mode(Protocol):
         """
         ...
 
-    def run(self, context: TuneContext) -> ModeResult:
+    def run(self, context: ModeContext) -> ModeResult:
         """Tune, write the bank, the results and the mode's result file.
 
         Raises:

@@ -21,11 +21,11 @@ from aoe.results.files import (
 from aoe.settings import LARGEST_SEED
 from aoe.target import Target
 from aoe.tuning.live_report import LiveReport
-from aoe.tuning.mode import JobType, TargetMetric, TuneContext
+from aoe.tuning.mode import JobType, ModeContext, TargetMetric
 from aoe.tuning.search.registry import SEARCHES
+from aoe.tuning.tune_context import ResultPlaces, TuneContext, open_tune_context
 from aoe.tuning.validation.candidates import ValidatedPart
 from aoe.tuning.validation.model_validator import ValidationResult
-from aoe.tuning.workbench import ResultPlaces, Workbench, open_workbench
 
 _MOST_IMPROVED = 10
 """Entries of `top_improved_ops`."""
@@ -99,7 +99,7 @@ class ModelTuning(Generic[P]):
         return self.baseline_ms / self.speedup
 
 
-def check_search(context: TuneContext) -> None:
+def check_search(context: ModeContext) -> None:
     """Refuse an odd seed and an unknown search.
 
     Raises:
@@ -113,14 +113,14 @@ def check_search(context: TuneContext) -> None:
 
 
 def run_reported(
-    context: TuneContext,
+    context: ModeContext,
     job: JobType,
     *,
-    empty: Callable[[Workbench], R],
+    empty: Callable[[TuneContext], R],
     to_json: Callable[[R], Sequence[Any]],
-    tune: Callable[[Workbench, LiveReport[R]], T],
+    tune: Callable[[TuneContext, LiveReport[R]], T],
 ) -> T:
-    """Tune on a workbench, with AOE's result file on disk from the first moment on.
+    """Tune a model, with AOE's result file on disk from the first moment on.
 
     Args:
         context: What the mode is given.
@@ -132,35 +132,35 @@ def run_reported(
     Raises:
         AoeError: the model cannot be run at all, or a result cannot be written.
     """
-    with open_workbench(context, job) as bench:
-        places = bench.places
+    with open_tune_context(context, job) as tuning:
+        places = tuning.places
         report = LiveReport(
-            empty(bench),
+            empty(tuning),
             lambda report: write_report(places.result_file, to_json(report), places.report),
-            bench.stopwatch,
+            tuning.time.stopwatch,
         )
         report.update()
         try:
-            found = tune(bench, report)
-            _tell_overrun(bench)
+            found = tune(tuning, report)
+            _tell_overrun(tuning)
             return found
         except Exception as error:
             report.update(result=TuningResult.FAILED)
-            if (told := _about_the_file(error, bench)) is not None:
+            if (told := _about_the_file(error, tuning)) is not None:
                 raise told from error
             raise
 
 
-def _about_the_file(error: Exception, bench: Workbench) -> RunError | None:
+def _about_the_file(error: Exception, tuning: TuneContext) -> RunError | None:
     """Return ONNX Runtime's refusal of the model under the name of its file; None for others.
 
     What it is given is a model in memory, or a file of this run.
     """
     if type(error) is not RunError:
         return None
-    if error.where != "model" and not error.where.startswith(str(bench.scratch)):
+    if error.where != "model" and not error.where.startswith(str(tuning.scratch)):
         return None
-    path = bench.model.path
+    path = tuning.subject.model.path
     return RunError(
         f"--{'om' if path.suffix == '.om' else 'model'}={path}",
         error.problem,
@@ -170,44 +170,44 @@ def _about_the_file(error: Exception, bench: Workbench) -> RunError | None:
     )
 
 
-def _tell_overrun(bench: Workbench) -> None:
+def _tell_overrun(tuning: TuneContext) -> None:
     """Say what took the time of a run that has gone on for longer than its limit."""
-    limit_s, took_s = bench.stopwatch.limit_s, bench.stopwatch.elapsed_s()
+    limit_s, took_s = tuning.time.stopwatch.limit_s, tuning.time.stopwatch.elapsed_s()
     if limit_s is None or took_s <= (1 + _OVERRUN_SHARE) * limit_s + _OVERRUN_S:
         return
-    phases = sorted(bench.phases.seconds().items(), key=lambda item: -item[1])
+    phases = sorted(tuning.time.phases.seconds().items(), key=lambda item: -item[1])
     parts = [f"{seconds:.0f} s {name}" for name, seconds in phases if round(seconds)]
-    waited_s = bench.runner.turns.waited_s
+    waited_s = tuning.machine.runner.turns.waited_s
     waited = f", {waited_s:.0f} s of all waiting for other runs" if round(waited_s) else ""
-    bench.progress.warn(
+    tuning.progress.warn(
         f"took {took_s:.0f} s with a time limit of {limit_s:g} s: {', '.join(parts)}{waited}; "
         "what is begun is finished, and a busy machine takes longer for it"
     )
 
 
-def report_facts(bench: Workbench) -> dict[str, Any]:
+def report_facts(tuning: TuneContext) -> dict[str, Any]:
     """Return the members of a mode's report that are known before it begins."""
     return {
-        "tuning_name": bench.places.tuning_name,
-        "streams": bench.streams,
-        "is_throughput": bench.settings.target_metric is TargetMetric.THROUGHPUT,
+        "tuning_name": tuning.places.tuning_name,
+        "streams": tuning.subject.streams,
+        "is_throughput": tuning.settings.target_metric is TargetMetric.THROUGHPUT,
     }
 
 
-def run_facts(bench: Workbench) -> dict[str, Any]:
-    """Return the members of `ModelTuning` a workbench knows; its run ends now."""
-    model = bench.model
+def run_facts(tuning: TuneContext) -> dict[str, Any]:
+    """Return the members of `ModelTuning` that the context knows; its run ends now."""
+    model = tuning.subject.model
     return {
         "model": {"name": model.name, "path": str(model.path), "sha256": model.sha256},
-        "target": bench.runner.target,
-        "versions": bench.versions,
-        "bank": bench.journal.bank.root,
-        "places": bench.places,
-        "seconds": bench.stopwatch.elapsed_s(),
-        "phases": bench.phases.seconds(),
-        "streams": bench.streams,
-        "damaged": bench.damaged,
-        "metric": bench.settings.target_metric,
+        "target": tuning.machine.runner.target,
+        "versions": tuning.machine.versions,
+        "bank": tuning.banks.journal.bank.root,
+        "places": tuning.places,
+        "seconds": tuning.time.stopwatch.elapsed_s(),
+        "phases": tuning.time.phases.seconds(),
+        "streams": tuning.subject.streams,
+        "damaged": tuning.banks.damaged,
+        "metric": tuning.settings.target_metric,
         "optimizations": str(marked(model.proto)),
     }
 

@@ -29,9 +29,9 @@ from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import (
     JobType,
     Mode,
+    ModeContext,
     ModeResult,
     OneOfMany,
-    TuneContext,
     TuneSettings,
     limits_of_part,
 )
@@ -220,7 +220,7 @@ def tune_with(
     from aoe.tuning.cases.given import with_stored_cases
 
     settings = _on_a_known_device(with_stored_cases(settings), progress)
-    context = TuneContext(
+    context = ModeContext(
         settings=settings,
         env=env,
         cwd=cwd,
@@ -257,7 +257,7 @@ def _on_a_known_device(settings: TuneSettings, progress: Progress) -> TuneSettin
     return replace(settings, device_id=None)
 
 
-def _tune_cases(context: TuneContext) -> TuneResult:
+def _tune_cases(context: ModeContext) -> TuneResult:
     """Tune a model for several shapes, one after another, and put them into one tuned model."""
     from aoe.tuning.cases.joining import join_results
     from aoe.tuning.cases.splitting import split_cases
@@ -273,7 +273,7 @@ def _tune_cases(context: TuneContext) -> TuneResult:
     return TuneResult(modes=cases[-1].modes, cases=tuple(cases))
 
 
-def _tuned_cases(context: TuneContext, split: SplitRun, begun: float) -> list[TunedCase]:
+def _tuned_cases(context: ModeContext, split: SplitRun, begun: float) -> list[TunedCase]:
     """Return what became of each shape; those the time limit leaves no time for are told.
 
     Raises:
@@ -306,7 +306,7 @@ def _tuned_cases(context: TuneContext, split: SplitRun, begun: float) -> list[Tu
     return tuned
 
 
-def _tune_shape(context: TuneContext) -> TuneResult:
+def _tune_shape(context: ModeContext) -> TuneResult:
     """Run the modes on a model for one shape."""
     settings = context.settings
     if settings.lookup_only and JobType.GDAT in settings.job_types:
@@ -341,7 +341,7 @@ def _tune_shape(context: TuneContext) -> TuneResult:
         return TuneResult(modes=_run_modes(context, modes))
 
 
-def _run_modes(context: TuneContext, modes: Sequence[Mode]) -> tuple[ModeResult, ...]:
+def _run_modes(context: ModeContext, modes: Sequence[Mode]) -> tuple[ModeResult, ...]:
     """Return what the modes gave; one whose time was over before the cores were free is told.
 
     Raises:
@@ -366,7 +366,7 @@ def _run_modes(context: TuneContext, modes: Sequence[Mode]) -> tuple[ModeResult,
     return context.earlier
 
 
-def _stage(context: TuneContext, number: int, *, spent_s: float) -> TuneContext:
+def _stage(context: ModeContext, number: int, *, spent_s: float) -> ModeContext:
     """Return the run of one mode, with its own time, or its part of what is left."""
     settings, parts = context.settings, len(context.settings.job_types)
     if settings.stage_limits_s:

@@ -13,8 +13,8 @@ from aoe.errors import OptionError
 from aoe.graph.weights import without_initializers
 from aoe.om.cases import OpenModel, Shapes
 from aoe.results.files import timestamp_of
-from aoe.tuning.mode import OneOfMany, TuneContext, limits_of_part
-from aoe.tuning.workbench import model_path
+from aoe.tuning.mode import ModeContext, OneOfMany, limits_of_part
+from aoe.tuning.tune_context import model_path
 
 if TYPE_CHECKING:
     import onnx
@@ -33,12 +33,12 @@ class SplitRun:
         calibration: Sets accuracy is checked on, likewise.
     """
 
-    run: TuneContext
+    run: ModeContext
     model: OpenModel
     inputs: tuple[tuple[InputSet, ...], ...]
     calibration: tuple[tuple[InputSet, ...], ...]
 
-    def context(self, number: int, *, spent_s: float) -> TuneContext:
+    def context(self, number: int, *, spent_s: float) -> ModeContext:
         """Return the run of one shape, which gets its part of the time that is left.
 
         Args:
@@ -69,7 +69,7 @@ class SplitRun:
         return weights[0] / sum(weights)
 
 
-def split_cases(context: TuneContext) -> SplitRun:
+def split_cases(context: ModeContext) -> SplitRun:
     """Check a run for several shapes before the first of them begins.
 
     Raises:
@@ -97,7 +97,7 @@ def split_cases(context: TuneContext) -> SplitRun:
     )
 
 
-def _open_model(context: TuneContext) -> OpenModel:
+def _open_model(context: ModeContext) -> OpenModel:
     settings = context.settings
     source = ModelSource(
         path=model_path(context, settings.job_types[0]),

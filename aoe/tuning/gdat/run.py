@@ -45,14 +45,14 @@ from aoe.tuning.gdat.measuring import GdatSearch, search, show_timelines
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
 from aoe.tuning.gdat.settings import GdatSettings, checked_loops
 from aoe.tuning.live_report import Stopwatch, start_stopwatch
-from aoe.tuning.mode import TargetMetric, TuneContext
+from aoe.tuning.mode import ModeContext, TargetMetric
 from aoe.tuning.progress import Progress
 from aoebank import Event
 
 _MIB = 1 << 20
 
 
-def check(context: TuneContext) -> None:
+def check(context: ModeContext) -> None:
     """Refuse a model file, and too few loops; see `Mode.check`."""
     _program(context)
     checked_loops(context.settings.run_loop)
@@ -66,7 +66,7 @@ def check(context: TuneContext) -> None:
         )
 
 
-def run(context: TuneContext) -> TunedGradients:
+def run(context: ModeContext) -> TunedGradients:
     """Run a training program and tune its gradients on the way; see `Mode.run`."""
     settings = GdatSettings(
         loops=checked_loops(context.settings.run_loop),
@@ -195,7 +195,7 @@ def _compressed_too(bench: TrainingBench, plain: GdatResult) -> GdatResult:
     return replace(plain, report=bench.report.value, compressed=compressed)
 
 
-def _program(context: TuneContext) -> TrainingProgram:
+def _program(context: ModeContext) -> TrainingProgram:
     program = context.settings.model
     if isinstance(program, Path):
         raise OptionError(

@@ -34,8 +34,8 @@ from aoe.om.file import (
     write_offline_model,
 )
 from aoe.tuning.live_report import Phase
+from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.model_validator import ValidationResult
-from aoe.tuning.workbench import Workbench
 from aoe.workload import Precision, workload_to_json
 
 _CHOSEN = "chosen.onnx"
@@ -267,7 +267,7 @@ class Assembly:
 
 
 def write_model(
-    bench: Workbench,
+    tuning: TuneContext,
     bank: OperatorBank,
     assembly: Assembly,
     validation: ValidationResult[ChosenKernel],
@@ -277,29 +277,29 @@ def write_model(
     Raises:
         OutputError: it cannot be written.
     """
-    target, om_file = bench.runner.target, bench.places.om_file
+    target, om_file = tuning.machine.runner.target, tuning.places.om_file
     manifest = Manifest(
-        name=bench.model.name,
-        model_sha256=bench.model.sha256,
+        name=tuning.subject.model.name,
+        model_sha256=tuning.subject.model.sha256,
         soc_version=target.soc_version,
         core_num=target.core_num,
         cpu_features=required_features([kernel.source for kernel in validation.kept], target),
-        nchwc_block=bench.runner.device.channel_block(),
-        versions=dict(bench.versions),
-        operators=bench.operators,
+        nchwc_block=tuning.machine.runner.device.channel_block(),
+        versions=dict(tuning.machine.versions),
+        operators=tuning.subject.operators,
         kernels=tuple(_use(kernel, bank) for kernel in validation.kept),
         parts={},
         precision=lowest_precision(validation.kept),
-        subgraphs=bench.chosen.uses if bench.chosen is not None else (),
+        subgraphs=tuning.subject.chosen.uses if tuning.subject.chosen is not None else (),
         accuracy=str(validation.accuracy or ""),
-        streams=bench.streams,
+        streams=tuning.subject.streams,
     )
-    bench.phases.begin(Phase.WRITE)
-    bench.progress.step(f"writing {om_file}")
+    tuning.time.phases.begin(Phase.WRITE)
+    tuning.progress.step(f"writing {om_file}")
     assembly.drop_unused_weights()
     write_offline_model(om_file, assembly.directory, manifest)
-    if bench.places.bank is not None:
-        bank.copy_to(bench.places.bank, [kernel.source.workload for kernel in validation.kept])
+    if tuning.places.bank is not None:
+        bank.copy_to(tuning.places.bank, [kernel.source.workload for kernel in validation.kept])
 
 
 def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:

@@ -34,16 +34,16 @@ from aoe.tuning.opat.searching.rounds import OperatorPool, TunedOperators, tune_
 from aoe.tuning.opat.validation.alone import FINAL_COMPARISONS, TunedGraph, is_open
 from aoe.tuning.opat.validation.model import check_accuracy
 from aoe.tuning.precision.plan import PrecisionPlan
+from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
-from aoe.tuning.workbench import Workbench
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartGraph:
     """A graph of the model before its operators are tuned.
 
     Attributes:
-        bench: The model; its chosen graph is this one.
+        tuning: The model; its chosen graph is this one.
         graph: ONNX Runtime's optimised form of it.
         profile: Where the time of that goes.
         plan: In which precisions its operators are tuned.
@@ -51,7 +51,7 @@ class Start:
         found: Its operators.
     """
 
-    bench: Workbench
+    tuning: TuneContext
     graph: ModelGraph
     profile: ModelProfile
     plan: PrecisionPlan
@@ -65,7 +65,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kit:
+class OperatorContext:
     """What the operators of all graphs of a run are tuned with.
 
     Attributes:
@@ -85,47 +85,51 @@ class Kit:
     tell_lookup: Callable[[Operator, Lookup], None]
 
 
-def starts_of(bench: Workbench) -> list[Start]:
+def starts_of(tuning: TuneContext) -> list[StartGraph]:
     """Return the graph operators are tuned in; then the imported one where the two may compete."""
-    starts = [_start(bench)]
-    if is_open(bench):
-        bench.progress.step("and the imported model, for operator tuning alone")
-        scratch = bench.scratch / "alone"
+    starts = [_start(tuning)]
+    if is_open(tuning):
+        tuning.progress.step("and the imported model, for operator tuning alone")
+        scratch = tuning.scratch / "alone"
         scratch.mkdir()
-        starts.append(_start(replace(bench, chosen=None, scratch=scratch)))
+        starts.append(_start(tuning.with_chosen(None, scratch)))
     return starts
 
 
-def _start(bench: Workbench) -> Start:
-    graph, profile = profile_default(bench)
-    plan = precision_plan(bench)
-    origins = Origins(bench.model.proto, graph.proto)
+def _start(tuning: TuneContext) -> StartGraph:
+    graph, profile = profile_default(tuning)
+    plan = precision_plan(tuning)
+    origins = Origins(tuning.subject.model.proto, graph.proto)
     found = find_operators(graph, profile, plan, origins)
-    return Start(bench=bench, graph=graph, profile=profile, plan=plan, origins=origins, found=found)
+    return StartGraph(
+        tuning=tuning, graph=graph, profile=profile, plan=plan, origins=origins, found=found
+    )
 
 
-def tuned_graphs(starts: Sequence[Start], kit: Kit, assemblies: ExitStack) -> Iterator[TunedGraph]:
+def tuned_graphs(
+    starts: Sequence[StartGraph], shared: OperatorContext, assemblies: ExitStack
+) -> Iterator[TunedGraph]:
     """Yield every graph with its operators tuned; what the first one has, others do not search."""
     made = [
-        assemblies.enter_context(closing(open_assembly(one.bench, one.graph, kit.compilers)))
+        assemblies.enter_context(closing(open_assembly(one.tuning, one.graph, shared.compilers)))
         for one in starts
     ]
     costs = [
         ModelCosts.of(one.profile, write_s=assembly.write_s)
         for one, assembly in zip(starts, made, strict=True)
     ]
-    bench, threads = starts[0].bench, starts[0].bench.runner.target.core_num
+    tuning, threads = starts[0].tuning, starts[0].tuning.machine.runner.target.core_num
     finals = FINAL_COMPARISONS if len(starts) > 1 else 1
-    searching = searching_time(bench.stopwatch, costs[0], threads, finals)
-    check_accuracy(bench, made[0])
+    searching = searching_time(tuning.time.stopwatch, costs[0], threads, finals)
+    check_accuracy(tuning, made[0])
     known: dict[str, TunedOperator] = {}
     for number, start in enumerate(starts):
         share = _share_of_others(starts[number:])
         own = searching.keeping(share * searching.left_s()) if share else searching
-        tuned = _tuned(start, kit, own, known)
+        tuned = _tuned(start, shared, own, known)
         known |= {one.operator.key: one for one in tuned.operators}
         yield TunedGraph(
-            bench=start.bench,
+            tuning=start.tuning,
             graph=start.graph,
             profile=start.profile,
             tuned=tuned,
@@ -134,7 +138,7 @@ def tuned_graphs(starts: Sequence[Start], kit: Kit, assemblies: ExitStack) -> It
         )
 
 
-def _share_of_others(starts: Sequence[Start]) -> float:
+def _share_of_others(starts: Sequence[StartGraph]) -> float:
     """Return the part of the time for operators that only graphs behind the first one have."""
     first, others = starts[0].shares, 0.0
     for start in starts[1:]:
@@ -143,18 +147,21 @@ def _share_of_others(starts: Sequence[Start]) -> float:
 
 
 def _tuned(
-    start: Start, kit: Kit, searching: Stopwatch, known: Mapping[str, TunedOperator]
+    start: StartGraph,
+    shared: OperatorContext,
+    searching: Stopwatch,
+    known: Mapping[str, TunedOperator],
 ) -> TunedOperators:
     """Return what became of the operators of a graph; those another one has are as they are there.
 
     Args:
         start: The graph.
-        kit: What with.
+        shared: What with.
         searching: Time for it.
         known: Operators of the other graph, by key.
     """
-    bench, graph, profile = start.bench, start.graph, start.profile
-    tools = operator_tools(bench, kit.bank, graph, searching, kit.compilers)
+    tuning, graph, profile = start.tuning, start.graph, start.profile
+    tools = operator_tools(tuning, shared.bank, graph, searching, shared.compilers)
     is_chosen = tools.is_chosen
 
     def is_new(operator: Operator) -> bool:
@@ -162,24 +169,24 @@ def _tuned(
 
     def tell(tuned: TunedOperator) -> None:
         if tuned.operator.key not in known:
-            kit.tell(tuned)
+            shared.tell(tuned)
 
     def tell_lookup(operator: Operator, found: Lookup) -> None:
         if operator.key not in known:
-            kit.tell_lookup(operator, found)
+            shared.tell_lookup(operator, found)
 
     tuned = tune_found(
         start.found,
         take_apart=partial(part_operators, graph, profile, plan=start.plan, origins=start.origins),
-        budget=make_budget(bench, profile, searching, kit.measure_pool, kit.rates),
+        budget=make_budget(tuning, profile, searching, shared.measure_pool, shared.rates),
         tools=replace(
             tools,
             is_chosen=is_new,
             tell_lookup=tell_lookup,
-            settings=_settings_beside(bench.settings, known),
+            settings=_settings_beside(tuning.settings, known),
         ),
         tell=tell,
-        measure_pool=kit.measure_pool,
+        measure_pool=shared.measure_pool,
     )
     operators = tuple(
         replace(known.get(one.operator.key, one), operator=one.operator) for one in tuned.operators

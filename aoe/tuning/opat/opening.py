@@ -31,32 +31,32 @@ from aoe.tuning.opat.searching.rounds import OperatorPool
 from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.reuse.earlier import EarlierResult
-from aoe.tuning.workbench import Workbench
+from aoe.tuning.tune_context import TuneContext
 
 _RATES_TIMEOUT_S = 60.0
 
 
-def open_bank(bench: Workbench, base: EarlierResult | None) -> OperatorBank:
+def open_bank(tuning: TuneContext, base: EarlierResult | None) -> OperatorBank:
     """Return the bank of a run, with those that are looked up behind it."""
     return OperatorBank(
-        bench.journal,
-        core_num=bench.runner.target.core_num,
-        built_in=bench.built_in,
+        tuning.banks.journal,
+        core_num=tuning.machine.runner.target.core_num,
+        built_in=tuning.banks.built_in,
         base=base.bank if base is not None else None,
     )
 
 
-def precision_plan(bench: Workbench) -> PrecisionPlan:
+def precision_plan(tuning: TuneContext) -> PrecisionPlan:
     """Return in which precisions operators of a model are tuned."""
     return PrecisionPlan(
-        settings=bench.settings.precision,
-        target=KernelTarget.of(bench.runner.target),
-        imported=bench.start,
+        settings=tuning.settings.precision,
+        target=KernelTarget.of(tuning.machine.runner.target),
+        imported=tuning.subject.start,
     )
 
 
 def operator_tools(
-    bench: Workbench,
+    tuning: TuneContext,
     bank: OperatorBank,
     graph: ModelGraph,
     searching: Stopwatch,
@@ -64,88 +64,92 @@ def operator_tools(
 ) -> OperatorTools:
     """Return what the operators of a run are tuned with."""
     return OperatorTools(
-        settings=bench.settings,
-        runner=bench.runner,
+        settings=tuning.settings,
+        runner=tuning.machine.runner,
         bank=bank,
-        progress=bench.progress,
+        progress=tuning.progress,
         left_s=searching.left_s,
         bytes_touched=graph.bytes_touched(),
         compilers=compilers,
-        compilers_of=partial(open_compilers, bench),
-        is_chosen=_chosen(bench, graph),
+        compilers_of=partial(open_compilers, tuning),
+        is_chosen=_chosen(tuning, graph),
     )
 
 
-def _chosen(bench: Workbench, graph: ModelGraph) -> Callable[[Operator], bool]:
+def _chosen(tuning: TuneContext, graph: ModelGraph) -> Callable[[Operator], bool]:
     """Return what says which operators are tuned; names the model does not have are told."""
-    choice = bench.settings.tune_ops
+    choice = tuning.settings.tune_ops
     if choice is None:
         return lambda operator: True
-    chosen = ChosenOperators(choice, graph, bench.start)
+    chosen = ChosenOperators(choice, graph, tuning.subject.start)
     for stranger in chosen.strangers():
-        bench.progress.warn(f"{OPTION}: no node of this model has this name or type: {stranger}")
+        tuning.progress.warn(f"{OPTION}: no node of this model has this name or type: {stranger}")
     return chosen
 
 
-def measure_rates(bench: Workbench) -> MachineRates | None:
+def measure_rates(tuning: TuneContext) -> MachineRates | None:
     """Return what the machine can do, None where nothing is searched: no order depends on it.
 
     None too where it cannot be measured: operators are searched in a worse order then.
     """
-    if bench.settings.lookup_only:
+    if tuning.settings.lookup_only:
         return None
     try:
-        found: MachineRates = bench.runner.call("machine_rates", timeout_s=_RATES_TIMEOUT_S)
+        found: MachineRates = tuning.machine.runner.call(
+            "machine_rates", timeout_s=_RATES_TIMEOUT_S
+        )
     except TurnTimeoutError:
         raise
     except RunError as error:
-        bench.progress.warn(f"what the machine can do is not known: {error}")
+        tuning.progress.warn(f"what the machine can do is not known: {error}")
         return None
     return found
 
 
 def make_budget(
-    bench: Workbench,
+    tuning: TuneContext,
     profile: ModelProfile,
     searching: Stopwatch,
     measure_pool: OperatorPool,
     rates: MachineRates | None,
 ) -> OperatorBudget:
     """Return what shares the budget of a run out to its operators: from now on they are tuned."""
-    bench.phases.begin(Phase.SEARCH)
+    tuning.time.phases.begin(Phase.SEARCH)
     return OperatorBudget(
         rates=rates or MachineRates(multiply_adds_per_us=1.0, bytes_per_us=1.0),
-        target=KernelTarget.of(bench.runner.target),
+        target=KernelTarget.of(tuning.machine.runner.target),
         model_us=sum(profile.node_us.values()) or 1.0,
-        trials=bench.settings.trials,
+        trials=tuning.settings.trials,
         left_s=lambda: searching.left_s() * measure_pool.places(),
     )
 
 
-def open_compilers(bench: Workbench, runner: TaskRunner | None = None) -> KernelCompilers:
+def open_compilers(tuning: TuneContext, runner: TaskRunner | None = None) -> KernelCompilers:
     """Return what compiles the kernels of a run; to be closed."""
     return KernelCompilers(
-        runner or bench.runner,
-        bench.objects,
-        processes=bench.settings.compile_processes,
-        apart=bench.runner.apart() if runner is None and bench.streams == 1 else None,
+        runner or tuning.machine.runner,
+        tuning.machine.objects,
+        processes=tuning.settings.compile_processes,
+        apart=tuning.machine.runner.apart()
+        if runner is None and tuning.subject.streams == 1
+        else None,
     )
 
 
-def open_measure_pool(bench: Workbench) -> AbstractContextManager[MeasurePool[Any]]:
+def open_measure_pool(tuning: TuneContext) -> AbstractContextManager[MeasurePool[Any]]:
     """Return where searches run: on the workers there are, else on this machine."""
-    if bench.remote_pool is None:
+    if tuning.machine.remote_pool is None:
         return nullcontext(SerialExecutor())
-    return closing(RemoteMeasurePool(bench.remote_pool))
+    return closing(RemoteMeasurePool(tuning.machine.remote_pool))
 
 
-def open_assembly(bench: Workbench, graph: ModelGraph, compilers: KernelCompilers) -> Assembly:
+def open_assembly(tuning: TuneContext, graph: ModelGraph, compilers: KernelCompilers) -> Assembly:
     """Return what puts the tuned model together, in the graph the run begins with; to be closed."""
     return Assembly(
-        bench.scratch / "parts",
-        bench.model.proto,
+        tuning.scratch / "parts",
+        tuning.subject.model.proto,
         graph,
         compilers,
-        chosen=bench.chosen.proto if bench.chosen is not None else None,
-        clock=bench.stopwatch.clock,
+        chosen=tuning.subject.chosen.proto if tuning.subject.chosen is not None else None,
+        clock=tuning.time.stopwatch.clock,
     )

@@ -22,61 +22,61 @@ from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile
 from aoe.ort.static_shapes import infer_tensors
 from aoe.tuning.live_report import Phase
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.validation.time_reserve import ModelCosts
-from aoe.tuning.workbench import Workbench
 
 _PROFILING_SHARE = 0.02
 """Of the time limit, for the runs of the first profile."""
 
 
-def profile_default(bench: Workbench) -> tuple[ModelGraph, ModelProfile]:
+def profile_default(tuning: TuneContext) -> tuple[ModelGraph, ModelProfile]:
     """Return ONNX Runtime's own optimised graph, and where its time goes.
 
     Raises:
         TurnTimeoutError: another run has measured until the time limit: nothing can be known.
     """
-    device, threads = bench.runner.device, bench.runner.target.core_num
-    bench.phases.begin(Phase.PROFILE)
-    bench.progress.step("optimising the graph with ONNX Runtime")
-    bench.runner.start()  # on another core than what optimises
-    folder = Path(mkdtemp(prefix="optimized_", dir=bench.scratch))
-    start = laid_out(bench.start, folder / WEIGHTS)
+    device, threads = tuning.machine.runner.device, tuning.machine.runner.target.core_num
+    tuning.time.phases.begin(Phase.PROFILE)
+    tuning.progress.step("optimising the graph with ONNX Runtime")
+    tuning.machine.runner.start()  # on another core than what optimises
+    folder = Path(mkdtemp(prefix="optimized_", dir=tuning.scratch))
+    start = laid_out(tuning.subject.start, folder / WEIGHTS)
     graph = optimized_graph(start, device, folder, threads=threads)
     proto = graph.proto
-    _tell_left_out(bench, marked(proto))
-    bench.runner.await_start()
-    bench.progress.step("measuring the default, node by node")
-    with ScratchFolder("profile") as folder, bench.runner.turns.measuring():
-        profile = bench.engine.profile_model(
+    _tell_left_out(tuning, marked(proto))
+    tuning.machine.runner.await_start()
+    tuning.progress.step("measuring the default, node by node")
+    with ScratchFolder("profile") as folder, tuning.machine.runner.turns.measuring():
+        profile = tuning.engine.profile_model(
             proto if is_outside(proto) else _beside_its_weights(proto, folder),
-            bench.scratch,
+            tuning.scratch,
             device.open_session,
             threads=threads,
-            runs=1 if bench.settings.lookup_only else RUNS,
-            most_s=_PROFILING_SHARE * bench.stopwatch.left_s(),
-            inputs=bench.inputs,
+            runs=1 if tuning.settings.lookup_only else RUNS,
+            most_s=_PROFILING_SHARE * tuning.time.stopwatch.left_s(),
+            inputs=tuning.subject.inputs,
         )
     return graph, profile
 
 
-def find_left_out(bench: Workbench) -> None:
+def find_left_out(tuning: TuneContext) -> None:
     """Say what of ONNX Runtime breaks the model, where nobody wants its optimised graph."""
-    device, proto = bench.runner.device, bench.model.proto
+    device, proto = tuning.machine.runner.device, tuning.subject.model.proto
     if is_fully_optimized(proto, device.open_session):
         return
     with ScratchFolder("optimized") as folder:
-        threads = bench.runner.target.core_num
-        _tell_left_out(bench, marked(device.optimize(proto, folder / MODEL, threads=threads)))
+        threads = tuning.machine.runner.target.core_num
+        _tell_left_out(tuning, marked(device.optimize(proto, folder / MODEL, threads=threads)))
 
 
-def _tell_left_out(bench: Workbench, found: Optimizations) -> None:
+def _tell_left_out(tuning: TuneContext, found: Optimizations) -> None:
     """Say what of ONNX Runtime breaks the model; its sessions need not find that out again."""
-    if found.are_all or marked(bench.model.proto) == found:
+    if found.are_all or marked(tuning.subject.model.proto) == found:
         return
-    for proto in (bench.model.proto, bench.start):
+    for proto in (tuning.subject.model.proto, tuning.subject.start):
         mark(proto, found)
-    bench.progress.warn(found.warning())
+    tuning.progress.warn(found.warning())
 
 
 def optimized_graph(
@@ -109,7 +109,7 @@ def _beside_its_weights(proto: onnx.ModelProto, folder: Path) -> Path:
 
 
 def profile_tuned(
-    bench: Workbench,
+    tuning: TuneContext,
     assembly: Assembly,
     validation: ValidationResult[ChosenKernel],
     untuned: ModelProfile,
@@ -118,24 +118,24 @@ def profile_tuned(
     """Return where the time of the tuned model goes; empty where there is no time to see."""
     if not validation.kept:
         return untuned
-    if bench.settings.lookup_only:
+    if tuning.settings.lookup_only:
         return ModelProfile(node_us={}, model_us=untuned.model_us, runs=0)
     part = assembly.write_model(validation.kept)
-    with suppress(TurnTimeoutError), bench.runner.turns.measuring():
-        left_s = bench.stopwatch.left_s() - costs.finishing_s
+    with suppress(TurnTimeoutError), tuning.machine.runner.turns.measuring():
+        left_s = tuning.time.stopwatch.left_s() - costs.finishing_s
         if left_s >= costs.profiling_s(LEAST_RUNS):
-            return bench.engine.profile_model(
+            return tuning.engine.profile_model(
                 part.model,
-                bench.scratch,
-                bench.runner.device.open_session,
-                threads=bench.runner.target.core_num,
+                tuning.scratch,
+                tuning.machine.runner.device.open_session,
+                threads=tuning.machine.runner.target.core_num,
                 most_s=left_s - costs.profiling_s(LEAST_RUNS),
-                inputs=bench.inputs,
+                inputs=tuning.subject.inputs,
                 library=part.library,
             )
-    bench.progress.step("the time limit leaves no time to profile the tuned model")
+    tuning.progress.step("the time limit leaves no time to profile the tuned model")
     return ModelProfile(
         node_us={},
-        model_us=validation.comparison.measurement.latency_us * bench.streams,
+        model_us=validation.comparison.measurement.latency_us * tuning.subject.streams,
         runs=0,
     )

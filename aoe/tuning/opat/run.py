@@ -29,7 +29,7 @@ from aoe.profiling.probe import peak_of_rates
 from aoe.results.files import TuningResult
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
 from aoe.tuning.live_report import LiveReport
-from aoe.tuning.mode import JobType, TuneContext
+from aoe.tuning.mode import JobType, ModeContext
 from aoe.tuning.model_mode import (
     check_search,
     report_facts,
@@ -39,7 +39,7 @@ from aoe.tuning.model_mode import (
 )
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision, write_model
 from aoe.tuning.opat.gains import operator_result
-from aoe.tuning.opat.graphs import Kit, starts_of, tuned_graphs
+from aoe.tuning.opat.graphs import OperatorContext, starts_of, tuned_graphs
 from aoe.tuning.opat.opening import (
     measure_rates,
     open_bank,
@@ -53,17 +53,17 @@ from aoe.tuning.opat.searching.reuse import reuse_of, summary_of
 from aoe.tuning.opat.validation.alone import validate_graphs
 from aoe.tuning.progress import Progress
 from aoe.tuning.reuse.book import ReuseBook
+from aoe.tuning.tune_context import TuneContext, model_path
 from aoe.tuning.validation.model_validator import ValidationResult
-from aoe.tuning.workbench import Workbench, model_path
 
 
-def check(context: TuneContext) -> None:
+def check(context: ModeContext) -> None:
     """Refuse a training program, an unknown search and an odd seed; see `Mode.check`."""
     model_path(context, JobType.OPAT)
     check_search(context)
 
 
-def run(context: TuneContext) -> OpatResult:
+def run(context: ModeContext) -> OpatResult:
     """Tune the operators of a model file; see `Mode.run`.
 
     Raises:
@@ -73,38 +73,41 @@ def run(context: TuneContext) -> OpatResult:
     return run_reported(
         context,
         JobType.OPAT,
-        empty=lambda bench: OpatReport(**report_facts(bench)),
+        empty=lambda tuning: OpatReport(**report_facts(tuning)),
         to_json=opat_report_to_json,
         tune=_tune_model,
     )
 
 
-def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
-    bank, reuse = open_bank(bench, bench.base), ReuseBook(bench.base, reuse_of, summary_of)
-    starts, rates = starts_of(bench), measure_rates(bench)
-    report.update(baseline_ms=_first_ms(bench, starts[0].profile))
+def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResult:
+    bank, reuse = (
+        open_bank(tuning, tuning.banks.base),
+        ReuseBook(tuning.banks.base, reuse_of, summary_of),
+    )
+    starts, rates = starts_of(tuning), measure_rates(tuning)
+    report.update(baseline_ms=_first_ms(tuning, starts[0].profile))
     with (
-        closing(open_compilers(bench)) as compilers,
+        closing(open_compilers(tuning)) as compilers,
         ExitStack() as assemblies,
-        open_measure_pool(bench) as measure_pool,
+        open_measure_pool(tuning) as measure_pool,
     ):
-        kit = Kit(
+        shared = OperatorContext(
             bank=bank,
             compilers=compilers,
             measure_pool=measure_pool,
             rates=rates,
-            tell=_teller(bench.progress, report),
+            tell=_teller(tuning.progress, report),
             tell_lookup=partial(reuse.add, bank),
         )
-        graphs = list(tuned_graphs(starts, kit, assemblies))
+        graphs = list(tuned_graphs(starts, shared, assemblies))
         tuned, validation = validate_graphs(graphs[0], graphs[1] if graphs[1:] else None, bank)
         profile, assembly = tuned.profile, tuned.assembly
-        tuned_profile = profile_tuned(tuned.bench, assembly, validation, profile, tuned.costs)
+        tuned_profile = profile_tuned(tuned.tuning, assembly, validation, profile, tuned.costs)
         times = profile, tuned_profile
-        figures = _both_figures(tuned.bench, tuned.graph, assembly, validation, times, rates)
-    write_model(tuned.bench, bank, assembly, validation)
+        figures = _both_figures(tuned.tuning, tuned.graph, assembly, validation, times, rates)
+    write_model(tuned.tuning, bank, assembly, validation)
     result = OpatResult(
-        **run_facts(tuned.bench),
+        **run_facts(tuned.tuning),
         operators=tuned.tuned.operators,
         reuse=reuse.summary(),
         remembered={
@@ -116,16 +119,16 @@ def _tune_model(bench: Workbench, report: LiveReport[OpatReport]) -> OpatResult:
         profile=profile,
         tuned_profile=tuned_profile,
         report=_finished(report, validation),
-        allowed=bench.settings.precision,
+        allowed=tuning.settings.precision,
         figures=figures,
     )
     write_details(result)
     return result
 
 
-def _first_ms(bench: Workbench, profile: ModelProfile) -> float | None:
+def _first_ms(tuning: TuneContext, profile: ModelProfile) -> float | None:
     """Return the time of the model, None for several streams: of one alone it is another figure."""
-    return profile.model_us / 1e3 if bench.streams == 1 else None
+    return profile.model_us / 1e3 if tuning.subject.streams == 1 else None
 
 
 def _teller(progress: Progress, report: LiveReport[OpatReport]) -> Callable[[TunedOperator], None]:
@@ -146,7 +149,7 @@ def _teller(progress: Progress, report: LiveReport[OpatReport]) -> Callable[[Tun
 
 
 def _both_figures(
-    bench: Workbench,
+    tuning: TuneContext,
     graph: ModelGraph,
     assembly: Assembly,
     validation: ValidationResult[ChosenKernel],
@@ -155,12 +158,14 @@ def _both_figures(
 ) -> tuple[tuple[OperatorProfile, ...], tuple[OperatorProfile, ...]]:
     """Return the figures of the nodes of the untuned model, and of those of the tuned one."""
     before, after = times
-    figures = _figures(bench, graph, before, rates)
-    return figures, (_figures(bench, graph, after, rates, assembly) if validation.kept else figures)
+    figures = _figures(tuning, graph, before, rates)
+    return figures, (
+        _figures(tuning, graph, after, rates, assembly) if validation.kept else figures
+    )
 
 
 def _figures(
-    bench: Workbench,
+    tuning: TuneContext,
     graph: ModelGraph,
     times: ModelProfile,
     rates: MachineRates | None,
@@ -172,11 +177,13 @@ def _figures(
     """
     if not times.node_us:
         return ()
-    peak = peak_of_rates(rates, bench.runner.target.core_num) if rates is not None else None
+    peak = (
+        peak_of_rates(rates, tuning.machine.runner.target.core_num) if rates is not None else None
+    )
     running = graph.proto
     if assembly is not None:
         running = onnx.load(str(assembly.directory / MODEL), load_external_data=False)
-    return profile_tuning(running, graph, times, imported=bench.model.proto, peak=peak)
+    return profile_tuning(running, graph, times, imported=tuning.subject.model.proto, peak=peak)
 
 
 def _finished(

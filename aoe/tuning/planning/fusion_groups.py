@@ -22,7 +22,7 @@ from aoe.tuning.sgat.lookup import SubgraphLookup, look_up_subgraph
 from aoe.tuning.sgat.loop import ACCEPT_SPEEDUP
 from aoe.tuning.sgat.reuse import subgraph_reuse
 from aoe.tuning.sgat.subgraphs import FoundSubgraphs
-from aoe.tuning.workbench import Workbench
+from aoe.tuning.tune_context import TuneContext
 
 FORM_S = 2.0
 """Seconds a form takes as a rule: two sessions, two processes' worth of pairs."""
@@ -42,14 +42,14 @@ class PlannedFusionGroups:
 
 
 def plan_fusion_groups(
-    bench: Workbench, bank: SubgraphBank, base: EarlierResult
+    tuning: TuneContext, bank: SubgraphBank, base: EarlierResult
 ) -> PlannedFusionGroups:
     """Return what would become of the subgraphs whose nodes may become kernels.
 
     The model is optimised and profiled once, as a run does; nothing is compiled or written.
 
     Args:
-        bench: Its chosen graph is what the known forms leave, None for the imported one.
+        tuning: Its chosen graph is what the known forms leave, None for the imported one.
         bank: Where subgraphs are looked up.
         base: The earlier result.
 
@@ -57,15 +57,15 @@ def plan_fusion_groups(
         AoeError: the model cannot be run.
         AoebankError: a bank cannot be read.
     """
-    operators = open_bank(bench, base)
-    graph, profile = profile_default(bench)
-    found = found_fusion_groups(bench, graph)
+    operators = open_bank(tuning, base)
+    graph, profile = profile_default(tuning)
+    found = found_fusion_groups(tuning, graph)
     lookups = {
         one.graph_id: look_up_subgraph(
             one,
             bank,
             {},
-            repeat_tune=bench.settings.repeat_tune,
+            repeat_tune=tuning.settings.repeat_tune,
             threshold=ACCEPT_SPEEDUP,
             invalid_reason_of=lambda subgraph, strategy: invalid_reason_of_groups(
                 subgraph, strategy, operators
@@ -73,20 +73,20 @@ def plan_fusion_groups(
         )
         for one in found.subgraphs
     }
-    look = partial(looked_up_operator, operators, bench)
+    look = partial(looked_up_operator, operators, tuning)
     first, later = fusion_operators(graph, profile, found, lookups)
     tuned = [one for one in (*first.fused, *first.operators, *later) if look(one).tune]
-    kernels_s = most_seconds(bench, tuned, sum(profile.node_us.values()))
+    kernels_s = most_seconds(tuning, tuned, sum(profile.node_us.values()))
     return PlannedFusionGroups(
         parts=tuple(
             subgraph_reuse(one, lookups[one.graph_id], bank, base) for one in found.subgraphs
         ),
-        most_s=kernels_s + FORM_S * _sets(bench, found, lookups),
+        most_s=kernels_s + FORM_S * _sets(tuning, found, lookups),
     )
 
 
-def _sets(bench: Workbench, found: FoundSubgraphs, lookups: Mapping[str, SubgraphLookup]) -> int:
+def _sets(tuning: TuneContext, found: FoundSubgraphs, lookups: Mapping[str, SubgraphLookup]) -> int:
     """Return how many sets of kernels are measured at most, if every scope wins alone."""
     unknown = (one for one in found.subgraphs if lookups[one.graph_id].known is None)
-    most = min(SETS_MAX, bench.settings.trials)
+    most = min(SETS_MAX, tuning.settings.trials)
     return sum(min(most, 2 ** len(one.allowed_fusion_groups)) for one in unknown)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from aoe.errors import OptionError
 from aoe.folders.scratch import ScratchFolder
-from aoe.tuning.mode import JobType, TuneContext
+from aoe.tuning.mode import JobType, ModeContext
 from aoe.tuning.planning.operators import PlannedOperators, plan_operators
 from aoe.tuning.planning.subgraphs import PlannedSubgraphs, plan_subgraphs
 from aoe.tuning.reuse.kinds import ReuseSummary
-from aoe.tuning.workbench import open_workbench
+from aoe.tuning.tune_context import open_tune_context
 
 _NOTHING = ReuseSummary(base="", parts=())
 
@@ -47,7 +47,7 @@ class TuningPlan:
         return ReuseSummary(base=self.base, parts=(*self.subgraphs.parts, *self.operators.parts))
 
 
-def plan_model(context: TuneContext) -> TuningPlan:
+def plan_model(context: ModeContext) -> TuningPlan:
     """Return what the modes of a run would reuse, tune again, tune and drop.
 
     The model is optimised and profiled once, as a run does; no candidate is compiled or measured,
@@ -74,16 +74,16 @@ def plan_model(context: TuneContext) -> TuningPlan:
     with ScratchFolder("plan") as nowhere:
         settings = replace(context.settings, output=nowhere, lookup_only=True)
         for job in jobs:
-            with open_workbench(replace(context, settings=settings), job) as bench:
-                target, name = bench.runner.target, bench.model.name
+            with open_tune_context(replace(context, settings=settings), job) as tuning:
+                target, name = tuning.machine.runner.target, tuning.subject.model.name
                 if job is JobType.SGAT:
-                    subgraphs = plan_subgraphs(bench)
+                    subgraphs = plan_subgraphs(tuning)
                 else:
-                    benches = [bench]
+                    contexts = [tuning]
                     if subgraphs is not None and subgraphs.chosen is not None:
-                        own = replace(bench, chosen=subgraphs.chosen)
-                        benches = [own, bench] if subgraphs.is_open else [own]
-                    operators = plan_operators(benches)
+                        own = tuning.with_chosen(subgraphs.chosen)
+                        contexts = [own, tuning] if subgraphs.is_open else [own]
+                    operators = plan_operators(contexts)
     planned = [one for one in (subgraphs, operators) if one is not None]
     return TuningPlan(
         model=name,

@@ -19,7 +19,7 @@ from aoe.tuning.opat.searching.lookup import Lookup, look_up
 from aoe.tuning.opat.searching.reuse import reuse_of, summary_of
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
-from aoe.tuning.workbench import Workbench
+from aoe.tuning.tune_context import TuneContext
 
 _ANY_RATE = 1e12
 """Of a machine nothing is limited by: all of an operator's time could be saved."""
@@ -41,24 +41,24 @@ class PlannedOperators:
     most_s: float
 
 
-def plan_operators(benches: Sequence[Workbench]) -> PlannedOperators:
+def plan_operators(contexts: Sequence[TuneContext]) -> PlannedOperators:
     """Return what operator tuning of a model would reuse, tune again, tune and drop.
 
     The model is optimised and profiled once, as a run does; no candidate is compiled or measured,
     and nothing is written.
 
     Args:
-        benches: The graph that is tuned; then the imported one, where both are tuned.
+        contexts: The graph that is tuned; then the imported one, where both are tuned.
 
     Raises:
         AoeError: the model cannot be run.
         AoebankError: a bank cannot be read.
     """
-    bench = benches[0]
-    own = bench.journal.bank
-    base = bench.base or EarlierResult(name=str(own.root), bank=own)
-    bank = open_bank(bench, base)
-    found = [_operators_of(one, bank) for one in benches]
+    tuning = contexts[0]
+    own = tuning.banks.journal.bank
+    base = tuning.banks.base or EarlierResult(name=str(own.root), bank=own)
+    bank = open_bank(tuning, base)
+    found = [_operators_of(one, bank) for one in contexts]
     operators = {key: one for graph in reversed(found) for key, one in graph.operators.items()}
     lookups = {key: one for graph in found for key, one in graph.lookups.items()}
     parts = [reuse_of(one, lookups[one.key], bank, base) for one in operators.values()]
@@ -66,7 +66,7 @@ def plan_operators(benches: Sequence[Workbench]) -> PlannedOperators:
     return PlannedOperators(
         reuse=summary_of(base, parts, maybe={key for graph in found for key in graph.maybe}),
         shares={key: one.share for key, one in operators.items()},
-        most_s=most_seconds(bench, tuned, found[0].model_us),
+        most_s=most_seconds(tuning, tuned, found[0].model_us),
     )
 
 
@@ -87,12 +87,12 @@ class _GraphOperators:
     model_us: float
 
 
-def _operators_of(bench: Workbench, bank: OperatorBank) -> _GraphOperators:
-    graph, profile = profile_default(bench)
-    plan = precision_plan(bench)
-    origins = Origins(bench.model.proto, graph.proto)
+def _operators_of(tuning: TuneContext, bank: OperatorBank) -> _GraphOperators:
+    graph, profile = profile_default(tuning)
+    plan = precision_plan(tuning)
+    origins = Origins(tuning.subject.model.proto, graph.proto)
     found = find_operators(graph, profile, plan, origins)
-    look = partial(looked_up_operator, bank, bench)
+    look = partial(looked_up_operator, bank, tuning)
     lookups = {one.key: look(one) for one in found.fused}
     apart = partial(part_operators, graph, profile, plan=plan, origins=origins)
     left, lost = replace(found, fused=()), list[Region]()
@@ -111,9 +111,9 @@ def _operators_of(bench: Workbench, bank: OperatorBank) -> _GraphOperators:
     )
 
 
-def looked_up_operator(bank: OperatorBank, bench: Workbench, operator: Operator) -> Lookup:
+def looked_up_operator(bank: OperatorBank, tuning: TuneContext, operator: Operator) -> Lookup:
     """Return what the banks say of an operator, whose schedules are not looked at."""
-    settings = bench.settings
+    settings = tuning.settings
     return look_up(
         bank,
         operator.workload,
@@ -139,12 +139,12 @@ def _places(operators: Sequence[Operator]) -> list[Region]:
     return [region for one in operators for region in one.regions]
 
 
-def most_seconds(bench: Workbench, operators: Sequence[Operator], model_us: float) -> float:
+def most_seconds(tuning: TuneContext, operators: Sequence[Operator], model_us: float) -> float:
     """Return what searching operators takes at most, as if all of their time could be saved."""
     budget = OperatorBudget(
         rates=MachineRates(multiply_adds_per_us=_ANY_RATE, bytes_per_us=_ANY_RATE),
-        target=KernelTarget.of(bench.runner.target),
+        target=KernelTarget.of(tuning.machine.runner.target),
         model_us=model_us or 1.0,
-        trials=bench.settings.trials,
+        trials=tuning.settings.trials,
     )
     return sum(map(budget.seconds, operators))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.tuning.chosen_graph import ChosenGraph
@@ -23,7 +23,7 @@ from aoe.tuning.sgat.run import (
 )
 from aoe.tuning.sgat.space import strategy_space
 from aoe.tuning.sgat.subgraphs import Subgraph, rules_of
-from aoe.tuning.workbench import Workbench
+from aoe.tuning.tune_context import TuneContext
 from aoebank import Event
 
 _NO_SCOPES = PlannedFusionGroups(parts=(), most_s=0.0)
@@ -47,7 +47,7 @@ class PlannedSubgraphs:
     most_s: float
 
 
-def plan_subgraphs(bench: Workbench) -> PlannedSubgraphs:
+def plan_subgraphs(tuning: TuneContext) -> PlannedSubgraphs:
     """Return what subgraph tuning of a model would reuse, tune again, tune and drop.
 
     Where operator tuning does not follow, subgraphs of the optimised graph with the kernels of
@@ -57,46 +57,46 @@ def plan_subgraphs(bench: Workbench) -> PlannedSubgraphs:
         AoeError: the model cannot be read.
         AoebankError: a bank cannot be read.
     """
-    own = bench.journal.bank
-    base = bench.base or EarlierResult(name=str(own.root), bank=own)
-    bank = SubgraphBank(bench.journal, base=base.bank)
-    graph = imported_graph(bench)
-    subgraphs = found_subgraphs(bench, graph).subgraphs
-    repeat_tune = bench.settings.repeat_tune
-    rules = rules_of(bench.engine)
+    own = tuning.banks.journal.bank
+    base = tuning.banks.base or EarlierResult(name=str(own.root), bank=own)
+    bank = SubgraphBank(tuning.banks.journal, base=base.bank)
+    graph = imported_graph(tuning)
+    subgraphs = found_subgraphs(tuning, graph).subgraphs
+    repeat_tune = tuning.settings.repeat_tune
+    rules = rules_of(tuning.engine)
     lookups = [
         look_up_subgraph(one, bank, rules, repeat_tune=repeat_tune, threshold=ACCEPT_SPEEDUP)
         for one in subgraphs
     ]
     known = list(zip(subgraphs, lookups, strict=True))
-    forms = [form for one, found in known if (form := _form(bench, bank, one, found))]
-    proto = model_with(bench.model.proto, graph, inference(bench), forms)
+    forms = [form for one, found in known if (form := _form(tuning, bank, one, found))]
+    proto = model_with(tuning.subject.model.proto, graph, inference(tuning), forms)
     trials = [
-        min(bench.settings.trials, strategy_space(one).space.size)
+        min(tuning.settings.trials, strategy_space(one).space.size)
         for one, found in known
         if found.known is None
     ]
     chosen = ChosenGraph(proto=proto, uses=()) if forms else None
     groups = _NO_SCOPES
-    if has_fusion_groups(bench) and bench.engine.fuses:
-        groups = plan_fusion_groups(replace(bench, chosen=chosen), bank, base)
+    if has_fusion_groups(tuning) and tuning.engine.fuses:
+        groups = plan_fusion_groups(tuning.with_chosen(chosen), bank, base)
     parts = [subgraph_reuse(one, found, bank, base) for one, found in known]
     return PlannedSubgraphs(
         reuse=subgraph_summary(base, [*parts, *groups.parts]),
         chosen=chosen,
-        is_open=_is_open(bench, bank, forms),
+        is_open=_is_open(tuning, bank, forms),
         most_s=FORM_S * sum(trials) + groups.most_s,
     )
 
 
-def _is_open(bench: Workbench, bank: SubgraphBank, forms: Sequence[ChosenRewrite]) -> bool:
+def _is_open(tuning: TuneContext, bank: SubgraphBank, forms: Sequence[ChosenRewrite]) -> bool:
     """Return whether it is not settled that forms are better than operator tuning alone."""
     settled = all(bank.is_kept_beside_operators(form.subgraph.graph_id) for form in forms)
-    return bool(forms) and (bench.settings.repeat_tune or not settled)
+    return bool(forms) and (tuning.settings.repeat_tune or not settled)
 
 
 def _form(
-    bench: Workbench, bank: SubgraphBank, subgraph: Subgraph, lookup: SubgraphLookup
+    tuning: TuneContext, bank: SubgraphBank, subgraph: Subgraph, lookup: SubgraphLookup
 ) -> ChosenRewrite | None:
     """Return the form a run begins with, None where it begins with the default."""
     known = lookup.known
@@ -104,4 +104,4 @@ def _form(
         return None
     if bank.model_verdict(subgraph.graph_id) is Event.DROPPED:
         return None
-    return chosen_form(bench, known, known.strategy)
+    return chosen_form(tuning, known, known.strategy)

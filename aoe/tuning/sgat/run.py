@@ -36,7 +36,7 @@ from aoe.results.files import TuningResult
 from aoe.results.sgat import SgatReport, sgat_report_to_json
 from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.live_report import LiveReport, Phase, Stopwatch
-from aoe.tuning.mode import JobType, TuneContext, TuneSettings
+from aoe.tuning.mode import JobType, ModeContext, TuneSettings
 from aoe.tuning.model_mode import (
     check_search,
     report_facts,
@@ -77,11 +77,11 @@ from aoe.tuning.sgat.subgraphs import (
     work_of,
 )
 from aoe.tuning.task_scheduler import TaskScheduler
+from aoe.tuning.tune_context import TuneContext, model_path
 from aoe.tuning.validation.comparing import ModelComparer
 from aoe.tuning.validation.model_validator import ModelValidator, ValidationResult
 from aoe.tuning.validation.prior_result import PriorResult, prior_result_of
 from aoe.tuning.validation.time_reserve import NO_COSTS, ModelCosts, searching_time
-from aoe.tuning.workbench import Workbench, model_path
 from aoebank import Event
 
 _KEPT_FLOAT32 = (
@@ -95,7 +95,7 @@ _OPERATORS_SAVE = 0.2
 docs/benchmarks.md, 1.29x in five networks with 75 s each."""
 
 
-def check(context: TuneContext) -> None:
+def check(context: ModeContext) -> None:
     """Refuse a training program, an unknown search, an odd seed, a bound nobody would check."""
     model_path(context, JobType.SGAT)
     is_alone = JobType.OPAT not in context.settings.job_types
@@ -109,7 +109,7 @@ def check(context: TuneContext) -> None:
     check_search(context)
 
 
-def run(context: TuneContext) -> SgatResult:
+def run(context: ModeContext) -> SgatResult:
     """Tune the subgraphs of a model file; see `Mode.run`.
 
     Raises:
@@ -119,49 +119,54 @@ def run(context: TuneContext) -> SgatResult:
     return run_reported(
         context,
         JobType.SGAT,
-        empty=lambda bench: SgatReport(**report_facts(bench)),
+        empty=lambda tuning: SgatReport(**report_facts(tuning)),
         to_json=sgat_report_to_json,
         tune=_tune_model,
     )
 
 
-def _tune_model(bench: Workbench, report: LiveReport[SgatReport]) -> SgatResult:
-    bank, whole = _bank(bench), bench
-    reuse = SubgraphReuseBook(bench.base, subgraph_reuse, subgraph_summary)
-    bench = replace(bench, stopwatch=time_for_forms(bench.stopwatch, bench.settings))
-    find_left_out(bench)
-    graph = imported_graph(bench)
-    found = found_subgraphs(bench, graph)
-    with closing(_assembly(bench, graph)) as assembly:
-        costs = _costs(bench, assembly)
-        comparer = _comparer(bench, assembly, costs)
-        report.update(baseline_ms=costs.run_s * 1e3 / bench.streams)
-        searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
-        tools = replace(_tools(bench, bank, graph, searching), tell_lookup=partial(reuse.add, bank))
-        rival = rival_per_s(whole.stopwatch, whole.settings)
-        tuned = tuple(_tuned(bench, report, found, tools, rival))
-        validation = _judged(bench, bank, assembly, comparer, tuned)
+def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResult:
+    bank, whole = _bank(tuning), tuning
+    reuse = SubgraphReuseBook(tuning.banks.base, subgraph_reuse, subgraph_summary)
+    stopwatch = time_for_forms(tuning.time.stopwatch, tuning.settings)
+    tuning = replace(tuning, time=replace(tuning.time, stopwatch=stopwatch))
+    find_left_out(tuning)
+    graph = imported_graph(tuning)
+    found = found_subgraphs(tuning, graph)
+    with closing(_assembly(tuning, graph)) as assembly:
+        costs = _costs(tuning, assembly)
+        comparer = _comparer(tuning, assembly, costs)
+        report.update(baseline_ms=costs.run_s * 1e3 / tuning.subject.streams)
+        searching = searching_time(
+            tuning.time.stopwatch, costs, tuning.machine.runner.target.core_num
+        )
+        tools = replace(
+            _tools(tuning, bank, graph, searching), tell_lookup=partial(reuse.add, bank)
+        )
+        rival = rival_per_s(whole.time.stopwatch, whole.settings)
+        tuned = tuple(_tuned(tuning, report, found, tools, rival))
+        validation = _judged(tuning, bank, assembly, comparer, tuned)
         chosen = _chosen_graph(bank, assembly, validation)
     shutil.rmtree(assembly.directory)
-    groups = _groups(replace(whole, chosen=chosen), bank, report, reuse)
+    groups = _groups(whole.with_chosen(chosen), bank, report, reuse)
     if groups is None or not groups.validation.kept:
-        _write_model(bench, bank, chosen)
-    elif bench.places.bank is not None:
+        _write_model(tuning, bank, chosen)
+    elif tuning.places.bank is not None:
         ids = (use.graph_id for use in (*(chosen.uses if chosen else ()), *groups.uses))
-        bank.copy_to(bench.places.bank, ids)
+        bank.copy_to(tuning.places.bank, ids)
     result = _result(whole, bank, report, (found, tuned, validation, chosen), groups, reuse)
     write_subgraph_details(result)
     return result
 
 
-def _bank(bench: Workbench) -> SubgraphBank:
-    base = bench.base.bank if bench.base is not None else None
-    return SubgraphBank(bench.journal, anonymous=bench.settings.anonymous, base=base)
+def _bank(tuning: TuneContext) -> SubgraphBank:
+    base = tuning.banks.base.bank if tuning.banks.base is not None else None
+    return SubgraphBank(tuning.banks.journal, anonymous=tuning.settings.anonymous, base=base)
 
 
-def has_fusion_groups(bench: Workbench) -> bool:
+def has_fusion_groups(tuning: TuneContext) -> bool:
     """Return whether kernels are made here: operator tuning does so itself where it follows."""
-    return _is_alone(bench.settings)
+    return _is_alone(tuning.settings)
 
 
 def _is_alone(settings: TuneSettings) -> bool:
@@ -192,23 +197,23 @@ def rival_per_s(stopwatch: Stopwatch, settings: TuneSettings) -> float:
 
 
 def _groups(
-    bench: Workbench,
+    tuning: TuneContext,
     bank: SubgraphBank,
     report: LiveReport[SgatReport],
     reuse: SubgraphReuseBook,
 ) -> TunedFusionGroups | None:
-    if not has_fusion_groups(bench):
-        bench.progress.step("which nodes become one kernel is left to operator tuning")
+    if not has_fusion_groups(tuning):
+        tuning.progress.step("which nodes become one kernel is left to operator tuning")
         return None
-    if bench.settings.precision.mode.lowest.is_lower:
-        bench.progress.warn(_KEPT_FLOAT32)
-    if not bench.engine.fuses:
+    if tuning.settings.precision.mode.lowest.is_lower:
+        tuning.progress.warn(_KEPT_FLOAT32)
+    if not tuning.engine.fuses:
         return None
 
     def tell(tuned: TunedSubgraph) -> None:
         report.update(subgraphs=(*report.value.subgraphs, subgraph_result(tuned)))
 
-    return tune_fusion_groups(bench, bank, tell, tell_lookup=partial(reuse.add, bank))
+    return tune_fusion_groups(tuning, bank, tell, tell_lookup=partial(reuse.add, bank))
 
 
 _Forms = tuple[
@@ -217,7 +222,7 @@ _Forms = tuple[
 
 
 def _result(
-    bench: Workbench,
+    tuning: TuneContext,
     bank: SubgraphBank,
     report: LiveReport[SgatReport],
     forms: _Forms,
@@ -230,14 +235,14 @@ def _result(
     used_ids = {use.graph_id for use in chosen.uses} if chosen else set[str]()
     report.update(
         subgraphs=tuple(map(subgraph_result, subgraphs)),
-        baseline_ms=whole_model_ms(validation, bench.streams),
+        baseline_ms=whole_model_ms(validation, tuning.subject.streams),
         speedup=validation.estimate.median if validation.kept else 1.0,
         result=TuningResult.SUCCESSFUL,
     )
     others = groups.found if groups is not None else None
     ids = [one.subgraph.graph_id for one in subgraphs]
     return SgatResult(
-        **run_facts(bench),
+        **run_facts(tuning),
         bank_file=bank.file,
         subgraphs=subgraphs,
         reuse=reuse.summary(),
@@ -254,70 +259,76 @@ def _result(
 # ---- before tuning ----
 
 
-def imported_graph(bench: Workbench) -> ModelGraph:
+def imported_graph(tuning: TuneContext) -> ModelGraph:
     """Return the imported model in the form rules read, with the shapes that are proven."""
-    proto = prepared(bench.model.proto)
-    return ModelGraph(proto, inference(bench)(proto), block=0)
+    proto = prepared(tuning.subject.model.proto)
+    return ModelGraph(proto, inference(tuning)(proto), block=0)
 
 
-def _assembly(bench: Workbench, graph: ModelGraph) -> SubgraphAssembly:
-    return SubgraphAssembly(bench.scratch / "parts", bench.model.proto, graph, inference(bench))
+def _assembly(tuning: TuneContext, graph: ModelGraph) -> SubgraphAssembly:
+    return SubgraphAssembly(
+        tuning.scratch / "parts", tuning.subject.model.proto, graph, inference(tuning)
+    )
 
 
-def inference(bench: Workbench) -> InferTensors:
+def inference(tuning: TuneContext) -> InferTensors:
     """Return what tells the shapes of a graph."""
-    return lambda proto: infer_tensors(proto, bench.runner.device.open_session)
+    return lambda proto: infer_tensors(proto, tuning.machine.runner.device.open_session)
 
 
-def _costs(bench: Workbench, assembly: SubgraphAssembly) -> ModelCosts:
+def _costs(tuning: TuneContext, assembly: SubgraphAssembly) -> ModelCosts:
     """Return what things take with this model; that much is measured whatever the time limit."""
-    lookup_only = bench.settings.lookup_only
-    bench.progress.step("running the default" if lookup_only else "measuring the default")
-    began_s = bench.stopwatch.elapsed_s()
-    measured = _comparer(bench, assembly).once(()).comparison.measurement
-    seconds = bench.stopwatch.elapsed_s() - began_s
-    return ModelCosts.of_comparison(seconds, measured.baseline_latency_us * bench.streams)
+    lookup_only = tuning.settings.lookup_only
+    tuning.progress.step("running the default" if lookup_only else "measuring the default")
+    began_s = tuning.time.stopwatch.elapsed_s()
+    measured = _comparer(tuning, assembly).once(()).comparison.measurement
+    seconds = tuning.time.stopwatch.elapsed_s() - began_s
+    return ModelCosts.of_comparison(seconds, measured.baseline_latency_us * tuning.subject.streams)
 
 
-def found_subgraphs(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
+def found_subgraphs(tuning: TuneContext, graph: ModelGraph) -> FoundSubgraphs:
     """Return the subgraphs of a model, and tell how many there are."""
-    bench.phases.begin(Phase.PROFILE)
-    bench.progress.step("cutting the model into subgraphs")
-    _tell_optimizer(bench, graph)
+    tuning.time.phases.begin(Phase.PROFILE)
+    tuning.progress.step("cutting the model into subgraphs")
+    _tell_optimizer(tuning, graph)
     found = find_subgraphs(
         graph,
-        rules_of(bench.engine),
-        uneven=bench.settings.nonhomo_split,
-        blocked=bench.engine.plain_layouts and bool(bench.runner.device.channel_block()),
-        untried=untried_rules(bench.engine, bench.settings.tune_optimization_level),
+        rules_of(tuning.engine),
+        uneven=tuning.settings.nonhomo_split,
+        blocked=tuning.engine.plain_layouts and bool(tuning.machine.runner.device.channel_block()),
+        untried=untried_rules(tuning.engine, tuning.settings.tune_optimization_level),
     )
-    log_rules(found, bench.progress.detail)
+    log_rules(found, tuning.progress.detail)
     for rule, why in found.faults.items():
-        bench.progress.warn(f"rewrite rule {rule} is left out of some subgraphs, {why}")
+        tuning.progress.warn(f"rewrite rule {rule} is left out of some subgraphs, {why}")
     places = sum(len(subgraph.places) for subgraph in found.subgraphs)
-    bench.progress.step(
+    tuning.progress.step(
         f"{len(found.subgraphs)} distinct subgraphs with something to choose, at {places} places; "
         f"{found.without_options} others"
     )
     return found
 
 
-def _tell_optimizer(bench: Workbench, graph: ModelGraph) -> None:
+def _tell_optimizer(tuning: TuneContext, graph: ModelGraph) -> None:
     """Tell whether ONNX Runtime's offline optimiser is asked, where it could find something."""
-    if OFFLINE in rules_of(bench.engine) and may_be_transformer(graph):
+    if OFFLINE in rules_of(tuning.engine) and may_be_transformer(graph):
         why = TransformersOptimizer().why_unavailable()
         asked = f"not asked, {why}" if why else "asked about each subgraph with attention or GELU"
-        bench.progress.detail(f"{OFFLINE}: {asked}")
+        tuning.progress.detail(f"{OFFLINE}: {asked}")
 
 
 # ---- the subgraphs ----
 
 
 def _tools(
-    bench: Workbench, bank: SubgraphBank, graph: ModelGraph, searching: Stopwatch
+    tuning: TuneContext, bank: SubgraphBank, graph: ModelGraph, searching: Stopwatch
 ) -> SubgraphTools:
-    settings, threads, rules = bench.settings, bench.runner.target.core_num, rules_of(bench.engine)
-    around, folder = graph.bytes_touched(), bench.scratch / "forms"
+    settings, threads, rules = (
+        tuning.settings,
+        tuning.machine.runner.target.core_num,
+        rules_of(tuning.engine),
+    )
+    around, folder = graph.bytes_touched(), tuning.scratch / "forms"
     folder.mkdir()
 
     def measurer(subgraph: Subgraph, runner: TaskRunner) -> RewriteMeasurer:
@@ -329,16 +340,16 @@ def _tools(
             directory=folder / subgraph.graph_id,
             seed=settings.seed,
             bytes_around=around,
-            infer=inference(bench),
+            infer=inference(tuning),
         )
 
     def tell(subgraph: Subgraph, done: int, budget: int, best: float | None) -> None:
-        bench.progress.trial(subgraph.op_name, done, budget, best)
+        tuning.progress.trial(subgraph.op_name, done, budget, best)
 
     return SubgraphTools(
         bank=bank,
         rules=rules,
-        runner=bench.runner,
+        runner=tuning.machine.runner,
         measurer=measurer,
         screen=screen_policy(threads),
         final=final_policy(threads, accept_busy=settings.accept_busy, left_s=searching.left_s()),
@@ -354,15 +365,15 @@ def _tools(
 
 
 def _tuned(
-    bench: Workbench,
+    tuning: TuneContext,
     report: LiveReport[SgatReport],
     found: FoundSubgraphs,
     tools: SubgraphTools,
     rival: float,
 ) -> list[TunedSubgraph]:
     """Return what became of every subgraph, in the order of the model; most work comes first."""
-    bench.phases.begin(Phase.SEARCH)
-    bench.progress.plan(len(found.subgraphs))
+    tuning.time.phases.begin(Phase.SEARCH)
+    tuning.progress.plan(len(found.subgraphs))
     done: list[TunedSubgraph] = []
 
     def tell(tuned: TunedSubgraph) -> None:
@@ -370,12 +381,12 @@ def _tuned(
         report.update(subgraphs=(*report.value.subgraphs, subgraph_result(tuned)))
         speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
         subgraph = tuned.subgraph
-        bench.progress.operator(
+        tuning.progress.operator(
             f"{subgraph.op_name} (x{len(subgraph.places)})",
             f"{speedup}{tuned.outcome.value}: {tuned.reason}",
         )
 
-    with open_measure_pool(bench) as pool:
+    with open_measure_pool(tuning) as pool:
         budget = RewriteBudget(
             left_s=lambda: tools.left_s() * pool.places(),
             work=found.work,
@@ -387,10 +398,10 @@ def _tuned(
             tools=tools,
             budget=budget,
             tell=tell,
-            most_trials=bench.settings.max_tuning_count,
+            most_trials=tuning.settings.max_tuning_count,
         )
         TaskScheduler[Subgraph, TunedSubgraph](
-            tasks=tasks, pool=pool, runner=bench.runner, warn=bench.progress.warn
+            tasks=tasks, pool=pool, runner=tuning.machine.runner, warn=tuning.progress.warn
         ).run()
     return sorted(done, key=lambda tuned: found.subgraphs.index(tuned.subgraph))
 
@@ -399,60 +410,60 @@ def _tuned(
 
 
 def _comparer(
-    bench: Workbench, assembly: SubgraphAssembly, costs: ModelCosts | None = None
+    tuning: TuneContext, assembly: SubgraphAssembly, costs: ModelCosts | None = None
 ) -> ModelComparer[ChosenRewrite]:
     """Return what compares; without costs whatever the time limit, in a hurry if there is one."""
-    threads, accept_busy = bench.threads_validated, bench.settings.accept_busy
-    left_s = bench.stopwatch.left_s()
+    threads, accept_busy = tuning.threads_validated, tuning.settings.accept_busy
+    left_s = tuning.time.stopwatch.left_s()
     screen = variant_policy(threads, accept_busy=accept_busy, left_s=left_s)
-    if bench.settings.lookup_only:
+    if tuning.settings.lookup_only:
         screen = single_run_policy(threads)
     if costs is None:
-        stopwatch = replace(bench.stopwatch, limit_s=None)
-        screen = screen if bench.stopwatch.limit_s is None else NO_COSTS.hurried(screen)
+        stopwatch = replace(tuning.time.stopwatch, limit_s=None)
+        screen = screen if tuning.time.stopwatch.limit_s is None else NO_COSTS.hurried(screen)
     else:
-        stopwatch = bench.stopwatch.keeping(costs.finishing_s)
+        stopwatch = tuning.time.stopwatch.keeping(costs.finishing_s)
     return ModelComparer(
         assembly,
-        bench.runner,
+        tuning.machine.runner,
         screen=screen,
         final=final_policy(threads, accept_busy=accept_busy, left_s=left_s),
-        inputs=bench.inputs,
+        inputs=tuning.subject.inputs,
         left_s=stopwatch.left_s,
         costs=costs or NO_COSTS,
-        streams=bench.streams,
+        streams=tuning.subject.streams,
     )
 
 
 def _judged(
-    bench: Workbench,
+    tuning: TuneContext,
     bank: SubgraphBank,
     assembly: SubgraphAssembly,
     comparer: ModelComparer[ChosenRewrite],
     tuned: tuple[TunedSubgraph, ...],
 ) -> ValidationResult[ChosenRewrite]:
     """Return what holds up in the whole model; what an earlier run settled is believed."""
-    bench.phases.begin(Phase.VALIDATE)
+    tuning.time.phases.begin(Phase.VALIDATE)
     verdicts = {
         one.subgraph.graph_id: None
-        if bench.settings.repeat_tune
+        if tuning.settings.repeat_tune
         else bank.model_verdict(one.subgraph.graph_id)
         for one in tuned
     }
-    forms = [chosen_form(bench, one, one.strategy) for one in tuned if one.strategy is not None]
+    forms = [chosen_form(tuning, one, one.strategy) for one in tuned if one.strategy is not None]
     forms = [form for form in forms if verdicts[form.subgraph.graph_id] is not Event.DROPPED]
     own = frozenset(one.name for one in forms if verdicts[one.subgraph.graph_id] is Event.KEPT)
-    lookup_only = bench.settings.lookup_only
-    bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
-    judge = ModelValidator(comparer, bench.progress.step)
+    lookup_only = tuning.settings.lookup_only
+    tuning.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
+    judge = ModelValidator(comparer, tuning.progress.step)
     if lookup_only or not forms:
         return judge.take(forms)  # without a form the comparison with kernels says it all
     if len(own) == len(forms):
         validation = judge.confirm(forms)
     else:
-        validation = judge.judge(forms, _prior_result(bench, bank, assembly, forms, own))
+        validation = judge.judge(forms, _prior_result(tuning, bank, assembly, forms, own))
     if validation.undecided and not validation.kept:
-        bench.progress.warn(f"the whole model stays untuned: {validation.undecided}")
+        tuning.progress.warn(f"the whole model stays untuned: {validation.undecided}")
     news = [form for form in forms if form.name not in own or form not in validation.kept]
     bank.note(
         [
@@ -465,14 +476,14 @@ def _judged(
 
 
 def chosen_form(
-    bench: Workbench, tuned: TunedSubgraph, strategy: SubgraphStrategy
+    tuning: TuneContext, tuned: TunedSubgraph, strategy: SubgraphStrategy
 ) -> ChosenRewrite:
     """Return a form at every place it fits; weights of another place may not be as rules need."""
     splices = []
     for segment in tuned.subgraph.places:
-        form = form_of(segment, strategy, rules_of(bench.engine))
+        form = form_of(segment, strategy, rules_of(tuning.engine))
         if isinstance(form, str):
-            bench.progress.warn(f"{segment.op_names[-1]} stays as it is: {form}")
+            tuning.progress.warn(f"{segment.op_names[-1]} stays as it is: {form}")
         else:
             splices.append(Splice(segment=segment, form=form))
     saved_us = (tuned.before_us or 0.0) * (1 - 1 / tuned.proven_speedup)
@@ -485,7 +496,7 @@ def chosen_form(
 
 
 def _prior_result(
-    bench: Workbench,
+    tuning: TuneContext,
     bank: SubgraphBank,
     assembly: SubgraphAssembly,
     forms: Sequence[ChosenRewrite],
@@ -495,7 +506,7 @@ def _prior_result(
     found = {one.name: bank.kept_in_base(one.subgraph.graph_id) for one in forms}
     in_base = {name: kept for name, kept in found.items() if kept is not None}
     return prior_result_of(
-        forms, own, in_base, assembly.surroundings, repeat_tune=bench.settings.repeat_tune
+        forms, own, in_base, assembly.surroundings, repeat_tune=tuning.settings.repeat_tune
     )
 
 
@@ -535,33 +546,33 @@ def _chosen_graph(
 # ---- writing ----
 
 
-def _write_model(bench: Workbench, bank: SubgraphBank, chosen: ChosenGraph | None) -> None:
-    target, om_file = bench.runner.target, bench.places.om_file
-    bench.phases.begin(Phase.WRITE)
-    bench.progress.step(f"writing {om_file}")
-    parts = _final_parts(bench, chosen)
+def _write_model(tuning: TuneContext, bank: SubgraphBank, chosen: ChosenGraph | None) -> None:
+    target, om_file = tuning.machine.runner.target, tuning.places.om_file
+    tuning.time.phases.begin(Phase.WRITE)
+    tuning.progress.step(f"writing {om_file}")
+    parts = _final_parts(tuning, chosen)
     uses = chosen.uses if chosen is not None else ()
     manifest = Manifest(
-        name=bench.model.name,
-        model_sha256=bench.model.sha256,
+        name=tuning.subject.model.name,
+        model_sha256=tuning.subject.model.sha256,
         soc_version=target.soc_version,
         core_num=target.core_num,
         cpu_features=(),
-        nchwc_block=bench.runner.device.channel_block(),
-        versions=dict(bench.versions),
-        operators=bench.operators,
+        nchwc_block=tuning.machine.runner.device.channel_block(),
+        versions=dict(tuning.machine.versions),
+        operators=tuning.subject.operators,
         kernels=(),
         parts={},
         subgraphs=uses,
-        streams=bench.streams,
+        streams=tuning.subject.streams,
     )
     write_offline_model(om_file, parts, manifest)
-    if bench.places.bank is not None:
-        bank.copy_to(bench.places.bank, [use.graph_id for use in uses])
+    if tuning.places.bank is not None:
+        bank.copy_to(tuning.places.bank, [use.graph_id for use in uses])
 
 
-def _final_parts(bench: Workbench, chosen: ChosenGraph | None) -> Path:
+def _final_parts(tuning: TuneContext, chosen: ChosenGraph | None) -> Path:
     """Return a directory with the parts of the tuned model and no weights of its variants."""
-    directory = bench.scratch / "om"
-    write_parts(directory, bench.model.proto, chosen.proto if chosen is not None else None)
+    directory = tuning.scratch / "om"
+    write_parts(directory, tuning.subject.model.proto, chosen.proto if chosen is not None else None)
     return directory

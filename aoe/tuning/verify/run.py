@@ -47,6 +47,7 @@ from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress, TellProgress, progress_of
 from aoe.tuning.sgat.subgraphs import rules_of
 from aoe.tuning.task_search import SearchSettings
+from aoe.tuning.tune_context import fingerprint, object_cache
 from aoe.tuning.verify.subgraphs import (
     GivenModel,
     PlacedSubgraph,
@@ -56,7 +57,6 @@ from aoe.tuning.verify.subgraphs import (
 )
 from aoe.tuning.verify.undecided import DecidedOperator, decide_operator
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
-from aoe.tuning.workbench import fingerprint, object_cache
 from aoe.workload import Workload
 from aoebank import Drift
 

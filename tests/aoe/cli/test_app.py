@@ -21,7 +21,7 @@ from support.engine.stand_in_modes import StandInMode
 from aoe.cli.app import main
 from aoe.errors import AoeError, OptionError
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
-from aoe.tuning.mode import JobType, TuneContext, TuneSettings
+from aoe.tuning.mode import JobType, ModeContext, TuneSettings
 from aoe.tuning.registry import MODES
 from aoebank import BankFormatError
 
@@ -56,7 +56,7 @@ class Run:
         assert isinstance(ended.value.code, int)
         return Done(ended.value.code, out, err)
 
-    def ask(self, asked: Callable[[TuneContext], object]) -> None:
+    def ask(self, asked: Callable[[ModeContext], object]) -> None:
         """Let every mode call a function instead of checking what it is given."""
         mode = StandInMode(lambda context: None, asked=asked)
         self.engine = EngineParts(modes=dict.fromkeys(JobType, mode))
@@ -64,7 +64,7 @@ class Run:
     def fail(self, error: BaseException) -> None:
         """Let every run end in an error."""
 
-        def asked(_: TuneContext) -> None:
+        def asked(_: ModeContext) -> None:
             raise error
 
         self.ask(asked)
@@ -81,7 +81,7 @@ def tuned(run: Run) -> list[TuneSettings]:
     """Return the settings of the runs a command line asks for; nothing is tuned."""
     seen: list[TuneSettings] = []
 
-    def asked(context: TuneContext) -> None:
+    def asked(context: ModeContext) -> None:
         seen.append(context.settings)
         raise typer.Exit(0)
 

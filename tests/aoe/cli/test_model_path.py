@@ -12,7 +12,7 @@ from support.engine.stand_in_modes import StandInMode, StandInResult
 from aoe.cli import app
 from aoe.errors import ModelImportError
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
-from aoe.tuning.mode import JobType, TuneContext, TuneSettings
+from aoe.tuning.mode import JobType, ModeContext, TuneSettings
 
 
 def _run(*arguments: str, engine: EngineParts = REAL_ENGINE) -> int:
@@ -25,7 +25,7 @@ def _run(*arguments: str, engine: EngineParts = REAL_ENGINE) -> int:
 def test_a_dump_is_what_is_tuned(tmp_path: Path) -> None:
     seen: list[TuneSettings] = []
 
-    def asked(context: TuneContext) -> None:
+    def asked(context: ModeContext) -> None:
         seen.append(context.settings)
         raise typer.Exit(0)
 
@@ -64,7 +64,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _tuned(context: TuneContext) -> StandInResult:
+def _tuned(context: ModeContext) -> StandInResult:
     model = context.settings.model
     assert isinstance(model, Path)
     if model.stem == "bad":

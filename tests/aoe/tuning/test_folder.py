@@ -23,7 +23,7 @@ from aoe.entry.torch_dump import SCHEMA as DUMP_SCHEMA
 from aoe.errors import OptionError, TargetError
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.folder import ModelOfFolder, tune_folder
-from aoe.tuning.mode import JobType, TuneContext, TuneSettings
+from aoe.tuning.mode import JobType, ModeContext, TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.progress import Progress, SilentProgress
 
@@ -160,7 +160,7 @@ def test_time_limit_is_for_all_models(tmp_path: Path) -> None:
     seen: list[float | None] = []
     now_s = [0.0]
 
-    def take_20_s(context: TuneContext) -> None:
+    def take_20_s(context: ModeContext) -> None:
         seen.append(context.settings.tuning_time_limit_s)
         now_s[0] += 20.0
 
@@ -185,7 +185,7 @@ def test_models_of_one_name_do_not_share_a_folder(
 ) -> None:
     folders = []
 
-    def note(context: TuneContext) -> None:
+    def note(context: ModeContext) -> None:
         assert context.one_of_many is not None
         folders.append(context.one_of_many.folder)
 
@@ -198,7 +198,7 @@ def test_models_of_one_name_do_not_share_a_folder(
 def test_what_no_model_can_help_ends_the_run(tmp_path: Path, error: Exception) -> None:
     calls = []
 
-    def fail(context: TuneContext) -> None:
+    def fail(context: ModeContext) -> None:
         calls.append(context.settings)
         raise error
 

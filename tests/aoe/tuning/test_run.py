@@ -29,10 +29,10 @@ from aoe.ort.inputs import parse_inputs
 from aoe.target import Target
 from aoe.testing.fakes import RecordingProgress, make_target
 from aoe.tuning.engine.parts import EngineParts, library_versions
-from aoe.tuning.mode import JobType, TuneContext, TuneSettings
+from aoe.tuning.mode import JobType, ModeContext, TuneSettings
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
-from aoe.tuning.workbench import fingerprint, result_places
+from aoe.tuning.tune_context import fingerprint, result_places
 from aoebank import AoebankError, BankNotFoundError
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -203,7 +203,7 @@ def test_work_path_that_is_a_file_is_an_error(place: Path) -> None:
 
 def _places(place: Path, env: dict[str, str], output: Path | None) -> tuple[Path, Path]:
     """Return the tuned model and the result file of a run."""
-    context = TuneContext(
+    context = ModeContext(
         settings=TuneSettings(model=place / "net.onnx", output=output),
         env=env,
         cwd=place,

@@ -23,11 +23,11 @@ from aoe.ort.inputs import read_input_sets
 from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.configuration.options import SETTINGS
 from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.mode import JobType, Mode, TuneContext, TuneSettings
+from aoe.tuning.mode import JobType, Mode, ModeContext, TuneSettings
 from aoe.tuning.progress import ContinuedProgress
 
 
-class Log(list[tuple[str, TuneContext]]):
+class Log(list[tuple[str, ModeContext]]):
     """What the modes of the runs were given; nothing is tuned."""
 
     def tune(self, *model: Any, **options: Any) -> TuneResult:
@@ -40,7 +40,7 @@ class Log(list[tuple[str, TuneContext]]):
         return {job: self._mode(job) for job in JobType}
 
     def _mode(self, job: JobType) -> Mode:
-        def run(context: TuneContext) -> None:
+        def run(context: ModeContext) -> None:
             model = context.settings.model
             assert not isinstance(model, Path) or model.is_file()  # while the mode runs
             self.append((f"run {job.value}", context))
@@ -262,7 +262,7 @@ def test_modes_of_a_list_share_the_time_of_the_run(log: Log) -> None:
 def test_mode_that_has_no_turn_in_its_time_leaves_what_the_other_has_done(
     log: Log, late: set[str]
 ) -> None:
-    def wait(context: TuneContext) -> None:
+    def wait(context: ModeContext) -> None:
         raise TurnTimeoutError("time limit", "it was over before the cores were free")
 
     modes: dict[JobType, Mode] = {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aoe.tuning.mode import TuneContext
+from aoe.tuning.mode import ModeContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +31,13 @@ class StandInMode:
         asked: Is called with what `check` is given; may raise.
     """
 
-    told: Callable[[TuneContext], object]
+    told: Callable[[ModeContext], object]
     result: StandInResult = field(default_factory=StandInResult)
-    asked: Callable[[TuneContext], object] = lambda context: None
+    asked: Callable[[ModeContext], object] = lambda context: None
 
-    def check(self, context: TuneContext) -> None:
+    def check(self, context: ModeContext) -> None:
         self.asked(context)
 
-    def run(self, context: TuneContext) -> StandInResult:
+    def run(self, context: ModeContext) -> StandInResult:
         told = self.told(context)
         return told if isinstance(told, StandInResult) else self.result

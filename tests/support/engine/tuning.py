@@ -29,8 +29,8 @@ from aoe.tuning.opat.operators import Operator
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.task_search import SearchResult, TrialRecord
+from aoe.tuning.tune_context import ResultPlaces
 from aoe.tuning.validation.model_validator import ValidationResult
-from aoe.tuning.workbench import ResultPlaces
 from aoe.workload import Precision, Workload
 from aoebank import Event
 from support.engine.families import chain_workload

@@ -24,10 +24,10 @@ from aoe.tuning.opat.validation.model import (
     validate_kernels,
     with_figures,
 )
+from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.comparing import TimeIsUpError
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.validation.time_reserve import ModelCosts
-from aoe.tuning.workbench import Workbench
 from aoebank import Event
 
 FINAL_COMPARISONS = 3
@@ -40,7 +40,7 @@ class TunedGraph:
     """A graph of the model whose operators are tuned.
 
     Attributes:
-        bench: The model; its chosen graph is this one, None for the imported one.
+        tuning: The model; its chosen graph is this one, None for the imported one.
         graph: ONNX Runtime's optimised form of it.
         profile: Where the time of that goes.
         tuned: Its operators.
@@ -48,7 +48,7 @@ class TunedGraph:
         costs: What things take with this model.
     """
 
-    bench: Workbench
+    tuning: TuneContext
     graph: ModelGraph
     profile: ModelProfile
     tuned: TunedOperators
@@ -56,19 +56,21 @@ class TunedGraph:
     costs: ModelCosts
 
 
-def form_bank(bench: Workbench) -> SubgraphBank:
+def form_bank(tuning: TuneContext) -> SubgraphBank:
     """Return the bank of the forms an earlier mode has chosen."""
-    base = bench.base.bank if bench.base is not None else None
-    return SubgraphBank(bench.journal, anonymous=bench.settings.anonymous, base=base)
+    base = tuning.banks.base.bank if tuning.banks.base is not None else None
+    return SubgraphBank(tuning.banks.journal, anonymous=tuning.settings.anonymous, base=base)
 
 
-def is_open(bench: Workbench) -> bool:
+def is_open(tuning: TuneContext) -> bool:
     """Return whether forms of an earlier mode are to be held against operator tuning alone."""
-    if bench.chosen is None or bench.settings.lookup_only:
+    if tuning.subject.chosen is None or tuning.settings.lookup_only:
         return False
-    forms = form_bank(bench)
-    is_settled = all(forms.is_kept_beside_operators(use.graph_id) for use in bench.chosen.uses)
-    return bench.settings.repeat_tune or not is_settled
+    forms = form_bank(tuning)
+    is_settled = all(
+        forms.is_kept_beside_operators(use.graph_id) for use in tuning.subject.chosen.uses
+    )
+    return tuning.settings.repeat_tune or not is_settled
 
 
 def validate_graphs(
@@ -83,7 +85,7 @@ def validate_graphs(
         bank: Knows what earlier runs settled, and is told what this one does.
     """
     validation, verdicts = validate_kernels(
-        made.bench, bank, made.assembly, made.tuned.operators, made.costs
+        made.tuning, bank, made.assembly, made.tuned.operators, made.costs
     )
     if verdicts:  # none where answers are only looked up
         bank.note(verdicts)
@@ -91,7 +93,7 @@ def validate_graphs(
         better = _validated_alone(made, validation, alone, bank)
         if better is not None:
             return alone, better
-    return made, with_figures(made.bench, made.assembly, validation, made.costs)
+    return made, with_figures(made.tuning, made.assembly, validation, made.costs)
 
 
 def _validated_alone(
@@ -101,17 +103,17 @@ def _validated_alone(
     bank: OperatorBank,
 ) -> ValidationResult[ChosenKernel] | None:
     """Return what holds up in the imported graph, None unless that is the faster model."""
-    progress = made.bench.progress
+    progress = made.tuning.progress
     progress.step("holding the whole model against operator tuning alone")
     with_forms = _gain_of_forms(made, validation, alone)
     if with_forms is None:
         return None
     if with_forms.median >= 1:
         progress.step(f"it is {with_forms.median:.3f}x as fast as with operators alone")
-        _note_forms(made.bench, Event.KEPT, with_forms)
+        _note_forms(made.tuning, Event.KEPT, with_forms)
         return None
     found, verdicts = validate_kernels(
-        alone.bench,
+        alone.tuning,
         bank,
         alone.assembly,
         alone.tuned.operators,
@@ -122,7 +124,7 @@ def _validated_alone(
         return None
     progress.step(f"its forms go: with operators alone it is {1 / with_forms.median:.3f}x as fast")
     bank.note(verdicts)
-    _note_forms(made.bench, Event.DROPPED, with_forms)
+    _note_forms(made.tuning, Event.DROPPED, with_forms)
     return found
 
 
@@ -133,12 +135,12 @@ def _gain_of_forms(
 
     Kernels the model does not keep with its forms are left out without them, too.
     """
-    progress = made.bench.progress
-    comparer = model_comparer(made.bench, made.assembly, made.costs)
+    progress = made.tuning.progress
+    comparer = model_comparer(made.tuning, made.assembly, made.costs)
     kept = {one.name for one in validation.kept}
     gone = {one.name for one in kernels_of(made.tuned.operators)} - kept
     kernels = [one for one in kernels_of(alone.tuned.operators) if one.name not in gone]
-    in_library, _ = compiled(alone.bench, alone.assembly, kernels, comparer)
+    in_library, _ = compiled(alone.tuning, alone.assembly, kernels, comparer)
     if not in_library:
         return None  # the forms have been held against that model already
     try:
@@ -157,10 +159,10 @@ def _gain_of_forms(
     return gain.estimate
 
 
-def _note_forms(bench: Workbench, event: Event, with_forms: SpeedupEstimate) -> None:
+def _note_forms(tuning: TuneContext, event: Event, with_forms: SpeedupEstimate) -> None:
     """Keep in the bank which is faster, so that a second run makes the same choice."""
-    assert bench.chosen is not None
-    forms, uses, is_kept = form_bank(bench), bench.chosen.uses, event is Event.KEPT
+    assert tuning.subject.chosen is not None
+    forms, uses, is_kept = form_bank(tuning), tuning.subject.chosen.uses, event is Event.KEPT
     faster = "faster" if is_kept else "slower"
     reason = f"the whole model is {faster} with it and operators tuned than with these alone"
     notes = [
@@ -180,5 +182,5 @@ def _note_forms(bench: Workbench, event: Event, with_forms: SpeedupEstimate) -> 
         for use in uses
     ]
     forms.note(notes)
-    if bench.places.bank is not None and is_kept:
-        forms.copy_to(bench.places.bank, [use.graph_id for use in uses])
+    if tuning.places.bank is not None and is_kept:
+        forms.copy_to(tuning.places.bank, [use.graph_id for use in uses])

@@ -17,6 +17,7 @@ from aoe.tuning.opat.operators import Operator
 from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.opat.validation.accuracy import AccuracyChecker, worth_lowering
 from aoe.tuning.policies import final_policy, variant_policy
+from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.accuracy import HeldAccuracy
 from aoe.tuning.validation.comparing import ModelComparer, TimeIsUpError
 from aoe.tuning.validation.group_tests import Drop
@@ -24,22 +25,24 @@ from aoe.tuning.validation.memory_pruning import PEAK_RATIO, within_memory
 from aoe.tuning.validation.model_validator import OVER_PEAK, ModelValidator, ValidationResult
 from aoe.tuning.validation.prior_result import PriorResult, prior_result_of
 from aoe.tuning.validation.time_reserve import HURRIED_PROCESSES, NO_COSTS, ModelCosts
-from aoe.tuning.workbench import Workbench
 from aoe.workload import Workload
 from aoebank import Event, plural
 
 
-def check_accuracy(bench: Workbench, assembly: Assembly) -> None:
+def check_accuracy(tuning: TuneContext, assembly: Assembly) -> None:
     """Refuse a metric that fails, or a bound out of reach, before time is spent on tuning.
 
     Raises:
         AccuracyError: the metric fails on the untuned model, or misses its bound there.
         RunError: the untuned model cannot be run.
     """
-    constraint = bench.settings.precision.accuracy
+    constraint = tuning.settings.precision.accuracy
     if constraint is not None:
         AccuracyChecker(
-            assembly, bench.runner, constraint=constraint, inputs=bench.calibration
+            assembly,
+            tuning.machine.runner,
+            constraint=constraint,
+            inputs=tuning.subject.calibration,
         ).check()
 
 
@@ -48,7 +51,7 @@ Verdicts = Sequence[tuple[Workload, OperatorVerdict]]
 
 
 def validate_model(
-    bench: Workbench,
+    tuning: TuneContext,
     bank: OperatorBank,
     assembly: Assembly,
     tuned: Sequence[TunedOperator],
@@ -58,14 +61,14 @@ def validate_model(
 
     See `validate_kernels`; the figures are those over the imported model.
     """
-    validation, verdicts = validate_kernels(bench, bank, assembly, tuned, costs)
+    validation, verdicts = validate_kernels(tuning, bank, assembly, tuned, costs)
     if verdicts:
         bank.note(verdicts)
-    return with_figures(bench, assembly, validation, costs)
+    return with_figures(tuning, assembly, validation, costs)
 
 
 def validate_kernels(
-    bench: Workbench,
+    tuning: TuneContext,
     bank: OperatorBank,
     assembly: Assembly,
     tuned: Sequence[TunedOperator],
@@ -80,7 +83,7 @@ def validate_kernels(
     `REPEAT_TUNE` nothing is settled.
 
     Args:
-        bench: The model.
+        tuning: The model.
         bank: Knows what earlier runs settled.
         assembly: Puts the model together.
         tuned: Its operators.
@@ -90,28 +93,28 @@ def validate_kernels(
     Returns:
         The judgement, and what of it is to be kept.
     """
-    bench.phases.begin(Phase.VALIDATE)
-    verdicts = {t.operator.key: _earlier_verdict(bench, bank, t.operator) for t in tuned}
+    tuning.time.phases.begin(Phase.VALIDATE)
+    verdicts = {t.operator.key: _earlier_verdict(tuning, bank, t.operator) for t in tuned}
     candidates = kernels_of(tuned)
-    left_s = bench.stopwatch.keeping(costs.finishing_s).left_s
-    checker = _accuracy_checker(bench, assembly, candidates, left_s, costs)
+    left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
+    checker = _accuracy_checker(tuning, assembly, candidates, left_s, costs)
     if checker is None:  # else what was dropped counts too, or a second run would trade otherwise
         candidates = [kernel for kernel in candidates if verdicts[kernel.key] is not Event.DROPPED]
-    candidates = _within_memory(bench, candidates)
-    comparer = model_comparer(bench, assembly, costs)
-    in_library, lost = compiled(bench, assembly, candidates, comparer)
-    accuracy = _held(bench, checker, in_library) if checker is not None else None
+    candidates = _within_memory(tuning, candidates)
+    comparer = model_comparer(tuning, assembly, costs)
+    in_library, lost = compiled(tuning, assembly, candidates, comparer)
+    accuracy = _held(tuning, checker, in_library) if checker is not None else None
     held = accuracy.kernels if accuracy is not None else in_library
     kernels = [kernel for kernel in held if verdicts[kernel.key] is not Event.DROPPED]
     settled = () if is_proven_anew else kernels
     own = frozenset(one.name for one in settled if verdicts[one.key] is Event.KEPT)
-    lookup_only = bench.settings.lookup_only
-    bench.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
-    peak_ratio = math.inf if is_memory_given(bench) else PEAK_RATIO
-    weights = bench.model.proto.graph.initializer
+    lookup_only = tuning.settings.lookup_only
+    tuning.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
+    peak_ratio = math.inf if is_memory_given(tuning) else PEAK_RATIO
+    weights = tuning.subject.model.proto.graph.initializer
     judge = ModelValidator(
         comparer,
-        bench.progress.step,
+        tuning.progress.step,
         bytes_kept_beside,
         peak_ratio,
         mapped_bytes=math.fsum(map(bytes_of, weights)),
@@ -121,9 +124,9 @@ def validate_kernels(
     elif len(own) == len(kernels):
         validation = judge.confirm(kernels)
     else:
-        validation = judge.judge(kernels, _prior_result(bench, bank, assembly, kernels, own))
+        validation = judge.judge(kernels, _prior_result(tuning, bank, assembly, kernels, own))
     if validation.undecided and not validation.kept:
-        bench.progress.warn(f"the whole model stays untuned: {validation.undecided}")
+        tuning.progress.warn(f"the whole model stays untuned: {validation.undecided}")
     # what stays of what was kept before has been noted by the run that judged it
     news = [one for one in kernels if one.name not in own or one not in validation.kept]
     noted = [
@@ -140,7 +143,7 @@ def validate_kernels(
 
 
 def _prior_result(
-    bench: Workbench,
+    tuning: TuneContext,
     bank: OperatorBank,
     assembly: Assembly,
     kernels: Sequence[ChosenKernel],
@@ -150,12 +153,12 @@ def _prior_result(
     found = {one.name: bank.kept_in_base(one.source.workload) for one in kernels}
     in_base = {name: kept for name, kept in found.items() if kept is not None}
     return prior_result_of(
-        kernels, own, in_base, assembly.surroundings, repeat_tune=bench.settings.repeat_tune
+        kernels, own, in_base, assembly.surroundings, repeat_tune=tuning.settings.repeat_tune
     )
 
 
 def with_figures(
-    bench: Workbench,
+    tuning: TuneContext,
     assembly: Assembly,
     validation: ValidationResult[ChosenKernel],
     costs: ModelCosts = NO_COSTS,
@@ -164,16 +167,16 @@ def with_figures(
 
     Kernels were judged in the graph an earlier mode has chosen, for that one's gain is not theirs.
     """
-    if bench.chosen is None:
+    if tuning.subject.chosen is None:
         return validation
-    if bench.settings.lookup_only:
+    if tuning.settings.lookup_only:
         return replace(validation, graph_chosen=True)
-    comparer = model_comparer(bench, assembly, costs)
-    bench.progress.step("measuring the whole model against the imported one")
+    comparer = model_comparer(tuning, assembly, costs)
+    tuning.progress.step("measuring the whole model against the imported one")
     try:
         gain = comparer.for_the_record(validation.kept, assembly.imported)
     except TimeIsUpError:
-        bench.progress.warn("the time limit left no time to measure it: no gain is claimed")
+        tuning.progress.warn("the time limit left no time to measure it: no gain is claimed")
         gain = comparer.unmeasured(validation.kept)
     return replace(
         validation, comparison=gain.comparison, estimate=gain.estimate, graph_chosen=True
@@ -181,41 +184,41 @@ def with_figures(
 
 
 def _accuracy_checker(
-    bench: Workbench,
+    tuning: TuneContext,
     assembly: Assembly,
     kernels: Sequence[ChosenKernel],
     left_s: Callable[[], float],
     costs: ModelCosts,
 ) -> AccuracyChecker | None:
     """Return what holds the model to its accuracy, None where nothing has to be held."""
-    precision = bench.settings.precision
+    precision = tuning.settings.precision
     asked, is_lower = precision.accuracy is not None, lowest_precision(kernels).is_lower
     if precision.mode.lowest.is_lower and not is_lower:
         lower = " or ".join(one.value for one in precision.mode.lowered)
-        bench.progress.warn(f"no kernel in {lower} was proven faster than float32")
+        tuning.progress.warn(f"no kernel in {lower} was proven faster than float32")
     constraint = precision.constraint
     if constraint is None or not (asked or is_lower):
         return None
-    proof = costs.hurried(final_policy(bench.threads_validated, left_s=left_s()))
+    proof = costs.hurried(final_policy(tuning.threads_validated, left_s=left_s()))
     return AccuracyChecker(
         assembly,
-        bench.runner,
+        tuning.machine.runner,
         constraint=constraint,
-        inputs=bench.calibration,
+        inputs=tuning.subject.calibration,
         left_s=left_s,
         run_s=costs.load_s + costs.run_s,
         following_s=HURRIED_PROCESSES * costs.comparison_s(proof),
     )
 
 
-def _within_memory(bench: Workbench, kernels: Sequence[ChosenKernel]) -> list[ChosenKernel]:
+def _within_memory(tuning: TuneContext, kernels: Sequence[ChosenKernel]) -> list[ChosenKernel]:
     """Return the kernels that keep no more than the user allows; a later run may allow others."""
-    limit = bench.settings.kernel_memory_mib
+    limit = tuning.settings.kernel_memory_mib
     if limit is None:
         return list(kernels)
     kept, left_out = within_memory(kernels, bytes_kept_beside, _work_of, limit << 20)
     for name, reason in left_out.items():
-        bench.progress.step(f"left out {name}: {reason}")
+        tuning.progress.step(f"left out {name}: {reason}")
     return kept
 
 
@@ -231,22 +234,22 @@ def _work_of(kernel: ChosenKernel) -> float:
 
 
 def _held(
-    bench: Workbench, checker: AccuracyChecker, kernels: Sequence[ChosenKernel]
+    tuning: TuneContext, checker: AccuracyChecker, kernels: Sequence[ChosenKernel]
 ) -> HeldAccuracy[ChosenKernel]:
-    bench.progress.step("checking the accuracy of the whole model")
+    tuning.progress.step("checking the accuracy of the whole model")
     held = checker.hold(kernels)
     if held.made_up and held.weighed:
-        bench.progress.warn(
+        tuning.progress.warn(
             "accuracy is checked on made-up inputs, which say little: give real ones with "
             "--calibration or --inputs"
         )
     if not held.trade.holds:
-        bench.progress.warn(f"{held.constraint} does not hold, not even in float32")
+        tuning.progress.warn(f"{held.constraint} does not hold, not even in float32")
     if held.weighed and not held.trade.in_time:
-        bench.progress.warn("the time limit left no time to find out which kernels are accurate")
+        tuning.progress.warn("the time limit left no time to find out which kernels are accurate")
     else:
         for name in held.trade.roll_back:
-            bench.progress.step(f"{name} goes back: the model is not accurate enough with it")
+            tuning.progress.step(f"{name} goes back: the model is not accurate enough with it")
     return held
 
 
@@ -268,14 +271,14 @@ def _still_accurate(
 
 
 def model_comparer(
-    bench: Workbench, assembly: Assembly, costs: ModelCosts
+    tuning: TuneContext, assembly: Assembly, costs: ModelCosts
 ) -> ModelComparer[ChosenKernel]:
     """Return what compares models with kernels within the time limit."""
-    threads, settings = bench.threads_validated, bench.settings
-    left_s = bench.stopwatch.keeping(costs.finishing_s).left_s
+    threads, settings = tuning.threads_validated, tuning.settings
+    left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
     return ModelComparer(
         assembly,
-        bench.runner,
+        tuning.machine.runner,
         screen=variant_policy(threads, accept_busy=settings.accept_busy, left_s=left_s()),
         final=final_policy(
             threads,
@@ -283,31 +286,31 @@ def model_comparer(
             run_loop=settings.run_loop,
             left_s=left_s(),
         ),
-        inputs=bench.inputs,
+        inputs=tuning.subject.inputs,
         left_s=left_s,
         costs=costs,
-        streams=bench.streams,
+        streams=tuning.subject.streams,
     )
 
 
-def _earlier_verdict(bench: Workbench, bank: OperatorBank, operator: Operator) -> Event | None:
+def _earlier_verdict(tuning: TuneContext, bank: OperatorBank, operator: Operator) -> Event | None:
     """Return the settled verdict of this model on a kernel, None where validation decides again.
 
     Kernels that were dropped for the model's peak memory are decided again under `--memory`.
     """
-    if bench.settings.repeat_tune:
+    if tuning.settings.repeat_tune:
         return None
-    ignored = OVER_PEAK if is_memory_given(bench) else None
+    ignored = OVER_PEAK if is_memory_given(tuning) else None
     return bank.model_verdict(operator.workload, ignored=ignored)
 
 
-def is_memory_given(bench: Workbench) -> bool:
+def is_memory_given(tuning: TuneContext) -> bool:
     """True if `--memory` bounds the kernels; else the peak of a session does."""
-    return bench.settings.kernel_memory_mib is not None
+    return tuning.settings.kernel_memory_mib is not None
 
 
 def compiled(
-    bench: Workbench,
+    tuning: TuneContext,
     assembly: Assembly,
     kernels: Sequence[ChosenKernel],
     comparer: ModelComparer[ChosenKernel],
@@ -316,10 +319,10 @@ def compiled(
 
     All of them were compiled before: what fails now says nothing of a kernel.
     """
-    bench.progress.step(f"compiling {plural(len(kernels), 'kernel')} for the model")
+    tuning.progress.step(f"compiling {plural(len(kernels), 'kernel')} for the model")
     errors = assembly.build(kernels, left_s=comparer.left_s() - comparer.least_s)
     for name, error in errors.items():
-        bench.progress.warn(f"kernel {name} left out: {error}")
+        tuning.progress.warn(f"kernel {name} left out: {error}")
     lost = {
         name: Drop(reason=f"not decided, its kernel could not be compiled: {error}", is_final=False)
         for name, error in errors.items()

@@ -63,9 +63,9 @@ from aoe.tuning.sgat.lookup import SubgraphLookup, TunedSubgraph
 from aoe.tuning.sgat.loop import SubgraphTools, looked_up
 from aoe.tuning.sgat.subgraphs import FoundSubgraphs, Subgraph, log_rules
 from aoe.tuning.task_scheduler import TaskScheduler
+from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
-from aoe.tuning.workbench import Workbench
 
 Lookups = Mapping[str, SubgraphLookup]
 """What the banks say of each subgraph, by its identity."""
@@ -94,7 +94,7 @@ class TunedFusionGroups:
 
 
 def tune_fusion_groups(
-    bench: Workbench,
+    tuning: TuneContext,
     bank: SubgraphBank,
     tell: Callable[[TunedSubgraph], None],
     tell_lookup: Callable[[Subgraph, SubgraphLookup], None],
@@ -102,7 +102,7 @@ def tune_fusion_groups(
     """Tune the fusion groups of a model, and write the model if they gain.
 
     Args:
-        bench: Its chosen graph is what the forms have left, None for the imported one.
+        tuning: Its chosen graph is what the forms have left, None for the imported one.
         bank: Where subgraphs are looked up and stored.
         tell: Is told of each subgraph that is done.
         tell_lookup: Is told what the banks say of each.
@@ -111,26 +111,28 @@ def tune_fusion_groups(
         AoeError: the model cannot be run, or a result cannot be written.
         AoebankError: a bank cannot be used.
     """
-    operators = open_bank(bench, bench.base)
-    graph, profile = profile_default(bench)
-    found = found_fusion_groups(bench, graph)
-    with closing(open_compilers(bench)) as compilers:
-        with closing(open_assembly(bench, graph, compilers)) as assembly:
+    operators = open_bank(tuning, tuning.banks.base)
+    graph, profile = profile_default(tuning)
+    found = found_fusion_groups(tuning, graph)
+    with closing(open_compilers(tuning)) as compilers:
+        with closing(open_assembly(tuning, graph, compilers)) as assembly:
             costs = ModelCosts.of(profile, write_s=assembly.write_s)
-            searching = searching_time(bench.stopwatch, costs, bench.runner.target.core_num)
-            tools = replace(_tools(bench, bank, operators, searching), tell_lookup=tell_lookup)
+            searching = searching_time(
+                tuning.time.stopwatch, costs, tuning.machine.runner.target.core_num
+            )
+            tools = replace(_tools(tuning, bank, operators, searching), tell_lookup=tell_lookup)
             lookups = {one.graph_id: looked_up(one, tools) for one in found.subgraphs}
             alone = _time_for_kernels(searching, lookups.values())
-            origins = Origins(bench.model.proto, graph.proto)
+            origins = Origins(tuning.subject.model.proto, graph.proto)
             first, later = fusion_operators(graph, profile, found, lookups, origins)
-            with open_measure_pool(bench) as measure_pool:
+            with open_measure_pool(tuning) as measure_pool:
                 kernels = tune_found(
                     first,
                     take_apart=partial(with_parts, later),
                     later=later,
-                    budget=make_budget(bench, profile, alone, measure_pool, measure_rates(bench)),
-                    tools=operator_tools(bench, operators, graph, alone, compilers),
-                    tell=kernel_teller(bench.progress),
+                    budget=make_budget(tuning, profile, alone, measure_pool, measure_rates(tuning)),
+                    tools=operator_tools(tuning, operators, graph, alone, compilers),
+                    tell=kernel_teller(tuning.progress),
                     measure_pool=measure_pool,
                 )
             won = WonKernels({one.operator.key: one for one in kernels.operators})
@@ -141,23 +143,26 @@ def tune_fusion_groups(
                 tools=tools,
                 won=won,
                 library=assembly.directory / LIBRARY,
-                folder=bench.scratch / "scopes",
+                folder=tuning.scratch / "scopes",
                 bytes_around=graph.bytes_touched(),
-                accept_busy=bench.settings.accept_busy,
+                accept_busy=tuning.settings.accept_busy,
                 tell=tell,
-                detail=bench.progress.detail,
+                detail=tuning.progress.detail,
             )
             TaskScheduler[Subgraph, TunedSubgraph](
-                tasks=tasks, pool=SerialExecutor(), runner=bench.runner, warn=bench.progress.warn
+                tasks=tasks,
+                pool=SerialExecutor(),
+                runner=tuning.machine.runner,
+                warn=tuning.progress.warn,
             ).run()
             tuned = tuple(sorted(tasks.done, key=lambda one: found.subgraphs.index(one.subgraph)))
-            validation = validate_model(bench, operators, assembly, won.used(graph, tuned), costs)
+            validation = validate_model(tuning, operators, assembly, won.used(graph, tuned), costs)
         used = list(_uses(bank, tuned, validation))
         uses = tuple(use for one, use in used if one.outcome is not RepoOutcome.UNSATISFIED)
         if validation.kept:
-            earlier = bench.chosen.uses if bench.chosen is not None else ()
-            chosen = ChosenGraph(proto=bench.start, uses=(*earlier, *uses))
-            write_model(replace(bench, chosen=chosen), operators, assembly, validation)
+            earlier = tuning.subject.chosen.uses if tuning.subject.chosen is not None else ()
+            chosen = ChosenGraph(proto=tuning.subject.start, uses=(*earlier, *uses))
+            write_model(tuning.with_chosen(chosen), operators, assembly, validation)
     return TunedFusionGroups(
         subgraphs=tuned,
         found=found,
@@ -185,16 +190,16 @@ def kernel_teller(progress: Progress) -> Callable[[TunedOperator], None]:
 # ---- what there is ----
 
 
-def found_fusion_groups(bench: Workbench, graph: ModelGraph) -> FoundSubgraphs:
+def found_fusion_groups(tuning: TuneContext, graph: ModelGraph) -> FoundSubgraphs:
     """Return the subgraphs of the optimised graph with their fusion groups; report how many."""
-    limited = bench.settings.tune_optimization_level is OptimizationLevel.O2
-    chooses = precision_plan(bench).classify if bench.settings.precision.strict else classify
+    limited = tuning.settings.tune_optimization_level is OptimizationLevel.O2
+    chooses = precision_plan(tuning).classify if tuning.settings.precision.strict else classify
     found = find_fusion_groups(graph, FUSION_CLASSES if limited else (), chooses)
-    origins = Origins(bench.model.proto, graph.proto)
+    origins = Origins(tuning.subject.model.proto, graph.proto)
     found = replace(found, subgraphs=tuple(_named(one, graph, origins) for one in found.subgraphs))
-    log_rules(found, bench.progress.detail)
+    log_rules(found, tuning.progress.detail)
     groups = sum(len(subgraph.allowed_fusion_groups) for subgraph in found.subgraphs)
-    bench.progress.step(
+    tuning.progress.step(
         f"{len(found.subgraphs)} distinct subgraphs of the optimised graph, "
         f"{groups} scopes in them{' within the fusion limits' if limited else ''}"
     )
@@ -256,9 +261,9 @@ def fusion_operators(
 
 
 def _tools(
-    bench: Workbench, bank: SubgraphBank, operators: OperatorBank, searching: Stopwatch
+    tuning: TuneContext, bank: SubgraphBank, operators: OperatorBank, searching: Stopwatch
 ) -> SubgraphTools:
-    settings, threads = bench.settings, bench.runner.target.core_num
+    settings, threads = tuning.settings, tuning.machine.runner.target.core_num
 
     def invalid_reason(subgraph: Subgraph, strategy: SubgraphStrategy) -> str:
         return invalid_reason_of_groups(subgraph, strategy, operators)
@@ -267,12 +272,12 @@ def _tools(
         raise AssertionError(f"{subgraph.graph_id} is measured before its kernels are known")
 
     def tell(subgraph: Subgraph, done: int, budget: int, best: float | None) -> None:
-        bench.progress.trial(subgraph.op_name, done, budget, best)
+        tuning.progress.trial(subgraph.op_name, done, budget, best)
 
     return SubgraphTools(
         bank=bank,
         rules={},
-        runner=bench.runner,
+        runner=tuning.machine.runner,
         measurer=no_measurer,
         invalid_reason_of=invalid_reason,
         accepts=_is_no_loss,

@@ -14,7 +14,7 @@ from aoe.errors import ModelImportError, OptionError
 from aoe.ort.inputs import save_input_sets
 from aoe.tuning.cases.given import given_cases
 from aoe.tuning.cases.splitting import split_cases
-from aoe.tuning.mode import OneOfMany, TuneContext, TuneSettings
+from aoe.tuning.mode import ModeContext, OneOfMany, TuneSettings
 from aoe.tuning.progress import SilentProgress
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -26,9 +26,9 @@ def model(tmp_path: Path) -> Path:
     return save_model(conv_net(batch="n"), tmp_path / "net.onnx")
 
 
-def _context(model: Path, *, one_of_many: OneOfMany | None = None, **settings: Any) -> TuneContext:
+def _context(model: Path, *, one_of_many: OneOfMany | None = None, **settings: Any) -> ModeContext:
     cases = {"shape_cases": ("image:1,3,12,12", "image:4,3,12,12")}
-    return TuneContext(
+    return ModeContext(
         settings=TuneSettings(model=model, **(cases | settings)),
         env={},
         cwd=model.parent,

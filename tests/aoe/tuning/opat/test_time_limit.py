@@ -33,7 +33,7 @@ from aoe.ort import profile
 from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.mode import TuneContext, TuneSettings
+from aoe.tuning.mode import ModeContext, TuneSettings
 from aoe.tuning.opat import assembly
 from aoe.tuning.opat import run as opat_run
 from aoe.tuning.opat.result import OpatResult
@@ -175,7 +175,7 @@ class TimedRun:
     def tune(self, limit_s: float | None, **settings: Any) -> OpatResult:
         bank = self.root / "bank"
         bank.mkdir(exist_ok=True)
-        context = TuneContext(
+        context = ModeContext(
             settings=TuneSettings(
                 model=save_model(conv_net(), self.root / "net.onnx"),
                 output=self.root / "out",

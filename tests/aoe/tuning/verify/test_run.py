@@ -26,9 +26,9 @@ from aoe.report.verify.records import VerifiedBankReport
 from aoe.schedule import Schedule
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.engine.parts import EngineParts, library_versions
+from aoe.tuning.tune_context import fingerprint
 from aoe.tuning.verify.run import VerifySettings, verify_bank
 from aoe.tuning.verify.verdict import Holding
-from aoe.tuning.workbench import fingerprint
 from aoebank import Bank, Event, Provenance, emit, validate
 
 _WORKLOADS = tuple(chain_workload((name,)) for name in ("Exp", "Tanh", "Abs"))

@@ -30,6 +30,7 @@ from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.opat.validation.model import validate_model
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
+from aoe.tuning.tune_context import ModelToTune, RunTime
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.workload import Precision
 from aoebank import Bank, Event
@@ -152,7 +153,8 @@ class Model:
             drift=0.0,
             given_share=self.given_share,
         )
-        bench = SimpleNamespace(
+        stopwatch = start_stopwatch(time.monotonic, None)
+        tuning = SimpleNamespace(
             settings=SimpleNamespace(
                 repeat_tune=repeat_tune,
                 accept_busy=self.accept_busy,
@@ -161,18 +163,17 @@ class Model:
                 lookup_only=False,
                 kernel_memory_mib=self.kernel_memory_mib,
             ),
-            chosen=None,
-            model=SimpleNamespace(proto=onnx.ModelProto()),
-            runner=runner,
-            streams=1,
+            subject=ModelToTune(
+                model=SimpleNamespace(proto=onnx.ModelProto()),  # type: ignore[arg-type]
+                inputs=MADE_UP,
+                calibration=MADE_UP,
+            ),
+            machine=SimpleNamespace(runner=runner),
             threads_validated=runner.target.core_num,
-            inputs=MADE_UP,
-            calibration=MADE_UP,
             progress=self.progress,
-            stopwatch=start_stopwatch(time.monotonic, None),
-            phases=PhaseTimes(start_stopwatch(time.monotonic, None)),
+            time=RunTime(stopwatch=stopwatch, phases=PhaseTimes(stopwatch)),
         )
-        found = validate_model(bench, self.bank, assembly, self.tuned)  # type: ignore[arg-type]
+        found = validate_model(tuning, self.bank, assembly, self.tuned)  # type: ignore[arg-type]
         self.comparisons = len(runner.asked("compare_models"))
         self.restarts = runner.restarts
         return found

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import onnx
 
@@ -37,7 +37,7 @@ from aoe.target import Target, unmet_cores
 from aoe.tuning.chosen_graph import ChosenGraph, chosen_before
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.live_report import PhaseTimes, Stopwatch, start_stopwatch
-from aoe.tuning.mode import CacheMode, JobType, TargetMetric, TuneContext, TuneSettings
+from aoe.tuning.mode import CacheMode, JobType, ModeContext, TargetMetric, TuneSettings
 from aoe.tuning.policies import final_policy
 from aoe.tuning.progress import Progress
 from aoe.tuning.reuse.earlier import EarlierResult, open_earlier
@@ -74,60 +74,25 @@ class ResultPlaces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workbench:
-    """A model on its target, and what it takes to tune it there.
+class ModelToTune:
+    """The model of a run, and the graph a mode begins with.
 
     Attributes:
-        settings: Options of the run.
         model: The imported model.
-        inputs: What it is run on.
-        calibration: What its accuracy is checked on.
-        runner: The measuring worker; its target is tuned for.
-        journal: Of the custom bank.
-        built_in: Bank looked up after the custom one, None if there is to be none.
-        versions: Of aoe, halide, onnxruntime.
-        places: Where results go.
-        scratch: Empty directory that goes with the workbench.
-        progress: Is told what happens.
-        stopwatch: Of the run.
-        phases: What it took its time for.
-        streams: Callers the whole model is judged with at the same time, each with the threads of
-            the target; 1 where its latency is tuned.
+        inputs: Arrays it is run on.
+        calibration: Arrays its accuracy is checked on.
+        operators: Libraries of operators it needs.
+        streams: Callers the whole model is validated with at the same time, each with the threads
+            of the target; 1 where its latency is tuned.
         chosen: The graph an earlier mode of the run has chosen, None if none did.
-        remote_pool: Workers operators are tuned on, None for this machine alone.
-        objects: Compiled kernels of earlier runs, None where none are kept.
-        operators: Libraries of operators the model needs.
-        base: Earlier result only what changed since is tuned of, None without one.
-        damaged: Bank files the run does without.
-        engine: What of the engine the run may replace.
     """
 
-    settings: TuneSettings
     model: ImportedModel
     inputs: ModelInputs
     calibration: ModelInputs
-    runner: Runner
-    journal: BankJournal
-    built_in: Bank | None
-    versions: Mapping[str, str]
-    places: ResultPlaces
-    scratch: Path
-    progress: Progress
-    stopwatch: Stopwatch
-    phases: PhaseTimes
-    streams: int = 1
-    objects: ObjectCache | None = None
-    base: EarlierResult | None = None
-    chosen: ChosenGraph | None = None
     operators: tuple[OperatorLibrary, ...] = ()
-    remote_pool: RemotePool | None = None
-    damaged: tuple[DamagedFile, ...] = ()
-    engine: EngineParts = REAL_ENGINE
-
-    @property
-    def threads_validated(self) -> int:
-        """Threads the whole model is judged with, those of all streams."""
-        return self.streams * self.runner.target.core_num
+    streams: int = 1
+    chosen: ChosenGraph | None = None
 
     @property
     def start(self) -> onnx.ModelProto:
@@ -135,7 +100,91 @@ class Workbench:
         return self.model.proto if self.chosen is None else self.chosen.proto
 
 
-def model_path(context: TuneContext, job: JobType) -> Path:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuringMachine:
+    """Where candidates are compiled and measured.
+
+    Attributes:
+        runner: The measuring process of this machine; its target is tuned for.
+        remote_pool: Workers operators are tuned on, None for this machine alone.
+        objects: Compiled kernels of earlier runs, None where none are kept.
+        versions: Of aoe, halide, onnxruntime.
+    """
+
+    runner: Runner
+    remote_pool: RemotePool | None = None
+    objects: ObjectCache | None = None
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBanks:
+    """Where answers are looked up and stored.
+
+    Attributes:
+        journal: Of the custom bank.
+        built_in: Bank looked up after the custom one, None if there is to be none.
+        base: Earlier result, of which only what has changed is tuned; None without one.
+        damaged: Bank files the run does without.
+    """
+
+    journal: BankJournal
+    built_in: Bank | None = None
+    base: EarlierResult | None = None
+    damaged: tuple[DamagedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTime:
+    """The time of a run: `stopwatch` has its limit, `phases` what it was spent on."""
+
+    stopwatch: Stopwatch
+    phases: PhaseTimes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneContext:
+    """What one mode tunes a model with.
+
+    Attributes:
+        settings: Options of the run.
+        subject: The model.
+        machine: Where it is measured.
+        banks: Where answers are looked up and stored.
+        time: How long it may take.
+        places: Where results go.
+        scratch: Empty directory that goes with the run.
+        progress: Is told what happens.
+        engine: What of the engine the run may replace.
+    """
+
+    settings: TuneSettings
+    subject: ModelToTune
+    machine: MeasuringMachine
+    banks: RunBanks
+    time: RunTime
+    places: ResultPlaces
+    scratch: Path
+    progress: Progress
+    engine: EngineParts = REAL_ENGINE
+
+    @property
+    def threads_validated(self) -> int:
+        """Threads the whole model is validated with, those of all streams."""
+        return self.subject.streams * self.machine.runner.target.core_num
+
+    def with_chosen(self, chosen: ChosenGraph | None, scratch: Path | None = None) -> Self:
+        """Return the same run with another graph to begin with.
+
+        Args:
+            chosen: The graph, None for the imported one.
+            scratch: Its own directory, None for that of the run.
+        """
+        subject = replace(self.subject, chosen=chosen)
+        return replace(self, subject=subject, scratch=scratch or self.scratch)
+
+
+def model_path(context: ModeContext, job: JobType) -> Path:
     """Return the model file of a run.
 
     Raises:
@@ -153,8 +202,8 @@ def model_path(context: TuneContext, job: JobType) -> Path:
 
 
 @contextmanager
-def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
-    """Check what needs no measuring, then give the workbench of a mode.
+def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContext]:
+    """Check what needs no measuring, then give the context of a mode.
 
     Raises:
         AoeError: bad input, no compiler, no place to write; see the subclasses.
@@ -189,33 +238,35 @@ def open_workbench(context: TuneContext, job: JobType) -> Iterator[Workbench]:
         _remote_pool(context, job, device, target, versions) as remote_pool,
     ):
         journal = _journal(root, target, model, versions, streams)
-        yield Workbench(
+        yield TuneContext(
             settings=settings,
-            model=model,
-            inputs=inputs,
-            calibration=calibration,
-            runner=runner,
-            journal=journal,
-            versions=versions,
+            subject=ModelToTune(
+                model=model,
+                inputs=inputs,
+                calibration=calibration,
+                operators=operators,
+                streams=streams,
+                chosen=chosen_before(context.earlier),
+            ),
+            machine=MeasuringMachine(
+                runner=runner,
+                remote_pool=remote_pool,
+                objects=object_cache(settings, env, cwd, target, progress.warn),
+                versions=versions,
+            ),
+            banks=_banks(context, journal, built_in, _earlier(settings, cwd, earlier)),
+            time=RunTime(stopwatch=stopwatch, phases=PhaseTimes(stopwatch)),
             places=places,
             scratch=scratch,
             progress=progress,
-            stopwatch=stopwatch,
-            phases=PhaseTimes(stopwatch),
-            streams=streams,
-            objects=object_cache(settings, env, cwd, target, progress.warn),
-            chosen=chosen_before(context.earlier),
-            operators=operators,
-            remote_pool=remote_pool,
-            **_banks(context, journal, built_in, _earlier(settings, cwd, earlier)),
             engine=engine,
         )
 
 
 def _banks(
-    context: TuneContext, own: BankJournal, built_in: Bank | None, base: EarlierResult | None
-) -> dict[str, Any]:
-    """Return the banks of a workbench and the files it does without, which are told.
+    context: ModeContext, own: BankJournal, built_in: Bank | None, base: EarlierResult | None
+) -> RunBanks:
+    """Return the banks of a run and the files it does without, which are told.
 
     Damaged files of its own bank are set aside, those of others passed over.
     """
@@ -226,7 +277,7 @@ def _banks(
             damaged += without_damaged(bank, own.soc_version, may_write=False)
     for one in damaged:
         context.progress.warn(str(one))
-    return {"built_in": built_in, "base": base, "damaged": damaged}
+    return RunBanks(journal=own, built_in=built_in, base=base, damaged=damaged)
 
 
 def _sweep(progress: Progress) -> None:
@@ -254,7 +305,7 @@ def _of_a_stream(whole: Target, metric: TargetMetric) -> tuple[Target, int]:
     return replace(whole, core_num=1), whole.core_num
 
 
-def _tell_doubts(context: TuneContext, target: Target, model: ImportedModel) -> None:
+def _tell_doubts(context: ModeContext, target: Target, model: ImportedModel) -> None:
     if context.settings.target_metric is TargetMetric.THROUGHPUT:
         context.progress.step(f"for throughput: {plural(target.core_num, 'stream')} of one thread")
     if unmet := unmet_cores(context.settings.core_num, target.core_num):
@@ -279,7 +330,7 @@ def _operators(settings: TuneSettings, cwd: Path) -> tuple[OperatorLibrary, ...]
 
 
 def _remote_pool(
-    context: TuneContext,
+    context: ModeContext,
     job: JobType,
     device: Device,
     target: Target,
@@ -313,7 +364,7 @@ def _earlier(settings: TuneSettings, cwd: Path, scratch: Path) -> EarlierResult 
     return open_earlier(cwd / settings.base_result, scratch)
 
 
-def _source(context: TuneContext, job: JobType) -> ModelSource:
+def _source(context: ModeContext, job: JobType) -> ModelSource:
     settings = context.settings
     return ModelSource(
         path=model_path(context, job),
@@ -385,7 +436,7 @@ def _journal(
     )
 
 
-def result_places(context: TuneContext, model_name: str, job: JobType) -> ResultPlaces:
+def result_places(context: ModeContext, model_name: str, job: JobType) -> ResultPlaces:
     """Return AOE's workspace, or what `--output` says; it can be written afterwards.
 
     Raises:
