@@ -17,10 +17,11 @@ from aoe.bank.records.operator import (
 )
 from aoe.bank.remembered import RememberedOperator
 from aoe.bank.sources import kernel_source
+from aoe.bank.task_bank import TaskBank
 from aoe.bank.verdicts import (
+    BankNote,
     FailedSearch,
     KeptKernel,
-    OperatorVerdict,
     UndecidedOperator,
     busy_search_of,
     failed_search_of,
@@ -48,7 +49,7 @@ _COMPARED = ("cpu_model", "onnxruntime", "halide", "core_num")
 """Parts of the fingerprint that must agree before an earlier verdict is believed."""
 
 
-class OperatorBank:
+class OperatorBank(TaskBank):
     """The custom operator bank of one target, as the engine uses it, and the built-in one behind.
 
     Args:
@@ -68,17 +69,11 @@ class OperatorBank:
         source_of: Callable[[str], str | None] = kernel_source,
         base: Bank | None = None,
     ) -> None:
-        self._journal = journal
+        super().__init__(journal, base=base, compared=_COMPARED)
         self._bank = journal.bank
         self._core_num = core_num
         self._built_in = built_in
         self._source_of = source_of
-        self._base = base
-
-    @property
-    def soc_version(self) -> str:
-        """Target whose records are used."""
-        return self._journal.soc_version
 
     @property
     def core_num(self) -> int:
@@ -192,14 +187,8 @@ class OperatorBank:
         base_file, record = self._in_base(workload)
         if base_file is None or (found is not None and not found.is_base):
             return
-        file = self.file(workload.op_type)
-        key = key_of(workload)
-        if found is not None and record is not None:
-            own = replace(record, soc_version=self._journal.soc_version, location=None)
-            self._bank.put(file, [own])
-        known = [*self._journal.entries(file, key)]
-        lines = [line for line in self._journal.entries(base_file, key) if line not in known]
-        self._bank.append_provenance(file, lines)
+        own = record if found is not None else None
+        self._take_over(key_of(workload), own, base_file, self.file(workload.op_type))
 
     def remembered(self, workload: Workload) -> RememberedOperator:
         """Return what the bank knows of a workload: its record, and the lines that count."""
@@ -375,7 +364,7 @@ class OperatorBank:
         workload: Workload,
         schedule: Schedule,
         configuration: Configuration,
-        verdict: OperatorVerdict,
+        verdict: BankNote,
     ) -> None:
         """Write a record and its provenance; the record is whole on disk when this returns.
 
@@ -392,7 +381,7 @@ class OperatorBank:
         self._bank.put(self.file(workload.op_type), [record])
         self.note([(workload, verdict)])
 
-    def note(self, verdicts: Sequence[tuple[Workload, OperatorVerdict]]) -> None:
+    def note(self, verdicts: Sequence[tuple[Workload, BankNote]]) -> None:
         """Append provenance without touching any record."""
         by_file: dict[Path, list[Note]] = {}
         for workload, verdict in verdicts:
@@ -411,7 +400,6 @@ class OperatorBank:
         """
         if root.resolve() == self._bank.root.resolve():
             return
-        other = Bank(root)
         found: dict[Path, list[Record]] = {}
         for workload in workloads:
             source = self.file_of(workload)
@@ -420,11 +408,7 @@ class OperatorBank:
                 found.setdefault(source, []).append(record)
         for source, records in found.items():
             file = root / source.relative_to(self._root_of(source))
-            file.parent.mkdir(parents=True, exist_ok=True)
-            other.put(file, records)
-            known = list(other.iter_provenance(file))
-            noted = [n for r in records for n in self._bank.iter_provenance(source, r.key)]
-            other.append_provenance(file, [entry for entry in noted if entry not in known])
+            self._copy(source, records, file, root)
 
     def _root_of(self, file: Path) -> Path:
         """Return the root of the bank a file belongs to."""
@@ -443,11 +427,6 @@ class OperatorBank:
             origin=self._journal.engine,
         )
         return replace(record, soc_version=self._journal.soc_version, op_type=workload.op_type)
-
-    @property
-    def _here(self) -> dict[str, Any]:
-        """What the fingerprint of an earlier verdict must agree with."""
-        return {name: self._journal.fingerprint.get(name) for name in _COMPARED}
 
     def _is_own(self, entry: Provenance) -> bool:
         return self._journal.is_of_this_model(entry)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal, Note, samples_of
+from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal
 from aoe.bank.records.subgraph import (
     NodeFeature,
     SubgraphStrategy,
@@ -21,15 +21,15 @@ from aoe.bank.records.subgraph import (
 )
 from aoe.bank.remembered import RememberedOperator
 from aoe.bank.sources import rule_source
-from aoe.bank.verdicts import KeptKernel, is_narrow, is_of_nothing
-from aoe.measurement import Measurement, SpeedupEstimate
+from aoe.bank.task_bank import TaskBank
+from aoe.bank.verdicts import BankNote, KeptKernel, is_narrow, is_of_nothing, note_of
 from aoebank import Bank, Event, Provenance, RecordError, make_graph_record
 
 _COMPARED = ("cpu_model", "onnxruntime", "core_num")
 """Parts of the fingerprint that must agree before an earlier verdict is believed."""
 _IN_MODEL = (Event.KEPT, Event.DROPPED)
 BESIDE_OPERATORS = "beside_operators"
-"""Member of `SubgraphNote.search` that says what the whole model made of a form was decided against
+"""Member of `BankNote.search` that says what the whole model made of a form was decided against
 operator tuning alone."""
 
 
@@ -73,28 +73,7 @@ class LikeSubgraph:
     strategy: SubgraphStrategy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphNote:
-    """A note to be kept about one subgraph of one model.
-
-    Attributes:
-        event: What happened.
-        op_names: Nodes of the model, those of its first place.
-        estimate: Speed-up with its interval, if anything was measured.
-        measurement: The samples behind it.
-        search: Method, options, trials, reason: JSON values.
-        applied: What was written into the record, None where none was.
-    """
-
-    event: Event
-    op_names: tuple[str, ...] = ()
-    estimate: SpeedupEstimate | None = None
-    measurement: Measurement | None = None
-    search: Mapping[str, Any] = field(default_factory=dict)
-    applied: SubgraphStrategy | None = None
-
-
-class SubgraphBank:
+class SubgraphBank(TaskBank):
     """The subgraph bank of one target below one root.
 
     Args:
@@ -106,16 +85,10 @@ class SubgraphBank:
     def __init__(
         self, journal: BankJournal, *, anonymous: bool = False, base: Bank | None = None
     ) -> None:
+        super().__init__(journal, base=base, compared=_COMPARED)
         self.file: Path = journal.bank.graph_file(journal.soc_version)
-        self._journal = journal
         self._anonymous = anonymous
-        self._base = base
         self._alike: dict[tuple[str, ...], list[LikeSubgraph]] | None = None
-
-    @property
-    def soc_version(self) -> str:
-        """Target whose records are used."""
-        return self._journal.soc_version
 
     @property
     def core_num(self) -> int:
@@ -151,11 +124,7 @@ class SubgraphBank:
             return
         file = self._base_file(self._base)
         record = self._base.find(file, graph_id) if found is not None else None
-        if record is not None:
-            self._journal.bank.put(self.file, [replace(record, location=None)])
-        known = [*self._journal.entries(self.file, graph_id)]
-        lines = [line for line in self._journal.entries(file, graph_id) if line not in known]
-        self._journal.bank.append_provenance(self.file, lines)
+        self._take_over(graph_id, record, file, self.file)
 
     def base_change(self, graph_id: str) -> str | None:
         """Return what has changed since the earlier result, None if it knows no such subgraph.
@@ -239,7 +208,7 @@ class SubgraphBank:
         graph_id: str,
         nodes: Sequence[NodeFeature],
         strategy: SubgraphStrategy,
-        note: SubgraphNote,
+        note: BankNote,
     ) -> str:
         """Write the record of a subgraph and its provenance.
 
@@ -261,33 +230,19 @@ class SubgraphBank:
         if reason is not None:
             return reason
         self._journal.bank.put(self.file, [record])
-        self.note([(graph_id, replace(note, applied=strategy))])
+        self._journal.append(self.file, [note_of(graph_id, note, _cluster(strategy))])
         return ""
 
-    def note(self, notes: Sequence[tuple[str, SubgraphNote]]) -> None:
+    def note(self, notes: Sequence[tuple[str, BankNote]]) -> None:
         """Append provenance without touching the records."""
-        self._journal.append(
-            self.file,
-            [
-                Note(
-                    key=graph_id,
-                    event=note.event,
-                    op_names=note.op_names,
-                    estimate=note.estimate,
-                    **samples_of(note.measurement),
-                    cluster=_cluster(note.applied),
-                    search=note.search,
-                )
-                for graph_id, note in notes
-            ],
-        )
+        self._journal.append(self.file, [note_of(graph_id, note, {}) for graph_id, note in notes])
 
     def measured(self) -> list[tuple[str, float]]:
         """Return strategies in words that were measured in this environment, with speed-ups.
 
         All subgraphs of all models the bank has seen; every trial, for whatever came of it.
         """
-        here, found = self._here(), []
+        here, found = self._here, []
         for entry in self._journal.bank.iter_provenance(self.file):
             if any(entry.fingerprint.get(name) != value for name, value in here.items()):
                 continue
@@ -324,7 +279,7 @@ class SubgraphBank:
     def _failures(self, file: Path, graph_id: str) -> list[Provenance]:
         """Return the searches there that found nothing since its record was last written."""
         found: list[Provenance] = []
-        for entry in self._journal.entries(file, graph_id, where=self._here()):
+        for entry in self._journal.entries(file, graph_id, where=self._here):
             if entry.event in CHANGES:
                 found.clear()
             elif entry.event is Event.UNSATISFIED:
@@ -381,7 +336,7 @@ class SubgraphBank:
 
     def _verdicts(self, file: Path, graph_id: str) -> Iterator[Provenance | None]:
         """Yield what models have made of a form, None where its record was replaced."""
-        for entry in self._journal.entries(file, graph_id, where=self._here()):
+        for entry in self._journal.entries(file, graph_id, where=self._here):
             if entry.event in CHANGES:
                 yield None
             elif entry.event in _IN_MODEL:
@@ -395,22 +350,10 @@ class SubgraphBank:
             graph_ids: Those without a record are passed over.
         """
         bank = self._journal.bank
-        if root.resolve() == bank.root.resolve():
-            return
-        found = [bank.find(self.file, graph_id) for graph_id in sorted(set(graph_ids))]
-        records = [record for record in found if record is not None]
-        if not records:
-            return
-        other = Bank(root)
-        file = other.graph_file(self._journal.soc_version)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        other.put(file, records)
-        known = list(other.iter_provenance(file))
-        noted = [n for r in records for n in bank.iter_provenance(self.file, r.key)]
-        other.append_provenance(file, [entry for entry in noted if entry not in known])
-
-    def _here(self) -> Mapping[str, Any]:
-        return {name: self._journal.fingerprint.get(name) for name in _COMPARED}
+        if root.resolve() != bank.root.resolve():
+            found = [bank.find(self.file, graph_id) for graph_id in sorted(set(graph_ids))]
+            place = Bank(root).graph_file(self._journal.soc_version)
+            self._copy(self.file, [one for one in found if one is not None], place, root)
 
     def _is_this_model(self, entry: Provenance) -> bool:
         return self._journal.is_of_this_model(entry)
@@ -421,6 +364,6 @@ def source_of_strategy(strategy: SubgraphStrategy) -> str | None:
     return rule_source(applied.rule for applied in strategy.rewrites)
 
 
-def _cluster(strategy: SubgraphStrategy | None) -> Mapping[str, Any]:
-    source = source_of_strategy(strategy) if strategy is not None else None
+def _cluster(strategy: SubgraphStrategy) -> Mapping[str, Any]:
+    source = source_of_strategy(strategy)
     return {KERNEL_SOURCE: source} if source is not None else {}

@@ -27,7 +27,7 @@ _TRUSTED_PROCESSES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorVerdict:
+class BankNote:
     """One line of the side-car about a workload of a model.
 
     Attributes:
@@ -262,7 +262,7 @@ def is_narrow(low: float, high: float) -> bool:
     return high - low <= SETTLED_HALF_WIDTH * (low + high)
 
 
-def note_of(key: str, verdict: OperatorVerdict, cluster: Mapping[str, Any]) -> Note:
+def note_of(key: str, verdict: BankNote, cluster: Mapping[str, Any]) -> Note:
     """Return a verdict about a workload as a line of the side-car has it.
 
     Args:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from aoe.bank.records.subgraph import SubgraphStrategy
-from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank, SubgraphNote
+from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank
+from aoe.bank.verdicts import BankNote
 from aoe.execute.messages import TaskRunner
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement import (
@@ -355,9 +356,9 @@ def _settled(
     )
 
 
-def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> SubgraphNote:
+def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> BankNote:
     """Return what is remembered of a search that found nothing better."""
-    return SubgraphNote(
+    return BankNote(
         event=Event.UNSATISFIED,
         op_names=subgraph.segment.op_names,
         estimate=found.result.estimate,

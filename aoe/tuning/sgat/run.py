@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from aoe.bank.records.subgraph import SubgraphStrategy
-from aoe.bank.subgraphs import SubgraphBank, SubgraphNote
+from aoe.bank.subgraphs import SubgraphBank
+from aoe.bank.verdicts import BankNote
 from aoe.errors import OptionError
 from aoe.execute.messages import TaskRunner
 from aoe.graph.model_graph import ModelGraph
@@ -512,15 +513,9 @@ def _prior_result(
 
 def _model_note(
     form: ChosenRewrite, validation: ValidationResult[ChosenRewrite], surroundings: frozenset[str]
-) -> SubgraphNote:
-    op_names = form.subgraph.segment.op_names
-    verdict = validation.verdict(form, op_names, surroundings)
-    return SubgraphNote(
-        event=verdict.event,
-        op_names=op_names,
-        estimate=verdict.estimate,
-        search={"strategy": str(form.strategy), **verdict.search},
-    )
+) -> BankNote:
+    verdict = validation.verdict(form, form.subgraph.segment.op_names, surroundings)
+    return replace(verdict, search={"strategy": str(form.strategy), **verdict.search})
 
 
 def _chosen_graph(

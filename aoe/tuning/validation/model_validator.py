@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic
 
-from aoe.bank.verdicts import OperatorVerdict
+from aoe.bank.verdicts import BankNote
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import Scatter, SpeedupEstimate
@@ -68,9 +68,7 @@ class ValidationResult(Generic[P]):
         """True if the final model is another one than the imported."""
         return bool(self.kept) or self.graph_chosen
 
-    def verdict(
-        self, part: P, op_names: tuple[str, ...], surroundings: frozenset[str]
-    ) -> OperatorVerdict:
+    def verdict(self, part: P, op_names: tuple[str, ...], surroundings: frozenset[str]) -> BankNote:
         """Return what is noted of a part, so that a second run makes the same choice.
 
         Args:
@@ -80,10 +78,10 @@ class ValidationResult(Generic[P]):
         """
         drop = self.drops.get(part.name)
         if drop is not None:
-            return OperatorVerdict.of_model(
+            return BankNote.of_model(
                 Event.DROPPED, op_names, reason=drop.reason, estimate=drop.estimate
             )
-        return OperatorVerdict.of_model(
+        return BankNote.of_model(
             Event.KEPT,
             op_names,
             reason="the whole model is faster with all that are kept",

@@ -22,8 +22,7 @@ from typing import Any
 from aoe.bank.damage import without_damaged
 from aoe.bank.journal import VERIFYING, BankJournal
 from aoe.bank.operators import OperatorBank, bank_root
-from aoe.bank.remeasured import MeasurableRecord, PassedOver, RemeasuredBank
-from aoe.bank.remeasured_subgraphs import MeasurableSubgraph, RemeasuredSubgraphs
+from aoe.bank.remeasured import MeasurableRecord, OperatorAnswer, PassedOver, RemeasuredBank
 from aoe.bank.verdicts import UndecidedOperator
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.input_shapes import parse_input_shape
@@ -59,8 +58,6 @@ from aoe.tuning.verify.undecided import DecidedOperator, decide_operator
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
 from aoe.workload import Workload
 from aoebank import Drift
-
-Measurable = MeasurableRecord | MeasurableSubgraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +102,7 @@ class VerifiedRecord:
         model: File of the model it was measured in, None for an operator.
     """
 
-    one: Measurable
+    one: MeasurableRecord
     found: Verified
     written: bool
     model: Path | None = None
@@ -289,16 +286,14 @@ class _Bank:
     """The records of a target: operators alone, subgraphs in the models that have them."""
 
     def __init__(self, journal: BankJournal, target: Target) -> None:
-        self._operators = RemeasuredBank(journal, core_num=target.core_num)
-        self._subgraphs = RemeasuredSubgraphs(journal)
+        self._records = RemeasuredBank(journal, core_num=target.core_num)
         self._kernels = OperatorBank(journal, core_num=target.core_num)
         self._places: dict[str, PlacedSubgraph] = {}
 
-    def records(self, models: Sequence[GivenModel]) -> Iterator[Measurable | PassedOver]:
+    def records(self, models: Sequence[GivenModel]) -> Iterator[MeasurableRecord | PassedOver]:
         """Yield every record, or why it is not measured."""
-        yield from self._operators.records()
-        for one in self._subgraphs.records():
-            if isinstance(one, PassedOver):
+        for one in self._records.records():
+            if isinstance(one, PassedOver) or isinstance(one.answer, OperatorAnswer):
                 yield one
                 continue
             place = place_of(one, models, self._kernels)
@@ -329,12 +324,16 @@ class _Bank:
         )
 
     def measured(
-        self, one: Measurable, compilers: KernelCompilers, scratch: Path, settings: VerifySettings
+        self,
+        one: MeasurableRecord,
+        compilers: KernelCompilers,
+        scratch: Path,
+        settings: VerifySettings,
     ) -> Measurement:
         """Return fresh pairs of a record and of the default, as after a search."""
-        if isinstance(one, MeasurableRecord):
-            around = _bytes_around(one)
-            return _fresh_pairs(one.workload, one.schedule, around, compilers, settings)
+        if isinstance(one.answer, OperatorAnswer):
+            around, answer = _bytes_around(one), one.answer
+            return _fresh_pairs(answer.workload, answer.schedule, around, compilers, settings)
         again = SubgraphVerifier(
             compilers=compilers,
             operators=self._kernels,
@@ -344,24 +343,18 @@ class _Bank:
         )
         return again.measure(one, self._places[one.record.key])
 
-    def written(self, one: Measurable, found: Verified, settings: VerifySettings) -> VerifiedRecord:
+    def written(
+        self, one: MeasurableRecord, found: Verified, settings: VerifySettings
+    ) -> VerifiedRecord:
         """Write back what was decided, unless nothing is to be written."""
-        is_operator = isinstance(one, MeasurableRecord)
-        place = None if is_operator else self._places[one.record.key]
-        written = False
+        place, written = self._places.get(one.record.key), False
         if found.measurement is not None and found.is_decided and not settings.dry_run:
             assert found.estimate is not None
-            facts = {"verdict": found.verdict.value, **_who(settings)}
-            figures = found.measurement, found.estimate
-            if isinstance(one, MeasurableRecord):
-                facts |= {"bytes_around": _bytes_around(one)}
-                written = self._operators.write_back(one, *figures, facts)
-            elif place is not None:
-                facts |= {
-                    "bytes_around": place.bytes_around,
-                    "model_sha256": place.model.model.sha256,
-                }
-                written = self._subgraphs.write_back(one, *figures, facts)
+            around = _bytes_around(one) if place is None else place.bytes_around
+            facts = {"verdict": found.verdict.value, **_who(settings), "bytes_around": around}
+            if place is not None:
+                facts |= {"model_sha256": place.model.model.sha256}
+            written = self._records.write_back(one, found.measurement, found.estimate, facts)
         return VerifiedRecord(
             one=one,
             found=found,
@@ -370,7 +363,9 @@ class _Bank:
         )
 
 
-def chosen_records(known: Sequence[Measurable], settings: VerifySettings) -> list[Measurable]:
+def chosen_records(
+    known: Sequence[MeasurableRecord], settings: VerifySettings
+) -> list[MeasurableRecord]:
     """Return the records that are asked for, in the order they are measured.
 
     Args:
@@ -386,7 +381,7 @@ def chosen_records(known: Sequence[Measurable], settings: VerifySettings) -> lis
     return [wanted[at] for at in sorted(drawn)]
 
 
-def _recorded_low(one: Measurable) -> float:
+def _recorded_low(one: MeasurableRecord) -> float:
     """Return what a record has proven; one of which nothing is known may be worth nothing."""
     return one.recorded.low if one.recorded is not None else 1.0
 

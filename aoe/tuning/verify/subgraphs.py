@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.subgraph import FusionGroup
-from aoe.bank.remeasured_subgraphs import MeasurableSubgraph
+from aoe.bank.remeasured import MeasurableRecord
 from aoe.device.compiler import KernelSource
 from aoe.device.protocol import Device
 from aoe.entry.imported_model import ImportedModel
@@ -85,7 +85,7 @@ class GivenModel:
         """ONNX Runtime's own graph of it."""
         return optimized_graph(self.model.proto, self._device, self._scratch, threads=self._threads)
 
-    def find(self, one: MeasurableSubgraph) -> Subgraph | None:
+    def find(self, one: MeasurableRecord) -> Subgraph | None:
         """Return the subgraph of a record, None where the model has none such."""
         by_id = self._with_kernels if one.strategy.groups else self._imported
         return by_id.get(one.record.key)
@@ -145,7 +145,7 @@ class PlacedSubgraph:
 
 
 def place_of(
-    one: MeasurableSubgraph, models: Sequence[GivenModel], operators: OperatorBank
+    one: MeasurableRecord, models: Sequence[GivenModel], operators: OperatorBank
 ) -> PlacedSubgraph | str:
     """Return where a record can be measured, or why it cannot be.
 
@@ -184,7 +184,7 @@ class SubgraphVerifier:
     seed: int
     policy: MeasurePolicy
 
-    def measure(self, one: MeasurableSubgraph, place: PlacedSubgraph) -> Measurement:
+    def measure(self, one: MeasurableRecord, place: PlacedSubgraph) -> Measurement:
         """Return fresh pairs of the subgraph with what its record says, and as it is."""
         if one.strategy.groups:
             return self._with_kernels(one, place)
@@ -201,7 +201,7 @@ class SubgraphVerifier:
         with closing(measurer):
             return measurer.measure(one.strategy, self.policy)
 
-    def _with_kernels(self, one: MeasurableSubgraph, place: PlacedSubgraph) -> Measurement:
+    def _with_kernels(self, one: MeasurableRecord, place: PlacedSubgraph) -> Measurement:
         sources = self._sources(place.subgraph, one.strategy.groups)
         directory = self.scratch / "piece"
         measurer = FusionMeasurer(

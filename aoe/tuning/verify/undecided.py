@@ -13,7 +13,7 @@ from typing import Any
 
 from aoe.bank.journal import VERIFYING
 from aoe.bank.operators import OperatorBank
-from aoe.bank.verdicts import OperatorVerdict, UndecidedOperator, left_open_members
+from aoe.bank.verdicts import BankNote, UndecidedOperator, left_open_members
 from aoe.errors import ScheduleError
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.host_products import with_host_products
@@ -82,7 +82,7 @@ def decide_operator(
         found = replace(found, verdict=Holding.LOST, reason=reason)
     if dry_run:
         return DecidedOperator(file=file, one=one, found=found)
-    verdict = OperatorVerdict(
+    verdict = BankNote(
         event=Event(outcome.value),
         op_names=one.op_names,
         estimate=estimate,

@@ -24,7 +24,7 @@ from support.engine.tuning import (
 
 from aoe.bank.operators import OperatorBank, bank_root, key_of
 from aoe.bank.sources import kernel_source
-from aoe.bank.verdicts import KeptKernel, OperatorVerdict, left_open_members
+from aoe.bank.verdicts import BankNote, KeptKernel, left_open_members
 from aoe.measurement import Scatter
 from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload
@@ -51,10 +51,10 @@ def _save(
     bank.save(workload, *guess_of(workload), make_verdict(event, speedup, limit=8))
 
 
-def _judged(event: Event, low: float = 0.995, high: float = 1.0) -> OperatorVerdict:
+def _judged(event: Event, low: float = 0.995, high: float = 1.0) -> BankNote:
     """Return what a whole model made of a kernel."""
     estimate = replace(make_estimate(1.0), low=low, high=high)
-    return OperatorVerdict.of_model(event, ("n0",), reason="measured", estimate=estimate)
+    return BankNote.of_model(event, ("n0",), reason="measured", estimate=estimate)
 
 
 def _is_hopeless(bank: OperatorBank, workload: Workload, trials: int) -> bool:
@@ -83,7 +83,7 @@ def test_line_of_a_kept_kernel_says_where_it_stood_and_how_processes_scattered(
 ) -> None:
     bank = make_bank(tmp_path)
     _save(bank)
-    verdict = OperatorVerdict.of_model(
+    verdict = BankNote.of_model(
         Event.KEPT,
         ("n0",),
         reason="faster",
@@ -419,7 +419,7 @@ def test_verdict_is_judged_again_if_its_interval_is_wide_and_near_1(
 def test_verdict_that_no_time_decided_is_settled(tmp_path: Path) -> None:
     bank = make_bank(tmp_path)
     _save(bank)
-    bank.note([(_EXP, OperatorVerdict.of_model(Event.DROPPED, (), reason="wrong", estimate=None))])
+    bank.note([(_EXP, BankNote.of_model(Event.DROPPED, (), reason="wrong", estimate=None))])
     assert bank.model_verdict(_EXP) is Event.DROPPED
 
 
@@ -435,7 +435,7 @@ def test_verdict_that_no_time_decided_is_settled(tmp_path: Path) -> None:
 def test_verdict_nobody_can_read_is_none(tmp_path: Path, search: dict[str, object]) -> None:
     """Lines of earlier versions say nothing about the interval: they are judged once more."""
     bank = make_bank(tmp_path)
-    bank.note([(_EXP, OperatorVerdict(event=Event.DROPPED, search=search))])
+    bank.note([(_EXP, BankNote(event=Event.DROPPED, search=search))])
     assert bank.model_verdict(_EXP) is None
 
 

@@ -22,8 +22,8 @@ from aoe.bank.records.subgraph import (
     strategy_of,
 )
 from aoe.bank.sources import rule_source, source_of
-from aoe.bank.subgraphs import SubgraphBank, SubgraphNote
-from aoe.bank.verdicts import OperatorVerdict
+from aoe.bank.subgraphs import SubgraphBank
+from aoe.bank.verdicts import BankNote
 from aoebank import Bank, Event, Record, diff, make_graph_record, merge, validate
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry, answer_digest
@@ -56,8 +56,8 @@ def _record(strategy: SubgraphStrategy, **group: Any) -> Record:
     )
 
 
-def _note(event: Event, speedup: float = 1.5, **search: Any) -> SubgraphNote:
-    return SubgraphNote(
+def _note(event: Event, speedup: float = 1.5, **search: Any) -> BankNote:
+    return BankNote(
         event=event,
         op_names=("n0",),
         estimate=make_estimate(speedup),
@@ -227,12 +227,12 @@ def test_search_noise_has_decided_twice_is_made_no_third_time(tmp_path: Path) ->
     assert not bank.is_hopeless("7", ["a"], threshold=1.01)
 
 
-def _verdict(event: Event, **search: Any) -> SubgraphNote:
+def _verdict(event: Event, **search: Any) -> BankNote:
     """Return what a whole model made of a form."""
-    found = OperatorVerdict.of_model(
+    found = BankNote.of_model(
         event, ("n0",), reason="x", estimate=make_estimate(1.2, 0.001), surroundings={"a"}
     )
-    return SubgraphNote(event=event, op_names=("n0",), search={**found.search, **search})
+    return BankNote(event=event, op_names=("n0",), search={**found.search, **search})
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def _verdict(event: Event, **search: Any) -> SubgraphNote:
     ],
 )
 def test_form_the_model_of_an_earlier_result_has_kept_is_known(
-    tmp_path: Path, notes: list[SubgraphNote], is_known: bool
+    tmp_path: Path, notes: list[BankNote], is_known: bool
 ) -> None:
     base = _bank(tmp_path / "base", model="earlier")
     base.save("7", NODES, STRATEGIES[1], _note(Event.ADD))

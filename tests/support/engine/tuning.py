@@ -10,7 +10,7 @@ from typing import Any
 
 from aoe.bank.journal import BankJournal
 from aoe.bank.operators import OperatorBank, key_of
-from aoe.bank.verdicts import OperatorVerdict
+from aoe.bank.verdicts import BankNote
 from aoe.device.compiler import KernelSource
 from aoe.execute.accuracy import Deviation
 from aoe.execute.tasks import ModelComparison
@@ -79,9 +79,9 @@ def make_estimate(speedup: float, half_width: float = 0.0) -> SpeedupEstimate:
     return replace(exact, low=speedup - half_width, high=speedup + half_width)
 
 
-def make_verdict(event: Event, speedup: float | None = None, **search: Any) -> OperatorVerdict:
+def make_verdict(event: Event, speedup: float | None = None, **search: Any) -> BankNote:
     """Return a note about a workload."""
-    return OperatorVerdict(
+    return BankNote(
         event=event,
         op_names=("n0",),
         estimate=make_estimate(speedup) if speedup else None,

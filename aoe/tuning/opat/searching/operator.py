@@ -12,7 +12,7 @@ from typing import Any
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
-from aoe.bank.verdicts import OperatorVerdict, busy_members, left_open_members
+from aoe.bank.verdicts import BankNote, busy_members, left_open_members
 from aoe.device.compiler import KernelSource
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
@@ -301,7 +301,7 @@ class OperatorSearch:
         """
         if self.stored is not None or result.configuration is None or len(result.trials) < 2:
             return
-        verdict = OperatorVerdict(
+        verdict = BankNote(
             event=Event.UNSATISFIED,
             op_names=self.operator.op_names,
             search={
@@ -320,7 +320,7 @@ class OperatorSearch:
 
     def _verdict(
         self, result: SearchResult[Schedule], outcome: RepoOutcome, tools: OperatorTools
-    ) -> OperatorVerdict:
+    ) -> BankNote:
         return _verdict(
             self.operator,
             result,
@@ -494,12 +494,12 @@ def _verdict(
     is_cut: bool,
     is_again: bool,
     bytes_around: int,
-) -> OperatorVerdict:
+) -> BankNote:
     is_cut = is_cut or result.measured < len(result.trials)
     left_open: Mapping[str, Any] = {}
     if outcome is RepoOutcome.UNSATISFIED and result.configuration is not None:
         left_open = left_open_members(result.configuration, is_again=is_again)
-    return OperatorVerdict(
+    return BankNote(
         event=Event(outcome.value),
         op_names=operator.op_names,
         estimate=result.estimate,
@@ -581,7 +581,7 @@ def _lost(
 
 
 def _won(
-    operator: Operator, result: SearchResult[Schedule], verdict: OperatorVerdict, bank: OperatorBank
+    operator: Operator, result: SearchResult[Schedule], verdict: BankNote, bank: OperatorBank
 ) -> TunedOperator:
     assert result.answer is not None and result.configuration is not None
     assert result.estimate is not None and result.measurement is not None

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aoe.bank.operators import OperatorBank
-from aoe.bank.subgraphs import BESIDE_OPERATORS, SubgraphBank, SubgraphNote
+from aoe.bank.subgraphs import BESIDE_OPERATORS, SubgraphBank
+from aoe.bank.verdicts import BankNote
 from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph
 from aoe.measurement import SpeedupEstimate
@@ -168,7 +169,7 @@ def _note_forms(tuning: TuneContext, event: Event, with_forms: SpeedupEstimate) 
     notes = [
         (
             use.graph_id,
-            SubgraphNote(
+            BankNote(
                 event=event,
                 op_names=use.op_names,
                 estimate=with_forms,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from aoe.bank.operators import OperatorBank
-from aoe.bank.verdicts import OperatorVerdict
+from aoe.bank.verdicts import BankNote
 from aoe.device.compiler import KernelSource
 from aoe.graph.weights import bytes_of
 from aoe.kernels.roofline import kept_bytes, multiply_adds
@@ -46,7 +46,7 @@ def check_accuracy(tuning: TuneContext, assembly: Assembly) -> None:
         ).check()
 
 
-Verdicts = Sequence[tuple[Workload, OperatorVerdict]]
+Verdicts = Sequence[tuple[Workload, BankNote]]
 """What a model made of kernels, to be kept in the bank."""
 
 

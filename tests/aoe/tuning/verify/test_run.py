@@ -17,7 +17,7 @@ import aoe
 from aoe import VerifiedBank
 from aoe.bank.journal import KERNEL_SOURCE
 from aoe.bank.operators import OperatorBank, key_of
-from aoe.bank.verdicts import OperatorVerdict, busy_members
+from aoe.bank.verdicts import BankNote, busy_members
 from aoe.device.registry import default_device
 from aoe.errors import OptionError, WorkerDiedError
 from aoe.measurement import Outcome
@@ -318,7 +318,7 @@ def _left_undecided(world: World, **facts: Any) -> Any:
     workload = chain_workload(("Sqrt",))
     _, guess = guess_of(workload)
     members = busy_members(workload, guess, 1 << 20)
-    verdict = OperatorVerdict(event=Event.UNSATISFIED, op_names=("root",), search=members)
+    verdict = BankNote(event=Event.UNSATISFIED, op_names=("root",), search=members)
     world.bank(**facts).note([(workload, verdict)])
     return workload
 

@@ -23,7 +23,7 @@ from support.engine.subgraphs import by_splits, c2f_network
 import aoe
 from aoe import VerifiedBank
 from aoe.bank.journal import KERNEL_SOURCE
-from aoe.bank.remeasured_subgraphs import MeasurableSubgraph
+from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.errors import ModelImportError, WorkerDiedError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome
@@ -378,7 +378,7 @@ def test_kernels_of_a_subgraph_are_measured_together_as_when_they_were_chosen(
 ) -> None:
     result = kernels.verify()
     assert result.passed_over == ()
-    (one,) = [one for one in result.records if isinstance(one.one, MeasurableSubgraph)]
+    (one,) = [one for one in result.records if isinstance(one.one.answer, SubgraphStrategy)]
     assert one.one.strategy.groups and one.found.verdict is Holding.HOLDS and one.written
     (call,) = kernels.compared
     assert call.arguments["baseline"].model.name == "piece.onnx"
@@ -390,7 +390,7 @@ def test_kernels_that_cannot_be_built_are_a_lost_gain(
 ) -> None:
     kernels.compile_error = "no such instruction"
     result = kernels.verify()
-    (one,) = [one for one in result.records if isinstance(one.one, MeasurableSubgraph)]
+    (one,) = [one for one in result.records if isinstance(one.one.answer, SubgraphStrategy)]
     assert one.found.verdict is Holding.LOST and not one.written
     assert one.found.reason == "compile: no such instruction"
 
