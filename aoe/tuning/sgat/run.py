@@ -13,7 +13,6 @@ the kernels, in the graph this leaves.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -80,8 +79,12 @@ from aoe.tuning.sgat.subgraphs import (
 from aoe.tuning.task_scheduler import TaskScheduler
 from aoe.tuning.tune_context import TuneContext, model_path
 from aoe.tuning.validation.comparing import ModelComparer
-from aoe.tuning.validation.model_validator import ModelValidator, ValidationResult
-from aoe.tuning.validation.prior_result import PriorResult, prior_result_of
+from aoe.tuning.validation.model_validator import (
+    ModelValidator,
+    ValidationResult,
+    decide_candidates,
+)
+from aoe.tuning.validation.prior_result import prior_result_of
 from aoe.tuning.validation.time_reserve import NO_COSTS, ModelCosts, searching_time
 from aoebank import Event
 
@@ -454,23 +457,25 @@ def _judged(
     forms = [chosen_form(tuning, one, one.strategy) for one in tuned if one.strategy is not None]
     forms = [form for form in forms if verdicts[form.subgraph.graph_id] is not Event.DROPPED]
     own = frozenset(one.name for one in forms if verdicts[one.subgraph.graph_id] is Event.KEPT)
-    lookup_only = tuning.settings.lookup_only
-    tuning.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
-    judge = ModelValidator(comparer, tuning.progress.step)
-    if lookup_only or not forms:
-        return judge.take(forms)  # without a form the comparison with kernels says it all
-    if len(own) == len(forms):
-        validation = judge.confirm(forms)
-    else:
-        validation = judge.judge(forms, _prior_result(tuning, bank, assembly, forms, own))
-    if validation.undecided and not validation.kept:
-        tuning.progress.warn(f"the whole model stays untuned: {validation.undecided}")
-    news = [form for form in forms if form.name not in own or form not in validation.kept]
+    validation, news = decide_candidates(
+        ModelValidator(comparer, tuning.progress.step),
+        forms,
+        own=own,
+        prior=lambda: prior_result_of(
+            forms,
+            own,
+            lambda one: bank.kept_in_base(one.subgraph.graph_id),
+            assembly.surroundings,
+            repeat_tune=tuning.settings.repeat_tune,
+        ),
+        lookup_only=tuning.settings.lookup_only,
+        progress=tuning.progress,
+        measures_none=False,  # the comparison with kernels says it all
+    )
     bank.note(
         [
             (form.subgraph.graph_id, _model_note(form, validation, assembly.surroundings(form)))
             for form in news
-            if validation.is_decided(form)
         ]
     )
     return validation
@@ -493,21 +498,6 @@ def chosen_form(
         strategy=strategy,
         splices=tuple(splices),
         gain_us=saved_us * len(splices),
-    )
-
-
-def _prior_result(
-    tuning: TuneContext,
-    bank: SubgraphBank,
-    assembly: SubgraphAssembly,
-    forms: Sequence[ChosenRewrite],
-    own: frozenset[str],
-) -> PriorResult:
-    """Return what earlier models say of forms, of which this very one has kept `own`."""
-    found = {one.name: bank.kept_in_base(one.subgraph.graph_id) for one in forms}
-    in_base = {name: kept for name, kept in found.items() if kept is not None}
-    return prior_result_of(
-        forms, own, in_base, assembly.surroundings, repeat_tune=tuning.settings.repeat_tune
     )
 
 

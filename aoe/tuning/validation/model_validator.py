@@ -13,6 +13,7 @@ from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.tasks import ModelComparison
 from aoe.measurement import Scatter, SpeedupEstimate
 from aoe.measurement.memory import ModelMemory
+from aoe.tuning.progress import Progress
 from aoe.tuning.validation.accuracy import HeldAccuracy
 from aoe.tuning.validation.candidates import P
 from aoe.tuning.validation.comparing import (
@@ -421,3 +422,39 @@ def _is_as_promised(
     expected_us += PROVEN * sum(kernel.gain_us for kernel in new)
     saved_us = (found.estimate.median - 1) * found.comparison.measurement.latency_us
     return saved_us >= expected_us
+
+
+def decide_candidates(
+    validator: ModelValidator[P],
+    candidates: Sequence[P],
+    *,
+    own: frozenset[str],
+    prior: Callable[[], PriorResult],
+    lookup_only: bool,
+    progress: Progress,
+    measures_none: bool = True,
+) -> tuple[ValidationResult[P], list[P]]:
+    """Return which candidates stay in the model, and those of which that is news for the bank.
+
+    What this very model has kept before is believed; where all of it is, nothing is chosen again.
+
+    Args:
+        validator: Compares models.
+        candidates: Kernels or rewrites that have won alone.
+        own: Names of those this very model has kept.
+        prior: Returns what earlier models say, asked where there is something to choose.
+        lookup_only: True to take all of them without measuring.
+        progress: Is told what happens.
+        measures_none: True to measure the model where there is no candidate, too.
+    """
+    progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
+    if lookup_only or not (candidates or measures_none):
+        return validator.take(candidates), []
+    if len(own) == len(candidates):
+        validation = validator.confirm(candidates)
+    else:
+        validation = validator.judge(candidates, prior())
+    if validation.undecided and not validation.kept:
+        progress.warn(f"the whole model stays untuned: {validation.undecided}")
+    news = [one for one in candidates if one.name not in own or one not in validation.kept]
+    return validation, [one for one in news if validation.is_decided(one)]

@@ -41,7 +41,7 @@ NO_PRIOR_RESULT = PriorResult()
 def prior_result_of(
     parts: Sequence[P],
     own: frozenset[str],
-    in_base: Mapping[str, KeptKernel],
+    kept_in_base: Callable[[P], KeptKernel | None],
     surroundings: Callable[[P], frozenset[str]],
     *,
     repeat_tune: bool,
@@ -54,10 +54,13 @@ def prior_result_of(
     Args:
         parts: Of the model.
         own: Names of those this very model has kept.
-        in_base: What the model of the earlier result says of those it has kept, by name.
+        kept_in_base: Returns what the model of the earlier result says of a part, None if it has
+            not kept it.
         surroundings: Returns digests of what stands around the places of a part.
         repeat_tune: True to believe nothing.
     """
+    found = {one.name: kept_in_base(one) for one in parts}
+    in_base = {name: kept for name, kept in found.items() if kept is not None}
     proven = own.union(in_base)
     if own or repeat_tune:
         return PriorResult(proven=proven, believed=own, is_own=bool(own))

@@ -22,8 +22,13 @@ from aoe.tuning.validation.accuracy import HeldAccuracy
 from aoe.tuning.validation.comparing import ModelComparer, TimeIsUpError
 from aoe.tuning.validation.group_tests import Drop
 from aoe.tuning.validation.memory_pruning import PEAK_RATIO, within_memory
-from aoe.tuning.validation.model_validator import OVER_PEAK, ModelValidator, ValidationResult
-from aoe.tuning.validation.prior_result import PriorResult, prior_result_of
+from aoe.tuning.validation.model_validator import (
+    OVER_PEAK,
+    ModelValidator,
+    ValidationResult,
+    decide_candidates,
+)
+from aoe.tuning.validation.prior_result import prior_result_of
 from aoe.tuning.validation.time_reserve import HURRIED_PROCESSES, NO_COSTS, ModelCosts
 from aoe.workload import Workload
 from aoebank import Event, plural
@@ -109,7 +114,6 @@ def validate_kernels(
     settled = () if is_proven_anew else kernels
     own = frozenset(one.name for one in settled if verdicts[one.key] is Event.KEPT)
     lookup_only = tuning.settings.lookup_only
-    tuning.progress.step(f"{'trying' if lookup_only else 'judging'} the whole model")
     peak_ratio = math.inf if is_memory_given(tuning) else PEAK_RATIO
     weights = tuning.subject.model.proto.graph.initializer
     judge = ModelValidator(
@@ -119,20 +123,23 @@ def validate_kernels(
         peak_ratio,
         mapped_bytes=math.fsum(map(bytes_of, weights)),
     )
-    if lookup_only:
-        validation = judge.take(kernels)
-    elif len(own) == len(kernels):
-        validation = judge.confirm(kernels)
-    else:
-        validation = judge.judge(kernels, _prior_result(tuning, bank, assembly, kernels, own))
-    if validation.undecided and not validation.kept:
-        tuning.progress.warn(f"the whole model stays untuned: {validation.undecided}")
-    # what stays of what was kept before has been noted by the run that judged it
-    news = [one for one in kernels if one.name not in own or one not in validation.kept]
+    validation, news = decide_candidates(
+        judge,
+        kernels,
+        own=own,
+        prior=lambda: prior_result_of(
+            kernels,
+            own,
+            lambda one: bank.kept_in_base(one.source.workload),
+            assembly.surroundings,
+            repeat_tune=tuning.settings.repeat_tune,
+        ),
+        lookup_only=lookup_only,
+        progress=tuning.progress,
+    )
     noted = [
         (one.source.workload, validation.verdict(one, one.op_names, assembly.surroundings(one)))
         for one in news
-        if validation.is_decided(one)
     ]
     if checker is not None and accuracy is not None:
         validation = _still_accurate(checker, accuracy, judge, validation)
@@ -140,21 +147,6 @@ def validate_kernels(
         assembly.build(validation.kept)  # the library a second run will build
     validation = replace(validation, drops={**validation.drops, **lost})
     return validation, () if lookup_only else noted
-
-
-def _prior_result(
-    tuning: TuneContext,
-    bank: OperatorBank,
-    assembly: Assembly,
-    kernels: Sequence[ChosenKernel],
-    own: frozenset[str],
-) -> PriorResult:
-    """Return what earlier models say of kernels, of which this very one has kept `own`."""
-    found = {one.name: bank.kept_in_base(one.source.workload) for one in kernels}
-    in_base = {name: kept for name, kept in found.items() if kept is not None}
-    return prior_result_of(
-        kernels, own, in_base, assembly.surroundings, repeat_tune=tuning.settings.repeat_tune
-    )
 
 
 def with_figures(
