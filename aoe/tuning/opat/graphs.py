@@ -30,7 +30,7 @@ from aoe.tuning.opat.operators import (
 from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.opat.searching.lookup import Lookup
 from aoe.tuning.opat.searching.operator import TunedOperator
-from aoe.tuning.opat.searching.rounds import OperatorPool, TunedOperators, tune_found
+from aoe.tuning.opat.searching.operator_tasks import OperatorPool, TunedOperators, tune_found
 from aoe.tuning.opat.validation.alone import FINAL_COMPARISONS, TunedGraph, is_open
 from aoe.tuning.opat.validation.model import check_accuracy
 from aoe.tuning.precision.plan import PrecisionPlan

@@ -25,9 +25,9 @@ from aoe.tuning.opat.operators import (
     ChosenOperators,
     Operator,
 )
-from aoe.tuning.opat.searching.budget import OperatorBudget
 from aoe.tuning.opat.searching.operator import OperatorTools
-from aoe.tuning.opat.searching.rounds import OperatorPool
+from aoe.tuning.opat.searching.operator_budget import OperatorBudget
+from aoe.tuning.opat.searching.operator_tasks import OperatorPool
 from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.reuse.earlier import EarlierResult

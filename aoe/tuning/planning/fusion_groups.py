@@ -12,15 +12,15 @@ from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.planning.operators import looked_up_operator, most_seconds
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import Reuse
+from aoe.tuning.sgat.fusion_groups.fusion_tasks import SETS_MAX
 from aoe.tuning.sgat.fusion_groups.run import (
     found_fusion_groups,
     fusion_operators,
     invalid_reason_of_groups,
 )
-from aoe.tuning.sgat.fusion_groups.tasks import SETS_MAX
 from aoe.tuning.sgat.lookup import SubgraphLookup, look_up_subgraph
-from aoe.tuning.sgat.loop import ACCEPT_SPEEDUP
 from aoe.tuning.sgat.reuse import subgraph_reuse
+from aoe.tuning.sgat.subgraph_task import ACCEPT_SPEEDUP
 from aoe.tuning.sgat.subgraphs import FoundSubgraphs
 from aoe.tuning.tune_context import TuneContext
 

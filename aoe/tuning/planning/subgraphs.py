@@ -12,7 +12,6 @@ from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
 from aoe.tuning.sgat.assembly import ChosenRewrite, model_with
 from aoe.tuning.sgat.lookup import SubgraphLookup, look_up_subgraph
-from aoe.tuning.sgat.loop import ACCEPT_SPEEDUP
 from aoe.tuning.sgat.reuse import subgraph_reuse, subgraph_summary
 from aoe.tuning.sgat.run import (
     chosen_form,
@@ -22,6 +21,7 @@ from aoe.tuning.sgat.run import (
     inference,
 )
 from aoe.tuning.sgat.space import strategy_space
+from aoe.tuning.sgat.subgraph_task import ACCEPT_SPEEDUP
 from aoe.tuning.sgat.subgraphs import Subgraph, rules_of
 from aoe.tuning.tune_context import TuneContext
 from aoebank import Event

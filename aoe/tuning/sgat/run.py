@@ -56,7 +56,6 @@ from aoe.tuning.sgat.assembly import ChosenRewrite, SubgraphAssembly, write_part
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.fusion_groups.run import TunedFusionGroups, tune_fusion_groups
 from aoe.tuning.sgat.lookup import TunedSubgraph
-from aoe.tuning.sgat.loop import SubgraphTools
 from aoe.tuning.sgat.measuring import RewriteMeasurer
 from aoe.tuning.sgat.result import (
     SgatResult,
@@ -66,7 +65,8 @@ from aoe.tuning.sgat.result import (
     write_subgraph_details,
 )
 from aoe.tuning.sgat.reuse import SubgraphReuseBook, subgraph_reuse, subgraph_summary
-from aoe.tuning.sgat.rewrite_budget import RewriteBudget, RewriteTasks
+from aoe.tuning.sgat.rewrite_tasks import RewriteBudget, RewriteTasks
+from aoe.tuning.sgat.subgraph_task import SubgraphTools
 from aoe.tuning.sgat.subgraphs import (
     FoundSubgraphs,
     Subgraph,

@@ -17,7 +17,7 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.measurement import SpeedupEstimate
 from aoe.ort.profile import ModelProfile
 from aoe.tuning.opat.assembly import Assembly, ChosenKernel
-from aoe.tuning.opat.searching.rounds import TunedOperators
+from aoe.tuning.opat.searching.operator_tasks import TunedOperators
 from aoe.tuning.opat.validation.model import (
     compiled,
     kernels_of,

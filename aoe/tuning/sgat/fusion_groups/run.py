@@ -45,7 +45,7 @@ from aoe.tuning.opat.opening import (
 from aoe.tuning.opat.operators import FoundOperators, Operator, group_regions
 from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.opat.searching.operator import TunedOperator
-from aoe.tuning.opat.searching.rounds import tune_found
+from aoe.tuning.opat.searching.operator_tasks import tune_found
 from aoe.tuning.opat.validation.model import validate_model
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress
@@ -56,11 +56,11 @@ from aoe.tuning.sgat.fusion_groups.choosing import (
     without_overlap,
 )
 from aoe.tuning.sgat.fusion_groups.finding import find_fusion_groups
+from aoe.tuning.sgat.fusion_groups.fusion_tasks import SET_S, SETS_MAX, FusionTasks
 from aoe.tuning.sgat.fusion_groups.kernels import WonKernels
 from aoe.tuning.sgat.fusion_groups.measuring import FusionMeasurer
-from aoe.tuning.sgat.fusion_groups.tasks import SET_S, SETS_MAX, FusionTasks
 from aoe.tuning.sgat.lookup import SubgraphLookup, TunedSubgraph
-from aoe.tuning.sgat.loop import SubgraphTools, looked_up
+from aoe.tuning.sgat.subgraph_task import SubgraphTools, looked_up
 from aoe.tuning.sgat.subgraphs import FoundSubgraphs, Subgraph, log_rules
 from aoe.tuning.task_scheduler import TaskScheduler
 from aoe.tuning.tune_context import TuneContext

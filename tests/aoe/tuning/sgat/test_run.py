@@ -44,7 +44,7 @@ from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.result import SgatResult, sgat_summary
-from aoe.tuning.sgat.rewrite_budget import RewriteBudget
+from aoe.tuning.sgat.rewrite_tasks import RewriteBudget
 from aoe.tuning.sgat.run import rival_per_s, time_for_forms
 from aoe.tuning.sgat.subgraphs import work_of
 from aoebank import emit, show, validate

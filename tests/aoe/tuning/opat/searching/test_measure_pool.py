@@ -28,9 +28,9 @@ from aoe.results.files import RepoOutcome
 from aoe.testing.fakes import RATES, RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.operators import FoundOperators
-from aoe.tuning.opat.searching.budget import OperatorBudget
 from aoe.tuning.opat.searching.operator import OperatorTools
-from aoe.tuning.opat.searching.rounds import TunedOperators, tune_found
+from aoe.tuning.opat.searching.operator_budget import OperatorBudget
+from aoe.tuning.opat.searching.operator_tasks import TunedOperators, tune_found
 
 _OPS = ("Exp", "Tanh", "Erf", "Sin", "Cos", "Sqrt")
 

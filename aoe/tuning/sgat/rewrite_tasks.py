@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from aoe.execute.messages import TaskRunner
 from aoe.tuning.sgat.experience import PLAIN_LAYOUT, Experience, kinds_in, kinds_of
 from aoe.tuning.sgat.lookup import TunedSubgraph
-from aoe.tuning.sgat.loop import SubgraphTools, looked_up, search_subgraph
 from aoe.tuning.sgat.space import StrategySpace, strategy_space
+from aoe.tuning.sgat.subgraph_task import SubgraphTools, looked_up, search_subgraph
 from aoe.tuning.sgat.subgraphs import Subgraph, structure_of, work_of
 from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice
 

@@ -18,7 +18,7 @@ from aoe.tuning.mode import JobType
 from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.lookup import StrategyTrial, TunedSubgraph
 from aoe.tuning.sgat.result import SgatResult
-from aoe.tuning.sgat.rewrite_budget import RewriteBudget
+from aoe.tuning.sgat.rewrite_tasks import RewriteBudget
 from aoe.tuning.sgat.subgraphs import Subgraph, find_subgraphs, work_of
 from aoebank import Bank
 

@@ -17,13 +17,13 @@ from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import MeasurePool, SerialExecutor
 from aoe.graph.regions import Refusal, Region
 from aoe.tuning.opat.operators import FoundOperators, Operator
-from aoe.tuning.opat.searching.budget import OperatorBudget
 from aoe.tuning.opat.searching.operator import (
     OperatorSearch,
     OperatorTools,
     TunedOperator,
     begin_operator,
 )
+from aoe.tuning.opat.searching.operator_budget import OperatorBudget
 from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
 
 OperatorPool = MeasurePool[FinishedSlice[Operator, TunedOperator]]
@@ -70,7 +70,7 @@ def tune_found(
     Raises:
         BankFormatError: the bank file is corrupt.
     """
-    operators = _Operators(
+    operators = OperatorTasks(
         found=found,
         left=found,
         take_apart=take_apart,
@@ -92,7 +92,7 @@ def tune_found(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Operators:
+class OperatorTasks:
     """The operators of a run, as tasks of a scheduler.
 
     Attributes:

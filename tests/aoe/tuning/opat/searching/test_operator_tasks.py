@@ -23,9 +23,9 @@ from aoe.testing.fakes import RATES, RecordingProgress, ScriptedRunner, make_tar
 from aoe.tuning import task_search
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.operators import FoundOperators, Operator
-from aoe.tuning.opat.searching.budget import OperatorBudget
 from aoe.tuning.opat.searching.operator import OperatorTools
-from aoe.tuning.opat.searching.rounds import TunedOperators, tune_found
+from aoe.tuning.opat.searching.operator_budget import OperatorBudget
+from aoe.tuning.opat.searching.operator_tasks import TunedOperators, tune_found
 from aoe.tuning.search.protocol import Search
 from aoe.tuning.search.registry import make_search
 from aoe.workload import Precision, Workload

@@ -17,8 +17,8 @@ from aoe.tuning.sgat.fusion_groups.choosing import fusion_space
 from aoe.tuning.sgat.fusion_groups.kernels import WonKernels, saved_us, source_of
 from aoe.tuning.sgat.fusion_groups.measuring import FusionMeasurer
 from aoe.tuning.sgat.lookup import SubgraphLookup, TunedSubgraph
-from aoe.tuning.sgat.loop import SubgraphTools, search_subgraph
 from aoe.tuning.sgat.space import StrategySpace
+from aoe.tuning.sgat.subgraph_task import SubgraphTools, search_subgraph
 from aoe.tuning.sgat.subgraphs import Subgraph
 from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice
 

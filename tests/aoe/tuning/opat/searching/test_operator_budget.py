@@ -20,8 +20,8 @@ from aoe.results.files import RepoOutcome
 from aoe.schedule import Configuration, Schedule
 from aoe.testing.fakes import RATES, make_target
 from aoe.tuning.opat.operators import Operator
-from aoe.tuning.opat.searching.budget import OperatorBudget
 from aoe.tuning.opat.searching.operator import TunedOperator
+from aoe.tuning.opat.searching.operator_budget import OperatorBudget
 from aoe.tuning.task_search import SearchResult, TrialRecord
 from aoe.workload import Precision, Workload
 

@@ -1,4 +1,4 @@
-"""The closed loop for one subgraph: look up, propose, measure, learn, settle, remember."""
+"""A subgraph as a search task: look up, search its strategies, decide, remember."""
 
 from __future__ import annotations
 
