@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from aoebank.api.invocation_context import AnyPath, Names, current_day, names
+from aoebank.api.parameters import Param
 from aoebank.storage.readers.environment import current_environment
 
 if TYPE_CHECKING:
@@ -16,13 +17,25 @@ if TYPE_CHECKING:
     from aoebank.ops.git.install import InstallPlan
     from aoebank.ops.merge.decisions import MergeRules
 
+_GLOBAL = Param(flags=("--global",), help="For all repositories of this user, not for this one.")
+_DRY_RUN = Param(help="Show what would be written, write nothing.")
+
 
 def git_install(
     *,
-    is_global: bool = False,
-    command: str = "aoebank",
-    hook: bool = False,
-    dry_run: bool = False,
+    is_global: Annotated[bool, _GLOBAL] = False,
+    command: Annotated[
+        str,
+        Param(
+            kind=str,
+            metavar="TEXT",
+            help="How git starts aoebank, where it is not on its PATH.",
+        ),
+    ] = "aoebank",
+    hook: Annotated[
+        bool, Param(help="Also stop commits while conflicts are open: pre-commit hook.")
+    ] = False,
+    dry_run: Annotated[bool, _DRY_RUN] = False,
 ) -> InstallPlan:
     """Register the merge and diff drivers with git, and write `.gitattributes`.
 
@@ -48,7 +61,11 @@ def git_install(
     return plan
 
 
-def git_uninstall(*, is_global: bool = False, dry_run: bool = False) -> InstallPlan:
+def git_uninstall(
+    *,
+    is_global: Annotated[bool, _GLOBAL] = False,
+    dry_run: Annotated[bool, _DRY_RUN] = False,
+) -> InstallPlan:
     """Take the drivers and our lines of `.gitattributes` out again.
 
     Args:
@@ -65,7 +82,13 @@ def git_uninstall(*, is_global: bool = False, dry_run: bool = False) -> InstallP
     return plan
 
 
-def git_check(*, committed: bool = False, conflicts: bool = False) -> CheckResult:
+def git_check(
+    *,
+    committed: Annotated[
+        bool, Param(help="Only what is committed, not the settings of this clone: for CI.")
+    ] = False,
+    conflicts: Annotated[bool, Param(help="Only conflict files: tracked, or left open.")] = False,
+) -> CheckResult:
     """Return whether git will merge the banks of this work tree record by record.
 
     Args:

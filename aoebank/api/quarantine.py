@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from aoebank.api.invocation_context import (
     AnyPath,
@@ -15,25 +15,37 @@ from aoebank.api.invocation_context import (
     current_day,
     make_filter,
 )
+from aoebank.api.parameters import DRY_RUN, OP, ROOT, SOC, Param
 from aoebank.errors import UsageError
 
 if TYPE_CHECKING:
     from aoebank.ops.quarantine import ListedEntry, QuarantinePlan, QuarantineResult
 
+_KEY = Param(kind=str, metavar="KEY", is_argument=True, help="A key, or the start of one.")
+
 
 def quarantine_add(
-    key: str,
-    root: AnyPath | None = None,
+    key: Annotated[str, _KEY],
+    root: Annotated[AnyPath | None, ROOT] = None,
     *,
-    reason: str,
-    ticket: str | None = None,
-    until: date | str | None = None,
-    evidence: str | None = None,
-    soc: Names = (),
-    op: Names = (),
-    any_strategy: bool = False,
-    keep: bool = False,
-    dry_run: bool = False,
+    reason: Annotated[str, Param(kind=str, metavar="TEXT", help="What is wrong with it.")],
+    ticket: Annotated[
+        str | None, Param(kind=str, metavar="TEXT", help="Where it is discussed.")
+    ] = None,
+    until: Annotated[
+        date | str | None,
+        Param(kind=str, metavar="DATE", help="Last day, as in 2027-01-31; else for ever."),
+    ] = None,
+    evidence: Annotated[
+        str | None, Param(kind=str, metavar="TEXT", help="What was seen: a log, a file.")
+    ] = None,
+    soc: Annotated[Names, SOC] = (),
+    op: Annotated[Names, OP] = (),
+    any_strategy: Annotated[
+        bool, Param(help="Keep every answer for this key out, not this one.")
+    ] = False,
+    keep: Annotated[bool, Param(help="Leave the record in the bank.")] = False,
+    dry_run: Annotated[bool, DRY_RUN] = False,
 ) -> QuarantineResult:
     """Name a record as known to be bad, and take it out of the bank.
 
@@ -75,12 +87,12 @@ def quarantine_add(
 
 
 def quarantine_remove(
-    key: str,
-    root: AnyPath | None = None,
+    key: Annotated[str, _KEY],
+    root: Annotated[AnyPath | None, ROOT] = None,
     *,
-    soc: Names = (),
-    op: Names = (),
-    dry_run: bool = False,
+    soc: Annotated[Names, SOC] = (),
+    op: Annotated[Names, OP] = (),
+    dry_run: Annotated[bool, DRY_RUN] = False,
 ) -> QuarantineResult:
     """Take an entry out of the quarantine; the bank itself stays as it is.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import typer
 
 from aoebank.cli.loading import HelpfulGroup
 from aoebank.cli.options import AsJson, finish
+from aoebank.cli.verbs import add_members
 from aoebank.report.output import write_text
 
 
@@ -28,78 +29,13 @@ group = typer.Typer(
     rich_markup_mode=None,
 )
 
-_Global: TypeAlias = Annotated[
-    bool, typer.Option("--global", help="For all repositories of this user, not for this one.")
-]
-_DryRun: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be written, write nothing.")
-]
-
-
-@group.command("install")
-def install(
-    context: typer.Context,
-    is_global: _Global = False,
-    command: Annotated[
-        str,
-        typer.Option(
-            "--command", metavar="TEXT", help="How git starts aoebank, where it is not on its PATH."
-        ),
-    ] = "aoebank",
-    hook: Annotated[
-        bool,
-        typer.Option("--hook", help="Also stop commits while conflicts are open: pre-commit hook."),
-    ] = False,
-    dry_run: _DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    """Register the merge and diff drivers, and write .gitattributes."""
-    from aoebank.api.git import git_install
-    from aoebank.report.git.install import InstallReport
-
-    plan = git_install(is_global=is_global, command=command, hook=hook, dry_run=dry_run)
-    report = InstallReport(plan=plan, is_dry_run=dry_run)
-    return finish(context, report, as_json=as_json)
-
-
-@group.command("uninstall")
-def uninstall(
-    context: typer.Context,
-    is_global: _Global = False,
-    dry_run: _DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    """Take the drivers and our lines of .gitattributes out again."""
-    from aoebank.api.git import git_uninstall
-    from aoebank.report.git.install import InstallReport
-
-    plan = git_uninstall(is_global=is_global, dry_run=dry_run)
-    report = InstallReport(plan=plan, is_dry_run=dry_run, verb="uninstall")
-    return finish(context, report, as_json=as_json)
-
-
-@group.command("check")
-def check(
-    context: typer.Context,
-    committed: Annotated[
-        bool,
-        typer.Option(
-            "--committed", help="Only what is committed, not the settings of this clone: for CI."
-        ),
-    ] = False,
-    conflicts: Annotated[
-        bool, typer.Option("--conflicts", help="Only conflict files: tracked, or left open.")
-    ] = False,
-    as_json: AsJson = False,
-) -> int:
-    """Tell whether git will merge the banks of this work tree record by record."""
-    from aoebank.api.git import git_check
-    from aoebank.report.git.install import CheckReport
-
-    result = git_check(committed=committed, conflicts=conflicts)
-    return finish(
-        context, CheckReport(result=result, are_conflicts_only=conflicts), as_json=as_json
-    )
+add_members(
+    group,
+    "git",
+    install="Register the merge and diff drivers, and write .gitattributes.",
+    uninstall="Take the drivers and our lines of .gitattributes out again.",
+    check="Tell whether git will merge the banks of this work tree record by record.",
+)
 
 
 @group.command("verify-merge")

@@ -86,6 +86,34 @@ VERBS: Mapping[str, Verb] = {
     "show": Verb(function="reading:show", report="reading.show:ShowReport"),
     "ls": Verb(function="reading:list_bank", report="reading.ls:ListReport"),
     "hits": Verb(function="reading:hits", report="reading.hits:HitsReport"),
+    "quarantine add": Verb(
+        function="quarantine:quarantine_add",
+        report="quarantine:QuarantineReport",
+        constants={"schema": "aoebank.quarantine-add/1"},
+    ),
+    "quarantine rm": Verb(
+        function="quarantine:quarantine_remove",
+        report="quarantine:QuarantineReport",
+        constants={"schema": "aoebank.quarantine-rm/1"},
+    ),
+    "git install": Verb(
+        function="git:git_install",
+        report="git.install:InstallReport",
+        member="plan",
+        options=_DRY,
+    ),
+    "git uninstall": Verb(
+        function="git:git_uninstall",
+        report="git.install:InstallReport",
+        member="plan",
+        options=_DRY,
+        constants={"verb": "uninstall"},
+    ),
+    "git check": Verb(
+        function="git:git_check",
+        report="git.install:CheckReport",
+        options={"are_conflicts_only": "conflicts"},
+    ),
     "stale": Verb(function="checking:stale", report="reading.stale:StaleReport"),
 }
 
@@ -181,3 +209,9 @@ def _value(parameter: Parameter, value: Any) -> Any:
     """Return what the function is given: no list is an empty one."""
     is_list = get_origin(parameter.annotation.kind) is list
     return () if is_list and value is None else value
+
+
+def add_members(group: typer.Typer, name: str, **summaries: str) -> None:
+    """Add commands of a group that are made from their functions, with their summaries."""
+    for member, summary in summaries.items():
+        group.command(member)(verb_command(f"{name} {member}", summary))

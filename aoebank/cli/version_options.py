@@ -44,9 +44,6 @@ Key: TypeAlias = Annotated[
         help="Only records of this key, or whose key starts so; may be given again.",
     ),
 ]
-DryRun: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done, write nothing.")
-]
 
 
 def say_bank(root: Path | None, meant: Path, *, as_json: bool) -> None:
