@@ -11,6 +11,7 @@ import halide as hl
 
 from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
 from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.columns import TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
@@ -18,13 +19,9 @@ from aoe.kernels.halide.tiling import (
     best_tasks,
     estimate_us,
     guided_space,
-    inner_steps,
     parallel_steps,
     row_memory,
     task_choices,
-    tile_choices,
-    tile_steps,
-    vector_choices,
 )
 from aoe.kernels.math.functions import constant, strict
 from aoe.operators import number, op_key
@@ -82,7 +79,9 @@ class ArgExtremes:
         plan = supported(workload, _plan(workload))
         elements = plan.rows * plan.length * plan.columns
         work = estimate_us(elements, _CYCLES, 4 * elements, target)
-        return (_row_space if plan.is_row else _column_space)(plan, work, target)
+        if plan.is_row:
+            return _row_space(plan, work, target)
+        return plan.tiles.space(work, target, best_vectors=16)
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
@@ -120,9 +119,14 @@ class _ArgPlan:
         """A value no element is worse than."""
         return constant(float("-inf" if self.is_largest else "inf"))
 
-    def around(self, tile: int) -> tuple[Axis, ...]:
-        """Return the loops around a tile of columns, outermost first."""
-        return Axis(_ROW, self.rows), Axis(f"{_COLUMN}_tile", -(-self.columns // tile))
+    @property
+    def tiles(self) -> ColumnTiles:
+        """Tiles of the columns inside of the axis."""
+
+        def outer(tile: int) -> tuple[Axis, ...]:
+            return Axis(_ROW, self.rows), Axis(f"{_COLUMN}_tile", -(-self.columns // tile))
+
+        return ColumnTiles(column=Axis(_COLUMN, self.columns), outer=outer)
 
     def better(self, one: Candidate, other: Candidate) -> Candidate:
         """Return the better of two candidates, by their places where they are equal.
@@ -273,36 +277,11 @@ def _row_schedule(plan: _ArgPlan, values: Mapping[str, Choice]) -> Schedule:
     return Schedule((*steps, Reorder(update, (_ACCUMULATOR, f"{_WALK}$x"))))
 
 
-def _column_space(plan: _ArgPlan, work: float, target: KernelTarget) -> Space:
-    vectors = vector_choices(plan.columns, target.vector_lanes)
-    tiles = tile_choices(plan.columns, vectors[0])
-    parts = prod(axis.extent for axis in plan.around(tiles[0]))
-    tasks = task_choices(work, parts, target)
-    knobs = (Knob("tile", tiles), Knob("vector", vectors), Knob("tasks", tasks))
-
-    def legal(values: Mapping[str, Choice]) -> bool:
-        tile, vector = int(values["tile"]), int(values["vector"])
-        parts = prod(axis.extent for axis in plan.around(tile))
-        fits = tile == plan.columns or tile % vector == 0
-        return fits and int(values["tasks"]) <= parts
-
-    guesses = [
-        (tile, vectors[0], count)
-        for count in dict.fromkeys((best_tasks(work, tasks), 1))
-        for tile in sorted(tiles, key=lambda tile: abs(tile - 16 * vectors[0]))[:3]
-    ]
-    return guided_space(knobs, guesses, legal)
-
-
 def _column_schedule(plan: _ArgPlan, values: Mapping[str, Choice]) -> Schedule:
-    tile, vector, tasks = (int(values[name]) for name in ("tile", "vector", "tasks"))
-    outer, update = plan.around(tile), f"{_BEST}{UPDATE}"
-    inner = inner_steps(RESULT, _COLUMN, tile, vector, 1)
-    order = (*([LANE] if inner else []), _COLUMN)
+    tile, vector, update = int(values[TILE]), int(values[VECTOR]), f"{_BEST}{UPDATE}"
     steps: list[Step] = [
-        *tile_steps(RESULT, Axis(_COLUMN, tile), outer, order, inner),
-        *parallel_steps(RESULT, outer, tasks),
-        ComputeAt(_BEST, RESULT, outer[-1].name),
+        *plan.tiles.steps(values),
+        ComputeAt(_BEST, RESULT, plan.tiles.place(values)),
         StoreIn(_BEST, row_memory(8 * (tile + vector))),
     ]
     lane = f"{LANE}_b"

@@ -17,18 +17,16 @@ from aoe.kernels.halide.anchored import (
     split_at_anchor,
 )
 from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
+from aoe.kernels.halide.columns import TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.iteration import Axis, axis_names
 from aoe.kernels.halide.tiling import (
     LANE,
     best_tasks,
     estimate_us,
     guided_space,
-    inner_steps,
     parallel_steps,
     task_choices,
-    tile_choices,
-    tile_steps,
-    vector_choices,
+    vector_steps,
 )
 from aoe.kernels.math.functions import constant
 from aoe.operators.axes import cumulated_axis
@@ -88,7 +86,7 @@ class CumulativeSum:
         work = estimate_us(elements, cycles, 12 * elements, target)
         if plan.is_row:
             return _row_space(plan, work, target)
-        return _column_space(plan, work, target)
+        return plan.tiles.space(work, target, best_vectors=8)
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
@@ -145,10 +143,10 @@ class _SumPlan:
         """Loops around rows, outermost first."""
         return self.nest.axes[:-1]
 
-    def around(self, tile: int) -> tuple[Axis, ...]:
-        """Return the loops around a tile of columns, outermost first."""
-        columns = self.nest.axes[-1].name
-        return self.nest.iteration.around(Axis(columns, tile), (self.summed.name, columns))
+    @property
+    def tiles(self) -> ColumnTiles:
+        """Tiles of the innermost axis, where another one is walked."""
+        return ColumnTiles.of(self.nest, self.summed.name)
 
 
 def _plan(workload: Workload) -> _SumPlan | Support:
@@ -301,41 +299,16 @@ def _row_schedule(plan: _SumPlan, values: Mapping[str, Choice]) -> Schedule:
     return Schedule(tuple(steps))
 
 
-def _column_space(plan: _SumPlan, work: float, target: KernelTarget) -> Space:
-    columns = plan.nest.axes[-1].extent
-    vectors = vector_choices(columns, target.vector_lanes)
-    tiles = tile_choices(columns, vectors[0])
-    tasks = task_choices(work, prod(axis.extent for axis in plan.around(tiles[0])), target)
-    knobs = (Knob("tile", tiles), Knob("vector", vectors), Knob("tasks", tasks))
-
-    def legal(values: Mapping[str, Choice]) -> bool:
-        tile, vector = int(values["tile"]), int(values["vector"])
-        parts = prod(axis.extent for axis in plan.around(tile))
-        return (tile == columns or tile % vector == 0) and int(values["tasks"]) <= parts
-
-    guesses = [
-        (tile, vectors[0], count)
-        for count in dict.fromkeys((best_tasks(work, tasks), 1))
-        for tile in sorted(tiles, key=lambda tile: abs(tile - 8 * vectors[0]))[:3]
-    ]
-    return guided_space(knobs, guesses, legal)
-
-
 def _column_schedule(plan: _SumPlan, values: Mapping[str, Choice]) -> Schedule:
-    tile, vector, tasks = (int(values[name]) for name in ("tile", "vector", "tasks"))
-    column, outer, update = plan.nest.axes[-1].name, plan.around(tile), f"{SUMS}{UPDATE}"
-    inner = inner_steps(RESULT, column, tile, vector, 1)
-    lanes = [LANE] if inner else []
-    order = (*lanes, column, plan.summed.name)
+    tile, vector = int(values[TILE]), int(values[VECTOR])
+    column, update = plan.nest.axes[-1].name, f"{SUMS}{UPDATE}"
+    lanes = [LANE] if vector > 1 else []
     steps: list[Step] = [
-        *tile_steps(RESULT, Axis(column, tile), outer, order, inner),
-        *parallel_steps(RESULT, outer, tasks),
-        ComputeAt(SUMS, RESULT, outer[-1].name),
+        *plan.tiles.steps(values),
+        ComputeAt(SUMS, RESULT, plan.tiles.place(values)),
         StoreIn(SUMS, _memory(4 * (tile + vector) * plan.summed.extent)),
+        *vector_steps(update, column, vector),
     ]
-    if lanes:
-        steps.append(Split(update, column, column, LANE, vector, Tail.GUARD))
-        steps.append(Vectorize(update, LANE, vector))
     return Schedule((*steps, Reorder(update, (*lanes, column, "s$x"))))
 
 

@@ -18,29 +18,19 @@ from aoe.kernels.halide.anchored import (
     split_at_anchor,
 )
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
-from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.columns import TASKS, TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.tiling import (
     AGAIN,
     KEEP,
     LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
-    inner_steps,
-    parallel_steps,
     row_memory,
-    task_choices,
-    tile_choices,
-    tile_steps,
-    vector_choices,
 )
 from aoe.kernels.math.functions import constant, strict
 from aoe.operators.gathering import grid_taps
 from aoe.schedule import (
-    Choice,
     ComputeAt,
     Configuration,
-    Knob,
     Schedule,
     Space,
     Split,
@@ -122,55 +112,33 @@ class GridSample:
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return tiles of results, whether their places are kept, and tasks."""
         plan = supported(workload, _plan(workload))
-        size, pixel = workload.output.size, plan.pixel
+        size = workload.output.size
         reads = prod(dimension.taps for dimension in plan.dimensions)
         channels = plan.nest.axes[1].extent
         chain = estimate_cycles(plan.nest.parts.after)
         cycles = _GATHER_CYCLES * reads + _GRID_CYCLES // channels + chain
         work = estimate_us(size, cycles, 8 * size, target)
-        vectors = vector_choices(pixel.extent, target.vector_lanes)
-        tiles = tile_choices(pixel.extent, vectors[0])
-        parts = prod(axis.extent for axis in plan.around(tiles[0]))
-        tasks = task_choices(work, parts, target)
-        knobs = (
-            Knob("tile", tiles),
-            Knob("vector", vectors),
-            Knob("places", (KEEP, AGAIN)),
-            Knob("tasks", tasks),
+        return plan.tiles.space(
+            work,
+            target,
+            best_vectors=16,
+            tried=2,
+            others={"places": (KEEP, AGAIN)},
+            unlikely=() if channels < _FEW_CHANNELS else (AGAIN,),
+            order=(TILE, VECTOR, "places", TASKS),
         )
-
-        def legal(values: Mapping[str, Choice]) -> bool:
-            tile, vector = int(values["tile"]), int(values["vector"])
-            parts = prod(axis.extent for axis in plan.around(tile))
-            fits = tile == pixel.extent or tile % vector == 0
-            return fits and int(values["tasks"]) <= parts
-
-        guesses = [
-            (tile, vectors[0], places, count)
-            for count in dict.fromkeys((best_tasks(work, tasks), 1))
-            for tile in sorted(tiles, key=lambda tile: abs(tile - 16 * vectors[0]))[:2]
-            for places in ((KEEP, AGAIN) if channels < _FEW_CHANNELS else (KEEP,))
-        ]
-        return guided_space(knobs, guesses, legal)
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
     ) -> Schedule:
         """Return the steps of a configuration."""
         plan = supported(workload, _plan(workload))
-        tile, vector = int(configuration["tile"]), int(configuration["vector"])
-        pixel, channel = plan.pixel.name, plan.nest.axes[1].name
-        outer = plan.around(tile)
-        inner = inner_steps(RESULT, pixel, tile, vector, 1)
-        order = (*([LANE] if inner else []), pixel, channel)
-        steps: list[Step] = [
-            *tile_steps(RESULT, Axis(pixel, tile), outer, order, inner),
-            *parallel_steps(RESULT, outer, int(configuration["tasks"])),
-        ]
+        tile, vector = int(configuration[TILE]), int(configuration[VECTOR])
+        place, steps = plan.tiles.place(configuration), [*plan.tiles.steps(configuration)]
         if configuration["places"] == KEEP:
             for at, dimension in enumerate(plan.dimensions):
                 for name in _stage_names(dimension, at):
-                    steps += _kept(name, plan, outer[-1].name, tile, vector)
+                    steps += _kept(name, plan, place, tile, vector)
         return Schedule(tuple(steps))
 
 
@@ -189,19 +157,14 @@ class _GridPlan:
     dimensions: tuple[GridDimension, ...]
 
     @property
-    def pixel(self) -> Axis:
-        """The innermost loop."""
-        return self.nest.axes[-1]
-
-    @property
     def plane(self) -> int:
         """Elements of one channel of one image."""
         return prod(dimension.extent for dimension in self.dimensions)
 
-    def around(self, tile: int) -> tuple[Axis, ...]:
-        """Return the loops around a tile of results of all channels, outermost first."""
-        inside = (self.nest.axes[1].name, self.pixel.name)
-        return self.nest.iteration.around(Axis(self.pixel.name, tile), inside)
+    @property
+    def tiles(self) -> ColumnTiles:
+        """Tiles of results of all channels."""
+        return ColumnTiles.of(self.nest, self.nest.axes[1].name)
 
 
 def _plan(workload: Workload) -> _GridPlan | Support:
@@ -271,7 +234,7 @@ def _chosen(tap: hl.Var, values: Sequence[hl.Expr]) -> hl.Expr:
 
 def _kept(name: str, plan: _GridPlan, at: str, tile: int, vector: int) -> list[Step]:
     """Return steps that make a stage once for a tile."""
-    pixel, taps = plan.pixel.name, plan.dimensions[0].taps
+    pixel, taps = plan.nest.axes[-1].name, plan.dimensions[0].taps
     lane = f"{LANE}_{name}"
     return [
         ComputeAt(name, RESULT, at),

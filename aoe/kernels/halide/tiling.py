@@ -314,6 +314,13 @@ def inner_steps(
     )
 
 
+def vector_steps(stage: str, loop: str, vector: int, lane: str = LANE) -> tuple[Step, ...]:
+    """Return steps that make vectors of a loop, guarded at its end; none for single elements."""
+    if vector < 2:
+        return ()
+    return (Split(stage, loop, loop, lane, vector, Tail.GUARD), Vectorize(stage, lane, vector))
+
+
 def _layouts(nest: RowNest, target: KernelTarget) -> tuple[str, ...]:
     """Return ways to vectorise: along the row, or across the ends of short rows."""
     row, lanes = nest.axes[-1].extent, target.vector_lanes

@@ -20,20 +20,14 @@ from aoe.kernels.halide.anchored import (
     split_at_anchor,
 )
 from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
+from aoe.kernels.halide.columns import TASKS, TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.iteration import Axis, axis_names
 from aoe.kernels.halide.tiling import (
     AGAIN,
     KEEP,
     LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
-    inner_steps,
-    parallel_steps,
-    task_choices,
-    tile_choices,
-    tile_steps,
-    vector_choices,
+    vector_steps,
 )
 from aoe.kernels.math.functions import constant, exp, log, strict
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, softmax_axis
@@ -41,17 +35,13 @@ from aoe.schedule import (
     Choice,
     ComputeAt,
     Configuration,
-    Knob,
     Memory,
     Reorder,
     Schedule,
     Space,
-    Split,
     Step,
     StoreIn,
-    Tail,
     Unroll,
-    Vectorize,
 )
 from aoe.workload import Workload
 
@@ -96,34 +86,22 @@ class Softmax:
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return columns per tile, vector width, tasks, and whether exponentials are kept."""
         plan = supported(workload, _plan(workload))
-        vectors = vector_choices(plan.columns.extent, target.vector_lanes)
-        tiles = tile_choices(plan.columns.extent, vectors[0])
         elements, cycles = workload.output.size, _CYCLES + estimate_cycles(plan.nest.parts.after)
         work = estimate_us(elements, cycles, 12 * elements, target)
-        tasks = task_choices(work, plan.parts(tiles[0]), target)
-        knobs = (
-            Knob("tile", tiles),
-            Knob("vector", vectors),
-            Knob("tasks", tasks),
-            Knob("exponentials", (KEEP, AGAIN)),
-        )
 
         def legal(values: Mapping[str, Choice]) -> bool:
-            tile, vector = int(values["tile"]), int(values["vector"])
-            if tile < plan.columns.extent and tile % vector:
-                return False
-            kept_bytes = 4 * (tile + vector) * plan.reduced.extent
-            if values["exponentials"] == KEEP and kept_bytes > _SCRATCH_BYTES_MAX:
-                return False
-            return int(values["tasks"]) <= plan.parts(tile)
+            kept = int(values[TILE]) + int(values[VECTOR])
+            kept_bytes = 4 * kept * plan.reduced.extent
+            return values["exponentials"] != KEEP or kept_bytes <= _SCRATCH_BYTES_MAX
 
-        guesses = [
-            (tile, vectors[0], count, kind)
-            for count in (best_tasks(work, tasks), 1)
-            for tile in sorted(tiles, key=lambda tile: abs(tile - 4 * vectors[0]))[:3]
-            for kind in (KEEP, AGAIN)
-        ]
-        return guided_space(knobs, guesses, legal)
+        return plan.tiles.space(
+            work,
+            target,
+            best_vectors=4,
+            others={"exponentials": (KEEP, AGAIN)},
+            order=(TILE, VECTOR, TASKS, "exponentials"),
+            legal=legal,
+        )
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
@@ -145,18 +123,9 @@ class _SoftmaxPlan:
     reduced: Axis
 
     @property
-    def columns(self) -> Axis:
-        """The innermost axis."""
-        return self.nest.axes[-1]
-
-    def around(self, tile: int) -> tuple[Axis, ...]:
-        """Return the loops around a tile of columns, outermost first."""
-        columns = self.columns.name
-        return self.nest.iteration.around(Axis(columns, tile), (self.reduced.name, columns))
-
-    def parts(self, tile: int) -> int:
-        """Return how many tiles there are to share out."""
-        return prod(axis.extent for axis in self.around(tile))
+    def tiles(self) -> ColumnTiles:
+        """Tiles of the innermost axis, in which the reduced one is walked."""
+        return ColumnTiles.of(self.nest, self.reduced.name)
 
 
 def _plan(workload: Workload) -> _SoftmaxPlan | Support:
@@ -266,32 +235,20 @@ def _result(plan: _SoftmaxPlan, operands: Operands, passes: Mapping[str, _Pass])
 
 
 def _schedule(plan: _SoftmaxPlan, values: Mapping[str, Choice]) -> Schedule:
-    tile, vector, tasks = (int(values[name]) for name in ("tile", "vector", "tasks"))
-    column, outer = plan.columns.name, plan.around(tile)
-    inner = inner_steps(RESULT, column, tile, vector, 1)
-    lanes = [LANE] if inner else []
-    order = (*lanes, column, plan.reduced.name)
-    steps: list[Step] = [
-        *tile_steps(RESULT, Axis(column, tile), outer, order, inner),
-        *parallel_steps(RESULT, outer, tasks),
-    ]
+    tile, vector = int(values[TILE]), int(values[VECTOR])
+    column, place = plan.nest.axes[-1].name, plan.tiles.place(values)
+    lanes = [LANE] if vector > 1 else []
+    steps: list[Step] = [*plan.tiles.steps(values)]
     in_parts = [PARTIAL] if plan.reduced.extent > 2 * _PART else []
     placed = [PEAK, *in_parts, TOTAL, *([GROWN] if values["exponentials"] == KEEP else [])]
     for stage in placed:
-        steps += [ComputeAt(stage, RESULT, outer[-1].name), StoreIn(stage, Memory.STACK)]
-        steps += _vector_steps(stage, column, vector, lanes)
+        steps += [ComputeAt(stage, RESULT, place), StoreIn(stage, Memory.STACK)]
+        steps += vector_steps(stage, column, vector)
     for stage, reduced in ((PEAK, "k"), (PARTIAL, "p"), (TOTAL, "t")):
         if stage in placed:
             update = f"{stage}{UPDATE}"
-            steps += _vector_steps(update, column, vector, lanes)
+            steps += vector_steps(update, column, vector)
             steps.append(Reorder(update, (*lanes, column, f"{reduced}$x")))
             if lanes and tile % vector == 0 and 1 < tile // vector <= _UNROLLED_MAX:
                 steps.append(Unroll(update, column, tile // vector))
     return Schedule(tuple(steps))
-
-
-def _vector_steps(stage: str, column: str, vector: int, lanes: list[str]) -> tuple[Step, ...]:
-    """Return steps that vectorise the columns of an intermediate stage, guarding the tail."""
-    if not lanes:
-        return ()
-    return (Split(stage, column, column, LANE, vector, Tail.GUARD), Vectorize(stage, LANE, vector))
