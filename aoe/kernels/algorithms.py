@@ -9,11 +9,10 @@ some order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from aoe.kernels.family import KernelFamily, KernelTarget
-from aoe.schedule import Choice, Configuration, Space
+from aoe.schedule import Configuration, Space, Values
 from aoe.target import TILES_SUFFIX
 from aoe.workload import Precision, Workload
 
@@ -70,12 +69,12 @@ def allowed_space(family: KernelFamily, workload: Workload, target: KernelTarget
     """Return what a family offers for a workload in its precision, None if that is nothing."""
     space = family.space(workload, target)
 
-    def algorithm(values: Mapping[str, Choice]) -> str:
+    def algorithm(values: Values) -> str:
         if KNOB in values:
             return str(values[KNOB])
         return family.schedule(workload, Configuration(values), target).algorithm
 
-    def allowed(values: Mapping[str, Choice]) -> bool:
+    def allowed(values: Values) -> bool:
         return is_allowed(algorithm(values), workload.precision)
 
     guesses = tuple(guess for guess in space.first_guesses if allowed(guess))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -27,7 +26,6 @@ from aoe.kernels.math.functions import constant, strict
 from aoe.operators import number, op_key
 from aoe.operators.axes import chosen_axis
 from aoe.schedule import (
-    Choice,
     ComputeAt,
     Configuration,
     Knob,
@@ -39,6 +37,7 @@ from aoe.schedule import (
     Step,
     StoreIn,
     Tail,
+    Values,
     Vectorize,
 )
 from aoe.workload import Workload
@@ -266,7 +265,7 @@ def _row_space(plan: _ArgPlan, work: float, target: KernelTarget) -> Space:
     return guided_space((Knob("tasks", tasks),), [(count,) for count in counts])
 
 
-def _row_schedule(plan: _ArgPlan, values: Mapping[str, Choice]) -> Schedule:
+def _row_schedule(plan: _ArgPlan, values: Values) -> Schedule:
     steps: list[Step] = list(parallel_steps(RESULT, (Axis(_ROW, plan.rows),), int(values["tasks"])))
     count, update = _accumulators(plan), f"{_PARTS}{UPDATE}"
     widths = {_PARTS: count, **{_half(width): width for width in _halves(count)}}
@@ -277,7 +276,7 @@ def _row_schedule(plan: _ArgPlan, values: Mapping[str, Choice]) -> Schedule:
     return Schedule((*steps, Reorder(update, (_ACCUMULATOR, f"{_WALK}$x"))))
 
 
-def _column_schedule(plan: _ArgPlan, values: Mapping[str, Choice]) -> Schedule:
+def _column_schedule(plan: _ArgPlan, values: Values) -> Schedule:
     tile, vector, update = int(values[TILE]), int(values[VECTOR]), f"{_BEST}{UPDATE}"
     steps: list[Step] = [
         *plan.tiles.steps(values),

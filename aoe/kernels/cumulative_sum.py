@@ -31,7 +31,6 @@ from aoe.kernels.halide.tiling import (
 from aoe.kernels.math.functions import constant
 from aoe.operators.axes import cumulated_axis
 from aoe.schedule import (
-    Choice,
     ComputeAt,
     ComputeRoot,
     Configuration,
@@ -45,6 +44,7 @@ from aoe.schedule import (
     StoreIn,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 from aoe.workload import Operation, Workload
@@ -265,14 +265,14 @@ def _row_space(plan: _SumPlan, work: float, target: KernelTarget) -> Space:
     tasks = task_choices(work, prod(axis.extent for axis in plan.rows), target)
     knobs = (Knob("unroll", (1, 2, 4)), Knob("tasks", tasks))
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         return int(values["unroll"]) * plan.block <= max(plan.block, plan.summed.extent)
 
     counts = dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
     return guided_space(knobs, [(unroll, n) for n in counts for unroll in (2, 1)], legal)
 
 
-def _row_schedule(plan: _SumPlan, values: Mapping[str, Choice]) -> Schedule:
+def _row_schedule(plan: _SumPlan, values: Values) -> Schedule:
     name, size, unroll = plan.summed.name, plan.block, int(values["unroll"])
     steps: list[Step] = [
         # guarded: blocks start at multiples of their size
@@ -299,7 +299,7 @@ def _row_schedule(plan: _SumPlan, values: Mapping[str, Choice]) -> Schedule:
     return Schedule(tuple(steps))
 
 
-def _column_schedule(plan: _SumPlan, values: Mapping[str, Choice]) -> Schedule:
+def _column_schedule(plan: _SumPlan, values: Values) -> Schedule:
     tile, vector = int(values[TILE]), int(values[VECTOR])
     column, update = plan.nest.axes[-1].name, f"{SUMS}{UPDATE}"
     lanes = [LANE] if vector > 1 else []

@@ -45,6 +45,10 @@ class KernelTarget:
         """Vector registers: AVX-512, AVX2, NEON. Source: the instruction sets."""
         return {16: 32, 8: 16, 4: 32}.get(self.vector_lanes, 16)
 
+    def idle_ratio(self, tasks: float) -> float:
+        """Return how much longer so many equal tasks take than if all threads shared the last."""
+        return -(-tasks // self.threads) * self.threads / tasks
+
     @classmethod
     def of(cls, target: Target) -> KernelTarget:
         """Return what a family has to know about `target`."""

@@ -43,7 +43,6 @@ from aoe.operators import OPERATORS, STORED_DTYPES, Shape, facts_of
 from aoe.operators.axes import keeps_dimensions, reduced_axes
 from aoe.operators.element_types import element_types
 from aoe.schedule import (
-    Choice,
     Configuration,
     Knob,
     Schedule,
@@ -51,6 +50,7 @@ from aoe.schedule import (
     Split,
     Step,
     Tail,
+    Values,
     Vectorize,
 )
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
@@ -172,7 +172,7 @@ class Reductions:
         tasks = task_choices(work, shared, target)
         knobs = (Knob("vector", vectors), Knob("tasks", tasks))
 
-        def legal(values: Mapping[str, Choice]) -> bool:
+        def legal(values: Values) -> bool:
             parts = prod(axis.extent for axis in _shared(plan, int(values["vector"])))
             return int(values["tasks"]) <= parts
 

@@ -1,6 +1,6 @@
 """The engine's typed strategy: schedules made of steps, and the space they are chosen from."""
 
-from aoe.schedule.space import Choice, Configuration, Knob, Space
+from aoe.schedule.space import Choice, Configuration, Knob, Space, Values
 from aoe.schedule.steps import (
     STEP_KINDS,
     Atomic,
@@ -43,6 +43,7 @@ __all__ = [
     "StoreIn",
     "Tail",
     "Unroll",
+    "Values",
     "Vectorize",
     "schedule_from_json",
     "schedule_to_json",

@@ -13,7 +13,7 @@ column by column are walked along the depth, in vectors of 16 keys, as values ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from operator import add
 
@@ -45,12 +45,23 @@ from aoe.kernels.halide.tiling import (
     parallel_steps,
     row_memory,
     task_choices,
+    vector_steps,
 )
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.matmul.panels import panel_arguments
 from aoe.kernels.matmul.result import PANEL, ProductArguments, left_place, right_element
 from aoe.kernels.matmul.shape import MatrixProduct
-from aoe.schedule import Choice, ComputeAt, Knob, Space, Split, Step, StoreIn, Tail, Vectorize
+from aoe.schedule import (
+    ComputeAt,
+    Knob,
+    Space,
+    Split,
+    Step,
+    StoreIn,
+    Tail,
+    Values,
+    Vectorize,
+)
 
 DOTS, ATTENDED = "dots", "attended"
 TASKS = "tasks"
@@ -158,9 +169,7 @@ def few_queries_space(attention: Attention, target: KernelTarget) -> Space:
     return guided_space((Knob(TASKS, tasks),), guesses)
 
 
-def few_queries_steps(
-    values: Mapping[str, Choice], attention: Attention, target: KernelTarget
-) -> Iterator[Step]:
+def few_queries_steps(values: Values, attention: Attention, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     steps = (
         Split(RESULT, attention.values.columns.name, _PANEL, LANE, PANEL, Tail.GUARD),
@@ -181,8 +190,7 @@ def _score_steps(attention: Attention) -> Iterator[Step]:
         return
     around = _around_panels(rows_around(attention).rows, attention.scores.depth)
     yield from fold_steps(DOTS, around, RESULT, query)
-    yield Split(SCORES, key, key, LANE, PANEL, Tail.GUARD)
-    yield Vectorize(SCORES, LANE, PANEL)
+    yield from vector_steps(SCORES, key, PANEL)
 
 
 def _weight_steps(attention: Attention) -> Iterator[Step]:
@@ -191,7 +199,6 @@ def _weight_steps(attention: Attention) -> Iterator[Step]:
         yield from fold_steps(name, rows_around(attention), RESULT, query)
     yield ComputeAt(GROWN, RESULT, query)
     yield StoreIn(GROWN, row_memory(4 * keys))
-    yield Split(GROWN, key, key, LANE, PANEL, Tail.GUARD)
-    yield Vectorize(GROWN, LANE, PANEL)
+    yield from vector_steps(GROWN, key, PANEL)
     rows = [hl.Var(axis.name) for axis in reversed(attention.values.rows)]
     yield from fold_steps(ATTENDED, _around_panels(rows, keys), RESULT, query)

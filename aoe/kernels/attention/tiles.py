@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product as combinations
+from collections.abc import Iterator
 from math import prod
 
 from aoe.kernels.attention.shape import Attention
@@ -21,14 +20,14 @@ from aoe.kernels.attention.stages import (
 from aoe.kernels.family import UPDATE, KernelTarget
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.reductions import fold_steps
-from aoe.kernels.halide.tiling import TASK, on_threads
+from aoe.kernels.halide.tiling import TASK, on_threads, vector_steps
 from aoe.kernels.matmul.bfloat16_pairs import PAIR, PAIRED_DEPTH, ROUNDED, ROUNDED_DEPTH
 from aoe.kernels.matmul.panels import DEPTH
 from aoe.kernels.matmul.result import BLOCK, LANE, PANEL, panels_of
 from aoe.kernels.matmul.tiles import BROADCAST, stays_in_registers
+from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
 from aoe.schedule import (
     Atomic,
-    Choice,
     ComputeAt,
     Fuse,
     Knob,
@@ -41,6 +40,7 @@ from aoe.schedule import (
     StoreIn,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 
@@ -69,20 +69,18 @@ def attention_space(attention: Attention, target: KernelTarget) -> Space:
         Knob(TILES, tuple(n for n in _TILES if n == 1 or n * _ROWS[0] <= queries)),
     )
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         blocks, rows, tiles = (int(values[name]) for name in (BLOCKS, ROWS, TILES))
         return rows * tiles <= queries and stays_in_registers(blocks, rows, target)
 
-    names = [knob.name for knob in knobs]
-    offered = [
-        dict(zip(names, choices, strict=True))
-        for choices in combinations(*(knob.choices for knob in knobs))
-    ]
-    ranked = sorted(filter(legal, offered), key=lambda values: _cost(values, attention, target))
-    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(ranked[:_GUESSES]))
+    ranked = cheapest_first(
+        combinations(knobs), legal, lambda values: _cost(values, attention, target)
+    )
+    guesses = tuple(values for _, values in ranked[:_GUESSES])
+    return Space(knobs=knobs, constraint=legal, first_guesses=guesses)
 
 
-def _cost(values: Mapping[str, Choice], attention: Attention, target: KernelTarget) -> float:
+def _cost(values: Values, attention: Attention, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, what is read again, idle threads.
 
     Keys and values are read once for all queries of a task.
@@ -100,7 +98,7 @@ def _cost(values: Mapping[str, Choice], attention: Attention, target: KernelTarg
     in_use = 4 * keys * (both + rows * tiles)
     read = 4 * keys * (both + tiles * weighted.columns.extent)
     per_byte = _L2_CYCLES if in_use <= target.l2_bytes else _L3_CYCLES
-    idle = -(-tasks // target.threads) * target.threads / tasks
+    idle = target.idle_ratio(tasks)
     return (products + read * per_byte) * tasks * idle
 
 
@@ -118,9 +116,7 @@ def _value_blocks(attention: Attention, rows: int, target: KernelTarget) -> int:
     return next(fitting, 1)
 
 
-def attention_steps(
-    values: Mapping[str, Choice], attention: Attention, target: KernelTarget
-) -> Iterator[Step]:
+def attention_steps(values: Values, attention: Attention, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     blocks, rows, tiles = (int(values[name]) for name in (BLOCKS, ROWS, TILES))
     steps = (
@@ -150,7 +146,7 @@ def _result_steps(
     yield Split(RESULT, row, TASK, row, rows * tiles, Tail.SHIFT_INWARDS)
     yield Split(RESULT, row, row, _ROW, rows, Tail.GUARD)
     yield Reorder(RESULT, (LANE, _BLOCK_LOOP, _ROW, _PANEL_LOOP, row, TASK, *batch))
-    yield from _tile_written_out(RESULT, blocks, rows)
+    yield from register_steps((RESULT,), (LANE, PANEL), {_BLOCK_LOOP: blocks, _ROW: rows})
     yield from _shared_steps(attention, rows * tiles, target)
     yield from _sum_steps(attention, VALUE_SUMS, RESULT, _PANEL_LOOP, blocks, rows)
 
@@ -184,19 +180,13 @@ def _score_steps(attention: Attention, blocks: int, rows: int, tiles: int) -> It
     yield from _columns_in_panels(SCORES, attention.keys.name, blocks)
     yield Split(SCORES, row, row, _ROW, rows, Tail.GUARD)
     yield Reorder(SCORES, (LANE, _BLOCK_LOOP, _ROW, row, _PANEL_LOOP, *batch))
-    yield from _tile_written_out(SCORES, blocks, rows)
+    yield from register_steps((SCORES,), (LANE, PANEL), {_BLOCK_LOOP: blocks, _ROW: rows})
     yield from _sum_steps(attention, SCORE_SUMS, SCORES, row, blocks, rows)
 
 
 def _columns_in_panels(stage: str, column: str, blocks: int) -> Iterator[Step]:
     yield Split(stage, column, _PANEL_LOOP, _INNER, PANEL * blocks, Tail.GUARD)
     yield Split(stage, _INNER, _BLOCK_LOOP, LANE, PANEL, Tail.GUARD)
-
-
-def _tile_written_out(stage: str, blocks: int, rows: int) -> Iterator[Step]:
-    yield Vectorize(stage, LANE, PANEL)
-    yield Unroll(stage, _BLOCK_LOOP, blocks)
-    yield Unroll(stage, _ROW, rows)
 
 
 def _sum_steps(
@@ -213,9 +203,7 @@ def _sum_steps(
             if pair:
                 yield Atomic(stage)
                 yield Vectorize(stage, PAIR, 2)
-        yield Vectorize(stage, LANE, PANEL)
-        yield Unroll(stage, "in_block", blocks)
-        yield Unroll(stage, row, rows)
+        yield from register_steps((stage,), (LANE, PANEL), {"in_block": blocks, row: rows})
 
 
 def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
@@ -225,8 +213,7 @@ def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
         yield from fold_steps(name, around, RESULT, row)
     yield ComputeAt(GROWN, RESULT, row)
     yield StoreIn(GROWN, _memory(rows * attention.keys.extent))
-    yield Split(GROWN, attention.keys.name, attention.keys.name, LANE, PANEL, Tail.GUARD)
-    yield Vectorize(GROWN, LANE, PANEL)
+    yield from vector_steps(GROWN, attention.keys.name, PANEL, LANE)
 
 
 def _packing_steps(attention: Attention) -> Iterator[Step]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from aoe.kernels.algorithms import KNOB
-from aoe.kernels.conv_nchw import algorithms, tiles
+from aoe.kernels.conv_nchw import algorithms
 from aoe.kernels.conv_nchw.result import check_plain_arguments
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, read_plain
 from aoe.kernels.family import KernelTarget, Pipeline, Support, supported
+from aoe.kernels.tiled_products import tiled_space
 from aoe.operators.products import PLAIN_CONVOLUTIONS
-from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
 
 
@@ -36,35 +35,22 @@ class ConvNchw:
         if name not in algorithms.ALGORITHMS:
             known = ", ".join(algorithms.ALGORITHMS)
             raise ValueError(f"{self.name}: no such algorithm (got {name}, expected {known})")
-        return algorithms.pipeline(plan, name)
+        return algorithms.ALGORITHMS[name].pipeline(plan)
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return what a vector holds, the register tile, and what a task copies."""
         plan = _plan(workload)
         names = algorithms.algorithms_of(plan)
-        offered = [algorithms.choices(plan, name, target) for name in names]
-        numbers = {
-            name: tuple(sorted({number for choices in offered for number in choices[name]}))
-            for name in offered[0]
-        }
-        knobs = (
-            Knob(KNOB, names),
-            *(Knob(name, choices) for name, choices in numbers.items()),
-            Knob(tiles.SCOPE, (tiles.GROUP, tiles.IMAGE)),
-        )
-
-        def legal(values: Mapping[str, Choice]) -> bool:
-            return algorithms.fits(values, plan, target)
-
-        guesses = algorithms.first_guesses(plan, target)
-        return Space(knobs=knobs, constraint=legal, first_guesses=guesses)
+        offered = {name: algorithms.ALGORITHMS[name] for name in names}
+        return tiled_space(offered, plan, target, algorithms.first_guesses(plan, target))
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
     ) -> Schedule:
         """Return the steps of a configuration."""
-        steps = algorithms.steps(configuration, _plan(workload), target)
-        return Schedule(tuple(steps), algorithm=str(configuration[KNOB]))
+        name = str(configuration[KNOB])
+        steps = algorithms.ALGORITHMS[name].steps(configuration, _plan(workload), target)
+        return Schedule(tuple(steps), algorithm=name)
 
 
 def _plan(workload: Workload) -> ConvNchwPlan:

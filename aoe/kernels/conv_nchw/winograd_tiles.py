@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 from math import prod
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
-from aoe.kernels.conv_nchw.tiles import (
-    ACROSS,
-    BLOCKS,
-    DOWN,
-    FAR_BYTES_PER_CYCLE,
-    GROUP,
-    SCOPE,
-    TILE_ROWS,
-    VECTOR,
-    Tile,
-    tile_of,
-    vectors_of,
-)
+from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
 from aoe.kernels.conv_nchw.winograd import (
     COLUMNS,
     DATA,
@@ -35,8 +23,16 @@ from aoe.kernels.conv_nchw.winograd import (
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
 from aoe.kernels.halide.tiling import on_threads
+from aoe.kernels.tiled_products import (
+    GROUP,
+    SCOPE,
+    TILE_ROWS,
+    Tile,
+    register_steps,
+    several,
+    tile_of,
+)
 from aoe.schedule import (
-    Choice,
     ComputeAt,
     Parallel,
     Reorder,
@@ -44,6 +40,7 @@ from aoe.schedule import (
     Step,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 
@@ -89,22 +86,18 @@ def _tile_cost(tile: Tile, shape: ConvNchwShape) -> float:
     return busy * -(-shape.result[0] // wide) * wide / shape.result[0]
 
 
-def winograd_choices(
-    plan: ConvNchwPlan, algorithm: str, target: KernelTarget
-) -> dict[str, tuple[int, ...]]:
-    """Return what may be chosen for the numbers of a configuration, rising."""
-    transforms = row_transforms(algorithm, plan.shape)
-    tiles = _best_tiles(plan.shape, transforms, vectors_of(target))
-    down = _tiles(plan.shape, transforms)[0]
-    return {
-        BLOCKS: tuple(sorted({tile[0] for tile in tiles})),
-        ACROSS: tuple(sorted({tile[1] for tile in tiles})),
-        DOWN: tuple(sorted({tile[2] for tile in tiles})),
-        TILE_ROWS: tuple(n for n in (1, 2, 4, 8, 16) if down % n == 0),
-    }
+def winograd_offered(plan: ConvNchwPlan, algorithm: str, target: KernelTarget) -> tuple[Tile, ...]:
+    """Return the register tiles a shape is offered, best first."""
+    return _best_tiles(plan.shape, row_transforms(algorithm, plan.shape), vectors_of(target))
 
 
-def winograd_fits(values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget) -> bool:
+def winograd_groups(plan: ConvNchwPlan, algorithm: str) -> tuple[int, ...]:
+    """Return how many rows of tiles may be a group."""
+    down = _tiles(plan.shape, row_transforms(algorithm, plan.shape))[0]
+    return tuple(n for n in (1, 2, 4, 8, 16) if down % n == 0)
+
+
+def winograd_fits(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups that have as many."""
     transforms = row_transforms(str(values[KNOB]), plan.shape)
     tile, rows = tile_of(values), int(values[TILE_ROWS])
@@ -113,9 +106,7 @@ def winograd_fits(values: Mapping[str, Choice], plan: ConvNchwPlan, target: Kern
     return tile in _best_tiles(plan.shape, transforms, vectors_of(target))
 
 
-def winograd_cycles(
-    values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget
-) -> float:
+def winograd_cycles(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, transforms, traffic, idleness."""
     shape = plan.shape
     transforms, rows = row_transforms(str(values[KNOB]), shape), int(values[TILE_ROWS])
@@ -136,28 +127,11 @@ def winograd_cycles(
     if held + weights > 0.7 * target.l2_bytes:
         cycles += weights / rows / FAR_BYTES_PER_CYCLE
     tasks = shape.batch * deep * down // rows
-    idle = -(-tasks // target.threads) * target.threads / tasks
+    idle = target.idle_ratio(tasks)
     return cycles * prod((down, deep, shape.batch)) * idle
 
 
-def winograd_ranked(
-    plan: ConvNchwPlan, algorithm: str, target: KernelTarget
-) -> list[tuple[float, dict[str, Choice]]]:
-    """Return legal configurations with their estimated cycles, the most promising first."""
-    transforms = row_transforms(algorithm, plan.shape)
-    tiles = _best_tiles(plan.shape, transforms, vectors_of(target))
-    found: list[tuple[float, dict[str, Choice]]] = []
-    for tile, rows in product(tiles, winograd_choices(plan, algorithm, target)[TILE_ROWS]):
-        values: dict[str, Choice] = {KNOB: algorithm, SCOPE: GROUP, TILE_ROWS: rows}
-        values |= dict(zip((BLOCKS, ACROSS, DOWN), tile, strict=True))
-        if winograd_fits(values, plan, target):
-            found.append((winograd_cycles(values, plan, target), values))
-    return sorted(found, key=lambda item: item[0])
-
-
-def winograd_steps(
-    values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget
-) -> Iterator[Step]:
+def winograd_steps(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     transforms = row_transforms(str(values[KNOB]), plan.shape)
     steps = (
@@ -168,9 +142,7 @@ def winograd_steps(
     yield from on_threads(steps, target)
 
 
-def _result_steps(
-    values: Mapping[str, Choice], plan: ConvNchwPlan, transforms: RowTransforms
-) -> Iterator[Step]:
+def _result_steps(values: Values, plan: ConvNchwPlan, transforms: RowTransforms) -> Iterator[Step]:
     shape = plan.shape
     sides = {"in_h": transforms.high.results}
     yield Split(RESULT, "h", "h", "in_h", transforms.high.results, Tail.GUARD)
@@ -182,18 +154,15 @@ def _result_steps(
     yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
     outer = ("d",) if shape.rank > 2 else ()
     yield Reorder(RESULT, ("lane", *sides, "w", "o", "b", "h", "group", *outer, "n"))
-    yield Vectorize(RESULT, "lane", VECTOR)
-    if plan.epilogue.cycles <= WRITTEN_OUT_CYCLES:
-        for name, factor in sides.items():
-            yield Unroll(RESULT, name, factor)
+    tile = sides if plan.epilogue.cycles <= WRITTEN_OUT_CYCLES else {}
+    yield from register_steps((RESULT,), ("lane", VECTOR), tile)
     for name in ("n", *outer, "group"):
         yield Parallel(RESULT, name)
     rows = {COLUMNS: transforms.high.products, TILE: transforms.high.results}
     for stage, count in rows.items():
         yield ComputeAt(stage, RESULT, "w")
-        yield Vectorize(stage, "w", VECTOR)
-        yield Unroll(stage, "i", count)
-        yield Unroll(stage, "j", transforms.deep.results)
+        sides = {"i": count, "j": transforms.deep.results}
+        yield from register_steps((stage,), ("w", VECTOR), sides)
 
 
 def _data_steps(transforms: RowTransforms) -> Iterator[Step]:
@@ -204,27 +173,20 @@ def _data_steps(transforms: RowTransforms) -> Iterator[Step]:
     yield Reorder(DATA, ("lane", "e", "w", "th", "c", "td", "n"))
     yield Unroll(DATA, "e", transforms.products)
     yield ComputeAt(HEIGHTS, DATA, "w")
-    yield Vectorize(HEIGHTS, "w", VECTOR)
-    yield Unroll(HEIGHTS, "i", transforms.high.products)
-    yield Unroll(HEIGHTS, "j", transforms.deep.products)
+    sides = {"i": transforms.high.products, "j": transforms.deep.products}
+    yield from register_steps((HEIGHTS,), ("w", VECTOR), sides)
 
 
-def _sum_steps(values: Mapping[str, Choice]) -> Iterator[Step]:
+def _sum_steps(values: Values) -> Iterator[Step]:
     blocks, across, down = tile_of(values)
     yield ComputeAt(GATHERED, RESULT, "group")
     yield Split(GATHERED, "b", "b", "in_b", blocks, Tail.GUARD)
     yield Split(GATHERED, "w", "w", "in_w", VECTOR * across, Tail.SHIFT_INWARDS)
     yield Split(GATHERED, "th", "th", "in_th", down, Tail.GUARD)
     yield Reorder(GATHERED, ("in_w", "in_th", "u", "in_b", "w", "th", "b", "td", "e", "n"))
-    yield Vectorize(GATHERED, "in_w", VECTOR)
-    inner = (("in_w", across), ("in_th", down), ("u", PANEL), ("in_b", blocks))
-    for name, factor in inner:
-        if factor > 1:
-            yield Unroll(GATHERED, name, factor)
+    inner = {"in_w": across, "in_th": down, "u": PANEL, "in_b": blocks}
+    yield from register_steps((GATHERED,), ("in_w", VECTOR), several(inner))
     yield ComputeAt(PRODUCTS, GATHERED, "w")
     yield Reorder(SUMMED, ("w", "th", "u", "b", "r$x", "r$y", "r$z", "td", "e", "n"))
-    for stage in (PRODUCTS, SUMMED):
-        yield Vectorize(stage, "w", VECTOR)
-        for name, factor in (("w", across), ("th", down), ("u", PANEL), ("b", blocks)):
-            if factor > 1:
-                yield Unroll(stage, name, factor)
+    summed = {"w": across, "th": down, "u": PANEL, "b": blocks}
+    yield from register_steps((PRODUCTS, SUMMED), ("w", VECTOR), several(summed))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from math import prod
 
 from aoe.kernels.algorithms import KNOB, STREAMED, is_allowed
 from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS, TILES
 from aoe.kernels.conv_nchwc.result import check_arguments
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape, read_convolution
-from aoe.kernels.conv_nchwc.winograd import tiles
 from aoe.kernels.conv_nchwc.winograd.transforms import F4
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
+from aoe.kernels.tiled_products import SCOPE, tiled_space
 from aoe.operators import BLOCKED_CONVOLUTION
-from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.schedule import Choice, Configuration, Schedule, Space
 from aoe.workload import Workload
 
 _FEW_PIXELS = 1024
@@ -61,26 +61,14 @@ class Convolution:
         """Return algorithm, register tile, and what is kept between the stages."""
         plan = _plan(workload)
         names = _offered(plan, target)
-        offered = [ALGORITHMS[name].choices(plan, target) for name in names]
-        numbers = {
-            name: tuple(sorted({number for choices in offered for number in choices[name]}))
-            for name in offered[0]
-        }
-        knobs = (
-            Knob(KNOB, names),
-            *(Knob(name, choices) for name, choices in numbers.items()),
-            Knob(tiles.SCOPE, (tiles.GROUP, tiles.IMAGE)),
-        )
-
-        def legal(values: Mapping[str, Choice]) -> bool:
-            return ALGORITHMS[str(values[KNOB])].fits(values, plan, target)
-
         guesses = [
-            {KNOB: name, **guess}
+            guess
             for name in names
-            for guess in _varied(ALGORITHMS[name].ranked(plan, target), ALGORITHMS[name].guesses)
+            for guess in _varied(
+                ALGORITHMS[name].ranked(plan, target, name), ALGORITHMS[name].guesses
+            )
         ]
-        return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
+        return tiled_space({name: ALGORITHMS[name] for name in names}, plan, target, guesses)
 
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
@@ -125,14 +113,16 @@ def _waits_for_weights(shape: ConvolutionShape, target: KernelTarget) -> bool:
     return transformed > target.l2_bytes and shape.rows * shape.columns <= _FEW_PIXELS
 
 
-def _varied(guesses: Iterator[dict[str, Choice]], count: int) -> list[dict[str, Choice]]:
+def _varied(
+    ranked: Sequence[tuple[float, dict[str, Choice]]], count: int
+) -> list[dict[str, Choice]]:
     """Return the first guesses of both scopes and of several register tiles."""
     taken: list[dict[str, Choice]] = []
     tried: Counter[Choice] = Counter()
-    for guess in guesses:
+    for _, guess in ranked:
         if len(taken) == count:
             break
-        scope = guess[tiles.SCOPE]
+        scope = guess[SCOPE]
         if tried[scope] < -(-count // 2):
             tried[scope] += 1
             taken.append(guess)

@@ -28,7 +28,6 @@ from aoe.kernels.math.functions import strict
 from aoe.operators import op_key
 from aoe.operators.gathering import gathered_axis
 from aoe.schedule import (
-    Choice,
     Configuration,
     Knob,
     Parallel,
@@ -38,6 +37,7 @@ from aoe.schedule import (
     Split,
     Step,
     Tail,
+    Values,
     Vectorize,
 )
 from aoe.workload import Workload
@@ -181,7 +181,7 @@ def _reduction(workload: Workload) -> str:
     return str(workload.operations[-1].attributes.get("reduction", "none"))
 
 
-def _steps(plan: _ScatterPlan, values: Mapping[str, Choice]) -> list[Step]:
+def _steps(plan: _ScatterPlan, values: Values) -> list[Step]:
     """Return steps for the copy, then for the updates; none of those may be made twice."""
     vector, tasks, update = int(values["vector"]), int(values["tasks"]), f"{RESULT}{UPDATE}"
     around = (Axis(_ROW, plan.rows), Axis(_PLACE, plan.length))

@@ -26,7 +26,7 @@ from aoe.kernels.halide.tiling import (
     tile_steps,
     vector_choices,
 )
-from aoe.schedule import Choice, Knob, Space, Step
+from aoe.schedule import Choice, Knob, Space, Step, Values
 
 TILE, VECTOR, TASKS = "tile", "vector", "tasks"
 
@@ -69,7 +69,7 @@ class ColumnTiles:
         others: Mapping[str, tuple[Choice, ...]] | None = None,
         unlikely: Sequence[Choice] = (),
         order: Sequence[str] = (TILE, VECTOR, TASKS),
-        legal: Callable[[Mapping[str, Choice]], bool] = lambda values: True,
+        legal: Callable[[Values], bool] = lambda values: True,
     ) -> Space:
         """Return columns of a tile, vector width, tasks, and decisions of the family's own.
 
@@ -89,7 +89,7 @@ class ColumnTiles:
         tasks = task_choices(work_us, self.parts(tiles[0]), target)
         choices: dict[str, tuple[Choice, ...]] = {TILE: tiles, VECTOR: vectors, TASKS: tasks, **own}
 
-        def fits(values: Mapping[str, Choice]) -> bool:
+        def fits(values: Values) -> bool:
             tile, vector = int(values[TILE]), int(values[VECTOR])
             in_vectors = tile == self.column.extent or tile % vector == 0
             return in_vectors and int(values[TASKS]) <= self.parts(tile) and legal(values)
@@ -104,7 +104,7 @@ class ColumnTiles:
         in_order = (tuple(guess[name] for name in order) for guess in guesses)
         return guided_space(tuple(Knob(name, choices[name]) for name in order), in_order, fits)
 
-    def steps(self, values: Mapping[str, Choice]) -> tuple[Step, ...]:
+    def steps(self, values: Values) -> tuple[Step, ...]:
         """Return steps that walk the result tile by tile, and share the tiles out."""
         tile, name = int(values[TILE]), self.column.name
         inner, outer = inner_steps(RESULT, name, tile, int(values[VECTOR]), 1), self.outer(tile)
@@ -114,6 +114,6 @@ class ColumnTiles:
             *parallel_steps(RESULT, outer, int(values[TASKS])),
         )
 
-    def place(self, values: Mapping[str, Choice]) -> str:
+    def place(self, values: Values) -> str:
         """Return the loop over the tiles, in which what is kept for one is computed."""
         return self.outer(int(values[TILE]))[-1].name

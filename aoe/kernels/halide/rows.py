@@ -30,7 +30,6 @@ from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
     AGAIN,
     KEEP,
-    LANE,
     best_tasks,
     estimate_us,
     guided_space,
@@ -38,6 +37,7 @@ from aoe.kernels.halide.tiling import (
     parallel_steps,
     task_choices,
     vector_choices,
+    vector_steps,
 )
 from aoe.kernels.math.elements import element_type, loaded
 from aoe.operators import STORED_DTYPES, OperatorKey, is_reorder, op_key
@@ -56,6 +56,7 @@ from aoe.schedule import (
     StoreIn,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 from aoe.workload import Operation, Workload
@@ -387,7 +388,7 @@ def rows_space(plan: RowPlan, target: KernelTarget, cycles: int, kept: Mapping[s
     knobs += [Knob(knob, places) for knob in kept.values()]
     length = plan.inner.extent
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         vector, unroll = int(values["vector"]), int(values["unroll"])
         return unroll == 1 or (1 if plan.columns else vector) * unroll <= length
 
@@ -432,8 +433,7 @@ def rows_schedule(
         if plan.columns:
             steps.append(Vectorize(stage, plan.columns[-1].name, vector))
         elif plan.apart is not None:  # a vector has the elements of one block
-            steps.append(Split(stage, axis.name, axis.name, LANE, plan.apart.block, Tail.GUARD))
-            steps.append(Vectorize(stage, LANE, plan.apart.block))
+            steps += vector_steps(stage, axis.name, plan.apart.block)
         else:
             steps += inner_steps(stage, axis.name, axis.extent, min(vector, axis.extent), 1)
     for fold in folds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
@@ -22,6 +22,7 @@ from aoe.schedule import (
     Step,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 
@@ -195,7 +196,7 @@ def row_space(nest: RowNest, target: KernelTarget, *, heavy: bool) -> Space:
         Knob("tasks", tasks),
     )
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         vector, unroll = int(values["vector"]), int(values["unroll"])
         extent = _inner(nest, str(values["inner"]))
         if vector not in vector_choices(extent, target.vector_lanes):
@@ -212,7 +213,7 @@ def row_space(nest: RowNest, target: KernelTarget, *, heavy: bool) -> Space:
 def guided_space(
     knobs: tuple[Knob, ...],
     guesses: Iterable[tuple[Choice, ...]],
-    legal: Callable[[Mapping[str, Choice]], bool] = lambda _: True,
+    legal: Callable[[Values], bool] = lambda _: True,
 ) -> Space:
     """Return a space with the first few legal ones of `guesses`.
 
@@ -251,7 +252,7 @@ class _RowLoops:
     size: int
 
     @classmethod
-    def of(cls, nest: RowNest, values: Mapping[str, Choice]) -> _RowLoops:
+    def of(cls, nest: RowNest, values: Values) -> _RowLoops:
         axes = nest.axes
         if values["inner"] == FLAT:
             axes = (*axes[:-2], Axis(FLAT, axes[-2].extent * axes[-1].extent))
@@ -272,7 +273,7 @@ class _RowLoops:
         return 1 if self.cut == innermost or innermost == 0 else self.extent(innermost - 1)
 
 
-def row_schedule(nest: RowNest, values: Mapping[str, Choice]) -> Schedule:
+def row_schedule(nest: RowNest, values: Values) -> Schedule:
     """Return the steps of a configuration of `row_space`."""
     loops = _RowLoops.of(nest, values)
     stage, inner = nest.stage, loops.axes[-1].name

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from aoe.kernels.conv_nchwc.winograd.tiles import GROUP, IMAGE, SCOPE
 from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
 from aoe.kernels.inverted_bottleneck import tiles
 from aoe.kernels.inverted_bottleneck.shape import BottleneckShape, read_expansion
 from aoe.kernels.inverted_bottleneck.stages import expansion_pipeline
+from aoe.kernels.tiled_products import GROUP, IMAGE, SCOPE
 from aoe.operators import BLOCKED_CONVOLUTION
-from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.schedule import Choice, Configuration, Knob, Schedule, Space, Values
 from aoe.workload import Workload
 
 
@@ -53,7 +51,7 @@ class InvertedBottleneck:
             Knob(SCOPE, (GROUP, IMAGE)),
         )
 
-        def legal(values: Mapping[str, Choice]) -> bool:
+        def legal(values: Values) -> bool:
             return tiles.fits(values, expansion, target)
 
         best: dict[tuple[Choice, Choice], dict[str, Choice]] = {}

@@ -7,22 +7,13 @@ twice, and weights are read once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 from math import prod
 
 from aoe.kernels.conv_nchwc import depthwise, register_tiles
 from aoe.kernels.conv_nchwc.direct import PADDED, PAIR
 from aoe.kernels.conv_nchwc.shape import ConvolutionShape
-from aoe.kernels.conv_nchwc.winograd.tiles import (
-    ACROSS,
-    BLOCKS,
-    DOWN,
-    GROUP,
-    IMAGE,
-    SCOPE,
-    TILE_ROWS,
-)
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
 from aoe.kernels.halide.tiling import AGAIN, KEEP, on_threads
@@ -36,6 +27,18 @@ from aoe.kernels.inverted_bottleneck.stages import (
     ROUNDED,
     made_depth,
 )
+from aoe.kernels.tiled_products import (
+    ACROSS,
+    BLOCKS,
+    DOWN,
+    GROUP,
+    IMAGE,
+    SCOPE,
+    TILE_ROWS,
+    cheapest_first,
+    register_steps,
+    tile_of,
+)
 from aoe.schedule import (
     Choice,
     ComputeAt,
@@ -46,6 +49,7 @@ from aoe.schedule import (
     Step,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 from aoe.workload import Precision
@@ -96,7 +100,7 @@ def copies(expansion: BottleneckShape) -> tuple[str, ...]:
     return (KEEP, AGAIN) if shape.is_depthwise else (KEEP,)
 
 
-def fits(values: Mapping[str, Choice], expansion: BottleneckShape, target: KernelTarget) -> bool:
+def fits(values: Values, expansion: BottleneckShape, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups inside the image."""
     shape = expansion.second.shape
     wide, high, rows = (int(values[name]) for name in (ACROSS, DOWN, TILE_ROWS))
@@ -110,13 +114,17 @@ def fits(values: Mapping[str, Choice], expansion: BottleneckShape, target: Kerne
 def ranked(expansion: BottleneckShape, target: KernelTarget) -> Iterator[dict[str, Choice]]:
     """Yield legal configurations, the most promising first."""
     offered = choices(expansion, target)
-    found: list[dict[str, Choice]] = [
+    found: Iterator[dict[str, Choice]] = (
         {**dict(zip(offered, numbers, strict=True)), COPY: copy, SCOPE: scope}
         for scope, copy in product((IMAGE, GROUP), copies(expansion))
         for numbers in product(*offered.values())
-    ]
-    legal = [values for values in found if fits(values, expansion, target)]
-    yield from sorted(legal, key=lambda values: _cycles(values, expansion, target))
+    )
+    for _, values in cheapest_first(
+        found,
+        lambda values: fits(values, expansion, target),
+        lambda values: _cycles(values, expansion, target),
+    ):
+        yield values
 
 
 def _result_tiles(shape: ConvolutionShape, target: KernelTarget) -> tuple[tuple[int, int], ...]:
@@ -144,12 +152,10 @@ def made_columns(expansion: BottleneckShape, blocks: int, target: KernelTarget) 
     return min(fitting, key=lambda wide: (_made_cycles(blocks, wide, width), -wide))
 
 
-def _cycles(
-    values: Mapping[str, Choice], expansion: BottleneckShape, target: KernelTarget
-) -> float:
+def _cycles(values: Values, expansion: BottleneckShape, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, traffic, idle threads."""
     first, second = expansion.first.shape, expansion.second.shape
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    blocks, wide, high = tile_of(values)
     size, together = (2, PAIR) if expansion.in_pairs else (4, 1)
     is_whole = values[SCOPE] == IMAGE
     rows = second.rows if is_whole else min(second.rows, int(values[TILE_ROWS]) * high)
@@ -175,7 +181,7 @@ def _cycles(
     cycles = (made + results + between + read + weights) * second.blocks_out * groups
     cycles += _rounding_cycles(expansion, pixels, target) * groups
     tasks = second.batch * (second.blocks_out // blocks if is_whole else groups)
-    return cycles * (-(-tasks // target.threads) * target.threads / tasks)
+    return cycles * target.idle_ratio(tasks)
 
 
 def _rounding_cycles(expansion: BottleneckShape, pixels: int, target: KernelTarget) -> float:
@@ -205,7 +211,7 @@ def _result_cycles(tile: tuple[int, int], shape: ConvolutionShape, target: Kerne
 
 
 def expansion_steps(
-    values: Mapping[str, Choice], expansion: BottleneckShape, target: KernelTarget
+    values: Values, expansion: BottleneckShape, target: KernelTarget
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     steps = (
@@ -217,8 +223,8 @@ def expansion_steps(
     yield from on_threads(steps, target)
 
 
-def _result_steps(values: Mapping[str, Choice], expansion: BottleneckShape) -> Iterator[Step]:
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+def _result_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
+    blocks, wide, high = tile_of(values)
     yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
     yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
     yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
@@ -228,15 +234,14 @@ def _result_steps(values: Mapping[str, Choice], expansion: BottleneckShape) -> I
         yield Reorder(RESULT, (*inner, "group", "n"))
     else:
         yield Reorder(RESULT, (*inner, "n"))
-    yield Vectorize(RESULT, "o", expansion.second.shape.block)
-    if expansion.second.epilogue.cycles <= WRITTEN_OUT_CYCLES:
-        yield Unroll(RESULT, "in_w", wide)
-        yield Unroll(RESULT, "in_h", high)
+    is_heavy = expansion.second.epilogue.cycles > WRITTEN_OUT_CYCLES
+    tile = {} if is_heavy else {"in_w": wide, "in_h": high}
+    yield from register_steps((RESULT,), ("o", expansion.second.shape.block), tile)
     yield Parallel(RESULT, "n")
     yield Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
 
 
-def _rounded_steps(values: Mapping[str, Choice], expansion: BottleneckShape) -> Iterator[Step]:
+def _rounded_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
     """Yield how the image that is read is rounded: for each group, or at once for all blocks."""
     if not expansion.in_pairs:
         return
@@ -271,14 +276,11 @@ def _made_steps(blocks: int, expansion: BottleneckShape, target: KernelTarget) -
     yield Reorder(MADE_SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
     for loop in pair:
         yield Vectorize(MADE_SUMMED, loop, PAIR)
-    for stage in stages:
-        yield Vectorize(stage, "o", block)
-        yield Unroll(stage, "b", blocks)
-        yield Unroll(stage, "w", wide)
+    yield from register_steps(stages, ("o", block), {"b": blocks, "w": wide})
     yield Unroll(MADE_SUMMED, depth[0], extents[len(pair)])
 
 
-def _product_steps(values: Mapping[str, Choice], expansion: BottleneckShape) -> Iterator[Step]:
+def _product_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
     shape = expansion.second.shape
     if values[COPY] == KEEP:
         yield ComputeAt(PADDED, RESULT, "in_b")

@@ -7,8 +7,7 @@ y          the chain behind the product: bias, activation, residual
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product as combinations
+from collections.abc import Iterator
 
 import halide as hl
 
@@ -30,8 +29,8 @@ from aoe.kernels.matmul.result import (
     read_arguments,
 )
 from aoe.kernels.matmul.shape import MatrixProduct
+from aoe.kernels.tiled_products import combinations
 from aoe.schedule import (
-    Choice,
     ComputeAt,
     ComputeRoot,
     Fuse,
@@ -43,6 +42,7 @@ from aoe.schedule import (
     Step,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 
@@ -99,17 +99,12 @@ def matrix_tiles_space(product: MatrixProduct, target: KernelTarget) -> Space:
         Knob(TASK_ROWS, tuple(sorted({min(number, rows) for number in (*_ROWS, rows)}))),
         Knob(TASK_PANELS, tuple(sorted({min(number, panels) for number in _PANELS}))),
     )
-    names = [knob.name for knob in knobs]
-    offered = [
-        dict(zip(names, choices, strict=True))
-        for choices in combinations(*(knob.choices for knob in knobs))
-    ]
-    ranked = sorted(offered, key=lambda values: _cost_us(values, product, target))
+    ranked = sorted(combinations(knobs), key=lambda values: _cost_us(values, product, target))
     return Space(knobs=knobs, first_guesses=tuple(ranked[:_GUESSES]))
 
 
 def matrix_tiles_steps(
-    values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget
+    values: Values, product: MatrixProduct, target: KernelTarget
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     column, outer = product.columns.name, [axis.name for axis in reversed(product.rows)]
@@ -174,7 +169,7 @@ def _packing(product: MatrixProduct) -> PackedInput:
     )
 
 
-def _cost_us(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget) -> float:
+def _cost_us(values: Values, product: MatrixProduct, target: KernelTarget) -> float:
     """Return the rough time of a configuration: sums, weights and data read again, idle cores."""
     rows, panels = int(values[TASK_ROWS]), int(values[TASK_PANELS])
     down, across = -(-product.rows[-1].extent // rows), -(-panels_of(product) // panels)

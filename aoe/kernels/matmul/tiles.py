@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product as combinations
+from collections.abc import Iterator
 from math import log2
 
 from aoe.kernels.algorithms import KNOB
@@ -32,6 +31,7 @@ from aoe.kernels.matmul.result import (
     panels_of,
 )
 from aoe.kernels.matmul.shape import FEW_ROWS, MatrixProduct
+from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
 from aoe.schedule import (
     Atomic,
     Choice,
@@ -44,6 +44,7 @@ from aoe.schedule import (
     Step,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 from aoe.workload import Precision
@@ -116,23 +117,17 @@ def product_space(product: MatrixProduct, target: KernelTarget) -> Space:
         Knob(WALK, walks),
     )
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         return _is_useful(int(values[BLOCKS]), int(values[ROWS]), product, target)
 
-    names = [knob.name for knob in knobs]
-    offered = [
-        dict(zip(names, choices, strict=True))
-        for choices in combinations(*(knob.choices for knob in knobs))
-    ]
-    ranked = sorted(filter(legal, offered), key=lambda values: _cost(values, product, target))
+    ranked = cheapest_first(
+        combinations(knobs), legal, lambda values: _cost(values, product, target)
+    )
     chosen = algorithms_of(product)
-    guesses = [
-        values
-        for algorithm in chosen
-        for values in [item for item in ranked if item[KNOB] == algorithm][
-            : _GUESSES // len(chosen)
-        ]
-    ]
+    guesses: list[dict[str, Choice]] = []
+    for algorithm in chosen:
+        best = [values for _, values in ranked if values[KNOB] == algorithm]
+        guesses += best[: _GUESSES // len(chosen)]
     return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
 
 
@@ -181,7 +176,7 @@ def stays_in_registers(blocks: int, rows: int, target: KernelTarget) -> bool:
     return wide * rows + weights + 1 <= target.registers
 
 
-def _cost(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget) -> float:
+def _cost(values: Values, product: MatrixProduct, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, traffic, idle threads.
 
     One side of a tile is held while the other one streams past: it is read again for each tile
@@ -207,7 +202,7 @@ def _cost(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTa
     streamed = tile_down * tiles * _cycles_per_byte(tile_across + tile_down * tiles, target)
     first = tile_across * _cycles_per_byte(4 * PANEL * panels * product.depth, target)
     traffic = panels_of_task * (held + streamed + first)
-    idle = -(-tasks // target.threads) * target.threads / tasks
+    idle = target.idle_ratio(tasks)
     written = _written_cycles(product, target, in_columns=in_columns)
     return (products_cycles + 0.5 * tasks * traffic + written) * idle
 
@@ -234,9 +229,7 @@ def _cycles_per_byte(held: int, target: KernelTarget) -> float:
     return 1 / 64 if held <= 0.8 * target.l2_bytes else 1 / 12
 
 
-def product_steps(
-    values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget
-) -> Iterator[Step]:
+def product_steps(values: Values, product: MatrixProduct, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     steps = (
         *_result_steps(values, product, target),
@@ -249,9 +242,7 @@ def product_steps(
     yield from on_threads(steps, target)
 
 
-def _result_steps(
-    values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget
-) -> Iterator[Step]:
+def _result_steps(values: Values, product: MatrixProduct, target: KernelTarget) -> Iterator[Step]:
     blocks, rows = int(values[BLOCKS]), int(values[ROWS])
     column = product.columns.name
     outer = [axis.name for axis in reversed(product.rows)]
@@ -286,7 +277,7 @@ def _is_long(product: MatrixProduct) -> bool:
     return estimate_cycles(product.chain.operations) > WRITTEN_OUT_CYCLES
 
 
-def _sum_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+def _sum_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     blocks, rows = int(values[BLOCKS]), int(values[ROWS])
     names = [axis.name for axis in reversed(product.rows)]
     kept = (SUMS, SUMMED, FINISHED) if _is_long(product) else (SUMS, SUMMED)
@@ -306,13 +297,11 @@ def _sum_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator
             if group > 1:
                 yield Atomic(stage)
                 yield Vectorize(stage, _GROUP, group)
-        yield Vectorize(stage, LANE, PANEL)
-        yield Unroll(stage, "in_block", blocks)
-        if names:
-            yield Unroll(stage, names[0], rows)
+        tile = {"in_block": blocks, **dict.fromkeys(names[:1], rows)}
+        yield from register_steps((stage,), (LANE, PANEL), tile)
 
 
-def _part_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+def _part_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     """Yield the steps of the sums of one block of the depth, which stay in registers."""
     if values[KNOB] != FEW_BITS:
         return
@@ -325,15 +314,13 @@ def _part_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterato
             yield Reorder(stage, ("p$x", LANE, "p$z", "p$y", *names[:1], "in_block", BLOCK))
             yield Atomic(stage)
             yield Vectorize(stage, "p$x", SUMMED_BY_ONE)
-        yield Vectorize(stage, LANE, PANEL)
-        yield Unroll(stage, "in_block", blocks)
-        if names:
-            yield Unroll(stage, names[0], rows)
+        tile = {"in_block": blocks, **dict.fromkeys(names[:1], rows)}
+        yield from register_steps((stage,), (LANE, PANEL), tile)
     yield Unroll(PARTS_UPDATE, "p$z", HALVES)
     yield Unroll(PARTS_UPDATE, "p$y", FOURS)
 
 
-def _rounding_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+def _rounding_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     if values[KNOB] != PAIRS:
         return
     yield Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
@@ -343,7 +330,7 @@ def _rounding_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Ite
         yield Parallel(ROUNDED, TASK)
 
 
-def _quantising_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+def _quantising_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     if values[KNOB] not in _INTEGERS.values():
         return
     lanes = extreme_lanes(product)
@@ -362,7 +349,7 @@ def _quantising_steps(values: Mapping[str, Choice], product: MatrixProduct) -> I
         yield Parallel(stage, TASK)
 
 
-def _packing_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+def _packing_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     """Yield the steps of a right matrix that is packed in every run."""
     if product.has_weights:
         return

@@ -36,6 +36,7 @@ from aoe.schedule import (
     StoreIn,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 
@@ -107,7 +108,7 @@ def movement_space(movement: Movement, target: KernelTarget) -> Space:
         Knob("tasks", tasks),
     )
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         wide, walk = int(values[_ACROSS]), values[WALK]
         if walk == WEAVE:
             return wide == across[0]
@@ -129,9 +130,7 @@ def movement_space(movement: Movement, target: KernelTarget) -> Space:
     return guided_space(knobs, guesses(), legal)
 
 
-def movement_schedule(
-    movement: Movement, values: Mapping[str, Choice], target: KernelTarget
-) -> Schedule:
+def movement_schedule(movement: Movement, values: Values, target: KernelTarget) -> Schedule:
     """Return the steps of a configuration of `movement_space`."""
     found = turned(movement)
     if found is None:

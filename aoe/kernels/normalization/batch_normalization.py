@@ -20,23 +20,20 @@ from aoe.kernels.halide.anchored import (
     split_at_anchor,
 )
 from aoe.kernels.halide.chain import Operands, check_chain, estimate_cycles
-from aoe.kernels.halide.tiling import GUESSES_MAX, row_schedule, row_space
+from aoe.kernels.halide.tiling import GUESSES_MAX, row_schedule, row_space, vector_steps
 from aoe.kernels.math.functions import strict
 from aoe.kernels.math.normalization import channel_scale, scale_and_shift
 from aoe.operators import is_reorder
 from aoe.schedule import (
-    Choice,
     ComputeRoot,
     Configuration,
     Knob,
     Memory,
     Schedule,
     Space,
-    Split,
     Step,
     StoreIn,
-    Tail,
-    Vectorize,
+    Values,
 )
 from aoe.workload import NCHWC_DOMAIN, Workload
 
@@ -87,7 +84,7 @@ class BatchNormalization:
             for guess in rows.first_guesses[: 4 if place == places[0] else 2]
         ]
 
-        def legal(values: Mapping[str, Choice]) -> bool:
+        def legal(values: Values) -> bool:
             return rows.constraint({k: v for k, v in values.items() if k != "parameters"})
 
         knobs = (*rows.knobs, Knob("parameters", places))
@@ -169,7 +166,5 @@ def _root_steps(nest: AnchoredNest, target: KernelTarget) -> tuple[Step, ...]:
     for stage in (FACTOR, SUMMAND):
         steps += [ComputeRoot(stage), StoreIn(stage, Memory.STACK)]
         if axis.extent >= target.vector_lanes:
-            lanes = target.vector_lanes
-            steps.append(Split(stage, axis.name, axis.name, "lane", lanes, Tail.GUARD))
-            steps.append(Vectorize(stage, "lane", lanes))
+            steps += vector_steps(stage, axis.name, target.vector_lanes)
     return tuple(steps)

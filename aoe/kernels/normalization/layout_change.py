@@ -20,20 +20,19 @@ from aoe.kernels.halide.reductions import fold_steps
 from aoe.kernels.halide.rows import MOVED, SOURCE, Apart, RowPlan, plan_walk, result_steps
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
-    LANE,
     best_tasks,
     estimate_us,
     guided_space,
     parallel_steps,
     task_choices,
     vector_choices,
+    vector_steps,
 )
 from aoe.operators import REORDER_OUTPUT, Shape, facts_of, is_reorder, op_key
 from aoe.operators.axes import normalized_axis
 from aoe.operators.element_types import element_types, misread, read_types
 from aoe.operators.movement import permutation
 from aoe.schedule import (
-    Choice,
     ComputeAt,
     Configuration,
     Knob,
@@ -46,6 +45,7 @@ from aoe.schedule import (
     StoreIn,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 from aoe.workload import Layout, Operation, Workload
@@ -260,7 +260,7 @@ def _planes_space(plan: RowPlan, target: KernelTarget, work: float) -> Space:
     unrolled = tuple(n for n in (1, 2, 4) if not plan.length % n)
     knobs = (Knob("tile", tiles), Knob("unroll", unrolled), Knob("tasks", tasks))
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         return _can_share(plan, values)
 
     guesses = [
@@ -285,7 +285,7 @@ def _rows_space(plan: RowPlan, target: KernelTarget, work: float) -> Space:
         Knob("tasks", tasks),
     )
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         in_squares = not int(values["tile"]) % int(values["side"])
         return in_squares and _can_share(plan, values)
 
@@ -299,7 +299,7 @@ def _rows_space(plan: RowPlan, target: KernelTarget, work: float) -> Space:
     return guided_space(knobs, guesses, legal)
 
 
-def _can_share(plan: RowPlan, values: Mapping[str, Choice]) -> bool:
+def _can_share(plan: RowPlan, values: Values) -> bool:
     return int(values["tasks"]) <= prod(
         axis.extent for axis in _around_tiles(plan, int(values["tile"]))
     )
@@ -358,8 +358,7 @@ def _rows_steps(plan: RowPlan, values: Configuration, folds: Sequence[str]) -> I
     yield ComputeAt(MOVED, SOURCE, channel)
     yield StoreIn(MOVED, Memory.STACK)
     yield Reorder(MOVED, (pixel, channel))
-    yield Split(MOVED, pixel, pixel, LANE, side, Tail.GUARD)
-    yield Vectorize(MOVED, LANE, side)
+    yield from vector_steps(MOVED, pixel, side)
     yield Unroll(MOVED, channel, side)
     for fold in folds:
         yield from fold_steps(fold, plan.around, RESULT, pixel)

@@ -34,7 +34,6 @@ from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.math.powers import inverse_power, power
 from aoe.operators import number
 from aoe.schedule import (
-    Choice,
     ComputeAt,
     Configuration,
     Knob,
@@ -42,6 +41,7 @@ from aoe.schedule import (
     Schedule,
     Space,
     StoreIn,
+    Values,
     Vectorize,
 )
 from aoe.workload import Workload
@@ -220,7 +220,7 @@ def _plain_space(plan: _LrnPlan, target: KernelTarget) -> Space:
         Knob("tasks", tasks),
     )
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         tile, vector, unroll = (int(values[name]) for name in ("tile", "vector", "unroll"))
         together = vector * unroll
         if (tile < pixels and tile % together) or (unroll > 1 and together > tile):
@@ -247,7 +247,7 @@ def _plain_outer(plan: _LrnPlan, tile: int) -> tuple[Axis, ...]:
     return plan.nest.iteration.around(Axis(pixels.name, tile), ("c", pixels.name))
 
 
-def _plain_schedule(plan: _LrnPlan, values: Mapping[str, Choice]) -> Schedule:
+def _plain_schedule(plan: _LrnPlan, values: Values) -> Schedule:
     tile, vector, unroll, tasks = (int(values[n]) for n in ("tile", "vector", "unroll", "tasks"))
     pixel, pixels = plan.nest.axes[-1].name, plan.nest.axes[-1].extent
     outer = _plain_outer(plan, tile)
@@ -283,7 +283,7 @@ def _blocked_space(plan: _LrnPlan, target: KernelTarget) -> Space:
     return guided_space(knobs, guesses)
 
 
-def _blocked_schedule(plan: _LrnPlan, values: Mapping[str, Choice]) -> Schedule:
+def _blocked_schedule(plan: _LrnPlan, values: Values) -> Schedule:
     block, pixel = plan.nest.workload.output.block, plan.nest.axes[-2].name
     tile = Axis(pixel, int(values["pixels"]))
     outer = plan.nest.iteration.around(tile, ("co", pixel, "ci"))

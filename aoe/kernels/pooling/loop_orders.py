@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
 
 from aoe.kernels.family import KernelTarget
@@ -11,7 +11,6 @@ from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
     AGAIN,
     KEEP,
-    LANE,
     best_tasks,
     estimate_us,
     guided_space,
@@ -21,10 +20,10 @@ from aoe.kernels.halide.tiling import (
     row_memory,
     task_choices,
     vector_choices,
+    vector_steps,
 )
 from aoe.kernels.pooling.plan import Pooling
 from aoe.schedule import (
-    Choice,
     ComputeAt,
     Knob,
     Schedule,
@@ -34,7 +33,7 @@ from aoe.schedule import (
     StoreIn,
     Tail,
     Unroll,
-    Vectorize,
+    Values,
 )
 
 ROWS, COLUMN = "columns", "i"
@@ -56,7 +55,7 @@ def pooling_space(plan: Pooling, target: KernelTarget) -> Space:
         Knob("tasks", tasks),
     )
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         unroll = int(values["unroll"])
         return unroll == 1 or unroll <= _unrolled(plan, int(values["vector"]))
 
@@ -71,12 +70,12 @@ def pooling_space(plan: Pooling, target: KernelTarget) -> Space:
     return guided_space(knobs, guesses, legal)
 
 
-def pooling_schedule(plan: Pooling, values: Mapping[str, Choice]) -> Schedule:
+def pooling_schedule(plan: Pooling, values: Values) -> Schedule:
     """Return the steps of a configuration of `pooling_space`."""
     return Schedule(tuple(_steps(plan, values)))
 
 
-def _steps(plan: Pooling, values: Mapping[str, Choice]) -> Iterator[Step]:
+def _steps(plan: Pooling, values: Values) -> Iterator[Step]:
     vector, unroll, tasks = (int(values[name]) for name in ("vector", "unroll", "tasks"))
     loop, around = plan.axes[-1], _around(plan)
     if loop.name == plan.loop(plan.last):
@@ -92,9 +91,7 @@ def _steps(plan: Pooling, values: Mapping[str, Choice]) -> Iterator[Step]:
         yield ComputeAt(ROWS, RESULT, around[-1].name)
         yield StoreIn(ROWS, row_memory(_row_bytes(plan)))
         inner = COLUMN if loop.name == plan.loop(plan.last) else loop.name
-        if vector > 1:
-            yield Split(ROWS, inner, inner, LANE, vector, Tail.GUARD)
-            yield Vectorize(ROWS, LANE, vector)
+        yield from vector_steps(ROWS, inner, vector)
 
 
 def _unrolled(plan: Pooling, vector: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
 
 from aoe.kernels.algorithms import KNOB
@@ -29,8 +29,8 @@ from aoe.kernels.recurrent.stages import (
     WALKED,
     phases_of,
 )
+from aoe.kernels.tiled_products import register_steps
 from aoe.schedule import (
-    Choice,
     ComputeAt,
     Fuse,
     Knob,
@@ -41,6 +41,7 @@ from aoe.schedule import (
     Step,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 
@@ -115,9 +116,7 @@ def _best_first(of: Recurrence, shared: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(shared, key=order.index))
 
 
-def recurrent_steps(
-    values: Mapping[str, Choice], of: Recurrence, target: KernelTarget
-) -> Iterator[Step]:
+def recurrent_steps(values: Values, of: Recurrence, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     steps = (
         Split(RESULT, ELEMENT, ELEMENT, LANE, PANEL, Tail.GUARD),
@@ -132,24 +131,18 @@ def _entering_steps(rows: int, of: Recurrence) -> Iterator[Step]:
     gates, together = of.cell.gates, f"{STEP_ROW}_in"
     yield Split(ENTERED, STEP_ROW, STEP_ROW, together, rows, Tail.SHIFT_INWARDS)
     yield Reorder(ENTERED, (OF_PANEL, GATE, together, STEP_ROW, PANELS, DIRECTION))
-    yield Vectorize(ENTERED, OF_PANEL, PANEL)
-    yield Unroll(ENTERED, GATE, gates)
-    yield Unroll(ENTERED, together, rows)
+    yield from register_steps((ENTERED,), (OF_PANEL, PANEL), {GATE: gates, together: rows})
     yield Fuse(ENTERED, DIRECTION, PANELS, TASK)
     depth = of.width * of.cell.gates * of.padded * of.steps * of.rows * of.directions
     if depth >= _SHARED_LEAST_US * _PRODUCTS_PER_US:
         yield Parallel(ENTERED, TASK)
     yield ComputeAt(SUMS, ENTERED, STEP_ROW)
     yield Reorder(SUMMED, (OF_PANEL, GATE, STEP_ROW, DEPTH, PANELS, DIRECTION))
-    for stage in (SUMS, SUMMED):
-        yield Vectorize(stage, OF_PANEL, PANEL)
-        yield Unroll(stage, GATE, gates)
-        yield Unroll(stage, STEP_ROW, rows)
+    tile = {GATE: gates, STEP_ROW: rows}
+    yield from register_steps((SUMS, SUMMED), (OF_PANEL, PANEL), tile)
 
 
-def _walking_steps(
-    values: Mapping[str, Choice], of: Recurrence, target: KernelTarget
-) -> Iterator[Step]:
+def _walking_steps(values: Values, of: Recurrence, target: KernelTarget) -> Iterator[Step]:
     shared, lanes = Shared(str(values[SHARED])), min(PANEL, target.vector_lanes)
     pieces = -(-target.threads // of.directions) if shared is Shared.SEQUENCES else 1
     yield Split(STEPPED, ROW, ROW, _ROW_OF_TASK, -(-of.rows // pieces), Tail.GUARD)

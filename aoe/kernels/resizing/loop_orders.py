@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
 
 from aoe.kernels.family import KernelTarget
@@ -21,7 +21,6 @@ from aoe.kernels.halide.tiling import (
 )
 from aoe.kernels.resizing.plan import Resizing
 from aoe.schedule import (
-    Choice,
     ComputeAt,
     Knob,
     Reorder,
@@ -32,6 +31,7 @@ from aoe.schedule import (
     StoreIn,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 
@@ -52,7 +52,7 @@ def resizing_space(plan: Resizing, target: KernelTarget) -> Space:
     vectors = vector_choices(_vectorised(plan).extent, target.vector_lanes)
     knobs = (Knob("vector", vectors), Knob("unroll", (1, 2)), Knob("tasks", tasks))
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         vector, unroll = int(values["vector"]), int(values["unroll"])
         return unroll == 1 or vector * unroll <= _vectorised(plan).extent
 
@@ -61,7 +61,7 @@ def resizing_space(plan: Resizing, target: KernelTarget) -> Space:
     return guided_space(knobs, guesses, legal)
 
 
-def resizing_schedule(plan: Resizing, values: Mapping[str, Choice]) -> Schedule:
+def resizing_schedule(plan: Resizing, values: Values) -> Schedule:
     """Return the steps of a configuration of `resizing_space`."""
     return Schedule(tuple(_steps(plan, *(int(values[n]) for n in ("vector", "unroll", "tasks")))))
 

@@ -32,7 +32,6 @@ from aoe.kernels.halide.tiling import (
 from aoe.kernels.math.functions import constant, exp, log, strict
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, softmax_axis
 from aoe.schedule import (
-    Choice,
     ComputeAt,
     Configuration,
     Memory,
@@ -42,6 +41,7 @@ from aoe.schedule import (
     Step,
     StoreIn,
     Unroll,
+    Values,
 )
 from aoe.workload import Workload
 
@@ -89,7 +89,7 @@ class Softmax:
         elements, cycles = workload.output.size, _CYCLES + estimate_cycles(plan.nest.parts.after)
         work = estimate_us(elements, cycles, 12 * elements, target)
 
-        def legal(values: Mapping[str, Choice]) -> bool:
+        def legal(values: Values) -> bool:
             kept = int(values[TILE]) + int(values[VECTOR])
             kept_bytes = 4 * kept * plan.reduced.extent
             return values["exponentials"] != KEEP or kept_bytes <= _SCRATCH_BYTES_MAX
@@ -234,7 +234,7 @@ def _result(plan: _SoftmaxPlan, operands: Operands, passes: Mapping[str, _Pass])
     return strict(lowered - log_total[columns])
 
 
-def _schedule(plan: _SoftmaxPlan, values: Mapping[str, Choice]) -> Schedule:
+def _schedule(plan: _SoftmaxPlan, values: Values) -> Schedule:
     tile, vector = int(values[TILE]), int(values[VECTOR])
     column, place = plan.nest.axes[-1].name, plan.tiles.place(values)
     lanes = [LANE] if vector > 1 else []
