@@ -9,6 +9,7 @@ some order.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from aoe.kernels.family import KernelFamily, KernelTarget
@@ -28,6 +29,18 @@ _TRANSFORMED = (
 )
 """How large weights are that were transformed, by the transforms: 3 x 3 values of a filter become
 6 x 6, or 3 in a row become 6."""
+
+
+def known_algorithm(family: str, name: str, known: Collection[str]) -> str:
+    """Return `name`.
+
+    Raises:
+        ValueError: the family has no algorithm of that name.
+    """
+    if name not in known:
+        names = ", ".join(known)
+        raise ValueError(f"{family}: no such algorithm (got {name}, expected {names})")
+    return name
 
 
 def precision_of(algorithm: str) -> Precision:

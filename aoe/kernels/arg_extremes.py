@@ -8,7 +8,13 @@ from typing import Any
 
 import halide as hl
 
-from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import (
+    UPDATE,
+    KernelTarget,
+    Pipeline,
+    PlannedFamily,
+    Support,
+)
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.columns import TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.iteration import Axis
@@ -27,7 +33,6 @@ from aoe.operators import number, op_key
 from aoe.operators.axes import chosen_axis
 from aoe.schedule import (
     ComputeAt,
-    Configuration,
     Knob,
     Memory,
     Reorder,
@@ -51,43 +56,6 @@ _ELEMENTS_MAX = 1 << 31
 
 Candidate = tuple[hl.Expr, hl.Expr]
 """An element and where it is: float32, int32."""
-
-
-class ArgExtremes:
-    """y = the place of the first element nothing exceeds, or of the last one: int64.
-
-    Along rows, up to 64 candidates are walked as vectors, then one half is compared with the
-    other; along any other axis a tile of columns is. A NaN is never the largest, unless it comes
-    first: then nothing is larger, as in ONNX Runtime's reductions of one axis among several.
-    """
-
-    name = "arg_extremes"
-    anchors = frozenset({("", "ArgMax"), ("", "ArgMin")})
-
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is nothing but one ArgMax or ArgMin of what is read."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the candidates as stages, and the place of the best."""
-        plan = supported(workload, _plan(workload))
-        return _row_pipeline(plan) if plan.is_row else _column_pipeline(plan)
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return candidates walked together, or columns of a tile, and tasks."""
-        plan = supported(workload, _plan(workload))
-        elements = plan.rows * plan.length * plan.columns
-        work = estimate_us(elements, _CYCLES, 4 * elements, target)
-        if plan.is_row:
-            return _row_space(plan, work, target)
-        return plan.tiles.space(work, target, best_vectors=16)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        plan = supported(workload, _plan(workload))
-        return (_row_schedule if plan.is_row else _column_schedule)(plan, configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,29 +108,56 @@ class _ArgPlan:
         return hl.select(wins, value, best), hl.select(wins, one[1], other[1])
 
 
-def _plan(workload: Workload) -> _ArgPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    anchor = workload.operations[-1]
-    if op_key(anchor) not in ArgExtremes.anchors:
-        return Support("no ArgMax or ArgMin")
-    if len(workload.operations) > 1 or len(workload.inputs) > 1:
-        return Support(f"{anchor.op_type} of what is computed")
-    shapes = infer_shapes(workload)
-    if isinstance(shapes, str):
-        return Support(shapes)
-    given, made = workload.inputs[0], workload.output
-    if (given.dtype, made.dtype) != ("float32", "int64") or given.block or made.block:
-        return Support(f"{anchor.op_type} of {given.dtype} in {given.layout_name}")
-    axis = chosen_axis(anchor, len(given.shape))
-    if axis is None or given.shape[axis] < 2 or given.size >= _ELEMENTS_MAX:
-        return Support(f"{anchor.op_type} of a single element, or of too many")
-    return _ArgPlan(
-        rows=prod(given.shape[:axis]),
-        length=given.shape[axis],
-        columns=prod(given.shape[axis + 1 :]),
-        is_largest=anchor.op_type == "ArgMax",
-        takes_last=bool(number(anchor.attributes, "select_last_index", 0)),
-    )
+class ArgExtremes(PlannedFamily[_ArgPlan]):
+    """y = the place of the first element nothing exceeds, or of the last one: int64.
+
+    Along rows, up to 64 candidates are walked as vectors, then one half is compared with the
+    other; along any other axis a tile of columns is. A NaN is never the largest, unless it comes
+    first: then nothing is larger, as in ONNX Runtime's reductions of one axis among several.
+    """
+
+    name = "arg_extremes"
+    anchors = frozenset({("", "ArgMax"), ("", "ArgMin")})
+
+    def plan(self, workload: Workload) -> _ArgPlan | Support:
+        """Plan one ArgMax or ArgMin of what is read, or tell why not."""
+        anchor = workload.operations[-1]
+        if op_key(anchor) not in self.anchors:
+            return Support("no ArgMax or ArgMin")
+        if len(workload.operations) > 1 or len(workload.inputs) > 1:
+            return Support(f"{anchor.op_type} of what is computed")
+        shapes = infer_shapes(workload)
+        if isinstance(shapes, str):
+            return Support(shapes)
+        given, made = workload.inputs[0], workload.output
+        if (given.dtype, made.dtype) != ("float32", "int64") or given.block or made.block:
+            return Support(f"{anchor.op_type} of {given.dtype} in {given.layout_name}")
+        axis = chosen_axis(anchor, len(given.shape))
+        if axis is None or given.shape[axis] < 2 or given.size >= _ELEMENTS_MAX:
+            return Support(f"{anchor.op_type} of a single element, or of too many")
+        return _ArgPlan(
+            rows=prod(given.shape[:axis]),
+            length=given.shape[axis],
+            columns=prod(given.shape[axis + 1 :]),
+            is_largest=anchor.op_type == "ArgMax",
+            takes_last=bool(number(anchor.attributes, "select_last_index", 0)),
+        )
+
+    def pipeline_of(self, plan: _ArgPlan, algorithm: str) -> Pipeline:
+        """Return the candidates as stages, and the place of the best."""
+        return _row_pipeline(plan) if plan.is_row else _column_pipeline(plan)
+
+    def space_of(self, plan: _ArgPlan, target: KernelTarget) -> Space:
+        """Return candidates walked together, or columns of a tile, and tasks."""
+        elements = plan.rows * plan.length * plan.columns
+        work = estimate_us(elements, _CYCLES, 4 * elements, target)
+        if plan.is_row:
+            return _row_space(plan, work, target)
+        return plan.tiles.space(work, target, best_vectors=16)
+
+    def schedule_of(self, plan: _ArgPlan, values: Values, target: KernelTarget) -> Schedule:
+        """Return the steps of a configuration."""
+        return (_row_schedule if plan.is_row else _column_schedule)(plan, values)
 
 
 def _column_pipeline(plan: _ArgPlan) -> Pipeline:

@@ -8,7 +8,13 @@ from math import prod
 
 import halide as hl
 
-from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import (
+    UPDATE,
+    KernelTarget,
+    Pipeline,
+    PlannedFamily,
+    Support,
+)
 from aoe.kernels.halide.anchored import (
     AnchoredNest,
     anchor_operands,
@@ -33,7 +39,6 @@ from aoe.operators.axes import cumulated_axis
 from aoe.schedule import (
     ComputeAt,
     ComputeRoot,
-    Configuration,
     Knob,
     Memory,
     Reorder,
@@ -55,45 +60,6 @@ _BLOCK_MAX = 16
 """Elements of a row whose sums are made as one vector."""
 _CYCLES = 24
 _STACK_BYTES_MAX = 192 << 10
-
-
-class CumulativeSum:
-    """y[i] = x[0] + ... + x[i], or without x[i], or from the last element on.
-
-    Along rows, blocks of 16 elements are summed up apart from each other, each element into all
-    places behind it as one vector; what is carried from block to block is added to the results.
-    Along any other axis a tile of columns is walked in vectors.
-    """
-
-    name = "cumulative_sum"
-    anchors: frozenset[tuple[str, str]] = frozenset({("", "CumSum")})
-
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one cumulative sum of what is read, and a chain behind."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the sums as stages; the chain is inlined into the result."""
-        plan = supported(workload, _plan(workload))
-        operands = anchor_operands(plan.nest)
-        made = _along_rows(plan, operands) if plan.is_row else _along_columns(plan, operands)
-        return anchored_pipeline(plan.nest, operands, made.result, made.stages, made.loops)
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return tasks, and vectors per iteration or columns per tile."""
-        plan = supported(workload, _plan(workload))
-        elements, cycles = workload.output.size, _CYCLES + estimate_cycles(plan.nest.parts.after)
-        work = estimate_us(elements, cycles, 12 * elements, target)
-        if plan.is_row:
-            return _row_space(plan, work, target)
-        return plan.tiles.space(work, target, best_vectors=8)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        plan = supported(workload, _plan(workload))
-        return (_row_schedule if plan.is_row else _column_schedule)(plan, configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,26 +115,56 @@ class _SumPlan:
         return ColumnTiles.of(self.nest, self.summed.name)
 
 
-def _plan(workload: Workload) -> _SumPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    if workload.blocked:
-        return Support("a cumulative sum in the blocked layout")
-    parts = split_at_anchor(workload, CumulativeSum.anchors)
-    if isinstance(parts, Support):
-        return parts
-    shape = workload.output.shape
-    if workload.inputs[parts.source].shape != shape:
-        return Support("the cumulative sum is broadcast by what follows")
-    axis = cumulated_axis(parts.anchor, len(shape))
-    if axis is None:
-        return Support(f"CumSum along no constant axis of a tensor of rank {len(shape)}")
-    if shape[axis] == 1:
-        return Support("a cumulative sum of a single element")
-    name = axis_names(workload)[axis]
-    nest = plan_nest(parts, (name,))
-    if isinstance(nest, Support):
-        return nest
-    return _SumPlan(nest=nest, summed=nest.iteration.axis(name))
+class CumulativeSum(PlannedFamily[_SumPlan]):
+    """y[i] = x[0] + ... + x[i], or without x[i], or from the last element on.
+
+    Along rows, blocks of 16 elements are summed up apart from each other, each element into all
+    places behind it as one vector; what is carried from block to block is added to the results.
+    Along any other axis a tile of columns is walked in vectors.
+    """
+
+    name = "cumulative_sum"
+    anchors = frozenset({("", "CumSum")})
+
+    def plan(self, workload: Workload) -> _SumPlan | Support:
+        """Plan one cumulative sum of what is read, and a chain behind, or tell why not."""
+        if workload.blocked:
+            return Support("a cumulative sum in the blocked layout")
+        parts = split_at_anchor(workload, self.anchors)
+        if isinstance(parts, Support):
+            return parts
+        shape = workload.output.shape
+        if workload.inputs[parts.source].shape != shape:
+            return Support("the cumulative sum is broadcast by what follows")
+        axis = cumulated_axis(parts.anchor, len(shape))
+        if axis is None:
+            return Support(f"CumSum along no constant axis of a tensor of rank {len(shape)}")
+        if shape[axis] == 1:
+            return Support("a cumulative sum of a single element")
+        name = axis_names(workload)[axis]
+        nest = plan_nest(parts, (name,))
+        if isinstance(nest, Support):
+            return nest
+        return _SumPlan(nest=nest, summed=nest.iteration.axis(name))
+
+    def pipeline_of(self, plan: _SumPlan, algorithm: str) -> Pipeline:
+        """Return the sums as stages; the chain is inlined into the result."""
+        operands = anchor_operands(plan.nest)
+        made = _along_rows(plan, operands) if plan.is_row else _along_columns(plan, operands)
+        return anchored_pipeline(plan.nest, operands, made.result, made.stages, made.loops)
+
+    def space_of(self, plan: _SumPlan, target: KernelTarget) -> Space:
+        """Return tasks, and vectors per iteration or columns per tile."""
+        elements = plan.nest.workload.output.size
+        cycles = _CYCLES + estimate_cycles(plan.nest.parts.after)
+        work = estimate_us(elements, cycles, 12 * elements, target)
+        if plan.is_row:
+            return _row_space(plan, work, target)
+        return plan.tiles.space(work, target, best_vectors=8)
+
+    def schedule_of(self, plan: _SumPlan, values: Values, target: KernelTarget) -> Schedule:
+        """Return the steps of a configuration."""
+        return (_row_schedule if plan.is_row else _column_schedule)(plan, values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
-from aoe.schedule import Choice, Knob, Space, Step, Unroll, Values, Vectorize
+from aoe.schedule import Choice, Knob, Schedule, Space, Step, Unroll, Values, Vectorize
 
 Plan = TypeVar("Plan")
 Tile = tuple[int, int, int]
@@ -116,6 +116,14 @@ def tiled_space(
         return algorithms[str(values[KNOB])].fits(values, plan, target)
 
     return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
+
+
+def tiled_schedule(
+    algorithms: Mapping[str, TiledAlgorithm[Plan]], plan: Plan, values: Values, target: KernelTarget
+) -> Schedule:
+    """Return the steps of a configuration of `tiled_space`."""
+    name = str(values[KNOB])
+    return Schedule(tuple(algorithms[name].steps(values, plan, target)), algorithm=name)
 
 
 def cheapest_first(

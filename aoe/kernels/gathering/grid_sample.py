@@ -8,7 +8,7 @@ from math import prod
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.gathering.grid import OUTSIDE, Border, GridDimension
 from aoe.kernels.gathering.unfused_inputs import OwnArgument, plan_apart, with_own
 from aoe.kernels.halide.anchored import (
@@ -30,7 +30,6 @@ from aoe.kernels.math.functions import constant, strict
 from aoe.operators.gathering import grid_taps
 from aoe.schedule import (
     ComputeAt,
-    Configuration,
     Schedule,
     Space,
     Split,
@@ -38,6 +37,7 @@ from aoe.schedule import (
     StoreIn,
     Tail,
     Unroll,
+    Values,
     Vectorize,
 )
 from aoe.workload import Workload
@@ -50,7 +50,32 @@ _RANKS = (4, 5)
 _FEW_CHANNELS = 8
 
 
-class GridSample:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GridPlan:
+    """What a kernel of this family does.
+
+    Attributes:
+        nest: The operator, the chain behind it, and their loops: images, channels, pixels.
+        sources: Inputs that are the data and the grid.
+        dimensions: Those the grid has coordinates for, outermost first.
+    """
+
+    nest: AnchoredNest
+    sources: tuple[int, int]
+    dimensions: tuple[GridDimension, ...]
+
+    @property
+    def plane(self) -> int:
+        """Elements of one channel of one image."""
+        return prod(dimension.extent for dimension in self.dimensions)
+
+    @property
+    def tiles(self) -> ColumnTiles:
+        """Tiles of results of all channels."""
+        return ColumnTiles.of(self.nest, self.nest.axes[1].name)
+
+
+class GridSample(PlannedFamily[_GridPlan]):
     """y[n, c, p] = chain(sum of weights times x[n, c] around the pixel grid[n, p] points at).
 
     Where a grid points is the same for all channels: places and weights of a tile of results are
@@ -60,13 +85,27 @@ class GridSample:
     name = "grid_sample"
     anchors = frozenset({("", "GridSample")})
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one GridSample of what is read, and a chain behind."""
-        return support_of(_plan(workload))
+    def plan(self, workload: Workload) -> _GridPlan | Support:
+        """Plan one GridSample of what is read, and a chain behind, or tell why not."""
+        parts = split_at_anchor(workload, self.anchors)
+        if isinstance(parts, Support):
+            return parts
+        refs = parts.anchor.inputs
+        if len(refs) != 2 or not all(ref.startswith("x") for ref in refs) or refs[0] == refs[1]:
+            return Support("a grid or an image that is computed")
+        data, grid = (int(ref[1:]) for ref in refs)
+        dimensions = _dimensions(parts.anchor.attributes, grid_taps(parts.anchor), workload, data)
+        if isinstance(dimensions, Support):
+            return dimensions
+        nest = plan_apart(parts, (data, grid), keep=(0, 1))
+        if isinstance(nest, Support):
+            return nest
+        if len(nest.axes) < 3:
+            return Support("one result for each channel")
+        return _GridPlan(nest=nest, sources=(data, grid), dimensions=dimensions)
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: _GridPlan, algorithm: str) -> Pipeline:
         """Return places and weights as stages, and the result."""
-        plan = supported(workload, _plan(workload))
         nest, operands = plan.nest, anchor_operands(plan.nest)
         pixels = operands.variables[:-2]
         channel, image = operands.variables[-2:]
@@ -109,10 +148,9 @@ class GridSample:
         }
         return with_own(made, own)
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: _GridPlan, target: KernelTarget) -> Space:
         """Return tiles of results, whether their places are kept, and tasks."""
-        plan = supported(workload, _plan(workload))
-        size = workload.output.size
+        size = plan.nest.workload.output.size
         reads = prod(dimension.taps for dimension in plan.dimensions)
         channels = plan.nest.axes[1].extent
         chain = estimate_cycles(plan.nest.parts.after)
@@ -128,63 +166,15 @@ class GridSample:
             order=(TILE, VECTOR, "places", TASKS),
         )
 
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
+    def schedule_of(self, plan: _GridPlan, values: Values, target: KernelTarget) -> Schedule:
         """Return the steps of a configuration."""
-        plan = supported(workload, _plan(workload))
-        tile, vector = int(configuration[TILE]), int(configuration[VECTOR])
-        place, steps = plan.tiles.place(configuration), [*plan.tiles.steps(configuration)]
-        if configuration["places"] == KEEP:
+        tile, vector = int(values[TILE]), int(values[VECTOR])
+        place, steps = plan.tiles.place(values), [*plan.tiles.steps(values)]
+        if values["places"] == KEEP:
             for at, dimension in enumerate(plan.dimensions):
                 for name in _stage_names(dimension, at):
                     steps += _kept(name, plan, place, tile, vector)
         return Schedule(tuple(steps))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GridPlan:
-    """What a kernel of this family does.
-
-    Attributes:
-        nest: The operator, the chain behind it, and their loops: images, channels, pixels.
-        sources: Inputs that are the data and the grid.
-        dimensions: Those the grid has coordinates for, outermost first.
-    """
-
-    nest: AnchoredNest
-    sources: tuple[int, int]
-    dimensions: tuple[GridDimension, ...]
-
-    @property
-    def plane(self) -> int:
-        """Elements of one channel of one image."""
-        return prod(dimension.extent for dimension in self.dimensions)
-
-    @property
-    def tiles(self) -> ColumnTiles:
-        """Tiles of results of all channels."""
-        return ColumnTiles.of(self.nest, self.nest.axes[1].name)
-
-
-def _plan(workload: Workload) -> _GridPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    parts = split_at_anchor(workload, GridSample.anchors)
-    if isinstance(parts, Support):
-        return parts
-    refs = parts.anchor.inputs
-    if len(refs) != 2 or not all(ref.startswith("x") for ref in refs) or refs[0] == refs[1]:
-        return Support("a grid or an image that is computed")
-    data, grid = (int(ref[1:]) for ref in refs)
-    dimensions = _dimensions(parts.anchor.attributes, grid_taps(parts.anchor), workload, data)
-    if isinstance(dimensions, Support):
-        return dimensions
-    nest = plan_apart(parts, (data, grid), keep=(0, 1))
-    if isinstance(nest, Support):
-        return nest
-    if len(nest.axes) < 3:
-        return Support("one result for each channel")
-    return _GridPlan(nest=nest, sources=(data, grid), dimensions=dimensions)
 
 
 def _dimensions(

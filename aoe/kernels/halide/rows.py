@@ -46,7 +46,6 @@ from aoe.schedule import (
     Choice,
     ComputeAt,
     ComputeRoot,
-    Configuration,
     Knob,
     Memory,
     Schedule,
@@ -411,7 +410,7 @@ def _vectors(plan: RowPlan, target: KernelTarget) -> tuple[int, ...]:
 
 
 def rows_schedule(
-    plan: RowPlan, values: Configuration, folds: Sequence[str], kept: Mapping[str, str]
+    plan: RowPlan, values: Values, folds: Sequence[str], kept: Mapping[str, str]
 ) -> Schedule:
     """Return the steps of a configuration of `rows_space`.
 

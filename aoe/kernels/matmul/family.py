@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from aoe.kernels.algorithms import KNOB
+from aoe.kernels.algorithms import KNOB, known_algorithm
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
 from aoe.kernels.matmul.bfloat16_pairs import pairs_pipeline
 from aoe.kernels.matmul.int4 import check_few_bits, few_bits_pipeline
@@ -76,10 +76,7 @@ class MatMul:
         """Return the algorithm called `algorithm`; by default the first of its precision."""
         product = supported(workload, read_product(workload))
         name = algorithm or algorithms_of(product)[0]
-        if name not in _ALGORITHMS:
-            known = ", ".join(_ALGORITHMS)
-            raise ValueError(f"matmul: no such algorithm (got {name}, expected {known})")
-        return _ALGORITHMS[name](product)
+        return _ALGORITHMS[known_algorithm(self.name, name, _ALGORITHMS)](product)
 
     def space(self, workload: Workload, target: KernelTarget) -> Space:
         """Return the register tile and what a task is; of matrix tiles where the CPU has them."""

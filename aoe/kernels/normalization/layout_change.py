@@ -34,7 +34,6 @@ from aoe.operators.element_types import element_types, misread, read_types
 from aoe.operators.movement import permutation
 from aoe.schedule import (
     ComputeAt,
-    Configuration,
     Knob,
     Memory,
     Reorder,
@@ -316,13 +315,13 @@ def _tiles_of(pixels: Axis) -> str:
     return f"{pixels.name}_tile"
 
 
-def turned_schedule(plan: RowPlan, values: Configuration, folds: Sequence[str]) -> Schedule:
+def turned_schedule(plan: RowPlan, values: Values, folds: Sequence[str]) -> Schedule:
     """Return the steps of a configuration of `turned_space`."""
     steps = _planes_steps if plan.columns else _rows_steps
     return Schedule(tuple(steps(plan, values, folds)))
 
 
-def _planes_steps(plan: RowPlan, values: Configuration, folds: Sequence[str]) -> Iterator[Step]:
+def _planes_steps(plan: RowPlan, values: Values, folds: Sequence[str]) -> Iterator[Step]:
     """Yield steps that walk the planes of a tile of pixels, which are vectors."""
     tile, unroll, tasks = (int(values[name]) for name in ("tile", "unroll", "tasks"))
     pixels, channel, around = plan.columns[-1].name, plan.inner.name, _around_tiles(plan, tile)
@@ -339,7 +338,7 @@ def _planes_steps(plan: RowPlan, values: Configuration, folds: Sequence[str]) ->
         yield from fold_steps(fold, replace(plan.around, vector=tile), RESULT, tiles)
 
 
-def _rows_steps(plan: RowPlan, values: Configuration, folds: Sequence[str]) -> Iterator[Step]:
+def _rows_steps(plan: RowPlan, values: Values, folds: Sequence[str]) -> Iterator[Step]:
     """Yield steps that turn the rows of a tile of pixels in registers, and walk one by one."""
     tile, side, vector, tasks = (int(values[name]) for name in ("tile", "side", "vector", "tasks"))
     pixel, channel, around = plan.rows[-1].name, plan.inner.name, _around_tiles(plan, tile)

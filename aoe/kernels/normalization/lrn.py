@@ -8,7 +8,7 @@ from math import prod
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.anchored import (
     Anchored,
     AnchoredNest,
@@ -35,7 +35,6 @@ from aoe.kernels.math.powers import inverse_power, power
 from aoe.operators import number
 from aoe.schedule import (
     ComputeAt,
-    Configuration,
     Knob,
     Memory,
     Schedule,
@@ -52,49 +51,6 @@ _CYCLES = 25
 _SCRATCH_BYTES_MAX = 128 << 10
 _NORMAL_BIAS = 1e-20
 """Bias from which the normaliser is a normal float32 whatever the input."""
-
-
-class Lrn:
-    """x / (bias + alpha / size * sum of squares over neighbouring channels)^beta.
-
-    Plain: pixels are vectorised, and tiles of pixels are walked along the channels, so that the
-    neighbouring rows stay in the first-level cache. Blocked: the squares of a few pixels are
-    written to a scratch line that is contiguous over all channels, padded with zeros, and
-    windows are read from there.
-    """
-
-    name = "lrn"
-    anchors: frozenset[tuple[str, str]] = frozenset({("", "LRN")})
-
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one LRN of images and a chain behind it."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the normalisation with its chain inlined; blocked with the scratch stage."""
-        plan = supported(workload, _plan(workload))
-        operands = anchor_operands(plan.nest)
-        stages = {SQUARES: _blocked_squares(plan, operands)} if workload.blocked else {}
-        window = _blocked_window(plan, stages[SQUARES]) if stages else _plain_window(plan, operands)
-        normaliser = hl.Func("normaliser")
-        normaliser[operands.variables] = _normaliser(window, plan, operands.variables)
-        value = operands.values[f"x{plan.nest.parts.source}"]
-        result = strict(value * normaliser[operands.variables])
-        loops = {name: tuple((v.name(), 0) for v in f.args()) for name, f in stages.items()}
-        return anchored_pipeline(plan.nest, operands, result, stages, loops)
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return pixels per tile, vector width and unrolling (plain), and tasks."""
-        plan = supported(workload, _plan(workload))
-        return _blocked_space(plan, target) if workload.blocked else _plain_space(plan, target)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        plan = supported(workload, _plan(workload))
-        made = _blocked_schedule if workload.blocked else _plain_schedule
-        return made(plan, configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,25 +79,59 @@ class _LrnPlan:
         return estimate_us(elements, cycles, 8 * elements, target)
 
 
-def _plan(workload: Workload) -> _LrnPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    parts = split_at_anchor(workload, Lrn.anchors)
-    if isinstance(parts, Support):
-        return parts
-    reason = _refusal(parts)
-    if reason:
-        return Support(reason)
-    nest = plan_nest(parts, ("co", "ci") if workload.blocked else ("c",))
-    if isinstance(nest, Support):
-        return nest
-    given = parts.anchor.attributes
-    return _LrnPlan(
-        nest=nest,
-        size=int(number(given, "size", 1)),
-        alpha=number(given, "alpha", 1e-4),
-        beta=number(given, "beta", 0.75),
-        bias=number(given, "bias", 1.0),
-    )
+class Lrn(PlannedFamily[_LrnPlan]):
+    """x / (bias + alpha / size * sum of squares over neighbouring channels)^beta.
+
+    Plain: pixels are vectorised, and tiles of pixels are walked along the channels, so that the
+    neighbouring rows stay in the first-level cache. Blocked: the squares of a few pixels are
+    written to a scratch line that is contiguous over all channels, padded with zeros, and
+    windows are read from there.
+    """
+
+    name = "lrn"
+    anchors = frozenset({("", "LRN")})
+
+    def plan(self, workload: Workload) -> _LrnPlan | Support:
+        """Plan one LRN of images and a chain behind it, or tell why not."""
+        parts = split_at_anchor(workload, self.anchors)
+        if isinstance(parts, Support):
+            return parts
+        reason = _refusal(parts)
+        if reason:
+            return Support(reason)
+        nest = plan_nest(parts, ("co", "ci") if workload.blocked else ("c",))
+        if isinstance(nest, Support):
+            return nest
+        given = parts.anchor.attributes
+        return _LrnPlan(
+            nest=nest,
+            size=int(number(given, "size", 1)),
+            alpha=number(given, "alpha", 1e-4),
+            beta=number(given, "beta", 0.75),
+            bias=number(given, "bias", 1.0),
+        )
+
+    def pipeline_of(self, plan: _LrnPlan, algorithm: str) -> Pipeline:
+        """Return the normalisation with its chain inlined; blocked with the scratch stage."""
+        operands = anchor_operands(plan.nest)
+        stages = {SQUARES: _blocked_squares(plan, operands)} if plan.nest.workload.blocked else {}
+        window = _blocked_window(plan, stages[SQUARES]) if stages else _plain_window(plan, operands)
+        normaliser = hl.Func("normaliser")
+        normaliser[operands.variables] = _normaliser(window, plan, operands.variables)
+        value = operands.values[f"x{plan.nest.parts.source}"]
+        result = strict(value * normaliser[operands.variables])
+        loops = {name: tuple((v.name(), 0) for v in f.args()) for name, f in stages.items()}
+        return anchored_pipeline(plan.nest, operands, result, stages, loops)
+
+    def space_of(self, plan: _LrnPlan, target: KernelTarget) -> Space:
+        """Return pixels per tile, vector width and unrolling (plain), and tasks."""
+        space = _blocked_space if plan.nest.workload.blocked else _plain_space
+        return space(plan, target)
+
+    def schedule_of(self, plan: _LrnPlan, values: Values, target: KernelTarget) -> Schedule:
+        """Return the steps of a configuration."""
+        made = _blocked_schedule if plan.nest.workload.blocked else _plain_schedule
+        return made(plan, values)
 
 
 def _refusal(parts: Anchored) -> str:

@@ -17,7 +17,7 @@ from aoe.kernels.family import KernelTarget, Pipeline
 from aoe.kernels.halide.rows import SOURCE, RowKernel, RowPlan, rows_schedule, rows_space
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.normalization.layout_change import is_turned, turned_schedule, turned_space
-from aoe.schedule import Configuration, Schedule, Space
+from aoe.schedule import Schedule, Space, Values
 
 _SUM, _SQUARES = "sum", "squares"
 _CYCLES = 10
@@ -95,8 +95,8 @@ def normalized_space(normalized: Normalized, target: KernelTarget) -> Space:
     return rows_space(normalized.plan, target, _CYCLES, normalized.kept)
 
 
-def normalized_schedule(normalized: Normalized, configuration: Configuration) -> Schedule:
+def normalized_schedule(normalized: Normalized, values: Values) -> Schedule:
     """Return the steps of a configuration."""
     if is_turned(normalized.plan):
-        return turned_schedule(normalized.plan, configuration, normalized.folds)
-    return rows_schedule(normalized.plan, configuration, normalized.folds, normalized.kept)
+        return turned_schedule(normalized.plan, values, normalized.folds)
+    return rows_schedule(normalized.plan, values, normalized.folds, normalized.kept)

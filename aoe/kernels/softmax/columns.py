@@ -10,7 +10,13 @@ from typing import Any
 
 import halide as hl
 
-from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import (
+    UPDATE,
+    KernelTarget,
+    Pipeline,
+    PlannedFamily,
+    Support,
+)
 from aoe.kernels.halide.anchored import (
     Anchored,
     AnchoredNest,
@@ -33,7 +39,6 @@ from aoe.kernels.math.functions import constant, exp, log, strict
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, softmax_axis
 from aoe.schedule import (
     ComputeAt,
-    Configuration,
     Memory,
     Reorder,
     Schedule,
@@ -54,62 +59,6 @@ _PART = 64
 """Terms summed up before partial sums are: keeps the rounding error of long sums small."""
 
 
-class Softmax:
-    """e^(x - peak) / total, or x - peak - log(total).
-
-    A tile of columns is walked along the axis: once for the largest value, once for the
-    exponentials and their sum, once for the result. The exponentials are kept in a scratch
-    block, or computed again.
-    """
-
-    name = "softmax"
-    anchors: frozenset[tuple[str, str]] = frozenset({("", "Softmax"), ("", "LogSoftmax")})
-
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one softmax over a middle axis and a chain behind it."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the passes as stages; the chain is inlined into the last."""
-        plan = supported(workload, _plan(workload))
-        operands = anchor_operands(plan.nest)
-        passes = _passes(plan, operands)
-        stages: dict[str, Any] = {name: made.function for name, made in passes.items()}
-        loops = {name: tuple((v.name(), 0) for v in f.args()) for name, f in stages.items()}
-        for name, made in passes.items():
-            if made.reduced:
-                stages[f"{name}{UPDATE}"] = made.function.update()
-                loops[f"{name}{UPDATE}"] = ((made.reduced, 0), *loops[name])
-        result = _result(plan, operands, passes)
-        return anchored_pipeline(plan.nest, operands, result, stages, loops)
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return columns per tile, vector width, tasks, and whether exponentials are kept."""
-        plan = supported(workload, _plan(workload))
-        elements, cycles = workload.output.size, _CYCLES + estimate_cycles(plan.nest.parts.after)
-        work = estimate_us(elements, cycles, 12 * elements, target)
-
-        def legal(values: Values) -> bool:
-            kept = int(values[TILE]) + int(values[VECTOR])
-            kept_bytes = 4 * kept * plan.reduced.extent
-            return values["exponentials"] != KEEP or kept_bytes <= _SCRATCH_BYTES_MAX
-
-        return plan.tiles.space(
-            work,
-            target,
-            best_vectors=4,
-            others={"exponentials": (KEEP, AGAIN)},
-            order=(TILE, VECTOR, TASKS, "exponentials"),
-            legal=legal,
-        )
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        return _schedule(supported(workload, _plan(workload)), configuration)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SoftmaxPlan:
     """A workload's loops in the softmax's terms.
@@ -128,23 +77,71 @@ class _SoftmaxPlan:
         return ColumnTiles.of(self.nest, self.reduced.name)
 
 
-def _plan(workload: Workload) -> _SoftmaxPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    if workload.blocked:
-        return Support("softmax in the blocked layout")
-    parts = split_at_anchor(workload, Softmax.anchors)
-    if isinstance(parts, Support):
-        return parts
-    if workload.inputs[parts.source].shape != workload.output.shape:
-        return Support("the softmax is broadcast by what follows")
-    axis = _reduced_axis(parts)
-    if isinstance(axis, Support):
-        return axis
-    name = axis_names(workload)[axis]
-    nest = plan_nest(parts, (name,))
-    if isinstance(nest, Support):
-        return nest
-    return _SoftmaxPlan(nest=nest, reduced=nest.iteration.axis(name))
+class Softmax(PlannedFamily[_SoftmaxPlan]):
+    """e^(x - peak) / total, or x - peak - log(total).
+
+    A tile of columns is walked along the axis: once for the largest value, once for the
+    exponentials and their sum, once for the result. The exponentials are kept in a scratch
+    block, or computed again.
+    """
+
+    name = "softmax"
+    anchors = frozenset({("", "Softmax"), ("", "LogSoftmax")})
+
+    def plan(self, workload: Workload) -> _SoftmaxPlan | Support:
+        """Plan one softmax over a middle axis and a chain behind it, or tell why not."""
+        if workload.blocked:
+            return Support("softmax in the blocked layout")
+        parts = split_at_anchor(workload, self.anchors)
+        if isinstance(parts, Support):
+            return parts
+        if workload.inputs[parts.source].shape != workload.output.shape:
+            return Support("the softmax is broadcast by what follows")
+        axis = _reduced_axis(parts)
+        if isinstance(axis, Support):
+            return axis
+        name = axis_names(workload)[axis]
+        nest = plan_nest(parts, (name,))
+        if isinstance(nest, Support):
+            return nest
+        return _SoftmaxPlan(nest=nest, reduced=nest.iteration.axis(name))
+
+    def pipeline_of(self, plan: _SoftmaxPlan, algorithm: str) -> Pipeline:
+        """Return the passes as stages; the chain is inlined into the last."""
+        operands = anchor_operands(plan.nest)
+        passes = _passes(plan, operands)
+        stages: dict[str, Any] = {name: made.function for name, made in passes.items()}
+        loops = {name: tuple((v.name(), 0) for v in f.args()) for name, f in stages.items()}
+        for name, made in passes.items():
+            if made.reduced:
+                stages[f"{name}{UPDATE}"] = made.function.update()
+                loops[f"{name}{UPDATE}"] = ((made.reduced, 0), *loops[name])
+        result = _result(plan, operands, passes)
+        return anchored_pipeline(plan.nest, operands, result, stages, loops)
+
+    def space_of(self, plan: _SoftmaxPlan, target: KernelTarget) -> Space:
+        """Return columns per tile, vector width, tasks, and whether exponentials are kept."""
+        elements = plan.nest.workload.output.size
+        cycles = _CYCLES + estimate_cycles(plan.nest.parts.after)
+        work = estimate_us(elements, cycles, 12 * elements, target)
+
+        def legal(values: Values) -> bool:
+            kept = int(values[TILE]) + int(values[VECTOR])
+            kept_bytes = 4 * kept * plan.reduced.extent
+            return values["exponentials"] != KEEP or kept_bytes <= _SCRATCH_BYTES_MAX
+
+        return plan.tiles.space(
+            work,
+            target,
+            best_vectors=4,
+            others={"exponentials": (KEEP, AGAIN)},
+            order=(TILE, VECTOR, TASKS, "exponentials"),
+            legal=legal,
+        )
+
+    def schedule_of(self, plan: _SoftmaxPlan, values: Values, target: KernelTarget) -> Schedule:
+        """Return the steps of a configuration."""
+        return _schedule(plan, values)
 
 
 def _reduced_axis(parts: Anchored) -> int | Support:

@@ -7,7 +7,7 @@ from operator import add
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.rows import (
     SOURCE,
@@ -19,7 +19,7 @@ from aoe.kernels.halide.rows import (
 )
 from aoe.kernels.math.functions import constant, exp_of_negative, log, strict
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, op_key, softmax_axis
-from aoe.schedule import Configuration, Schedule, Space
+from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
 _PEAK, _GROWN, _TOTAL = "peak", "grown", "total"
@@ -27,7 +27,13 @@ _LOWEST = -3.4028234663852886e38
 _CYCLES = 25
 
 
-class RowSoftmax:
+def _kept(plan: RowPlan) -> Mapping[str, str]:
+    """Return the knob of each stage that may be kept."""
+    source = {SOURCE: SOURCE} if plan.is_computed else {}
+    return {**source, _GROWN: "exponentials"}
+
+
+class RowSoftmax(PlannedFamily[RowPlan]):
     """e^(x - peak) / total, or x - peak - log(total), along rows.
 
     A row is walked for its largest element, for the exponentials and their sum, and for the
@@ -36,15 +42,25 @@ class RowSoftmax:
     """
 
     name = "softmax_rows"
-    anchors: frozenset[tuple[str, str]] = frozenset({("", "Softmax"), ("", "LogSoftmax")})
+    anchors = frozenset({("", "Softmax"), ("", "LogSoftmax")})
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one softmax of rows with chains in front and behind."""
-        return support_of(_plan(workload))
+    def plan(self, workload: Workload) -> RowPlan | Support:
+        """Plan one softmax of rows with chains in front and behind, or tell why not."""
+        found = [item for item in workload.operations if op_key(item) in self.anchors]
+        if not found:
+            return Support("no operator of this family")
+        if workload.blocked:
+            return Support("softmax in the blocked layout")
+        anchor, rank = found[0], len(workload.output.shape)
+        axis = softmax_axis(anchor)
+        if not -rank <= axis < rank:
+            return Support(f"axis {axis} of a tensor of rank {rank}")
+        names = axis_names(workload)[axis % rank :]
+        reduced = names if anchor.version < SOFTMAX_ONE_AXIS_SINCE else names[:1]
+        return plan_rows(workload, self.anchors, reduced, anchor.op_type)
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: RowPlan, algorithm: str) -> Pipeline:
         """Return peak, exponentials and total as stages; the chain is inlined into the result."""
-        plan = supported(workload, _plan(workload))
         kernel = RowKernel(plan, lambda values: values[plan.anchor.inputs[0]])
         peak = kernel.fold(_PEAK, kernel.walked, constant(_LOWEST), hl.max)
         grown = kernel.keep(_GROWN, exp_of_negative(strict(kernel.element - peak)))
@@ -55,36 +71,10 @@ class RowSoftmax:
         log_total = kernel.per_row("log_total", log(total))
         return kernel.pipeline(strict(strict(kernel.element - peak) - log_total))
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: RowPlan, target: KernelTarget) -> Space:
         """Return tasks, vectors, and what is kept while a row is walked."""
-        plan = supported(workload, _plan(workload))
         return rows_space(plan, target, _CYCLES, _kept(plan))
 
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
+    def schedule_of(self, plan: RowPlan, values: Values, target: KernelTarget) -> Schedule:
         """Return the steps of a configuration."""
-        plan = supported(workload, _plan(workload))
-        return rows_schedule(plan, configuration, (_PEAK, _TOTAL), _kept(plan))
-
-
-def _kept(plan: RowPlan) -> Mapping[str, str]:
-    """Return the knob of each stage that may be kept."""
-    source = {SOURCE: SOURCE} if plan.is_computed else {}
-    return {**source, _GROWN: "exponentials"}
-
-
-def _plan(workload: Workload) -> RowPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    found = [item for item in workload.operations if op_key(item) in RowSoftmax.anchors]
-    if not found:
-        return Support("no operator of this family")
-    if workload.blocked:
-        return Support("softmax in the blocked layout")
-    anchor, rank = found[0], len(workload.output.shape)
-    axis = softmax_axis(anchor)
-    if not -rank <= axis < rank:
-        return Support(f"axis {axis} of a tensor of rank {rank}")
-    names = axis_names(workload)[axis % rank :]
-    reduced = names if anchor.version < SOFTMAX_ONE_AXIS_SINCE else names[:1]
-    return plan_rows(workload, RowSoftmax.anchors, reduced, anchor.op_type)
+        return rows_schedule(plan, values, (_PEAK, _TOTAL), _kept(plan))
