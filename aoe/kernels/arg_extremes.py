@@ -8,6 +8,7 @@ from typing import Any
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.family import (
     UPDATE,
     KernelTarget,
@@ -31,20 +32,7 @@ from aoe.kernels.halide.tiling import (
 from aoe.kernels.math.functions import constant, strict
 from aoe.operators import number, op_key
 from aoe.operators.axes import chosen_axis
-from aoe.schedule import (
-    ComputeAt,
-    Knob,
-    Memory,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Knob, Schedule, Space, Step, Values
 from aoe.workload import Workload
 
 _ROW, _COLUMN, _ACCUMULATOR, _WALK = "r", "c", "acc", "k"
@@ -265,21 +253,23 @@ def _row_schedule(plan: _ArgPlan, values: Values) -> Schedule:
     count, update = _accumulators(plan), f"{_PARTS}{UPDATE}"
     widths = {_PARTS: count, **{_half(width): width for width in _halves(count)}}
     for stage in widths:
-        steps += [ComputeAt(stage, RESULT, _ROW), StoreIn(stage, Memory.STACK)]
+        steps += [sch.ComputeAt(stage, RESULT, _ROW), sch.StoreIn(stage, sch.Memory.STACK)]
     widths[update] = count
-    steps += [Vectorize(name, _ACCUMULATOR, width) for name, width in widths.items() if width > 1]
-    return Schedule((*steps, Reorder(update, (_ACCUMULATOR, f"{_WALK}$x"))))
+    steps += [
+        sch.Vectorize(name, _ACCUMULATOR, width) for name, width in widths.items() if width > 1
+    ]
+    return Schedule((*steps, sch.Reorder(update, (_ACCUMULATOR, f"{_WALK}$x"))))
 
 
 def _column_schedule(plan: _ArgPlan, values: Values) -> Schedule:
     tile, vector, update = int(values[TILE]), int(values[VECTOR]), f"{_BEST}{UPDATE}"
     steps: list[Step] = [
         *plan.tiles.steps(values),
-        ComputeAt(_BEST, RESULT, plan.tiles.place(values)),
-        StoreIn(_BEST, row_memory(8 * (tile + vector))),
+        sch.ComputeAt(_BEST, RESULT, plan.tiles.place(values)),
+        sch.StoreIn(_BEST, row_memory(8 * (tile + vector))),
     ]
     lane = f"{LANE}_b"
     for stage in (_BEST, update):
-        steps += [Split(stage, _COLUMN, _COLUMN, lane, vector, Tail.GUARD)]
-        steps += [Vectorize(stage, lane, vector)] if vector > 1 else []
-    return Schedule((*steps, Reorder(update, (lane, _COLUMN, f"{_WALK}$x"))))
+        steps += [sch.Split(stage, _COLUMN, _COLUMN, lane, vector, sch.Tail.GUARD)]
+        steps += [sch.Vectorize(stage, lane, vector)] if vector > 1 else []
+    return Schedule((*steps, sch.Reorder(update, (lane, _COLUMN, f"{_WALK}$x"))))

@@ -8,6 +8,7 @@ from math import prod
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.family import (
     UPDATE,
     KernelTarget,
@@ -36,22 +37,7 @@ from aoe.kernels.halide.tiling import (
 )
 from aoe.kernels.math.functions import constant
 from aoe.operators.axes import cumulated_axis
-from aoe.schedule import (
-    ComputeAt,
-    ComputeRoot,
-    Knob,
-    Memory,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Knob, Schedule, Space, Step, Values
 from aoe.workload import Operation, Workload
 
 LOCAL, CARRIED, SUMS = "local", "carried", "sums"
@@ -272,25 +258,25 @@ def _row_schedule(plan: _SumPlan, values: Values) -> Schedule:
     name, size, unroll = plan.summed.name, plan.block, int(values["unroll"])
     steps: list[Step] = [
         # guarded: blocks start at multiples of their size
-        Split(RESULT, name, name, LANE, size, Tail.GUARD),
-        Vectorize(RESULT, LANE, size),
+        sch.Split(RESULT, name, name, LANE, size, sch.Tail.GUARD),
+        sch.Vectorize(RESULT, LANE, size),
     ]
     if unroll > 1:
-        steps.append(Unroll(RESULT, name, unroll))
+        steps.append(sch.Unroll(RESULT, name, unroll))
     if plan.rows:
         steps += parallel_steps(RESULT, plan.rows, int(values["tasks"]))
     in_blocks = [LOCAL] + ([CARRIED] if plan.blocks > 1 else [])
     for stage in in_blocks:
         at = plan.rows[-1].name if plan.rows else None
-        steps.append(ComputeAt(stage, RESULT, at) if at else ComputeRoot(stage))
+        steps.append(sch.ComputeAt(stage, RESULT, at) if at else sch.ComputeRoot(stage))
         row_bytes = 4 * plan.blocks * (plan.block if stage == LOCAL else 1)
-        steps.append(StoreIn(stage, _memory(row_bytes)))
+        steps.append(sch.StoreIn(stage, _memory(row_bytes)))
     update = f"{LOCAL}{UPDATE}"
     steps += [
-        Vectorize(LOCAL, _PLACE, size),
-        Reorder(update, (_PLACE, "k$x", _BLOCK)),
-        Vectorize(update, _PLACE, size),
-        Unroll(update, "k$x", size),
+        sch.Vectorize(LOCAL, _PLACE, size),
+        sch.Reorder(update, (_PLACE, "k$x", _BLOCK)),
+        sch.Vectorize(update, _PLACE, size),
+        sch.Unroll(update, "k$x", size),
     ]
     return Schedule(tuple(steps))
 
@@ -301,12 +287,12 @@ def _column_schedule(plan: _SumPlan, values: Values) -> Schedule:
     lanes = [LANE] if vector > 1 else []
     steps: list[Step] = [
         *plan.tiles.steps(values),
-        ComputeAt(SUMS, RESULT, plan.tiles.place(values)),
-        StoreIn(SUMS, _memory(4 * (tile + vector) * plan.summed.extent)),
+        sch.ComputeAt(SUMS, RESULT, plan.tiles.place(values)),
+        sch.StoreIn(SUMS, _memory(4 * (tile + vector) * plan.summed.extent)),
         *vector_steps(update, column, vector),
     ]
-    return Schedule((*steps, Reorder(update, (*lanes, column, "s$x"))))
+    return Schedule((*steps, sch.Reorder(update, (*lanes, column, "s$x"))))
 
 
-def _memory(scratch_bytes: int) -> Memory:
-    return Memory.STACK if scratch_bytes <= _STACK_BYTES_MAX else Memory.HEAP
+def _memory(scratch_bytes: int) -> sch.Memory:
+    return sch.Memory.STACK if scratch_bytes <= _STACK_BYTES_MAX else sch.Memory.HEAP

@@ -19,6 +19,7 @@ from operator import add
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.attention.shape import Attention
 from aoe.kernels.attention.stages import (
     GROWN,
@@ -51,17 +52,7 @@ from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.matmul.panels import panel_arguments
 from aoe.kernels.matmul.result import PANEL, ProductArguments, left_place, right_element
 from aoe.kernels.matmul.shape import MatrixProduct
-from aoe.schedule import (
-    ComputeAt,
-    Knob,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Knob, Space, Step, Values
 
 DOTS, ATTENDED = "dots", "attended"
 TASKS = "tasks"
@@ -172,8 +163,8 @@ def few_queries_space(attention: Attention, target: KernelTarget) -> Space:
 def few_queries_steps(values: Values, attention: Attention, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     steps = (
-        Split(RESULT, attention.values.columns.name, _PANEL, LANE, PANEL, Tail.GUARD),
-        Vectorize(RESULT, LANE, PANEL),
+        sch.Split(RESULT, attention.values.columns.name, _PANEL, LANE, PANEL, sch.Tail.GUARD),
+        sch.Vectorize(RESULT, LANE, PANEL),
         *parallel_steps(RESULT, attention.batch, int(values[TASKS])),
         *_score_steps(attention),
         *_weight_steps(attention),
@@ -183,8 +174,8 @@ def few_queries_steps(values: Values, attention: Attention, target: KernelTarget
 
 def _score_steps(attention: Attention) -> Iterator[Step]:
     query, key = attention.queries.name, attention.keys.name
-    yield ComputeAt(SCORES, RESULT, query)
-    yield StoreIn(SCORES, row_memory(4 * attention.keys.extent))
+    yield sch.ComputeAt(SCORES, RESULT, query)
+    yield sch.StoreIn(SCORES, row_memory(4 * attention.keys.extent))
     if attention.scores.right_turned:
         yield from fold_steps(DOTS, _around_keys(attention), SCORES, key)
         return
@@ -197,8 +188,8 @@ def _weight_steps(attention: Attention) -> Iterator[Step]:
     query, key, keys = attention.queries.name, attention.keys.name, attention.keys.extent
     for name in (PEAK, TOTAL):
         yield from fold_steps(name, rows_around(attention), RESULT, query)
-    yield ComputeAt(GROWN, RESULT, query)
-    yield StoreIn(GROWN, row_memory(4 * keys))
+    yield sch.ComputeAt(GROWN, RESULT, query)
+    yield sch.StoreIn(GROWN, row_memory(4 * keys))
     yield from vector_steps(GROWN, key, PANEL)
     rows = [hl.Var(axis.name) for axis in reversed(attention.values.rows)]
     yield from fold_steps(ATTENDED, _around_panels(rows, keys), RESULT, query)

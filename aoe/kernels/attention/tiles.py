@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.attention.shape import Attention
 from aoe.kernels.attention.stages import (
     GROWN,
@@ -26,23 +27,7 @@ from aoe.kernels.matmul.panels import DEPTH
 from aoe.kernels.matmul.result import BLOCK, LANE, PANEL, panels_of
 from aoe.kernels.matmul.tiles import BROADCAST, stays_in_registers
 from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
-from aoe.schedule import (
-    Atomic,
-    ComputeAt,
-    Fuse,
-    Knob,
-    Memory,
-    Parallel,
-    Reorder,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Knob, Space, Step, Values
 
 BLOCKS, ROWS, TILES = "blocks", "rows", "tiles"
 """Panels of keys and rows of a register tile of scores; register tiles of rows in a task."""
@@ -128,8 +113,8 @@ def attention_steps(values: Values, attention: Attention, target: KernelTarget) 
     yield from on_threads(steps, target)
 
 
-def _memory(elements: int) -> Memory:
-    return Memory.STACK if 4 * elements <= _STACK_BYTES_MAX else Memory.HEAP
+def _memory(elements: int) -> sch.Memory:
+    return sch.Memory.STACK if 4 * elements <= _STACK_BYTES_MAX else sch.Memory.HEAP
 
 
 def _loops(attention: Attention) -> tuple[str, list[str]]:
@@ -143,9 +128,9 @@ def _result_steps(
     blocks = _value_blocks(attention, rows, target)
     (row, batch), column = _loops(attention), attention.values.columns.name
     yield from _columns_in_panels(RESULT, column, blocks)
-    yield Split(RESULT, row, TASK, row, rows * tiles, Tail.SHIFT_INWARDS)
-    yield Split(RESULT, row, row, _ROW, rows, Tail.GUARD)
-    yield Reorder(RESULT, (LANE, _BLOCK_LOOP, _ROW, _PANEL_LOOP, row, TASK, *batch))
+    yield sch.Split(RESULT, row, TASK, row, rows * tiles, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, row, row, _ROW, rows, sch.Tail.GUARD)
+    yield sch.Reorder(RESULT, (LANE, _BLOCK_LOOP, _ROW, _PANEL_LOOP, row, TASK, *batch))
     yield from register_steps((RESULT,), (LANE, PANEL), {_BLOCK_LOOP: blocks, _ROW: rows})
     yield from _shared_steps(attention, rows * tiles, target)
     yield from _sum_steps(attention, VALUE_SUMS, RESULT, _PANEL_LOOP, blocks, rows)
@@ -156,8 +141,8 @@ def _shared_steps(attention: Attention, queries: int, target: KernelTarget) -> I
     _, batch = _loops(attention)
     shared = [*batch] if _is_shared_by_batch(attention, queries, target) else [TASK, *batch]
     for outer in shared[1:]:
-        yield Fuse(RESULT, outer, shared[0], shared[0])
-    yield Parallel(RESULT, shared[0])
+        yield sch.Fuse(RESULT, outer, shared[0], shared[0])
+    yield sch.Parallel(RESULT, shared[0])
 
 
 def _is_shared_by_batch(attention: Attention, queries: int, target: KernelTarget) -> bool:
@@ -172,21 +157,21 @@ def _is_shared_by_batch(attention: Attention, queries: int, target: KernelTarget
 def _score_steps(attention: Attention, blocks: int, rows: int, tiles: int) -> Iterator[Step]:
     row, batch = _loops(attention)
     if attention.in_pairs:
-        yield ComputeAt(ROUNDED, RESULT, TASK)
-        yield StoreIn(ROUNDED, _memory(rows * tiles * attention.scores.depth))
-        yield Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
-    yield ComputeAt(SCORES, RESULT, TASK)
-    yield StoreIn(SCORES, _memory(rows * tiles * attention.keys.extent))
+        yield sch.ComputeAt(ROUNDED, RESULT, TASK)
+        yield sch.StoreIn(ROUNDED, _memory(rows * tiles * attention.scores.depth))
+        yield sch.Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
+    yield sch.ComputeAt(SCORES, RESULT, TASK)
+    yield sch.StoreIn(SCORES, _memory(rows * tiles * attention.keys.extent))
     yield from _columns_in_panels(SCORES, attention.keys.name, blocks)
-    yield Split(SCORES, row, row, _ROW, rows, Tail.GUARD)
-    yield Reorder(SCORES, (LANE, _BLOCK_LOOP, _ROW, row, _PANEL_LOOP, *batch))
+    yield sch.Split(SCORES, row, row, _ROW, rows, sch.Tail.GUARD)
+    yield sch.Reorder(SCORES, (LANE, _BLOCK_LOOP, _ROW, row, _PANEL_LOOP, *batch))
     yield from register_steps((SCORES,), (LANE, PANEL), {_BLOCK_LOOP: blocks, _ROW: rows})
     yield from _sum_steps(attention, SCORE_SUMS, SCORES, row, blocks, rows)
 
 
 def _columns_in_panels(stage: str, column: str, blocks: int) -> Iterator[Step]:
-    yield Split(stage, column, _PANEL_LOOP, _INNER, PANEL * blocks, Tail.GUARD)
-    yield Split(stage, _INNER, _BLOCK_LOOP, LANE, PANEL, Tail.GUARD)
+    yield sch.Split(stage, column, _PANEL_LOOP, _INNER, PANEL * blocks, sch.Tail.GUARD)
+    yield sch.Split(stage, _INNER, _BLOCK_LOOP, LANE, PANEL, sch.Tail.GUARD)
 
 
 def _sum_steps(
@@ -194,15 +179,15 @@ def _sum_steps(
 ) -> Iterator[Step]:
     """Yield the steps of sums in registers."""
     (row, batch), summed = _loops(attention), f"{sums}{UPDATE}"
-    yield ComputeAt(sums, at_stage, at)
+    yield sch.ComputeAt(sums, at_stage, at)
     for stage in (sums, summed):
-        yield Split(stage, BLOCK, BLOCK, "in_block", blocks, Tail.ROUND_UP)
+        yield sch.Split(stage, BLOCK, BLOCK, "in_block", blocks, sch.Tail.ROUND_UP)
         if stage == summed:
             pair, depth = ((PAIR,), PAIRED_DEPTH) if attention.in_pairs else ((), DEPTH)
-            yield Reorder(stage, (*pair, LANE, "in_block", row, depth, BLOCK, *batch))
+            yield sch.Reorder(stage, (*pair, LANE, "in_block", row, depth, BLOCK, *batch))
             if pair:
-                yield Atomic(stage)
-                yield Vectorize(stage, PAIR, 2)
+                yield sch.Atomic(stage)
+                yield sch.Vectorize(stage, PAIR, 2)
         yield from register_steps((stage,), (LANE, PANEL), {"in_block": blocks, row: rows})
 
 
@@ -211,16 +196,16 @@ def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
     around = rows_around(attention)
     for name in (PEAK, TOTAL):
         yield from fold_steps(name, around, RESULT, row)
-    yield ComputeAt(GROWN, RESULT, row)
-    yield StoreIn(GROWN, _memory(rows * attention.keys.extent))
+    yield sch.ComputeAt(GROWN, RESULT, row)
+    yield sch.StoreIn(GROWN, _memory(rows * attention.keys.extent))
     yield from vector_steps(GROWN, attention.keys.name, PANEL, LANE)
 
 
 def _packing_steps(attention: Attention) -> Iterator[Step]:
     for stage, product in ((KEYS_PACKED, attention.scores), (VALUES_PACKED, attention.values)):
         if attention.in_pairs:
-            yield Unroll(stage, "half", 2)
-        yield Vectorize(stage, "lane", PANEL)
+            yield sch.Unroll(stage, "half", 2)
+        yield sch.Vectorize(stage, "lane", PANEL)
         axes = product.iteration.axes
         for at in product.right_axes:
-            yield Parallel(stage, axes[at].name)
+            yield sch.Parallel(stage, axes[at].name)

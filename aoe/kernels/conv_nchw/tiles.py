@@ -7,6 +7,7 @@ from functools import cache
 from itertools import product
 from math import gcd, prod
 
+from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.conv_nchw.direct import (
     FINISHED,
@@ -32,19 +33,7 @@ from aoe.kernels.tiled_products import (
     several,
     tile_of,
 )
-from aoe.schedule import (
-    ComputeAt,
-    ComputeRoot,
-    NeverPartition,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Step, Values
 
 ROWS, CHANNELS = "direct_rows", "direct_channels"
 ROWS_IN_PAIRS, CHANNELS_IN_PAIRS = f"{ROWS}_bf16", f"{CHANNELS}_bf16"
@@ -249,14 +238,14 @@ def _result_steps(values: Values, shape: ConvNchwShape, *, is_heavy: bool) -> It
     of = ("of",) if shape.groups > 1 else ()
     inner = (*tile, "w", *high)
     if is_grouped:
-        yield Reorder(RESULT, (*inner, "b", *of, "group", *deep, "n"))
+        yield sch.Reorder(RESULT, (*inner, "b", *of, "group", *deep, "n"))
     else:  # weights of a panel serve the whole image
-        yield Reorder(RESULT, (*inner, *deep, "b", *of, "n"))
+        yield sch.Reorder(RESULT, (*inner, *deep, "b", *of, "n"))
     vector, *others = tile.items()
     yield from register_steps((RESULT,), vector, {} if is_heavy else dict(others))
-    yield Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "n")
     for name in (*deep, "group") if is_grouped else (*of, "b"):
-        yield Parallel(RESULT, name)
+        yield sch.Parallel(RESULT, name)
 
 
 def _tile_loops(values: Values, shape: ConvNchwShape) -> dict[str, int]:
@@ -274,21 +263,21 @@ def _result_splits(values: Values, shape: ConvNchwShape) -> Iterator[Step]:
     algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
     phases = shape.phases[0]
     if phases > 1:
-        yield Split(RESULT, "w", "w", "phase", phases, Tail.GUARD)
-    tail = Tail.GUARD if is_cut_short(shape) else Tail.SHIFT_INWARDS
-    yield Split(RESULT, "w", "w", "in_w", _lanes(algorithm) * across, tail)
-    yield NeverPartition(RESULT, "w")
+        yield sch.Split(RESULT, "w", "w", "phase", phases, sch.Tail.GUARD)
+    tail = sch.Tail.GUARD if is_cut_short(shape) else sch.Tail.SHIFT_INWARDS
+    yield sch.Split(RESULT, "w", "w", "in_w", _lanes(algorithm) * across, tail)
+    yield sch.NeverPartition(RESULT, "w")
     if algorithm.startswith(ROWS):
-        yield Split(RESULT, "in_w", "in_w", "lane", VECTOR, Tail.GUARD)
+        yield sch.Split(RESULT, "in_w", "in_w", "lane", VECTOR, sch.Tail.GUARD)
     if shape.groups > 1:
-        yield Split(RESULT, "o", "of", "o", shape.channels_out, Tail.GUARD)
-    yield Split(RESULT, "o", "b", "in_o", panels_of(algorithm, shape).width, Tail.GUARD)
-    yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
+        yield sch.Split(RESULT, "o", "of", "o", shape.channels_out, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "o", "b", "in_o", panels_of(algorithm, shape).width, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
     if shape.rank > 1:
-        yield Split(RESULT, "h", "h", "in_h", down, Tail.SHIFT_INWARDS)
+        yield sch.Split(RESULT, "h", "h", "in_h", down, sch.Tail.SHIFT_INWARDS)
     if values[SCOPE] == GROUP:
         axis = "w" if _is_low(shape) else "h"
-        yield Split(RESULT, axis, "group", axis, int(values[TILE_ROWS]), Tail.GUARD)
+        yield sch.Split(RESULT, axis, "group", axis, int(values[TILE_ROWS]), sch.Tail.GUARD)
 
 
 def _copy_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
@@ -296,17 +285,17 @@ def _copy_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
     if not needs_copy(plan.shape, panels):
         return
     if values[SCOPE] == GROUP:
-        yield ComputeAt(PADDED, RESULT, "group")
+        yield sch.ComputeAt(PADDED, RESULT, "group")
     else:
-        yield ComputeRoot(PADDED)
-        yield Parallel(PADDED, "n")
-        yield Parallel(PADDED, "c")
-    yield Split(PADDED, "w", "w", "lane", VECTOR, Tail.ROUND_UP)
-    yield Reorder(PADDED, ("lane", "i", "s", "w", "h", "d", "c", "n"))
-    yield Vectorize(PADDED, "lane", VECTOR)
-    yield Unroll(PADDED, "i", panels.pair)
+        yield sch.ComputeRoot(PADDED)
+        yield sch.Parallel(PADDED, "n")
+        yield sch.Parallel(PADDED, "c")
+    yield sch.Split(PADDED, "w", "w", "lane", VECTOR, sch.Tail.ROUND_UP)
+    yield sch.Reorder(PADDED, ("lane", "i", "s", "w", "h", "d", "c", "n"))
+    yield sch.Vectorize(PADDED, "lane", VECTOR)
+    yield sch.Unroll(PADDED, "i", panels.pair)
     if plan.shape.strides[0] > 1:
-        yield Unroll(PADDED, "s", plan.shape.strides[0])
+        yield sch.Unroll(PADDED, "s", plan.shape.strides[0])
 
 
 def _product_steps(values: Values, plan: ConvNchwPlan, *, is_heavy: bool) -> Iterator[Step]:
@@ -319,26 +308,26 @@ def _product_steps(values: Values, plan: ConvNchwPlan, *, is_heavy: bool) -> Ite
         tile = {"u": panels.width, "p": shape.phases[0], "b": blocks, **width}
     stages = (PRODUCTS, SUMMED, FINISHED) if is_heavy else (PRODUCTS, SUMMED)
     if is_heavy:
-        yield ComputeAt(FINISHED, RESULT, "w")
-        yield Reorder(FINISHED, (*tile, "d", "n"))
-        yield ComputeAt(PRODUCTS, FINISHED, "d")
+        yield sch.ComputeAt(FINISHED, RESULT, "w")
+        yield sch.Reorder(FINISHED, (*tile, "d", "n"))
+        yield sch.ComputeAt(PRODUCTS, FINISHED, "d")
     else:
-        yield ComputeAt(PRODUCTS, RESULT, "w")
+        yield sch.ComputeAt(PRODUCTS, RESULT, "w")
     extents = panels.reduced_extents(shape)
     pair, depth = REDUCED[: panels.pair - 1], REDUCED[panels.pair - 1 : len(extents)]
     if is_heavy and extents[-1] > _DEPTH_PART:
-        yield Split(SUMMED, depth[-1], depth[-1], _IN_DEPTH, _DEPTH_PART, Tail.GUARD)
+        yield sch.Split(SUMMED, depth[-1], depth[-1], _IN_DEPTH, _DEPTH_PART, sch.Tail.GUARD)
         depth = (*depth[:-1], _IN_DEPTH, depth[-1])
-    yield Reorder(SUMMED, (*pair, *tile, *depth, "d", "n"))
+    yield sch.Reorder(SUMMED, (*pair, *tile, *depth, "d", "n"))
     if pair:
-        yield Vectorize(SUMMED, pair[0], panels.pair)
+        yield sch.Vectorize(SUMMED, pair[0], panels.pair)
     for stage in stages:
         if is_cut_short(shape):
             wide = _lanes(algorithm) * across
-            yield Split(stage, "w", "past", "w", wide, Tail.ROUND_UP)
+            yield sch.Split(stage, "w", "past", "w", wide, sch.Tail.ROUND_UP)
         first, *others = tile
         inner = [first, *others] if panels.in_rows else others
         written_out = several({name: tile[name] for name in inner})
         yield from register_steps((stage,), (first, VECTOR), written_out)
     if panels.in_rows and shape.taps[0] <= VECTOR:  # lanes of channels would keep all elements
-        yield Unroll(SUMMED, depth[0], shape.taps[0])
+        yield sch.Unroll(SUMMED, depth[0], shape.taps[0])

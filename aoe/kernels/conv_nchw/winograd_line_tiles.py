@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from aoe import schedule as sch
 from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
 from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
@@ -22,17 +23,7 @@ from aoe.kernels.tiled_products import (
     several,
     tile_of,
 )
-from aoe.schedule import (
-    ComputeAt,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Step, Values
 
 WINOGRAD_LINE = "winograd_line_4"
 LINE_GROUPS = (1, 2, 3, 4, 6, 8)
@@ -113,40 +104,42 @@ def line_steps(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> Iter
 
 
 def _result_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
-    yield Split(RESULT, "w", "w", "in_w", RESULTS, Tail.GUARD)
-    yield Split(RESULT, "w", "group", "w", VECTOR * int(values[TILE_ROWS]), Tail.SHIFT_INWARDS)
-    yield Split(RESULT, "w", "w", "lane", VECTOR, Tail.GUARD)
-    yield Split(RESULT, "o", "b", "o", PANEL, Tail.GUARD)
-    yield Reorder(RESULT, ("lane", "in_w", "w", "o", "b", "group", "n"))
+    yield sch.Split(RESULT, "w", "w", "in_w", RESULTS, sch.Tail.GUARD)
+    yield sch.Split(
+        RESULT, "w", "group", "w", VECTOR * int(values[TILE_ROWS]), sch.Tail.SHIFT_INWARDS
+    )
+    yield sch.Split(RESULT, "w", "w", "lane", VECTOR, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "o", "b", "o", PANEL, sch.Tail.GUARD)
+    yield sch.Reorder(RESULT, ("lane", "in_w", "w", "o", "b", "group", "n"))
     tile = {"in_w": RESULTS} if plan.epilogue.cycles <= WRITTEN_OUT_CYCLES else {}
     yield from register_steps((RESULT,), ("lane", VECTOR), tile)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group")
-    yield ComputeAt(TILE, RESULT, "w")
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group")
+    yield sch.ComputeAt(TILE, RESULT, "w")
     yield from register_steps((TILE,), ("w", VECTOR), {"i": RESULTS})
 
 
 def _data_steps(shape: ConvNchwShape) -> Iterator[Step]:
     for stage in (PADDED, DATA):
-        yield ComputeAt(stage, RESULT, "group")
-        yield Split(stage, "w", "w", "lane", VECTOR, Tail.ROUND_UP)
-        yield Vectorize(stage, "lane", VECTOR)
-    yield Reorder(PADDED, ("lane", "s", "w", "c", "n"))
-    yield Unroll(PADDED, "s", RESULTS)
-    yield Reorder(DATA, ("lane", "e", "g", "w", "c", "n"))
-    yield Unroll(DATA, "e", TILE_PRODUCTS)
-    yield Unroll(DATA, "g", parts_of(shape))  # which phases a part reads is known then
+        yield sch.ComputeAt(stage, RESULT, "group")
+        yield sch.Split(stage, "w", "w", "lane", VECTOR, sch.Tail.ROUND_UP)
+        yield sch.Vectorize(stage, "lane", VECTOR)
+    yield sch.Reorder(PADDED, ("lane", "s", "w", "c", "n"))
+    yield sch.Unroll(PADDED, "s", RESULTS)
+    yield sch.Reorder(DATA, ("lane", "e", "g", "w", "c", "n"))
+    yield sch.Unroll(DATA, "e", TILE_PRODUCTS)
+    yield sch.Unroll(DATA, "g", parts_of(shape))  # which phases a part reads is known then
 
 
 def _sum_steps(values: Values) -> Iterator[Step]:
     blocks, across, _ = tile_of(values)
-    yield ComputeAt(GATHERED, RESULT, "group")
-    yield Split(GATHERED, "b", "b", "in_b", blocks, Tail.GUARD)
-    yield Split(GATHERED, "w", "w", "in_w", VECTOR * across, Tail.GUARD)
-    yield Reorder(GATHERED, ("in_w", "u", "in_b", "w", "b", "e", "n"))
+    yield sch.ComputeAt(GATHERED, RESULT, "group")
+    yield sch.Split(GATHERED, "b", "b", "in_b", blocks, sch.Tail.GUARD)
+    yield sch.Split(GATHERED, "w", "w", "in_w", VECTOR * across, sch.Tail.GUARD)
+    yield sch.Reorder(GATHERED, ("in_w", "u", "in_b", "w", "b", "e", "n"))
     inner = {"in_w": across, "u": PANEL, "in_b": blocks}
     yield from register_steps((GATHERED,), ("in_w", VECTOR), several(inner))
-    yield ComputeAt(PRODUCTS, GATHERED, "w")
-    yield Reorder(SUMMED, ("w", "u", "b", "r$x", "r$y", "e", "n"))
+    yield sch.ComputeAt(PRODUCTS, GATHERED, "w")
+    yield sch.Reorder(SUMMED, ("w", "u", "b", "r$x", "r$y", "e", "n"))
     summed = {"w": across, "u": PANEL, "b": blocks}
     yield from register_steps((PRODUCTS, SUMMED), ("w", VECTOR), several(summed))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
@@ -32,17 +33,7 @@ from aoe.kernels.tiled_products import (
     several,
     tile_of,
 )
-from aoe.schedule import (
-    ComputeAt,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Step, Values
 
 WINOGRAD_4, WINOGRAD_2 = "winograd_rows_4", "winograd_rows_2"
 _BLOCKS, _DOWN = (1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4)
@@ -145,48 +136,48 @@ def winograd_steps(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> 
 def _result_steps(values: Values, plan: ConvNchwPlan, transforms: RowTransforms) -> Iterator[Step]:
     shape = plan.shape
     sides = {"in_h": transforms.high.results}
-    yield Split(RESULT, "h", "h", "in_h", transforms.high.results, Tail.GUARD)
+    yield sch.Split(RESULT, "h", "h", "in_h", transforms.high.results, sch.Tail.GUARD)
     if shape.rank > 2:
         sides["in_d"] = transforms.deep.results
-        yield Split(RESULT, "d", "d", "in_d", transforms.deep.results, Tail.GUARD)
-    yield Split(RESULT, "w", "w", "lane", VECTOR, Tail.SHIFT_INWARDS)
-    yield Split(RESULT, "o", "b", "o", PANEL, Tail.GUARD)
-    yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
+        yield sch.Split(RESULT, "d", "d", "in_d", transforms.deep.results, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "w", "w", "lane", VECTOR, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "o", "b", "o", PANEL, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
     outer = ("d",) if shape.rank > 2 else ()
-    yield Reorder(RESULT, ("lane", *sides, "w", "o", "b", "h", "group", *outer, "n"))
+    yield sch.Reorder(RESULT, ("lane", *sides, "w", "o", "b", "h", "group", *outer, "n"))
     tile = sides if plan.epilogue.cycles <= WRITTEN_OUT_CYCLES else {}
     yield from register_steps((RESULT,), ("lane", VECTOR), tile)
     for name in ("n", *outer, "group"):
-        yield Parallel(RESULT, name)
+        yield sch.Parallel(RESULT, name)
     rows = {COLUMNS: transforms.high.products, TILE: transforms.high.results}
     for stage, count in rows.items():
-        yield ComputeAt(stage, RESULT, "w")
+        yield sch.ComputeAt(stage, RESULT, "w")
         sides = {"i": count, "j": transforms.deep.results}
         yield from register_steps((stage,), ("w", VECTOR), sides)
 
 
 def _data_steps(transforms: RowTransforms) -> Iterator[Step]:
     for stage in (PADDED, DATA):
-        yield ComputeAt(stage, RESULT, "group")
-        yield Split(stage, "w", "w", "lane", VECTOR, Tail.ROUND_UP)
-        yield Vectorize(stage, "lane", VECTOR)
-    yield Reorder(DATA, ("lane", "e", "w", "th", "c", "td", "n"))
-    yield Unroll(DATA, "e", transforms.products)
-    yield ComputeAt(HEIGHTS, DATA, "w")
+        yield sch.ComputeAt(stage, RESULT, "group")
+        yield sch.Split(stage, "w", "w", "lane", VECTOR, sch.Tail.ROUND_UP)
+        yield sch.Vectorize(stage, "lane", VECTOR)
+    yield sch.Reorder(DATA, ("lane", "e", "w", "th", "c", "td", "n"))
+    yield sch.Unroll(DATA, "e", transforms.products)
+    yield sch.ComputeAt(HEIGHTS, DATA, "w")
     sides = {"i": transforms.high.products, "j": transforms.deep.products}
     yield from register_steps((HEIGHTS,), ("w", VECTOR), sides)
 
 
 def _sum_steps(values: Values) -> Iterator[Step]:
     blocks, across, down = tile_of(values)
-    yield ComputeAt(GATHERED, RESULT, "group")
-    yield Split(GATHERED, "b", "b", "in_b", blocks, Tail.GUARD)
-    yield Split(GATHERED, "w", "w", "in_w", VECTOR * across, Tail.SHIFT_INWARDS)
-    yield Split(GATHERED, "th", "th", "in_th", down, Tail.GUARD)
-    yield Reorder(GATHERED, ("in_w", "in_th", "u", "in_b", "w", "th", "b", "td", "e", "n"))
+    yield sch.ComputeAt(GATHERED, RESULT, "group")
+    yield sch.Split(GATHERED, "b", "b", "in_b", blocks, sch.Tail.GUARD)
+    yield sch.Split(GATHERED, "w", "w", "in_w", VECTOR * across, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(GATHERED, "th", "th", "in_th", down, sch.Tail.GUARD)
+    yield sch.Reorder(GATHERED, ("in_w", "in_th", "u", "in_b", "w", "th", "b", "td", "e", "n"))
     inner = {"in_w": across, "in_th": down, "u": PANEL, "in_b": blocks}
     yield from register_steps((GATHERED,), ("in_w", VECTOR), several(inner))
-    yield ComputeAt(PRODUCTS, GATHERED, "w")
-    yield Reorder(SUMMED, ("w", "th", "u", "b", "r$x", "r$y", "r$z", "td", "e", "n"))
+    yield sch.ComputeAt(PRODUCTS, GATHERED, "w")
+    yield sch.Reorder(SUMMED, ("w", "th", "u", "b", "r$x", "r$y", "r$z", "td", "e", "n"))
     summed = {"w": across, "th": down, "u": PANEL, "b": blocks}
     yield from register_steps((PRODUCTS, SUMMED), ("w", VECTOR), several(summed))

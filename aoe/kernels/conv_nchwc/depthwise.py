@@ -13,6 +13,7 @@ from functools import cache
 from itertools import product
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.conv_nchwc.direct import (
     PADDED,
     PRODUCTS,
@@ -35,17 +36,7 @@ from aoe.kernels.tiled_products import (
     TILE_ROWS,
     register_steps,
 )
-from aoe.schedule import (
-    ComputeAt,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Step, Values
 
 _ACROSS, _DOWN, _GROUPS = range(1, 29), (1, 2, 4), (1, 2, 4, 7, 14)
 _BEST_TILES = 4
@@ -136,21 +127,21 @@ def depthwise_steps(values: Values, plan: ConvolutionPlan, target: KernelTarget)
 
 def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) -> Iterator[Step]:
     wide, high = int(values[ACROSS]), int(values[DOWN])
-    yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
     if is_heavy:  # the chain walks the rows of tiles that `finished` holds
         inner: tuple[str, ...] = ("o", "w", "in_h", "h", "b")
     else:
-        yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
+        yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
         inner = ("o", "in_w", "in_h", "w", "h", "b")
     if values[SCOPE] == GROUP:
-        yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
-        yield Reorder(RESULT, (*inner, "group", "n"))
+        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
+        yield sch.Reorder(RESULT, (*inner, "group", "n"))
     else:
-        yield Reorder(RESULT, (*inner, "n"))
+        yield sch.Reorder(RESULT, (*inner, "n"))
     tile = {} if is_heavy else {"in_w": wide, "in_h": high}
     yield from register_steps((RESULT,), ("o", shape.block), tile)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
 
 
 def is_copied(shape: ConvolutionShape) -> bool:
@@ -165,8 +156,8 @@ def is_copied(shape: ConvolutionShape) -> bool:
 
 def _copy_steps(shape: ConvolutionShape) -> Iterator[Step]:
     if is_copied(shape):
-        yield ComputeAt(PADDED, RESULT, "b")
-        yield Vectorize(PADDED, "c", shape.block)
+        yield sch.ComputeAt(PADDED, RESULT, "b")
+        yield sch.Vectorize(PADDED, "c", shape.block)
 
 
 def product_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) -> Iterator[Step]:
@@ -175,9 +166,9 @@ def product_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) ->
     if is_heavy:
         yield from finished_steps(values, shape)
     else:
-        yield ComputeAt(PRODUCTS, RESULT, "w")
-    yield Reorder(SUMMED, ("o", "w", "h", *REDUCED[:2], "b", "n"))
+        yield sch.ComputeAt(PRODUCTS, RESULT, "w")
+    yield sch.Reorder(SUMMED, ("o", "w", "h", *REDUCED[:2], "b", "n"))
     yield from register_steps((PRODUCTS, SUMMED), ("o", shape.block), {"w": wide, "h": high})
-    yield Unroll(SUMMED, REDUCED[0], columns)
+    yield sch.Unroll(SUMMED, REDUCED[0], columns)
     if wide * high * columns * rows <= _WRITTEN_OUT_MAX:
-        yield Unroll(SUMMED, REDUCED[1], rows)
+        yield sch.Unroll(SUMMED, REDUCED[1], rows)

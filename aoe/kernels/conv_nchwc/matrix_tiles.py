@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.conv_nchwc.result import (
     finished_result,
     image_read,
@@ -25,19 +26,7 @@ from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.tile_sums import BYTES_PER_US, OPERATIONS_PER_US, REDUCED, tile_sums
 from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.kernels.tiled_products import BLOCKS, GROUP, SCOPE, TILE_ROWS, tile_of
-from aoe.schedule import (
-    ComputeAt,
-    ComputeRoot,
-    Fuse,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Step, Values
 
 PADDED, SUMS = "padded", "sums"
 _LANES = 16
@@ -111,22 +100,22 @@ def fits(values: Values, shape: ConvolutionShape) -> bool:
 def matrix_tiles_steps(values: Values, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration: the image is padded for each task, or at once."""
     is_per_task = values[SCOPE] == GROUP
-    yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
-    yield Split(RESULT, "b", "part", "b", int(values[BLOCKS]), Tail.GUARD)
-    yield Reorder(RESULT, ("o", "w", "h", "b", "part", "group", "n"))
-    yield Vectorize(RESULT, "o", _LANES)
+    yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
+    yield sch.Split(RESULT, "b", "part", "b", int(values[BLOCKS]), sch.Tail.GUARD)
+    yield sch.Reorder(RESULT, ("o", "w", "h", "b", "part", "group", "n"))
+    yield sch.Vectorize(RESULT, "o", _LANES)
     if not is_per_task:
-        yield Fuse(RESULT, "group", "part", "group")
-    yield Fuse(RESULT, "n", "group", "task")
-    yield ComputeAt(SUMS, RESULT, "part" if is_per_task else "task")
-    yield ComputeAt(PADDED, RESULT, "task") if is_per_task else ComputeRoot(PADDED)
-    yield Split(PADDED, "c", "half", "c", _LANES)
-    yield Vectorize(PADDED, "c", _LANES)
-    yield Unroll(PADDED, "half", REDUCED // _LANES)
+        yield sch.Fuse(RESULT, "group", "part", "group")
+    yield sch.Fuse(RESULT, "n", "group", "task")
+    yield sch.ComputeAt(SUMS, RESULT, "part" if is_per_task else "task")
+    yield sch.ComputeAt(PADDED, RESULT, "task") if is_per_task else sch.ComputeRoot(PADDED)
+    yield sch.Split(PADDED, "c", "half", "c", _LANES)
+    yield sch.Vectorize(PADDED, "c", _LANES)
+    yield sch.Unroll(PADDED, "half", REDUCED // _LANES)
     if target.threads > 1:
-        yield Parallel(RESULT, "task")
+        yield sch.Parallel(RESULT, "task")
         if not is_per_task:
-            yield Parallel(PADDED, "b")
+            yield sch.Parallel(PADDED, "b")
 
 
 def _packed_extents(shape: ConvolutionShape) -> tuple[int, ...]:

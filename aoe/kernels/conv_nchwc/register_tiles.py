@@ -7,6 +7,7 @@ from functools import cache
 from itertools import product
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.conv_nchwc.direct import (
     FINISHED,
     PADDED,
@@ -33,19 +34,7 @@ from aoe.kernels.tiled_products import (
     register_steps,
     tile_of,
 )
-from aoe.schedule import (
-    ComputeAt,
-    ComputeRoot,
-    NeverPartition,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Step, Values
 from aoe.workload import Precision
 
 _BLOCKS, _ACROSS, _DOWN, _GROUPS = (1, 2, 3, 4), range(1, 29), (1, 2, 4, 7), (1, 2, 4, 7, 14)
@@ -209,37 +198,37 @@ def direct_steps(
 def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) -> Iterator[Step]:
     blocks, wide, high = tile_of(values)
     is_grouped = values[SCOPE] == GROUP
-    yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
-    yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
+    yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
     inner: tuple[str, ...] = ("o", "w", "in_h", "in_b", "h")  # the chain walks rows of tiles
     if not is_heavy:
-        yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
+        yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
         inner = ("o", "in_w", "in_h", "in_b", "w", "h")
     if high == 1:  # taller tiles get slower by it, flat ones faster
-        yield NeverPartition(RESULT, "w")
+        yield sch.NeverPartition(RESULT, "w")
     if is_grouped:
-        yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
-    yield Reorder(RESULT, (*inner, "b", *(("group",) if is_grouped else ()), "n"))
+        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
+    yield sch.Reorder(RESULT, (*inner, "b", *(("group",) if is_grouped else ()), "n"))
     tile = {} if is_heavy else {"in_w": wide, "in_h": high, "in_b": blocks}
     yield from register_steps((RESULT,), ("o", shape.block), tile)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group" if is_grouped else "b")
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group" if is_grouped else "b")
 
 
 def _copy_steps(values: Values, shape: ConvolutionShape, precision: Precision) -> Iterator[Step]:
     if not needs_copy(shape, precision):
         return
     if values[SCOPE] == GROUP:
-        yield ComputeAt(PADDED, RESULT, "group")
+        yield sch.ComputeAt(PADDED, RESULT, "group")
     else:
-        yield ComputeRoot(PADDED)
-        yield Parallel(PADDED, "n")
-        yield Parallel(PADDED, "c" if shape.is_stem else "b")
+        yield sch.ComputeRoot(PADDED)
+        yield sch.Parallel(PADDED, "n")
+        yield sch.Parallel(PADDED, "c" if shape.is_stem else "b")
     if shape.is_stem:
-        yield Split(PADDED, "w", "w", "in_w", shape.block, Tail.GUARD)
-        yield Vectorize(PADDED, "in_w", shape.block)
+        yield sch.Split(PADDED, "w", "w", "in_w", shape.block, sch.Tail.GUARD)
+        yield sch.Vectorize(PADDED, "in_w", shape.block)
     else:
-        yield Vectorize(PADDED, "c", shape.block)
+        yield sch.Vectorize(PADDED, "c", shape.block)
 
 
 def product_steps(
@@ -250,16 +239,16 @@ def product_steps(
     if is_heavy:
         yield from finished_steps(values, shape)
     else:
-        yield ComputeAt(PRODUCTS, RESULT, "w")
+        yield sch.ComputeAt(PRODUCTS, RESULT, "w")
     in_pairs = precision is Precision.BFLOAT16
     extents = depth_extents(shape, in_pairs=in_pairs)
     pair, depth = REDUCED[: int(in_pairs)], REDUCED[int(in_pairs) : len(extents)]
-    yield Reorder(SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
+    yield sch.Reorder(SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
     if in_pairs:
-        yield Vectorize(SUMMED, "r$x", PAIR)
+        yield sch.Vectorize(SUMMED, "r$x", PAIR)
     yield from register_steps((PRODUCTS, SUMMED), ("o", shape.block), tile)
     if not shape.is_stem:  # columns of a filter that share pixels would keep them in registers
-        yield Unroll(SUMMED, depth[0], extents[int(in_pairs)])
+        yield sch.Unroll(SUMMED, depth[0], extents[int(in_pairs)])
 
 
 def finished_steps(values: Values, shape: ConvolutionShape) -> Iterator[Step]:
@@ -270,9 +259,9 @@ def finished_steps(values: Values, shape: ConvolutionShape) -> Iterator[Step]:
     at a time would wait for each other, too: pointwise ones with SiLU take 1.03 times as long.
     """
     blocks, wide, high = tile_of(values)
-    yield ComputeAt(FINISHED, RESULT, "h")
-    yield Split(FINISHED, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
-    yield Reorder(FINISHED, ("o", "b", "in_w", "h", "w", "n"))
+    yield sch.ComputeAt(FINISHED, RESULT, "h")
+    yield sch.Split(FINISHED, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(FINISHED, ("o", "b", "in_w", "h", "w", "n"))
     tile = {"b": blocks, "in_w": wide, "h": high}
     yield from register_steps((FINISHED,), ("o", shape.block), tile)
-    yield ComputeAt(PRODUCTS, FINISHED, "w")
+    yield sch.ComputeAt(PRODUCTS, FINISHED, "w")

@@ -8,6 +8,7 @@ from math import prod
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.gathering.grid import OUTSIDE, Border, GridDimension
 from aoe.kernels.gathering.unfused_inputs import OwnArgument, plan_apart, with_own
@@ -28,18 +29,7 @@ from aoe.kernels.halide.tiling import (
 )
 from aoe.kernels.math.functions import constant, strict
 from aoe.operators.gathering import grid_taps
-from aoe.schedule import (
-    ComputeAt,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
 _TAP = "tap"
@@ -227,9 +217,9 @@ def _kept(name: str, plan: _GridPlan, at: str, tile: int, vector: int) -> list[S
     pixel, taps = plan.nest.axes[-1].name, plan.dimensions[0].taps
     lane = f"{LANE}_{name}"
     return [
-        ComputeAt(name, RESULT, at),
-        StoreIn(name, row_memory(4 * taps * (tile + vector))),
-        Split(name, pixel, pixel, lane, vector, Tail.GUARD),
-        Vectorize(name, lane, vector),
-        *([Unroll(name, _TAP, taps)] if taps > 1 else []),
+        sch.ComputeAt(name, RESULT, at),
+        sch.StoreIn(name, row_memory(4 * taps * (tile + vector))),
+        sch.Split(name, pixel, pixel, lane, vector, sch.Tail.GUARD),
+        sch.Vectorize(name, lane, vector),
+        *([sch.Unroll(name, _TAP, taps)] if taps > 1 else []),
     ]

@@ -8,6 +8,7 @@ from math import prod
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.family import (
     UPDATE,
     KernelTarget,
@@ -33,18 +34,7 @@ from aoe.kernels.math.elements import element_type
 from aoe.kernels.math.functions import strict
 from aoe.operators import op_key
 from aoe.operators.gathering import gathered_axis
-from aoe.schedule import (
-    Knob,
-    Parallel,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    Tail,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Knob, Schedule, Space, Step, Values
 from aoe.workload import Workload
 
 _ROW, _PLACE, _COLUMN, _WALK = "r", "p", "c", "k"
@@ -194,13 +184,13 @@ def _steps(plan: _ScatterPlan, values: Values) -> list[Step]:
         piece = -(-extent // tasks)
         if shared == _COLUMN:
             piece = -(-piece // vector) * vector
-        steps.append(Split(update, shared, TASK, shared, piece, Tail.GUARD))
+        steps.append(sch.Split(update, shared, TASK, shared, piece, sch.Tail.GUARD))
         order.append(TASK)
     if vector > 1:
-        steps.append(Split(update, _COLUMN, _COLUMN, LANE, vector, Tail.GUARD))
-        steps.append(Vectorize(update, LANE, vector))
+        steps.append(sch.Split(update, _COLUMN, _COLUMN, LANE, vector, sch.Tail.GUARD))
+        steps.append(sch.Vectorize(update, LANE, vector))
         order.insert(0, LANE)
-    steps.append(Reorder(update, tuple(order)))
+    steps.append(sch.Reorder(update, tuple(order)))
     if tasks > 1:
-        steps.append(Parallel(update, TASK))
+        steps.append(sch.Parallel(update, TASK))
     return steps

@@ -14,6 +14,7 @@ from math import prod
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget, Pipeline, Support
 from aoe.kernels.halide.anchored import Anchored, AnchoredNest, anchored_pipeline
 from aoe.kernels.halide.chain import (
@@ -42,22 +43,7 @@ from aoe.kernels.halide.tiling import (
 from aoe.kernels.math.elements import element_type, loaded
 from aoe.operators import STORED_DTYPES, OperatorKey, is_reorder, op_key
 from aoe.operators.element_types import element_types, misread, read_types
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    ComputeRoot,
-    Knob,
-    Memory,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Choice, Knob, Schedule, Space, Step, Values
 from aoe.workload import Operation, Workload
 
 SOURCE, MOVED = "source", "moved"
@@ -427,10 +413,10 @@ def rows_schedule(
     for stage, knob in kept.items():
         if values[knob] != KEEP:
             continue
-        steps.append(ComputeAt(stage, RESULT, at) if at else ComputeRoot(stage))
-        steps.append(StoreIn(stage, Memory.STACK))
+        steps.append(sch.ComputeAt(stage, RESULT, at) if at else sch.ComputeRoot(stage))
+        steps.append(sch.StoreIn(stage, sch.Memory.STACK))
         if plan.columns:
-            steps.append(Vectorize(stage, plan.columns[-1].name, vector))
+            steps.append(sch.Vectorize(stage, plan.columns[-1].name, vector))
         elif plan.apart is not None:  # a vector has the elements of one block
             steps += vector_steps(stage, axis.name, plan.apart.block)
         else:
@@ -445,11 +431,11 @@ def result_steps(plan: RowPlan, vector: int, unroll: int) -> tuple[Step, ...]:
     axis = plan.inner
     if not plan.columns:
         return inner_steps(RESULT, axis.name, axis.extent, vector, unroll)
-    steps: tuple[Step, ...] = (Vectorize(RESULT, plan.columns[-1].name, vector),)
+    steps: tuple[Step, ...] = (sch.Vectorize(RESULT, plan.columns[-1].name, vector),)
     if unroll > 1:
         copies = f"{axis.name}_u"
         steps += (
-            Split(RESULT, axis.name, axis.name, copies, unroll, Tail.SHIFT_INWARDS),
-            Unroll(RESULT, copies, unroll),
+            sch.Split(RESULT, axis.name, axis.name, copies, unroll, sch.Tail.SHIFT_INWARDS),
+            sch.Unroll(RESULT, copies, unroll),
         )
     return steps

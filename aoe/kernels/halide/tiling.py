@@ -7,24 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.iteration import Axis
-from aoe.schedule import (
-    Choice,
-    Fuse,
-    Knob,
-    Memory,
-    Parallel,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Choice, Knob, Schedule, Space, Step, Values
 
 _CYCLES_PER_US = 3000
 """Clock assumed when work is estimated, in cycles per microsecond: 3 GHz."""
@@ -102,9 +88,9 @@ def loops_around(axes: Sequence[Axis], name: str) -> tuple[Axis, ...]:
     return tuple(axes[:at] or axes[:1])
 
 
-def row_memory(row_bytes: int) -> Memory:
+def row_memory(row_bytes: int) -> sch.Memory:
     """Return where a row that is kept goes."""
-    return Memory.STACK if row_bytes <= _ROW_BYTES_MAX else Memory.HEAP
+    return sch.Memory.STACK if row_bytes <= _ROW_BYTES_MAX else sch.Memory.HEAP
 
 
 def tile_choices(extent: int, smallest: int) -> tuple[int, ...]:
@@ -144,16 +130,16 @@ def parallel_steps(
     at, size = task_chunk([axis.extent for axis in axes], tasks, multiple)
     name = axes[at].name
     return (
-        Split(stage, name, TASK, name, size, Tail.SHIFT_INWARDS),
-        *(Fuse(stage, axis.name, TASK, TASK) for axis in reversed(axes[:at])),
-        Parallel(stage, TASK),
+        sch.Split(stage, name, TASK, name, size, sch.Tail.SHIFT_INWARDS),
+        *(sch.Fuse(stage, axis.name, TASK, TASK) for axis in reversed(axes[:at])),
+        sch.Parallel(stage, TASK),
     )
 
 
 def on_threads(steps: Iterable[Step], target: KernelTarget) -> Iterator[Step]:
     """Yield steps; those that share work out only where there are threads to share it."""
     for step in steps:
-        if target.threads > 1 or not isinstance(step, Parallel):
+        if target.threads > 1 or not isinstance(step, sch.Parallel):
             yield step
 
 
@@ -171,9 +157,9 @@ def tile_steps(
     """
     around = (axis.name for axis in reversed(outer))
     return (
-        Split(stage, tile.name, outer[-1].name, tile.name, tile.extent, Tail.SHIFT_INWARDS),
+        sch.Split(stage, tile.name, outer[-1].name, tile.name, tile.extent, sch.Tail.SHIFT_INWARDS),
         *inner,
-        Reorder(stage, (*order, *around)),
+        sch.Reorder(stage, (*order, *around)),
     )
 
 
@@ -280,15 +266,15 @@ def row_schedule(nest: RowNest, values: Values) -> Schedule:
     vector, unroll, tasks = (int(values[name]) for name in ("vector", "unroll", "tasks"))
     steps: list[Step] = []
     if values["inner"] == FLAT:
-        steps.append(Fuse(stage, nest.axes[-2].name, nest.axes[-1].name, FLAT))
+        steps.append(sch.Fuse(stage, nest.axes[-2].name, nest.axes[-1].name, FLAT))
     steps += parallel_steps(stage, loops.axes, tasks, vector * unroll)
     extent = loops.extent(len(loops.axes) - 1)
     if unroll > 1 and vector == extent and loops.outer_extent >= unroll:
         around = loops.axes[-2].name
         copies = f"{around}_u"
         steps += inner_steps(stage, inner, extent, vector, 1)
-        steps.append(Split(stage, around, around, copies, unroll, Tail.SHIFT_INWARDS))
-        steps.append(Unroll(stage, copies, unroll))
+        steps.append(sch.Split(stage, around, around, copies, unroll, sch.Tail.SHIFT_INWARDS))
+        steps.append(sch.Unroll(stage, copies, unroll))
     else:
         steps += inner_steps(stage, inner, extent, vector, unroll)
     return Schedule(tuple(steps))
@@ -301,17 +287,17 @@ def inner_steps(
     block = vector * unroll
     if vector < 2 and unroll < 2:
         return ()
-    tail = Tail.SHIFT_INWARDS if block <= extent else Tail.GUARD
+    tail = sch.Tail.SHIFT_INWARDS if block <= extent else sch.Tail.GUARD
     if unroll < 2:
         return (
-            Split(stage, name, name, lane, vector, tail),
-            Vectorize(stage, lane, vector),
+            sch.Split(stage, name, name, lane, vector, tail),
+            sch.Vectorize(stage, lane, vector),
         )
     return (
-        Split(stage, name, name, f"{name}_u", block, tail),
-        Split(stage, f"{name}_u", f"{name}_u", lane, vector),
-        Vectorize(stage, lane, vector),
-        Unroll(stage, f"{name}_u", unroll),
+        sch.Split(stage, name, name, f"{name}_u", block, tail),
+        sch.Split(stage, f"{name}_u", f"{name}_u", lane, vector),
+        sch.Vectorize(stage, lane, vector),
+        sch.Unroll(stage, f"{name}_u", unroll),
     )
 
 
@@ -319,7 +305,10 @@ def vector_steps(stage: str, loop: str, vector: int, lane: str = LANE) -> tuple[
     """Return steps that make vectors of a loop, guarded at its end; none for single elements."""
     if vector < 2:
         return ()
-    return (Split(stage, loop, loop, lane, vector, Tail.GUARD), Vectorize(stage, lane, vector))
+    return (
+        sch.Split(stage, loop, loop, lane, vector, sch.Tail.GUARD),
+        sch.Vectorize(stage, lane, vector),
+    )
 
 
 def _layouts(nest: RowNest, target: KernelTarget) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import product
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.conv_nchwc import depthwise, register_tiles
 from aoe.kernels.conv_nchwc.direct import PADDED, PAIR
 from aoe.kernels.conv_nchwc.shape import ConvolutionShape
@@ -39,19 +40,7 @@ from aoe.kernels.tiled_products import (
     register_steps,
     tile_of,
 )
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    ComputeRoot,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Choice, Step, Values
 from aoe.workload import Precision
 
 COPY = "padded"
@@ -225,20 +214,20 @@ def expansion_steps(
 
 def _result_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
     blocks, wide, high = tile_of(values)
-    yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
-    yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
-    yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
+    yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
     inner = ("o", "in_w", "in_h", "w", "h", "in_b", "b")
     if values[SCOPE] == GROUP:
-        yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
-        yield Reorder(RESULT, (*inner, "group", "n"))
+        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
+        yield sch.Reorder(RESULT, (*inner, "group", "n"))
     else:
-        yield Reorder(RESULT, (*inner, "n"))
+        yield sch.Reorder(RESULT, (*inner, "n"))
     is_heavy = expansion.second.epilogue.cycles > WRITTEN_OUT_CYCLES
     tile = {} if is_heavy else {"in_w": wide, "in_h": high}
     yield from register_steps((RESULT,), ("o", expansion.second.shape.block), tile)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
 
 
 def _rounded_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
@@ -246,45 +235,45 @@ def _rounded_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]
     if not expansion.in_pairs:
         return
     if values[SCOPE] == GROUP:
-        yield ComputeAt(ROUNDED, RESULT, "group")
+        yield sch.ComputeAt(ROUNDED, RESULT, "group")
     else:
-        yield ComputeRoot(ROUNDED)
-        yield Parallel(ROUNDED, "n")
-        yield Parallel(ROUNDED, "b")
-    yield Vectorize(ROUNDED, "c", expansion.first.shape.block)
+        yield sch.ComputeRoot(ROUNDED)
+        yield sch.Parallel(ROUNDED, "n")
+        yield sch.Parallel(ROUNDED, "b")
+    yield sch.Vectorize(ROUNDED, "c", expansion.first.shape.block)
 
 
 def _made_steps(blocks: int, expansion: BottleneckShape, target: KernelTarget) -> Iterator[Step]:
     """Yield how the image between is made: a row after the other, tile by tile."""
     block, wide = expansion.first.shape.block, made_columns(expansion, blocks, target)
-    yield ComputeAt(MADE, RESULT, "b")
-    yield Split(MADE, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
-    yield Reorder(MADE, ("o", "in_w", "b", "w", "h", "n"))
-    yield Vectorize(MADE, "o", block)
+    yield sch.ComputeAt(MADE, RESULT, "b")
+    yield sch.Split(MADE, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(MADE, ("o", "in_w", "b", "w", "h", "n"))
+    yield sch.Vectorize(MADE, "o", block)
     stages = [MADE_SUMS, MADE_SUMMED]
     if expansion.first.epilogue.cycles > WRITTEN_OUT_CYCLES:
         stages.append(MADE_FINISHED)
-        yield ComputeAt(MADE_FINISHED, MADE, "w")
-        yield Reorder(MADE_FINISHED, ("o", "b", "w", "h", "n"))
-        yield ComputeAt(MADE_SUMS, MADE_FINISHED, "n")
+        yield sch.ComputeAt(MADE_FINISHED, MADE, "w")
+        yield sch.Reorder(MADE_FINISHED, ("o", "b", "w", "h", "n"))
+        yield sch.ComputeAt(MADE_SUMS, MADE_FINISHED, "n")
     else:
-        yield Unroll(MADE, "in_w", wide)
-        yield Unroll(MADE, "b", blocks)
-        yield ComputeAt(MADE_SUMS, MADE, "w")
+        yield sch.Unroll(MADE, "in_w", wide)
+        yield sch.Unroll(MADE, "b", blocks)
+        yield sch.ComputeAt(MADE_SUMS, MADE, "w")
     pair, extents = MADE_DEPTH[: int(expansion.in_pairs)], made_depth(expansion)
     depth = MADE_DEPTH[len(pair) : len(extents)]
-    yield Reorder(MADE_SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
+    yield sch.Reorder(MADE_SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
     for loop in pair:
-        yield Vectorize(MADE_SUMMED, loop, PAIR)
+        yield sch.Vectorize(MADE_SUMMED, loop, PAIR)
     yield from register_steps(stages, ("o", block), {"b": blocks, "w": wide})
-    yield Unroll(MADE_SUMMED, depth[0], extents[len(pair)])
+    yield sch.Unroll(MADE_SUMMED, depth[0], extents[len(pair)])
 
 
 def _product_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
     shape = expansion.second.shape
     if values[COPY] == KEEP:
-        yield ComputeAt(PADDED, RESULT, "in_b")
-        yield Vectorize(PADDED, "c", shape.block)
+        yield sch.ComputeAt(PADDED, RESULT, "in_b")
+        yield sch.Vectorize(PADDED, "c", shape.block)
     is_heavy = expansion.second.epilogue.cycles > WRITTEN_OUT_CYCLES
     alone = {**values, BLOCKS: 1}
     if shape.is_depthwise:

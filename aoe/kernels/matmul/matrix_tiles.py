@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
@@ -30,21 +31,7 @@ from aoe.kernels.matmul.result import (
 )
 from aoe.kernels.matmul.shape import MatrixProduct
 from aoe.kernels.tiled_products import combinations
-from aoe.schedule import (
-    ComputeAt,
-    ComputeRoot,
-    Fuse,
-    Knob,
-    Parallel,
-    Reorder,
-    Space,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Knob, Space, Step, Values
 
 PANELS_TILES = "panels_tiles"
 ROUNDED = "rounded"
@@ -109,23 +96,25 @@ def matrix_tiles_steps(
     """Yield the steps of a configuration."""
     column, outer = product.columns.name, [axis.name for axis in reversed(product.rows)]
     row = outer[0]
-    yield Split(RESULT, column, "panels", "column", PANEL * int(values[TASK_PANELS]), Tail.GUARD)
-    yield Split(RESULT, "column", "block", "lane", PANEL, Tail.GUARD)
-    yield Split(RESULT, row, "rows", row, int(values[TASK_ROWS]), Tail.SHIFT_INWARDS)
-    yield Reorder(RESULT, ("lane", "block", row, "rows", "panels", *outer[1:]))
-    yield Vectorize(RESULT, "lane", PANEL)
-    yield Fuse(RESULT, "panels", "rows", TASK)
+    yield sch.Split(
+        RESULT, column, "panels", "column", PANEL * int(values[TASK_PANELS]), sch.Tail.GUARD
+    )
+    yield sch.Split(RESULT, "column", "block", "lane", PANEL, sch.Tail.GUARD)
+    yield sch.Split(RESULT, row, "rows", row, int(values[TASK_ROWS]), sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(RESULT, ("lane", "block", row, "rows", "panels", *outer[1:]))
+    yield sch.Vectorize(RESULT, "lane", PANEL)
+    yield sch.Fuse(RESULT, "panels", "rows", TASK)
     for name in outer[1:]:
-        yield Fuse(RESULT, name, TASK, TASK)
-    yield ComputeAt(SUMS, RESULT, TASK)
-    yield ComputeRoot(ROUNDED)
-    yield Split(ROUNDED, "c", "half", "c", PANEL)
-    yield Reorder(ROUNDED, ("c", "half", "i", "w", "h", "n"))
-    yield Vectorize(ROUNDED, "c", PANEL)
-    yield Unroll(ROUNDED, "half", REDUCED // PANEL)
+        yield sch.Fuse(RESULT, name, TASK, TASK)
+    yield sch.ComputeAt(SUMS, RESULT, TASK)
+    yield sch.ComputeRoot(ROUNDED)
+    yield sch.Split(ROUNDED, "c", "half", "c", PANEL)
+    yield sch.Reorder(ROUNDED, ("c", "half", "i", "w", "h", "n"))
+    yield sch.Vectorize(ROUNDED, "c", PANEL)
+    yield sch.Unroll(ROUNDED, "half", REDUCED // PANEL)
     if target.threads > 1:
-        yield Parallel(RESULT, TASK)
-        yield Parallel(ROUNDED, "w")
+        yield sch.Parallel(RESULT, TASK)
+        yield sch.Parallel(ROUNDED, "w")
 
 
 def _three(rows: tuple[hl.Var, ...]) -> tuple[hl.Expr, ...]:

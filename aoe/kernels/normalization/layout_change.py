@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.family import SUPPORTED, KernelTarget, Support
 from aoe.kernels.halide.anchored import Anchored
 from aoe.kernels.halide.chain import RESULT, check_chain, estimate_cycles
@@ -32,21 +33,7 @@ from aoe.operators import REORDER_OUTPUT, Shape, facts_of, is_reorder, op_key
 from aoe.operators.axes import normalized_axis
 from aoe.operators.element_types import element_types, misread, read_types
 from aoe.operators.movement import permutation
-from aoe.schedule import (
-    ComputeAt,
-    Knob,
-    Memory,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Knob, Schedule, Space, Step, Values
 from aoe.workload import Layout, Operation, Workload
 
 _TRANSPOSE = ("", "Transpose")
@@ -327,12 +314,12 @@ def _planes_steps(plan: RowPlan, values: Values, folds: Sequence[str]) -> Iterat
     pixels, channel, around = plan.columns[-1].name, plan.inner.name, _around_tiles(plan, tile)
     tiles = around[-1].name
     outer = [axis.name for axis in reversed(around)]
-    yield Split(RESULT, pixels, tiles, pixels, tile, Tail.SHIFT_INWARDS)
-    yield Reorder(RESULT, (pixels, channel, *outer))
+    yield sch.Split(RESULT, pixels, tiles, pixels, tile, sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(RESULT, (pixels, channel, *outer))
     if tile > 1:
-        yield Vectorize(RESULT, pixels, tile)
+        yield sch.Vectorize(RESULT, pixels, tile)
     if unroll > 1:
-        yield Unroll(RESULT, channel, unroll)
+        yield sch.Unroll(RESULT, channel, unroll)
     yield from parallel_steps(RESULT, around, tasks)
     for fold in folds:
         yield from fold_steps(fold, replace(plan.around, vector=tile), RESULT, tiles)
@@ -344,20 +331,20 @@ def _rows_steps(plan: RowPlan, values: Values, folds: Sequence[str]) -> Iterator
     pixel, channel, around = plan.rows[-1].name, plan.inner.name, _around_tiles(plan, tile)
     tiles = around[-1].name
     yield from result_steps(plan, vector, 1)
-    yield Split(RESULT, pixel, tiles, pixel, tile, Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, pixel, tiles, pixel, tile, sch.Tail.SHIFT_INWARDS)
     yield from parallel_steps(RESULT, around, tasks)
-    yield ComputeAt(SOURCE, RESULT, tiles)
-    yield StoreIn(SOURCE, Memory.STACK)
+    yield sch.ComputeAt(SOURCE, RESULT, tiles)
+    yield sch.StoreIn(SOURCE, sch.Memory.STACK)
     across, along = f"{channel}_t", f"{pixel}_t"
-    yield Split(SOURCE, channel, channel, across, side, Tail.GUARD)
-    yield Split(SOURCE, pixel, pixel, along, side, Tail.GUARD)
-    yield Reorder(SOURCE, (across, along, channel, pixel))
-    yield Vectorize(SOURCE, across, side)
-    yield Unroll(SOURCE, along, side)
-    yield ComputeAt(MOVED, SOURCE, channel)
-    yield StoreIn(MOVED, Memory.STACK)
-    yield Reorder(MOVED, (pixel, channel))
+    yield sch.Split(SOURCE, channel, channel, across, side, sch.Tail.GUARD)
+    yield sch.Split(SOURCE, pixel, pixel, along, side, sch.Tail.GUARD)
+    yield sch.Reorder(SOURCE, (across, along, channel, pixel))
+    yield sch.Vectorize(SOURCE, across, side)
+    yield sch.Unroll(SOURCE, along, side)
+    yield sch.ComputeAt(MOVED, SOURCE, channel)
+    yield sch.StoreIn(MOVED, sch.Memory.STACK)
+    yield sch.Reorder(MOVED, (pixel, channel))
     yield from vector_steps(MOVED, pixel, side)
-    yield Unroll(MOVED, channel, side)
+    yield sch.Unroll(MOVED, channel, side)
     for fold in folds:
         yield from fold_steps(fold, plan.around, RESULT, pixel)

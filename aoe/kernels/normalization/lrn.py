@@ -8,6 +8,7 @@ from math import prod
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.anchored import (
     Anchored,
@@ -33,16 +34,7 @@ from aoe.kernels.halide.tiling import (
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.math.powers import inverse_power, power
 from aoe.operators import number
-from aoe.schedule import (
-    ComputeAt,
-    Knob,
-    Memory,
-    Schedule,
-    Space,
-    StoreIn,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Knob, Schedule, Space, Values
 from aoe.workload import Workload
 
 SQUARES = "squares"
@@ -281,10 +273,10 @@ def _blocked_schedule(plan: _LrnPlan, values: Values) -> Schedule:
     return Schedule(
         (
             *tile_steps(RESULT, tile, outer, ("ci", *nest)),
-            Vectorize(RESULT, "ci", block),
+            sch.Vectorize(RESULT, "ci", block),
             *parallel_steps(RESULT, outer, int(values["tasks"])),
-            ComputeAt(SQUARES, RESULT, outer[-1].name),
-            StoreIn(SQUARES, Memory.STACK),
-            Vectorize(SQUARES, _CHANNEL, block),
+            sch.ComputeAt(SQUARES, RESULT, outer[-1].name),
+            sch.StoreIn(SQUARES, sch.Memory.STACK),
+            sch.Vectorize(SQUARES, _CHANNEL, block),
         )
     )

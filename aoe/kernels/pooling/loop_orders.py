@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.iteration import Axis
@@ -23,18 +24,7 @@ from aoe.kernels.halide.tiling import (
     vector_steps,
 )
 from aoe.kernels.pooling.plan import Pooling
-from aoe.schedule import (
-    ComputeAt,
-    Knob,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Values,
-)
+from aoe.schedule import Knob, Schedule, Space, Step, Values
 
 ROWS, COLUMN = "columns", "i"
 
@@ -84,12 +74,12 @@ def _steps(plan: Pooling, values: Values) -> Iterator[Step]:
         yield from inner_steps(RESULT, loop.name, loop.extent, vector, 1)
         if unroll > 1:
             at = plan.axes[-2].name
-            yield Split(RESULT, at, at, f"{at}_u", unroll, Tail.SHIFT_INWARDS)
-            yield Unroll(RESULT, f"{at}_u", unroll)
+            yield sch.Split(RESULT, at, at, f"{at}_u", unroll, sch.Tail.SHIFT_INWARDS)
+            yield sch.Unroll(RESULT, f"{at}_u", unroll)
     yield from parallel_steps(RESULT, around, tasks)
     if values["columns"] == KEEP:
-        yield ComputeAt(ROWS, RESULT, around[-1].name)
-        yield StoreIn(ROWS, row_memory(_row_bytes(plan)))
+        yield sch.ComputeAt(ROWS, RESULT, around[-1].name)
+        yield sch.StoreIn(ROWS, row_memory(_row_bytes(plan)))
         inner = COLUMN if loop.name == plan.loop(plan.last) else loop.name
         yield from vector_steps(ROWS, inner, vector)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.iteration import Axis
@@ -20,20 +21,7 @@ from aoe.kernels.halide.tiling import (
     vector_choices,
 )
 from aoe.kernels.resizing.plan import Resizing
-from aoe.schedule import (
-    ComputeAt,
-    Knob,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Knob, Schedule, Space, Step, Values
 
 ROWS, FIRST, WEIGHTS = "rows", "first", "weights"
 _GATHER_CYCLES = 16
@@ -68,27 +56,27 @@ def resizing_schedule(plan: Resizing, values: Values) -> Schedule:
 
 def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Step]:
     loop, around = _vectorised(plan), _around(plan)
-    tail = Tail.SHIFT_INWARDS if vector * unroll <= loop.extent else Tail.GUARD
+    tail = sch.Tail.SHIFT_INWARDS if vector * unroll <= loop.extent else sch.Tail.GUARD
     piece = f"{loop.name}_u"
-    yield Split(RESULT, loop.name, loop.name, piece, vector * unroll, tail)
-    yield Split(RESULT, piece, piece, LANE, vector)
+    yield sch.Split(RESULT, loop.name, loop.name, piece, vector * unroll, tail)
+    yield sch.Split(RESULT, piece, piece, LANE, vector)
     inside: tuple[str, ...] = (LANE, piece)
     if plan.last.rest:
         inside = (plan.last.rest, *inside)
     names = [axis.name for axis in reversed(plan.axes) if axis.name != plan.last.rest]
-    yield Reorder(RESULT, (*inside, *names))
-    yield Vectorize(RESULT, LANE, vector)
+    yield sch.Reorder(RESULT, (*inside, *names))
+    yield sch.Vectorize(RESULT, LANE, vector)
     if unroll > 1:
-        yield Unroll(RESULT, piece, unroll)
+        yield sch.Unroll(RESULT, piece, unroll)
     if plan.last.rest:
-        yield Unroll(RESULT, plan.last.rest, plan.last.taps.factor)
+        yield sch.Unroll(RESULT, plan.last.rest, plan.last.taps.factor)
     yield from parallel_steps(RESULT, around, tasks)
     if len(plan.dimensions) > 1:
-        yield ComputeAt(ROWS, RESULT, around[-1].name)
-        yield StoreIn(ROWS, row_memory(_row_bytes(plan)))
+        yield sch.ComputeAt(ROWS, RESULT, around[-1].name)
+        yield sch.StoreIn(ROWS, row_memory(_row_bytes(plan)))
         inner = "i" if loop.name == plan.last.loop else loop.name
-        yield Split(ROWS, inner, inner, LANE, vector, Tail.GUARD)
-        yield Vectorize(ROWS, LANE, vector)
+        yield sch.Split(ROWS, inner, inner, LANE, vector, sch.Tail.GUARD)
+        yield sch.Vectorize(ROWS, LANE, vector)
 
 
 def _vectorised(plan: Resizing) -> Axis:

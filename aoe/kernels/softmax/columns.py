@@ -10,6 +10,7 @@ from typing import Any
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.family import (
     UPDATE,
     KernelTarget,
@@ -37,17 +38,7 @@ from aoe.kernels.halide.tiling import (
 )
 from aoe.kernels.math.functions import constant, exp, log, strict
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, softmax_axis
-from aoe.schedule import (
-    ComputeAt,
-    Memory,
-    Reorder,
-    Schedule,
-    Space,
-    Step,
-    StoreIn,
-    Unroll,
-    Values,
-)
+from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
 PEAK, GROWN, PARTIAL, TOTAL = "peak", "grown", "partial", "total"
@@ -239,13 +230,13 @@ def _schedule(plan: _SoftmaxPlan, values: Values) -> Schedule:
     in_parts = [PARTIAL] if plan.reduced.extent > 2 * _PART else []
     placed = [PEAK, *in_parts, TOTAL, *([GROWN] if values["exponentials"] == KEEP else [])]
     for stage in placed:
-        steps += [ComputeAt(stage, RESULT, place), StoreIn(stage, Memory.STACK)]
+        steps += [sch.ComputeAt(stage, RESULT, place), sch.StoreIn(stage, sch.Memory.STACK)]
         steps += vector_steps(stage, column, vector)
     for stage, reduced in ((PEAK, "k"), (PARTIAL, "p"), (TOTAL, "t")):
         if stage in placed:
             update = f"{stage}{UPDATE}"
             steps += vector_steps(update, column, vector)
-            steps.append(Reorder(update, (*lanes, column, f"{reduced}$x")))
+            steps.append(sch.Reorder(update, (*lanes, column, f"{reduced}$x")))
             if lanes and tile % vector == 0 and 1 < tile // vector <= _UNROLLED_MAX:
-                steps.append(Unroll(update, column, tile // vector))
+                steps.append(sch.Unroll(update, column, tile // vector))
     return Schedule(tuple(steps))

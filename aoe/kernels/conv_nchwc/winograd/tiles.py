@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from aoe import schedule as sch
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
 from aoe.kernels.conv_nchwc.winograd.stages import (
     COLUMNS,
@@ -31,18 +32,7 @@ from aoe.kernels.tiled_products import (
     register_steps,
     tile_of,
 )
-from aoe.schedule import (
-    ComputeAt,
-    ComputeRoot,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Step, Values
 
 PHASE_COLUMN, PHASE_ROW = "phase_x", "phase_y"
 _BLOCKS, _ACROSS, _DOWN = (1, 2, 4), (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14), (1, 2, 4, 5)
@@ -167,24 +157,24 @@ def _result_steps(
 ) -> Iterator[Step]:
     yield from tile_loops(shape, transforms)
     if is_grouped:
-        yield Split(RESULT, "tile_y", "group", "tile_y", int(values[TILE_ROWS]), Tail.GUARD)
+        yield sch.Split(RESULT, "tile_y", "group", "tile_y", int(values[TILE_ROWS]), sch.Tail.GUARD)
     outer = ("group", "n") if is_grouped else ("n",)
-    yield Reorder(RESULT, (*tile_order(shape), "b", *outer))
+    yield sch.Reorder(RESULT, (*tile_order(shape), "b", *outer))
     yield from tile_steps(shape, transforms, is_heavy=is_heavy)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group" if is_grouped else "b")
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group" if is_grouped else "b")
 
 
 def tile_loops(shape: ConvolutionShape, transforms: Transforms) -> Iterator[Step]:
     """Yield how the loops of the result become those of tiles, phases and those inside a tile."""
     down, along = shape.dilations
     step = transforms.results // shape.pooled
-    yield Split(RESULT, "w", "tile_x", "in_x", step * along, Tail.GUARD)
-    yield Split(RESULT, "h", "tile_y", "in_y", step * down, Tail.GUARD)
+    yield sch.Split(RESULT, "w", "tile_x", "in_x", step * along, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "h", "tile_y", "in_y", step * down, sch.Tail.GUARD)
     if along > 1:
-        yield Split(RESULT, "in_x", "in_x", PHASE_COLUMN, along, Tail.GUARD)
+        yield sch.Split(RESULT, "in_x", "in_x", PHASE_COLUMN, along, sch.Tail.GUARD)
     if down > 1:
-        yield Split(RESULT, "in_y", "in_y", PHASE_ROW, down, Tail.GUARD)
+        yield sch.Split(RESULT, "in_y", "in_y", PHASE_ROW, down, sch.Tail.GUARD)
 
 
 def tile_order(shape: ConvolutionShape) -> tuple[str, ...]:
@@ -211,7 +201,7 @@ def tile_steps(
     is_dilated = shape.dilations != (1, 1)  # then tiles of all phases are there before the results
     for stage, along in ((TILE, step), (COLUMNS, transforms.products)):
         is_inner = is_dilated and stage == COLUMNS
-        yield ComputeAt(stage, *((TILE, "tx") if is_inner else (RESULT, "tile_x")))
+        yield sch.ComputeAt(stage, *((TILE, "tx") if is_inner else (RESULT, "tile_x")))
         yield from register_steps((stage,), ("o", shape.block), {"j": along, "i": step})
 
 
@@ -220,29 +210,29 @@ def data_steps(
 ) -> Iterator[Step]:
     """Yield how the image is padded and transformed: for one group of tile rows, or as a whole."""
     for stage in (PADDED, DATA):
-        yield ComputeAt(stage, RESULT, "group") if is_grouped else ComputeRoot(stage)
-        yield Vectorize(stage, "c", shape.block)
+        yield sch.ComputeAt(stage, RESULT, "group") if is_grouped else sch.ComputeRoot(stage)
+        yield sch.Vectorize(stage, "c", shape.block)
         if not is_grouped:
-            yield Parallel(stage, "b")
-    yield Reorder(DATA, ("c", "e", "tx", "ty", "b", "n"))
-    yield Unroll(DATA, "e", transforms.products**2)
-    yield ComputeAt(ROWS, DATA, "tx")
+            yield sch.Parallel(stage, "b")
+    yield sch.Reorder(DATA, ("c", "e", "tx", "ty", "b", "n"))
+    yield sch.Unroll(DATA, "e", transforms.products**2)
+    yield sch.ComputeAt(ROWS, DATA, "tx")
     square = {"i": transforms.products, "j": transforms.products}
     yield from register_steps((ROWS,), ("c", shape.block), square)
 
 
 def _product_steps(values: Values, shape: ConvolutionShape, *, is_grouped: bool) -> Iterator[Step]:
     blocks, wide, high = tile_of(values)
-    yield ComputeAt(GATHERED, RESULT, "group") if is_grouped else ComputeRoot(GATHERED)
-    yield Split(GATHERED, "b", "b", "in_b", blocks, Tail.GUARD)
-    yield Split(GATHERED, "tx", "tx", "in_x", wide, Tail.SHIFT_INWARDS)
-    yield Split(GATHERED, "ty", "ty", "in_y", high, Tail.SHIFT_INWARDS)
-    yield Reorder(GATHERED, ("o", "in_x", "in_y", "in_b", "tx", "ty", "b", "e", "n"))
+    yield sch.ComputeAt(GATHERED, RESULT, "group") if is_grouped else sch.ComputeRoot(GATHERED)
+    yield sch.Split(GATHERED, "b", "b", "in_b", blocks, sch.Tail.GUARD)
+    yield sch.Split(GATHERED, "tx", "tx", "in_x", wide, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(GATHERED, "ty", "ty", "in_y", high, sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(GATHERED, ("o", "in_x", "in_y", "in_b", "tx", "ty", "b", "e", "n"))
     tile = {"in_x": wide, "in_y": high, "in_b": blocks}
     yield from register_steps((GATHERED,), ("o", shape.block), tile)
     if not is_grouped:
-        yield Parallel(GATHERED, "e")
-    yield ComputeAt(PRODUCTS, GATHERED, "tx")
-    yield Reorder(SUMMED, ("o", "b", "tx", "ty", "r$x", "r$y", "e", "n"))
+        yield sch.Parallel(GATHERED, "e")
+    yield sch.ComputeAt(PRODUCTS, GATHERED, "tx")
+    yield sch.Reorder(SUMMED, ("o", "b", "tx", "ty", "r$x", "r$y", "e", "n"))
     summed = {"b": blocks, "tx": wide, "ty": high}
     yield from register_steps((PRODUCTS, SUMMED), ("o", shape.block), summed)
