@@ -18,7 +18,15 @@ from aoe.kernels.halide.chain import (
     in_type,
     read_operands,
 )
-from aoe.kernels.halide.iteration import Axis, Iteration, axis_names, check_layouts, plan_iteration
+from aoe.kernels.halide.iteration import (
+    Axis,
+    Iteration,
+    axis_names,
+    check_layouts,
+    plan_iteration,
+    reshaped,
+)
+from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.reductions import (
     AxisReduction,
     Combine,
@@ -27,7 +35,7 @@ from aoe.kernels.halide.reductions import (
     fold_steps,
     gathered,
 )
-from aoe.kernels.halide.rows import feeding, split_around
+from aoe.kernels.halide.rows import split_around
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
     best_tasks,
@@ -38,7 +46,7 @@ from aoe.kernels.halide.tiling import (
     vector_choices,
 )
 from aoe.kernels.math.elements import stored
-from aoe.kernels.math.functions import constant, exp, log, strict
+from aoe.kernels.math.functions import LOWEST, constant, exp, log, strict
 from aoe.operators import OPERATORS, STORED_DTYPES, Shape, facts_of
 from aoe.operators.axes import keeps_dimensions, reduced_axes
 from aoe.operators.element_types import element_types
@@ -46,7 +54,6 @@ from aoe.schedule import Knob, Schedule, Space, Split, Step, Tail, Values, Vecto
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 _FOLD, _PEAK = "fold", "peak"
-_LOWEST = -3.4028234663852886e38
 _ONE = "one"
 _AXES_MAX = 4
 """Groups of neighbouring axes: dimensions of a reduction that have names in Halide."""
@@ -282,7 +289,7 @@ class Reductions(PlannedFamily[_ReductionPlan]):
 
 def _cut(parts: Anchored) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
     """Return the operations in front of the anchor, and all others."""
-    front = tuple(feeding(parts))
+    front = feeding(parts.anchor.inputs[0], parts.before)
     return front, (*(item for item in parts.before if item not in front), *parts.after)
 
 
@@ -314,13 +321,7 @@ def _shaped(
                 return Support(f"{ref} is read in front of the reduction and behind it")
             read = replace(spec, shape=lifted)
         inputs.append(read)
-    references = tuple(f"x{number}" for number in range(len(inputs)))
-    return Workload(
-        op_type=workload.op_type,
-        inputs=tuple(inputs),
-        operations=(Operation(op_type="Sum", inputs=references, output="t0"),),
-        output=replace(workload.output, shape=shape),
-    )
+    return reshaped(workload, inputs, shape)
 
 
 def _folds(anchor: Operation) -> tuple[str, ...]:
@@ -338,7 +339,7 @@ def _folded(plan: _ReductionPlan, walked: Term) -> tuple[list[AxisReduction], hl
         return folds[-1].value()
 
     if plan.anchor.op_type == "ReduceLogSumExp":
-        peak, safe = fold(_PEAK, walked, _LOWEST, hl.max), hl.Func("safe")
+        peak, safe = fold(_PEAK, walked, LOWEST, hl.max), hl.Func("safe")
         is_finite = strict(hl.abs(peak) < constant(_INFINITY))
         safe[around.variables] = hl.select(is_finite, peak, constant(0.0))
         taken_off = safe[around.variables]

@@ -58,8 +58,6 @@ _LONG_CHAIN = 1.2
 """What a long chain costs `rows` all the same, which has more of its tiles: 1500 results of 384
 channels with GELU take 11.0 ms with one loop, 7.5 with two, 6.3 in vectors of channels, without
 GELU 6.1 and 6.4 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
-_FREE_SUMS = 8
-"""Sums that hide the wait for each: two a cycle, four cycles until it is ready again."""
 
 
 def panels_of(algorithm: str, shape: ConvNchwShape) -> Panels:

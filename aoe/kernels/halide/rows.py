@@ -26,6 +26,7 @@ from aoe.kernels.halide.chain import (
     read_operands,
 )
 from aoe.kernels.halide.iteration import Axis, plan_iteration
+from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.reductions import AxisReduction, Combine, OuterLoops, fold_steps, gathered
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
@@ -152,7 +153,9 @@ def plan_rows(
     parts = split_around(workload, anchors)
     if isinstance(parts, Support):
         return parts
-    is_computed = sums_inputs or any(not is_reorder(item) for item in feeding(parts))
+    is_computed = sums_inputs or any(
+        not is_reorder(item) for item in feeding(parts.anchor.inputs[0], parts.before)
+    )
     return plan_walk(parts, workload, reduced, what, is_computed=is_computed)
 
 
@@ -215,17 +218,6 @@ def split_around(workload: Workload, anchors: Container[OperatorKey]) -> Anchore
     if any(ref not in shapes for ref in anchor.inputs if ref):
         return Support(f"{anchor.op_type} reads what is not there")
     return Anchored(workload=workload, anchor=anchor, source=0, before=before, after=after)
-
-
-def feeding(parts: Anchored) -> list[Operation]:
-    """Return the operations the anchor's first input is made by, in topological order."""
-    needed = {parts.anchor.inputs[0]}
-    found: list[Operation] = []
-    for item in reversed(parts.before):
-        if item.output in needed:
-            needed.update(item.inputs)
-            found.insert(0, item)
-    return found
 
 
 class RowKernel:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
+from aoe.kernels.family import Support
 from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.rows import plan_rows, plan_walk
 from aoe.kernels.normalization.groups import find_groups
-from aoe.kernels.normalization.statistics import (
-    Normalized,
-    normalized_pipeline,
-    normalized_schedule,
-    normalized_space,
-)
+from aoe.kernels.normalization.statistics import Normalized, NormalizedFamily
 from aoe.operators import number
-from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
 _EPSILON = 1e-5
 _NAME = "InstanceNormalization"
 
 
-class InstanceNormalization(PlannedFamily[Normalized]):
+class InstanceNormalization(NormalizedFamily):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over the pixels of a channel.
 
     Group normalisation, which networks write as this between two Reshapes, is walked over the
@@ -56,15 +50,3 @@ class InstanceNormalization(PlannedFamily[Normalized]):
             epsilon=number(plan.anchor.attributes, "epsilon", _EPSILON),
             centred=True,
         )
-
-    def pipeline_of(self, plan: Normalized, algorithm: str) -> Pipeline:
-        """Return the statistics as stages; the chain behind is inlined into the result."""
-        return normalized_pipeline(plan)
-
-    def space_of(self, plan: Normalized, target: KernelTarget) -> Space:
-        """Return tasks, vectors, and whether a computed plane is kept."""
-        return normalized_space(plan, target)
-
-    def schedule_of(self, plan: Normalized, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
-        return normalized_schedule(plan, values)

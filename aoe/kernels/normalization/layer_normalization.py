@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
+from aoe.kernels.family import Support
 from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.rows import RowPlan, plan_rows
 from aoe.kernels.normalization.layout_change import find_turned
-from aoe.kernels.normalization.statistics import (
-    Normalized,
-    normalized_pipeline,
-    normalized_schedule,
-    normalized_space,
-)
+from aoe.kernels.normalization.statistics import Normalized, NormalizedFamily
 from aoe.operators import MICROSOFT_DOMAIN, number, op_key
 from aoe.operators.axes import normalized_axis
-from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Operation, Workload
 
 _FLOAT32 = 1
@@ -23,7 +17,7 @@ _EPSILON, _SKIP_EPSILON = 1e-5, 1e-12
 """Defaults of ONNX's operators and of ONNX Runtime's that add two tensors first."""
 
 
-class LayerNormalization(PlannedFamily[Normalized]):
+class LayerNormalization(NormalizedFamily):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias, or x / sqrt(mean square + epsilon).
 
     A row is walked for its mean, for the squares of what is left without it, and for the results.
@@ -63,18 +57,6 @@ class LayerNormalization(PlannedFamily[Normalized]):
         if isinstance(plan, Support):
             return plan
         return _with_parameters(plan, plan.anchor, adds=adds)
-
-    def pipeline_of(self, plan: Normalized, algorithm: str) -> Pipeline:
-        """Return the statistics as stages; the chain behind is inlined into the result."""
-        return normalized_pipeline(plan)
-
-    def space_of(self, plan: Normalized, target: KernelTarget) -> Space:
-        """Return tasks, vectors, and whether a computed row is kept."""
-        return normalized_space(plan, target)
-
-    def schedule_of(self, plan: Normalized, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
-        return normalized_schedule(plan, values)
 
 
 def _with_parameters(plan: RowPlan, anchor: Operation, *, adds: bool) -> Normalized:

@@ -16,7 +16,7 @@ from aoe import schedule as sch
 from aoe.kernels.family import SUPPORTED, KernelTarget, Support
 from aoe.kernels.halide.anchored import Anchored
 from aoe.kernels.halide.chain import RESULT, check_chain, estimate_cycles
-from aoe.kernels.halide.iteration import Axis, axis_names
+from aoe.kernels.halide.iteration import Axis, axis_names, reshaped
 from aoe.kernels.halide.reductions import fold_steps
 from aoe.kernels.halide.rows import MOVED, SOURCE, Apart, RowPlan, plan_walk, result_steps
 from aoe.kernels.halide.shapes import infer_shapes
@@ -165,17 +165,11 @@ def _split(parts: _Parts) -> Anchored | Support:
 
 def _shaped(parts: _Parts, split: Anchored, shapes: Mapping[str, Shape]) -> Workload:
     """Return a workload of the same inputs, some of other shapes, in the loops of the result."""
-    references = tuple(f"x{number}" for number in range(len(split.workload.inputs)))
-    inputs = tuple(
-        replace(spec, shape=shapes[ref], layout=Layout.PLAIN, block=0) if ref in shapes else spec
-        for ref, spec in zip(references, split.workload.inputs, strict=True)
-    )
-    return Workload(
-        op_type=split.workload.op_type,
-        inputs=inputs,
-        operations=(Operation(op_type="Sum", inputs=references, output="t0"),),
-        output=split.workload.output,
-    )
+    inputs = list(split.workload.inputs)
+    for ref, shape in shapes.items():
+        at = int(ref[1:])
+        inputs[at] = replace(inputs[at], shape=shape, layout=Layout.PLAIN, block=0)
+    return reshaped(split.workload, inputs, split.workload.output.shape)
 
 
 def _rows(parts: _Parts, split: Anchored) -> RowPlan | Support:

@@ -8,7 +8,7 @@ from itertools import product
 import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
-from aoe.kernels.math.functions import constant, strict
+from aoe.kernels.math.functions import LOWEST, constant, strict
 from aoe.kernels.movement.reading import (
     element,
     loading,
@@ -22,8 +22,6 @@ from aoe.kernels.pooling.plan import Pooling, read_pooling
 from aoe.operators.windows import WINDOW_OPERATORS, Window
 from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
-
-_LOWEST = -3.4028234663852886e38
 
 
 class PoolingFamily(PlannedFamily[Pooling]):
@@ -96,7 +94,7 @@ def _columns(
 def _or_nothing(plan: Pooling, value: hl.Expr, inside: list[hl.Expr]) -> hl.Expr:
     """Return an element; where it is padding, what changes no result."""
     for condition in inside:
-        nothing = constant(_LOWEST if plan.is_largest else 0.0)
+        nothing = constant(LOWEST if plan.is_largest else 0.0)
         value = hl.select(hl.likely(condition), value, nothing)
     return value
 

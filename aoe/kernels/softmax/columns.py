@@ -36,13 +36,12 @@ from aoe.kernels.halide.tiling import (
     estimate_us,
     vector_steps,
 )
-from aoe.kernels.math.functions import constant, exp, log, strict
+from aoe.kernels.math.functions import LOWEST, constant, exp, log, strict
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, softmax_axis
 from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
 PEAK, GROWN, PARTIAL, TOTAL = "peak", "grown", "partial", "total"
-_LOWEST = -3.4028234663852886e38
 _CYCLES = 30
 _UNROLLED_MAX = 4
 _SCRATCH_BYTES_MAX = 192 << 10
@@ -173,7 +172,7 @@ def _passes(plan: _SoftmaxPlan, operands: Operands) -> dict[str, _Pass]:
         return function[tuple(walked)]
 
     k, grown = hl.RDom([(0, length)], "k"), hl.Func(GROWN)
-    peak = _reduction(PEAK, columns, k, _LOWEST, hl.max, along(source, hl.Expr(k.x)))
+    peak = _reduction(PEAK, columns, k, LOWEST, hl.max, along(source, hl.Expr(k.x)))
     grown[operands.variables] = exp(strict(source[operands.variables] - peak.function[columns]))
     passes = {PEAK: peak, GROWN: _Pass(grown)}
     if length <= 2 * _PART:

@@ -17,13 +17,12 @@ from aoe.kernels.halide.rows import (
     rows_schedule,
     rows_space,
 )
-from aoe.kernels.math.functions import constant, exp_of_negative, log, strict
+from aoe.kernels.math.functions import LOWEST, constant, exp_of_negative, log, strict
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, op_key, softmax_axis
 from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
 _PEAK, _GROWN, _TOTAL = "peak", "grown", "total"
-_LOWEST = -3.4028234663852886e38
 _CYCLES = 25
 
 
@@ -62,7 +61,7 @@ class RowSoftmax(PlannedFamily[RowPlan]):
     def pipeline_of(self, plan: RowPlan, algorithm: str) -> Pipeline:
         """Return peak, exponentials and total as stages; the chain is inlined into the result."""
         kernel = RowKernel(plan, lambda values: values[plan.anchor.inputs[0]])
-        peak = kernel.fold(_PEAK, kernel.walked, constant(_LOWEST), hl.max)
+        peak = kernel.fold(_PEAK, kernel.walked, constant(LOWEST), hl.max)
         grown = kernel.keep(_GROWN, exp_of_negative(strict(kernel.element - peak)))
         total = kernel.fold(_TOTAL, lambda at: kernel.along(grown, at), constant(0.0), add)
         if plan.anchor.op_type == "Softmax":
