@@ -144,7 +144,6 @@ class ArgExtremes(PlannedFamily[_ArgPlan]):
         return plan.tiles.space(work, target, best_vectors=16)
 
     def schedule_of(self, plan: _ArgPlan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         return (_row_schedule if plan.is_row else _column_schedule)(plan, values)
 
 

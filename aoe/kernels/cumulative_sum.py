@@ -149,7 +149,6 @@ class CumulativeSum(PlannedFamily[_SumPlan]):
         return plan.tiles.space(work, target, best_vectors=8)
 
     def schedule_of(self, plan: _SumPlan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         return (_row_schedule if plan.is_row else _column_schedule)(plan, values)
 
 
@@ -275,6 +274,7 @@ def _row_schedule(plan: _SumPlan, values: Values) -> Schedule:
     steps += [
         sch.Vectorize(LOCAL, _PLACE, size),
         sch.Reorder(update, (_PLACE, "k$x", _BLOCK)),
+        # each element is added into all places behind it by one vector instruction
         sch.Vectorize(update, _PLACE, size),
         sch.Unroll(update, "k$x", size),
     ]

@@ -276,7 +276,6 @@ class Reductions(PlannedFamily[_ReductionPlan]):
         return guided_space(knobs, guesses, legal)
 
     def schedule_of(self, plan: _ReductionPlan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         vector, tasks = int(values["vector"]), int(values["tasks"])
         shared, steps = _shared(plan, vector), _column_steps(plan, vector)
         at = shared[-1].name if shared else None

@@ -43,7 +43,6 @@ class AttentionFamily(PlannedFamily[Attention]):
         return space(plan, target)
 
     def schedule_of(self, plan: Attention, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         steps_of = few_queries_steps if plan.is_few else attention_steps
         steps = tuple(steps_of(values, plan, target))
         return Schedule(steps, algorithm=PAIRS if plan.in_pairs else "")

@@ -160,6 +160,7 @@ def _score_steps(attention: Attention, blocks: int, rows: int, tiles: int) -> It
         yield sch.ComputeAt(ROUNDED, RESULT, TASK)
         yield sch.StoreIn(ROUNDED, _memory(rows * tiles * attention.scores.depth))
         yield sch.Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
+    # scores of the queries of a task alone: they stay near until their values are summed
     yield sch.ComputeAt(SCORES, RESULT, TASK)
     yield sch.StoreIn(SCORES, _memory(rows * tiles * attention.keys.extent))
     yield from _columns_in_panels(SCORES, attention.keys.name, blocks)

@@ -43,5 +43,4 @@ class ConvNchw(PlannedFamily[ConvNchwPlan]):
         return tiled_space(offered, plan, target, first_guesses(plan, target))
 
     def schedule_of(self, plan: ConvNchwPlan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         return tiled_schedule(ALGORITHMS, plan, values, target)

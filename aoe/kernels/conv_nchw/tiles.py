@@ -288,6 +288,7 @@ def _copy_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
         yield sch.ComputeRoot(PADDED)
         yield sch.Parallel(PADDED, "n")
         yield sch.Parallel(PADDED, "c")
+    # whole vectors: the copy has room behind the end of a row
     yield sch.Split(PADDED, "w", "w", "lane", VECTOR, sch.Tail.ROUND_UP)
     yield sch.Reorder(PADDED, ("lane", "i", "s", "w", "h", "d", "c", "n"))
     yield sch.Vectorize(PADDED, "lane", VECTOR)
@@ -316,6 +317,7 @@ def _product_steps(values: Values, plan: ConvNchwPlan, *, is_heavy: bool) -> Ite
     if is_heavy and extents[-1] > _DEPTH_PART:
         yield sch.Split(SUMMED, depth[-1], depth[-1], _IN_DEPTH, _DEPTH_PART, sch.Tail.GUARD)
         depth = (*depth[:-1], _IN_DEPTH, depth[-1])
+    # each step of the depth adds to every sum of a tile once: none waits for itself
     yield sch.Reorder(SUMMED, (*pair, *tile, *depth, "d", "n"))
     if pair:
         yield sch.Vectorize(SUMMED, pair[0], panels.pair)

@@ -124,6 +124,7 @@ def _data_steps(shape: ConvNchwShape) -> Iterator[Step]:
         yield sch.ComputeAt(stage, RESULT, "group")
         yield sch.Split(stage, "w", "w", "lane", VECTOR, sch.Tail.ROUND_UP)
         yield sch.Vectorize(stage, "lane", VECTOR)
+    # phases of the signal innermost: each becomes a vector of its own
     yield sch.Reorder(PADDED, ("lane", "s", "w", "c", "n"))
     yield sch.Unroll(PADDED, "s", RESULTS)
     yield sch.Reorder(DATA, ("lane", "e", "g", "w", "c", "n"))

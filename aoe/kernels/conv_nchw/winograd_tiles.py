@@ -161,6 +161,7 @@ def _data_steps(transforms: RowTransforms) -> Iterator[Step]:
         yield sch.ComputeAt(stage, RESULT, "group")
         yield sch.Split(stage, "w", "w", "lane", VECTOR, sch.Tail.ROUND_UP)
         yield sch.Vectorize(stage, "lane", VECTOR)
+    # values of a tile innermost: they are made of the same transformed heights
     yield sch.Reorder(DATA, ("lane", "e", "w", "th", "c", "td", "n"))
     yield sch.Unroll(DATA, "e", transforms.products)
     yield sch.ComputeAt(HEIGHTS, DATA, "w")

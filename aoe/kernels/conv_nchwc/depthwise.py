@@ -156,6 +156,7 @@ def is_copied(shape: ConvolutionShape) -> bool:
 
 def _copy_steps(shape: ConvolutionShape) -> Iterator[Step]:
     if is_copied(shape):
+        # one block of channels at a time: the first-level cache holds it
         yield sch.ComputeAt(PADDED, RESULT, "b")
         yield sch.Vectorize(PADDED, "c", shape.block)
 

@@ -68,7 +68,6 @@ class Convolution(PlannedFamily[ConvolutionPlan]):
         return tiled_space(offered, plan, target, guesses)
 
     def schedule_of(self, plan: ConvolutionPlan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         return tiled_schedule(ALGORITHMS, plan, values, target)
 
 

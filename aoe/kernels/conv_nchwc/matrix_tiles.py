@@ -106,6 +106,7 @@ def matrix_tiles_steps(values: Values, target: KernelTarget) -> Iterator[Step]:
     yield sch.Vectorize(RESULT, "o", _LANES)
     if not is_per_task:
         yield sch.Fuse(RESULT, "group", "part", "group")
+    # one loop for the threads: a parallel loop inside of another runs on one
     yield sch.Fuse(RESULT, "n", "group", "task")
     yield sch.ComputeAt(SUMS, RESULT, "part" if is_per_task else "task")
     yield sch.ComputeAt(PADDED, RESULT, "task") if is_per_task else sch.ComputeRoot(PADDED)

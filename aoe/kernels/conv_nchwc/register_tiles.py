@@ -198,6 +198,7 @@ def direct_steps(
 def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) -> Iterator[Step]:
     blocks, wide, high = tile_of(values)
     is_grouped = values[SCOPE] == GROUP
+    # the last tile overlaps the one before: no guard stands between sums and stores
     yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
     yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
     inner: tuple[str, ...] = ("o", "w", "in_h", "in_b", "h")  # the chain walks rows of tiles
@@ -208,6 +209,7 @@ def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) ->
         yield sch.NeverPartition(RESULT, "w")
     if is_grouped:
         yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
+    # blocks of channels inside a group: the rows it has copied serve all of them
     yield sch.Reorder(RESULT, (*inner, "b", *(("group",) if is_grouped else ()), "n"))
     tile = {} if is_heavy else {"in_w": wide, "in_h": high, "in_b": blocks}
     yield from register_steps((RESULT,), ("o", shape.block), tile)
@@ -243,6 +245,7 @@ def product_steps(
     in_pairs = precision is Precision.BFLOAT16
     extents = depth_extents(shape, in_pairs=in_pairs)
     pair, depth = REDUCED[: int(in_pairs)], REDUCED[int(in_pairs) : len(extents)]
+    # each step of the depth adds to every sum of a tile once: none waits for itself
     yield sch.Reorder(SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
     if in_pairs:
         yield sch.Vectorize(SUMMED, "r$x", PAIR)

@@ -108,7 +108,6 @@ class GatherElements(PlannedFamily[_GatherPlan]):
         return row_space(_rows(plan, target), target, heavy=True)
 
     def schedule_of(self, plan: _GatherPlan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         return row_schedule(_rows(plan, target), values)
 
 

@@ -157,7 +157,6 @@ class GridSample(PlannedFamily[_GridPlan]):
         )
 
     def schedule_of(self, plan: _GridPlan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         tile, vector = int(values[TILE]), int(values[VECTOR])
         place, steps = plan.tiles.place(values), [*plan.tiles.steps(values)]
         if values["places"] == KEEP:

@@ -161,7 +161,6 @@ class ScatterElements(PlannedFamily[_ScatterPlan]):
         return guided_space(knobs, [(v, n) for n in dict.fromkeys((best, 1)) for v in vectors])
 
     def schedule_of(self, plan: _ScatterPlan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         return Schedule(tuple(_steps(plan, values)))
 
 

@@ -406,6 +406,7 @@ def rows_schedule(
         if values[knob] != KEEP:
             continue
         steps.append(sch.ComputeAt(stage, RESULT, at) if at else sch.ComputeRoot(stage))
+        # `may_keep` has seen to it that a row fits the stack of a thread
         steps.append(sch.StoreIn(stage, sch.Memory.STACK))
         if plan.columns:
             steps.append(sch.Vectorize(stage, plan.columns[-1].name, vector))

@@ -58,7 +58,6 @@ class InvertedBottleneck(PlannedFamily[BottleneckShape]):
         return Space(knobs=knobs, constraint=legal, first_guesses=tuple(best.values()))
 
     def schedule_of(self, plan: BottleneckShape, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         steps = tiles.expansion_steps(values, plan, target)
         return Schedule(tuple(steps), algorithm=_algorithm(plan))
 

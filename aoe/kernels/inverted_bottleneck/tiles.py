@@ -246,6 +246,7 @@ def _rounded_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]
 def _made_steps(blocks: int, expansion: BottleneckShape, target: KernelTarget) -> Iterator[Step]:
     """Yield how the image between is made: a row after the other, tile by tile."""
     block, wide = expansion.first.shape.block, made_columns(expansion, blocks, target)
+    # some blocks of channels, filtered while the caches still hold them
     yield sch.ComputeAt(MADE, RESULT, "b")
     yield sch.Split(MADE, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
     yield sch.Reorder(MADE, ("o", "in_w", "b", "w", "h", "n"))

@@ -89,7 +89,6 @@ class MatMul:
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
     ) -> Schedule:
-        """Return the steps of a configuration."""
         product = supported(workload, read_product(workload))
         algorithm = str(configuration[KNOB])
         steps = matrix_tiles_steps if algorithm == PANELS_TILES else product_steps

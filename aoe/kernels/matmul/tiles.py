@@ -272,6 +272,7 @@ def _sum_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     for stage in kept:
         if stage != SUMMED:
             yield sch.ComputeAt(stage, RESULT, names[0] if names else "panel")
+        # sums behind the last panel are made, and never read: no guard in the hot loop
         yield sch.Split(stage, BLOCK, BLOCK, "in_block", blocks, sch.Tail.ROUND_UP)
         if stage == SUMMED:
             inner = (*((_GROUP,) if group > 1 else ()), LANE, "in_block", *names[:1])
@@ -282,6 +283,7 @@ def _sum_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
                 walked = (_IN_DEPTH, depth)
             yield sch.Reorder(stage, (*inner, *walked, BLOCK, *names[1:]))
             if group > 1:
+                # one instruction multiplies and sums up the group; without it Halide sees a race
                 yield sch.Atomic(stage)
                 yield sch.Vectorize(stage, _GROUP, group)
         tile = {"in_block": blocks, **dict.fromkeys(names[:1], rows)}

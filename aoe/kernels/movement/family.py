@@ -66,5 +66,4 @@ class MovementFamily(PlannedFamily[Movement]):
         return movement_space(plan, target)
 
     def schedule_of(self, plan: Movement, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         return movement_schedule(plan, values, target)

@@ -93,7 +93,6 @@ class BatchNormalization(PlannedFamily[AnchoredNest]):
         return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses[:GUESSES_MAX]))
 
     def schedule_of(self, plan: AnchoredNest, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         rows = row_schedule(row_nest(plan.workload, target), values)
         if values["parameters"] == "inline":
             return rows

@@ -121,7 +121,6 @@ class Lrn(PlannedFamily[_LrnPlan]):
         return space(plan, target)
 
     def schedule_of(self, plan: _LrnPlan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         made = _blocked_schedule if plan.nest.workload.blocked else _plain_schedule
         return made(plan, values)
 

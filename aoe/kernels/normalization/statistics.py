@@ -102,7 +102,6 @@ class NormalizedFamily(PlannedFamily[Normalized]):
         return rows_space(plan.plan, target, _CYCLES, plan.kept)
 
     def schedule_of(self, plan: Normalized, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         if is_turned(plan.plan):
             return turned_schedule(plan.plan, values, plan.folds)
         return rows_schedule(plan.plan, values, plan.folds, plan.kept)

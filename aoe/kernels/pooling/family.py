@@ -55,7 +55,6 @@ class PoolingFamily(PlannedFamily[Pooling]):
         return pooling_space(plan, target)
 
     def schedule_of(self, plan: Pooling, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         return pooling_schedule(plan, values)
 
 

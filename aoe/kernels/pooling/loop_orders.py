@@ -78,6 +78,7 @@ def _steps(plan: Pooling, values: Values) -> Iterator[Step]:
             yield sch.Unroll(RESULT, f"{at}_u", unroll)
     yield from parallel_steps(RESULT, around, tasks)
     if values["columns"] == KEEP:
+        # pooled columns of one row, read by every window they are in
         yield sch.ComputeAt(ROWS, RESULT, around[-1].name)
         yield sch.StoreIn(ROWS, row_memory(_row_bytes(plan)))
         inner = COLUMN if loop.name == plan.loop(plan.last) else loop.name

@@ -47,6 +47,5 @@ class Recurrent(PlannedFamily[Recurrence]):
         return recurrent_space(plan, target)
 
     def schedule_of(self, plan: Recurrence, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         steps = tuple(recurrent_steps(values, plan, target))
         return Schedule(steps, algorithm=str(values[KNOB]))

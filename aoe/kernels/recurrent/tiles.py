@@ -120,6 +120,7 @@ def _entering_steps(rows: int, of: Recurrence) -> Iterator[Step]:
     yield sch.Split(ENTERED, STEP_ROW, STEP_ROW, together, rows, sch.Tail.SHIFT_INWARDS)
     yield sch.Reorder(ENTERED, (OF_PANEL, GATE, together, STEP_ROW, PANELS, DIRECTION))
     yield from register_steps((ENTERED,), (OF_PANEL, PANEL), {GATE: gates, together: rows})
+    # one loop for the threads: a parallel loop inside of another runs on one
     yield sch.Fuse(ENTERED, DIRECTION, PANELS, TASK)
     depth = of.width * of.cell.gates * of.padded * of.steps * of.rows * of.directions
     if depth >= _SHARED_LEAST_US * _PRODUCTS_PER_US:

@@ -57,7 +57,6 @@ class ResizingFamily(PlannedFamily[Resizing]):
         return resizing_space(plan, target)
 
     def schedule_of(self, plan: Resizing, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         return resizing_schedule(plan, values)
 
 

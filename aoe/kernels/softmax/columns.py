@@ -130,7 +130,6 @@ class Softmax(PlannedFamily[_SoftmaxPlan]):
         )
 
     def schedule_of(self, plan: _SoftmaxPlan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         return _schedule(plan, values)
 
 
@@ -236,6 +235,7 @@ def _schedule(plan: _SoftmaxPlan, values: Values) -> Schedule:
             update = f"{stage}{UPDATE}"
             steps += vector_steps(update, column, vector)
             steps.append(sch.Reorder(update, (*lanes, column, f"{reduced}$x")))
+            # vectors beside each other: one alone would wait for its own last sum at each step
             if lanes and tile % vector == 0 and 1 < tile // vector <= _UNROLLED_MAX:
                 steps.append(sch.Unroll(update, column, tile // vector))
     return Schedule(tuple(steps))

@@ -75,5 +75,4 @@ class RowSoftmax(PlannedFamily[RowPlan]):
         return rows_space(plan, target, _CYCLES, _kept(plan))
 
     def schedule_of(self, plan: RowPlan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps of a configuration."""
         return rows_schedule(plan, values, (_PEAK, _TOTAL), _kept(plan))

@@ -215,7 +215,9 @@ def data_steps(
         if not is_grouped:
             yield sch.Parallel(stage, "b")
     yield sch.Reorder(DATA, ("c", "e", "tx", "ty", "b", "n"))
+    # written out, each value of a tile has the constants of its row of the transform
     yield sch.Unroll(DATA, "e", transforms.products**2)
+    # of one tile, in registers until its columns are transformed
     yield sch.ComputeAt(ROWS, DATA, "tx")
     square = {"i": transforms.products, "j": transforms.products}
     yield from register_steps((ROWS,), ("c", shape.block), square)
@@ -227,6 +229,7 @@ def _product_steps(values: Values, shape: ConvolutionShape, *, is_grouped: bool)
     yield sch.Split(GATHERED, "b", "b", "in_b", blocks, sch.Tail.GUARD)
     yield sch.Split(GATHERED, "tx", "tx", "in_x", wide, sch.Tail.SHIFT_INWARDS)
     yield sch.Split(GATHERED, "ty", "ty", "in_y", high, sch.Tail.SHIFT_INWARDS)
+    # one value of all tiles before the next: its weights are walked while they are near
     yield sch.Reorder(GATHERED, ("o", "in_x", "in_y", "in_b", "tx", "ty", "b", "e", "n"))
     tile = {"in_x": wide, "in_y": high, "in_b": blocks}
     yield from register_steps((GATHERED,), ("o", shape.block), tile)
