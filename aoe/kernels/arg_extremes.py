@@ -22,17 +22,15 @@ from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
     LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
     parallel_steps,
     row_memory,
-    task_choices,
+    shared_space,
 )
 from aoe.kernels.math.functions import constant, strict
 from aoe.operators import number, op_key
 from aoe.operators.axes import chosen_axis
-from aoe.schedule import Knob, Schedule, Space, Step, Values
+from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
 _ROW, _COLUMN, _ACCUMULATOR, _WALK = "r", "c", "acc", "k"
@@ -140,7 +138,7 @@ class ArgExtremes(PlannedFamily[_ArgPlan]):
         elements = plan.rows * plan.length * plan.columns
         work = estimate_us(elements, _CYCLES, 4 * elements, target)
         if plan.is_row:
-            return _row_space(plan, work, target)
+            return shared_space(work, plan.rows, target, {}, ((),), tries_most=True)
         return plan.tiles.space(work, target, best_vectors=16)
 
     def schedule_of(self, plan: _ArgPlan, values: Values, target: KernelTarget) -> Schedule:
@@ -239,12 +237,6 @@ def _halves(count: int) -> list[int]:
 
 def _half(width: int) -> str:
     return f"{_PARTS}_{width}"
-
-
-def _row_space(plan: _ArgPlan, work: float, target: KernelTarget) -> Space:
-    tasks = task_choices(work, plan.rows, target)
-    counts = dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
-    return guided_space((Knob("tasks", tasks),), [(count,) for count in counts])
 
 
 def _row_schedule(plan: _ArgPlan, values: Values) -> Schedule:

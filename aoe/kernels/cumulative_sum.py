@@ -28,16 +28,14 @@ from aoe.kernels.halide.columns import TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.iteration import Axis, axis_names
 from aoe.kernels.halide.tiling import (
     LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
     parallel_steps,
-    task_choices,
+    shared_space,
     vector_steps,
 )
 from aoe.kernels.math.functions import constant
 from aoe.operators.axes import cumulated_axis
-from aoe.schedule import Knob, Schedule, Space, Step, Values
+from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Operation, Workload
 
 LOCAL, CARRIED, SUMS = "local", "carried", "sums"
@@ -243,14 +241,11 @@ def _along_columns(plan: _SumPlan, operands: Operands) -> _Sums:
 
 
 def _row_space(plan: _SumPlan, work: float, target: KernelTarget) -> Space:
-    tasks = task_choices(work, prod(axis.extent for axis in plan.rows), target)
-    knobs = (Knob("unroll", (1, 2, 4)), Knob("tasks", tasks))
-
     def legal(values: Values) -> bool:
         return int(values["unroll"]) * plan.block <= max(plan.block, plan.summed.extent)
 
-    counts = dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
-    return guided_space(knobs, [(unroll, n) for n in counts for unroll in (2, 1)], legal)
+    parts, knobs = prod(axis.extent for axis in plan.rows), {"unroll": (1, 2, 4)}
+    return shared_space(work, parts, target, knobs, ((2,), (1,)), legal, tries_most=True)
 
 
 def _row_schedule(plan: _SumPlan, values: Values) -> Schedule:

@@ -38,11 +38,9 @@ from aoe.kernels.halide.reductions import (
 from aoe.kernels.halide.rows import split_around
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
-    best_tasks,
     estimate_us,
-    guided_space,
     parallel_steps,
-    task_choices,
+    shared_space,
     vector_choices,
 )
 from aoe.kernels.math.elements import stored
@@ -50,7 +48,7 @@ from aoe.kernels.math.functions import LOWEST, constant, exp, log, strict
 from aoe.operators import OPERATORS, STORED_DTYPES, Shape, facts_of
 from aoe.operators.axes import keeps_dimensions, reduced_axes
 from aoe.operators.element_types import element_types
-from aoe.schedule import Knob, Schedule, Space, Split, Step, Tail, Values, Vectorize
+from aoe.schedule import Schedule, Space, Split, Step, Tail, Values, Vectorize
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 _FOLD, _PEAK = "fold", "peak"
@@ -261,19 +259,13 @@ class Reductions(PlannedFamily[_ReductionPlan]):
         work = estimate_us(elements, cycles, 4 * elements, target)
         vectors = _vectors(plan, target)
         shared = prod(axis.extent for axis in _shared(plan, vectors[0]))
-        tasks = task_choices(work, shared, target)
-        knobs = (Knob("vector", vectors), Knob("tasks", tasks))
 
         def legal(values: Values) -> bool:
             parts = prod(axis.extent for axis in _shared(plan, int(values["vector"])))
             return int(values["tasks"]) <= parts
 
-        guesses = [
-            (vector, count)
-            for count in dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
-            for vector in reversed(vectors)
-        ]
-        return guided_space(knobs, guesses, legal)
+        knobs, shapes = {"vector": vectors}, ((vector,) for vector in reversed(vectors))
+        return shared_space(work, shared, target, knobs, shapes, legal, tries_most=True)
 
     def schedule_of(self, plan: _ReductionPlan, values: Values, target: KernelTarget) -> Schedule:
         vector, tasks = int(values["vector"]), int(values["tasks"])

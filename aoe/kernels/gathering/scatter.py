@@ -22,19 +22,17 @@ from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
     LANE,
     TASK,
-    best_tasks,
     estimate_us,
-    guided_space,
     inner_steps,
     parallel_steps,
-    task_choices,
+    shared_space,
     vector_choices,
 )
 from aoe.kernels.math.elements import element_type
 from aoe.kernels.math.functions import strict
 from aoe.operators import op_key
 from aoe.operators.gathering import gathered_axis
-from aoe.schedule import Knob, Schedule, Space, Step, Values
+from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
 _ROW, _PLACE, _COLUMN, _WALK = "r", "p", "c", "k"
@@ -154,11 +152,10 @@ class ScatterElements(PlannedFamily[_ScatterPlan]):
         """Return vector widths and tasks."""
         written, size = plan.rows * plan.count * plan.columns, plan.workload.output.size
         work = estimate_us(written, _CYCLES, 8 * size + 20 * written, target)
-        tasks = task_choices(work, max(plan.rows, plan.columns), target)
         vectors = vector_choices(plan.columns, target.vector_lanes)
-        knobs = (Knob("vector", vectors), Knob("tasks", tasks))
-        best = best_tasks(work, tasks)
-        return guided_space(knobs, [(v, n) for n in dict.fromkeys((best, 1)) for v in vectors])
+        parts = max(plan.rows, plan.columns)
+        shapes = ((vector,) for vector in vectors)
+        return shared_space(work, parts, target, {"vector": vectors}, shapes)
 
     def schedule_of(self, plan: _ScatterPlan, values: Values, target: KernelTarget) -> Schedule:
         return Schedule(tuple(_steps(plan, values)))

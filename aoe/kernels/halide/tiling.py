@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
@@ -213,6 +213,35 @@ def guided_space(
     distinct = (dict(zip(names, guess, strict=True)) for guess in dict.fromkeys(guesses))
     best_first = tuple(islice(filter(legal, distinct), GUESSES_MAX))
     return Space(knobs=knobs, constraint=legal, first_guesses=best_first)
+
+
+def shared_space(
+    work_us: float,
+    parts: int,
+    target: KernelTarget,
+    knobs: Mapping[str, tuple[Choice, ...]],
+    shapes: Iterable[tuple[Choice, ...]],
+    legal: Callable[[Values], bool] = lambda _: True,
+    *,
+    tries_most: bool = False,
+) -> Space:
+    """Return a space of `knobs`, and of how many tasks the work is shared out in.
+
+    Args:
+        work_us: Time of one core for everything.
+        parts: Pieces the work can be cut into.
+        target: Gives the threads.
+        knobs: The other decisions, by name.
+        shapes: Choices in the order of `knobs`, best first: tried with the best number of tasks,
+            then with one.
+        legal: True for choices that may be combined.
+        tries_most: True if the largest number of tasks is tried before one is.
+    """
+    tasks, offered = task_choices(work_us, parts, target), list(shapes)
+    counts = (best_tasks(work_us, tasks), *((max(tasks),) if tries_most else ()), 1)
+    guesses = [(*shape, count) for count in counts for shape in offered]
+    decisions = (*(Knob(name, choices) for name, choices in knobs.items()), Knob("tasks", tasks))
+    return guided_space(decisions, guesses, legal)
 
 
 def _row_guesses(

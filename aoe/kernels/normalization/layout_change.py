@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from aoe import schedule as sch
@@ -21,11 +22,9 @@ from aoe.kernels.halide.reductions import fold_steps
 from aoe.kernels.halide.rows import MOVED, SOURCE, Apart, RowPlan, plan_walk, result_steps
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
-    best_tasks,
     estimate_us,
-    guided_space,
     parallel_steps,
-    task_choices,
+    shared_space,
     vector_choices,
     vector_steps,
 )
@@ -33,7 +32,7 @@ from aoe.operators import REORDER_OUTPUT, Shape, facts_of, is_reorder, op_key
 from aoe.operators.axes import normalized_axis
 from aoe.operators.element_types import element_types, misread, read_types
 from aoe.operators.movement import permutation
-from aoe.schedule import Knob, Schedule, Space, Step, Values
+from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Layout, Operation, Workload
 
 _TRANSPOSE = ("", "Transpose")
@@ -236,47 +235,33 @@ def turned_space(plan: RowPlan, target: KernelTarget, cycles: int) -> Space:
 def _planes_space(plan: RowPlan, target: KernelTarget, work: float) -> Space:
     pixels = plan.columns[-1].extent
     tiles = tuple(n for n in vector_choices(pixels, target.vector_lanes) if n <= pixels)
-    tasks = task_choices(work, prod(axis.extent for axis in _around_tiles(plan, tiles[0])), target)
+    parts = prod(axis.extent for axis in _around_tiles(plan, tiles[0]))
     unrolled = tuple(n for n in (1, 2, 4) if not plan.length % n)
-    knobs = (Knob("tile", tiles), Knob("unroll", unrolled), Knob("tasks", tasks))
+    knobs = {"tile": tiles, "unroll": unrolled}
 
     def legal(values: Values) -> bool:
         return _can_share(plan, values)
 
-    guesses = [
-        (tile, unroll, count)
-        for count in dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
-        for tile in reversed(tiles[:2])
-        for unroll in (unrolled[-1], 1)
-    ]
-    return guided_space(knobs, guesses, legal)
+    shapes = product(reversed(tiles[:2]), (unrolled[-1], 1))
+    return shared_space(work, parts, target, knobs, shapes, legal, tries_most=True)
 
 
 def _rows_space(plan: RowPlan, target: KernelTarget, work: float) -> Space:
     pixels, most = plan.rows[-1].extent, _SCRATCH_BYTES_MAX // plan.kept_bytes
     tiles = tuple(n for n in _TILES if n <= min(pixels, most))
     sides = tuple(n for n in _SIDES if not plan.length % n and n <= tiles[-1])
-    tasks = task_choices(work, prod(axis.extent for axis in _around_tiles(plan, tiles[0])), target)
+    parts = prod(axis.extent for axis in _around_tiles(plan, tiles[0]))
     vectors = vector_choices(plan.length, target.vector_lanes)
-    knobs = (
-        Knob("tile", tiles),
-        Knob("side", sides),
-        Knob("vector", vectors),
-        Knob("tasks", tasks),
-    )
+    knobs = {"tile": tiles, "side": sides, "vector": vectors}
 
     def legal(values: Values) -> bool:
         in_squares = not int(values["tile"]) % int(values["side"])
         return in_squares and _can_share(plan, values)
 
-    best = best_tasks(work, tasks)
-    guesses = [
-        (tile, side, vectors[0], count)
-        for count in dict.fromkeys((best, 1))
-        for side in sorted(sides, key=lambda side: abs(side - target.vector_lanes // 2))[:2]
-        for tile in (tiles[len(tiles) // 2], tiles[-1])
-    ]
-    return guided_space(knobs, guesses, legal)
+    nearest = sorted(sides, key=lambda side: abs(side - target.vector_lanes // 2))[:2]
+    tried = (tiles[len(tiles) // 2], tiles[-1])
+    shapes = ((tile, side, vectors[0]) for side in nearest for tile in tried)
+    return shared_space(work, parts, target, knobs, shapes, legal)
 
 
 def _can_share(plan: RowPlan, values: Values) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 import halide as hl
@@ -21,12 +22,10 @@ from aoe.kernels.halide.anchored import (
 from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
-    best_tasks,
     estimate_us,
-    guided_space,
     inner_steps,
     parallel_steps,
-    task_choices,
+    shared_space,
     tile_choices,
     tile_steps,
     vector_choices,
@@ -34,7 +33,7 @@ from aoe.kernels.halide.tiling import (
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.math.powers import inverse_power, power
 from aoe.operators import number
-from aoe.schedule import Knob, Schedule, Space, Values
+from aoe.schedule import Choice, Schedule, Space, Values
 from aoe.workload import Workload
 
 SQUARES = "squares"
@@ -192,14 +191,8 @@ def _plain_space(plan: _LrnPlan, target: KernelTarget) -> Space:
     pixels = plan.nest.axes[-1].extent
     vectors = vector_choices(pixels, target.vector_lanes)
     tiles = tile_choices(pixels, 2 * target.vector_lanes)
-    work = plan.work_us(target)
-    tasks = task_choices(work, plan.nest.iteration.size // target.vector_lanes, target)
-    knobs = (
-        Knob("tile", tiles),
-        Knob("vector", vectors),
-        Knob("unroll", (1, 2)),
-        Knob("tasks", tasks),
-    )
+    work, parts = plan.work_us(target), plan.nest.iteration.size // target.vector_lanes
+    knobs = {"tile": tiles, "vector": vectors, "unroll": (1, 2)}
 
     def legal(values: Values) -> bool:
         tile, vector, unroll = (int(values[name]) for name in ("tile", "vector", "unroll"))
@@ -216,8 +209,7 @@ def _plain_space(plan: _LrnPlan, target: KernelTarget) -> Space:
         (tiles[min(2, len(tiles) - 1)], vectors[0], 1),
         (tiles[-1], vectors[0], 1),
     ]
-    guesses = [(*shape, count) for count in (best_tasks(work, tasks), 1) for shape in shapes]
-    return guided_space(knobs, guesses, legal)
+    return shared_space(work, parts, target, knobs, shapes, legal)
 
 
 def _plain_outer(plan: _LrnPlan, tile: int) -> tuple[Axis, ...]:
@@ -248,20 +240,11 @@ def _blocked_space(plan: _LrnPlan, target: KernelTarget) -> Space:
     tiles = tuple(
         t for t in (1, 2, 4, 8, 16, 32) if t <= pixels and t * line_bytes <= _SCRATCH_BYTES_MAX
     )
-    work = plan.work_us(target)
-    tasks = task_choices(work, plan.nest.iteration.size // (channels * tiles[-1]), target)
-    knobs = (
-        Knob("pixels", tiles),
-        Knob("order", ("blocks_outer", "pixels_outer")),
-        Knob("tasks", tasks),
-    )
-    guesses = [
-        (tile, order, count)
-        for count in (best_tasks(work, tasks), 1)
-        for tile in (tiles[-2] if len(tiles) > 1 else tiles[-1], tiles[-1])
-        for order in ("blocks_outer", "pixels_outer")
-    ]
-    return guided_space(knobs, guesses)
+    orders = ("blocks_outer", "pixels_outer")
+    knobs: dict[str, tuple[Choice, ...]] = {"pixels": tiles, "order": orders}
+    shapes = product((tiles[-2] if len(tiles) > 1 else tiles[-1], tiles[-1]), orders)
+    parts = plan.nest.iteration.size // (channels * tiles[-1])
+    return shared_space(plan.work_us(target), parts, target, knobs, shapes)
 
 
 def _blocked_schedule(plan: _LrnPlan, values: Values) -> Schedule:

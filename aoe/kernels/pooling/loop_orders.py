@@ -12,19 +12,17 @@ from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
     AGAIN,
     KEEP,
-    best_tasks,
     estimate_us,
-    guided_space,
     inner_steps,
     loops_around,
     parallel_steps,
     row_memory,
-    task_choices,
+    shared_space,
     vector_choices,
     vector_steps,
 )
 from aoe.kernels.pooling.plan import Pooling
-from aoe.schedule import Knob, Schedule, Space, Step, Values
+from aoe.schedule import Schedule, Space, Step, Values
 
 ROWS, COLUMN = "columns", "i"
 
@@ -35,29 +33,17 @@ def pooling_space(plan: Pooling, target: KernelTarget) -> Space:
     reads = prod(window.size for window in plan.windows.values())
     cycles = 2 * reads + estimate_cycles(plan.split.chain)
     work = estimate_us(workload.output.size, cycles, 12 * workload.output.size, target)
-    tasks = task_choices(work, prod(axis.extent for axis in _around(plan)), target)
+    parts = prod(axis.extent for axis in _around(plan))
     vectors = vector_choices(loop.extent, target.vector_lanes)
     columns = (KEEP, AGAIN) if len(plan.windows) > 1 else (AGAIN,)
-    knobs = (
-        Knob("columns", columns),
-        Knob("vector", vectors),
-        Knob("unroll", (1, 2, 4)),
-        Knob("tasks", tasks),
-    )
+    knobs = {"columns": columns, "vector": vectors, "unroll": (1, 2, 4)}
 
     def legal(values: Values) -> bool:
         unroll = int(values["unroll"])
         return unroll == 1 or unroll <= _unrolled(plan, int(values["vector"]))
 
-    best = best_tasks(work, tasks)
-    guesses = [
-        (kind, vector, unroll, count)
-        for count in (best, 1)
-        for vector in vectors[:2]
-        for unroll in (2, 1)
-        for kind in columns
-    ]
-    return guided_space(knobs, guesses, legal)
+    shapes = ((kind, vector, n) for vector in vectors[:2] for n in (2, 1) for kind in columns)
+    return shared_space(work, parts, target, knobs, shapes, legal)
 
 
 def pooling_schedule(plan: Pooling, values: Values) -> Schedule:

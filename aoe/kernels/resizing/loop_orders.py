@@ -11,17 +11,15 @@ from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
     LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
     loops_around,
     parallel_steps,
     row_memory,
-    task_choices,
+    shared_space,
     vector_choices,
 )
 from aoe.kernels.resizing.plan import Resizing
-from aoe.schedule import Knob, Schedule, Space, Step, Values
+from aoe.schedule import Schedule, Space, Step, Values
 
 ROWS, FIRST, WEIGHTS = "rows", "first", "weights"
 _GATHER_CYCLES = 16
@@ -35,18 +33,16 @@ def resizing_space(plan: Resizing, target: KernelTarget) -> Space:
     gathers = 0 if plan.last.rest or _is_blocked(plan) else _GATHER_CYCLES * plan.last.taps.count
     cycles = _TAP_CYCLES * taps + gathers + estimate_cycles(plan.split.chain)
     work = estimate_us(size, cycles, 8 * size, target)
-    around = _around(plan)
-    tasks = task_choices(work, prod(axis.extent for axis in around), target)
+    parts = prod(axis.extent for axis in _around(plan))
     vectors = vector_choices(_vectorised(plan).extent, target.vector_lanes)
-    knobs = (Knob("vector", vectors), Knob("unroll", (1, 2)), Knob("tasks", tasks))
+    knobs = {"vector": vectors, "unroll": (1, 2)}
 
     def legal(values: Values) -> bool:
         vector, unroll = int(values["vector"]), int(values["unroll"])
         return unroll == 1 or vector * unroll <= _vectorised(plan).extent
 
-    best = best_tasks(work, tasks)
-    guesses = [(vector, n, count) for count in (best, 1) for vector in vectors for n in (2, 1)]
-    return guided_space(knobs, guesses, legal)
+    shapes = ((vector, n) for vector in vectors for n in (2, 1))
+    return shared_space(work, parts, target, knobs, shapes, legal)
 
 
 def resizing_schedule(plan: Resizing, values: Values) -> Schedule:
