@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from aoe.operators import OperatorKey
-from aoe.schedule import Configuration, Schedule, Space, Values
+from aoe.schedule import Configuration, Parallel, Schedule, Space, Values
 from aoe.target import Target
 from aoe.workload import Workload
 
@@ -210,7 +210,7 @@ class PlannedFamily(ABC, Generic[Plan]):
 
     @abstractmethod
     def schedule_of(self, plan: Plan, values: Values, target: KernelTarget) -> Schedule:
-        """Return the steps a configuration stands for."""
+        """Return the steps a configuration stands for, for several threads."""
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether the family has a plan for `workload`, and if not, why."""
@@ -227,5 +227,13 @@ class PlannedFamily(ABC, Generic[Plan]):
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
     ) -> Schedule:
-        """Return the steps a configuration of `space(workload, target)` stands for."""
-        return self.schedule_of(supported(workload, self.plan(workload)), configuration, target)
+        """Return the steps a configuration stands for.
+
+        Those that share work out are left out where there are no threads to share it.
+        """
+        plan = supported(workload, self.plan(workload))
+        made = self.schedule_of(plan, configuration, target)
+        if target.threads > 1:
+            return made
+        alone = tuple(step for step in made.steps if not isinstance(step, Parallel))
+        return replace(made, steps=alone)

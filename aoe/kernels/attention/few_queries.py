@@ -42,7 +42,6 @@ from aoe.kernels.halide.tiling import (
     best_tasks,
     estimate_us,
     guided_space,
-    on_threads,
     parallel_steps,
     row_memory,
     task_choices,
@@ -162,14 +161,11 @@ def few_queries_space(attention: Attention, target: KernelTarget) -> Space:
 
 def few_queries_steps(values: Values, attention: Attention, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    steps = (
-        sch.Split(RESULT, attention.values.columns.name, _PANEL, LANE, PANEL, sch.Tail.GUARD),
-        sch.Vectorize(RESULT, LANE, PANEL),
-        *parallel_steps(RESULT, attention.batch, int(values[TASKS])),
-        *_score_steps(attention),
-        *_weight_steps(attention),
-    )
-    yield from on_threads(steps, target)
+    yield sch.Split(RESULT, attention.values.columns.name, _PANEL, LANE, PANEL, sch.Tail.GUARD)
+    yield sch.Vectorize(RESULT, LANE, PANEL)
+    yield from parallel_steps(RESULT, attention.batch, int(values[TASKS]))
+    yield from _score_steps(attention)
+    yield from _weight_steps(attention)
 
 
 def _score_steps(attention: Attention) -> Iterator[Step]:

@@ -21,7 +21,7 @@ from aoe.kernels.attention.stages import (
 from aoe.kernels.family import UPDATE, KernelTarget
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.reductions import fold_steps
-from aoe.kernels.halide.tiling import TASK, on_threads, vector_steps
+from aoe.kernels.halide.tiling import TASK, vector_steps
 from aoe.kernels.matmul.bfloat16_pairs import PAIR, PAIRED_DEPTH, ROUNDED, ROUNDED_DEPTH
 from aoe.kernels.matmul.panels import DEPTH
 from aoe.kernels.matmul.result import BLOCK, LANE, PANEL, panels_of
@@ -104,13 +104,10 @@ def _value_blocks(attention: Attention, rows: int, target: KernelTarget) -> int:
 def attention_steps(values: Values, attention: Attention, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     blocks, rows, tiles = (int(values[name]) for name in (BLOCKS, ROWS, TILES))
-    steps = (
-        *_result_steps(attention, rows, tiles, target),
-        *_score_steps(attention, blocks, rows, tiles),
-        *_softmax_steps(attention, rows),
-        *_packing_steps(attention),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(attention, rows, tiles, target)
+    yield from _score_steps(attention, blocks, rows, tiles)
+    yield from _softmax_steps(attention, rows)
+    yield from _packing_steps(attention)
 
 
 def _memory(elements: int) -> sch.Memory:

@@ -22,7 +22,6 @@ from aoe.kernels.conv_nchw.direct import (
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
 from aoe.kernels.tiled_products import (
     GROUP,
     IMAGE,
@@ -220,12 +219,9 @@ def _is_heavy(plan: ConvNchwPlan) -> bool:
 def direct_steps(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     is_heavy = _is_heavy(plan)
-    steps = (
-        *_result_steps(values, plan.shape, is_heavy=is_heavy),
-        *_copy_steps(values, plan),
-        *_product_steps(values, plan, is_heavy=is_heavy),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
+    yield from _copy_steps(values, plan)
+    yield from _product_steps(values, plan, is_heavy=is_heavy)
 
 
 def _result_steps(values: Values, shape: ConvNchwShape, *, is_heavy: bool) -> Iterator[Step]:

@@ -13,7 +13,6 @@ from aoe.kernels.conv_nchw.winograd import DATA, GATHERED, PANEL, TILE
 from aoe.kernels.conv_nchw.winograd_line import RESULTS, TILE_PRODUCTS, parts_of
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
 from aoe.kernels.tiled_products import (
     GROUP,
     SCOPE,
@@ -99,8 +98,9 @@ def line_cycles(values: Values, shape: ConvNchwShape, target: KernelTarget) -> f
 
 def line_steps(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    steps = (*_result_steps(values, plan), *_data_steps(plan.shape), *_sum_steps(values))
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, plan)
+    yield from _data_steps(plan.shape)
+    yield from _sum_steps(values)
 
 
 def _result_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:

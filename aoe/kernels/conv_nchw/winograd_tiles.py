@@ -23,7 +23,6 @@ from aoe.kernels.conv_nchw.winograd import (
 )
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
 from aoe.kernels.tiled_products import (
     GROUP,
     SCOPE,
@@ -125,12 +124,9 @@ def winograd_cycles(values: Values, plan: ConvNchwPlan, target: KernelTarget) ->
 def winograd_steps(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     transforms = row_transforms(str(values[KNOB]), plan.shape)
-    steps = (
-        *_result_steps(values, plan, transforms),
-        *_data_steps(transforms),
-        *_sum_steps(values),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, plan, transforms)
+    yield from _data_steps(transforms)
+    yield from _sum_steps(values)
 
 
 def _result_steps(values: Values, plan: ConvNchwPlan, transforms: RowTransforms) -> Iterator[Step]:

@@ -25,7 +25,6 @@ from aoe.kernels.conv_nchwc.register_tiles import finished_steps
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
 from aoe.kernels.tiled_products import (
     ACROSS,
     BLOCKS,
@@ -117,12 +116,9 @@ def cost(values: Values, shape: ConvolutionShape, target: KernelTarget) -> float
 def depthwise_steps(values: Values, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-    steps = (
-        *_result_steps(values, plan.shape, is_heavy=is_heavy),
-        *_copy_steps(plan.shape),
-        *product_steps(values, plan.shape, is_heavy=is_heavy),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
+    yield from _copy_steps(plan.shape)
+    yield from product_steps(values, plan.shape, is_heavy=is_heavy)
 
 
 def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) -> Iterator[Step]:

@@ -113,10 +113,9 @@ def matrix_tiles_steps(values: Values, target: KernelTarget) -> Iterator[Step]:
     yield sch.Split(PADDED, "c", "half", "c", _LANES)
     yield sch.Vectorize(PADDED, "c", _LANES)
     yield sch.Unroll(PADDED, "half", REDUCED // _LANES)
-    if target.threads > 1:
-        yield sch.Parallel(RESULT, "task")
-        if not is_per_task:
-            yield sch.Parallel(PADDED, "b")
+    yield sch.Parallel(RESULT, "task")
+    if not is_per_task:
+        yield sch.Parallel(PADDED, "b")
 
 
 def _packed_extents(shape: ConvolutionShape) -> tuple[int, ...]:

@@ -23,7 +23,6 @@ from aoe.kernels.conv_nchwc.direct import (
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
 from aoe.kernels.tiled_products import (
     BLOCKS,
     DOWN,
@@ -187,12 +186,9 @@ def direct_steps(
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-    steps = (
-        *_result_steps(values, plan.shape, is_heavy=is_heavy),
-        *_copy_steps(values, plan.shape, precision),
-        *product_steps(values, plan.shape, precision, is_heavy=is_heavy),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
+    yield from _copy_steps(values, plan.shape, precision)
+    yield from product_steps(values, plan.shape, precision, is_heavy=is_heavy)
 
 
 def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) -> Iterator[Step]:

@@ -136,13 +136,6 @@ def parallel_steps(
     )
 
 
-def on_threads(steps: Iterable[Step], target: KernelTarget) -> Iterator[Step]:
-    """Yield steps; those that share work out only where there are threads to share it."""
-    for step in steps:
-        if target.threads > 1 or not isinstance(step, sch.Parallel):
-            yield step
-
-
 def tile_steps(
     stage: str, tile: Axis, outer: Sequence[Axis], order: Sequence[str], inner: Iterable[Step] = ()
 ) -> tuple[Step, ...]:

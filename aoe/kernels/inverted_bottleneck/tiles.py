@@ -17,7 +17,7 @@ from aoe.kernels.conv_nchwc.direct import PADDED, PAIR
 from aoe.kernels.conv_nchwc.shape import ConvolutionShape
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import AGAIN, KEEP, on_threads
+from aoe.kernels.halide.tiling import AGAIN, KEEP
 from aoe.kernels.inverted_bottleneck.shape import BottleneckShape
 from aoe.kernels.inverted_bottleneck.stages import (
     MADE,
@@ -203,13 +203,10 @@ def expansion_steps(
     values: Values, expansion: BottleneckShape, target: KernelTarget
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    steps = (
-        *_result_steps(values, expansion),
-        *_rounded_steps(values, expansion),
-        *_made_steps(int(values[BLOCKS]), expansion, target),
-        *_product_steps(values, expansion),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, expansion)
+    yield from _rounded_steps(values, expansion)
+    yield from _made_steps(int(values[BLOCKS]), expansion, target)
+    yield from _product_steps(values, expansion)
 
 
 def _result_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:

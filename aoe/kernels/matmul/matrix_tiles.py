@@ -112,9 +112,8 @@ def matrix_tiles_steps(
     yield sch.Reorder(ROUNDED, ("c", "half", "i", "w", "h", "n"))
     yield sch.Vectorize(ROUNDED, "c", PANEL)
     yield sch.Unroll(ROUNDED, "half", REDUCED // PANEL)
-    if target.threads > 1:
-        yield sch.Parallel(RESULT, TASK)
-        yield sch.Parallel(ROUNDED, "w")
+    yield sch.Parallel(RESULT, TASK)
+    yield sch.Parallel(ROUNDED, "w")
 
 
 def _three(rows: tuple[hl.Var, ...]) -> tuple[hl.Expr, ...]:

@@ -9,7 +9,7 @@ from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES, estimate_cycles
-from aoe.kernels.halide.tiling import TASK, on_threads
+from aoe.kernels.halide.tiling import TASK
 from aoe.kernels.matmul.bfloat16_pairs import ROUNDED, ROUNDED_DEPTH
 from aoe.kernels.matmul.int4 import FOURS, HALVES, PARTS, PARTS_UPDATE
 from aoe.kernels.matmul.quantising import (
@@ -218,15 +218,12 @@ def _cycles_per_byte(held: int, target: KernelTarget) -> float:
 
 def product_steps(values: Values, product: MatrixProduct, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    steps = (
-        *_result_steps(values, product, target),
-        *_sum_steps(values, product),
-        *_rounding_steps(values, product),
-        *_quantising_steps(values, product),
-        *_part_steps(values, product),
-        *_packing_steps(values, product),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, product, target)
+    yield from _sum_steps(values, product)
+    yield from _rounding_steps(values, product)
+    yield from _quantising_steps(values, product)
+    yield from _part_steps(values, product)
+    yield from _packing_steps(values, product)
 
 
 def _result_steps(values: Values, product: MatrixProduct, target: KernelTarget) -> Iterator[Step]:

@@ -9,7 +9,7 @@ from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT
-from aoe.kernels.halide.tiling import LANE, TASK, guided_space, on_threads
+from aoe.kernels.halide.tiling import LANE, TASK, guided_space
 from aoe.kernels.recurrent.shape import PANEL, Recurrence
 from aoe.kernels.recurrent.stages import (
     DEPTH,
@@ -106,13 +106,10 @@ def _best_first(of: Recurrence, shared: tuple[str, ...]) -> tuple[str, ...]:
 
 def recurrent_steps(values: Values, of: Recurrence, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    steps = (
-        sch.Split(RESULT, ELEMENT, ELEMENT, LANE, PANEL, sch.Tail.GUARD),
-        sch.Vectorize(RESULT, LANE, PANEL),
-        *_entering_steps(int(values[ROWS]), of),
-        *_walking_steps(values, of, target),
-    )
-    yield from on_threads(steps, target)
+    yield sch.Split(RESULT, ELEMENT, ELEMENT, LANE, PANEL, sch.Tail.GUARD)
+    yield sch.Vectorize(RESULT, LANE, PANEL)
+    yield from _entering_steps(int(values[ROWS]), of)
+    yield from _walking_steps(values, of, target)
 
 
 def _entering_steps(rows: int, of: Recurrence) -> Iterator[Step]:

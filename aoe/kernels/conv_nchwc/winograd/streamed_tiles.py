@@ -11,7 +11,6 @@ from aoe.kernels.conv_nchwc.winograd.streamed import FILTER_ROWS, FILTERS, PART_
 from aoe.kernels.conv_nchwc.winograd.transforms import FILTER_SIDE, Transforms
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
 from aoe.kernels.tiled_products import BLOCKS, IMAGE, SCOPE, register_steps, tile_of
 from aoe.schedule import ComputeAt, Parallel, Reorder, Split, Step, Tail, Values, Vectorize
 
@@ -39,13 +38,10 @@ def streamed_steps(
     """Yield the steps of a configuration."""
     shape = plan.shape
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-    steps = (
-        *_result_steps(values, shape, transforms, is_heavy=is_heavy),
-        *tiles.data_steps(shape, transforms, is_grouped=False),
-        *_filter_steps(shape, transforms),
-        *_product_steps(values, shape),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, shape, transforms, is_heavy=is_heavy)
+    yield from tiles.data_steps(shape, transforms, is_grouped=False)
+    yield from _filter_steps(shape, transforms)
+    yield from _product_steps(values, shape)
 
 
 def _result_steps(

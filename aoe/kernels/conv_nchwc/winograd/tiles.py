@@ -21,7 +21,6 @@ from aoe.kernels.conv_nchwc.winograd.stages import (
 from aoe.kernels.conv_nchwc.winograd.transforms import Transforms
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
 from aoe.kernels.tiled_products import (
     BLOCKS,
     GROUP,
@@ -139,12 +138,9 @@ def winograd_steps(
     """Yield the steps of a configuration."""
     shape, is_grouped = plan.shape, values[SCOPE] == GROUP
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-    steps = (
-        *_result_steps(values, shape, transforms, is_grouped=is_grouped, is_heavy=is_heavy),
-        *data_steps(shape, transforms, is_grouped=is_grouped),
-        *_product_steps(values, shape, is_grouped=is_grouped),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, shape, transforms, is_grouped=is_grouped, is_heavy=is_heavy)
+    yield from data_steps(shape, transforms, is_grouped=is_grouped)
+    yield from _product_steps(values, shape, is_grouped=is_grouped)
 
 
 def _result_steps(
