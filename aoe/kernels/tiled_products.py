@@ -52,7 +52,7 @@ class TiledAlgorithm(Generic[Plan]):
     rows: Callable[[Plan, KernelTarget], tuple[int, ...]]
     fits: Callable[[Values, Plan, KernelTarget], bool]
     cost: Callable[[Values, Plan, KernelTarget], float]
-    steps: Callable[[Values, Plan, KernelTarget], Iterator[Step]]
+    steps: Callable[[Values, Plan], Iterator[Step]]
     supports: Callable[[Plan], Support] = lambda plan: SUPPORTED
     is_available: Callable[[KernelTarget], bool] = lambda target: True
     scopes: tuple[str, ...] = (GROUP, IMAGE)
@@ -119,11 +119,11 @@ def tiled_space(
 
 
 def tiled_schedule(
-    algorithms: Mapping[str, TiledAlgorithm[Plan]], plan: Plan, values: Values, target: KernelTarget
+    algorithms: Mapping[str, TiledAlgorithm[Plan]], plan: Plan, values: Values
 ) -> Schedule:
     """Return the steps of a configuration of `tiled_space`."""
     name = str(values[KNOB])
-    return Schedule(tuple(algorithms[name].steps(values, plan, target)), algorithm=name)
+    return Schedule(tuple(algorithms[name].steps(values, plan)), algorithm=name)
 
 
 def cheapest_first(

@@ -43,4 +43,4 @@ class ConvNchw(PlannedFamily[ConvNchwPlan]):
         return tiled_space(offered, plan, target, first_guesses(plan, target))
 
     def schedule_of(self, plan: ConvNchwPlan, values: Values, target: KernelTarget) -> Schedule:
-        return tiled_schedule(ALGORITHMS, plan, values, target)
+        return tiled_schedule(ALGORITHMS, plan, values)

@@ -216,7 +216,7 @@ def _is_heavy(plan: ConvNchwPlan) -> bool:
     return plan.epilogue.cycles > WRITTEN_OUT_CYCLES
 
 
-def direct_steps(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> Iterator[Step]:
+def direct_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     is_heavy = _is_heavy(plan)
     yield from _result_steps(values, plan.shape, is_heavy=is_heavy)

@@ -96,7 +96,7 @@ def line_cycles(values: Values, shape: ConvNchwShape, target: KernelTarget) -> f
     return cycles * rows * tasks * target.idle_ratio(tasks)
 
 
-def line_steps(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> Iterator[Step]:
+def line_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     yield from _result_steps(values, plan)
     yield from _data_steps(plan.shape)

@@ -121,7 +121,7 @@ def winograd_cycles(values: Values, plan: ConvNchwPlan, target: KernelTarget) ->
     return cycles * prod((down, deep, shape.batch)) * idle
 
 
-def winograd_steps(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> Iterator[Step]:
+def winograd_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     transforms = row_transforms(str(values[KNOB]), plan.shape)
     yield from _result_steps(values, plan, transforms)

@@ -52,7 +52,7 @@ def _winograd(
         rows=lambda plan, target: tiles.groups_of(plan.shape, transforms),
         fits=lambda values, plan, target: tiles.fits(values, plan.shape, transforms, target),
         cost=lambda values, plan, target: tiles.cost(values, plan.shape, transforms, target),
-        steps=lambda values, plan, target: tiles.winograd_steps(values, plan, transforms, target),
+        steps=lambda values, plan: tiles.winograd_steps(values, plan, transforms),
         pools=not is_for_phases,
     )
 
@@ -68,7 +68,7 @@ def _streamed(transforms: Transforms) -> TiledAlgorithm[ConvolutionPlan]:
         rows=lambda plan, target: (1,),
         fits=lambda values, plan, target: ways.fits(values, plan.shape, transforms, target),
         cost=lambda values, plan, target: ways.cost(values, plan.shape, transforms, target),
-        steps=lambda values, plan, target: ways.streamed_steps(values, plan, transforms, target),
+        steps=lambda values, plan: ways.streamed_steps(values, plan, transforms),
         pools=True,
     )
 
@@ -101,9 +101,7 @@ def _direct(precision: Precision, *, guesses: int) -> TiledAlgorithm[Convolution
         cost=lambda values, plan, target: register_tiles.cost(
             values, plan.shape, precision, target
         ),
-        steps=lambda values, plan, target: register_tiles.direct_steps(
-            values, plan, precision, target
-        ),
+        steps=lambda values, plan: register_tiles.direct_steps(values, plan, precision),
     )
 
 
@@ -148,7 +146,7 @@ _MATRIX_TILES = TiledAlgorithm(
     rows=lambda plan, target: matrix_tiles.groups_of(plan.shape),
     fits=lambda values, plan, target: matrix_tiles.fits(values, plan.shape),
     cost=lambda values, plan, target: matrix_tiles.cost_us(values, plan.shape, target),
-    steps=lambda values, plan, target: matrix_tiles.matrix_tiles_steps(values, target),
+    steps=lambda values, plan: matrix_tiles.matrix_tiles_steps(values),
 )
 """Every product once, in bfloat16, summed in the CPU's matrix tiles."""
 

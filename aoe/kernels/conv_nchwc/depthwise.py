@@ -113,7 +113,7 @@ def cost(values: Values, shape: ConvolutionShape, target: KernelTarget) -> float
     return (tile_cost(tile, shape, target.registers) + copied * is_copied(shape)) * idle
 
 
-def depthwise_steps(values: Values, plan: ConvolutionPlan, target: KernelTarget) -> Iterator[Step]:
+def depthwise_steps(values: Values, plan: ConvolutionPlan) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
     yield from _result_steps(values, plan.shape, is_heavy=is_heavy)

@@ -68,7 +68,7 @@ class Convolution(PlannedFamily[ConvolutionPlan]):
         return tiled_space(offered, plan, target, guesses)
 
     def schedule_of(self, plan: ConvolutionPlan, values: Values, target: KernelTarget) -> Schedule:
-        return tiled_schedule(ALGORITHMS, plan, values, target)
+        return tiled_schedule(ALGORITHMS, plan, values)
 
 
 def _computing(plan: ConvolutionPlan) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def fits(values: Values, shape: ConvolutionShape) -> bool:
     return is_offered and across == down == 1
 
 
-def matrix_tiles_steps(values: Values, target: KernelTarget) -> Iterator[Step]:
+def matrix_tiles_steps(values: Values) -> Iterator[Step]:
     """Yield the steps of a configuration: the image is padded for each task, or at once."""
     is_per_task = values[SCOPE] == GROUP
     yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)

@@ -181,9 +181,7 @@ def _waiting_cycles(task: float, target: KernelTarget, *, sections: int) -> floa
     return target.threads * (late + _SECTION_CYCLES * (sections - 1))
 
 
-def direct_steps(
-    values: Values, plan: ConvolutionPlan, precision: Precision, target: KernelTarget
-) -> Iterator[Step]:
+def direct_steps(values: Values, plan: ConvolutionPlan, precision: Precision) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
     yield from _result_steps(values, plan.shape, is_heavy=is_heavy)

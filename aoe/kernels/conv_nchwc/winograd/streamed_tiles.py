@@ -32,9 +32,7 @@ def cost(
     return tiles.products_time(values, across, down) * idle
 
 
-def streamed_steps(
-    values: Values, plan: ConvolutionPlan, transforms: Transforms, target: KernelTarget
-) -> Iterator[Step]:
+def streamed_steps(values: Values, plan: ConvolutionPlan, transforms: Transforms) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     shape = plan.shape
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES

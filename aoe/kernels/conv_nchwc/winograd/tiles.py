@@ -132,9 +132,7 @@ def products_time(values: Values, across: int, down: int, load: float = 1.0) -> 
     return (1 + loads) * repeated
 
 
-def winograd_steps(
-    values: Values, plan: ConvolutionPlan, transforms: Transforms, target: KernelTarget
-) -> Iterator[Step]:
+def winograd_steps(values: Values, plan: ConvolutionPlan, transforms: Transforms) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     shape, is_grouped = plan.shape, values[SCOPE] == GROUP
     is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
