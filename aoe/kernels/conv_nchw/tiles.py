@@ -21,7 +21,7 @@ from aoe.kernels.conv_nchw.direct import (
 )
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     GROUP,
     IMAGE,
@@ -187,7 +187,7 @@ def cycles_of(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> float
     cycles = results / VECTOR * depth * _tile_cost(tile, shape, algorithm)
     if algorithm.startswith(CHANNELS):
         cycles += _STRAY_CYCLES * results
-    elif _is_heavy(plan) and panels.pairs(shape) > _DEPTH_PART:
+    elif plan.epilogue.is_heavy and panels.pairs(shape) > _DEPTH_PART:
         cycles *= _LONG_CHAIN
     is_grouped = values[SCOPE] == GROUP
     along = _tiles_along(shape, algorithm, tile)
@@ -211,14 +211,9 @@ def cycles_of(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> float
     return cycles * target.idle_ratio(tasks)
 
 
-def _is_heavy(plan: ConvNchwPlan) -> bool:
-    """Return True if the chain is too long to be written out for every vector of a tile."""
-    return plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-
-
 def direct_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    is_heavy = _is_heavy(plan)
+    is_heavy = plan.epilogue.is_heavy
     yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
     yield from _copy_steps(values, plan)
     yield from _product_steps(values, plan, is_heavy=is_heavy)

@@ -12,7 +12,7 @@ from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
 from aoe.kernels.conv_nchw.winograd import DATA, GATHERED, PANEL, TILE
 from aoe.kernels.conv_nchw.winograd_line import RESULTS, TILE_PRODUCTS, parts_of
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     GROUP,
     SCOPE,
@@ -111,7 +111,7 @@ def _result_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
     yield sch.Split(RESULT, "w", "w", "lane", VECTOR, sch.Tail.GUARD)
     yield sch.Split(RESULT, "o", "b", "o", PANEL, sch.Tail.GUARD)
     yield sch.Reorder(RESULT, ("lane", "in_w", "w", "o", "b", "group", "n"))
-    tile = {"in_w": RESULTS} if plan.epilogue.cycles <= WRITTEN_OUT_CYCLES else {}
+    tile = {} if plan.epilogue.is_heavy else {"in_w": RESULTS}
     yield from register_steps((RESULT,), ("lane", VECTOR), tile)
     yield sch.Parallel(RESULT, "n")
     yield sch.Parallel(RESULT, "group")

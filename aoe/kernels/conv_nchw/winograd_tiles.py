@@ -22,7 +22,7 @@ from aoe.kernels.conv_nchw.winograd import (
     transforms_of,
 )
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     GROUP,
     SCOPE,
@@ -141,7 +141,7 @@ def _result_steps(values: Values, plan: ConvNchwPlan, transforms: RowTransforms)
     yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
     outer = ("d",) if shape.rank > 2 else ()
     yield sch.Reorder(RESULT, ("lane", *sides, "w", "o", "b", "h", "group", *outer, "n"))
-    tile = sides if plan.epilogue.cycles <= WRITTEN_OUT_CYCLES else {}
+    tile = {} if plan.epilogue.is_heavy else sides
     yield from register_steps((RESULT,), ("lane", VECTOR), tile)
     for name in ("n", *outer, "group"):
         yield sch.Parallel(RESULT, name)

@@ -24,7 +24,7 @@ from aoe.kernels.conv_nchwc.direct import (
 from aoe.kernels.conv_nchwc.register_tiles import finished_steps
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     ACROSS,
     BLOCKS,
@@ -115,7 +115,7 @@ def cost(values: Values, shape: ConvolutionShape, target: KernelTarget) -> float
 
 def depthwise_steps(values: Values, plan: ConvolutionPlan) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
+    is_heavy = plan.epilogue.is_heavy
     yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
     yield from _copy_steps(plan.shape)
     yield from product_steps(values, plan.shape, is_heavy=is_heavy)

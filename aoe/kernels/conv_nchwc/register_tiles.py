@@ -22,7 +22,7 @@ from aoe.kernels.conv_nchwc.direct import (
 )
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     BLOCKS,
     DOWN,
@@ -183,7 +183,7 @@ def _waiting_cycles(task: float, target: KernelTarget, *, sections: int) -> floa
 
 def direct_steps(values: Values, plan: ConvolutionPlan, precision: Precision) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
+    is_heavy = plan.epilogue.is_heavy
     yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
     yield from _copy_steps(values, plan.shape, precision)
     yield from product_steps(values, plan.shape, precision, is_heavy=is_heavy)

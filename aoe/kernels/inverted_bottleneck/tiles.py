@@ -16,7 +16,7 @@ from aoe.kernels.conv_nchwc import depthwise, register_tiles
 from aoe.kernels.conv_nchwc.direct import PADDED, PAIR
 from aoe.kernels.conv_nchwc.shape import ConvolutionShape
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.tiling import AGAIN, KEEP
 from aoe.kernels.inverted_bottleneck.shape import BottleneckShape
 from aoe.kernels.inverted_bottleneck.stages import (
@@ -220,7 +220,7 @@ def _result_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
         yield sch.Reorder(RESULT, (*inner, "group", "n"))
     else:
         yield sch.Reorder(RESULT, (*inner, "n"))
-    is_heavy = expansion.second.epilogue.cycles > WRITTEN_OUT_CYCLES
+    is_heavy = expansion.second.epilogue.is_heavy
     tile = {} if is_heavy else {"in_w": wide, "in_h": high}
     yield from register_steps((RESULT,), ("o", expansion.second.shape.block), tile)
     yield sch.Parallel(RESULT, "n")
@@ -249,7 +249,7 @@ def _made_steps(blocks: int, expansion: BottleneckShape, target: KernelTarget) -
     yield sch.Reorder(MADE, ("o", "in_w", "b", "w", "h", "n"))
     yield sch.Vectorize(MADE, "o", block)
     stages = [MADE_SUMS, MADE_SUMMED]
-    if expansion.first.epilogue.cycles > WRITTEN_OUT_CYCLES:
+    if expansion.first.epilogue.is_heavy:
         stages.append(MADE_FINISHED)
         yield sch.ComputeAt(MADE_FINISHED, MADE, "w")
         yield sch.Reorder(MADE_FINISHED, ("o", "b", "w", "h", "n"))
@@ -272,7 +272,7 @@ def _product_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]
     if values[COPY] == KEEP:
         yield sch.ComputeAt(PADDED, RESULT, "in_b")
         yield sch.Vectorize(PADDED, "c", shape.block)
-    is_heavy = expansion.second.epilogue.cycles > WRITTEN_OUT_CYCLES
+    is_heavy = expansion.second.epilogue.is_heavy
     alone = {**values, BLOCKS: 1}
     if shape.is_depthwise:
         yield from depthwise.product_steps(alone, shape, is_heavy=is_heavy)

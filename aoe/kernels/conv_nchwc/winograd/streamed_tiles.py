@@ -10,7 +10,7 @@ from aoe.kernels.conv_nchwc.winograd.stages import PRODUCTS, SUMMED, tiles_of
 from aoe.kernels.conv_nchwc.winograd.streamed import FILTER_ROWS, FILTERS, PART_SUMS, PARTS
 from aoe.kernels.conv_nchwc.winograd.transforms import FILTER_SIDE, Transforms
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import BLOCKS, IMAGE, SCOPE, register_steps, tile_of
 from aoe.schedule import ComputeAt, Parallel, Reorder, Split, Step, Tail, Values, Vectorize
 
@@ -35,7 +35,7 @@ def cost(
 def streamed_steps(values: Values, plan: ConvolutionPlan, transforms: Transforms) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     shape = plan.shape
-    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
+    is_heavy = plan.epilogue.is_heavy
     yield from _result_steps(values, shape, transforms, is_heavy=is_heavy)
     yield from tiles.data_steps(shape, transforms, is_grouped=False)
     yield from _filter_steps(shape, transforms)

@@ -20,7 +20,7 @@ from aoe.kernels.conv_nchwc.winograd.stages import (
 )
 from aoe.kernels.conv_nchwc.winograd.transforms import Transforms
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
+from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     BLOCKS,
     GROUP,
@@ -135,7 +135,7 @@ def products_time(values: Values, across: int, down: int, load: float = 1.0) -> 
 def winograd_steps(values: Values, plan: ConvolutionPlan, transforms: Transforms) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     shape, is_grouped = plan.shape, values[SCOPE] == GROUP
-    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
+    is_heavy = plan.epilogue.is_heavy
     yield from _result_steps(values, shape, transforms, is_grouped=is_grouped, is_heavy=is_heavy)
     yield from data_steps(shape, transforms, is_grouped=is_grouped)
     yield from _product_steps(values, shape, is_grouped=is_grouped)
