@@ -1,4 +1,7 @@
-"""The engine's typed strategy: schedules made of steps, and the space they are chosen from."""
+"""The engine's typed strategy: schedules made of steps, and the space they are chosen from.
+
+Kernels that write many kinds of steps import the package as `sch`, as TVM calls a schedule.
+"""
 
 from aoe.schedule.space import Choice, Configuration, Knob, Space, Values
 from aoe.schedule.steps import (

@@ -16,3 +16,4 @@ class _LoopVariables:
 
 
 v = _LoopVariables()
+"""The loop variables kernels share by their names."""
