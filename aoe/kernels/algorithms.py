@@ -9,11 +9,11 @@ some order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from aoe.kernels.family import KernelFamily, KernelTarget
-from aoe.schedule import Choice, Configuration, Space
+from aoe.schedule import Configuration, Space, Values
 from aoe.target import TILES_SUFFIX
 from aoe.workload import Precision, Workload
 
@@ -29,6 +29,18 @@ _TRANSFORMED = (
 )
 """How large weights are that were transformed, by the transforms: 3 x 3 values of a filter become
 6 x 6, or 3 in a row become 6."""
+
+
+def known_algorithm(family: str, name: str, known: Collection[str]) -> str:
+    """Return `name`.
+
+    Raises:
+        ValueError: the family has no algorithm of that name.
+    """
+    if name not in known:
+        names = ", ".join(known)
+        raise ValueError(f"{family}: no such algorithm (got {name}, expected {names})")
+    return name
 
 
 def precision_of(algorithm: str) -> Precision:
@@ -70,12 +82,12 @@ def allowed_space(family: KernelFamily, workload: Workload, target: KernelTarget
     """Return what a family offers for a workload in its precision, None if that is nothing."""
     space = family.space(workload, target)
 
-    def algorithm(values: Mapping[str, Choice]) -> str:
+    def algorithm(values: Values) -> str:
         if KNOB in values:
             return str(values[KNOB])
         return family.schedule(workload, Configuration(values), target).algorithm
 
-    def allowed(values: Mapping[str, Choice]) -> bool:
+    def allowed(values: Values) -> bool:
         return is_allowed(algorithm(values), workload.precision)
 
     guesses = tuple(guess for guess in space.first_guesses if allowed(guess))

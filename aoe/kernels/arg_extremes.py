@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import halide as hl
 
-from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
+from aoe import schedule as sch
+from aoe.kernels.family import (
+    UPDATE,
+    KernelTarget,
+    Pipeline,
+    PlannedFamily,
+    Support,
+)
 from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.columns import TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
     LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
-    inner_steps,
     parallel_steps,
     row_memory,
-    task_choices,
-    tile_choices,
-    tile_steps,
-    vector_choices,
+    shared_space,
 )
 from aoe.kernels.math.functions import constant, strict
 from aoe.operators import number, op_key
 from aoe.operators.axes import chosen_axis
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Configuration,
-    Knob,
-    Memory,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Vectorize,
-)
+from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
 _ROW, _COLUMN, _ACCUMULATOR, _WALK = "r", "c", "acc", "k"
@@ -55,41 +42,6 @@ _ELEMENTS_MAX = 1 << 31
 
 Candidate = tuple[hl.Expr, hl.Expr]
 """An element and where it is: float32, int32."""
-
-
-class ArgExtremes:
-    """y = the place of the first element nothing exceeds, or of the last one: int64.
-
-    Along rows, up to 64 candidates are walked as vectors, then one half is compared with the
-    other; along any other axis a tile of columns is. A NaN is never the largest, unless it comes
-    first: then nothing is larger, as in ONNX Runtime's reductions of one axis among several.
-    """
-
-    name = "arg_extremes"
-    anchors = frozenset({("", "ArgMax"), ("", "ArgMin")})
-
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is nothing but one ArgMax or ArgMin of what is read."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the candidates as stages, and the place of the best."""
-        plan = supported(workload, _plan(workload))
-        return _row_pipeline(plan) if plan.is_row else _column_pipeline(plan)
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return candidates walked together, or columns of a tile, and tasks."""
-        plan = supported(workload, _plan(workload))
-        elements = plan.rows * plan.length * plan.columns
-        work = estimate_us(elements, _CYCLES, 4 * elements, target)
-        return (_row_space if plan.is_row else _column_space)(plan, work, target)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        plan = supported(workload, _plan(workload))
-        return (_row_schedule if plan.is_row else _column_schedule)(plan, configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +72,14 @@ class _ArgPlan:
         """A value no element is worse than."""
         return constant(float("-inf" if self.is_largest else "inf"))
 
-    def around(self, tile: int) -> tuple[Axis, ...]:
-        """Return the loops around a tile of columns, outermost first."""
-        return Axis(_ROW, self.rows), Axis(f"{_COLUMN}_tile", -(-self.columns // tile))
+    @property
+    def tiles(self) -> ColumnTiles:
+        """Tiles of the columns inside of the axis."""
+
+        def outer(tile: int) -> tuple[Axis, ...]:
+            return Axis(_ROW, self.rows), Axis(f"{_COLUMN}_tile", -(-self.columns // tile))
+
+        return ColumnTiles(column=Axis(_COLUMN, self.columns), outer=outer)
 
     def better(self, one: Candidate, other: Candidate) -> Candidate:
         """Return the better of two candidates, by their places where they are equal.
@@ -137,29 +94,55 @@ class _ArgPlan:
         return hl.select(wins, value, best), hl.select(wins, one[1], other[1])
 
 
-def _plan(workload: Workload) -> _ArgPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    anchor = workload.operations[-1]
-    if op_key(anchor) not in ArgExtremes.anchors:
-        return Support("no ArgMax or ArgMin")
-    if len(workload.operations) > 1 or len(workload.inputs) > 1:
-        return Support(f"{anchor.op_type} of what is computed")
-    shapes = infer_shapes(workload)
-    if isinstance(shapes, str):
-        return Support(shapes)
-    given, made = workload.inputs[0], workload.output
-    if (given.dtype, made.dtype) != ("float32", "int64") or given.block or made.block:
-        return Support(f"{anchor.op_type} of {given.dtype} in {given.layout_name}")
-    axis = chosen_axis(anchor, len(given.shape))
-    if axis is None or given.shape[axis] < 2 or given.size >= _ELEMENTS_MAX:
-        return Support(f"{anchor.op_type} of a single element, or of too many")
-    return _ArgPlan(
-        rows=prod(given.shape[:axis]),
-        length=given.shape[axis],
-        columns=prod(given.shape[axis + 1 :]),
-        is_largest=anchor.op_type == "ArgMax",
-        takes_last=bool(number(anchor.attributes, "select_last_index", 0)),
-    )
+class ArgExtremes(PlannedFamily[_ArgPlan]):
+    """y = the place of the first element nothing exceeds, or of the last one: int64.
+
+    Along rows, up to 64 candidates are walked as vectors, then one half is compared with the
+    other; along any other axis a tile of columns is. A NaN is never the largest, unless it comes
+    first: then nothing is larger, as in ONNX Runtime's reductions of one axis among several.
+    """
+
+    name = "arg_extremes"
+    anchors = frozenset({("", "ArgMax"), ("", "ArgMin")})
+
+    def plan(self, workload: Workload) -> _ArgPlan | Support:
+        """Plan one ArgMax or ArgMin of what is read, or tell why not."""
+        anchor = workload.operations[-1]
+        if op_key(anchor) not in self.anchors:
+            return Support("no ArgMax or ArgMin")
+        if len(workload.operations) > 1 or len(workload.inputs) > 1:
+            return Support(f"{anchor.op_type} of what is computed")
+        shapes = infer_shapes(workload)
+        if isinstance(shapes, str):
+            return Support(shapes)
+        given, made = workload.inputs[0], workload.output
+        if (given.dtype, made.dtype) != ("float32", "int64") or given.block or made.block:
+            return Support(f"{anchor.op_type} of {given.dtype} in {given.layout_name}")
+        axis = chosen_axis(anchor, len(given.shape))
+        if axis is None or given.shape[axis] < 2 or given.size >= _ELEMENTS_MAX:
+            return Support(f"{anchor.op_type} of a single element, or of too many")
+        return _ArgPlan(
+            rows=prod(given.shape[:axis]),
+            length=given.shape[axis],
+            columns=prod(given.shape[axis + 1 :]),
+            is_largest=anchor.op_type == "ArgMax",
+            takes_last=bool(number(anchor.attributes, "select_last_index", 0)),
+        )
+
+    def pipeline_of(self, plan: _ArgPlan, algorithm: str) -> Pipeline:
+        """Return the candidates as stages, and the place of the best."""
+        return _row_pipeline(plan) if plan.is_row else _column_pipeline(plan)
+
+    def space_of(self, plan: _ArgPlan, target: KernelTarget) -> Space:
+        """Return candidates walked together, or columns of a tile, and tasks."""
+        elements = plan.rows * plan.length * plan.columns
+        work = estimate_us(elements, _CYCLES, 4 * elements, target)
+        if plan.is_row:
+            return shared_space(work, plan.rows, target, {}, ((),), tries_most=True)
+        return plan.tiles.space(work, target, best_vectors=16)
+
+    def schedule_of(self, plan: _ArgPlan, values: Values, target: KernelTarget) -> Schedule:
+        return (_row_schedule if plan.is_row else _column_schedule)(plan, values)
 
 
 def _column_pipeline(plan: _ArgPlan) -> Pipeline:
@@ -256,57 +239,28 @@ def _half(width: int) -> str:
     return f"{_PARTS}_{width}"
 
 
-def _row_space(plan: _ArgPlan, work: float, target: KernelTarget) -> Space:
-    tasks = task_choices(work, plan.rows, target)
-    counts = dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
-    return guided_space((Knob("tasks", tasks),), [(count,) for count in counts])
-
-
-def _row_schedule(plan: _ArgPlan, values: Mapping[str, Choice]) -> Schedule:
+def _row_schedule(plan: _ArgPlan, values: Values) -> Schedule:
     steps: list[Step] = list(parallel_steps(RESULT, (Axis(_ROW, plan.rows),), int(values["tasks"])))
     count, update = _accumulators(plan), f"{_PARTS}{UPDATE}"
     widths = {_PARTS: count, **{_half(width): width for width in _halves(count)}}
     for stage in widths:
-        steps += [ComputeAt(stage, RESULT, _ROW), StoreIn(stage, Memory.STACK)]
+        steps += [sch.ComputeAt(stage, RESULT, _ROW), sch.StoreIn(stage, sch.Memory.STACK)]
     widths[update] = count
-    steps += [Vectorize(name, _ACCUMULATOR, width) for name, width in widths.items() if width > 1]
-    return Schedule((*steps, Reorder(update, (_ACCUMULATOR, f"{_WALK}$x"))))
-
-
-def _column_space(plan: _ArgPlan, work: float, target: KernelTarget) -> Space:
-    vectors = vector_choices(plan.columns, target.vector_lanes)
-    tiles = tile_choices(plan.columns, vectors[0])
-    parts = prod(axis.extent for axis in plan.around(tiles[0]))
-    tasks = task_choices(work, parts, target)
-    knobs = (Knob("tile", tiles), Knob("vector", vectors), Knob("tasks", tasks))
-
-    def legal(values: Mapping[str, Choice]) -> bool:
-        tile, vector = int(values["tile"]), int(values["vector"])
-        parts = prod(axis.extent for axis in plan.around(tile))
-        fits = tile == plan.columns or tile % vector == 0
-        return fits and int(values["tasks"]) <= parts
-
-    guesses = [
-        (tile, vectors[0], count)
-        for count in dict.fromkeys((best_tasks(work, tasks), 1))
-        for tile in sorted(tiles, key=lambda tile: abs(tile - 16 * vectors[0]))[:3]
+    steps += [
+        sch.Vectorize(name, _ACCUMULATOR, width) for name, width in widths.items() if width > 1
     ]
-    return guided_space(knobs, guesses, legal)
+    return Schedule((*steps, sch.Reorder(update, (_ACCUMULATOR, f"{_WALK}$x"))))
 
 
-def _column_schedule(plan: _ArgPlan, values: Mapping[str, Choice]) -> Schedule:
-    tile, vector, tasks = (int(values[name]) for name in ("tile", "vector", "tasks"))
-    outer, update = plan.around(tile), f"{_BEST}{UPDATE}"
-    inner = inner_steps(RESULT, _COLUMN, tile, vector, 1)
-    order = (*([LANE] if inner else []), _COLUMN)
+def _column_schedule(plan: _ArgPlan, values: Values) -> Schedule:
+    tile, vector, update = int(values[TILE]), int(values[VECTOR]), f"{_BEST}{UPDATE}"
     steps: list[Step] = [
-        *tile_steps(RESULT, Axis(_COLUMN, tile), outer, order, inner),
-        *parallel_steps(RESULT, outer, tasks),
-        ComputeAt(_BEST, RESULT, outer[-1].name),
-        StoreIn(_BEST, row_memory(8 * (tile + vector))),
+        *plan.tiles.steps(values),
+        sch.ComputeAt(_BEST, RESULT, plan.tiles.place(values)),
+        sch.StoreIn(_BEST, row_memory(8 * (tile + vector))),
     ]
     lane = f"{LANE}_b"
     for stage in (_BEST, update):
-        steps += [Split(stage, _COLUMN, _COLUMN, lane, vector, Tail.GUARD)]
-        steps += [Vectorize(stage, lane, vector)] if vector > 1 else []
-    return Schedule((*steps, Reorder(update, (lane, _COLUMN, f"{_WALK}$x"))))
+        steps += [sch.Split(stage, _COLUMN, _COLUMN, lane, vector, sch.Tail.GUARD)]
+        steps += [sch.Vectorize(stage, lane, vector)] if vector > 1 else []
+    return Schedule((*steps, sch.Reorder(update, (lane, _COLUMN, f"{_WALK}$x"))))

@@ -8,7 +8,14 @@ from math import prod
 
 import halide as hl
 
-from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
+from aoe import schedule as sch
+from aoe.kernels.family import (
+    UPDATE,
+    KernelTarget,
+    Pipeline,
+    PlannedFamily,
+    Support,
+)
 from aoe.kernels.halide.anchored import (
     AnchoredNest,
     anchor_operands,
@@ -17,38 +24,18 @@ from aoe.kernels.halide.anchored import (
     split_at_anchor,
 )
 from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
+from aoe.kernels.halide.columns import TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.iteration import Axis, axis_names
 from aoe.kernels.halide.tiling import (
     LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
-    inner_steps,
     parallel_steps,
-    task_choices,
-    tile_choices,
-    tile_steps,
-    vector_choices,
+    shared_space,
+    vector_steps,
 )
 from aoe.kernels.math.functions import constant
 from aoe.operators.axes import cumulated_axis
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    ComputeRoot,
-    Configuration,
-    Knob,
-    Memory,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Operation, Workload
 
 LOCAL, CARRIED, SUMS = "local", "carried", "sums"
@@ -57,45 +44,6 @@ _BLOCK_MAX = 16
 """Elements of a row whose sums are made as one vector."""
 _CYCLES = 24
 _STACK_BYTES_MAX = 192 << 10
-
-
-class CumulativeSum:
-    """y[i] = x[0] + ... + x[i], or without x[i], or from the last element on.
-
-    Along rows, blocks of 16 elements are summed up apart from each other, each element into all
-    places behind it as one vector; what is carried from block to block is added to the results.
-    Along any other axis a tile of columns is walked in vectors.
-    """
-
-    name = "cumulative_sum"
-    anchors: frozenset[tuple[str, str]] = frozenset({("", "CumSum")})
-
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one cumulative sum of what is read, and a chain behind."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the sums as stages; the chain is inlined into the result."""
-        plan = supported(workload, _plan(workload))
-        operands = anchor_operands(plan.nest)
-        made = _along_rows(plan, operands) if plan.is_row else _along_columns(plan, operands)
-        return anchored_pipeline(plan.nest, operands, made.result, made.stages, made.loops)
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return tasks, and vectors per iteration or columns per tile."""
-        plan = supported(workload, _plan(workload))
-        elements, cycles = workload.output.size, _CYCLES + estimate_cycles(plan.nest.parts.after)
-        work = estimate_us(elements, cycles, 12 * elements, target)
-        if plan.is_row:
-            return _row_space(plan, work, target)
-        return _column_space(plan, work, target)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        plan = supported(workload, _plan(workload))
-        return (_row_schedule if plan.is_row else _column_schedule)(plan, configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,32 +93,61 @@ class _SumPlan:
         """Loops around rows, outermost first."""
         return self.nest.axes[:-1]
 
-    def around(self, tile: int) -> tuple[Axis, ...]:
-        """Return the loops around a tile of columns, outermost first."""
-        columns = self.nest.axes[-1].name
-        return self.nest.iteration.around(Axis(columns, tile), (self.summed.name, columns))
+    @property
+    def tiles(self) -> ColumnTiles:
+        """Tiles of the innermost axis, where another one is walked."""
+        return ColumnTiles.of(self.nest, self.summed.name)
 
 
-def _plan(workload: Workload) -> _SumPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    if workload.blocked:
-        return Support("a cumulative sum in the blocked layout")
-    parts = split_at_anchor(workload, CumulativeSum.anchors)
-    if isinstance(parts, Support):
-        return parts
-    shape = workload.output.shape
-    if workload.inputs[parts.source].shape != shape:
-        return Support("the cumulative sum is broadcast by what follows")
-    axis = cumulated_axis(parts.anchor, len(shape))
-    if axis is None:
-        return Support(f"CumSum along no constant axis of a tensor of rank {len(shape)}")
-    if shape[axis] == 1:
-        return Support("a cumulative sum of a single element")
-    name = axis_names(workload)[axis]
-    nest = plan_nest(parts, (name,))
-    if isinstance(nest, Support):
-        return nest
-    return _SumPlan(nest=nest, summed=nest.iteration.axis(name))
+class CumulativeSum(PlannedFamily[_SumPlan]):
+    """y[i] = x[0] + ... + x[i], or without x[i], or from the last element on.
+
+    Along rows, blocks of 16 elements are summed up apart from each other, each element into all
+    places behind it as one vector; what is carried from block to block is added to the results.
+    Along any other axis a tile of columns is walked in vectors.
+    """
+
+    name = "cumulative_sum"
+    anchors = frozenset({("", "CumSum")})
+
+    def plan(self, workload: Workload) -> _SumPlan | Support:
+        """Plan one cumulative sum of what is read, and a chain behind, or tell why not."""
+        if workload.blocked:
+            return Support("a cumulative sum in the blocked layout")
+        parts = split_at_anchor(workload, self.anchors)
+        if isinstance(parts, Support):
+            return parts
+        shape = workload.output.shape
+        if workload.inputs[parts.source].shape != shape:
+            return Support("the cumulative sum is broadcast by what follows")
+        axis = cumulated_axis(parts.anchor, len(shape))
+        if axis is None:
+            return Support(f"CumSum along no constant axis of a tensor of rank {len(shape)}")
+        if shape[axis] == 1:
+            return Support("a cumulative sum of a single element")
+        name = axis_names(workload)[axis]
+        nest = plan_nest(parts, (name,))
+        if isinstance(nest, Support):
+            return nest
+        return _SumPlan(nest=nest, summed=nest.iteration.axis(name))
+
+    def pipeline_of(self, plan: _SumPlan, algorithm: str) -> Pipeline:
+        """Return the sums as stages; the chain is inlined into the result."""
+        operands = anchor_operands(plan.nest)
+        made = _along_rows(plan, operands) if plan.is_row else _along_columns(plan, operands)
+        return anchored_pipeline(plan.nest, operands, made.result, made.stages, made.loops)
+
+    def space_of(self, plan: _SumPlan, target: KernelTarget) -> Space:
+        """Return tasks, and vectors per iteration or columns per tile."""
+        elements = plan.nest.workload.output.size
+        cycles = _CYCLES + estimate_cycles(plan.nest.parts.after)
+        work = estimate_us(elements, cycles, 12 * elements, target)
+        if plan.is_row:
+            return _row_space(plan, work, target)
+        return plan.tiles.space(work, target, best_vectors=8)
+
+    def schedule_of(self, plan: _SumPlan, values: Values, target: KernelTarget) -> Schedule:
+        return (_row_schedule if plan.is_row else _column_schedule)(plan, values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,80 +241,53 @@ def _along_columns(plan: _SumPlan, operands: Operands) -> _Sums:
 
 
 def _row_space(plan: _SumPlan, work: float, target: KernelTarget) -> Space:
-    tasks = task_choices(work, prod(axis.extent for axis in plan.rows), target)
-    knobs = (Knob("unroll", (1, 2, 4)), Knob("tasks", tasks))
-
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         return int(values["unroll"]) * plan.block <= max(plan.block, plan.summed.extent)
 
-    counts = dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
-    return guided_space(knobs, [(unroll, n) for n in counts for unroll in (2, 1)], legal)
+    parts, knobs = prod(axis.extent for axis in plan.rows), {"unroll": (1, 2, 4)}
+    return shared_space(work, parts, target, knobs, ((2,), (1,)), legal, tries_most=True)
 
 
-def _row_schedule(plan: _SumPlan, values: Mapping[str, Choice]) -> Schedule:
+def _row_schedule(plan: _SumPlan, values: Values) -> Schedule:
     name, size, unroll = plan.summed.name, plan.block, int(values["unroll"])
     steps: list[Step] = [
         # guarded: blocks start at multiples of their size
-        Split(RESULT, name, name, LANE, size, Tail.GUARD),
-        Vectorize(RESULT, LANE, size),
+        sch.Split(RESULT, name, name, LANE, size, sch.Tail.GUARD),
+        sch.Vectorize(RESULT, LANE, size),
     ]
     if unroll > 1:
-        steps.append(Unroll(RESULT, name, unroll))
+        steps.append(sch.Unroll(RESULT, name, unroll))
     if plan.rows:
         steps += parallel_steps(RESULT, plan.rows, int(values["tasks"]))
     in_blocks = [LOCAL] + ([CARRIED] if plan.blocks > 1 else [])
     for stage in in_blocks:
         at = plan.rows[-1].name if plan.rows else None
-        steps.append(ComputeAt(stage, RESULT, at) if at else ComputeRoot(stage))
+        steps.append(sch.ComputeAt(stage, RESULT, at) if at else sch.ComputeRoot(stage))
         row_bytes = 4 * plan.blocks * (plan.block if stage == LOCAL else 1)
-        steps.append(StoreIn(stage, _memory(row_bytes)))
+        steps.append(sch.StoreIn(stage, _memory(row_bytes)))
     update = f"{LOCAL}{UPDATE}"
     steps += [
-        Vectorize(LOCAL, _PLACE, size),
-        Reorder(update, (_PLACE, "k$x", _BLOCK)),
-        Vectorize(update, _PLACE, size),
-        Unroll(update, "k$x", size),
+        sch.Vectorize(LOCAL, _PLACE, size),
+        sch.Reorder(update, (_PLACE, "k$x", _BLOCK)),
+        # each element is added into all places behind it by one vector instruction
+        sch.Vectorize(update, _PLACE, size),
+        sch.Unroll(update, "k$x", size),
     ]
     return Schedule(tuple(steps))
 
 
-def _column_space(plan: _SumPlan, work: float, target: KernelTarget) -> Space:
-    columns = plan.nest.axes[-1].extent
-    vectors = vector_choices(columns, target.vector_lanes)
-    tiles = tile_choices(columns, vectors[0])
-    tasks = task_choices(work, prod(axis.extent for axis in plan.around(tiles[0])), target)
-    knobs = (Knob("tile", tiles), Knob("vector", vectors), Knob("tasks", tasks))
-
-    def legal(values: Mapping[str, Choice]) -> bool:
-        tile, vector = int(values["tile"]), int(values["vector"])
-        parts = prod(axis.extent for axis in plan.around(tile))
-        return (tile == columns or tile % vector == 0) and int(values["tasks"]) <= parts
-
-    guesses = [
-        (tile, vectors[0], count)
-        for count in dict.fromkeys((best_tasks(work, tasks), 1))
-        for tile in sorted(tiles, key=lambda tile: abs(tile - 8 * vectors[0]))[:3]
-    ]
-    return guided_space(knobs, guesses, legal)
-
-
-def _column_schedule(plan: _SumPlan, values: Mapping[str, Choice]) -> Schedule:
-    tile, vector, tasks = (int(values[name]) for name in ("tile", "vector", "tasks"))
-    column, outer, update = plan.nest.axes[-1].name, plan.around(tile), f"{SUMS}{UPDATE}"
-    inner = inner_steps(RESULT, column, tile, vector, 1)
-    lanes = [LANE] if inner else []
-    order = (*lanes, column, plan.summed.name)
+def _column_schedule(plan: _SumPlan, values: Values) -> Schedule:
+    tile, vector = int(values[TILE]), int(values[VECTOR])
+    column, update = plan.nest.axes[-1].name, f"{SUMS}{UPDATE}"
+    lanes = [LANE] if vector > 1 else []
     steps: list[Step] = [
-        *tile_steps(RESULT, Axis(column, tile), outer, order, inner),
-        *parallel_steps(RESULT, outer, tasks),
-        ComputeAt(SUMS, RESULT, outer[-1].name),
-        StoreIn(SUMS, _memory(4 * (tile + vector) * plan.summed.extent)),
+        *plan.tiles.steps(values),
+        sch.ComputeAt(SUMS, RESULT, plan.tiles.place(values)),
+        sch.StoreIn(SUMS, _memory(4 * (tile + vector) * plan.summed.extent)),
+        *vector_steps(update, column, vector),
     ]
-    if lanes:
-        steps.append(Split(update, column, column, LANE, vector, Tail.GUARD))
-        steps.append(Vectorize(update, LANE, vector))
-    return Schedule((*steps, Reorder(update, (*lanes, column, "s$x"))))
+    return Schedule((*steps, sch.Reorder(update, (*lanes, column, "s$x"))))
 
 
-def _memory(scratch_bytes: int) -> Memory:
-    return Memory.STACK if scratch_bytes <= _STACK_BYTES_MAX else Memory.HEAP
+def _memory(scratch_bytes: int) -> sch.Memory:
+    return sch.Memory.STACK if scratch_bytes <= _STACK_BYTES_MAX else sch.Memory.HEAP

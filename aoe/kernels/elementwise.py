@@ -45,7 +45,6 @@ class Elementwise:
     def schedule(
         self, workload: Workload, configuration: Configuration, target: KernelTarget
     ) -> Schedule:
-        """Return the steps of a configuration."""
         return row_schedule(row_nest(workload, target), configuration)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from aoe.operators import OperatorKey
-from aoe.schedule import Configuration, Schedule, Space
+from aoe.schedule import Configuration, Parallel, Schedule, Space, Values
 from aoe.target import Target
 from aoe.workload import Workload
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import halide as hl
 
 Found = TypeVar("Found")
+Plan = TypeVar("Plan")
 UPDATE = ".update"
 """End of the name of the stage that is the update of a reduction."""
 
@@ -44,6 +46,10 @@ class KernelTarget:
     def registers(self) -> int:
         """Vector registers: AVX-512, AVX2, NEON. Source: the instruction sets."""
         return {16: 32, 8: 16, 4: 32}.get(self.vector_lanes, 16)
+
+    def idle_ratio(self, tasks: float) -> float:
+        """Return how much longer so many equal tasks take than if all threads shared the last."""
+        return -(-tasks // self.threads) * self.threads / tasks
 
     @classmethod
     def of(cls, target: Target) -> KernelTarget:
@@ -177,3 +183,57 @@ class KernelFamily(Protocol):
         self, workload: Workload, configuration: Configuration, target: KernelTarget
     ) -> Schedule:
         """Return the steps a configuration of `space(workload, target)` stands for."""
+
+
+class PlannedFamily(ABC, Generic[Plan]):
+    """A family that reads a workload into a plan, from which it makes everything else.
+
+    Attributes:
+        name: See `KernelFamily`.
+        anchors: See `KernelFamily`.
+    """
+
+    name: str
+    anchors: frozenset[OperatorKey] = frozenset()
+
+    @abstractmethod
+    def plan(self, workload: Workload) -> Plan | Support:
+        """Return how `workload` is computed, or why the family does not compute it."""
+
+    @abstractmethod
+    def pipeline_of(self, plan: Plan, algorithm: str) -> Pipeline:
+        """Return an algorithm without a schedule; "" is the default one."""
+
+    @abstractmethod
+    def space_of(self, plan: Plan, target: KernelTarget) -> Space:
+        """Return the configurations worth trying, first guesses best first."""
+
+    @abstractmethod
+    def schedule_of(self, plan: Plan, values: Values, target: KernelTarget) -> Schedule:
+        """Return the steps a configuration stands for, for several threads."""
+
+    def supports(self, workload: Workload) -> Support:
+        """Tell whether the family has a plan for `workload`, and if not, why."""
+        return support_of(self.plan(workload))
+
+    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+        """Return an algorithm of a supported workload, without a schedule."""
+        return self.pipeline_of(supported(workload, self.plan(workload)), algorithm)
+
+    def space(self, workload: Workload, target: KernelTarget) -> Space:
+        """Return the configurations worth trying, first guesses best first."""
+        return self.space_of(supported(workload, self.plan(workload)), target)
+
+    def schedule(
+        self, workload: Workload, configuration: Configuration, target: KernelTarget
+    ) -> Schedule:
+        """Return the steps a configuration stands for.
+
+        Those that share work out are left out where there are no threads to share it.
+        """
+        plan = supported(workload, self.plan(workload))
+        made = self.schedule_of(plan, configuration, target)
+        if target.threads > 1:
+            return made
+        alone = tuple(step for step in made.steps if not isinstance(step, Parallel))
+        return replace(made, steps=alone)

@@ -6,14 +6,13 @@ algorithms like any other: measured, recorded, and held to the accuracy of the m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelFamily, KernelTarget, Pipeline, Support
 from aoe.kernels.matmul.shape import MatrixProduct, read_product
 from aoe.operators import OperatorKey
-from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.schedule import Configuration, Knob, Schedule, Space, Values
 from aoe.target import HOST_INT8, HOST_PREFIX, Target
 from aoe.workload import Precision, Workload
 
@@ -107,7 +106,7 @@ def _extended(space: Space, hosted: str) -> Space:
     first, *others = space.first_guesses
     guess = {**first, KNOB: hosted}
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         return values == guess if values[KNOB] == hosted else space.constraint(values)
 
     return replace(

@@ -9,7 +9,7 @@ from operator import add, mul
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.anchored import Anchored
 from aoe.kernels.halide.chain import (
     RESULT,
@@ -18,7 +18,15 @@ from aoe.kernels.halide.chain import (
     in_type,
     read_operands,
 )
-from aoe.kernels.halide.iteration import Axis, Iteration, axis_names, check_layouts, plan_iteration
+from aoe.kernels.halide.iteration import (
+    Axis,
+    Iteration,
+    axis_names,
+    check_layouts,
+    plan_iteration,
+    reshaped,
+)
+from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.reductions import (
     AxisReduction,
     Combine,
@@ -27,36 +35,23 @@ from aoe.kernels.halide.reductions import (
     fold_steps,
     gathered,
 )
-from aoe.kernels.halide.rows import feeding, split_around
+from aoe.kernels.halide.rows import split_around
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
-    best_tasks,
     estimate_us,
-    guided_space,
     parallel_steps,
-    task_choices,
+    shared_space,
     vector_choices,
 )
 from aoe.kernels.math.elements import stored
-from aoe.kernels.math.functions import constant, exp, log, strict
+from aoe.kernels.math.functions import LOWEST, constant, exp, log, strict
 from aoe.operators import OPERATORS, STORED_DTYPES, Shape, facts_of
 from aoe.operators.axes import keeps_dimensions, reduced_axes
 from aoe.operators.element_types import element_types
-from aoe.schedule import (
-    Choice,
-    Configuration,
-    Knob,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    Tail,
-    Vectorize,
-)
+from aoe.schedule import Schedule, Space, Split, Step, Tail, Values, Vectorize
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 _FOLD, _PEAK = "fold", "peak"
-_LOWEST = -3.4028234663852886e38
 _ONE = "one"
 _AXES_MAX = 4
 """Groups of neighbouring axes: dimensions of a reduction that have names in Halide."""
@@ -107,95 +102,6 @@ _REDUCTIONS: Mapping[str, _Reduction] = {
     "ReduceSum": _Reduction(),
     "ReduceSumSquare": _Reduction(term=_square),
 }
-
-
-class Reductions:
-    """One value for all elements along some axes.
-
-    Where the axes are the innermost, a row of them is a vector per step; else the axis inside of
-    them is. In the blocked layout that is the channels of a block, and pixels are reduced.
-    """
-
-    name = "reductions"
-    anchors: frozenset[tuple[str, str]] = frozenset(
-        (domain, name)
-        for domain in ("", NCHWC_DOMAIN)
-        for name in _REDUCTIONS
-        if (domain, name) in OPERATORS
-    )
-
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one reduction with chains in front and behind."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the reduction as stages; the chain behind is inlined into the result."""
-        plan = supported(workload, _plan(workload))
-        operands = read_operands(plan.shaped, plan.iteration)
-        scalars = workload.scalars
-        types = element_types(workload)
-        known = build_chain(plan.front, operands.values, scalars, operands.variables, types)
-        source = hl.Func("source")
-        source[operands.variables] = known[plan.anchor.inputs[0]]
-
-        def walked(at: hl.Expr, *others: hl.Expr) -> hl.Expr:
-            names = (plan.reduced.name, *(axis.name for axis in plan.others))
-            places = dict(zip(names, (at, *others), strict=True))
-            return source[tuple(places.get(v.name(), hl.Expr(v)) for v in operands.variables)]
-
-        folds, value = _folded(plan, walked)
-        variables = plan.around.variables or (hl.Var(_ONE),)
-        made, output = hl.Func("reduced"), hl.Func(RESULT)
-        made[variables] = in_type(plan.anchor, value, types[plan.anchor.output])
-        behind = {**operands.values, plan.anchor.output: made[variables]}
-        results = build_chain(plan.behind, behind, scalars, variables, types)
-        output[variables] = stored(results[workload.result], workload.output.dtype)
-        stages, loops = gathered(folds)
-        nest = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
-        return Pipeline(
-            output=output,
-            stages={RESULT: output, **stages},
-            arguments=operands.arguments,
-            argument_extents=plan.iteration.argument_extents,
-            output_extents=tuple(axis.extent for axis in reversed(plan.axes)),
-            loops={RESULT: nest, **loops},
-        )
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return tasks and, where columns are vectors, how wide they are."""
-        plan = supported(workload, _plan(workload))
-        elements = plan.iteration.size
-        cycles = 4 + estimate_cycles(plan.front)
-        work = estimate_us(elements, cycles, 4 * elements, target)
-        vectors = _vectors(plan, target)
-        shared = prod(axis.extent for axis in _shared(plan, vectors[0]))
-        tasks = task_choices(work, shared, target)
-        knobs = (Knob("vector", vectors), Knob("tasks", tasks))
-
-        def legal(values: Mapping[str, Choice]) -> bool:
-            parts = prod(axis.extent for axis in _shared(plan, int(values["vector"])))
-            return int(values["tasks"]) <= parts
-
-        guesses = [
-            (vector, count)
-            for count in dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
-            for vector in reversed(vectors)
-        ]
-        return guided_space(knobs, guesses, legal)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        plan = supported(workload, _plan(workload))
-        vector, tasks = int(configuration["vector"]), int(configuration["tasks"])
-        shared, steps = _shared(plan, vector), _column_steps(plan, vector)
-        at = shared[-1].name if shared else None
-        steps += parallel_steps(RESULT, shared, tasks) if shared else ()
-        around = replace(plan.around, vector=vector)
-        for fold in _folds(plan.anchor):
-            steps += fold_steps(fold, around, RESULT, at)
-        return Schedule(tuple(steps))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,52 +160,127 @@ class _ReductionPlan:
         return OuterLoops(columns=columns, rows=rows, vector=vector, length=length, outer=outer)
 
 
-def _plan(workload: Workload) -> _ReductionPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    parts = split_around(workload, Reductions.anchors)
-    layouts = check_layouts(workload, STORED_DTYPES)
-    if isinstance(parts, Support) or not layouts:
-        return parts if isinstance(parts, Support) else layouts
-    shapes = infer_shapes(workload)
-    assert not isinstance(shapes, str)
-    shape = shapes[parts.anchor.inputs[0]]
-    axes = reduced_axes(parts.anchor, len(shape))
-    if axes is None:
-        return Support(f"{parts.anchor.op_type} of no axes, or of axes there are not")
-    if parts.anchor.op_type == "GlobalLpPool" and parts.anchor.attributes.get("p", 2) != 2:
-        return Support("GlobalLpPool that is no sum of squares")
-    if workload.blocked and not (axes == (2, 3) and keeps_dimensions(parts.anchor)):
-        return Support(f"{parts.anchor.op_type} of other axes than pixels in the blocked layout")
-    front, behind = _cut(parts)
-    made = {item.output for item in front}
-    if any(ref in made for item in behind for ref in item.inputs):
-        return Support("what is reduced is read again behind the reduction")
-    shaped = _shaped(parts, shape, axes, front, behind)
-    if isinstance(shaped, Support):
-        return shaped
-    names = [axis_names(shaped)[axis] for axis in axes]
-    iteration = plan_iteration(shaped, apart=names, stored=STORED_DTYPES)
-    if isinstance(iteration, Support):
-        return iteration
-    walked = [axis for axis in iteration.axes if axis.name.startswith(tuple(names))]
-    if not walked or len(walked) > _AXES_MAX:
-        found = f"{len(walked)} groups of axes" if walked else "a single element"
-        return Support(f"{parts.anchor.op_type} of {found}")
-    return _ReductionPlan(
-        workload=workload,
-        shaped=shaped,
-        anchor=parts.anchor,
-        front=front,
-        behind=behind,
-        iteration=iteration,
-        reduced=walked[-1],
-        others=tuple(walked[:-1]),
+class Reductions(PlannedFamily[_ReductionPlan]):
+    """One value for all elements along some axes.
+
+    Where the axes are the innermost, a row of them is a vector per step; else the axis inside of
+    them is. In the blocked layout that is the channels of a block, and pixels are reduced.
+    """
+
+    name = "reductions"
+    anchors = frozenset(
+        (domain, name)
+        for domain in ("", NCHWC_DOMAIN)
+        for name in _REDUCTIONS
+        if (domain, name) in OPERATORS
     )
+
+    def plan(self, workload: Workload) -> _ReductionPlan | Support:
+        """Plan one reduction with chains in front and behind, or tell why not."""
+        parts = split_around(workload, self.anchors)
+        layouts = check_layouts(workload, STORED_DTYPES)
+        if isinstance(parts, Support) or not layouts:
+            return parts if isinstance(parts, Support) else layouts
+        shapes = infer_shapes(workload)
+        assert not isinstance(shapes, str)
+        shape = shapes[parts.anchor.inputs[0]]
+        axes = reduced_axes(parts.anchor, len(shape))
+        if axes is None:
+            return Support(f"{parts.anchor.op_type} of no axes, or of axes there are not")
+        if parts.anchor.op_type == "GlobalLpPool" and parts.anchor.attributes.get("p", 2) != 2:
+            return Support("GlobalLpPool that is no sum of squares")
+        if workload.blocked and not (axes == (2, 3) and keeps_dimensions(parts.anchor)):
+            return Support(
+                f"{parts.anchor.op_type} of other axes than pixels in the blocked layout"
+            )
+        front, behind = _cut(parts)
+        made = {item.output for item in front}
+        if any(ref in made for item in behind for ref in item.inputs):
+            return Support("what is reduced is read again behind the reduction")
+        shaped = _shaped(parts, shape, axes, front, behind)
+        if isinstance(shaped, Support):
+            return shaped
+        names = [axis_names(shaped)[axis] for axis in axes]
+        iteration = plan_iteration(shaped, apart=names, stored=STORED_DTYPES)
+        if isinstance(iteration, Support):
+            return iteration
+        walked = [axis for axis in iteration.axes if axis.name.startswith(tuple(names))]
+        if not walked or len(walked) > _AXES_MAX:
+            found = f"{len(walked)} groups of axes" if walked else "a single element"
+            return Support(f"{parts.anchor.op_type} of {found}")
+        return _ReductionPlan(
+            workload=workload,
+            shaped=shaped,
+            anchor=parts.anchor,
+            front=front,
+            behind=behind,
+            iteration=iteration,
+            reduced=walked[-1],
+            others=tuple(walked[:-1]),
+        )
+
+    def pipeline_of(self, plan: _ReductionPlan, algorithm: str) -> Pipeline:
+        """Return the reduction as stages; the chain behind is inlined into the result."""
+        workload = plan.workload
+        operands = read_operands(plan.shaped, plan.iteration)
+        scalars = workload.scalars
+        types = element_types(workload)
+        known = build_chain(plan.front, operands.values, scalars, operands.variables, types)
+        source = hl.Func("source")
+        source[operands.variables] = known[plan.anchor.inputs[0]]
+
+        def walked(at: hl.Expr, *others: hl.Expr) -> hl.Expr:
+            names = (plan.reduced.name, *(axis.name for axis in plan.others))
+            places = dict(zip(names, (at, *others), strict=True))
+            return source[tuple(places.get(v.name(), hl.Expr(v)) for v in operands.variables)]
+
+        folds, value = _folded(plan, walked)
+        variables = plan.around.variables or (hl.Var(_ONE),)
+        made, output = hl.Func("reduced"), hl.Func(RESULT)
+        made[variables] = in_type(plan.anchor, value, types[plan.anchor.output])
+        behind = {**operands.values, plan.anchor.output: made[variables]}
+        results = build_chain(plan.behind, behind, scalars, variables, types)
+        output[variables] = stored(results[workload.result], workload.output.dtype)
+        stages, loops = gathered(folds)
+        nest = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
+        return Pipeline(
+            output=output,
+            stages={RESULT: output, **stages},
+            arguments=operands.arguments,
+            argument_extents=plan.iteration.argument_extents,
+            output_extents=tuple(axis.extent for axis in reversed(plan.axes)),
+            loops={RESULT: nest, **loops},
+        )
+
+    def space_of(self, plan: _ReductionPlan, target: KernelTarget) -> Space:
+        """Return tasks and, where columns are vectors, how wide they are."""
+        elements = plan.iteration.size
+        cycles = 4 + estimate_cycles(plan.front)
+        work = estimate_us(elements, cycles, 4 * elements, target)
+        vectors = _vectors(plan, target)
+        shared = prod(axis.extent for axis in _shared(plan, vectors[0]))
+
+        def legal(values: Values) -> bool:
+            parts = prod(axis.extent for axis in _shared(plan, int(values["vector"])))
+            return int(values["tasks"]) <= parts
+
+        knobs, shapes = {"vector": vectors}, ((vector,) for vector in reversed(vectors))
+        return shared_space(work, shared, target, knobs, shapes, legal, tries_most=True)
+
+    def schedule_of(self, plan: _ReductionPlan, values: Values, target: KernelTarget) -> Schedule:
+        vector, tasks = int(values["vector"]), int(values["tasks"])
+        shared, steps = _shared(plan, vector), _column_steps(plan, vector)
+        at = shared[-1].name if shared else None
+        steps += parallel_steps(RESULT, shared, tasks) if shared else ()
+        around = replace(plan.around, vector=vector)
+        for fold in _folds(plan.anchor):
+            steps += fold_steps(fold, around, RESULT, at)
+        return Schedule(tuple(steps))
 
 
 def _cut(parts: Anchored) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
     """Return the operations in front of the anchor, and all others."""
-    front = tuple(feeding(parts))
+    front = feeding(parts.anchor.inputs[0], parts.before)
     return front, (*(item for item in parts.before if item not in front), *parts.after)
 
 
@@ -331,13 +312,7 @@ def _shaped(
                 return Support(f"{ref} is read in front of the reduction and behind it")
             read = replace(spec, shape=lifted)
         inputs.append(read)
-    references = tuple(f"x{number}" for number in range(len(inputs)))
-    return Workload(
-        op_type=workload.op_type,
-        inputs=tuple(inputs),
-        operations=(Operation(op_type="Sum", inputs=references, output="t0"),),
-        output=replace(workload.output, shape=shape),
-    )
+    return reshaped(workload, inputs, shape)
 
 
 def _folds(anchor: Operation) -> tuple[str, ...]:
@@ -355,7 +330,7 @@ def _folded(plan: _ReductionPlan, walked: Term) -> tuple[list[AxisReduction], hl
         return folds[-1].value()
 
     if plan.anchor.op_type == "ReduceLogSumExp":
-        peak, safe = fold(_PEAK, walked, _LOWEST, hl.max), hl.Func("safe")
+        peak, safe = fold(_PEAK, walked, LOWEST, hl.max), hl.Func("safe")
         is_finite = strict(hl.abs(peak) < constant(_INFINITY))
         safe[around.variables] = hl.select(is_finite, peak, constant(0.0))
         taken_off = safe[around.variables]

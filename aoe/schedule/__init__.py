@@ -1,6 +1,9 @@
-"""The engine's typed strategy: schedules made of steps, and the space they are chosen from."""
+"""The engine's typed strategy: schedules made of steps, and the space they are chosen from.
 
-from aoe.schedule.space import Choice, Configuration, Knob, Space
+Kernels that write many kinds of steps import the package as `sch`, as TVM calls a schedule.
+"""
+
+from aoe.schedule.space import Choice, Configuration, Knob, Space, Values
 from aoe.schedule.steps import (
     STEP_KINDS,
     Atomic,
@@ -43,6 +46,7 @@ __all__ = [
     "StoreIn",
     "Tail",
     "Unroll",
+    "Values",
     "Vectorize",
     "schedule_from_json",
     "schedule_to_json",

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 Choice = int | str
 """Value a knob can take."""
+Values = Mapping[str, Choice]
+"""What is chosen for the knobs, by their names; `Configuration` is the immutable form."""
 
 ENUMERATED_MAX = 20_000
 """Legal configurations up to which a space is listed in full."""

@@ -7,17 +7,17 @@ from aoe.kernels.attention.few_queries import (
     few_queries_space,
     few_queries_steps,
 )
-from aoe.kernels.attention.shape import read_attention
+from aoe.kernels.attention.shape import Attention, read_attention
 from aoe.kernels.attention.stages import attention_pipeline
 from aoe.kernels.attention.tiles import attention_space, attention_steps
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.matmul.shape import MATRIX_PRODUCTS
 from aoe.kernels.matmul.tiles import PAIRS
-from aoe.schedule import Configuration, Schedule, Space
+from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
 
-class AttentionFamily:
+class AttentionFamily(PlannedFamily[Attention]):
     """y = softmax(chain(queries * keys)) * values.
 
     ONNX Runtime writes all scores to memory, reads and writes them for the softmax, and reads them
@@ -28,27 +28,21 @@ class AttentionFamily:
     name = "attention"
     anchors = MATRIX_PRODUCTS
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is two matrix products with a softmax between them."""
-        return support_of(read_attention(workload))
+    def plan(self, workload: Workload) -> Attention | Support:
+        """Plan two matrix products with a softmax between them, or tell why not."""
+        return read_attention(workload)
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: Attention, algorithm: str) -> Pipeline:
         """Return the only algorithm there is in a precision."""
-        attention = supported(workload, read_attention(workload))
-        pipeline = few_queries_pipeline if attention.is_few else attention_pipeline
-        return pipeline(attention)
+        pipeline = few_queries_pipeline if plan.is_few else attention_pipeline
+        return pipeline(plan)
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: Attention, target: KernelTarget) -> Space:
         """Return register tiles and what a task is."""
-        attention = supported(workload, read_attention(workload))
-        space = few_queries_space if attention.is_few else attention_space
-        return space(attention, target)
+        space = few_queries_space if plan.is_few else attention_space
+        return space(plan, target)
 
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        attention = supported(workload, read_attention(workload))
-        steps_of = few_queries_steps if attention.is_few else attention_steps
-        steps = tuple(steps_of(configuration, attention, target))
-        return Schedule(steps, algorithm=PAIRS if attention.in_pairs else "")
+    def schedule_of(self, plan: Attention, values: Values, target: KernelTarget) -> Schedule:
+        steps_of = few_queries_steps if plan.is_few else attention_steps
+        steps = tuple(steps_of(values, plan, target))
+        return Schedule(steps, algorithm=PAIRS if plan.in_pairs else "")

@@ -13,12 +13,13 @@ column by column are walked along the depth, in vectors of 16 keys, as values ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from operator import add
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.attention.shape import Attention
 from aoe.kernels.attention.stages import (
     GROWN,
@@ -41,16 +42,16 @@ from aoe.kernels.halide.tiling import (
     best_tasks,
     estimate_us,
     guided_space,
-    on_threads,
     parallel_steps,
     row_memory,
     task_choices,
+    vector_steps,
 )
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.matmul.panels import panel_arguments
 from aoe.kernels.matmul.result import PANEL, ProductArguments, left_place, right_element
 from aoe.kernels.matmul.shape import MatrixProduct
-from aoe.schedule import Choice, ComputeAt, Knob, Space, Split, Step, StoreIn, Tail, Vectorize
+from aoe.schedule import Knob, Space, Step, Values
 
 DOTS, ATTENDED = "dots", "attended"
 TASKS = "tasks"
@@ -158,40 +159,33 @@ def few_queries_space(attention: Attention, target: KernelTarget) -> Space:
     return guided_space((Knob(TASKS, tasks),), guesses)
 
 
-def few_queries_steps(
-    values: Mapping[str, Choice], attention: Attention, target: KernelTarget
-) -> Iterator[Step]:
+def few_queries_steps(values: Values, attention: Attention, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    steps = (
-        Split(RESULT, attention.values.columns.name, _PANEL, LANE, PANEL, Tail.GUARD),
-        Vectorize(RESULT, LANE, PANEL),
-        *parallel_steps(RESULT, attention.batch, int(values[TASKS])),
-        *_score_steps(attention),
-        *_weight_steps(attention),
-    )
-    yield from on_threads(steps, target)
+    yield sch.Split(RESULT, attention.values.columns.name, _PANEL, LANE, PANEL, sch.Tail.GUARD)
+    yield sch.Vectorize(RESULT, LANE, PANEL)
+    yield from parallel_steps(RESULT, attention.batch, int(values[TASKS]))
+    yield from _score_steps(attention)
+    yield from _weight_steps(attention)
 
 
 def _score_steps(attention: Attention) -> Iterator[Step]:
     query, key = attention.queries.name, attention.keys.name
-    yield ComputeAt(SCORES, RESULT, query)
-    yield StoreIn(SCORES, row_memory(4 * attention.keys.extent))
+    yield sch.ComputeAt(SCORES, RESULT, query)
+    yield sch.StoreIn(SCORES, row_memory(4 * attention.keys.extent))
     if attention.scores.right_turned:
         yield from fold_steps(DOTS, _around_keys(attention), SCORES, key)
         return
     around = _around_panels(rows_around(attention).rows, attention.scores.depth)
     yield from fold_steps(DOTS, around, RESULT, query)
-    yield Split(SCORES, key, key, LANE, PANEL, Tail.GUARD)
-    yield Vectorize(SCORES, LANE, PANEL)
+    yield from vector_steps(SCORES, key, PANEL)
 
 
 def _weight_steps(attention: Attention) -> Iterator[Step]:
     query, key, keys = attention.queries.name, attention.keys.name, attention.keys.extent
     for name in (PEAK, TOTAL):
         yield from fold_steps(name, rows_around(attention), RESULT, query)
-    yield ComputeAt(GROWN, RESULT, query)
-    yield StoreIn(GROWN, row_memory(4 * keys))
-    yield Split(GROWN, key, key, LANE, PANEL, Tail.GUARD)
-    yield Vectorize(GROWN, LANE, PANEL)
+    yield sch.ComputeAt(GROWN, RESULT, query)
+    yield sch.StoreIn(GROWN, row_memory(4 * keys))
+    yield from vector_steps(GROWN, key, PANEL)
     rows = [hl.Var(axis.name) for axis in reversed(attention.values.rows)]
     yield from fold_steps(ATTENDED, _around_panels(rows, keys), RESULT, query)

@@ -28,7 +28,7 @@ from aoe.kernels.attention.shape import Attention
 from aoe.kernels.family import UPDATE, Pipeline
 from aoe.kernels.halide.chain import RESULT, build_chain
 from aoe.kernels.halide.reductions import AxisReduction, OuterLoops, gathered
-from aoe.kernels.math.functions import constant, exp_of_negative, strict, to_bfloat16
+from aoe.kernels.math.functions import LOWEST, constant, exp_of_negative, strict, to_bfloat16
 from aoe.kernels.matmul.bfloat16_pairs import (
     PAIR,
     PAIRED_DEPTH,
@@ -51,7 +51,6 @@ from aoe.kernels.matmul.shape import MatrixProduct
 SCORES, PEAK, GROWN, TOTAL = "scores", "peak", "grown", "total"
 SCORE_SUMS, VALUE_SUMS = "score_sums", "value_sums"
 KEYS_PACKED, VALUES_PACKED = "keys", "values"
-LOWEST = -3.4028234663852886e38
 
 Loops = tuple[tuple[str, int], ...]
 

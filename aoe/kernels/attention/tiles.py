@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product as combinations
+from collections.abc import Iterator
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.attention.shape import Attention
 from aoe.kernels.attention.stages import (
     GROWN,
@@ -21,28 +21,13 @@ from aoe.kernels.attention.stages import (
 from aoe.kernels.family import UPDATE, KernelTarget
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.reductions import fold_steps
-from aoe.kernels.halide.tiling import TASK, on_threads
+from aoe.kernels.halide.tiling import TASK, vector_steps
 from aoe.kernels.matmul.bfloat16_pairs import PAIR, PAIRED_DEPTH, ROUNDED, ROUNDED_DEPTH
 from aoe.kernels.matmul.panels import DEPTH
 from aoe.kernels.matmul.result import BLOCK, LANE, PANEL, panels_of
 from aoe.kernels.matmul.tiles import BROADCAST, stays_in_registers
-from aoe.schedule import (
-    Atomic,
-    Choice,
-    ComputeAt,
-    Fuse,
-    Knob,
-    Memory,
-    Parallel,
-    Reorder,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
+from aoe.schedule import Knob, Space, Step, Values
 
 BLOCKS, ROWS, TILES = "blocks", "rows", "tiles"
 """Panels of keys and rows of a register tile of scores; register tiles of rows in a task."""
@@ -69,20 +54,18 @@ def attention_space(attention: Attention, target: KernelTarget) -> Space:
         Knob(TILES, tuple(n for n in _TILES if n == 1 or n * _ROWS[0] <= queries)),
     )
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         blocks, rows, tiles = (int(values[name]) for name in (BLOCKS, ROWS, TILES))
         return rows * tiles <= queries and stays_in_registers(blocks, rows, target)
 
-    names = [knob.name for knob in knobs]
-    offered = [
-        dict(zip(names, choices, strict=True))
-        for choices in combinations(*(knob.choices for knob in knobs))
-    ]
-    ranked = sorted(filter(legal, offered), key=lambda values: _cost(values, attention, target))
-    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(ranked[:_GUESSES]))
+    ranked = cheapest_first(
+        combinations(knobs), legal, lambda values: _cost(values, attention, target)
+    )
+    guesses = tuple(values for _, values in ranked[:_GUESSES])
+    return Space(knobs=knobs, constraint=legal, first_guesses=guesses)
 
 
-def _cost(values: Mapping[str, Choice], attention: Attention, target: KernelTarget) -> float:
+def _cost(values: Values, attention: Attention, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, what is read again, idle threads.
 
     Keys and values are read once for all queries of a task.
@@ -100,7 +83,7 @@ def _cost(values: Mapping[str, Choice], attention: Attention, target: KernelTarg
     in_use = 4 * keys * (both + rows * tiles)
     read = 4 * keys * (both + tiles * weighted.columns.extent)
     per_byte = _L2_CYCLES if in_use <= target.l2_bytes else _L3_CYCLES
-    idle = -(-tasks // target.threads) * target.threads / tasks
+    idle = target.idle_ratio(tasks)
     return (products + read * per_byte) * tasks * idle
 
 
@@ -118,22 +101,17 @@ def _value_blocks(attention: Attention, rows: int, target: KernelTarget) -> int:
     return next(fitting, 1)
 
 
-def attention_steps(
-    values: Mapping[str, Choice], attention: Attention, target: KernelTarget
-) -> Iterator[Step]:
+def attention_steps(values: Values, attention: Attention, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     blocks, rows, tiles = (int(values[name]) for name in (BLOCKS, ROWS, TILES))
-    steps = (
-        *_result_steps(attention, rows, tiles, target),
-        *_score_steps(attention, blocks, rows, tiles),
-        *_softmax_steps(attention, rows),
-        *_packing_steps(attention),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(attention, rows, tiles, target)
+    yield from _score_steps(attention, blocks, rows, tiles)
+    yield from _softmax_steps(attention, rows)
+    yield from _packing_steps(attention)
 
 
-def _memory(elements: int) -> Memory:
-    return Memory.STACK if 4 * elements <= _STACK_BYTES_MAX else Memory.HEAP
+def _memory(elements: int) -> sch.Memory:
+    return sch.Memory.STACK if 4 * elements <= _STACK_BYTES_MAX else sch.Memory.HEAP
 
 
 def _loops(attention: Attention) -> tuple[str, list[str]]:
@@ -147,10 +125,10 @@ def _result_steps(
     blocks = _value_blocks(attention, rows, target)
     (row, batch), column = _loops(attention), attention.values.columns.name
     yield from _columns_in_panels(RESULT, column, blocks)
-    yield Split(RESULT, row, TASK, row, rows * tiles, Tail.SHIFT_INWARDS)
-    yield Split(RESULT, row, row, _ROW, rows, Tail.GUARD)
-    yield Reorder(RESULT, (LANE, _BLOCK_LOOP, _ROW, _PANEL_LOOP, row, TASK, *batch))
-    yield from _tile_written_out(RESULT, blocks, rows)
+    yield sch.Split(RESULT, row, TASK, row, rows * tiles, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, row, row, _ROW, rows, sch.Tail.GUARD)
+    yield sch.Reorder(RESULT, (LANE, _BLOCK_LOOP, _ROW, _PANEL_LOOP, row, TASK, *batch))
+    yield from register_steps((RESULT,), (LANE, PANEL), {_BLOCK_LOOP: blocks, _ROW: rows})
     yield from _shared_steps(attention, rows * tiles, target)
     yield from _sum_steps(attention, VALUE_SUMS, RESULT, _PANEL_LOOP, blocks, rows)
 
@@ -160,8 +138,8 @@ def _shared_steps(attention: Attention, queries: int, target: KernelTarget) -> I
     _, batch = _loops(attention)
     shared = [*batch] if _is_shared_by_batch(attention, queries, target) else [TASK, *batch]
     for outer in shared[1:]:
-        yield Fuse(RESULT, outer, shared[0], shared[0])
-    yield Parallel(RESULT, shared[0])
+        yield sch.Fuse(RESULT, outer, shared[0], shared[0])
+    yield sch.Parallel(RESULT, shared[0])
 
 
 def _is_shared_by_batch(attention: Attention, queries: int, target: KernelTarget) -> bool:
@@ -176,27 +154,22 @@ def _is_shared_by_batch(attention: Attention, queries: int, target: KernelTarget
 def _score_steps(attention: Attention, blocks: int, rows: int, tiles: int) -> Iterator[Step]:
     row, batch = _loops(attention)
     if attention.in_pairs:
-        yield ComputeAt(ROUNDED, RESULT, TASK)
-        yield StoreIn(ROUNDED, _memory(rows * tiles * attention.scores.depth))
-        yield Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
-    yield ComputeAt(SCORES, RESULT, TASK)
-    yield StoreIn(SCORES, _memory(rows * tiles * attention.keys.extent))
+        yield sch.ComputeAt(ROUNDED, RESULT, TASK)
+        yield sch.StoreIn(ROUNDED, _memory(rows * tiles * attention.scores.depth))
+        yield sch.Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
+    # scores of the queries of a task alone: they stay near until their values are summed
+    yield sch.ComputeAt(SCORES, RESULT, TASK)
+    yield sch.StoreIn(SCORES, _memory(rows * tiles * attention.keys.extent))
     yield from _columns_in_panels(SCORES, attention.keys.name, blocks)
-    yield Split(SCORES, row, row, _ROW, rows, Tail.GUARD)
-    yield Reorder(SCORES, (LANE, _BLOCK_LOOP, _ROW, row, _PANEL_LOOP, *batch))
-    yield from _tile_written_out(SCORES, blocks, rows)
+    yield sch.Split(SCORES, row, row, _ROW, rows, sch.Tail.GUARD)
+    yield sch.Reorder(SCORES, (LANE, _BLOCK_LOOP, _ROW, row, _PANEL_LOOP, *batch))
+    yield from register_steps((SCORES,), (LANE, PANEL), {_BLOCK_LOOP: blocks, _ROW: rows})
     yield from _sum_steps(attention, SCORE_SUMS, SCORES, row, blocks, rows)
 
 
 def _columns_in_panels(stage: str, column: str, blocks: int) -> Iterator[Step]:
-    yield Split(stage, column, _PANEL_LOOP, _INNER, PANEL * blocks, Tail.GUARD)
-    yield Split(stage, _INNER, _BLOCK_LOOP, LANE, PANEL, Tail.GUARD)
-
-
-def _tile_written_out(stage: str, blocks: int, rows: int) -> Iterator[Step]:
-    yield Vectorize(stage, LANE, PANEL)
-    yield Unroll(stage, _BLOCK_LOOP, blocks)
-    yield Unroll(stage, _ROW, rows)
+    yield sch.Split(stage, column, _PANEL_LOOP, _INNER, PANEL * blocks, sch.Tail.GUARD)
+    yield sch.Split(stage, _INNER, _BLOCK_LOOP, LANE, PANEL, sch.Tail.GUARD)
 
 
 def _sum_steps(
@@ -204,18 +177,16 @@ def _sum_steps(
 ) -> Iterator[Step]:
     """Yield the steps of sums in registers."""
     (row, batch), summed = _loops(attention), f"{sums}{UPDATE}"
-    yield ComputeAt(sums, at_stage, at)
+    yield sch.ComputeAt(sums, at_stage, at)
     for stage in (sums, summed):
-        yield Split(stage, BLOCK, BLOCK, "in_block", blocks, Tail.ROUND_UP)
+        yield sch.Split(stage, BLOCK, BLOCK, "in_block", blocks, sch.Tail.ROUND_UP)
         if stage == summed:
             pair, depth = ((PAIR,), PAIRED_DEPTH) if attention.in_pairs else ((), DEPTH)
-            yield Reorder(stage, (*pair, LANE, "in_block", row, depth, BLOCK, *batch))
+            yield sch.Reorder(stage, (*pair, LANE, "in_block", row, depth, BLOCK, *batch))
             if pair:
-                yield Atomic(stage)
-                yield Vectorize(stage, PAIR, 2)
-        yield Vectorize(stage, LANE, PANEL)
-        yield Unroll(stage, "in_block", blocks)
-        yield Unroll(stage, row, rows)
+                yield sch.Atomic(stage)
+                yield sch.Vectorize(stage, PAIR, 2)
+        yield from register_steps((stage,), (LANE, PANEL), {"in_block": blocks, row: rows})
 
 
 def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
@@ -223,17 +194,16 @@ def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
     around = rows_around(attention)
     for name in (PEAK, TOTAL):
         yield from fold_steps(name, around, RESULT, row)
-    yield ComputeAt(GROWN, RESULT, row)
-    yield StoreIn(GROWN, _memory(rows * attention.keys.extent))
-    yield Split(GROWN, attention.keys.name, attention.keys.name, LANE, PANEL, Tail.GUARD)
-    yield Vectorize(GROWN, LANE, PANEL)
+    yield sch.ComputeAt(GROWN, RESULT, row)
+    yield sch.StoreIn(GROWN, _memory(rows * attention.keys.extent))
+    yield from vector_steps(GROWN, attention.keys.name, PANEL, LANE)
 
 
 def _packing_steps(attention: Attention) -> Iterator[Step]:
     for stage, product in ((KEYS_PACKED, attention.scores), (VALUES_PACKED, attention.values)):
         if attention.in_pairs:
-            yield Unroll(stage, "half", 2)
-        yield Vectorize(stage, "lane", PANEL)
+            yield sch.Unroll(stage, "half", 2)
+        yield sch.Vectorize(stage, "lane", PANEL)
         axes = product.iteration.axes
         for at in product.right_axes:
-            yield Parallel(stage, axes[at].name)
+            yield sch.Parallel(stage, axes[at].name)

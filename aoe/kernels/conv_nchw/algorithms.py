@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from aoe.kernels.algorithms import KNOB, is_allowed
+from aoe.kernels.algorithms import is_allowed
 from aoe.kernels.conv_nchw import tiles, winograd_line_tiles, winograd_tiles
 from aoe.kernels.conv_nchw.direct import plain_pipeline
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan
@@ -13,23 +13,65 @@ from aoe.kernels.conv_nchw.winograd_line import (
     check_line_winograd,
     line_winograd_pipeline,
 )
-from aoe.kernels.family import KernelTarget, Pipeline
-from aoe.schedule import Choice, Step
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.tiled_products import SCOPE, TiledAlgorithm, tile_of
+from aoe.schedule import Choice
 
-Values = Mapping[str, Choice]
 WINOGRAD = (winograd_tiles.WINOGRAD_4, winograd_tiles.WINOGRAD_2)
 LINE = winograd_line_tiles.WINOGRAD_LINE
-ALGORITHMS = (
-    tiles.ROWS,
-    tiles.CHANNELS,
-    tiles.ROWS_IN_PAIRS,
-    tiles.CHANNELS_IN_PAIRS,
-    *WINOGRAD,
-    LINE,
-)
-_GUESSES = {winograd_tiles.WINOGRAD_4: 2, winograd_tiles.WINOGRAD_2: 1, LINE: 2}
 _DIRECT_GUESSES = 3
-"""First guesses of each; one of direct algorithms but the first, together six at most."""
+"""First guesses of the first of the direct algorithms; together they are six at most."""
+
+
+def _direct(name: str) -> TiledAlgorithm[ConvNchwPlan]:
+    """Return every product once, in vectors of neighbours or of channels."""
+    return TiledAlgorithm(
+        guesses=1,
+        pipeline=lambda plan: plain_pipeline(plan, tiles.panels_of(name, plan.shape)),
+        tiles=lambda plan, target: tiles.offered_tiles(plan, name, target),
+        rows=lambda plan, target: tiles.GROUPS,
+        fits=tiles.fits,
+        cost=tiles.cycles_of,
+        steps=tiles.direct_steps,
+    )
+
+
+def _winograd(name: str, *, guesses: int) -> TiledAlgorithm[ConvNchwPlan]:
+    """Return fewer products on tiles that are transformed across rows."""
+    return TiledAlgorithm(
+        guesses=guesses,
+        pipeline=lambda plan: row_winograd_pipeline(
+            plan, winograd_tiles.row_transforms(name, plan.shape)
+        ),
+        tiles=lambda plan, target: winograd_tiles.winograd_offered(plan, name, target),
+        rows=lambda plan, target: winograd_tiles.winograd_groups(plan, name),
+        fits=winograd_tiles.winograd_fits,
+        cost=winograd_tiles.winograd_cycles,
+        steps=winograd_tiles.winograd_steps,
+    )
+
+
+_LINE = TiledAlgorithm(
+    guesses=2,
+    pipeline=line_winograd_pipeline,
+    tiles=winograd_line_tiles.line_offered,
+    rows=lambda plan, target: winograd_line_tiles.LINE_GROUPS,
+    fits=winograd_line_tiles.line_fits,
+    cost=lambda values, plan, target: winograd_line_tiles.line_cycles(values, plan.shape, target),
+    steps=winograd_line_tiles.line_steps,
+)
+"""Fewer products of signals."""
+
+ALGORITHMS: Mapping[str, TiledAlgorithm[ConvNchwPlan]] = {
+    tiles.ROWS: _direct(tiles.ROWS),
+    tiles.CHANNELS: _direct(tiles.CHANNELS),
+    tiles.ROWS_IN_PAIRS: _direct(tiles.ROWS_IN_PAIRS),
+    tiles.CHANNELS_IN_PAIRS: _direct(tiles.CHANNELS_IN_PAIRS),
+    winograd_tiles.WINOGRAD_4: _winograd(winograd_tiles.WINOGRAD_4, guesses=2),
+    winograd_tiles.WINOGRAD_2: _winograd(winograd_tiles.WINOGRAD_2, guesses=1),
+    LINE: _LINE,
+}
+"""By the name a schedule has."""
 
 
 def algorithms_of(plan: ConvNchwPlan) -> tuple[str, ...]:
@@ -43,43 +85,16 @@ def algorithms_of(plan: ConvNchwPlan) -> tuple[str, ...]:
     return (*direct, LINE) if is_line else direct
 
 
-def pipeline(plan: ConvNchwPlan, algorithm: str) -> Pipeline:
-    """Return an algorithm, not scheduled."""
-    if algorithm in WINOGRAD:
-        return row_winograd_pipeline(plan, winograd_tiles.row_transforms(algorithm, plan.shape))
-    if algorithm == LINE:
-        return line_winograd_pipeline(plan)
-    return plain_pipeline(plan, tiles.panels_of(algorithm, plan.shape))
-
-
-def choices(plan: ConvNchwPlan, algorithm: str, target: KernelTarget) -> dict[str, tuple[int, ...]]:
-    """Return what may be chosen for the numbers of a configuration, rising."""
-    if algorithm in WINOGRAD:
-        return winograd_tiles.winograd_choices(plan, algorithm, target)
-    if algorithm == LINE:
-        return winograd_line_tiles.line_choices(plan, target)
-    return tiles.choices(plan, algorithm, target)
-
-
-def fits(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> bool:
-    """Return True if a configuration is worth a trial."""
-    if values[KNOB] in WINOGRAD:
-        return winograd_tiles.winograd_fits(values, plan, target)
-    if values[KNOB] == LINE:
-        return winograd_line_tiles.line_fits(values, plan, target)
-    return tiles.fits(values, plan, target)
-
-
 def first_guesses(plan: ConvNchwPlan, target: KernelTarget) -> tuple[dict[str, Choice], ...]:
     """Return the first guesses: of every algorithm some, of several register tiles."""
     names = algorithms_of(plan)
     chosen: list[tuple[float, dict[str, Choice]]] = []
     for name in names:
-        most = _DIRECT_GUESSES if name == names[0] else 1
+        most = _DIRECT_GUESSES if name == names[0] else ALGORITHMS[name].guesses
         found: dict[tuple[Choice, ...], tuple[float, dict[str, Choice]]] = {}
-        for cycles, values in _ranked(plan, name, target):
-            found.setdefault((*tiles.tile_of(values), values[tiles.SCOPE]), (cycles, values))
-        chosen += _of_both_groups([*found.values()], _GUESSES.get(name, most))
+        for cycles, values in ALGORITHMS[name].ranked(plan, target, name):
+            found.setdefault((*tile_of(values), values[SCOPE]), (cycles, values))
+        chosen += _of_both_groups([*found.values()], most)
     best_first = sorted(chosen, key=lambda item: item[0])
     return tuple(values for _, values in best_first)[:_MOST_GUESSES]
 
@@ -97,27 +112,8 @@ def _of_both_groups(
 ) -> list[tuple[float, dict[str, Choice]]]:
     """Return the best of ranked configurations, at least one of either scope if they are many."""
     chosen = list(ranked[:most])
-    scopes = {values[tiles.SCOPE] for _, values in chosen}
-    others = [item for item in ranked[most:] if item[1][tiles.SCOPE] not in scopes]
+    scopes = {values[SCOPE] for _, values in chosen}
+    others = [item for item in ranked[most:] if item[1][SCOPE] not in scopes]
     if most >= _FUSION_GROUPS_FROM and others:
         chosen[-1] = others[0]
     return chosen
-
-
-def _ranked(
-    plan: ConvNchwPlan, algorithm: str, target: KernelTarget
-) -> list[tuple[float, dict[str, Choice]]]:
-    if algorithm in WINOGRAD:
-        return winograd_tiles.winograd_ranked(plan, algorithm, target)
-    if algorithm == LINE:
-        return winograd_line_tiles.line_ranked(plan, target)
-    return tiles.ranked(plan, algorithm, target)
-
-
-def steps(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> Iterator[Step]:
-    """Yield the steps of a configuration."""
-    if values[KNOB] in WINOGRAD:
-        return winograd_tiles.winograd_steps(values, plan, target)
-    if values[KNOB] == LINE:
-        return winograd_line_tiles.line_steps(values, plan, target)
-    return tiles.direct_steps(values, plan, target)

@@ -12,7 +12,7 @@ neighbours along the innermost axis, and each weight is broadcast; with panels o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -28,6 +28,7 @@ from aoe.kernels.conv_nchw.shape import WEIGHTS, ConvNchwPlan, ConvNchwShape, X
 from aoe.kernels.conv_nchwc.result import KernelArguments, finished_pipeline
 from aoe.kernels.family import UPDATE, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.loops import v
 from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.workload import Precision
 
@@ -77,34 +78,17 @@ class Panels:
         return *pair, *shape.taps, self.pairs(shape)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loops:
-    """Loop variables; names are those schedule steps use."""
-
-    u: hl.Var
-    w: hl.Var
-    p: hl.Var
-    h: hl.Var
-    d: hl.Var
-    b: hl.Var
-    n: hl.Var
-    i: hl.Var
-    s: hl.Var
-    c: hl.Var
-    o: hl.Var
-
-
 def plain_pipeline(plan: ConvNchwPlan, panels: Panels) -> Pipeline:
     """Return the algorithm; weights are packed once, when the kernel is created."""
-    shape, v = plan.shape, _Loops(*(hl.Var(name) for name in _Loops.__slots__))
+    shape = plan.shape
     kind = hl.BFloat(16) if panels.pair > 1 else hl.Float(32)
     arguments = plain_arguments(plan, panels.weight_extents(shape), kind)
-    stages = _image(arguments.at(X), shape, panels, v)
-    products = _sums(stages.get(PADDED), arguments, shape, panels, v)
+    stages = _image(arguments.at(X), shape, panels)
+    products = _sums(stages.get(PADDED), arguments, shape, panels)
     finished, result = hl.Func(FINISHED), hl.Func(RESULT)
     finished[products.args()] = products[products.args()]
     place = pixel(shape, (v.w, v.h, v.d), v.o, v.n)
-    made = finished[_place_of_result(shape, panels, v)]
+    made = finished[_place_of_result(shape, panels)]
     result[place] = finished_value(plan, arguments, made, place)
     for stage in (products, finished):
         stage.bound_extent(v.u, panels.width).bound_extent(v.p, shape.phases[0])
@@ -113,8 +97,9 @@ def plain_pipeline(plan: ConvNchwPlan, panels: Panels) -> Pipeline:
         arguments,
         stages,
         result,
-        lambda known: _loop_extents(known, shape, panels),
         extents=shape.result_extents,
+        known={"u": panels.width, "p": shape.phases[0], "i": panels.pair},
+        reduced={SUMMED: zip(REDUCED, panels.reduced_extents(shape), strict=False)},
         packing=_packing(shape, panels),
         inlined=(FINISHED,),
         padded=frozenset({PADDED, *((PRODUCTS, FINISHED) if is_cut_short(shape) else ())}),
@@ -132,7 +117,7 @@ def is_cut_short(shape: ConvNchwShape) -> bool:
     return shape.result[0] % shape.phases[0] != 0
 
 
-def _image(x: hl.ImageParam, shape: ConvNchwShape, panels: Panels, v: _Loops) -> dict[str, hl.Func]:
+def _image(x: hl.ImageParam, shape: ConvNchwShape, panels: Panels) -> dict[str, hl.Func]:
     """Return the stage that copies the image, if there is one.
 
     Its loops are: channel of a pair, every `stride`-th element along the innermost axis, which of
@@ -157,11 +142,7 @@ def _image(x: hl.ImageParam, shape: ConvNchwShape, panels: Panels, v: _Loops) ->
 
 
 def _sums(
-    padded: hl.Func | None,
-    arguments: KernelArguments,
-    shape: ConvNchwShape,
-    panels: Panels,
-    v: _Loops,
+    padded: hl.Func | None, arguments: KernelArguments, shape: ConvNchwShape, panels: Panels
 ) -> hl.Func:
     """Return the sums of products; those of a pair are the innermost loop."""
     extents = panels.reduced_extents(shape)
@@ -201,7 +182,7 @@ def _sums(
     return products
 
 
-def _place_of_result(shape: ConvNchwShape, panels: Panels, v: _Loops) -> tuple[hl.Expr, ...]:
+def _place_of_result(shape: ConvNchwShape, panels: Panels) -> tuple[hl.Expr, ...]:
     """Return where the products of a result are."""
     if shape.groups > 1 and shape.channels_out % panels.width:
         inside = v.o % shape.channels_out
@@ -261,20 +242,3 @@ def _filter_values(
         is_there = is_there & (value < shape.kernel[at])
         values.append(hl.clamp(value, 0, shape.kernel[at] - 1))
     return values, is_there
-
-
-def _loop_extents(
-    stages: Mapping[str, hl.Func], shape: ConvNchwShape, panels: Panels
-) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Return the loops of every stage; 0 where the schedule decides how far they go."""
-    known = {"u": panels.width, "p": shape.phases[0], "i": panels.pair}
-    axes = dict(zip("whd", shape.result, strict=True))
-    whole = {**axes, "o": shape.groups * shape.channels_out, "n": shape.batch}
-    loops = {}
-    for name, stage in stages.items():
-        if name != SUMMED:
-            here = whole if name == RESULT else known
-            loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
-    depth = zip(REDUCED, panels.reduced_extents(shape), strict=False)
-    loops[SUMMED] = (*loops[PRODUCTS], *depth)
-    return loops

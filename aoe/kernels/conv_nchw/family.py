@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from aoe.kernels.algorithms import KNOB
-from aoe.kernels.conv_nchw import algorithms, tiles
+from aoe.kernels.algorithms import known_algorithm
+from aoe.kernels.conv_nchw.algorithms import ALGORITHMS, algorithms_of, first_guesses
 from aoe.kernels.conv_nchw.result import check_plain_arguments
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, read_plain
-from aoe.kernels.family import KernelTarget, Pipeline, Support, supported
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
+from aoe.kernels.tiled_products import tiled_schedule, tiled_space
 from aoe.operators.products import PLAIN_CONVOLUTIONS
-from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
 
-class ConvNchw:
+class ConvNchw(PlannedFamily[ConvNchwPlan]):
     """y = chain(activation(x * w + bias + sum)) of one, two or three axes, not in blocks.
 
     ONNX Runtime gathers the elements each result reads and multiplies matrices; what gains is
@@ -24,48 +23,24 @@ class ConvNchw:
     name = "plain_convolution"
     anchors = PLAIN_CONVOLUTIONS
 
+    def plan(self, workload: Workload) -> ConvNchwPlan | Support:
+        """Plan one convolution of plain tensors and a chain, or tell why not."""
+        return read_plain(workload)
+
     def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one convolution of plain tensors and a chain."""
-        plan = read_plain(workload)
+        """Tell whether there is a plan, whose chain reads what the convolution does alike."""
+        plan = self.plan(workload)
         return plan if isinstance(plan, Support) else check_plain_arguments(plan)
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: ConvNchwPlan, algorithm: str) -> Pipeline:
         """Return the algorithm called `algorithm`; by default the first of its precision."""
-        plan = _plan(workload)
-        name = algorithm or algorithms.algorithms_of(plan)[0]
-        if name not in algorithms.ALGORITHMS:
-            known = ", ".join(algorithms.ALGORITHMS)
-            raise ValueError(f"{self.name}: no such algorithm (got {name}, expected {known})")
-        return algorithms.pipeline(plan, name)
+        name = algorithm or algorithms_of(plan)[0]
+        return ALGORITHMS[known_algorithm(self.name, name, ALGORITHMS)].pipeline(plan)
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: ConvNchwPlan, target: KernelTarget) -> Space:
         """Return what a vector holds, the register tile, and what a task copies."""
-        plan = _plan(workload)
-        names = algorithms.algorithms_of(plan)
-        offered = [algorithms.choices(plan, name, target) for name in names]
-        numbers = {
-            name: tuple(sorted({number for choices in offered for number in choices[name]}))
-            for name in offered[0]
-        }
-        knobs = (
-            Knob(KNOB, names),
-            *(Knob(name, choices) for name, choices in numbers.items()),
-            Knob(tiles.SCOPE, (tiles.GROUP, tiles.IMAGE)),
-        )
+        offered = {name: ALGORITHMS[name] for name in algorithms_of(plan)}
+        return tiled_space(offered, plan, target, first_guesses(plan, target))
 
-        def legal(values: Mapping[str, Choice]) -> bool:
-            return algorithms.fits(values, plan, target)
-
-        guesses = algorithms.first_guesses(plan, target)
-        return Space(knobs=knobs, constraint=legal, first_guesses=guesses)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        steps = algorithms.steps(configuration, _plan(workload), target)
-        return Schedule(tuple(steps), algorithm=str(configuration[KNOB]))
-
-
-def _plan(workload: Workload) -> ConvNchwPlan:
-    return supported(workload, read_plain(workload))
+    def schedule_of(self, plan: ConvNchwPlan, values: Values, target: KernelTarget) -> Schedule:
+        return tiled_schedule(ALGORITHMS, plan, values)

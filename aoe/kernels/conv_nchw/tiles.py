@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from math import gcd, prod
 
+from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.conv_nchw.direct import (
     FINISHED,
@@ -20,30 +21,26 @@ from aoe.kernels.conv_nchw.direct import (
 )
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    ComputeRoot,
-    NeverPartition,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.tiled_products import (
+    GROUP,
+    IMAGE,
+    SCOPE,
+    TILE_ROWS,
+    Tile,
+    register_steps,
+    several,
+    tile_of,
 )
+from aoe.schedule import Step, Values
 
 ROWS, CHANNELS = "direct_rows", "direct_channels"
 ROWS_IN_PAIRS, CHANNELS_IN_PAIRS = f"{ROWS}_bf16", f"{CHANNELS}_bf16"
-BLOCKS, ACROSS, DOWN, TILE_ROWS, SCOPE = "blocks", "across", "down", "tile_rows", "scope"
-GROUP, IMAGE = "group", "image"
-"""What a task copies: the elements a group of results reads; or the image is copied at once."""
 VECTOR = 16
 """Elements of a vector: a register with AVX-512, two with AVX2, four with NEON."""
-_BLOCKS, _DOWN, _GROUPS = (1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4, 7), (1, 2, 4, 8, 16, 32)
+GROUPS = (1, 2, 4, 8, 16, 32)
+"""Rows of tiles of a group."""
+_BLOCKS, _DOWN = (1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4, 7)
 _BEST_TILES = 3
 """Register tiles offered for a shape: the register file leaves few that are any good."""
 FAR_BYTES_PER_CYCLE = 12
@@ -60,9 +57,6 @@ _LONG_CHAIN = 1.2
 """What a long chain costs `rows` all the same, which has more of its tiles: 1500 results of 384
 channels with GELU take 11.0 ms with one loop, 7.5 with two, 6.3 in vectors of channels, without
 GELU 6.1 and 6.4 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
-_FREE_SUMS = 8
-"""Sums that hide the wait for each: two a cycle, four cycles until it is ready again."""
-Tile = tuple[int, int, int]
 
 
 def panels_of(algorithm: str, shape: ConvNchwShape) -> Panels:
@@ -91,52 +85,21 @@ def direct_algorithms(plan: ConvNchwPlan) -> tuple[str, ...]:
     return names[:1] if shape.groups > 1 and shape.channels_out % VECTOR else names
 
 
-def choices(plan: ConvNchwPlan, algorithm: str, target: KernelTarget) -> dict[str, tuple[int, ...]]:
-    """Return what may be chosen for the numbers of a configuration, rising."""
-    tiles = _best_tiles(plan.shape, algorithm, vectors_of(target))
-    return {
-        BLOCKS: tuple(sorted({tile[0] for tile in tiles})),
-        ACROSS: tuple(sorted({tile[1] for tile in tiles})),
-        DOWN: tuple(sorted({tile[2] for tile in tiles})),
-        TILE_ROWS: _GROUPS,
-    }
+def offered_tiles(plan: ConvNchwPlan, algorithm: str, target: KernelTarget) -> tuple[Tile, ...]:
+    """Return panels of channels, vectors or elements across, and rows of the best tiles."""
+    return _best_tiles(plan.shape, algorithm, vectors_of(target))
 
 
-def fits(values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget) -> bool:
+def fits(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups inside the image."""
     algorithm, shape = str(values[KNOB]), plan.shape
     tile = tile_of(values)
-    if tile not in _best_tiles(shape, algorithm, vectors_of(target)):
+    if tile not in offered_tiles(plan, algorithm, target):
         return False
     if values[SCOPE] == IMAGE:
         return values[TILE_ROWS] == 1
     tiles = _tiles_along(shape, algorithm, tile)
     return int(values[TILE_ROWS]) <= max(1, tiles)
-
-
-def ranked(
-    plan: ConvNchwPlan, algorithm: str, target: KernelTarget
-) -> list[tuple[float, dict[str, Choice]]]:
-    """Return legal configurations with their estimated cycles, the most promising first."""
-    found: list[tuple[float, dict[str, Choice]]] = []
-    scopes = (GROUP, IMAGE)
-    for tile, rows, scope in product(
-        _best_tiles(plan.shape, algorithm, vectors_of(target)), _GROUPS, scopes
-    ):
-        values: dict[str, Choice] = {KNOB: algorithm, **dict(zip(_TILE, tile, strict=True))}
-        values |= {TILE_ROWS: rows, SCOPE: scope}
-        if fits(values, plan, target):
-            found.append((_cycles(values, plan, target), values))
-    return sorted(found, key=lambda item: item[0])
-
-
-_TILE = (BLOCKS, ACROSS, DOWN)
-
-
-def tile_of(values: Mapping[str, Choice]) -> Tile:
-    """Return panels of channels, vectors or elements across, and rows of a configuration."""
-    blocks, across, down = (int(values[name]) for name in _TILE)
-    return blocks, across, down
 
 
 def _lanes(algorithm: str) -> int:
@@ -215,7 +178,7 @@ def _repeated(tile: Tile, shape: ConvNchwShape, algorithm: str) -> float:
     return repeated * panels.out(shape) * panels.width / shape.channels_out
 
 
-def _cycles(values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget) -> float:
+def cycles_of(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, traffic, idle threads."""
     algorithm, shape, tile = str(values[KNOB]), plan.shape, tile_of(values)
     panels, size = panels_of(algorithm, shape), 2 if plan.in_pairs else 4
@@ -224,7 +187,7 @@ def _cycles(values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarg
     cycles = results / VECTOR * depth * _tile_cost(tile, shape, algorithm)
     if algorithm.startswith(CHANNELS):
         cycles += _STRAY_CYCLES * results
-    elif _is_heavy(plan) and panels.pairs(shape) > _DEPTH_PART:
+    elif plan.epilogue.is_heavy and panels.pairs(shape) > _DEPTH_PART:
         cycles *= _LONG_CHAIN
     is_grouped = values[SCOPE] == GROUP
     along = _tiles_along(shape, algorithm, tile)
@@ -245,30 +208,18 @@ def _cycles(values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarg
     if held * size + panel > 0.7 * target.l2_bytes:  # elements are read again for each panel
         cycles += over * held * size * groups * planes / FAR_BYTES_PER_CYCLE
     tasks = planes * groups if is_grouped else over
-    return cycles * (-(-tasks // target.threads) * target.threads / tasks)
+    return cycles * target.idle_ratio(tasks)
 
 
-def _is_heavy(plan: ConvNchwPlan) -> bool:
-    """Return True if the chain is too long to be written out for every vector of a tile."""
-    return plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-
-
-def direct_steps(
-    values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget
-) -> Iterator[Step]:
+def direct_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    is_heavy = _is_heavy(plan)
-    steps = (
-        *_result_steps(values, plan.shape, is_heavy=is_heavy),
-        *_copy_steps(values, plan),
-        *_product_steps(values, plan, is_heavy=is_heavy),
-    )
-    yield from on_threads(steps, target)
+    is_heavy = plan.epilogue.is_heavy
+    yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
+    yield from _copy_steps(values, plan)
+    yield from _product_steps(values, plan, is_heavy=is_heavy)
 
 
-def _result_steps(
-    values: Mapping[str, Choice], shape: ConvNchwShape, *, is_heavy: bool
-) -> Iterator[Step]:
+def _result_steps(values: Values, shape: ConvNchwShape, *, is_heavy: bool) -> Iterator[Step]:
     tile = _tile_loops(values, shape)
     yield from _result_splits(values, shape)
     is_grouped = values[SCOPE] == GROUP
@@ -276,20 +227,17 @@ def _result_steps(
     of = ("of",) if shape.groups > 1 else ()
     inner = (*tile, "w", *high)
     if is_grouped:
-        yield Reorder(RESULT, (*inner, "b", *of, "group", *deep, "n"))
+        yield sch.Reorder(RESULT, (*inner, "b", *of, "group", *deep, "n"))
     else:  # weights of a panel serve the whole image
-        yield Reorder(RESULT, (*inner, *deep, "b", *of, "n"))
-    (first, width), *others = tile.items()
-    yield Vectorize(RESULT, first, width)
-    if not is_heavy:
-        for name, factor in others:
-            yield Unroll(RESULT, name, factor)
-    yield Parallel(RESULT, "n")
+        yield sch.Reorder(RESULT, (*inner, *deep, "b", *of, "n"))
+    vector, *others = tile.items()
+    yield from register_steps((RESULT,), vector, {} if is_heavy else dict(others))
+    yield sch.Parallel(RESULT, "n")
     for name in (*deep, "group") if is_grouped else (*of, "b"):
-        yield Parallel(RESULT, name)
+        yield sch.Parallel(RESULT, name)
 
 
-def _tile_loops(values: Mapping[str, Choice], shape: ConvNchwShape) -> dict[str, int]:
+def _tile_loops(values: Values, shape: ConvNchwShape) -> dict[str, int]:
     """Return the loops of the result inside a register tile with their lengths, innermost first."""
     algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
     channels = {"in_o": panels_of(algorithm, shape).width}
@@ -300,48 +248,47 @@ def _tile_loops(values: Mapping[str, Choice], shape: ConvNchwShape) -> dict[str,
     return {**channels, **phase, "in_w": across, **high, "in_b": blocks}
 
 
-def _result_splits(values: Mapping[str, Choice], shape: ConvNchwShape) -> Iterator[Step]:
+def _result_splits(values: Values, shape: ConvNchwShape) -> Iterator[Step]:
     algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
     phases = shape.phases[0]
     if phases > 1:
-        yield Split(RESULT, "w", "w", "phase", phases, Tail.GUARD)
-    tail = Tail.GUARD if is_cut_short(shape) else Tail.SHIFT_INWARDS
-    yield Split(RESULT, "w", "w", "in_w", _lanes(algorithm) * across, tail)
-    yield NeverPartition(RESULT, "w")
+        yield sch.Split(RESULT, "w", "w", "phase", phases, sch.Tail.GUARD)
+    tail = sch.Tail.GUARD if is_cut_short(shape) else sch.Tail.SHIFT_INWARDS
+    yield sch.Split(RESULT, "w", "w", "in_w", _lanes(algorithm) * across, tail)
+    yield sch.NeverPartition(RESULT, "w")
     if algorithm.startswith(ROWS):
-        yield Split(RESULT, "in_w", "in_w", "lane", VECTOR, Tail.GUARD)
+        yield sch.Split(RESULT, "in_w", "in_w", "lane", VECTOR, sch.Tail.GUARD)
     if shape.groups > 1:
-        yield Split(RESULT, "o", "of", "o", shape.channels_out, Tail.GUARD)
-    yield Split(RESULT, "o", "b", "in_o", panels_of(algorithm, shape).width, Tail.GUARD)
-    yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
+        yield sch.Split(RESULT, "o", "of", "o", shape.channels_out, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "o", "b", "in_o", panels_of(algorithm, shape).width, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
     if shape.rank > 1:
-        yield Split(RESULT, "h", "h", "in_h", down, Tail.SHIFT_INWARDS)
+        yield sch.Split(RESULT, "h", "h", "in_h", down, sch.Tail.SHIFT_INWARDS)
     if values[SCOPE] == GROUP:
         axis = "w" if _is_low(shape) else "h"
-        yield Split(RESULT, axis, "group", axis, int(values[TILE_ROWS]), Tail.GUARD)
+        yield sch.Split(RESULT, axis, "group", axis, int(values[TILE_ROWS]), sch.Tail.GUARD)
 
 
-def _copy_steps(values: Mapping[str, Choice], plan: ConvNchwPlan) -> Iterator[Step]:
+def _copy_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
     panels = panels_of(str(values[KNOB]), plan.shape)
     if not needs_copy(plan.shape, panels):
         return
     if values[SCOPE] == GROUP:
-        yield ComputeAt(PADDED, RESULT, "group")
+        yield sch.ComputeAt(PADDED, RESULT, "group")
     else:
-        yield ComputeRoot(PADDED)
-        yield Parallel(PADDED, "n")
-        yield Parallel(PADDED, "c")
-    yield Split(PADDED, "w", "w", "lane", VECTOR, Tail.ROUND_UP)
-    yield Reorder(PADDED, ("lane", "i", "s", "w", "h", "d", "c", "n"))
-    yield Vectorize(PADDED, "lane", VECTOR)
-    yield Unroll(PADDED, "i", panels.pair)
+        yield sch.ComputeRoot(PADDED)
+        yield sch.Parallel(PADDED, "n")
+        yield sch.Parallel(PADDED, "c")
+    # whole vectors: the copy has room behind the end of a row
+    yield sch.Split(PADDED, "w", "w", "lane", VECTOR, sch.Tail.ROUND_UP)
+    yield sch.Reorder(PADDED, ("lane", "i", "s", "w", "h", "d", "c", "n"))
+    yield sch.Vectorize(PADDED, "lane", VECTOR)
+    yield sch.Unroll(PADDED, "i", panels.pair)
     if plan.shape.strides[0] > 1:
-        yield Unroll(PADDED, "s", plan.shape.strides[0])
+        yield sch.Unroll(PADDED, "s", plan.shape.strides[0])
 
 
-def _product_steps(
-    values: Mapping[str, Choice], plan: ConvNchwPlan, *, is_heavy: bool
-) -> Iterator[Step]:
+def _product_steps(values: Values, plan: ConvNchwPlan, *, is_heavy: bool) -> Iterator[Step]:
     algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
     shape, panels = plan.shape, panels_of(algorithm, plan.shape)
     width = {"w": across, "h": down}
@@ -351,27 +298,27 @@ def _product_steps(
         tile = {"u": panels.width, "p": shape.phases[0], "b": blocks, **width}
     stages = (PRODUCTS, SUMMED, FINISHED) if is_heavy else (PRODUCTS, SUMMED)
     if is_heavy:
-        yield ComputeAt(FINISHED, RESULT, "w")
-        yield Reorder(FINISHED, (*tile, "d", "n"))
-        yield ComputeAt(PRODUCTS, FINISHED, "d")
+        yield sch.ComputeAt(FINISHED, RESULT, "w")
+        yield sch.Reorder(FINISHED, (*tile, "d", "n"))
+        yield sch.ComputeAt(PRODUCTS, FINISHED, "d")
     else:
-        yield ComputeAt(PRODUCTS, RESULT, "w")
+        yield sch.ComputeAt(PRODUCTS, RESULT, "w")
     extents = panels.reduced_extents(shape)
     pair, depth = REDUCED[: panels.pair - 1], REDUCED[panels.pair - 1 : len(extents)]
     if is_heavy and extents[-1] > _DEPTH_PART:
-        yield Split(SUMMED, depth[-1], depth[-1], _IN_DEPTH, _DEPTH_PART, Tail.GUARD)
+        yield sch.Split(SUMMED, depth[-1], depth[-1], _IN_DEPTH, _DEPTH_PART, sch.Tail.GUARD)
         depth = (*depth[:-1], _IN_DEPTH, depth[-1])
-    yield Reorder(SUMMED, (*pair, *tile, *depth, "d", "n"))
+    # each step of the depth adds to every sum of a tile once: none waits for itself
+    yield sch.Reorder(SUMMED, (*pair, *tile, *depth, "d", "n"))
     if pair:
-        yield Vectorize(SUMMED, pair[0], panels.pair)
+        yield sch.Vectorize(SUMMED, pair[0], panels.pair)
     for stage in stages:
         if is_cut_short(shape):
             wide = _lanes(algorithm) * across
-            yield Split(stage, "w", "past", "w", wide, Tail.ROUND_UP)
-        (first, _), *others = tile.items()
-        yield Vectorize(stage, first, VECTOR)
-        for name, factor in (*(((first, across),) if panels.in_rows else ()), *others):
-            if factor > 1:
-                yield Unroll(stage, name, factor)
+            yield sch.Split(stage, "w", "past", "w", wide, sch.Tail.ROUND_UP)
+        first, *others = tile
+        inner = [first, *others] if panels.in_rows else others
+        written_out = several({name: tile[name] for name in inner})
+        yield from register_steps((stage,), (first, VECTOR), written_out)
     if panels.in_rows and shape.taps[0] <= VECTOR:  # lanes of channels would keep all elements
-        yield Unroll(SUMMED, depth[0], shape.taps[0])
+        yield sch.Unroll(SUMMED, depth[0], shape.taps[0])

@@ -16,7 +16,6 @@ Columns of a filter are summed up as they are, so rows need no transform, and no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -34,6 +33,7 @@ from aoe.kernels.conv_nchwc.result import finished_pipeline
 from aoe.kernels.conv_nchwc.winograd.transforms import F2, F4, Transforms, select_row
 from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.loops import v
 from aoe.kernels.math.functions import constant
 
 HEIGHTS, DATA, GATHERED, COLUMNS, TILE = "heights", "data", "gathered", "columns", "tile"
@@ -62,25 +62,6 @@ class RowTransforms:
         return self.high.results * self.deep.results
 
 
-@dataclass(frozen=True, slots=True)
-class _Loops:
-    """Loop variables; names are those schedule steps use."""
-
-    w: hl.Var
-    h: hl.Var
-    d: hl.Var
-    o: hl.Var
-    n: hl.Var
-    u: hl.Var
-    b: hl.Var
-    c: hl.Var
-    e: hl.Var
-    i: hl.Var
-    j: hl.Var
-    th: hl.Var
-    td: hl.Var
-
-
 def check_row_winograd(shape: ConvNchwShape) -> Support:
     """Tell whether filters are three values high, stride 1, and rows fill vectors."""
     if shape.is_transposed or shape.groups > 1 or set(shape.strides) != {1}:
@@ -105,12 +86,12 @@ def row_winograd_pipeline(plan: ConvNchwPlan, transforms: RowTransforms) -> Pipe
     The packed weights are, from the innermost: channels of a panel, columns of a filter, planes
     of a filter that are not transformed, channels read, products of a tile, panels.
     """
-    shape, v = plan.shape, _Loops(*(hl.Var(name) for name in _Loops.__slots__))
+    shape = plan.shape
     extents = _packed_extents(shape, transforms)
     arguments = plain_arguments(plan, extents, hl.Float(32))
-    stages = _transformed(arguments.at(X), shape, transforms, v)
-    stages |= _summed(arguments.at(WEIGHTS), stages[DATA], shape, transforms, v)
-    stages |= _back(stages[GATHERED], transforms, v)
+    stages = _transformed(arguments.at(X), shape, transforms)
+    stages |= _summed(arguments.at(WEIGHTS), stages[DATA], shape, transforms)
+    stages |= _back(stages[GATHERED], transforms)
     high, deep = transforms.high.results, transforms.deep.results
     rows = v.h if shape.rank > 1 else hl.Expr(0)
     planes = v.d if shape.rank > 2 else hl.Expr(0)
@@ -119,12 +100,19 @@ def row_winograd_pipeline(plan: ConvNchwPlan, transforms: RowTransforms) -> Pipe
     result = hl.Func(RESULT)
     place = pixel(shape, (v.w, v.h, v.d), v.o, v.n)
     result[place] = finished_value(plan, arguments, summed, place)
+    taps = shape.kernel[0], depth_taps(shape, transforms), shape.channels_in
     return finished_pipeline(
         arguments,
         stages,
         result,
-        lambda known: _loop_extents(known, shape, transforms),
         extents=shape.result_extents,
+        known={"u": PANEL, "e": transforms.products},
+        own={
+            HEIGHTS: {"i": transforms.high.products, "j": transforms.deep.products},
+            COLUMNS: {"i": transforms.high.products, "j": deep},
+            TILE: {"i": high, "j": deep},
+        },
+        reduced={SUMMED: zip(("r$x", "r$y", "r$z"), taps, strict=True)},
         packing=_packing(shape, transforms),
         padded=frozenset({PADDED, HEIGHTS, DATA}),
     )
@@ -142,7 +130,7 @@ def _packed_extents(shape: ConvNchwShape, transforms: RowTransforms) -> tuple[in
 
 
 def _transformed(
-    x: hl.ImageParam, shape: ConvNchwShape, transforms: RowTransforms, v: _Loops
+    x: hl.ImageParam, shape: ConvNchwShape, transforms: RowTransforms
 ) -> dict[str, hl.Func]:
     high, deep = transforms.high, transforms.deep
     padded, heights, data = hl.Func(PADDED), hl.Func(HEIGHTS), hl.Func(DATA)
@@ -158,11 +146,7 @@ def _transformed(
 
 
 def _summed(
-    weights: hl.ImageParam,
-    data: hl.Func,
-    shape: ConvNchwShape,
-    transforms: RowTransforms,
-    v: _Loops,
+    weights: hl.ImageParam, data: hl.Func, shape: ConvNchwShape, transforms: RowTransforms
 ) -> dict[str, hl.Func]:
     planes = depth_taps(shape, transforms)
     r = hl.RDom([(0, shape.kernel[0]), (0, planes), (0, shape.channels_in)], "r")
@@ -179,7 +163,7 @@ def _summed(
     return {PRODUCTS: products, SUMMED: products.update(), GATHERED: gathered}
 
 
-def _back(gathered: hl.Func, transforms: RowTransforms, v: _Loops) -> dict[str, hl.Func]:
+def _back(gathered: hl.Func, transforms: RowTransforms) -> dict[str, hl.Func]:
     high, deep = transforms.high, transforms.deep
     columns, tile = hl.Func(COLUMNS), hl.Func(TILE)
     place = (v.w, v.u, v.i, v.j, v.th, v.td, v.b, v.n)
@@ -216,30 +200,3 @@ def _packing(shape: ConvNchwShape, transforms: RowTransforms) -> PackedInput:
     packed[u, t, p, c, e, b] = single
     packed.bound(e, 0, transforms.products).reorder(u, e, t, p, c, b).unroll(e)
     return PackedInput(output=packed, argument=weights, argument_extents=shape.weight_extents)
-
-
-def _loop_extents(
-    stages: Mapping[str, hl.Func], shape: ConvNchwShape, transforms: RowTransforms
-) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Return the loops of every stage; 0 where the schedule decides how far they go."""
-    high, deep = transforms.high, transforms.deep
-    known = {"u": PANEL, "e": transforms.products}
-    inner = {
-        HEIGHTS: {"i": high.products, "j": deep.products},
-        COLUMNS: {"i": high.products, "j": deep.results},
-        TILE: {"i": high.results, "j": deep.results},
-        RESULT: {
-            **dict(zip("whd", shape.result, strict=True)),
-            "o": shape.channels_out,
-            "n": shape.batch,
-        },
-    }
-    loops = {}
-    for name, stage in stages.items():
-        if name != SUMMED:
-            here = known | inner.get(name, {})
-            loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
-    taps = shape.kernel[0], depth_taps(shape, transforms), shape.channels_in
-    reduced = zip(("r$x", "r$y", "r$z"), taps, strict=True)
-    loops[SUMMED] = (*loops[PRODUCTS], *reduced)
-    return loops

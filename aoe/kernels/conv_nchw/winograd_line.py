@@ -15,9 +15,6 @@ products: they are transformed back together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import halide as hl
 
 from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
@@ -33,26 +30,11 @@ from aoe.kernels.conv_nchwc.result import finished_pipeline
 from aoe.kernels.conv_nchwc.winograd.transforms import F4, select_row
 from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.loops import v
 from aoe.kernels.math.functions import constant
 
 RESULTS, TILE_PRODUCTS = F4.results, F4.products
 """Results of one tile, and products it takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Loops:
-    """Loop variables; names are those schedule steps use."""
-
-    w: hl.Var
-    s: hl.Var
-    g: hl.Var
-    e: hl.Var
-    i: hl.Var
-    u: hl.Var
-    b: hl.Var
-    c: hl.Var
-    o: hl.Var
-    n: hl.Var
 
 
 def parts_of(shape: ConvNchwShape) -> int:
@@ -75,12 +57,12 @@ def line_winograd_pipeline(plan: ConvNchwPlan) -> Pipeline:
     The packed weights are, from the innermost: channels of a panel, parts, channels read, products
     of a tile, panels.
     """
-    shape, v = plan.shape, _Loops(*(hl.Var(name) for name in _Loops.__slots__))
+    shape = plan.shape
     panels = -(-shape.channels_out // PANEL)
     extents = PANEL, parts_of(shape), shape.channels_in, TILE_PRODUCTS, panels
     arguments = plain_arguments(plan, extents, hl.Float(32))
-    stages = _transformed(arguments.at(X), shape, v)
-    stages |= _summed(arguments.at(WEIGHTS), stages[DATA], shape, v)
+    stages = _transformed(arguments.at(X), shape)
+    stages |= _summed(arguments.at(WEIGHTS), stages[DATA], shape)
     made = stages[TILE][v.w // RESULTS, v.o % PANEL, v.w % RESULTS, v.o // PANEL, v.n]
     result = hl.Func(RESULT)
     result[v.w, v.o, v.n] = finished_value(plan, arguments, made, (v.w, v.o, v.n))
@@ -88,14 +70,15 @@ def line_winograd_pipeline(plan: ConvNchwPlan) -> Pipeline:
         arguments,
         stages,
         result,
-        lambda known: _loop_extents(known, shape),
         extents=shape.result_extents,
+        known={"u": PANEL, "e": TILE_PRODUCTS, "s": RESULTS, "i": RESULTS, "g": parts_of(shape)},
+        reduced={SUMMED: (("r$x", parts_of(shape)), ("r$y", shape.channels_in))},
         packing=_packing(shape),
         padded=frozenset({PADDED, DATA}),
     )
 
 
-def _transformed(x: hl.ImageParam, shape: ConvNchwShape, v: _Loops) -> dict[str, hl.Func]:
+def _transformed(x: hl.ImageParam, shape: ConvNchwShape) -> dict[str, hl.Func]:
     padded, data = hl.Func(PADDED), hl.Func(DATA)
     place = (v.w * RESULTS + v.s, hl.Expr(0), hl.Expr(0))
     padded[v.w, v.s, v.c, v.n] = image_with_zeros(x, shape, place, v.c, v.n)
@@ -108,9 +91,7 @@ def _transformed(x: hl.ImageParam, shape: ConvNchwShape, v: _Loops) -> dict[str,
     return {PADDED: padded, DATA: data}
 
 
-def _summed(
-    weights: hl.ImageParam, data: hl.Func, shape: ConvNchwShape, v: _Loops
-) -> dict[str, hl.Func]:
+def _summed(weights: hl.ImageParam, data: hl.Func, shape: ConvNchwShape) -> dict[str, hl.Func]:
     r = hl.RDom([(0, parts_of(shape)), (0, shape.channels_in)], "r")
     products, gathered, tile = hl.Func(PRODUCTS), hl.Func(GATHERED), hl.Func(TILE)
     place = (v.w, v.u, v.b, v.e, v.n)
@@ -140,19 +121,3 @@ def _packing(shape: ConvNchwShape) -> PackedInput:
     packed[u, g, c, e, b] = hl.select(channel < shape.channels_out, made, constant(0.0))
     packed.bound(e, 0, TILE_PRODUCTS).reorder(u, e, g, c, b).unroll(e)
     return PackedInput(output=packed, argument=weights, argument_extents=shape.weight_extents)
-
-
-def _loop_extents(
-    stages: Mapping[str, hl.Func], shape: ConvNchwShape
-) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Return the loops of every stage; 0 where the schedule decides how far they go."""
-    known = {"u": PANEL, "e": TILE_PRODUCTS, "s": RESULTS, "i": RESULTS, "g": parts_of(shape)}
-    whole = {"w": shape.result[0], "o": shape.channels_out, "n": shape.batch}
-    loops = {}
-    for name, stage in stages.items():
-        if name != SUMMED:
-            here = whole if name == RESULT else known
-            loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
-    reduced = (("r$x", parts_of(shape)), ("r$y", shape.channels_in))
-    loops[SUMMED] = (*loops[PRODUCTS], *reduced)
-    return loops

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 
-from aoe.kernels.algorithms import KNOB
+from aoe import schedule as sch
 from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
-from aoe.kernels.conv_nchw.tiles import (
-    ACROSS,
-    BLOCKS,
-    DOWN,
-    FAR_BYTES_PER_CYCLE,
-    GROUP,
-    SCOPE,
-    TILE_ROWS,
-    VECTOR,
-    tile_of,
-    vectors_of,
-)
+from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
 from aoe.kernels.conv_nchw.winograd import DATA, GATHERED, PANEL, TILE
 from aoe.kernels.conv_nchw.winograd_line import RESULTS, TILE_PRODUCTS, parts_of
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.tiled_products import (
+    GROUP,
+    SCOPE,
+    TILE_ROWS,
+    Tile,
+    register_steps,
+    several,
+    tile_of,
 )
+from aoe.schedule import Step, Values
 
 WINOGRAD_LINE = "winograd_line_4"
-_BLOCKS, _ACROSS, _GROUPS = (1, 2, 3, 4, 6), (1, 2, 3, 4), (1, 2, 3, 4, 6, 8)
+LINE_GROUPS = (1, 2, 3, 4, 6, 8)
+"""Vectors of tiles of a group."""
+_BLOCKS, _ACROSS = (1, 2, 3, 4, 6), (1, 2, 3, 4)
 _BEST_TILES = 3
 _TRANSFORM_CYCLES = 8
 """Cycles for a vector of transformed data or products. Assumed."""
@@ -74,18 +63,12 @@ def _tile_cost(blocks: int, across: int) -> float:
     return busy + 0.3 / (blocks * PANEL)  # data come from the second cache for each tile
 
 
-def line_choices(plan: ConvNchwPlan, target: KernelTarget) -> dict[str, tuple[int, ...]]:
-    """Return what may be chosen for the numbers of a configuration, rising."""
-    tiles = _best_tiles(plan.shape, vectors_of(target))
-    return {
-        BLOCKS: tuple(sorted({blocks for blocks, _ in tiles})),
-        ACROSS: tuple(sorted({across for _, across in tiles})),
-        DOWN: (1,),
-        TILE_ROWS: _GROUPS,
-    }
+def line_offered(plan: ConvNchwPlan, target: KernelTarget) -> tuple[Tile, ...]:
+    """Return the register tiles a shape is offered, best first."""
+    return tuple((*tile, 1) for tile in _best_tiles(plan.shape, vectors_of(target)))
 
 
-def line_fits(values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget) -> bool:
+def line_fits(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups inside the signal."""
     blocks, across, down = tile_of(values)
     rows = int(values[TILE_ROWS])
@@ -95,19 +78,7 @@ def line_fits(values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTa
     return (blocks, across) in _best_tiles(plan.shape, vectors_of(target))
 
 
-def line_ranked(plan: ConvNchwPlan, target: KernelTarget) -> list[tuple[float, dict[str, Choice]]]:
-    """Return legal configurations with their estimated cycles, the most promising first."""
-    found: list[tuple[float, dict[str, Choice]]] = []
-    tiles = _best_tiles(plan.shape, vectors_of(target))
-    for (blocks, across), rows in product(tiles, _GROUPS):
-        values: dict[str, Choice] = {KNOB: WINOGRAD_LINE, SCOPE: GROUP, TILE_ROWS: rows}
-        values |= {BLOCKS: blocks, ACROSS: across, DOWN: 1}
-        if line_fits(values, plan, target):
-            found.append((_cycles(values, plan.shape, target), values))
-    return sorted(found, key=lambda item: item[0])
-
-
-def _cycles(values: Mapping[str, Choice], shape: ConvNchwShape, target: KernelTarget) -> float:
+def line_cycles(values: Values, shape: ConvNchwShape, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, transforms, traffic, idleness."""
     blocks, across, _ = tile_of(values)
     rows, parts = int(values[TILE_ROWS]), parts_of(shape)
@@ -122,59 +93,54 @@ def _cycles(values: Mapping[str, Choice], shape: ConvNchwShape, target: KernelTa
         cycles += weights / rows / FAR_BYTES_PER_CYCLE
     groups = -(-_vectors_along(shape) // rows)
     tasks = groups * shape.batch
-    return cycles * rows * tasks * (-(-tasks // target.threads) * target.threads / tasks)
+    return cycles * rows * tasks * target.idle_ratio(tasks)
 
 
-def line_steps(
-    values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget
-) -> Iterator[Step]:
+def line_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    steps = (*_result_steps(values, plan), *_data_steps(plan.shape), *_sum_steps(values))
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, plan)
+    yield from _data_steps(plan.shape)
+    yield from _sum_steps(values)
 
 
-def _result_steps(values: Mapping[str, Choice], plan: ConvNchwPlan) -> Iterator[Step]:
-    yield Split(RESULT, "w", "w", "in_w", RESULTS, Tail.GUARD)
-    yield Split(RESULT, "w", "group", "w", VECTOR * int(values[TILE_ROWS]), Tail.SHIFT_INWARDS)
-    yield Split(RESULT, "w", "w", "lane", VECTOR, Tail.GUARD)
-    yield Split(RESULT, "o", "b", "o", PANEL, Tail.GUARD)
-    yield Reorder(RESULT, ("lane", "in_w", "w", "o", "b", "group", "n"))
-    yield Vectorize(RESULT, "lane", VECTOR)
-    if plan.epilogue.cycles <= WRITTEN_OUT_CYCLES:
-        yield Unroll(RESULT, "in_w", RESULTS)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group")
-    yield ComputeAt(TILE, RESULT, "w")
-    yield Vectorize(TILE, "w", VECTOR)
-    yield Unroll(TILE, "i", RESULTS)
+def _result_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
+    yield sch.Split(RESULT, "w", "w", "in_w", RESULTS, sch.Tail.GUARD)
+    yield sch.Split(
+        RESULT, "w", "group", "w", VECTOR * int(values[TILE_ROWS]), sch.Tail.SHIFT_INWARDS
+    )
+    yield sch.Split(RESULT, "w", "w", "lane", VECTOR, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "o", "b", "o", PANEL, sch.Tail.GUARD)
+    yield sch.Reorder(RESULT, ("lane", "in_w", "w", "o", "b", "group", "n"))
+    tile = {} if plan.epilogue.is_heavy else {"in_w": RESULTS}
+    yield from register_steps((RESULT,), ("lane", VECTOR), tile)
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group")
+    yield sch.ComputeAt(TILE, RESULT, "w")
+    yield from register_steps((TILE,), ("w", VECTOR), {"i": RESULTS})
 
 
 def _data_steps(shape: ConvNchwShape) -> Iterator[Step]:
     for stage in (PADDED, DATA):
-        yield ComputeAt(stage, RESULT, "group")
-        yield Split(stage, "w", "w", "lane", VECTOR, Tail.ROUND_UP)
-        yield Vectorize(stage, "lane", VECTOR)
-    yield Reorder(PADDED, ("lane", "s", "w", "c", "n"))
-    yield Unroll(PADDED, "s", RESULTS)
-    yield Reorder(DATA, ("lane", "e", "g", "w", "c", "n"))
-    yield Unroll(DATA, "e", TILE_PRODUCTS)
-    yield Unroll(DATA, "g", parts_of(shape))  # which phases a part reads is known then
+        yield sch.ComputeAt(stage, RESULT, "group")
+        yield sch.Split(stage, "w", "w", "lane", VECTOR, sch.Tail.ROUND_UP)
+        yield sch.Vectorize(stage, "lane", VECTOR)
+    # phases of the signal innermost: each becomes a vector of its own
+    yield sch.Reorder(PADDED, ("lane", "s", "w", "c", "n"))
+    yield sch.Unroll(PADDED, "s", RESULTS)
+    yield sch.Reorder(DATA, ("lane", "e", "g", "w", "c", "n"))
+    yield sch.Unroll(DATA, "e", TILE_PRODUCTS)
+    yield sch.Unroll(DATA, "g", parts_of(shape))  # which phases a part reads is known then
 
 
-def _sum_steps(values: Mapping[str, Choice]) -> Iterator[Step]:
+def _sum_steps(values: Values) -> Iterator[Step]:
     blocks, across, _ = tile_of(values)
-    yield ComputeAt(GATHERED, RESULT, "group")
-    yield Split(GATHERED, "b", "b", "in_b", blocks, Tail.GUARD)
-    yield Split(GATHERED, "w", "w", "in_w", VECTOR * across, Tail.GUARD)
-    yield Reorder(GATHERED, ("in_w", "u", "in_b", "w", "b", "e", "n"))
-    yield Vectorize(GATHERED, "in_w", VECTOR)
-    for name, factor in (("in_w", across), ("u", PANEL), ("in_b", blocks)):
-        if factor > 1:
-            yield Unroll(GATHERED, name, factor)
-    yield ComputeAt(PRODUCTS, GATHERED, "w")
-    yield Reorder(SUMMED, ("w", "u", "b", "r$x", "r$y", "e", "n"))
-    for stage in (PRODUCTS, SUMMED):
-        yield Vectorize(stage, "w", VECTOR)
-        for name, factor in (("w", across), ("u", PANEL), ("b", blocks)):
-            if factor > 1:
-                yield Unroll(stage, name, factor)
+    yield sch.ComputeAt(GATHERED, RESULT, "group")
+    yield sch.Split(GATHERED, "b", "b", "in_b", blocks, sch.Tail.GUARD)
+    yield sch.Split(GATHERED, "w", "w", "in_w", VECTOR * across, sch.Tail.GUARD)
+    yield sch.Reorder(GATHERED, ("in_w", "u", "in_b", "w", "b", "e", "n"))
+    inner = {"in_w": across, "u": PANEL, "in_b": blocks}
+    yield from register_steps((GATHERED,), ("in_w", VECTOR), several(inner))
+    yield sch.ComputeAt(PRODUCTS, GATHERED, "w")
+    yield sch.Reorder(SUMMED, ("w", "u", "b", "r$x", "r$y", "e", "n"))
+    summed = {"w": across, "u": PANEL, "b": blocks}
+    yield from register_steps((PRODUCTS, SUMMED), ("w", VECTOR), several(summed))

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
-from aoe.kernels.conv_nchw.tiles import (
-    ACROSS,
-    BLOCKS,
-    DOWN,
-    FAR_BYTES_PER_CYCLE,
-    GROUP,
-    SCOPE,
-    TILE_ROWS,
-    VECTOR,
-    Tile,
-    tile_of,
-    vectors_of,
-)
+from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
 from aoe.kernels.conv_nchw.winograd import (
     COLUMNS,
     DATA,
@@ -33,19 +22,17 @@ from aoe.kernels.conv_nchw.winograd import (
     transforms_of,
 )
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.tiled_products import (
+    GROUP,
+    SCOPE,
+    TILE_ROWS,
+    Tile,
+    register_steps,
+    several,
+    tile_of,
 )
+from aoe.schedule import Step, Values
 
 WINOGRAD_4, WINOGRAD_2 = "winograd_rows_4", "winograd_rows_2"
 _BLOCKS, _DOWN = (1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4)
@@ -89,22 +76,18 @@ def _tile_cost(tile: Tile, shape: ConvNchwShape) -> float:
     return busy * -(-shape.result[0] // wide) * wide / shape.result[0]
 
 
-def winograd_choices(
-    plan: ConvNchwPlan, algorithm: str, target: KernelTarget
-) -> dict[str, tuple[int, ...]]:
-    """Return what may be chosen for the numbers of a configuration, rising."""
-    transforms = row_transforms(algorithm, plan.shape)
-    tiles = _best_tiles(plan.shape, transforms, vectors_of(target))
-    down = _tiles(plan.shape, transforms)[0]
-    return {
-        BLOCKS: tuple(sorted({tile[0] for tile in tiles})),
-        ACROSS: tuple(sorted({tile[1] for tile in tiles})),
-        DOWN: tuple(sorted({tile[2] for tile in tiles})),
-        TILE_ROWS: tuple(n for n in (1, 2, 4, 8, 16) if down % n == 0),
-    }
+def winograd_offered(plan: ConvNchwPlan, algorithm: str, target: KernelTarget) -> tuple[Tile, ...]:
+    """Return the register tiles a shape is offered, best first."""
+    return _best_tiles(plan.shape, row_transforms(algorithm, plan.shape), vectors_of(target))
 
 
-def winograd_fits(values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget) -> bool:
+def winograd_groups(plan: ConvNchwPlan, algorithm: str) -> tuple[int, ...]:
+    """Return how many rows of tiles may be a group."""
+    down = _tiles(plan.shape, row_transforms(algorithm, plan.shape))[0]
+    return tuple(n for n in (1, 2, 4, 8, 16) if down % n == 0)
+
+
+def winograd_fits(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups that have as many."""
     transforms = row_transforms(str(values[KNOB]), plan.shape)
     tile, rows = tile_of(values), int(values[TILE_ROWS])
@@ -113,9 +96,7 @@ def winograd_fits(values: Mapping[str, Choice], plan: ConvNchwPlan, target: Kern
     return tile in _best_tiles(plan.shape, transforms, vectors_of(target))
 
 
-def winograd_cycles(
-    values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget
-) -> float:
+def winograd_cycles(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, transforms, traffic, idleness."""
     shape = plan.shape
     transforms, rows = row_transforms(str(values[KNOB]), shape), int(values[TILE_ROWS])
@@ -136,95 +117,64 @@ def winograd_cycles(
     if held + weights > 0.7 * target.l2_bytes:
         cycles += weights / rows / FAR_BYTES_PER_CYCLE
     tasks = shape.batch * deep * down // rows
-    idle = -(-tasks // target.threads) * target.threads / tasks
+    idle = target.idle_ratio(tasks)
     return cycles * prod((down, deep, shape.batch)) * idle
 
 
-def winograd_ranked(
-    plan: ConvNchwPlan, algorithm: str, target: KernelTarget
-) -> list[tuple[float, dict[str, Choice]]]:
-    """Return legal configurations with their estimated cycles, the most promising first."""
-    transforms = row_transforms(algorithm, plan.shape)
-    tiles = _best_tiles(plan.shape, transforms, vectors_of(target))
-    found: list[tuple[float, dict[str, Choice]]] = []
-    for tile, rows in product(tiles, winograd_choices(plan, algorithm, target)[TILE_ROWS]):
-        values: dict[str, Choice] = {KNOB: algorithm, SCOPE: GROUP, TILE_ROWS: rows}
-        values |= dict(zip((BLOCKS, ACROSS, DOWN), tile, strict=True))
-        if winograd_fits(values, plan, target):
-            found.append((winograd_cycles(values, plan, target), values))
-    return sorted(found, key=lambda item: item[0])
-
-
-def winograd_steps(
-    values: Mapping[str, Choice], plan: ConvNchwPlan, target: KernelTarget
-) -> Iterator[Step]:
+def winograd_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     transforms = row_transforms(str(values[KNOB]), plan.shape)
-    steps = (
-        *_result_steps(values, plan, transforms),
-        *_data_steps(transforms),
-        *_sum_steps(values),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, plan, transforms)
+    yield from _data_steps(transforms)
+    yield from _sum_steps(values)
 
 
-def _result_steps(
-    values: Mapping[str, Choice], plan: ConvNchwPlan, transforms: RowTransforms
-) -> Iterator[Step]:
+def _result_steps(values: Values, plan: ConvNchwPlan, transforms: RowTransforms) -> Iterator[Step]:
     shape = plan.shape
     sides = {"in_h": transforms.high.results}
-    yield Split(RESULT, "h", "h", "in_h", transforms.high.results, Tail.GUARD)
+    yield sch.Split(RESULT, "h", "h", "in_h", transforms.high.results, sch.Tail.GUARD)
     if shape.rank > 2:
         sides["in_d"] = transforms.deep.results
-        yield Split(RESULT, "d", "d", "in_d", transforms.deep.results, Tail.GUARD)
-    yield Split(RESULT, "w", "w", "lane", VECTOR, Tail.SHIFT_INWARDS)
-    yield Split(RESULT, "o", "b", "o", PANEL, Tail.GUARD)
-    yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
+        yield sch.Split(RESULT, "d", "d", "in_d", transforms.deep.results, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "w", "w", "lane", VECTOR, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "o", "b", "o", PANEL, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
     outer = ("d",) if shape.rank > 2 else ()
-    yield Reorder(RESULT, ("lane", *sides, "w", "o", "b", "h", "group", *outer, "n"))
-    yield Vectorize(RESULT, "lane", VECTOR)
-    if plan.epilogue.cycles <= WRITTEN_OUT_CYCLES:
-        for name, factor in sides.items():
-            yield Unroll(RESULT, name, factor)
+    yield sch.Reorder(RESULT, ("lane", *sides, "w", "o", "b", "h", "group", *outer, "n"))
+    tile = {} if plan.epilogue.is_heavy else sides
+    yield from register_steps((RESULT,), ("lane", VECTOR), tile)
     for name in ("n", *outer, "group"):
-        yield Parallel(RESULT, name)
+        yield sch.Parallel(RESULT, name)
     rows = {COLUMNS: transforms.high.products, TILE: transforms.high.results}
     for stage, count in rows.items():
-        yield ComputeAt(stage, RESULT, "w")
-        yield Vectorize(stage, "w", VECTOR)
-        yield Unroll(stage, "i", count)
-        yield Unroll(stage, "j", transforms.deep.results)
+        yield sch.ComputeAt(stage, RESULT, "w")
+        sides = {"i": count, "j": transforms.deep.results}
+        yield from register_steps((stage,), ("w", VECTOR), sides)
 
 
 def _data_steps(transforms: RowTransforms) -> Iterator[Step]:
     for stage in (PADDED, DATA):
-        yield ComputeAt(stage, RESULT, "group")
-        yield Split(stage, "w", "w", "lane", VECTOR, Tail.ROUND_UP)
-        yield Vectorize(stage, "lane", VECTOR)
-    yield Reorder(DATA, ("lane", "e", "w", "th", "c", "td", "n"))
-    yield Unroll(DATA, "e", transforms.products)
-    yield ComputeAt(HEIGHTS, DATA, "w")
-    yield Vectorize(HEIGHTS, "w", VECTOR)
-    yield Unroll(HEIGHTS, "i", transforms.high.products)
-    yield Unroll(HEIGHTS, "j", transforms.deep.products)
+        yield sch.ComputeAt(stage, RESULT, "group")
+        yield sch.Split(stage, "w", "w", "lane", VECTOR, sch.Tail.ROUND_UP)
+        yield sch.Vectorize(stage, "lane", VECTOR)
+    # values of a tile innermost: they are made of the same transformed heights
+    yield sch.Reorder(DATA, ("lane", "e", "w", "th", "c", "td", "n"))
+    yield sch.Unroll(DATA, "e", transforms.products)
+    yield sch.ComputeAt(HEIGHTS, DATA, "w")
+    sides = {"i": transforms.high.products, "j": transforms.deep.products}
+    yield from register_steps((HEIGHTS,), ("w", VECTOR), sides)
 
 
-def _sum_steps(values: Mapping[str, Choice]) -> Iterator[Step]:
+def _sum_steps(values: Values) -> Iterator[Step]:
     blocks, across, down = tile_of(values)
-    yield ComputeAt(GATHERED, RESULT, "group")
-    yield Split(GATHERED, "b", "b", "in_b", blocks, Tail.GUARD)
-    yield Split(GATHERED, "w", "w", "in_w", VECTOR * across, Tail.SHIFT_INWARDS)
-    yield Split(GATHERED, "th", "th", "in_th", down, Tail.GUARD)
-    yield Reorder(GATHERED, ("in_w", "in_th", "u", "in_b", "w", "th", "b", "td", "e", "n"))
-    yield Vectorize(GATHERED, "in_w", VECTOR)
-    inner = (("in_w", across), ("in_th", down), ("u", PANEL), ("in_b", blocks))
-    for name, factor in inner:
-        if factor > 1:
-            yield Unroll(GATHERED, name, factor)
-    yield ComputeAt(PRODUCTS, GATHERED, "w")
-    yield Reorder(SUMMED, ("w", "th", "u", "b", "r$x", "r$y", "r$z", "td", "e", "n"))
-    for stage in (PRODUCTS, SUMMED):
-        yield Vectorize(stage, "w", VECTOR)
-        for name, factor in (("w", across), ("th", down), ("u", PANEL), ("b", blocks)):
-            if factor > 1:
-                yield Unroll(stage, name, factor)
+    yield sch.ComputeAt(GATHERED, RESULT, "group")
+    yield sch.Split(GATHERED, "b", "b", "in_b", blocks, sch.Tail.GUARD)
+    yield sch.Split(GATHERED, "w", "w", "in_w", VECTOR * across, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(GATHERED, "th", "th", "in_th", down, sch.Tail.GUARD)
+    yield sch.Reorder(GATHERED, ("in_w", "in_th", "u", "in_b", "w", "th", "b", "td", "e", "n"))
+    inner = {"in_w": across, "in_th": down, "u": PANEL, "in_b": blocks}
+    yield from register_steps((GATHERED,), ("in_w", VECTOR), several(inner))
+    yield sch.ComputeAt(PRODUCTS, GATHERED, "w")
+    yield sch.Reorder(SUMMED, ("w", "th", "u", "b", "r$x", "r$y", "r$z", "td", "e", "n"))
+    summed = {"w": across, "th": down, "u": PANEL, "b": blocks}
+    yield from register_steps((PRODUCTS, SUMMED), ("w", VECTOR), several(summed))

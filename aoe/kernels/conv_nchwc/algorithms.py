@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from math import prod
 
 from aoe.kernels.algorithms import STREAMED
@@ -21,11 +20,10 @@ from aoe.kernels.conv_nchwc.winograd.transforms import (
     F4_STRIDE_2,
     Transforms,
 )
-from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
-from aoe.schedule import Choice, Step
+from aoe.kernels.family import SUPPORTED, Support
+from aoe.kernels.tiled_products import GROUP, IMAGE, TiledAlgorithm
 from aoe.workload import Precision
 
-Values = Mapping[str, Choice]
 TILES = "direct_tiles"
 """The algorithm that, on CPUs which have it, leaves other sums of bfloat16 nothing to win."""
 
@@ -35,37 +33,9 @@ channels of 7x7 take 0.83 of its time, 128 to 256 channels of 14x14 with stride 
 28x28 1.02 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConvolutionAlgorithm:
-    """One way to compute a convolution and its chain.
-
-    Attributes:
-        guesses: First guesses it may make: seven at most where all are offered that are of one
-            precision.
-        supports: Tells whether it computes a convolution, and could gain.
-        pipeline: Returns it, not scheduled.
-        choices: Returns what may be chosen for the numbers of a configuration, rising.
-        fits: Returns True if a configuration is worth a trial.
-        ranked: Yields configurations that fit, the most promising first.
-        steps: Yields the steps of a configuration.
-        is_available: Tells whether a CPU has the instructions.
-        pools: True if a pooling may end what it computes.
-    """
-
-    guesses: int
-    supports: Callable[[ConvolutionPlan], Support]
-    pipeline: Callable[[ConvolutionPlan], Pipeline]
-    choices: Callable[[ConvolutionPlan, KernelTarget], dict[str, tuple[int, ...]]]
-    fits: Callable[[Values, ConvolutionPlan, KernelTarget], bool]
-    ranked: Callable[[ConvolutionPlan, KernelTarget], Iterator[dict[str, Choice]]]
-    steps: Callable[[Values, ConvolutionPlan, KernelTarget], Iterator[Step]]
-    is_available: Callable[[KernelTarget], bool] = lambda target: True
-    pools: bool = False
-
-
 def _winograd(
     transforms: Transforms, *, guesses: int, is_for_phases: bool = False
-) -> ConvolutionAlgorithm:
+) -> TiledAlgorithm[ConvolutionPlan]:
     """Return fewer products on transformed tiles, 3 x 3 filters.
 
     Args:
@@ -74,29 +44,31 @@ def _winograd(
         is_for_phases: True if it is offered for dilated filters alone: the images of their phases
             are small, and larger tiles would be filled in part.
     """
-    return ConvolutionAlgorithm(
+    return TiledAlgorithm(
         guesses=guesses,
         supports=lambda plan: _check_tiles(plan, transforms, is_for_phases=is_for_phases),
         pipeline=lambda plan: winograd_pipeline(plan, transforms),
-        choices=lambda plan, target: tiles.choices(plan.shape, transforms),
+        tiles=lambda plan, target: tiles.offered_tiles(plan.shape, transforms),
+        rows=lambda plan, target: tiles.groups_of(plan.shape, transforms),
         fits=lambda values, plan, target: tiles.fits(values, plan.shape, transforms, target),
-        ranked=lambda plan, target: tiles.ranked(plan.shape, transforms, target),
-        steps=lambda values, plan, target: tiles.winograd_steps(values, plan, transforms, target),
+        cost=lambda values, plan, target: tiles.cost(values, plan.shape, transforms, target),
+        steps=lambda values, plan: tiles.winograd_steps(values, plan, transforms),
         pools=not is_for_phases,
     )
 
 
-def _streamed(transforms: Transforms) -> ConvolutionAlgorithm:
+def _streamed(transforms: Transforms) -> TiledAlgorithm[ConvolutionPlan]:
     """Return the same with weights transformed where they are used: for small images."""
     ways = streamed_tiles
-    return ConvolutionAlgorithm(
+    return TiledAlgorithm(
         guesses=1,
         supports=lambda plan: _check_streamed(plan, transforms),
         pipeline=lambda plan: streamed_pipeline(plan, transforms),
-        choices=lambda plan, target: ways.choices(plan.shape, transforms),
+        tiles=lambda plan, target: tiles.offered_tiles(plan.shape, transforms),
+        rows=lambda plan, target: (1,),
         fits=lambda values, plan, target: ways.fits(values, plan.shape, transforms, target),
-        ranked=lambda plan, target: ways.ranked(plan.shape, transforms, target),
-        steps=lambda values, plan, target: ways.streamed_steps(values, plan, transforms, target),
+        cost=lambda values, plan, target: ways.cost(values, plan.shape, transforms, target),
+        steps=lambda values, plan: ways.streamed_steps(values, plan, transforms),
         pools=True,
     )
 
@@ -115,20 +87,21 @@ def _check_streamed(plan: ConvolutionPlan, transforms: Transforms) -> Support:
     return check_winograd(plan.shape, transforms)
 
 
-def _direct(precision: Precision, *, guesses: int) -> ConvolutionAlgorithm:
+def _direct(precision: Precision, *, guesses: int) -> TiledAlgorithm[ConvolutionPlan]:
     """Return every product once; in float32 for chains, groups and small images."""
     is_lower = precision is Precision.BFLOAT16
-    return ConvolutionAlgorithm(
+    return TiledAlgorithm(
         guesses=guesses,
         supports=lambda plan: _check_direct(plan, is_lower=is_lower),
         is_available=lambda target: not is_lower or target.bf16_dot,
         pipeline=lambda plan: direct_pipeline(plan, precision),
-        choices=lambda plan, target: register_tiles.choices(plan.shape, target),
+        tiles=lambda plan, target: sorted(register_tiles.best_tiles(plan.shape, target.registers)),
+        rows=lambda plan, target: register_tiles.groups_of(plan.shape),
         fits=lambda values, plan, target: register_tiles.fits(values, plan.shape, target),
-        ranked=lambda plan, target: register_tiles.ranked(plan, precision, target),
-        steps=lambda values, plan, target: register_tiles.direct_steps(
-            values, plan, precision, target
+        cost=lambda values, plan, target: register_tiles.cost(
+            values, plan.shape, precision, target
         ),
+        steps=lambda values, plan: register_tiles.direct_steps(values, plan, precision),
     )
 
 
@@ -149,30 +122,35 @@ def _check_depthwise(plan: ConvolutionPlan) -> Support:
     return SUPPORTED if plan.shape.is_depthwise else Support("Conv that sums up channels")
 
 
-_DEPTHWISE = ConvolutionAlgorithm(
+_DEPTHWISE = TiledAlgorithm(
     guesses=4,
     supports=_check_depthwise,
     pipeline=lambda plan: direct_pipeline(plan, Precision.FLOAT32),
-    choices=lambda plan, target: depthwise.choices(plan.shape, target),
+    tiles=lambda plan, target: [
+        (1, *tile) for tile in sorted(depthwise.best_tiles(plan.shape, target.registers))
+    ],
+    rows=lambda plan, target: depthwise.groups_of(plan.shape),
     fits=lambda values, plan, target: depthwise.fits(values, plan.shape, target),
-    ranked=lambda plan, target: depthwise.ranked(plan.shape, target),
+    cost=lambda values, plan, target: depthwise.cost(values, plan.shape, target),
+    scopes=(IMAGE, GROUP),
     steps=depthwise.depthwise_steps,
 )
 """A filter for each channel: channels are what a vector holds."""
 
-_MATRIX_TILES = ConvolutionAlgorithm(
+_MATRIX_TILES = TiledAlgorithm(
     guesses=4,
     supports=lambda plan: matrix_tiles.check_matrix_tiles(plan.shape),
     is_available=lambda target: target.bf16_tiles,
     pipeline=matrix_tiles.matrix_tiles_pipeline,
-    choices=lambda plan, target: matrix_tiles.choices(plan.shape),
+    tiles=lambda plan, target: [(n, 1, 1) for n in matrix_tiles.offered_blocks(plan.shape)],
+    rows=lambda plan, target: matrix_tiles.groups_of(plan.shape),
     fits=lambda values, plan, target: matrix_tiles.fits(values, plan.shape),
-    ranked=lambda plan, target: matrix_tiles.ranked(plan.shape, target),
-    steps=lambda values, plan, target: matrix_tiles.matrix_tiles_steps(values, target),
+    cost=lambda values, plan, target: matrix_tiles.cost_us(values, plan.shape, target),
+    steps=lambda values, plan: matrix_tiles.matrix_tiles_steps(values),
 )
 """Every product once, in bfloat16, summed in the CPU's matrix tiles."""
 
-ALGORITHMS: Mapping[str, ConvolutionAlgorithm] = {
+ALGORITHMS: Mapping[str, TiledAlgorithm[ConvolutionPlan]] = {
     "winograd_4x4": _winograd(F4, guesses=2),
     "winograd_2x2": _winograd(F2, guesses=1),
     "winograd_3x3": _winograd(F3, guesses=1, is_for_phases=True),

@@ -8,11 +8,12 @@ the first-level cache, and walked row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.conv_nchwc.direct import (
     PADDED,
     PRODUCTS,
@@ -22,7 +23,9 @@ from aoe.kernels.conv_nchwc.direct import (
 )
 from aoe.kernels.conv_nchwc.register_tiles import finished_steps
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
-from aoe.kernels.conv_nchwc.winograd.tiles import (
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.tiled_products import (
     ACROSS,
     BLOCKS,
     DOWN,
@@ -30,21 +33,9 @@ from aoe.kernels.conv_nchwc.winograd.tiles import (
     IMAGE,
     SCOPE,
     TILE_ROWS,
+    register_steps,
 )
-from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.schedule import Step, Values
 
 _ACROSS, _DOWN, _GROUPS = range(1, 29), (1, 2, 4), (1, 2, 4, 7, 14)
 _BEST_TILES = 4
@@ -54,18 +45,12 @@ _WRITTEN_OUT_MAX = 400
 """Products a register tile is written out for: a 5x5 filter times 14 sums; of larger ones a row."""
 
 
-def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
-    """Return what may be chosen for the numbers of a configuration, rising."""
-    tiles = best_tiles(shape, target.registers)
-    return {
-        BLOCKS: (1,),
-        ACROSS: tuple(sorted({wide for wide, _ in tiles})),
-        DOWN: tuple(sorted({high for _, high in tiles})),
-        TILE_ROWS: tuple(n for n in _GROUPS if n <= shape.rows),
-    }
+def groups_of(shape: ConvolutionShape) -> tuple[int, ...]:
+    """Return how many rows of tiles may be a group."""
+    return tuple(n for n in _GROUPS if n <= shape.rows)
 
 
-def fits(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget) -> bool:
+def fits(values: Values, shape: ConvolutionShape, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups inside the image."""
     wide, high = int(values[ACROSS]), int(values[DOWN])
     if values[BLOCKS] != 1 or (wide, high) not in best_tiles(shape, target.registers):
@@ -73,18 +58,6 @@ def fits(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTa
     if values[SCOPE] == IMAGE:
         return values[TILE_ROWS] == 1
     return int(values[TILE_ROWS]) <= -(-shape.rows // high)
-
-
-def ranked(shape: ConvolutionShape, target: KernelTarget) -> Iterator[dict[str, Choice]]:
-    """Yield legal configurations, the most promising first."""
-    offered = choices(shape, target)
-    found: list[dict[str, Choice]] = [
-        {**dict(zip(offered, numbers, strict=True)), SCOPE: scope}
-        for scope in (IMAGE, GROUP)
-        for numbers in product(*offered.values())
-    ]
-    legal = [values for values in found if fits(values, shape, target)]
-    yield from sorted(legal, key=lambda values: _cost(values, shape, target))
 
 
 @cache
@@ -128,7 +101,7 @@ def tile_cost(tile: tuple[int, int], shape: ConvolutionShape, registers: int) ->
     return repeated / (shape.columns * shape.rows) * (waiting + loads)
 
 
-def _cost(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget) -> float:
+def cost(values: Values, shape: ConvolutionShape, target: KernelTarget) -> float:
     """Return the relative time of a configuration: products, rows copied twice, idle threads."""
     tile = int(values[ACROSS]), int(values[DOWN])
     rows = min(shape.rows, int(values[TILE_ROWS]) * tile[1])
@@ -136,44 +109,35 @@ def _cost(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelT
     read = rows * shape.strides[0] + shape.kernel[0] - shape.strides[0]
     copied = 0.1 * (groups * read / shape.height if groups > 1 else 1.0)
     tasks = shape.batch * (shape.blocks_out if values[SCOPE] == IMAGE else groups)
-    idle = -(-tasks // target.threads) * target.threads / tasks
+    idle = target.idle_ratio(tasks)
     return (tile_cost(tile, shape, target.registers) + copied * is_copied(shape)) * idle
 
 
-def depthwise_steps(
-    values: Mapping[str, Choice], plan: ConvolutionPlan, target: KernelTarget
-) -> Iterator[Step]:
+def depthwise_steps(values: Values, plan: ConvolutionPlan) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-    steps = (
-        *_result_steps(values, plan.shape, is_heavy=is_heavy),
-        *_copy_steps(plan.shape),
-        *product_steps(values, plan.shape, is_heavy=is_heavy),
-    )
-    yield from on_threads(steps, target)
+    is_heavy = plan.epilogue.is_heavy
+    yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
+    yield from _copy_steps(plan.shape)
+    yield from product_steps(values, plan.shape, is_heavy=is_heavy)
 
 
-def _result_steps(
-    values: Mapping[str, Choice], shape: ConvolutionShape, *, is_heavy: bool
-) -> Iterator[Step]:
+def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) -> Iterator[Step]:
     wide, high = int(values[ACROSS]), int(values[DOWN])
-    yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
     if is_heavy:  # the chain walks the rows of tiles that `finished` holds
         inner: tuple[str, ...] = ("o", "w", "in_h", "h", "b")
     else:
-        yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
+        yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
         inner = ("o", "in_w", "in_h", "w", "h", "b")
     if values[SCOPE] == GROUP:
-        yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
-        yield Reorder(RESULT, (*inner, "group", "n"))
+        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
+        yield sch.Reorder(RESULT, (*inner, "group", "n"))
     else:
-        yield Reorder(RESULT, (*inner, "n"))
-    yield Vectorize(RESULT, "o", shape.block)
-    if not is_heavy:
-        yield Unroll(RESULT, "in_w", wide)
-        yield Unroll(RESULT, "in_h", high)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
+        yield sch.Reorder(RESULT, (*inner, "n"))
+    tile = {} if is_heavy else {"in_w": wide, "in_h": high}
+    yield from register_steps((RESULT,), ("o", shape.block), tile)
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
 
 
 def is_copied(shape: ConvolutionShape) -> bool:
@@ -188,24 +152,20 @@ def is_copied(shape: ConvolutionShape) -> bool:
 
 def _copy_steps(shape: ConvolutionShape) -> Iterator[Step]:
     if is_copied(shape):
-        yield ComputeAt(PADDED, RESULT, "b")
-        yield Vectorize(PADDED, "c", shape.block)
+        # one block of channels at a time: the first-level cache holds it
+        yield sch.ComputeAt(PADDED, RESULT, "b")
+        yield sch.Vectorize(PADDED, "c", shape.block)
 
 
-def product_steps(
-    values: Mapping[str, Choice], shape: ConvolutionShape, *, is_heavy: bool
-) -> Iterator[Step]:
+def product_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) -> Iterator[Step]:
     columns, rows = depth_extents(shape, in_pairs=False)
     wide, high = int(values[ACROSS]), int(values[DOWN])
     if is_heavy:
         yield from finished_steps(values, shape)
     else:
-        yield ComputeAt(PRODUCTS, RESULT, "w")
-    yield Reorder(SUMMED, ("o", "w", "h", *REDUCED[:2], "b", "n"))
-    for stage in (PRODUCTS, SUMMED):
-        yield Vectorize(stage, "o", shape.block)
-        yield Unroll(stage, "w", wide)
-        yield Unroll(stage, "h", high)
-    yield Unroll(SUMMED, REDUCED[0], columns)
+        yield sch.ComputeAt(PRODUCTS, RESULT, "w")
+    yield sch.Reorder(SUMMED, ("o", "w", "h", *REDUCED[:2], "b", "n"))
+    yield from register_steps((PRODUCTS, SUMMED), ("o", shape.block), {"w": wide, "h": high})
+    yield sch.Unroll(SUMMED, REDUCED[0], columns)
     if wide * high * columns * rows <= _WRITTEN_OUT_MAX:
-        yield Unroll(SUMMED, REDUCED[1], rows)
+        yield sch.Unroll(SUMMED, REDUCED[1], rows)

@@ -9,10 +9,6 @@ y            bias, the tensor added, activation, the chain
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Self
-
 import halide as hl
 
 from aoe.kernels.conv_nchwc.result import (
@@ -25,6 +21,7 @@ from aoe.kernels.conv_nchwc.result import (
 from aoe.kernels.conv_nchwc.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape
 from aoe.kernels.family import UPDATE, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.loops import v
 from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.workload import Precision
 
@@ -36,39 +33,22 @@ PAIR = 2
 """Products of bfloat16 the hardware sums up at once: neighbours in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectLoops:
-    """Loop variables; names are those schedule steps use."""
-
-    o: hl.Var
-    c: hl.Var
-    w: hl.Var
-    h: hl.Var
-    b: hl.Var
-    n: hl.Var
-
-    @classmethod
-    def named(cls) -> Self:
-        """Return one variable for each name."""
-        return cls(*(hl.Var(name) for name in cls.__slots__))
-
-
 def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
     """Return the algorithm.
 
     In float32 the arguments are those of the workload. In bfloat16 the weights are packed once,
     when the kernel is created: see `pair_packing`.
     """
-    shape, v = plan.shape, DirectLoops.named()
+    shape = plan.shape
     in_pairs = precision is Precision.BFLOAT16
     packing = pair_packing(shape) if in_pairs else None
     extents = pair_extents(shape) if in_pairs else shape.weight_extents
     arguments = kernel_arguments(plan, extents, hl.BFloat(16) if in_pairs else None)
     place = (v.o, v.w, v.h, v.b, v.n)
     image = image_read(plan, arguments)
-    stages = _image(image, shape, v, in_pairs=in_pairs)
+    stages = _image(image, shape, in_pairs=in_pairs)
     read = stages.get(PADDED, image)
-    products = direct_sums(read, arguments.at(WEIGHTS), shape, v, in_pairs=in_pairs)
+    products = direct_sums(read, arguments.at(WEIGHTS), shape, in_pairs=in_pairs)
     finished, result = hl.Func(FINISHED), hl.Func(RESULT)
     finished[place] = products[place]
     result[place] = finished_result(plan, arguments, finished[place], place)
@@ -77,8 +57,9 @@ def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
         arguments,
         stages,
         result,
-        lambda known: _loop_extents(known, shape, in_pairs=in_pairs),
         extents=shape.result_extents,
+        known={"o": shape.block, "c": shape.block},
+        reduced={SUMMED: zip(REDUCED, depth_extents(shape, in_pairs=in_pairs), strict=False)},
         packing=packing,
         inlined=(FINISHED, PADDED) if shape.is_depthwise else (FINISHED,),
     )
@@ -126,7 +107,7 @@ def pair_packing(shape: ConvolutionShape) -> PackedInput:
 
 
 def _image(
-    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, v: DirectLoops, *, in_pairs: bool
+    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, *, in_pairs: bool
 ) -> dict[str, hl.Func]:
     """Return the stage that copies the image, if there is one."""
     precision = _precision(in_pairs=in_pairs)
@@ -181,7 +162,6 @@ def direct_sums(
     read: hl.Func | hl.ImageParam,
     weights: hl.ImageParam,
     shape: ConvolutionShape,
-    v: DirectLoops,
     *,
     in_pairs: bool,
     name: str = PRODUCTS,
@@ -193,7 +173,6 @@ def direct_sums(
         read: The image, with its zeros around it.
         weights: As the host keeps them, or in pairs (see `pair_packing`).
         shape: What is computed.
-        v: Loops of the result.
         in_pairs: True if factors are bfloat16, summed up in pairs.
         name: Of the stage.
         depth_name: Of its loops over what is summed up, before `$x`, `$y`, ...
@@ -249,19 +228,3 @@ def tap(
     """
     (down, along), (rows_apart, columns_apart) = strides, shape.dilations
     return result[0] * along + column * columns_apart, result[1] * down + row * rows_apart
-
-
-def _loop_extents(
-    stages: Mapping[str, hl.Func], shape: ConvolutionShape, *, in_pairs: bool
-) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Return the loops of every stage; 0 where the schedule decides how far they go."""
-    known = {"o": shape.block, "c": shape.block}
-    whole = {"w": shape.columns, "h": shape.rows, "b": shape.blocks_out, "n": shape.batch}
-    loops = {}
-    for name, stage in stages.items():
-        if name != SUMMED:
-            here = known | (whole if name == RESULT else {})
-            loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
-    depth = zip(REDUCED, depth_extents(shape, in_pairs=in_pairs), strict=False)
-    loops[SUMMED] = (*loops[PRODUCTS], *depth)
-    return loops

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from math import prod
 
-from aoe.kernels.algorithms import KNOB, STREAMED, is_allowed
+from aoe.kernels.algorithms import STREAMED, is_allowed, known_algorithm
 from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS, TILES
 from aoe.kernels.conv_nchwc.result import check_arguments
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape, read_convolution
-from aoe.kernels.conv_nchwc.winograd import tiles
 from aoe.kernels.conv_nchwc.winograd.transforms import F4
-from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
+from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, PlannedFamily, Support
+from aoe.kernels.tiled_products import SCOPE, tiled_schedule, tiled_space
 from aoe.operators import BLOCKED_CONVOLUTION
-from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.schedule import Choice, Schedule, Space, Values
 from aoe.workload import Workload
 
 _FEW_PIXELS = 1024
@@ -24,7 +24,7 @@ stay in the cache, 400 and 440 (CPU time with weights in no cache, one thread of
 2026-11-23)."""
 
 
-class Convolution:
+class Convolution(PlannedFamily[ConvolutionPlan]):
     """y = chain(activation(x * w + bias + sum)), blocked.
 
     ONNX Runtime's own blocked convolution runs at the roof of the hardware, so what gains is
@@ -34,11 +34,15 @@ class Convolution:
     """
 
     name = "convolution"
-    anchors: frozenset[tuple[str, str]] = frozenset({BLOCKED_CONVOLUTION})
+    anchors = frozenset({BLOCKED_CONVOLUTION})
+
+    def plan(self, workload: Workload) -> ConvolutionPlan | Support:
+        """Plan one blocked convolution and its chains, or tell why not."""
+        return read_convolution(workload, takes_long_rows=True)
 
     def supports(self, workload: Workload) -> Support:
         """Tell whether the workload is one convolution that an algorithm could gain on."""
-        plan = read_convolution(workload, takes_long_rows=True)
+        plan = self.plan(workload)
         if isinstance(plan, Support):
             return plan
         arguments = check_arguments(plan)
@@ -48,51 +52,23 @@ class Convolution:
         reasons = "; ".join(dict.fromkeys(filter(None, refused)))
         return Support(reasons or f"Conv in {workload.precision.value}")
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: ConvolutionPlan, algorithm: str) -> Pipeline:
         """Return the algorithm called `algorithm`; by default the one with fewest products."""
-        plan = _plan(workload)
         name = algorithm or _computing(plan)[0]
-        if name not in ALGORITHMS:
-            known = ", ".join(ALGORITHMS)
-            raise ValueError(f"convolution: no such algorithm (got {name}, expected {known})")
-        return ALGORITHMS[name].pipeline(plan)
+        return ALGORITHMS[known_algorithm(self.name, name, ALGORITHMS)].pipeline(plan)
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: ConvolutionPlan, target: KernelTarget) -> Space:
         """Return algorithm, register tile, and what is kept between the stages."""
-        plan = _plan(workload)
-        names = _offered(plan, target)
-        offered = [ALGORITHMS[name].choices(plan, target) for name in names]
-        numbers = {
-            name: tuple(sorted({number for choices in offered for number in choices[name]}))
-            for name in offered[0]
-        }
-        knobs = (
-            Knob(KNOB, names),
-            *(Knob(name, choices) for name, choices in numbers.items()),
-            Knob(tiles.SCOPE, (tiles.GROUP, tiles.IMAGE)),
-        )
-
-        def legal(values: Mapping[str, Choice]) -> bool:
-            return ALGORITHMS[str(values[KNOB])].fits(values, plan, target)
-
+        offered = {name: ALGORITHMS[name] for name in _offered(plan, target)}
         guesses = [
-            {KNOB: name, **guess}
-            for name in names
-            for guess in _varied(ALGORITHMS[name].ranked(plan, target), ALGORITHMS[name].guesses)
+            guess
+            for name, algorithm in offered.items()
+            for guess in _varied(algorithm.ranked(plan, target, name), algorithm.guesses)
         ]
-        return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
+        return tiled_space(offered, plan, target, guesses)
 
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        name = str(configuration[KNOB])
-        steps = ALGORITHMS[name].steps(configuration, _plan(workload), target)
-        return Schedule(tuple(steps), algorithm=name)
-
-
-def _plan(workload: Workload) -> ConvolutionPlan:
-    return supported(workload, read_convolution(workload, takes_long_rows=True))
+    def schedule_of(self, plan: ConvolutionPlan, values: Values, target: KernelTarget) -> Schedule:
+        return tiled_schedule(ALGORITHMS, plan, values)
 
 
 def _computing(plan: ConvolutionPlan) -> tuple[str, ...]:
@@ -125,14 +101,16 @@ def _waits_for_weights(shape: ConvolutionShape, target: KernelTarget) -> bool:
     return transformed > target.l2_bytes and shape.rows * shape.columns <= _FEW_PIXELS
 
 
-def _varied(guesses: Iterator[dict[str, Choice]], count: int) -> list[dict[str, Choice]]:
+def _varied(
+    ranked: Sequence[tuple[float, dict[str, Choice]]], count: int
+) -> list[dict[str, Choice]]:
     """Return the first guesses of both scopes and of several register tiles."""
     taken: list[dict[str, Choice]] = []
     tried: Counter[Choice] = Counter()
-    for guess in guesses:
+    for _, guess in ranked:
         if len(taken) == count:
             break
-        scope = guess[tiles.SCOPE]
+        scope = guess[SCOPE]
         if tried[scope] < -(-count // 2):
             tried[scope] += 1
             taken.append(guess)

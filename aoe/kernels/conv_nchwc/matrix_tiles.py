@@ -9,11 +9,11 @@ The stages:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product
+from collections.abc import Iterator
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.conv_nchwc.result import (
     finished_result,
     image_read,
@@ -21,32 +21,12 @@ from aoe.kernels.conv_nchwc.result import (
     padded_image,
 )
 from aoe.kernels.conv_nchwc.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape
-from aoe.kernels.conv_nchwc.winograd.tiles import (
-    ACROSS,
-    BLOCKS,
-    DOWN,
-    GROUP,
-    IMAGE,
-    SCOPE,
-    TILE_ROWS,
-)
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.tile_sums import BYTES_PER_US, OPERATIONS_PER_US, REDUCED, tile_sums
 from aoe.kernels.math.functions import constant, to_bfloat16
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    ComputeRoot,
-    Fuse,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.kernels.tiled_products import BLOCKS, GROUP, SCOPE, TILE_ROWS, tile_of
+from aoe.schedule import Step, Values
 
 PADDED, SUMS = "padded", "sums"
 _LANES = 16
@@ -100,47 +80,42 @@ def matrix_tiles_pipeline(plan: ConvolutionPlan) -> Pipeline:
     )
 
 
-def choices(shape: ConvolutionShape) -> dict[str, tuple[int, ...]]:
-    """Return what may be chosen for the numbers of a configuration, rising.
-
-    A task computes some rows of some blocks of channels; tiles have one shape.
-    """
-    rows = sorted({number for number in (*_ROWS, shape.rows) if number <= shape.rows})
-    blocks = sorted({min(number, shape.blocks_out) for number in _BLOCKS})
-    return {BLOCKS: tuple(blocks), ACROSS: (1,), DOWN: (1,), TILE_ROWS: tuple(rows)}
+def offered_blocks(shape: ConvolutionShape) -> tuple[int, ...]:
+    """Return how many blocks of channels a task may compute; tiles have one shape."""
+    return tuple(sorted({min(number, shape.blocks_out) for number in _BLOCKS}))
 
 
-def fits(values: Mapping[str, Choice], shape: ConvolutionShape) -> bool:
-    """Return True for the numbers of `choices`: what does not divide evenly is cut at the end."""
-    return all(values[name] in offered for name, offered in choices(shape).items())
+def groups_of(shape: ConvolutionShape) -> tuple[int, ...]:
+    """Return how many rows a task may compute."""
+    return tuple(sorted({number for number in (*_ROWS, shape.rows) if number <= shape.rows}))
 
 
-def ranked(shape: ConvolutionShape, target: KernelTarget) -> Iterator[dict[str, Choice]]:
-    """Yield configurations, the most promising first."""
-    offered: dict[str, tuple[Choice, ...]] = {**choices(shape), SCOPE: (GROUP, IMAGE)}
-    found = [dict(zip(offered, values, strict=True)) for values in product(*offered.values())]
-    yield from sorted(found, key=lambda values: _cost_us(values, shape, target))
+def fits(values: Values, shape: ConvolutionShape) -> bool:
+    """Return True for what is offered: what does not divide evenly is cut at the end."""
+    blocks, across, down = tile_of(values)
+    is_offered = blocks in offered_blocks(shape) and values[TILE_ROWS] in groups_of(shape)
+    return is_offered and across == down == 1
 
 
-def matrix_tiles_steps(values: Mapping[str, Choice], target: KernelTarget) -> Iterator[Step]:
+def matrix_tiles_steps(values: Values) -> Iterator[Step]:
     """Yield the steps of a configuration: the image is padded for each task, or at once."""
     is_per_task = values[SCOPE] == GROUP
-    yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
-    yield Split(RESULT, "b", "part", "b", int(values[BLOCKS]), Tail.GUARD)
-    yield Reorder(RESULT, ("o", "w", "h", "b", "part", "group", "n"))
-    yield Vectorize(RESULT, "o", _LANES)
+    yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
+    yield sch.Split(RESULT, "b", "part", "b", int(values[BLOCKS]), sch.Tail.GUARD)
+    yield sch.Reorder(RESULT, ("o", "w", "h", "b", "part", "group", "n"))
+    yield sch.Vectorize(RESULT, "o", _LANES)
     if not is_per_task:
-        yield Fuse(RESULT, "group", "part", "group")
-    yield Fuse(RESULT, "n", "group", "task")
-    yield ComputeAt(SUMS, RESULT, "part" if is_per_task else "task")
-    yield ComputeAt(PADDED, RESULT, "task") if is_per_task else ComputeRoot(PADDED)
-    yield Split(PADDED, "c", "half", "c", _LANES)
-    yield Vectorize(PADDED, "c", _LANES)
-    yield Unroll(PADDED, "half", REDUCED // _LANES)
-    if target.threads > 1:
-        yield Parallel(RESULT, "task")
-        if not is_per_task:
-            yield Parallel(PADDED, "b")
+        yield sch.Fuse(RESULT, "group", "part", "group")
+    # one loop for the threads: a parallel loop inside of another runs on one
+    yield sch.Fuse(RESULT, "n", "group", "task")
+    yield sch.ComputeAt(SUMS, RESULT, "part" if is_per_task else "task")
+    yield sch.ComputeAt(PADDED, RESULT, "task") if is_per_task else sch.ComputeRoot(PADDED)
+    yield sch.Split(PADDED, "c", "half", "c", _LANES)
+    yield sch.Vectorize(PADDED, "c", _LANES)
+    yield sch.Unroll(PADDED, "half", REDUCED // _LANES)
+    yield sch.Parallel(RESULT, "task")
+    if not is_per_task:
+        yield sch.Parallel(PADDED, "b")
 
 
 def _packed_extents(shape: ConvolutionShape) -> tuple[int, ...]:
@@ -165,7 +140,7 @@ def _packing(shape: ConvolutionShape) -> PackedInput:
     return PackedInput(output=packed, argument=weights, argument_extents=extents, dtype="bfloat16")
 
 
-def _cost_us(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget) -> float:
+def cost_us(values: Values, shape: ConvolutionShape, target: KernelTarget) -> float:
     """Return the rough time of a configuration: sums, data rounded, weights read, idle cores."""
     rows, blocks = int(values[TILE_ROWS]), int(values[BLOCKS])
     groups, parts = -(-shape.rows // rows), -(-shape.blocks_out // blocks)
@@ -186,5 +161,5 @@ def _cost_us(values: Mapping[str, Choice], shape: ConvolutionShape, target: Kern
     if sums > target.l2_bytes // 2:
         spilt *= 4
     moved = (rounded + weights * kept + spilt + 4 * results) / BYTES_PER_US
-    idle = -(-tasks // target.threads) * target.threads / tasks
+    idle = target.idle_ratio(tasks)
     return (summing + moved) * idle

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.conv_nchwc.direct import (
     FINISHED,
     PADDED,
@@ -20,31 +21,19 @@ from aoe.kernels.conv_nchwc.direct import (
     needs_copy,
 )
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
-from aoe.kernels.conv_nchwc.winograd.tiles import (
-    ACROSS,
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.tiled_products import (
     BLOCKS,
     DOWN,
     GROUP,
     IMAGE,
     SCOPE,
     TILE_ROWS,
+    register_steps,
+    tile_of,
 )
-from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    ComputeRoot,
-    NeverPartition,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.schedule import Step, Values
 from aoe.workload import Precision
 
 _BLOCKS, _ACROSS, _DOWN, _GROUPS = (1, 2, 3, 4), range(1, 29), (1, 2, 4, 7), (1, 2, 4, 7, 14)
@@ -67,40 +56,19 @@ _SECTION_CYCLES = 10_000
 """What threads wait for each other between the copy of a whole image and its sums."""
 
 
-def choices(shape: ConvolutionShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
-    """Return what may be chosen for the numbers of a configuration, rising."""
-    tiles = best_tiles(shape, target.registers)
-    return {
-        BLOCKS: tuple(sorted({blocks for blocks, _, _ in tiles})),
-        ACROSS: tuple(sorted({wide for _, wide, _ in tiles})),
-        DOWN: tuple(sorted({high for _, _, high in tiles})),
-        TILE_ROWS: tuple(n for n in _GROUPS if n <= shape.rows),
-    }
+def groups_of(shape: ConvolutionShape) -> tuple[int, ...]:
+    """Return how many rows of tiles may be a group."""
+    return tuple(n for n in _GROUPS if n <= shape.rows)
 
 
-def fits(values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget) -> bool:
+def fits(values: Values, shape: ConvolutionShape, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups inside the image."""
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    blocks, wide, high = tile_of(values)
     if (blocks, wide, high) not in best_tiles(shape, target.registers):
         return False
     if values[SCOPE] == IMAGE:
         return values[TILE_ROWS] == 1
     return int(values[TILE_ROWS]) <= -(-shape.rows // high)
-
-
-def ranked(
-    plan: ConvolutionPlan, precision: Precision, target: KernelTarget
-) -> Iterator[dict[str, Choice]]:
-    """Yield legal configurations, the most promising first."""
-    offered = choices(plan.shape, target)
-    found: list[tuple[float, dict[str, Choice]]] = []
-    for scope in (GROUP, IMAGE):
-        for numbers in product(*offered.values()):
-            values: dict[str, Choice] = {**dict(zip(offered, numbers, strict=True)), SCOPE: scope}
-            if fits(values, plan.shape, target):
-                found.append((_cycles(values, plan.shape, precision, target), values))
-    for _, values in sorted(found, key=lambda item: item[0]):
-        yield values
 
 
 @cache
@@ -145,14 +113,11 @@ def tile_cost(tile: tuple[int, int, int], shape: ConvolutionShape) -> float:
     return repeated / (shape.columns * shape.rows) * waiting * max(0.5, 0.55 * loads)
 
 
-def _cycles(
-    values: Mapping[str, Choice],
-    shape: ConvolutionShape,
-    precision: Precision,
-    target: KernelTarget,
+def cost(
+    values: Values, shape: ConvolutionShape, precision: Precision, target: KernelTarget
 ) -> float:
     """Return the estimated cycles of a configuration: products, traffic, tasks, idle threads."""
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    blocks, wide, high = tile_of(values)
     size, pairs = (2, 2) if precision is Precision.BFLOAT16 else (4, 1)
     taps = prod(count for _, count in met_taps(shape))
     filters = shape.channels_in // shape.groups * shape.channels_out * taps
@@ -197,9 +162,7 @@ def _run_cycles(shape: ConvolutionShape, target: KernelTarget) -> float:
     return (_NEAR_RUN_CYCLES if is_near else _RUN_CYCLES) * (read + 0.5 * shape.blocks_out)
 
 
-def _tasks(
-    values: Mapping[str, Choice], shape: ConvolutionShape, target: KernelTarget
-) -> tuple[int, float]:
+def _tasks(values: Values, shape: ConvolutionShape, target: KernelTarget) -> tuple[int, float]:
     """Return how many tasks there are, and how much longer the busiest thread works than all."""
     rows = shape.rows
     size = int(values[TILE_ROWS]) * int(values[DOWN])
@@ -218,105 +181,84 @@ def _waiting_cycles(task: float, target: KernelTarget, *, sections: int) -> floa
     return target.threads * (late + _SECTION_CYCLES * (sections - 1))
 
 
-def direct_steps(
-    values: Mapping[str, Choice],
-    plan: ConvolutionPlan,
-    precision: Precision,
-    target: KernelTarget,
-) -> Iterator[Step]:
+def direct_steps(values: Values, plan: ConvolutionPlan, precision: Precision) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-    steps = (
-        *_result_steps(values, plan.shape, is_heavy=is_heavy),
-        *_copy_steps(values, plan.shape, precision),
-        *product_steps(values, plan.shape, precision, is_heavy=is_heavy),
-    )
-    yield from on_threads(steps, target)
+    is_heavy = plan.epilogue.is_heavy
+    yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
+    yield from _copy_steps(values, plan.shape, precision)
+    yield from product_steps(values, plan.shape, precision, is_heavy=is_heavy)
 
 
-def _result_steps(
-    values: Mapping[str, Choice], shape: ConvolutionShape, *, is_heavy: bool
-) -> Iterator[Step]:
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) -> Iterator[Step]:
+    blocks, wide, high = tile_of(values)
     is_grouped = values[SCOPE] == GROUP
-    yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
-    yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
+    # the last tile overlaps the one before: no guard stands between sums and stores
+    yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
     inner: tuple[str, ...] = ("o", "w", "in_h", "in_b", "h")  # the chain walks rows of tiles
     if not is_heavy:
-        yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
+        yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
         inner = ("o", "in_w", "in_h", "in_b", "w", "h")
     if high == 1:  # taller tiles get slower by it, flat ones faster
-        yield NeverPartition(RESULT, "w")
+        yield sch.NeverPartition(RESULT, "w")
     if is_grouped:
-        yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
-    yield Reorder(RESULT, (*inner, "b", *(("group",) if is_grouped else ()), "n"))
-    yield Vectorize(RESULT, "o", shape.block)
-    if not is_heavy:
-        for name, factor in (("in_w", wide), ("in_h", high), ("in_b", blocks)):
-            yield Unroll(RESULT, name, factor)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group" if is_grouped else "b")
+        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
+    # blocks of channels inside a group: the rows it has copied serve all of them
+    yield sch.Reorder(RESULT, (*inner, "b", *(("group",) if is_grouped else ()), "n"))
+    tile = {} if is_heavy else {"in_w": wide, "in_h": high, "in_b": blocks}
+    yield from register_steps((RESULT,), ("o", shape.block), tile)
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group" if is_grouped else "b")
 
 
-def _copy_steps(
-    values: Mapping[str, Choice], shape: ConvolutionShape, precision: Precision
-) -> Iterator[Step]:
+def _copy_steps(values: Values, shape: ConvolutionShape, precision: Precision) -> Iterator[Step]:
     if not needs_copy(shape, precision):
         return
     if values[SCOPE] == GROUP:
-        yield ComputeAt(PADDED, RESULT, "group")
+        yield sch.ComputeAt(PADDED, RESULT, "group")
     else:
-        yield ComputeRoot(PADDED)
-        yield Parallel(PADDED, "n")
-        yield Parallel(PADDED, "c" if shape.is_stem else "b")
+        yield sch.ComputeRoot(PADDED)
+        yield sch.Parallel(PADDED, "n")
+        yield sch.Parallel(PADDED, "c" if shape.is_stem else "b")
     if shape.is_stem:
-        yield Split(PADDED, "w", "w", "in_w", shape.block, Tail.GUARD)
-        yield Vectorize(PADDED, "in_w", shape.block)
+        yield sch.Split(PADDED, "w", "w", "in_w", shape.block, sch.Tail.GUARD)
+        yield sch.Vectorize(PADDED, "in_w", shape.block)
     else:
-        yield Vectorize(PADDED, "c", shape.block)
+        yield sch.Vectorize(PADDED, "c", shape.block)
 
 
 def product_steps(
-    values: Mapping[str, Choice],
-    shape: ConvolutionShape,
-    precision: Precision,
-    *,
-    is_heavy: bool,
+    values: Values, shape: ConvolutionShape, precision: Precision, *, is_heavy: bool
 ) -> Iterator[Step]:
-    tile = tuple((name, int(values[knob])) for name, knob in _TILE_LOOPS)
+    blocks, wide, high = tile_of(values)
+    tile = {"b": blocks, "w": wide, "h": high}
     if is_heavy:
         yield from finished_steps(values, shape)
     else:
-        yield ComputeAt(PRODUCTS, RESULT, "w")
+        yield sch.ComputeAt(PRODUCTS, RESULT, "w")
     in_pairs = precision is Precision.BFLOAT16
     extents = depth_extents(shape, in_pairs=in_pairs)
     pair, depth = REDUCED[: int(in_pairs)], REDUCED[int(in_pairs) : len(extents)]
-    yield Reorder(SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
+    # each step of the depth adds to every sum of a tile once: none waits for itself
+    yield sch.Reorder(SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
     if in_pairs:
-        yield Vectorize(SUMMED, "r$x", PAIR)
-    for stage in (PRODUCTS, SUMMED):
-        yield Vectorize(stage, "o", shape.block)
-        for name, factor in tile:
-            yield Unroll(stage, name, factor)
+        yield sch.Vectorize(SUMMED, "r$x", PAIR)
+    yield from register_steps((PRODUCTS, SUMMED), ("o", shape.block), tile)
     if not shape.is_stem:  # columns of a filter that share pixels would keep them in registers
-        yield Unroll(SUMMED, depth[0], extents[int(in_pairs)])
+        yield sch.Unroll(SUMMED, depth[0], extents[int(in_pairs)])
 
 
-def finished_steps(values: Mapping[str, Choice], shape: ConvolutionShape) -> Iterator[Step]:
+def finished_steps(values: Values, shape: ConvolutionShape) -> Iterator[Step]:
     """Yield how a row of tiles is put down for a long chain, which then walks it.
 
     Inside the loop of the tiles, LLVM would give the chain's constants the registers of depthwise
     sums: 144 channels of 56x56 by 3x3 with SiLU take 1.5 times as long then with AVX2. Few vectors
     at a time would wait for each other, too: pointwise ones with SiLU take 1.03 times as long.
     """
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
-    yield ComputeAt(FINISHED, RESULT, "h")
-    yield Split(FINISHED, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
-    yield Reorder(FINISHED, ("o", "b", "in_w", "h", "w", "n"))
-    yield Vectorize(FINISHED, "o", shape.block)
-    for name, factor in (("b", blocks), ("in_w", wide), ("h", high)):
-        yield Unroll(FINISHED, name, factor)
-    yield ComputeAt(PRODUCTS, FINISHED, "w")
-
-
-_TILE_LOOPS = (("b", BLOCKS), ("w", ACROSS), ("h", DOWN))
+    blocks, wide, high = tile_of(values)
+    yield sch.ComputeAt(FINISHED, RESULT, "h")
+    yield sch.Split(FINISHED, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(FINISHED, ("o", "b", "in_w", "h", "w", "n"))
+    tile = {"b": blocks, "in_w": wide, "h": high}
+    yield from register_steps((FINISHED,), ("o", shape.block), tile)
+    yield sch.ComputeAt(PRODUCTS, FINISHED, "w")

@@ -6,8 +6,9 @@ What does not depend on the layout (`buffers_of`, `check_read_alike`, `finished_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import halide as hl
@@ -186,9 +187,11 @@ def finished_pipeline(
     arguments: KernelArguments,
     stages: Mapping[str, Any],
     result: hl.Func,
-    loops: Callable[[Mapping[str, Any]], Mapping[str, tuple[tuple[str, int], ...]]],
     *,
     extents: tuple[int, ...],
+    known: Mapping[str, int],
+    own: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+    reduced: Mapping[str, Iterable[tuple[str, int]]],
     packing: PackedInput | None = None,
     inlined: Container[str] = (),
     padded: frozenset[str] = frozenset(),
@@ -199,23 +202,33 @@ def finished_pipeline(
         arguments: What it reads.
         stages: By name, the result not among them.
         result: Of the kernel.
-        loops: Gives the loops of all stages, the result among them.
         extents: Of the result, innermost first.
+        known: Extents of loops that are alike in all stages; a schedule says how far others go.
+        own: Extents of the loops of one stage alone.
+        reduced: Loops that sum up, innermost first, by the name of the update.
         packing: Of the weights; None where they stay as they are.
         inlined: Stages that are computed where they are read, unless a schedule says where.
         padded: Stages that may be computed past what is read of them.
     """
-    for name, stage in stages.items():
-        if name not in inlined and not name.endswith(UPDATE):
+    whole, loops = {**stages, RESULT: result}, {}
+    for name, stage in whole.items():
+        if name.endswith(UPDATE):
+            continue
+        if name != RESULT and name not in inlined:
             stage.compute_root()  # steps place it closer
-    whole = {**stages, RESULT: result}
+        names = [variable.name() for variable in stage.args()]
+        here = {**known, **own.get(name, {})}
+        loops[name] = tuple((loop, here.get(loop, 0)) for loop in names)
+    loops[RESULT] = tuple(zip((name for name, _ in loops[RESULT]), extents, strict=True))
+    for update, depth in reduced.items():
+        loops[update] = (*loops[update.removesuffix(UPDATE)], *depth)
     return Pipeline(
         output=result,
         stages=whole,
         arguments=arguments.buffers,
         argument_extents=arguments.extents,
         output_extents=extents,
-        loops=loops(whole),
+        loops=loops,
         packings={arguments.places[WEIGHTS]: packing} if packing else {},
         padded=padded,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.gathering.unfused_inputs import OwnArgument, plan_apart, with_own
 from aoe.kernels.halide.anchored import (
     AnchoredNest,
@@ -19,51 +19,10 @@ from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.tiling import RowNest, estimate_us, row_schedule, row_space
 from aoe.kernels.math.elements import element_type
 from aoe.operators.gathering import gathered_axis
-from aoe.schedule import Configuration, Schedule, Space
+from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
 _GATHER_CYCLES = 24
-
-
-class GatherElements:
-    """y[..., i, ...] = chain(x[..., index[..., i, ...], ...]) along one axis."""
-
-    name = "gather_elements"
-    anchors = frozenset({("", "GatherElements")})
-
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one GatherElements of what is read, and a chain behind."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the result as one function."""
-        plan = supported(workload, _plan(workload))
-        operands = anchor_operands(plan.nest)
-        variables, axes = operands.variables, plan.nest.axes
-        index = workload.inputs[plan.sources[1]]
-        source = hl.ImageParam(hl.Float(32), len(axes), f"x{plan.sources[0]}")
-        places = hl.ImageParam(element_type(index.dtype), len(axes), f"x{plan.sources[1]}")
-        place = place_of(places[variables], plan.length)
-        at = tuple(place if v.name() == plan.axis else hl.Expr(v) for v in variables)
-        made = anchored_pipeline(plan.nest, operands, source[at], {}, {})
-        extents = tuple(
-            plan.length if axis.name == plan.axis else axis.extent for axis in reversed(axes)
-        )
-        own = {
-            plan.sources[0]: OwnArgument(source, extents),
-            plan.sources[1]: OwnArgument(places, made.output_extents),
-        }
-        return replace(with_own(made, own), indexed={plan.sources[1]: plan.length})
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return how rows are vectorised, and tasks."""
-        return row_space(_rows(workload, target), target, heavy=True)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        return row_schedule(_rows(workload, target), configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,32 +55,64 @@ def other_extents_differ(axis: int, one: tuple[int, ...], other: tuple[int, ...]
     )
 
 
-def _plan(workload: Workload) -> _GatherPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    parts = split_at_anchor(workload, GatherElements.anchors)
-    if isinstance(parts, Support):
-        return parts
-    refs = parts.anchor.inputs
-    if len(refs) != 2 or not all(ref.startswith("x") for ref in refs):
-        return Support("GatherElements of what is computed")
-    data, index = (int(ref[1:]) for ref in refs)
-    shape, made = workload.inputs[data].shape, workload.inputs[index].shape
-    axis = gathered_axis(parts.anchor, len(shape))
-    if axis is None or other_extents_differ(axis, shape, made):
-        return Support(f"indices of {made} into {shape}")
-    nest = plan_apart(parts, (data, index), keep=(axis,))
-    if isinstance(nest, Support):
-        return nest
-    return _GatherPlan(
-        nest=nest,
-        sources=(data, index),
-        axis=axis_names(workload)[axis],
-        length=shape[axis],
-    )
+class GatherElements(PlannedFamily[_GatherPlan]):
+    """y[..., i, ...] = chain(x[..., index[..., i, ...], ...]) along one axis."""
+
+    name = "gather_elements"
+    anchors = frozenset({("", "GatherElements")})
+
+    def plan(self, workload: Workload) -> _GatherPlan | Support:
+        """Plan one GatherElements of what is read, and a chain behind, or tell why not."""
+        parts = split_at_anchor(workload, self.anchors)
+        if isinstance(parts, Support):
+            return parts
+        refs = parts.anchor.inputs
+        if len(refs) != 2 or not all(ref.startswith("x") for ref in refs):
+            return Support("GatherElements of what is computed")
+        data, index = (int(ref[1:]) for ref in refs)
+        shape, made = workload.inputs[data].shape, workload.inputs[index].shape
+        axis = gathered_axis(parts.anchor, len(shape))
+        if axis is None or other_extents_differ(axis, shape, made):
+            return Support(f"indices of {made} into {shape}")
+        nest = plan_apart(parts, (data, index), keep=(axis,))
+        if isinstance(nest, Support):
+            return nest
+        return _GatherPlan(
+            nest=nest,
+            sources=(data, index),
+            axis=axis_names(workload)[axis],
+            length=shape[axis],
+        )
+
+    def pipeline_of(self, plan: _GatherPlan, algorithm: str) -> Pipeline:
+        """Return the result as one function."""
+        operands = anchor_operands(plan.nest)
+        variables, axes = operands.variables, plan.nest.axes
+        index = plan.nest.workload.inputs[plan.sources[1]]
+        source = hl.ImageParam(hl.Float(32), len(axes), f"x{plan.sources[0]}")
+        places = hl.ImageParam(element_type(index.dtype), len(axes), f"x{plan.sources[1]}")
+        place = place_of(places[variables], plan.length)
+        at = tuple(place if v.name() == plan.axis else hl.Expr(v) for v in variables)
+        made = anchored_pipeline(plan.nest, operands, source[at], {}, {})
+        extents = tuple(
+            plan.length if axis.name == plan.axis else axis.extent for axis in reversed(axes)
+        )
+        own = {
+            plan.sources[0]: OwnArgument(source, extents),
+            plan.sources[1]: OwnArgument(places, made.output_extents),
+        }
+        return replace(with_own(made, own), indexed={plan.sources[1]: plan.length})
+
+    def space_of(self, plan: _GatherPlan, target: KernelTarget) -> Space:
+        """Return how rows are vectorised, and tasks."""
+        return row_space(_rows(plan, target), target, heavy=True)
+
+    def schedule_of(self, plan: _GatherPlan, values: Values, target: KernelTarget) -> Schedule:
+        return row_schedule(_rows(plan, target), values)
 
 
-def _rows(workload: Workload, target: KernelTarget) -> RowNest:
-    nest = supported(workload, _plan(workload)).nest
-    size, chain = workload.output.size, estimate_cycles(nest.parts.after)
+def _rows(plan: _GatherPlan, target: KernelTarget) -> RowNest:
+    nest = plan.nest
+    size, chain = nest.workload.output.size, estimate_cycles(nest.parts.after)
     work = estimate_us(size, _GATHER_CYCLES + chain, 16 * size, target)
     return RowNest(stage=RESULT, axes=nest.axes, work_us=work)

@@ -8,7 +8,8 @@ from math import prod
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe import schedule as sch
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.gathering.grid import OUTSIDE, Border, GridDimension
 from aoe.kernels.gathering.unfused_inputs import OwnArgument, plan_apart, with_own
 from aoe.kernels.halide.anchored import (
@@ -18,38 +19,17 @@ from aoe.kernels.halide.anchored import (
     split_at_anchor,
 )
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
-from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.columns import TASKS, TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.tiling import (
     AGAIN,
     KEEP,
     LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
-    inner_steps,
-    parallel_steps,
     row_memory,
-    task_choices,
-    tile_choices,
-    tile_steps,
-    vector_choices,
 )
 from aoe.kernels.math.functions import constant, strict
 from aoe.operators.gathering import grid_taps
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Configuration,
-    Knob,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
 _TAP = "tap"
@@ -60,7 +40,32 @@ _RANKS = (4, 5)
 _FEW_CHANNELS = 8
 
 
-class GridSample:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GridPlan:
+    """What a kernel of this family does.
+
+    Attributes:
+        nest: The operator, the chain behind it, and their loops: images, channels, pixels.
+        sources: Inputs that are the data and the grid.
+        dimensions: Those the grid has coordinates for, outermost first.
+    """
+
+    nest: AnchoredNest
+    sources: tuple[int, int]
+    dimensions: tuple[GridDimension, ...]
+
+    @property
+    def plane(self) -> int:
+        """Elements of one channel of one image."""
+        return prod(dimension.extent for dimension in self.dimensions)
+
+    @property
+    def tiles(self) -> ColumnTiles:
+        """Tiles of results of all channels."""
+        return ColumnTiles.of(self.nest, self.nest.axes[1].name)
+
+
+class GridSample(PlannedFamily[_GridPlan]):
     """y[n, c, p] = chain(sum of weights times x[n, c] around the pixel grid[n, p] points at).
 
     Where a grid points is the same for all channels: places and weights of a tile of results are
@@ -70,13 +75,27 @@ class GridSample:
     name = "grid_sample"
     anchors = frozenset({("", "GridSample")})
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one GridSample of what is read, and a chain behind."""
-        return support_of(_plan(workload))
+    def plan(self, workload: Workload) -> _GridPlan | Support:
+        """Plan one GridSample of what is read, and a chain behind, or tell why not."""
+        parts = split_at_anchor(workload, self.anchors)
+        if isinstance(parts, Support):
+            return parts
+        refs = parts.anchor.inputs
+        if len(refs) != 2 or not all(ref.startswith("x") for ref in refs) or refs[0] == refs[1]:
+            return Support("a grid or an image that is computed")
+        data, grid = (int(ref[1:]) for ref in refs)
+        dimensions = _dimensions(parts.anchor.attributes, grid_taps(parts.anchor), workload, data)
+        if isinstance(dimensions, Support):
+            return dimensions
+        nest = plan_apart(parts, (data, grid), keep=(0, 1))
+        if isinstance(nest, Support):
+            return nest
+        if len(nest.axes) < 3:
+            return Support("one result for each channel")
+        return _GridPlan(nest=nest, sources=(data, grid), dimensions=dimensions)
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: _GridPlan, algorithm: str) -> Pipeline:
         """Return places and weights as stages, and the result."""
-        plan = supported(workload, _plan(workload))
         nest, operands = plan.nest, anchor_operands(plan.nest)
         pixels = operands.variables[:-2]
         channel, image = operands.variables[-2:]
@@ -119,109 +138,32 @@ class GridSample:
         }
         return with_own(made, own)
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: _GridPlan, target: KernelTarget) -> Space:
         """Return tiles of results, whether their places are kept, and tasks."""
-        plan = supported(workload, _plan(workload))
-        size, pixel = workload.output.size, plan.pixel
+        size = plan.nest.workload.output.size
         reads = prod(dimension.taps for dimension in plan.dimensions)
         channels = plan.nest.axes[1].extent
         chain = estimate_cycles(plan.nest.parts.after)
         cycles = _GATHER_CYCLES * reads + _GRID_CYCLES // channels + chain
         work = estimate_us(size, cycles, 8 * size, target)
-        vectors = vector_choices(pixel.extent, target.vector_lanes)
-        tiles = tile_choices(pixel.extent, vectors[0])
-        parts = prod(axis.extent for axis in plan.around(tiles[0]))
-        tasks = task_choices(work, parts, target)
-        knobs = (
-            Knob("tile", tiles),
-            Knob("vector", vectors),
-            Knob("places", (KEEP, AGAIN)),
-            Knob("tasks", tasks),
+        return plan.tiles.space(
+            work,
+            target,
+            best_vectors=16,
+            tried=2,
+            others={"places": (KEEP, AGAIN)},
+            unlikely=() if channels < _FEW_CHANNELS else (AGAIN,),
+            order=(TILE, VECTOR, "places", TASKS),
         )
 
-        def legal(values: Mapping[str, Choice]) -> bool:
-            tile, vector = int(values["tile"]), int(values["vector"])
-            parts = prod(axis.extent for axis in plan.around(tile))
-            fits = tile == pixel.extent or tile % vector == 0
-            return fits and int(values["tasks"]) <= parts
-
-        guesses = [
-            (tile, vectors[0], places, count)
-            for count in dict.fromkeys((best_tasks(work, tasks), 1))
-            for tile in sorted(tiles, key=lambda tile: abs(tile - 16 * vectors[0]))[:2]
-            for places in ((KEEP, AGAIN) if channels < _FEW_CHANNELS else (KEEP,))
-        ]
-        return guided_space(knobs, guesses, legal)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        plan = supported(workload, _plan(workload))
-        tile, vector = int(configuration["tile"]), int(configuration["vector"])
-        pixel, channel = plan.pixel.name, plan.nest.axes[1].name
-        outer = plan.around(tile)
-        inner = inner_steps(RESULT, pixel, tile, vector, 1)
-        order = (*([LANE] if inner else []), pixel, channel)
-        steps: list[Step] = [
-            *tile_steps(RESULT, Axis(pixel, tile), outer, order, inner),
-            *parallel_steps(RESULT, outer, int(configuration["tasks"])),
-        ]
-        if configuration["places"] == KEEP:
+    def schedule_of(self, plan: _GridPlan, values: Values, target: KernelTarget) -> Schedule:
+        tile, vector = int(values[TILE]), int(values[VECTOR])
+        place, steps = plan.tiles.place(values), [*plan.tiles.steps(values)]
+        if values["places"] == KEEP:
             for at, dimension in enumerate(plan.dimensions):
                 for name in _stage_names(dimension, at):
-                    steps += _kept(name, plan, outer[-1].name, tile, vector)
+                    steps += _kept(name, plan, place, tile, vector)
         return Schedule(tuple(steps))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GridPlan:
-    """What a kernel of this family does.
-
-    Attributes:
-        nest: The operator, the chain behind it, and their loops: images, channels, pixels.
-        sources: Inputs that are the data and the grid.
-        dimensions: Those the grid has coordinates for, outermost first.
-    """
-
-    nest: AnchoredNest
-    sources: tuple[int, int]
-    dimensions: tuple[GridDimension, ...]
-
-    @property
-    def pixel(self) -> Axis:
-        """The innermost loop."""
-        return self.nest.axes[-1]
-
-    @property
-    def plane(self) -> int:
-        """Elements of one channel of one image."""
-        return prod(dimension.extent for dimension in self.dimensions)
-
-    def around(self, tile: int) -> tuple[Axis, ...]:
-        """Return the loops around a tile of results of all channels, outermost first."""
-        inside = (self.nest.axes[1].name, self.pixel.name)
-        return self.nest.iteration.around(Axis(self.pixel.name, tile), inside)
-
-
-def _plan(workload: Workload) -> _GridPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    parts = split_at_anchor(workload, GridSample.anchors)
-    if isinstance(parts, Support):
-        return parts
-    refs = parts.anchor.inputs
-    if len(refs) != 2 or not all(ref.startswith("x") for ref in refs) or refs[0] == refs[1]:
-        return Support("a grid or an image that is computed")
-    data, grid = (int(ref[1:]) for ref in refs)
-    dimensions = _dimensions(parts.anchor.attributes, grid_taps(parts.anchor), workload, data)
-    if isinstance(dimensions, Support):
-        return dimensions
-    nest = plan_apart(parts, (data, grid), keep=(0, 1))
-    if isinstance(nest, Support):
-        return nest
-    if len(nest.axes) < 3:
-        return Support("one result for each channel")
-    return _GridPlan(nest=nest, sources=(data, grid), dimensions=dimensions)
 
 
 def _dimensions(
@@ -271,12 +213,12 @@ def _chosen(tap: hl.Var, values: Sequence[hl.Expr]) -> hl.Expr:
 
 def _kept(name: str, plan: _GridPlan, at: str, tile: int, vector: int) -> list[Step]:
     """Return steps that make a stage once for a tile."""
-    pixel, taps = plan.pixel.name, plan.dimensions[0].taps
+    pixel, taps = plan.nest.axes[-1].name, plan.dimensions[0].taps
     lane = f"{LANE}_{name}"
     return [
-        ComputeAt(name, RESULT, at),
-        StoreIn(name, row_memory(4 * taps * (tile + vector))),
-        Split(name, pixel, pixel, lane, vector, Tail.GUARD),
-        Vectorize(name, lane, vector),
-        *([Unroll(name, _TAP, taps)] if taps > 1 else []),
+        sch.ComputeAt(name, RESULT, at),
+        sch.StoreIn(name, row_memory(4 * taps * (tile + vector))),
+        sch.Split(name, pixel, pixel, lane, vector, sch.Tail.GUARD),
+        sch.Vectorize(name, lane, vector),
+        *([sch.Unroll(name, _TAP, taps)] if taps > 1 else []),
     ]

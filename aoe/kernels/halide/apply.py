@@ -34,8 +34,6 @@ _TAILS = {
     Tail.AUTO: hl.TailStrategy.Auto,
 }
 _MEMORY = {Memory.STACK: hl.MemoryType.Stack, Memory.HEAP: hl.MemoryType.Heap}
-STACK_BYTES_MAX = 256 << 10
-"""Most one stage may keep on the stack of a thread of ONNX Runtime's pool."""
 
 
 def apply_schedule(pipeline: Pipeline, schedule: Schedule) -> None:

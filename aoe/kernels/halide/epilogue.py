@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import halide as hl
 
 from aoe.kernels.family import Support
-from aoe.kernels.halide.chain import build_chain, check_chain, estimate_cycles
+from aoe.kernels.halide.chain import WRITTEN_OUT_CYCLES, build_chain, check_chain, estimate_cycles
 from aoe.kernels.halide.iteration import Iteration, axis_names, plan_iteration
 from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.shapes import infer_shapes
@@ -48,6 +48,11 @@ class Epilogue:
     def cycles(self) -> int:
         """Rough cost of one vector of results, in cycles of one core."""
         return estimate_cycles(self.operations)
+
+    @property
+    def is_heavy(self) -> bool:
+        """True if the chain is too long to be written out for every vector of a tile."""
+        return self.cycles > WRITTEN_OUT_CYCLES
 
     def argument_extents(self) -> dict[int, tuple[int, ...]]:
         """Return the extents of the buffers the operations read, innermost first, by input."""

@@ -8,14 +8,14 @@ single axis whatever its rank. Each argument of the kernel is a dense buffer ove
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from aoe.kernels.family import SUPPORTED, Support
 from aoe.kernels.halide.shapes import channel_axes, infer_shapes
 from aoe.operators import KERNEL_DTYPES, Shape, is_reorder
-from aoe.workload import Layout, TensorSpec, Workload
+from aoe.workload import Layout, Operation, TensorSpec, Workload
 
 MAX_AXES = 8
 """Rank up to which the glue describes a buffer."""
@@ -219,3 +219,18 @@ def _merge(
         else:
             groups.append([i])
     return groups
+
+
+def reshaped(workload: Workload, inputs: Sequence[TensorSpec], shape: Shape) -> Workload:
+    """Return a workload of `inputs` whose loops are those of a result of `shape`.
+
+    For kernels that read tensors in other loops than their result has: what is computed there does
+    not matter for the loops, so it is a sum.
+    """
+    references = tuple(f"x{number}" for number in range(len(inputs)))
+    return Workload(
+        op_type=workload.op_type,
+        inputs=tuple(inputs),
+        operations=(Operation(op_type="Sum", inputs=references, output="t0"),),
+        output=replace(workload.output, shape=shape),
+    )

@@ -14,6 +14,7 @@ from math import prod
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget, Pipeline, Support
 from aoe.kernels.halide.anchored import Anchored, AnchoredNest, anchored_pipeline
 from aoe.kernels.halide.chain import (
@@ -25,12 +26,12 @@ from aoe.kernels.halide.chain import (
     read_operands,
 )
 from aoe.kernels.halide.iteration import Axis, plan_iteration
+from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.reductions import AxisReduction, Combine, OuterLoops, fold_steps, gathered
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
     AGAIN,
     KEEP,
-    LANE,
     best_tasks,
     estimate_us,
     guided_space,
@@ -38,26 +39,12 @@ from aoe.kernels.halide.tiling import (
     parallel_steps,
     task_choices,
     vector_choices,
+    vector_steps,
 )
 from aoe.kernels.math.elements import element_type, loaded
 from aoe.operators import STORED_DTYPES, OperatorKey, is_reorder, op_key
 from aoe.operators.element_types import element_types, misread, read_types
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    ComputeRoot,
-    Configuration,
-    Knob,
-    Memory,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.schedule import Choice, Knob, Schedule, Space, Step, Values
 from aoe.workload import Operation, Workload
 
 SOURCE, MOVED = "source", "moved"
@@ -166,7 +153,9 @@ def plan_rows(
     parts = split_around(workload, anchors)
     if isinstance(parts, Support):
         return parts
-    is_computed = sums_inputs or any(not is_reorder(item) for item in feeding(parts))
+    is_computed = sums_inputs or any(
+        not is_reorder(item) for item in feeding(parts.anchor.inputs[0], parts.before)
+    )
     return plan_walk(parts, workload, reduced, what, is_computed=is_computed)
 
 
@@ -229,17 +218,6 @@ def split_around(workload: Workload, anchors: Container[OperatorKey]) -> Anchore
     if any(ref not in shapes for ref in anchor.inputs if ref):
         return Support(f"{anchor.op_type} reads what is not there")
     return Anchored(workload=workload, anchor=anchor, source=0, before=before, after=after)
-
-
-def feeding(parts: Anchored) -> list[Operation]:
-    """Return the operations the anchor's first input is made by, in topological order."""
-    needed = {parts.anchor.inputs[0]}
-    found: list[Operation] = []
-    for item in reversed(parts.before):
-        if item.output in needed:
-            needed.update(item.inputs)
-            found.insert(0, item)
-    return found
 
 
 class RowKernel:
@@ -387,7 +365,7 @@ def rows_space(plan: RowPlan, target: KernelTarget, cycles: int, kept: Mapping[s
     knobs += [Knob(knob, places) for knob in kept.values()]
     length = plan.inner.extent
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         vector, unroll = int(values["vector"]), int(values["unroll"])
         return unroll == 1 or (1 if plan.columns else vector) * unroll <= length
 
@@ -410,7 +388,7 @@ def _vectors(plan: RowPlan, target: KernelTarget) -> tuple[int, ...]:
 
 
 def rows_schedule(
-    plan: RowPlan, values: Configuration, folds: Sequence[str], kept: Mapping[str, str]
+    plan: RowPlan, values: Values, folds: Sequence[str], kept: Mapping[str, str]
 ) -> Schedule:
     """Return the steps of a configuration of `rows_space`.
 
@@ -427,13 +405,13 @@ def rows_schedule(
     for stage, knob in kept.items():
         if values[knob] != KEEP:
             continue
-        steps.append(ComputeAt(stage, RESULT, at) if at else ComputeRoot(stage))
-        steps.append(StoreIn(stage, Memory.STACK))
+        steps.append(sch.ComputeAt(stage, RESULT, at) if at else sch.ComputeRoot(stage))
+        # `may_keep` has seen to it that a row fits the stack of a thread
+        steps.append(sch.StoreIn(stage, sch.Memory.STACK))
         if plan.columns:
-            steps.append(Vectorize(stage, plan.columns[-1].name, vector))
+            steps.append(sch.Vectorize(stage, plan.columns[-1].name, vector))
         elif plan.apart is not None:  # a vector has the elements of one block
-            steps.append(Split(stage, axis.name, axis.name, LANE, plan.apart.block, Tail.GUARD))
-            steps.append(Vectorize(stage, LANE, plan.apart.block))
+            steps += vector_steps(stage, axis.name, plan.apart.block)
         else:
             steps += inner_steps(stage, axis.name, axis.extent, min(vector, axis.extent), 1)
     for fold in folds:
@@ -446,11 +424,11 @@ def result_steps(plan: RowPlan, vector: int, unroll: int) -> tuple[Step, ...]:
     axis = plan.inner
     if not plan.columns:
         return inner_steps(RESULT, axis.name, axis.extent, vector, unroll)
-    steps: tuple[Step, ...] = (Vectorize(RESULT, plan.columns[-1].name, vector),)
+    steps: tuple[Step, ...] = (sch.Vectorize(RESULT, plan.columns[-1].name, vector),)
     if unroll > 1:
         copies = f"{axis.name}_u"
         steps += (
-            Split(RESULT, axis.name, axis.name, copies, unroll, Tail.SHIFT_INWARDS),
-            Unroll(RESULT, copies, unroll),
+            sch.Split(RESULT, axis.name, axis.name, copies, unroll, sch.Tail.SHIFT_INWARDS),
+            sch.Unroll(RESULT, copies, unroll),
         )
     return steps

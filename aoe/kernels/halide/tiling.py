@@ -7,23 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.iteration import Axis
-from aoe.schedule import (
-    Choice,
-    Fuse,
-    Knob,
-    Memory,
-    Parallel,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.schedule import Choice, Knob, Schedule, Space, Step, Values
 
 _CYCLES_PER_US = 3000
 """Clock assumed when work is estimated, in cycles per microsecond: 3 GHz."""
@@ -101,9 +88,9 @@ def loops_around(axes: Sequence[Axis], name: str) -> tuple[Axis, ...]:
     return tuple(axes[:at] or axes[:1])
 
 
-def row_memory(row_bytes: int) -> Memory:
+def row_memory(row_bytes: int) -> sch.Memory:
     """Return where a row that is kept goes."""
-    return Memory.STACK if row_bytes <= _ROW_BYTES_MAX else Memory.HEAP
+    return sch.Memory.STACK if row_bytes <= _ROW_BYTES_MAX else sch.Memory.HEAP
 
 
 def tile_choices(extent: int, smallest: int) -> tuple[int, ...]:
@@ -143,17 +130,10 @@ def parallel_steps(
     at, size = task_chunk([axis.extent for axis in axes], tasks, multiple)
     name = axes[at].name
     return (
-        Split(stage, name, TASK, name, size, Tail.SHIFT_INWARDS),
-        *(Fuse(stage, axis.name, TASK, TASK) for axis in reversed(axes[:at])),
-        Parallel(stage, TASK),
+        sch.Split(stage, name, TASK, name, size, sch.Tail.SHIFT_INWARDS),
+        *(sch.Fuse(stage, axis.name, TASK, TASK) for axis in reversed(axes[:at])),
+        sch.Parallel(stage, TASK),
     )
-
-
-def on_threads(steps: Iterable[Step], target: KernelTarget) -> Iterator[Step]:
-    """Yield steps; those that share work out only where there are threads to share it."""
-    for step in steps:
-        if target.threads > 1 or not isinstance(step, Parallel):
-            yield step
 
 
 def tile_steps(
@@ -170,9 +150,9 @@ def tile_steps(
     """
     around = (axis.name for axis in reversed(outer))
     return (
-        Split(stage, tile.name, outer[-1].name, tile.name, tile.extent, Tail.SHIFT_INWARDS),
+        sch.Split(stage, tile.name, outer[-1].name, tile.name, tile.extent, sch.Tail.SHIFT_INWARDS),
         *inner,
-        Reorder(stage, (*order, *around)),
+        sch.Reorder(stage, (*order, *around)),
     )
 
 
@@ -195,7 +175,7 @@ def row_space(nest: RowNest, target: KernelTarget, *, heavy: bool) -> Space:
         Knob("tasks", tasks),
     )
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         vector, unroll = int(values["vector"]), int(values["unroll"])
         extent = _inner(nest, str(values["inner"]))
         if vector not in vector_choices(extent, target.vector_lanes):
@@ -212,7 +192,7 @@ def row_space(nest: RowNest, target: KernelTarget, *, heavy: bool) -> Space:
 def guided_space(
     knobs: tuple[Knob, ...],
     guesses: Iterable[tuple[Choice, ...]],
-    legal: Callable[[Mapping[str, Choice]], bool] = lambda _: True,
+    legal: Callable[[Values], bool] = lambda _: True,
 ) -> Space:
     """Return a space with the first few legal ones of `guesses`.
 
@@ -226,6 +206,35 @@ def guided_space(
     distinct = (dict(zip(names, guess, strict=True)) for guess in dict.fromkeys(guesses))
     best_first = tuple(islice(filter(legal, distinct), GUESSES_MAX))
     return Space(knobs=knobs, constraint=legal, first_guesses=best_first)
+
+
+def shared_space(
+    work_us: float,
+    parts: int,
+    target: KernelTarget,
+    knobs: Mapping[str, tuple[Choice, ...]],
+    shapes: Iterable[tuple[Choice, ...]],
+    legal: Callable[[Values], bool] = lambda _: True,
+    *,
+    tries_most: bool = False,
+) -> Space:
+    """Return a space of `knobs`, and of how many tasks the work is shared out in.
+
+    Args:
+        work_us: Time of one core for everything.
+        parts: Pieces the work can be cut into.
+        target: Gives the threads.
+        knobs: The other decisions, by name.
+        shapes: Choices in the order of `knobs`, best first: tried with the best number of tasks,
+            then with one.
+        legal: True for choices that may be combined.
+        tries_most: True if the largest number of tasks is tried before one is.
+    """
+    tasks, offered = task_choices(work_us, parts, target), list(shapes)
+    counts = (best_tasks(work_us, tasks), *((max(tasks),) if tries_most else ()), 1)
+    guesses = [(*shape, count) for count in counts for shape in offered]
+    decisions = (*(Knob(name, choices) for name, choices in knobs.items()), Knob("tasks", tasks))
+    return guided_space(decisions, guesses, legal)
 
 
 def _row_guesses(
@@ -251,7 +260,7 @@ class _RowLoops:
     size: int
 
     @classmethod
-    def of(cls, nest: RowNest, values: Mapping[str, Choice]) -> _RowLoops:
+    def of(cls, nest: RowNest, values: Values) -> _RowLoops:
         axes = nest.axes
         if values["inner"] == FLAT:
             axes = (*axes[:-2], Axis(FLAT, axes[-2].extent * axes[-1].extent))
@@ -272,22 +281,22 @@ class _RowLoops:
         return 1 if self.cut == innermost or innermost == 0 else self.extent(innermost - 1)
 
 
-def row_schedule(nest: RowNest, values: Mapping[str, Choice]) -> Schedule:
+def row_schedule(nest: RowNest, values: Values) -> Schedule:
     """Return the steps of a configuration of `row_space`."""
     loops = _RowLoops.of(nest, values)
     stage, inner = nest.stage, loops.axes[-1].name
     vector, unroll, tasks = (int(values[name]) for name in ("vector", "unroll", "tasks"))
     steps: list[Step] = []
     if values["inner"] == FLAT:
-        steps.append(Fuse(stage, nest.axes[-2].name, nest.axes[-1].name, FLAT))
+        steps.append(sch.Fuse(stage, nest.axes[-2].name, nest.axes[-1].name, FLAT))
     steps += parallel_steps(stage, loops.axes, tasks, vector * unroll)
     extent = loops.extent(len(loops.axes) - 1)
     if unroll > 1 and vector == extent and loops.outer_extent >= unroll:
         around = loops.axes[-2].name
         copies = f"{around}_u"
         steps += inner_steps(stage, inner, extent, vector, 1)
-        steps.append(Split(stage, around, around, copies, unroll, Tail.SHIFT_INWARDS))
-        steps.append(Unroll(stage, copies, unroll))
+        steps.append(sch.Split(stage, around, around, copies, unroll, sch.Tail.SHIFT_INWARDS))
+        steps.append(sch.Unroll(stage, copies, unroll))
     else:
         steps += inner_steps(stage, inner, extent, vector, unroll)
     return Schedule(tuple(steps))
@@ -300,17 +309,27 @@ def inner_steps(
     block = vector * unroll
     if vector < 2 and unroll < 2:
         return ()
-    tail = Tail.SHIFT_INWARDS if block <= extent else Tail.GUARD
+    tail = sch.Tail.SHIFT_INWARDS if block <= extent else sch.Tail.GUARD
     if unroll < 2:
         return (
-            Split(stage, name, name, lane, vector, tail),
-            Vectorize(stage, lane, vector),
+            sch.Split(stage, name, name, lane, vector, tail),
+            sch.Vectorize(stage, lane, vector),
         )
     return (
-        Split(stage, name, name, f"{name}_u", block, tail),
-        Split(stage, f"{name}_u", f"{name}_u", lane, vector),
-        Vectorize(stage, lane, vector),
-        Unroll(stage, f"{name}_u", unroll),
+        sch.Split(stage, name, name, f"{name}_u", block, tail),
+        sch.Split(stage, f"{name}_u", f"{name}_u", lane, vector),
+        sch.Vectorize(stage, lane, vector),
+        sch.Unroll(stage, f"{name}_u", unroll),
+    )
+
+
+def vector_steps(stage: str, loop: str, vector: int, lane: str = LANE) -> tuple[Step, ...]:
+    """Return steps that make vectors of a loop, guarded at its end; none for single elements."""
+    if vector < 2:
+        return ()
+    return (
+        sch.Split(stage, loop, loop, lane, vector, sch.Tail.GUARD),
+        sch.Vectorize(stage, lane, vector),
     )
 
 

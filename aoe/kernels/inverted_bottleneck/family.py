@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from aoe.kernels.conv_nchwc.winograd.tiles import GROUP, IMAGE, SCOPE
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.inverted_bottleneck import tiles
 from aoe.kernels.inverted_bottleneck.shape import BottleneckShape, read_expansion
 from aoe.kernels.inverted_bottleneck.stages import expansion_pipeline
+from aoe.kernels.tiled_products import GROUP, IMAGE, SCOPE
 from aoe.operators import BLOCKED_CONVOLUTION
-from aoe.schedule import Choice, Configuration, Knob, Schedule, Space
+from aoe.schedule import Choice, Knob, Schedule, Space, Values
 from aoe.workload import Workload
 
 
-class InvertedBottleneck:
+class InvertedBottleneck(PlannedFamily[BottleneckShape]):
     """y = chain(grouped(chain(x * w + bias)) + bias), blocked: an inverted residual's first half.
 
     Mobile networks expand the channels, filter each of them, and project them back. What is between
@@ -23,51 +21,45 @@ class InvertedBottleneck:
     """
 
     name = "expanded_convolution"
-    anchors: frozenset[tuple[str, str]] = frozenset({BLOCKED_CONVOLUTION})
+    anchors = frozenset({BLOCKED_CONVOLUTION})
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is a pointwise convolution and one in groups behind it."""
-        return support_of(read_expansion(workload))
+    def plan(self, workload: Workload) -> BottleneckShape | Support:
+        """Plan a pointwise convolution and one in groups behind it, or tell why not."""
+        return read_expansion(workload)
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: BottleneckShape, algorithm: str) -> Pipeline:
         """Return the algorithm of the workload's precision.
 
         Raises:
             ValueError: it is asked for by another name.
         """
-        expansion = supported(workload, read_expansion(workload))
-        expected = _algorithm(expansion)
+        expected = _algorithm(plan)
         if algorithm not in ("", expected):
             raise ValueError(
                 f"expanded_convolution: no such algorithm (got {algorithm}, expected {expected!r})"
             )
-        return expansion_pipeline(expansion)
+        return expansion_pipeline(plan)
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: BottleneckShape, target: KernelTarget) -> Space:
         """Return register tiles, and what a task and what is kept between the stages are."""
-        expansion = supported(workload, read_expansion(workload))
-        offered = tiles.choices(expansion, target)
+        offered = tiles.choices(plan, target)
         knobs = (
             *(Knob(name, numbers) for name, numbers in offered.items()),
-            Knob(tiles.COPY, tiles.copies(expansion)),
+            Knob(tiles.COPY, tiles.copies(plan)),
             Knob(SCOPE, (GROUP, IMAGE)),
         )
 
-        def legal(values: Mapping[str, Choice]) -> bool:
-            return tiles.fits(values, expansion, target)
+        def legal(values: Values) -> bool:
+            return tiles.fits(values, plan, target)
 
         best: dict[tuple[Choice, Choice], dict[str, Choice]] = {}
-        for guess in tiles.ranked(expansion, target):
+        for guess in tiles.ranked(plan, target):
             best.setdefault((guess[SCOPE], guess[tiles.COPY]), guess)
         return Space(knobs=knobs, constraint=legal, first_guesses=tuple(best.values()))
 
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        expansion = supported(workload, read_expansion(workload))
-        steps = tiles.expansion_steps(configuration, expansion, target)
-        return Schedule(tuple(steps), algorithm=_algorithm(expansion))
+    def schedule_of(self, plan: BottleneckShape, values: Values, target: KernelTarget) -> Schedule:
+        steps = tiles.expansion_steps(values, plan, target)
+        return Schedule(tuple(steps), algorithm=_algorithm(plan))
 
 
 def _algorithm(expansion: BottleneckShape) -> str:

@@ -14,7 +14,6 @@ chain, as in the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import halide as hl
@@ -25,7 +24,6 @@ from aoe.kernels.conv_nchwc.direct import (
     PRODUCTS,
     REDUCED,
     SUMMED,
-    DirectLoops,
     depth_extents,
     direct_sums,
     pair_extents,
@@ -41,6 +39,7 @@ from aoe.kernels.conv_nchwc.result import (
 from aoe.kernels.conv_nchwc.shape import WEIGHTS, ConvolutionShape, X
 from aoe.kernels.family import UPDATE, Pipeline
 from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.loops import v
 from aoe.kernels.inverted_bottleneck.shape import BottleneckShape
 from aoe.kernels.math.functions import constant, to_bfloat16
 
@@ -55,7 +54,7 @@ def expansion_pipeline(expansion: BottleneckShape) -> Pipeline:
 
     In bfloat16 the weights of the first convolution are packed once: see `pair_packing`.
     """
-    first, second, v = expansion.first, expansion.second, DirectLoops.named()
+    first, second = expansion.first, expansion.second
     known = dict(enumerate(expansion.extents))
     if expansion.in_pairs:
         known[first.inputs[WEIGHTS]] = pair_extents(first.shape)
@@ -63,11 +62,11 @@ def expansion_pipeline(expansion: BottleneckShape) -> Pipeline:
     of_first = buffers_of(known, first.inputs, kind)
     of_second = replace(of_first, places=second.inputs)
     place = (v.o, v.w, v.h, v.b, v.n)
-    stages = _made(expansion, of_first, v)
-    read = _padded(stages[MADE], second.shape, v)
+    stages = _made(expansion, of_first)
+    read = _padded(stages[MADE], second.shape)
     if read is not stages[MADE]:
         stages[PADDED] = read
-    products = direct_sums(read, of_second.at(WEIGHTS), second.shape, v, in_pairs=False)
+    products = direct_sums(read, of_second.at(WEIGHTS), second.shape, in_pairs=False)
     finished, result = hl.Func(FINISHED), hl.Func(RESULT)
     finished[place] = products[place]
     result[place] = finished_result(second, of_second, finished[place], place)
@@ -76,24 +75,25 @@ def expansion_pipeline(expansion: BottleneckShape) -> Pipeline:
         of_first,
         stages,
         result,
-        lambda made: _loop_extents(made, expansion),
         extents=second.shape.result_extents,
+        known={"o": second.shape.block, "c": second.shape.block},
+        reduced={
+            SUMMED: zip(REDUCED, depth_extents(second.shape, in_pairs=False), strict=False),
+            MADE_SUMMED: zip(MADE_DEPTH, made_depth(expansion), strict=False),
+        },
         packing=pair_packing(first.shape) if expansion.in_pairs else None,
         inlined=(FINISHED, MADE_FINISHED, PADDED),
     )
 
 
-def _made(
-    expansion: BottleneckShape, arguments: KernelArguments, v: DirectLoops
-) -> dict[str, hl.Func]:
+def _made(expansion: BottleneckShape, arguments: KernelArguments) -> dict[str, hl.Func]:
     """Return the stages of the first convolution."""
     first, place = expansion.first, (v.o, v.w, v.h, v.b, v.n)
-    rounded = _rounded(arguments.at(X), v) if expansion.in_pairs else None
+    rounded = _rounded(arguments.at(X)) if expansion.in_pairs else None
     sums = direct_sums(
         arguments.at(X) if rounded is None else rounded,
         arguments.at(WEIGHTS),
         first.shape,
-        v,
         in_pairs=expansion.in_pairs,
         name=MADE_SUMS,
         depth_name=MADE_DEPTH[0].partition("$")[0],
@@ -105,14 +105,14 @@ def _made(
     return stages if rounded is None else {ROUNDED: rounded, **stages}
 
 
-def _rounded(image: hl.ImageParam, v: DirectLoops) -> hl.Func:
+def _rounded(image: hl.ImageParam) -> hl.Func:
     """Return the image as bfloat16."""
     rounded, place = hl.Func(ROUNDED), (v.c, v.w, v.h, v.b, v.n)
     rounded[place] = to_bfloat16(image[place])
     return rounded
 
 
-def _padded(made: hl.Func, shape: ConvolutionShape, v: DirectLoops) -> hl.Func:
+def _padded(made: hl.Func, shape: ConvolutionShape) -> hl.Func:
     """Return the image with its zeros around it; as it is where there are none."""
     if not any(shape.pads):
         return made
@@ -123,27 +123,6 @@ def _padded(made: hl.Func, shape: ConvolutionShape, v: DirectLoops) -> hl.Func:
     padded = hl.Func(PADDED)
     padded[v.c, v.w, v.h, v.b, v.n] = exterior[v.c, v.w - left, v.h - top, v.b, v.n]
     return padded
-
-
-def _loop_extents(
-    stages: Mapping[str, hl.Func], expansion: BottleneckShape
-) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Return the loops of every stage; 0 where the schedule decides how far they go."""
-    second = expansion.second.shape
-    known = {"o": second.block, "c": second.block}
-    whole = {"w": second.columns, "h": second.rows, "b": second.blocks_out, "n": second.batch}
-    loops = {}
-    for name, stage in stages.items():
-        if not name.endswith(UPDATE):
-            here = known | (whole if name == RESULT else {})
-            loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
-    summed = {
-        PRODUCTS: zip(REDUCED, depth_extents(second, in_pairs=False), strict=False),
-        MADE_SUMS: zip(MADE_DEPTH, made_depth(expansion), strict=False),
-    }
-    for name, extents in summed.items():
-        loops[f"{name}{UPDATE}"] = (*loops[name], *extents)
-    return loops
 
 
 def made_depth(expansion: BottleneckShape) -> tuple[int, ...]:

@@ -7,25 +7,17 @@ twice, and weights are read once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.conv_nchwc import depthwise, register_tiles
 from aoe.kernels.conv_nchwc.direct import PADDED, PAIR
 from aoe.kernels.conv_nchwc.shape import ConvolutionShape
-from aoe.kernels.conv_nchwc.winograd.tiles import (
-    ACROSS,
-    BLOCKS,
-    DOWN,
-    GROUP,
-    IMAGE,
-    SCOPE,
-    TILE_ROWS,
-)
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import AGAIN, KEEP, on_threads
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.tiling import AGAIN, KEEP
 from aoe.kernels.inverted_bottleneck.shape import BottleneckShape
 from aoe.kernels.inverted_bottleneck.stages import (
     MADE,
@@ -36,18 +28,19 @@ from aoe.kernels.inverted_bottleneck.stages import (
     ROUNDED,
     made_depth,
 )
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    ComputeRoot,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
+from aoe.kernels.tiled_products import (
+    ACROSS,
+    BLOCKS,
+    DOWN,
+    GROUP,
+    IMAGE,
+    SCOPE,
+    TILE_ROWS,
+    cheapest_first,
+    register_steps,
+    tile_of,
 )
+from aoe.schedule import Choice, Step, Values
 from aoe.workload import Precision
 
 COPY = "padded"
@@ -96,7 +89,7 @@ def copies(expansion: BottleneckShape) -> tuple[str, ...]:
     return (KEEP, AGAIN) if shape.is_depthwise else (KEEP,)
 
 
-def fits(values: Mapping[str, Choice], expansion: BottleneckShape, target: KernelTarget) -> bool:
+def fits(values: Values, expansion: BottleneckShape, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups inside the image."""
     shape = expansion.second.shape
     wide, high, rows = (int(values[name]) for name in (ACROSS, DOWN, TILE_ROWS))
@@ -110,13 +103,17 @@ def fits(values: Mapping[str, Choice], expansion: BottleneckShape, target: Kerne
 def ranked(expansion: BottleneckShape, target: KernelTarget) -> Iterator[dict[str, Choice]]:
     """Yield legal configurations, the most promising first."""
     offered = choices(expansion, target)
-    found: list[dict[str, Choice]] = [
+    found: Iterator[dict[str, Choice]] = (
         {**dict(zip(offered, numbers, strict=True)), COPY: copy, SCOPE: scope}
         for scope, copy in product((IMAGE, GROUP), copies(expansion))
         for numbers in product(*offered.values())
-    ]
-    legal = [values for values in found if fits(values, expansion, target)]
-    yield from sorted(legal, key=lambda values: _cycles(values, expansion, target))
+    )
+    for _, values in cheapest_first(
+        found,
+        lambda values: fits(values, expansion, target),
+        lambda values: _cycles(values, expansion, target),
+    ):
+        yield values
 
 
 def _result_tiles(shape: ConvolutionShape, target: KernelTarget) -> tuple[tuple[int, int], ...]:
@@ -144,12 +141,10 @@ def made_columns(expansion: BottleneckShape, blocks: int, target: KernelTarget) 
     return min(fitting, key=lambda wide: (_made_cycles(blocks, wide, width), -wide))
 
 
-def _cycles(
-    values: Mapping[str, Choice], expansion: BottleneckShape, target: KernelTarget
-) -> float:
+def _cycles(values: Values, expansion: BottleneckShape, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, traffic, idle threads."""
     first, second = expansion.first.shape, expansion.second.shape
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    blocks, wide, high = tile_of(values)
     size, together = (2, PAIR) if expansion.in_pairs else (4, 1)
     is_whole = values[SCOPE] == IMAGE
     rows = second.rows if is_whole else min(second.rows, int(values[TILE_ROWS]) * high)
@@ -175,7 +170,7 @@ def _cycles(
     cycles = (made + results + between + read + weights) * second.blocks_out * groups
     cycles += _rounding_cycles(expansion, pixels, target) * groups
     tasks = second.batch * (second.blocks_out // blocks if is_whole else groups)
-    return cycles * (-(-tasks // target.threads) * target.threads / tasks)
+    return cycles * target.idle_ratio(tasks)
 
 
 def _rounding_cycles(expansion: BottleneckShape, pixels: int, target: KernelTarget) -> float:
@@ -205,85 +200,79 @@ def _result_cycles(tile: tuple[int, int], shape: ConvolutionShape, target: Kerne
 
 
 def expansion_steps(
-    values: Mapping[str, Choice], expansion: BottleneckShape, target: KernelTarget
+    values: Values, expansion: BottleneckShape, target: KernelTarget
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    steps = (
-        *_result_steps(values, expansion),
-        *_rounded_steps(values, expansion),
-        *_made_steps(int(values[BLOCKS]), expansion, target),
-        *_product_steps(values, expansion),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, expansion)
+    yield from _rounded_steps(values, expansion)
+    yield from _made_steps(int(values[BLOCKS]), expansion, target)
+    yield from _product_steps(values, expansion)
 
 
-def _result_steps(values: Mapping[str, Choice], expansion: BottleneckShape) -> Iterator[Step]:
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
-    yield Split(RESULT, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
-    yield Split(RESULT, "h", "h", "in_h", high, Tail.SHIFT_INWARDS)
-    yield Split(RESULT, "b", "b", "in_b", blocks, Tail.GUARD)
+def _result_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
+    blocks, wide, high = tile_of(values)
+    yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
     inner = ("o", "in_w", "in_h", "w", "h", "in_b", "b")
     if values[SCOPE] == GROUP:
-        yield Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), Tail.GUARD)
-        yield Reorder(RESULT, (*inner, "group", "n"))
+        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
+        yield sch.Reorder(RESULT, (*inner, "group", "n"))
     else:
-        yield Reorder(RESULT, (*inner, "n"))
-    yield Vectorize(RESULT, "o", expansion.second.shape.block)
-    if expansion.second.epilogue.cycles <= WRITTEN_OUT_CYCLES:
-        yield Unroll(RESULT, "in_w", wide)
-        yield Unroll(RESULT, "in_h", high)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
+        yield sch.Reorder(RESULT, (*inner, "n"))
+    is_heavy = expansion.second.epilogue.is_heavy
+    tile = {} if is_heavy else {"in_w": wide, "in_h": high}
+    yield from register_steps((RESULT,), ("o", expansion.second.shape.block), tile)
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
 
 
-def _rounded_steps(values: Mapping[str, Choice], expansion: BottleneckShape) -> Iterator[Step]:
+def _rounded_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
     """Yield how the image that is read is rounded: for each group, or at once for all blocks."""
     if not expansion.in_pairs:
         return
     if values[SCOPE] == GROUP:
-        yield ComputeAt(ROUNDED, RESULT, "group")
+        yield sch.ComputeAt(ROUNDED, RESULT, "group")
     else:
-        yield ComputeRoot(ROUNDED)
-        yield Parallel(ROUNDED, "n")
-        yield Parallel(ROUNDED, "b")
-    yield Vectorize(ROUNDED, "c", expansion.first.shape.block)
+        yield sch.ComputeRoot(ROUNDED)
+        yield sch.Parallel(ROUNDED, "n")
+        yield sch.Parallel(ROUNDED, "b")
+    yield sch.Vectorize(ROUNDED, "c", expansion.first.shape.block)
 
 
 def _made_steps(blocks: int, expansion: BottleneckShape, target: KernelTarget) -> Iterator[Step]:
     """Yield how the image between is made: a row after the other, tile by tile."""
     block, wide = expansion.first.shape.block, made_columns(expansion, blocks, target)
-    yield ComputeAt(MADE, RESULT, "b")
-    yield Split(MADE, "w", "w", "in_w", wide, Tail.SHIFT_INWARDS)
-    yield Reorder(MADE, ("o", "in_w", "b", "w", "h", "n"))
-    yield Vectorize(MADE, "o", block)
+    # some blocks of channels, filtered while the caches still hold them
+    yield sch.ComputeAt(MADE, RESULT, "b")
+    yield sch.Split(MADE, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(MADE, ("o", "in_w", "b", "w", "h", "n"))
+    yield sch.Vectorize(MADE, "o", block)
     stages = [MADE_SUMS, MADE_SUMMED]
-    if expansion.first.epilogue.cycles > WRITTEN_OUT_CYCLES:
+    if expansion.first.epilogue.is_heavy:
         stages.append(MADE_FINISHED)
-        yield ComputeAt(MADE_FINISHED, MADE, "w")
-        yield Reorder(MADE_FINISHED, ("o", "b", "w", "h", "n"))
-        yield ComputeAt(MADE_SUMS, MADE_FINISHED, "n")
+        yield sch.ComputeAt(MADE_FINISHED, MADE, "w")
+        yield sch.Reorder(MADE_FINISHED, ("o", "b", "w", "h", "n"))
+        yield sch.ComputeAt(MADE_SUMS, MADE_FINISHED, "n")
     else:
-        yield Unroll(MADE, "in_w", wide)
-        yield Unroll(MADE, "b", blocks)
-        yield ComputeAt(MADE_SUMS, MADE, "w")
+        yield sch.Unroll(MADE, "in_w", wide)
+        yield sch.Unroll(MADE, "b", blocks)
+        yield sch.ComputeAt(MADE_SUMS, MADE, "w")
     pair, extents = MADE_DEPTH[: int(expansion.in_pairs)], made_depth(expansion)
     depth = MADE_DEPTH[len(pair) : len(extents)]
-    yield Reorder(MADE_SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
+    yield sch.Reorder(MADE_SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
     for loop in pair:
-        yield Vectorize(MADE_SUMMED, loop, PAIR)
-    for stage in stages:
-        yield Vectorize(stage, "o", block)
-        yield Unroll(stage, "b", blocks)
-        yield Unroll(stage, "w", wide)
-    yield Unroll(MADE_SUMMED, depth[0], extents[len(pair)])
+        yield sch.Vectorize(MADE_SUMMED, loop, PAIR)
+    yield from register_steps(stages, ("o", block), {"b": blocks, "w": wide})
+    yield sch.Unroll(MADE_SUMMED, depth[0], extents[len(pair)])
 
 
-def _product_steps(values: Mapping[str, Choice], expansion: BottleneckShape) -> Iterator[Step]:
+def _product_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
     shape = expansion.second.shape
     if values[COPY] == KEEP:
-        yield ComputeAt(PADDED, RESULT, "in_b")
-        yield Vectorize(PADDED, "c", shape.block)
-    is_heavy = expansion.second.epilogue.cycles > WRITTEN_OUT_CYCLES
+        yield sch.ComputeAt(PADDED, RESULT, "in_b")
+        yield sch.Vectorize(PADDED, "c", shape.block)
+    is_heavy = expansion.second.epilogue.is_heavy
     alone = {**values, BLOCKS: 1}
     if shape.is_depthwise:
         yield from depthwise.product_steps(alone, shape, is_heavy=is_heavy)

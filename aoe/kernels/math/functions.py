@@ -36,6 +36,8 @@ _UNDERFLOW = -87.4  # e^x is 0 here
 _VANISHED = -88.0  # its power of two is 0
 _SATURATED = 20.0  # 1 + e^-x is 1 from 17 on
 _QUIET_NAN = 0x7FC0  # of bfloat16
+LOWEST = -3.4028234663852886e38
+"""The lowest float32: what a largest value starts from."""
 
 
 def constant(value: float) -> hl.Expr:

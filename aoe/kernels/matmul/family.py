@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from aoe.kernels.algorithms import KNOB
-from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support, supported
+from aoe.kernels.algorithms import KNOB, known_algorithm
+from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.matmul.bfloat16_pairs import pairs_pipeline
 from aoe.kernels.matmul.int4 import check_few_bits, few_bits_pipeline
 from aoe.kernels.matmul.int8 import quantised_pipeline
@@ -29,7 +29,7 @@ from aoe.kernels.matmul.tiles import (
     product_space,
     product_steps,
 )
-from aoe.schedule import Configuration, Schedule, Space
+from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Precision, Workload
 
 _ALGORITHMS: Mapping[str, Callable[[MatrixProduct], Pipeline]] = {
@@ -47,7 +47,7 @@ _CHECKS: Mapping[Precision, Callable[[MatrixProduct], Support]] = {
 """What integers cannot compute."""
 
 
-class MatMul:
+class MatMul(PlannedFamily[MatrixProduct]):
     """y = chain(a * b), b constant for a few rows, anything for many.
 
     ONNX Runtime's product of many rows runs near the roof of the hardware: what gains there is
@@ -58,8 +58,8 @@ class MatMul:
     name = "matmul"
     anchors = MATRIX_PRODUCTS
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one matrix product and a chain."""
+    def plan(self, workload: Workload) -> MatrixProduct | Support:
+        """Plan one matrix product and a chain, or tell why not."""
         product = read_product(workload)
         if isinstance(product, Support):
             return product
@@ -70,30 +70,21 @@ class MatMul:
         few = not product.rows or product.rows[-1].extent <= FEW_ROWS
         if few and not product.has_weights:
             return Support("a few rows by a computed matrix")
-        return SUPPORTED
+        return product
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: MatrixProduct, algorithm: str) -> Pipeline:
         """Return the algorithm called `algorithm`; by default the first of its precision."""
-        product = supported(workload, read_product(workload))
-        name = algorithm or algorithms_of(product)[0]
-        if name not in _ALGORITHMS:
-            known = ", ".join(_ALGORITHMS)
-            raise ValueError(f"matmul: no such algorithm (got {name}, expected {known})")
-        return _ALGORITHMS[name](product)
+        name = algorithm or algorithms_of(plan)[0]
+        return _ALGORITHMS[known_algorithm(self.name, name, _ALGORITHMS)](plan)
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: MatrixProduct, target: KernelTarget) -> Space:
         """Return the register tile and what a task is; of matrix tiles where the CPU has them."""
-        product = supported(workload, read_product(workload))
-        in_tiles = workload.precision is Precision.BFLOAT16 and target.bf16_tiles
-        if in_tiles and check_matrix_tiles(product):
-            return matrix_tiles_space(product, target)
-        return product_space(product, target)
+        in_tiles = plan.workload.precision is Precision.BFLOAT16 and target.bf16_tiles
+        if in_tiles and check_matrix_tiles(plan):
+            return matrix_tiles_space(plan, target)
+        return product_space(plan, target)
 
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        product = supported(workload, read_product(workload))
-        algorithm = str(configuration[KNOB])
+    def schedule_of(self, plan: MatrixProduct, values: Values, target: KernelTarget) -> Schedule:
+        algorithm = str(values[KNOB])
         steps = matrix_tiles_steps if algorithm == PANELS_TILES else product_steps
-        return Schedule(tuple(steps(configuration, product, target)), algorithm=algorithm)
+        return Schedule(tuple(steps(values, plan, target)), algorithm=algorithm)

@@ -7,11 +7,11 @@ y          the chain behind the product: bias, activation, residual
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product as combinations
+from collections.abc import Iterator
 
 import halide as hl
 
+from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
@@ -30,21 +30,8 @@ from aoe.kernels.matmul.result import (
     read_arguments,
 )
 from aoe.kernels.matmul.shape import MatrixProduct
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    ComputeRoot,
-    Fuse,
-    Knob,
-    Parallel,
-    Reorder,
-    Space,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.kernels.tiled_products import combinations
+from aoe.schedule import Knob, Space, Step, Values
 
 PANELS_TILES = "panels_tiles"
 ROUNDED = "rounded"
@@ -99,38 +86,34 @@ def matrix_tiles_space(product: MatrixProduct, target: KernelTarget) -> Space:
         Knob(TASK_ROWS, tuple(sorted({min(number, rows) for number in (*_ROWS, rows)}))),
         Knob(TASK_PANELS, tuple(sorted({min(number, panels) for number in _PANELS}))),
     )
-    names = [knob.name for knob in knobs]
-    offered = [
-        dict(zip(names, choices, strict=True))
-        for choices in combinations(*(knob.choices for knob in knobs))
-    ]
-    ranked = sorted(offered, key=lambda values: _cost_us(values, product, target))
+    ranked = sorted(combinations(knobs), key=lambda values: _cost_us(values, product, target))
     return Space(knobs=knobs, first_guesses=tuple(ranked[:_GUESSES]))
 
 
 def matrix_tiles_steps(
-    values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget
+    values: Values, product: MatrixProduct, target: KernelTarget
 ) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     column, outer = product.columns.name, [axis.name for axis in reversed(product.rows)]
     row = outer[0]
-    yield Split(RESULT, column, "panels", "column", PANEL * int(values[TASK_PANELS]), Tail.GUARD)
-    yield Split(RESULT, "column", "block", "lane", PANEL, Tail.GUARD)
-    yield Split(RESULT, row, "rows", row, int(values[TASK_ROWS]), Tail.SHIFT_INWARDS)
-    yield Reorder(RESULT, ("lane", "block", row, "rows", "panels", *outer[1:]))
-    yield Vectorize(RESULT, "lane", PANEL)
-    yield Fuse(RESULT, "panels", "rows", TASK)
+    yield sch.Split(
+        RESULT, column, "panels", "column", PANEL * int(values[TASK_PANELS]), sch.Tail.GUARD
+    )
+    yield sch.Split(RESULT, "column", "block", "lane", PANEL, sch.Tail.GUARD)
+    yield sch.Split(RESULT, row, "rows", row, int(values[TASK_ROWS]), sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(RESULT, ("lane", "block", row, "rows", "panels", *outer[1:]))
+    yield sch.Vectorize(RESULT, "lane", PANEL)
+    yield sch.Fuse(RESULT, "panels", "rows", TASK)
     for name in outer[1:]:
-        yield Fuse(RESULT, name, TASK, TASK)
-    yield ComputeAt(SUMS, RESULT, TASK)
-    yield ComputeRoot(ROUNDED)
-    yield Split(ROUNDED, "c", "half", "c", PANEL)
-    yield Reorder(ROUNDED, ("c", "half", "i", "w", "h", "n"))
-    yield Vectorize(ROUNDED, "c", PANEL)
-    yield Unroll(ROUNDED, "half", REDUCED // PANEL)
-    if target.threads > 1:
-        yield Parallel(RESULT, TASK)
-        yield Parallel(ROUNDED, "w")
+        yield sch.Fuse(RESULT, name, TASK, TASK)
+    yield sch.ComputeAt(SUMS, RESULT, TASK)
+    yield sch.ComputeRoot(ROUNDED)
+    yield sch.Split(ROUNDED, "c", "half", "c", PANEL)
+    yield sch.Reorder(ROUNDED, ("c", "half", "i", "w", "h", "n"))
+    yield sch.Vectorize(ROUNDED, "c", PANEL)
+    yield sch.Unroll(ROUNDED, "half", REDUCED // PANEL)
+    yield sch.Parallel(RESULT, TASK)
+    yield sch.Parallel(ROUNDED, "w")
 
 
 def _three(rows: tuple[hl.Var, ...]) -> tuple[hl.Expr, ...]:
@@ -174,7 +157,7 @@ def _packing(product: MatrixProduct) -> PackedInput:
     )
 
 
-def _cost_us(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget) -> float:
+def _cost_us(values: Values, product: MatrixProduct, target: KernelTarget) -> float:
     """Return the rough time of a configuration: sums, weights and data read again, idle cores."""
     rows, panels = int(values[TASK_ROWS]), int(values[TASK_PANELS])
     down, across = -(-product.rows[-1].extent // rows), -(-panels_of(product) // panels)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product as combinations
+from collections.abc import Iterator
 from math import log2
 
+from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES, estimate_cycles
-from aoe.kernels.halide.tiling import TASK, on_threads
+from aoe.kernels.halide.tiling import TASK
 from aoe.kernels.matmul.bfloat16_pairs import ROUNDED, ROUNDED_DEPTH
 from aoe.kernels.matmul.int4 import FOURS, HALVES, PARTS, PARTS_UPDATE
 from aoe.kernels.matmul.quantising import (
@@ -32,20 +32,8 @@ from aoe.kernels.matmul.result import (
     panels_of,
 )
 from aoe.kernels.matmul.shape import FEW_ROWS, MatrixProduct
-from aoe.schedule import (
-    Atomic,
-    Choice,
-    ComputeAt,
-    Knob,
-    Parallel,
-    Reorder,
-    Space,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
+from aoe.schedule import Choice, Knob, Space, Step, Values
 from aoe.workload import Precision
 
 BLOCKS, ROWS, WALK = "blocks", "rows", "walk"
@@ -116,23 +104,17 @@ def product_space(product: MatrixProduct, target: KernelTarget) -> Space:
         Knob(WALK, walks),
     )
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         return _is_useful(int(values[BLOCKS]), int(values[ROWS]), product, target)
 
-    names = [knob.name for knob in knobs]
-    offered = [
-        dict(zip(names, choices, strict=True))
-        for choices in combinations(*(knob.choices for knob in knobs))
-    ]
-    ranked = sorted(filter(legal, offered), key=lambda values: _cost(values, product, target))
+    ranked = cheapest_first(
+        combinations(knobs), legal, lambda values: _cost(values, product, target)
+    )
     chosen = algorithms_of(product)
-    guesses = [
-        values
-        for algorithm in chosen
-        for values in [item for item in ranked if item[KNOB] == algorithm][
-            : _GUESSES // len(chosen)
-        ]
-    ]
+    guesses: list[dict[str, Choice]] = []
+    for algorithm in chosen:
+        best = [values for _, values in ranked if values[KNOB] == algorithm]
+        guesses += best[: _GUESSES // len(chosen)]
     return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
 
 
@@ -181,7 +163,7 @@ def stays_in_registers(blocks: int, rows: int, target: KernelTarget) -> bool:
     return wide * rows + weights + 1 <= target.registers
 
 
-def _cost(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget) -> float:
+def _cost(values: Values, product: MatrixProduct, target: KernelTarget) -> float:
     """Return the estimated cycles of a configuration: products, traffic, idle threads.
 
     One side of a tile is held while the other one streams past: it is read again for each tile
@@ -207,7 +189,7 @@ def _cost(values: Mapping[str, Choice], product: MatrixProduct, target: KernelTa
     streamed = tile_down * tiles * _cycles_per_byte(tile_across + tile_down * tiles, target)
     first = tile_across * _cycles_per_byte(4 * PANEL * panels * product.depth, target)
     traffic = panels_of_task * (held + streamed + first)
-    idle = -(-tasks // target.threads) * target.threads / tasks
+    idle = target.idle_ratio(tasks)
     written = _written_cycles(product, target, in_columns=in_columns)
     return (products_cycles + 0.5 * tasks * traffic + written) * idle
 
@@ -234,51 +216,44 @@ def _cycles_per_byte(held: int, target: KernelTarget) -> float:
     return 1 / 64 if held <= 0.8 * target.l2_bytes else 1 / 12
 
 
-def product_steps(
-    values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget
-) -> Iterator[Step]:
+def product_steps(values: Values, product: MatrixProduct, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    steps = (
-        *_result_steps(values, product, target),
-        *_sum_steps(values, product),
-        *_rounding_steps(values, product),
-        *_quantising_steps(values, product),
-        *_part_steps(values, product),
-        *_packing_steps(values, product),
-    )
-    yield from on_threads(steps, target)
+    yield from _result_steps(values, product, target)
+    yield from _sum_steps(values, product)
+    yield from _rounding_steps(values, product)
+    yield from _quantising_steps(values, product)
+    yield from _part_steps(values, product)
+    yield from _packing_steps(values, product)
 
 
-def _result_steps(
-    values: Mapping[str, Choice], product: MatrixProduct, target: KernelTarget
-) -> Iterator[Step]:
+def _result_steps(values: Values, product: MatrixProduct, target: KernelTarget) -> Iterator[Step]:
     blocks, rows = int(values[BLOCKS]), int(values[ROWS])
     column = product.columns.name
     outer = [axis.name for axis in reversed(product.rows)]
-    yield Split(RESULT, column, "panel", "in_panel", PANEL * blocks, Tail.GUARD)
-    yield Split(RESULT, "in_panel", "block", "lane", PANEL, Tail.GUARD)
+    yield sch.Split(RESULT, column, "panel", "in_panel", PANEL * blocks, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "in_panel", "block", "lane", PANEL, sch.Tail.GUARD)
     inner = ["lane", "block"]
     if outer:
-        yield Split(RESULT, outer[0], outer[0], "row", rows, Tail.SHIFT_INWARDS)
+        yield sch.Split(RESULT, outer[0], outer[0], "row", rows, sch.Tail.SHIFT_INWARDS)
         inner.append("row")
     if values[WALK] == ROWS_FIRST:
         size = _rows_of_task(rows, product, target) // rows
-        yield Split(RESULT, outer[0], TASK, outer[0], size, Tail.GUARD)
+        yield sch.Split(RESULT, outer[0], TASK, outer[0], size, sch.Tail.GUARD)
         order = [*inner, outer[0], "panel", TASK, *outer[1:]]
     elif product.right_axes:
         order = [*inner, outer[0], "panel", *outer[1:]]
     else:
         order = [*inner, *outer, "panel"]
-    yield Reorder(RESULT, tuple(order))
-    yield Vectorize(RESULT, "lane", PANEL)
+    yield sch.Reorder(RESULT, tuple(order))
+    yield sch.Vectorize(RESULT, "lane", PANEL)
     if not _is_long(product):
-        yield Unroll(RESULT, "block", blocks)
+        yield sch.Unroll(RESULT, "block", blocks)
         if outer:
-            yield Unroll(RESULT, "row", rows)
-    yield Parallel(RESULT, TASK if values[WALK] == ROWS_FIRST else "panel")
+            yield sch.Unroll(RESULT, "row", rows)
+    yield sch.Parallel(RESULT, TASK if values[WALK] == ROWS_FIRST else "panel")
     if values[WALK] == ROWS_FIRST or product.right_axes:
         for name in outer[1:]:
-            yield Parallel(RESULT, name)
+            yield sch.Parallel(RESULT, name)
 
 
 def _is_long(product: MatrixProduct) -> bool:
@@ -286,88 +261,86 @@ def _is_long(product: MatrixProduct) -> bool:
     return estimate_cycles(product.chain.operations) > WRITTEN_OUT_CYCLES
 
 
-def _sum_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+def _sum_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     blocks, rows = int(values[BLOCKS]), int(values[ROWS])
     names = [axis.name for axis in reversed(product.rows)]
     kept = (SUMS, SUMMED, FINISHED) if _is_long(product) else (SUMS, SUMMED)
     group = _GROUPS.get(str(values[KNOB]), 1)
     for stage in kept:
         if stage != SUMMED:
-            yield ComputeAt(stage, RESULT, names[0] if names else "panel")
-        yield Split(stage, BLOCK, BLOCK, "in_block", blocks, Tail.ROUND_UP)
+            yield sch.ComputeAt(stage, RESULT, names[0] if names else "panel")
+        # sums behind the last panel are made, and never read: no guard in the hot loop
+        yield sch.Split(stage, BLOCK, BLOCK, "in_block", blocks, sch.Tail.ROUND_UP)
         if stage == SUMMED:
             inner = (*((_GROUP,) if group > 1 else ()), LANE, "in_block", *names[:1])
             depth = _GROUPED_DEPTH if group > 1 else _DEPTH
             walked: tuple[str, ...] = (depth,)
             if _is_long(product) and product.depth // group > _DEPTH_PART:
-                yield Split(stage, depth, depth, _IN_DEPTH, _DEPTH_PART, Tail.GUARD)
+                yield sch.Split(stage, depth, depth, _IN_DEPTH, _DEPTH_PART, sch.Tail.GUARD)
                 walked = (_IN_DEPTH, depth)
-            yield Reorder(stage, (*inner, *walked, BLOCK, *names[1:]))
+            yield sch.Reorder(stage, (*inner, *walked, BLOCK, *names[1:]))
             if group > 1:
-                yield Atomic(stage)
-                yield Vectorize(stage, _GROUP, group)
-        yield Vectorize(stage, LANE, PANEL)
-        yield Unroll(stage, "in_block", blocks)
-        if names:
-            yield Unroll(stage, names[0], rows)
+                # one instruction multiplies and sums up the group; without it Halide sees a race
+                yield sch.Atomic(stage)
+                yield sch.Vectorize(stage, _GROUP, group)
+        tile = {"in_block": blocks, **dict.fromkeys(names[:1], rows)}
+        yield from register_steps((stage,), (LANE, PANEL), tile)
 
 
-def _part_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+def _part_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     """Yield the steps of the sums of one block of the depth, which stay in registers."""
     if values[KNOB] != FEW_BITS:
         return
     blocks, rows = int(values[BLOCKS]), int(values[ROWS])
     names = [axis.name for axis in reversed(product.rows)]
-    yield ComputeAt(PARTS, SUMMED, _DEPTH)
+    yield sch.ComputeAt(PARTS, SUMMED, _DEPTH)
     for stage in (PARTS, PARTS_UPDATE):
-        yield Split(stage, BLOCK, BLOCK, "in_block", blocks, Tail.ROUND_UP)
+        yield sch.Split(stage, BLOCK, BLOCK, "in_block", blocks, sch.Tail.ROUND_UP)
         if stage == PARTS_UPDATE:
-            yield Reorder(stage, ("p$x", LANE, "p$z", "p$y", *names[:1], "in_block", BLOCK))
-            yield Atomic(stage)
-            yield Vectorize(stage, "p$x", SUMMED_BY_ONE)
-        yield Vectorize(stage, LANE, PANEL)
-        yield Unroll(stage, "in_block", blocks)
-        if names:
-            yield Unroll(stage, names[0], rows)
-    yield Unroll(PARTS_UPDATE, "p$z", HALVES)
-    yield Unroll(PARTS_UPDATE, "p$y", FOURS)
+            yield sch.Reorder(stage, ("p$x", LANE, "p$z", "p$y", *names[:1], "in_block", BLOCK))
+            yield sch.Atomic(stage)
+            yield sch.Vectorize(stage, "p$x", SUMMED_BY_ONE)
+        tile = {"in_block": blocks, **dict.fromkeys(names[:1], rows)}
+        yield from register_steps((stage,), (LANE, PANEL), tile)
+    yield sch.Unroll(PARTS_UPDATE, "p$z", HALVES)
+    yield sch.Unroll(PARTS_UPDATE, "p$y", FOURS)
 
 
-def _rounding_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+def _rounding_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     if values[KNOB] != PAIRS:
         return
-    yield Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
+    yield sch.Vectorize(ROUNDED, ROUNDED_DEPTH, PANEL)
     if _row_extent(product) > FEW_ROWS:
         row = product.rows[-1].name
-        yield Split(ROUNDED, row, TASK, row, _ROUNDED_ROWS, Tail.GUARD)
-        yield Parallel(ROUNDED, TASK)
+        yield sch.Split(ROUNDED, row, TASK, row, _ROUNDED_ROWS, sch.Tail.GUARD)
+        yield sch.Parallel(ROUNDED, TASK)
 
 
-def _quantising_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+def _quantising_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     if values[KNOB] not in _INTEGERS.values():
         return
     lanes = extreme_lanes(product)
     for stage in (EXTREMES, EXTREMES_UPDATE) if lanes > 1 else ():
-        yield Vectorize(stage, "part", lanes)
-    yield Vectorize(QUANTISED, QUANTISED_DEPTH, PANEL)
+        yield sch.Vectorize(stage, "part", lanes)
+    yield sch.Vectorize(QUANTISED, QUANTISED_DEPTH, PANEL)
     if _row_extent(product) <= FEW_ROWS:
         return
     row = product.rows[-1].name
-    yield ComputeAt(EXTREMES, LEVELS, row)
+    yield sch.ComputeAt(EXTREMES, LEVELS, row)
     for stage in (LEVELS, QUANTISED):
         if values[WALK] == ROWS_FIRST:
-            yield ComputeAt(stage, RESULT, TASK)
+            yield sch.ComputeAt(stage, RESULT, TASK)
             continue
-        yield Split(stage, row, TASK, row, _ROUNDED_ROWS, Tail.GUARD)
-        yield Parallel(stage, TASK)
+        yield sch.Split(stage, row, TASK, row, _ROUNDED_ROWS, sch.Tail.GUARD)
+        yield sch.Parallel(stage, TASK)
 
 
-def _packing_steps(values: Mapping[str, Choice], product: MatrixProduct) -> Iterator[Step]:
+def _packing_steps(values: Values, product: MatrixProduct) -> Iterator[Step]:
     """Yield the steps of a right matrix that is packed in every run."""
     if product.has_weights:
         return
     if values[KNOB] == PAIRS:
-        yield Unroll(PACKED, "half", 2)
-    yield Vectorize(PACKED, "lane", PANEL)
+        yield sch.Unroll(PACKED, "half", 2)
+    yield sch.Vectorize(PACKED, "lane", PANEL)
     batch = [product.iteration.axes[at].name for at in product.right_axes]
-    yield Parallel(PACKED, batch[0] if batch else "panel")
+    yield sch.Parallel(PACKED, batch[0] if batch else "panel")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.iteration import Axis
@@ -23,21 +24,7 @@ from aoe.kernels.halide.tiling import (
 )
 from aoe.kernels.movement.moves import reads_of
 from aoe.kernels.movement.plan import Movement
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Knob,
-    Memory,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.schedule import Choice, Knob, Schedule, Space, Step, Values
 
 WALK = "walk"
 TURN, WEAVE, GATHER = "turn", "weave", "gather"
@@ -107,7 +94,7 @@ def movement_space(movement: Movement, target: KernelTarget) -> Space:
         Knob("tasks", tasks),
     )
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         wide, walk = int(values[_ACROSS]), values[WALK]
         if walk == WEAVE:
             return wide == across[0]
@@ -129,9 +116,7 @@ def movement_space(movement: Movement, target: KernelTarget) -> Space:
     return guided_space(knobs, guesses(), legal)
 
 
-def movement_schedule(
-    movement: Movement, values: Mapping[str, Choice], target: KernelTarget
-) -> Schedule:
+def movement_schedule(movement: Movement, values: Values, target: KernelTarget) -> Schedule:
     """Return the steps of a configuration of `movement_space`."""
     found = turned(movement)
     if found is None:
@@ -141,7 +126,7 @@ def movement_schedule(
     inner = movement.axes[-1].name
     if walk == GATHER:
         outer = [_tiles(axis, {inner: across}) for axis in movement.axes]
-        steps = [*_vector(RESULT, inner, across, Tail.SHIFT_INWARDS)]
+        steps = [*_vector(RESULT, inner, across, sch.Tail.SHIFT_INWARDS)]
         return Schedule((*steps, *parallel_steps(RESULT, outer, tasks)))
     if walk == WEAVE:
         return Schedule(tuple(_woven_steps(movement, found, along, tasks)))
@@ -169,39 +154,39 @@ def _turned_steps(
     inner, read = movement.axes[-1].name, found.along.name
     sides = {inner: across, read: along}
     column, row = f"{inner}_t", f"{read}_t"
-    yield Split(RESULT, inner, inner, column, across, Tail.SHIFT_INWARDS)
-    yield Split(RESULT, read, read, row, along, Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, inner, inner, column, across, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, read, read, row, along, sch.Tail.SHIFT_INWARDS)
     outer = [_tiles(axis, sides) for axis in movement.axes]
-    yield Reorder(RESULT, (column, row, *(axis.name for axis in reversed(outer))))
-    yield Vectorize(RESULT, column, across)
-    yield Unroll(RESULT, row, along)
+    yield sch.Reorder(RESULT, (column, row, *(axis.name for axis in reversed(outer))))
+    yield sch.Vectorize(RESULT, column, across)
+    yield sch.Unroll(RESULT, row, along)
     yield from parallel_steps(RESULT, outer, tasks)
     for ref in found.refs:
         stage = stage_name(ref)
-        yield ComputeAt(stage, RESULT, inner)
-        yield StoreIn(stage, Memory.STACK)
+        yield sch.ComputeAt(stage, RESULT, inner)
+        yield sch.StoreIn(stage, sch.Memory.STACK)
         names = [axis.name for axis in reversed(movement.axes) if axis.name != read]
-        yield Reorder(stage, (read, *names))
-        yield from _vector(stage, read, along, Tail.GUARD)
-        yield Unroll(stage, inner, across)
+        yield sch.Reorder(stage, (read, *names))
+        yield from _vector(stage, read, along, sch.Tail.GUARD)
+        yield sch.Unroll(stage, inner, across)
 
 
 def _woven_steps(movement: Movement, found: Turned, along: int, tasks: int) -> Iterator[Step]:
     """Yield steps that read as many vectors as the innermost loop is long, and weave them."""
     inner, read = movement.axes[-1], found.along.name
     row = f"{read}_t"
-    yield Split(RESULT, read, read, row, along, Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, read, read, row, along, sch.Tail.SHIFT_INWARDS)
     outer = [_tiles(axis, {read: along}) for axis in movement.axes[:-1]]
-    yield Reorder(RESULT, (inner.name, row, *(axis.name for axis in reversed(outer))))
-    yield Vectorize(RESULT, row, along)
-    yield Unroll(RESULT, inner.name, inner.extent)
+    yield sch.Reorder(RESULT, (inner.name, row, *(axis.name for axis in reversed(outer))))
+    yield sch.Vectorize(RESULT, row, along)
+    yield sch.Unroll(RESULT, inner.name, inner.extent)
     yield from parallel_steps(RESULT, outer, tasks)
 
 
-def _vector(stage: str, loop: str, width: int, tail: Tail) -> tuple[Step, ...]:
+def _vector(stage: str, loop: str, width: int, tail: sch.Tail) -> tuple[Step, ...]:
     if width < 2:
         return ()
-    return Split(stage, loop, loop, LANE, width, tail), Vectorize(stage, LANE, width)
+    return sch.Split(stage, loop, loop, LANE, width, tail), sch.Vectorize(stage, LANE, width)
 
 
 def _tiles(axis: Axis, sides: Mapping[str, int]) -> Axis:

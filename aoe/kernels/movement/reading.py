@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import halide as hl
 
-from aoe.kernels.math.elements import element_type, loaded
+from aoe.kernels.family import Pipeline
+from aoe.kernels.halide.chain import RESULT, build_chain, in_type
+from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.math.elements import element_type, loaded, stored
 from aoe.kernels.math.functions import constant
 from aoe.kernels.movement.access_maps import Bound, KeptInside, Made, Position
 from aoe.kernels.movement.moves import Fill, Read, Source
+from aoe.kernels.movement.windows import SplitAround, WindowReads
+from aoe.operators.element_types import element_types
 from aoe.workload import Workload
 
 Values = Mapping[str, hl.Expr]
@@ -74,6 +79,62 @@ def element(
         for part in (source.inside, source.outside)
     )
     return hl.select(within, inside, outside)
+
+
+def window_pipeline(
+    split: SplitAround,
+    nest: WindowReads,
+    arguments: tuple[hl.ImageParam, ...],
+    made: hl.Expr,
+    stages: Mapping[str, hl.Func],
+) -> Pipeline:
+    """Return the pipeline of an operation that reads neighbours, with the chain behind it.
+
+    Args:
+        split: The operation and its chain.
+        nest: Loops over the result.
+        arguments: From `read_arguments`.
+        made: What the operation makes, for one iteration.
+        stages: What `made` reads, by name.
+    """
+    workload, anchor, types = split.workload, split.anchor, element_types(split.workload)
+    variables = tuple(hl.Var(axis.name) for axis in reversed(nest.axes))
+    values = {anchor.output: in_type(anchor, made, types[anchor.output])}
+    places = position_variables({v.name(): hl.Expr(v) for v in variables}, nest.made)
+    for ref, source in nest.sources.items():
+        values[ref] = element(source, arguments, places, workload.scalars, loading(workload))
+    known = build_chain(split.chain, values, workload.scalars, variables, types)
+    result = stored(known[workload.result], workload.output.dtype)
+    return moved_pipeline(workload, nest.axes, arguments, result, stages)
+
+
+def moved_pipeline(
+    workload: Workload,
+    axes: Sequence[Axis],
+    arguments: tuple[hl.ImageParam, ...],
+    result: hl.Expr,
+    stages: Mapping[str, hl.Func],
+) -> Pipeline:
+    """Return the pipeline of a result in its loops.
+
+    Args:
+        workload: What is computed.
+        axes: Loops over the result, outermost first.
+        arguments: From `read_arguments`.
+        result: One element.
+        stages: What it reads, by name; a schedule says how far their loops go.
+    """
+    output, nest = hl.Func(RESULT), tuple((axis.name, axis.extent) for axis in reversed(axes))
+    output[tuple(hl.Var(name) for name, _ in nest)] = result
+    unbounded = {name: tuple((v.name(), 0) for v in f.args()) for name, f in stages.items()}
+    return Pipeline(
+        output=output,
+        stages={RESULT: output, **stages},
+        arguments=arguments,
+        argument_extents=tuple((spec.size,) for spec in workload.inputs),
+        output_extents=tuple(extent for _, extent in nest),
+        loops={RESULT: nest, **unbounded},
+    )
 
 
 def _expression(place: Position, variables: Values) -> hl.Expr:

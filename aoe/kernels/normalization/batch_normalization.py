@@ -11,7 +11,7 @@ from math import prod
 import halide as hl
 
 from aoe.kernels.elementwise import row_nest
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.anchored import (
     AnchoredNest,
     anchor_operands,
@@ -20,23 +20,19 @@ from aoe.kernels.halide.anchored import (
     split_at_anchor,
 )
 from aoe.kernels.halide.chain import Operands, check_chain, estimate_cycles
-from aoe.kernels.halide.tiling import GUESSES_MAX, row_schedule, row_space
+from aoe.kernels.halide.tiling import GUESSES_MAX, row_schedule, row_space, vector_steps
 from aoe.kernels.math.functions import strict
 from aoe.kernels.math.normalization import channel_scale, scale_and_shift
 from aoe.operators import is_reorder
 from aoe.schedule import (
-    Choice,
     ComputeRoot,
-    Configuration,
     Knob,
     Memory,
     Schedule,
     Space,
-    Split,
     Step,
     StoreIn,
-    Tail,
-    Vectorize,
+    Values,
 )
 from aoe.workload import NCHWC_DOMAIN, Workload
 
@@ -47,7 +43,7 @@ _SHORT_ROW = 256
 _STACK_CHANNELS_MAX = 8192
 
 
-class BatchNormalization:
+class BatchNormalization(PlannedFamily[AnchoredNest]):
     """x * factor + summand with both per channel, then the chain.
 
     The factor and the summand are stages of their own: inlined, they are hoisted out of the loop
@@ -55,64 +51,52 @@ class BatchNormalization:
     """
 
     name = "batch_normalization"
-    anchors: frozenset[tuple[str, str]] = frozenset(
-        {("", "BatchNormalization"), (NCHWC_DOMAIN, "Conv")}
-    )
+    anchors = frozenset({("", "BatchNormalization"), (NCHWC_DOMAIN, "Conv")})
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload starts with a normalisation that only chains follow."""
-        return support_of(_plan(workload))
+    def plan(self, workload: Workload) -> AnchoredNest | Support:
+        """Plan a normalisation that only chains follow, or tell why not."""
+        parts = split_at_anchor(workload, self.anchors)
+        if isinstance(parts, Support):
+            return parts
+        if not all(is_reorder(operation) for operation in parts.before):
+            return Support("the normalisation is not the first operator")
+        chain = check_chain((parts.anchor, *parts.after))
+        return plan_nest(parts) if chain else chain
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: AnchoredNest, algorithm: str) -> Pipeline:
         """Return the chain with the per-channel values as stages."""
-        nest = supported(workload, _plan(workload))
-        operands = anchor_operands(nest)
-        stages = _channel_stages(nest, operands)
-        extents = {axis.name: axis.extent for axis in nest.axes}
+        operands = anchor_operands(plan)
+        stages = _channel_stages(plan, operands)
+        extents = {axis.name: axis.extent for axis in plan.axes}
         loops = {
             name: tuple((v.name(), extents[v.name()]) for v in stage.args())
             for name, stage in stages.items()
         }
-        result = _normalise(nest, stages, operands)
-        return anchored_pipeline(nest, operands, result, stages, loops)
+        result = _normalise(plan, stages, operands)
+        return anchored_pipeline(plan, operands, result, stages, loops)
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: AnchoredNest, target: KernelTarget) -> Space:
         """Return the row-wise space and, where it matters, the place of the parameters."""
-        heavy = estimate_cycles(workload.operations) >= _HEAVY_CYCLES
-        rows = row_space(row_nest(workload, target), target, heavy=heavy)
-        places = _places(supported(workload, _plan(workload)))
+        heavy = estimate_cycles(plan.workload.operations) >= _HEAVY_CYCLES
+        rows = row_space(row_nest(plan.workload, target), target, heavy=heavy)
+        places = _places(plan)
         guesses = [
             {**guess, "parameters": place}
             for place in places
             for guess in rows.first_guesses[: 4 if place == places[0] else 2]
         ]
 
-        def legal(values: Mapping[str, Choice]) -> bool:
+        def legal(values: Values) -> bool:
             return rows.constraint({k: v for k, v in values.items() if k != "parameters"})
 
         knobs = (*rows.knobs, Knob("parameters", places))
         return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses[:GUESSES_MAX]))
 
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        rows = row_schedule(row_nest(workload, target), configuration)
-        if configuration["parameters"] == "inline":
+    def schedule_of(self, plan: AnchoredNest, values: Values, target: KernelTarget) -> Schedule:
+        rows = row_schedule(row_nest(plan.workload, target), values)
+        if values["parameters"] == "inline":
             return rows
-        nest = supported(workload, _plan(workload))
-        return Schedule((*rows.steps, *_root_steps(nest, target)))
-
-
-def _plan(workload: Workload) -> AnchoredNest | Support:
-    """Return how a workload is computed, or why it is not."""
-    parts = split_at_anchor(workload, BatchNormalization.anchors)
-    if isinstance(parts, Support):
-        return parts
-    if not all(is_reorder(operation) for operation in parts.before):
-        return Support("the normalisation is not the first operator")
-    chain = check_chain((parts.anchor, *parts.after))
-    return plan_nest(parts) if chain else chain
+        return Schedule((*rows.steps, *_root_steps(plan, target)))
 
 
 def _channel_axes(nest: AnchoredNest) -> tuple[int, ...]:
@@ -169,7 +153,5 @@ def _root_steps(nest: AnchoredNest, target: KernelTarget) -> tuple[Step, ...]:
     for stage in (FACTOR, SUMMAND):
         steps += [ComputeRoot(stage), StoreIn(stage, Memory.STACK)]
         if axis.extent >= target.vector_lanes:
-            lanes = target.vector_lanes
-            steps.append(Split(stage, axis.name, axis.name, "lane", lanes, Tail.GUARD))
-            steps.append(Vectorize(stage, "lane", lanes))
+            steps += vector_steps(stage, axis.name, target.vector_lanes)
     return tuple(steps)

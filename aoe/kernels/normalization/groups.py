@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from aoe.kernels.family import Support
 from aoe.kernels.halide.anchored import Anchored
 from aoe.kernels.halide.chain import check_chain
+from aoe.kernels.halide.iteration import reshaped
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.operators import Shape, facts_of, op_key
 from aoe.operators.movement import RESHAPE
@@ -94,17 +95,11 @@ def _shaped(workload: Workload, anchor: Operation, shape: Shape, groups: int) ->
     """Return a workload of the same inputs in the loops of the result."""
     wide = (shape[0], groups, shape[1] // groups, *shape[2:])
     parameters = {ref: (groups, *(1,) * (len(wide) - 2)) for ref in anchor.inputs[1:]}
-    inputs = tuple(
+    inputs = [
         replace(spec, shape=_split(spec, f"x{number}", parameters, len(shape), groups))
         for number, spec in enumerate(workload.inputs)
-    )
-    references = tuple(f"x{number}" for number in range(len(inputs)))
-    return Workload(
-        op_type=workload.op_type,
-        inputs=inputs,
-        operations=(Operation(op_type="Sum", inputs=references, output="t0"),),
-        output=replace(workload.output, shape=wide),
-    )
+    ]
+    return reshaped(workload, inputs, wide)
 
 
 def _split(

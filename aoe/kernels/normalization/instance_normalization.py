@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import Support
 from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.rows import plan_rows, plan_walk
 from aoe.kernels.normalization.groups import find_groups
-from aoe.kernels.normalization.statistics import (
-    Normalized,
-    normalized_pipeline,
-    normalized_schedule,
-    normalized_space,
-)
+from aoe.kernels.normalization.statistics import Normalized, NormalizedFamily
 from aoe.operators import number
-from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
 
 _EPSILON = 1e-5
 _NAME = "InstanceNormalization"
 
 
-class InstanceNormalization:
+class InstanceNormalization(NormalizedFamily):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over the pixels of a channel.
 
     Group normalisation, which networks write as this between two Reshapes, is walked over the
@@ -30,48 +24,29 @@ class InstanceNormalization:
     """
 
     name = "instance_normalization"
-    anchors: frozenset[tuple[str, str]] = frozenset({("", _NAME)})
+    anchors = frozenset({("", _NAME)})
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one normalisation with chains in front and behind."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the statistics as stages; the chain behind is inlined into the result."""
-        return normalized_pipeline(supported(workload, _plan(workload)))
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return tasks, vectors, and whether a computed plane is kept."""
-        return normalized_space(supported(workload, _plan(workload)), target)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        return normalized_schedule(supported(workload, _plan(workload)), configuration)
-
-
-def _plan(workload: Workload) -> Normalized | Support:
-    """Return how a workload is computed, or why it is not."""
-    grouped = find_groups(workload)
-    if isinstance(grouped, Support):
-        return grouped
-    if grouped is not None:
-        names = axis_names(grouped.shaped)[2:]
-        plan = plan_walk(grouped.parts, grouped.shaped, names, _NAME, is_computed=False)
-    else:
-        pixels = ("h", "w") if workload.blocked else axis_names(workload)[2:]
-        if not pixels:
-            return Support(f"{_NAME} without pixels")
-        plan = plan_rows(workload, InstanceNormalization.anchors, pixels, _NAME)
-    if isinstance(plan, Support):
-        return plan
-    data, scale, bias = plan.anchor.inputs
-    return Normalized(
-        plan=plan,
-        summands=(data,),
-        scale=scale,
-        bias=bias,
-        epsilon=number(plan.anchor.attributes, "epsilon", _EPSILON),
-        centred=True,
-    )
+    def plan(self, workload: Workload) -> Normalized | Support:
+        """Plan one normalisation with chains in front and behind, or tell why not."""
+        grouped = find_groups(workload)
+        if isinstance(grouped, Support):
+            return grouped
+        if grouped is not None:
+            names = axis_names(grouped.shaped)[2:]
+            plan = plan_walk(grouped.parts, grouped.shaped, names, _NAME, is_computed=False)
+        else:
+            pixels = ("h", "w") if workload.blocked else axis_names(workload)[2:]
+            if not pixels:
+                return Support(f"{_NAME} without pixels")
+            plan = plan_rows(workload, self.anchors, pixels, _NAME)
+        if isinstance(plan, Support):
+            return plan
+        data, scale, bias = plan.anchor.inputs
+        return Normalized(
+            plan=plan,
+            summands=(data,),
+            scale=scale,
+            bias=bias,
+            epsilon=number(plan.anchor.attributes, "epsilon", _EPSILON),
+            centred=True,
+        )

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import Support
 from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.rows import RowPlan, plan_rows
 from aoe.kernels.normalization.layout_change import find_turned
-from aoe.kernels.normalization.statistics import (
-    Normalized,
-    normalized_pipeline,
-    normalized_schedule,
-    normalized_space,
-)
+from aoe.kernels.normalization.statistics import Normalized, NormalizedFamily
 from aoe.operators import MICROSOFT_DOMAIN, number, op_key
 from aoe.operators.axes import normalized_axis
-from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Operation, Workload
 
 _FLOAT32 = 1
@@ -23,7 +17,7 @@ _EPSILON, _SKIP_EPSILON = 1e-5, 1e-12
 """Defaults of ONNX's operators and of ONNX Runtime's that add two tensors first."""
 
 
-class LayerNormalization:
+class LayerNormalization(NormalizedFamily):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias, or x / sqrt(mean square + epsilon).
 
     A row is walked for its mean, for the squares of what is left without it, and for the results.
@@ -32,7 +26,7 @@ class LayerNormalization:
     """
 
     name = "layer_normalization"
-    anchors: frozenset[tuple[str, str]] = frozenset(
+    anchors = frozenset(
         {
             ("", "LayerNormalization"),
             ("", "RMSNormalization"),
@@ -42,46 +36,27 @@ class LayerNormalization:
         }
     )
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one normalisation with chains in front and behind."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the statistics as stages; the chain behind is inlined into the result."""
-        return normalized_pipeline(supported(workload, _plan(workload)))
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return tasks, vectors, and whether a computed row is kept."""
-        return normalized_space(supported(workload, _plan(workload)), target)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        return normalized_schedule(supported(workload, _plan(workload)), configuration)
-
-
-def _plan(workload: Workload) -> Normalized | Support:
-    """Return how a workload is computed, or why it is not."""
-    found = [item for item in workload.operations if op_key(item) in LayerNormalization.anchors]
-    if not found:
-        return Support("no operator of this family")
-    if workload.blocked:
-        return Support("a normalisation of rows in the blocked layout")
-    anchor, rank = found[0], len(workload.output.shape)
-    if number(anchor.attributes, "stash_type", _FLOAT32) != _FLOAT32:
-        return Support(f"{anchor.op_type} with statistics of another type")
-    axis = normalized_axis(anchor)
-    if not -rank <= axis < rank:
-        return Support(f"axis {axis} of a tensor of rank {rank}")
-    adds = anchor.op_type.startswith("Skip")
-    plan = None if adds else find_turned(workload, anchor)
-    if plan is None:
-        names, known = axis_names(workload)[axis:], LayerNormalization.anchors
-        plan = plan_rows(workload, known, names, anchor.op_type, sums_inputs=adds)
-    if isinstance(plan, Support):
-        return plan
-    return _with_parameters(plan, plan.anchor, adds=adds)
+    def plan(self, workload: Workload) -> Normalized | Support:
+        """Plan one normalisation with chains in front and behind, or tell why not."""
+        found = [item for item in workload.operations if op_key(item) in self.anchors]
+        if not found:
+            return Support("no operator of this family")
+        if workload.blocked:
+            return Support("a normalisation of rows in the blocked layout")
+        anchor, rank = found[0], len(workload.output.shape)
+        if number(anchor.attributes, "stash_type", _FLOAT32) != _FLOAT32:
+            return Support(f"{anchor.op_type} with statistics of another type")
+        axis = normalized_axis(anchor)
+        if not -rank <= axis < rank:
+            return Support(f"axis {axis} of a tensor of rank {rank}")
+        adds = anchor.op_type.startswith("Skip")
+        plan = None if adds else find_turned(workload, anchor)
+        if plan is None:
+            names, known = axis_names(workload)[axis:], self.anchors
+            plan = plan_rows(workload, known, names, anchor.op_type, sums_inputs=adds)
+        if isinstance(plan, Support):
+            return plan
+        return _with_parameters(plan, plan.anchor, adds=adds)
 
 
 def _with_parameters(plan: RowPlan, anchor: Operation, *, adds: bool) -> Normalized:

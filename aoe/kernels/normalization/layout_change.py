@@ -10,44 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.family import SUPPORTED, KernelTarget, Support
 from aoe.kernels.halide.anchored import Anchored
 from aoe.kernels.halide.chain import RESULT, check_chain, estimate_cycles
-from aoe.kernels.halide.iteration import Axis, axis_names
+from aoe.kernels.halide.iteration import Axis, axis_names, reshaped
 from aoe.kernels.halide.reductions import fold_steps
 from aoe.kernels.halide.rows import MOVED, SOURCE, Apart, RowPlan, plan_walk, result_steps
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import (
-    LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
     parallel_steps,
-    task_choices,
+    shared_space,
     vector_choices,
+    vector_steps,
 )
 from aoe.operators import REORDER_OUTPUT, Shape, facts_of, is_reorder, op_key
 from aoe.operators.axes import normalized_axis
 from aoe.operators.element_types import element_types, misread, read_types
 from aoe.operators.movement import permutation
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Configuration,
-    Knob,
-    Memory,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Layout, Operation, Workload
 
 _TRANSPOSE = ("", "Transpose")
@@ -179,17 +164,11 @@ def _split(parts: _Parts) -> Anchored | Support:
 
 def _shaped(parts: _Parts, split: Anchored, shapes: Mapping[str, Shape]) -> Workload:
     """Return a workload of the same inputs, some of other shapes, in the loops of the result."""
-    references = tuple(f"x{number}" for number in range(len(split.workload.inputs)))
-    inputs = tuple(
-        replace(spec, shape=shapes[ref], layout=Layout.PLAIN, block=0) if ref in shapes else spec
-        for ref, spec in zip(references, split.workload.inputs, strict=True)
-    )
-    return Workload(
-        op_type=split.workload.op_type,
-        inputs=inputs,
-        operations=(Operation(op_type="Sum", inputs=references, output="t0"),),
-        output=split.workload.output,
-    )
+    inputs = list(split.workload.inputs)
+    for ref, shape in shapes.items():
+        at = int(ref[1:])
+        inputs[at] = replace(inputs[at], shape=shape, layout=Layout.PLAIN, block=0)
+    return reshaped(split.workload, inputs, split.workload.output.shape)
 
 
 def _rows(parts: _Parts, split: Anchored) -> RowPlan | Support:
@@ -256,50 +235,36 @@ def turned_space(plan: RowPlan, target: KernelTarget, cycles: int) -> Space:
 def _planes_space(plan: RowPlan, target: KernelTarget, work: float) -> Space:
     pixels = plan.columns[-1].extent
     tiles = tuple(n for n in vector_choices(pixels, target.vector_lanes) if n <= pixels)
-    tasks = task_choices(work, prod(axis.extent for axis in _around_tiles(plan, tiles[0])), target)
+    parts = prod(axis.extent for axis in _around_tiles(plan, tiles[0]))
     unrolled = tuple(n for n in (1, 2, 4) if not plan.length % n)
-    knobs = (Knob("tile", tiles), Knob("unroll", unrolled), Knob("tasks", tasks))
+    knobs = {"tile": tiles, "unroll": unrolled}
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         return _can_share(plan, values)
 
-    guesses = [
-        (tile, unroll, count)
-        for count in dict.fromkeys((best_tasks(work, tasks), max(tasks), 1))
-        for tile in reversed(tiles[:2])
-        for unroll in (unrolled[-1], 1)
-    ]
-    return guided_space(knobs, guesses, legal)
+    shapes = product(reversed(tiles[:2]), (unrolled[-1], 1))
+    return shared_space(work, parts, target, knobs, shapes, legal, tries_most=True)
 
 
 def _rows_space(plan: RowPlan, target: KernelTarget, work: float) -> Space:
     pixels, most = plan.rows[-1].extent, _SCRATCH_BYTES_MAX // plan.kept_bytes
     tiles = tuple(n for n in _TILES if n <= min(pixels, most))
     sides = tuple(n for n in _SIDES if not plan.length % n and n <= tiles[-1])
-    tasks = task_choices(work, prod(axis.extent for axis in _around_tiles(plan, tiles[0])), target)
+    parts = prod(axis.extent for axis in _around_tiles(plan, tiles[0]))
     vectors = vector_choices(plan.length, target.vector_lanes)
-    knobs = (
-        Knob("tile", tiles),
-        Knob("side", sides),
-        Knob("vector", vectors),
-        Knob("tasks", tasks),
-    )
+    knobs = {"tile": tiles, "side": sides, "vector": vectors}
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         in_squares = not int(values["tile"]) % int(values["side"])
         return in_squares and _can_share(plan, values)
 
-    best = best_tasks(work, tasks)
-    guesses = [
-        (tile, side, vectors[0], count)
-        for count in dict.fromkeys((best, 1))
-        for side in sorted(sides, key=lambda side: abs(side - target.vector_lanes // 2))[:2]
-        for tile in (tiles[len(tiles) // 2], tiles[-1])
-    ]
-    return guided_space(knobs, guesses, legal)
+    nearest = sorted(sides, key=lambda side: abs(side - target.vector_lanes // 2))[:2]
+    tried = (tiles[len(tiles) // 2], tiles[-1])
+    shapes = ((tile, side, vectors[0]) for side in nearest for tile in tried)
+    return shared_space(work, parts, target, knobs, shapes, legal)
 
 
-def _can_share(plan: RowPlan, values: Mapping[str, Choice]) -> bool:
+def _can_share(plan: RowPlan, values: Values) -> bool:
     return int(values["tasks"]) <= prod(
         axis.extent for axis in _around_tiles(plan, int(values["tile"]))
     )
@@ -316,50 +281,49 @@ def _tiles_of(pixels: Axis) -> str:
     return f"{pixels.name}_tile"
 
 
-def turned_schedule(plan: RowPlan, values: Configuration, folds: Sequence[str]) -> Schedule:
+def turned_schedule(plan: RowPlan, values: Values, folds: Sequence[str]) -> Schedule:
     """Return the steps of a configuration of `turned_space`."""
     steps = _planes_steps if plan.columns else _rows_steps
     return Schedule(tuple(steps(plan, values, folds)))
 
 
-def _planes_steps(plan: RowPlan, values: Configuration, folds: Sequence[str]) -> Iterator[Step]:
+def _planes_steps(plan: RowPlan, values: Values, folds: Sequence[str]) -> Iterator[Step]:
     """Yield steps that walk the planes of a tile of pixels, which are vectors."""
     tile, unroll, tasks = (int(values[name]) for name in ("tile", "unroll", "tasks"))
     pixels, channel, around = plan.columns[-1].name, plan.inner.name, _around_tiles(plan, tile)
     tiles = around[-1].name
     outer = [axis.name for axis in reversed(around)]
-    yield Split(RESULT, pixels, tiles, pixels, tile, Tail.SHIFT_INWARDS)
-    yield Reorder(RESULT, (pixels, channel, *outer))
+    yield sch.Split(RESULT, pixels, tiles, pixels, tile, sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(RESULT, (pixels, channel, *outer))
     if tile > 1:
-        yield Vectorize(RESULT, pixels, tile)
+        yield sch.Vectorize(RESULT, pixels, tile)
     if unroll > 1:
-        yield Unroll(RESULT, channel, unroll)
+        yield sch.Unroll(RESULT, channel, unroll)
     yield from parallel_steps(RESULT, around, tasks)
     for fold in folds:
         yield from fold_steps(fold, replace(plan.around, vector=tile), RESULT, tiles)
 
 
-def _rows_steps(plan: RowPlan, values: Configuration, folds: Sequence[str]) -> Iterator[Step]:
+def _rows_steps(plan: RowPlan, values: Values, folds: Sequence[str]) -> Iterator[Step]:
     """Yield steps that turn the rows of a tile of pixels in registers, and walk one by one."""
     tile, side, vector, tasks = (int(values[name]) for name in ("tile", "side", "vector", "tasks"))
     pixel, channel, around = plan.rows[-1].name, plan.inner.name, _around_tiles(plan, tile)
     tiles = around[-1].name
     yield from result_steps(plan, vector, 1)
-    yield Split(RESULT, pixel, tiles, pixel, tile, Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, pixel, tiles, pixel, tile, sch.Tail.SHIFT_INWARDS)
     yield from parallel_steps(RESULT, around, tasks)
-    yield ComputeAt(SOURCE, RESULT, tiles)
-    yield StoreIn(SOURCE, Memory.STACK)
+    yield sch.ComputeAt(SOURCE, RESULT, tiles)
+    yield sch.StoreIn(SOURCE, sch.Memory.STACK)
     across, along = f"{channel}_t", f"{pixel}_t"
-    yield Split(SOURCE, channel, channel, across, side, Tail.GUARD)
-    yield Split(SOURCE, pixel, pixel, along, side, Tail.GUARD)
-    yield Reorder(SOURCE, (across, along, channel, pixel))
-    yield Vectorize(SOURCE, across, side)
-    yield Unroll(SOURCE, along, side)
-    yield ComputeAt(MOVED, SOURCE, channel)
-    yield StoreIn(MOVED, Memory.STACK)
-    yield Reorder(MOVED, (pixel, channel))
-    yield Split(MOVED, pixel, pixel, LANE, side, Tail.GUARD)
-    yield Vectorize(MOVED, LANE, side)
-    yield Unroll(MOVED, channel, side)
+    yield sch.Split(SOURCE, channel, channel, across, side, sch.Tail.GUARD)
+    yield sch.Split(SOURCE, pixel, pixel, along, side, sch.Tail.GUARD)
+    yield sch.Reorder(SOURCE, (across, along, channel, pixel))
+    yield sch.Vectorize(SOURCE, across, side)
+    yield sch.Unroll(SOURCE, along, side)
+    yield sch.ComputeAt(MOVED, SOURCE, channel)
+    yield sch.StoreIn(MOVED, sch.Memory.STACK)
+    yield sch.Reorder(MOVED, (pixel, channel))
+    yield from vector_steps(MOVED, pixel, side)
+    yield sch.Unroll(MOVED, channel, side)
     for fold in folds:
         yield from fold_steps(fold, plan.around, RESULT, pixel)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe import schedule as sch
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.anchored import (
     Anchored,
     AnchoredNest,
@@ -20,12 +22,10 @@ from aoe.kernels.halide.anchored import (
 from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
-    best_tasks,
     estimate_us,
-    guided_space,
     inner_steps,
     parallel_steps,
-    task_choices,
+    shared_space,
     tile_choices,
     tile_steps,
     vector_choices,
@@ -33,17 +33,7 @@ from aoe.kernels.halide.tiling import (
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.math.powers import inverse_power, power
 from aoe.operators import number
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Configuration,
-    Knob,
-    Memory,
-    Schedule,
-    Space,
-    StoreIn,
-    Vectorize,
-)
+from aoe.schedule import Choice, Schedule, Space, Values
 from aoe.workload import Workload
 
 SQUARES = "squares"
@@ -52,49 +42,6 @@ _CYCLES = 25
 _SCRATCH_BYTES_MAX = 128 << 10
 _NORMAL_BIAS = 1e-20
 """Bias from which the normaliser is a normal float32 whatever the input."""
-
-
-class Lrn:
-    """x / (bias + alpha / size * sum of squares over neighbouring channels)^beta.
-
-    Plain: pixels are vectorised, and tiles of pixels are walked along the channels, so that the
-    neighbouring rows stay in the first-level cache. Blocked: the squares of a few pixels are
-    written to a scratch line that is contiguous over all channels, padded with zeros, and
-    windows are read from there.
-    """
-
-    name = "lrn"
-    anchors: frozenset[tuple[str, str]] = frozenset({("", "LRN")})
-
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one LRN of images and a chain behind it."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the normalisation with its chain inlined; blocked with the scratch stage."""
-        plan = supported(workload, _plan(workload))
-        operands = anchor_operands(plan.nest)
-        stages = {SQUARES: _blocked_squares(plan, operands)} if workload.blocked else {}
-        window = _blocked_window(plan, stages[SQUARES]) if stages else _plain_window(plan, operands)
-        normaliser = hl.Func("normaliser")
-        normaliser[operands.variables] = _normaliser(window, plan, operands.variables)
-        value = operands.values[f"x{plan.nest.parts.source}"]
-        result = strict(value * normaliser[operands.variables])
-        loops = {name: tuple((v.name(), 0) for v in f.args()) for name, f in stages.items()}
-        return anchored_pipeline(plan.nest, operands, result, stages, loops)
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return pixels per tile, vector width and unrolling (plain), and tasks."""
-        plan = supported(workload, _plan(workload))
-        return _blocked_space(plan, target) if workload.blocked else _plain_space(plan, target)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        plan = supported(workload, _plan(workload))
-        made = _blocked_schedule if workload.blocked else _plain_schedule
-        return made(plan, configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,25 +70,58 @@ class _LrnPlan:
         return estimate_us(elements, cycles, 8 * elements, target)
 
 
-def _plan(workload: Workload) -> _LrnPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    parts = split_at_anchor(workload, Lrn.anchors)
-    if isinstance(parts, Support):
-        return parts
-    reason = _refusal(parts)
-    if reason:
-        return Support(reason)
-    nest = plan_nest(parts, ("co", "ci") if workload.blocked else ("c",))
-    if isinstance(nest, Support):
-        return nest
-    given = parts.anchor.attributes
-    return _LrnPlan(
-        nest=nest,
-        size=int(number(given, "size", 1)),
-        alpha=number(given, "alpha", 1e-4),
-        beta=number(given, "beta", 0.75),
-        bias=number(given, "bias", 1.0),
-    )
+class Lrn(PlannedFamily[_LrnPlan]):
+    """x / (bias + alpha / size * sum of squares over neighbouring channels)^beta.
+
+    Plain: pixels are vectorised, and tiles of pixels are walked along the channels, so that the
+    neighbouring rows stay in the first-level cache. Blocked: the squares of a few pixels are
+    written to a scratch line that is contiguous over all channels, padded with zeros, and
+    windows are read from there.
+    """
+
+    name = "lrn"
+    anchors = frozenset({("", "LRN")})
+
+    def plan(self, workload: Workload) -> _LrnPlan | Support:
+        """Plan one LRN of images and a chain behind it, or tell why not."""
+        parts = split_at_anchor(workload, self.anchors)
+        if isinstance(parts, Support):
+            return parts
+        reason = _refusal(parts)
+        if reason:
+            return Support(reason)
+        nest = plan_nest(parts, ("co", "ci") if workload.blocked else ("c",))
+        if isinstance(nest, Support):
+            return nest
+        given = parts.anchor.attributes
+        return _LrnPlan(
+            nest=nest,
+            size=int(number(given, "size", 1)),
+            alpha=number(given, "alpha", 1e-4),
+            beta=number(given, "beta", 0.75),
+            bias=number(given, "bias", 1.0),
+        )
+
+    def pipeline_of(self, plan: _LrnPlan, algorithm: str) -> Pipeline:
+        """Return the normalisation with its chain inlined; blocked with the scratch stage."""
+        operands = anchor_operands(plan.nest)
+        stages = {SQUARES: _blocked_squares(plan, operands)} if plan.nest.workload.blocked else {}
+        window = _blocked_window(plan, stages[SQUARES]) if stages else _plain_window(plan, operands)
+        normaliser = hl.Func("normaliser")
+        normaliser[operands.variables] = _normaliser(window, plan, operands.variables)
+        value = operands.values[f"x{plan.nest.parts.source}"]
+        result = strict(value * normaliser[operands.variables])
+        loops = {name: tuple((v.name(), 0) for v in f.args()) for name, f in stages.items()}
+        return anchored_pipeline(plan.nest, operands, result, stages, loops)
+
+    def space_of(self, plan: _LrnPlan, target: KernelTarget) -> Space:
+        """Return pixels per tile, vector width and unrolling (plain), and tasks."""
+        space = _blocked_space if plan.nest.workload.blocked else _plain_space
+        return space(plan, target)
+
+    def schedule_of(self, plan: _LrnPlan, values: Values, target: KernelTarget) -> Schedule:
+        made = _blocked_schedule if plan.nest.workload.blocked else _plain_schedule
+        return made(plan, values)
 
 
 def _refusal(parts: Anchored) -> str:
@@ -211,16 +191,10 @@ def _plain_space(plan: _LrnPlan, target: KernelTarget) -> Space:
     pixels = plan.nest.axes[-1].extent
     vectors = vector_choices(pixels, target.vector_lanes)
     tiles = tile_choices(pixels, 2 * target.vector_lanes)
-    work = plan.work_us(target)
-    tasks = task_choices(work, plan.nest.iteration.size // target.vector_lanes, target)
-    knobs = (
-        Knob("tile", tiles),
-        Knob("vector", vectors),
-        Knob("unroll", (1, 2)),
-        Knob("tasks", tasks),
-    )
+    work, parts = plan.work_us(target), plan.nest.iteration.size // target.vector_lanes
+    knobs = {"tile": tiles, "vector": vectors, "unroll": (1, 2)}
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         tile, vector, unroll = (int(values[name]) for name in ("tile", "vector", "unroll"))
         together = vector * unroll
         if (tile < pixels and tile % together) or (unroll > 1 and together > tile):
@@ -235,8 +209,7 @@ def _plain_space(plan: _LrnPlan, target: KernelTarget) -> Space:
         (tiles[min(2, len(tiles) - 1)], vectors[0], 1),
         (tiles[-1], vectors[0], 1),
     ]
-    guesses = [(*shape, count) for count in (best_tasks(work, tasks), 1) for shape in shapes]
-    return guided_space(knobs, guesses, legal)
+    return shared_space(work, parts, target, knobs, shapes, legal)
 
 
 def _plain_outer(plan: _LrnPlan, tile: int) -> tuple[Axis, ...]:
@@ -247,7 +220,7 @@ def _plain_outer(plan: _LrnPlan, tile: int) -> tuple[Axis, ...]:
     return plan.nest.iteration.around(Axis(pixels.name, tile), ("c", pixels.name))
 
 
-def _plain_schedule(plan: _LrnPlan, values: Mapping[str, Choice]) -> Schedule:
+def _plain_schedule(plan: _LrnPlan, values: Values) -> Schedule:
     tile, vector, unroll, tasks = (int(values[n]) for n in ("tile", "vector", "unroll", "tasks"))
     pixel, pixels = plan.nest.axes[-1].name, plan.nest.axes[-1].extent
     outer = _plain_outer(plan, tile)
@@ -267,23 +240,14 @@ def _blocked_space(plan: _LrnPlan, target: KernelTarget) -> Space:
     tiles = tuple(
         t for t in (1, 2, 4, 8, 16, 32) if t <= pixels and t * line_bytes <= _SCRATCH_BYTES_MAX
     )
-    work = plan.work_us(target)
-    tasks = task_choices(work, plan.nest.iteration.size // (channels * tiles[-1]), target)
-    knobs = (
-        Knob("pixels", tiles),
-        Knob("order", ("blocks_outer", "pixels_outer")),
-        Knob("tasks", tasks),
-    )
-    guesses = [
-        (tile, order, count)
-        for count in (best_tasks(work, tasks), 1)
-        for tile in (tiles[-2] if len(tiles) > 1 else tiles[-1], tiles[-1])
-        for order in ("blocks_outer", "pixels_outer")
-    ]
-    return guided_space(knobs, guesses)
+    orders = ("blocks_outer", "pixels_outer")
+    knobs: dict[str, tuple[Choice, ...]] = {"pixels": tiles, "order": orders}
+    shapes = product((tiles[-2] if len(tiles) > 1 else tiles[-1], tiles[-1]), orders)
+    parts = plan.nest.iteration.size // (channels * tiles[-1])
+    return shared_space(plan.work_us(target), parts, target, knobs, shapes)
 
 
-def _blocked_schedule(plan: _LrnPlan, values: Mapping[str, Choice]) -> Schedule:
+def _blocked_schedule(plan: _LrnPlan, values: Values) -> Schedule:
     block, pixel = plan.nest.workload.output.block, plan.nest.axes[-2].name
     tile = Axis(pixel, int(values["pixels"]))
     outer = plan.nest.iteration.around(tile, ("co", pixel, "ci"))
@@ -291,10 +255,10 @@ def _blocked_schedule(plan: _LrnPlan, values: Mapping[str, Choice]) -> Schedule:
     return Schedule(
         (
             *tile_steps(RESULT, tile, outer, ("ci", *nest)),
-            Vectorize(RESULT, "ci", block),
+            sch.Vectorize(RESULT, "ci", block),
             *parallel_steps(RESULT, outer, int(values["tasks"])),
-            ComputeAt(SQUARES, RESULT, outer[-1].name),
-            StoreIn(SQUARES, Memory.STACK),
-            Vectorize(SQUARES, _CHANNEL, block),
+            sch.ComputeAt(SQUARES, RESULT, outer[-1].name),
+            sch.StoreIn(SQUARES, sch.Memory.STACK),
+            sch.Vectorize(SQUARES, _CHANNEL, block),
         )
     )

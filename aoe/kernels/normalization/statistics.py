@@ -13,11 +13,11 @@ from operator import add
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily
 from aoe.kernels.halide.rows import SOURCE, RowKernel, RowPlan, rows_schedule, rows_space
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.normalization.layout_change import is_turned, turned_schedule, turned_space
-from aoe.schedule import Configuration, Schedule, Space
+from aoe.schedule import Schedule, Space, Values
 
 _SUM, _SQUARES = "sum", "squares"
 _CYCLES = 10
@@ -88,15 +88,20 @@ def _strict_sum(left: hl.Expr, right: hl.Expr) -> hl.Expr:
     return strict(left + right)
 
 
-def normalized_space(normalized: Normalized, target: KernelTarget) -> Space:
-    """Return tasks, vectors, and whether a computed tensor is kept while it is walked."""
-    if is_turned(normalized.plan):
-        return turned_space(normalized.plan, target, _CYCLES)
-    return rows_space(normalized.plan, target, _CYCLES, normalized.kept)
+class NormalizedFamily(PlannedFamily[Normalized]):
+    """A family of such normalisations; a subclass says what it reads as one."""
 
+    def pipeline_of(self, plan: Normalized, algorithm: str) -> Pipeline:
+        """Return the statistics as stages; the chain behind is inlined into the result."""
+        return normalized_pipeline(plan)
 
-def normalized_schedule(normalized: Normalized, configuration: Configuration) -> Schedule:
-    """Return the steps of a configuration."""
-    if is_turned(normalized.plan):
-        return turned_schedule(normalized.plan, configuration, normalized.folds)
-    return rows_schedule(normalized.plan, configuration, normalized.folds, normalized.kept)
+    def space_of(self, plan: Normalized, target: KernelTarget) -> Space:
+        """Return tasks, vectors, and whether a computed tensor is kept while it is walked."""
+        if is_turned(plan.plan):
+            return turned_space(plan.plan, target, _CYCLES)
+        return rows_space(plan.plan, target, _CYCLES, plan.kept)
+
+    def schedule_of(self, plan: Normalized, values: Values, target: KernelTarget) -> Schedule:
+        if is_turned(plan.plan):
+            return turned_schedule(plan.plan, values, plan.folds)
+        return rows_schedule(plan.plan, values, plan.folds, plan.kept)

@@ -7,28 +7,24 @@ from itertools import product
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
-from aoe.kernels.halide.chain import RESULT, build_chain, in_type
-from aoe.kernels.math.elements import stored
-from aoe.kernels.math.functions import constant, strict
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
+from aoe.kernels.math.functions import LOWEST, constant, strict
 from aoe.kernels.movement.reading import (
     element,
     loading,
     position_variables,
     read_arguments,
+    window_pipeline,
 )
 from aoe.kernels.movement.windows import tap
 from aoe.kernels.pooling.loop_orders import COLUMN, ROWS, pooling_schedule, pooling_space
 from aoe.kernels.pooling.plan import Pooling, read_pooling
-from aoe.operators.element_types import element_types
 from aoe.operators.windows import WINDOW_OPERATORS, Window
-from aoe.schedule import Configuration, Schedule, Space
+from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
-_LOWEST = -3.4028234663852886e38
 
-
-class PoolingFamily:
+class PoolingFamily(PlannedFamily[Pooling]):
     """y = chain(largest, mean or norm of a window).
 
     A window is pooled over all dimensions but the last first, for each column of the input; the
@@ -38,49 +34,28 @@ class PoolingFamily:
     name = "pooling"
     anchors = frozenset(WINDOW_OPERATORS)
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one pooling of what is read, and a chain behind it."""
-        return support_of(read_pooling(workload))
+    def plan(self, workload: Workload) -> Pooling | Support:
+        """Plan one pooling of what is read, and a chain behind it, or tell why not."""
+        return read_pooling(workload)
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: Pooling, algorithm: str) -> Pipeline:
         """Return pooled columns and the result."""
-        plan = supported(workload, read_pooling(workload))
         variables = tuple(hl.Var(axis.name) for axis in reversed(plan.axes))
-        arguments = read_arguments(workload)
-        loops = {variable.name(): hl.Expr(variable) for variable in variables}
+        arguments = read_arguments(plan.split.workload)
         columns = _columns(plan, arguments, variables)
         pooled = _pooled_row(plan, columns, variables)
         if plan.power == 2:
             pooled = strict(hl.sqrt(pooled))
         elif not plan.is_largest and not plan.power:
-            pooled = pooled / _count(plan, loops)
-        anchor, types = plan.split.anchor, element_types(workload)
-        values = {anchor.output: in_type(anchor, pooled, types[anchor.output])}
-        places = position_variables(loops, plan.nest.made)
-        for ref, source in plan.nest.sources.items():
-            values[ref] = element(source, arguments, places, workload.scalars, loading(workload))
-        known = build_chain(plan.split.chain, values, workload.scalars, variables, types)
-        output = hl.Func(RESULT)
-        output[variables] = stored(known[workload.result], workload.output.dtype)
-        nest = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
-        return Pipeline(
-            output=output,
-            stages={RESULT: output, ROWS: columns},
-            arguments=arguments,
-            argument_extents=tuple((spec.size,) for spec in workload.inputs),
-            output_extents=tuple(extent for _, extent in nest),
-            loops={RESULT: nest, ROWS: tuple((v.name(), 0) for v in columns.args())},
-        )
+            pooled = pooled / _count(plan, {v.name(): hl.Expr(v) for v in variables})
+        return window_pipeline(plan.split, plan.nest, arguments, pooled, {ROWS: columns})
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: Pooling, target: KernelTarget) -> Space:
         """Return vector width, tasks, and whether columns are kept."""
-        return pooling_space(supported(workload, read_pooling(workload)), target)
+        return pooling_space(plan, target)
 
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        return pooling_schedule(supported(workload, read_pooling(workload)), configuration)
+    def schedule_of(self, plan: Pooling, values: Values, target: KernelTarget) -> Schedule:
+        return pooling_schedule(plan, values)
 
 
 def _columns(
@@ -118,7 +93,7 @@ def _columns(
 def _or_nothing(plan: Pooling, value: hl.Expr, inside: list[hl.Expr]) -> hl.Expr:
     """Return an element; where it is padding, what changes no result."""
     for condition in inside:
-        nothing = constant(_LOWEST if plan.is_largest else 0.0)
+        nothing = constant(LOWEST if plan.is_largest else 0.0)
         value = hl.select(hl.likely(condition), value, nothing)
     return value
 

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
     AGAIN,
     KEEP,
-    LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
     inner_steps,
     loops_around,
     parallel_steps,
     row_memory,
-    task_choices,
+    shared_space,
     vector_choices,
+    vector_steps,
 )
 from aoe.kernels.pooling.plan import Pooling
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Knob,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.schedule import Schedule, Space, Step, Values
 
 ROWS, COLUMN = "columns", "i"
 
@@ -46,37 +33,25 @@ def pooling_space(plan: Pooling, target: KernelTarget) -> Space:
     reads = prod(window.size for window in plan.windows.values())
     cycles = 2 * reads + estimate_cycles(plan.split.chain)
     work = estimate_us(workload.output.size, cycles, 12 * workload.output.size, target)
-    tasks = task_choices(work, prod(axis.extent for axis in _around(plan)), target)
+    parts = prod(axis.extent for axis in _around(plan))
     vectors = vector_choices(loop.extent, target.vector_lanes)
     columns = (KEEP, AGAIN) if len(plan.windows) > 1 else (AGAIN,)
-    knobs = (
-        Knob("columns", columns),
-        Knob("vector", vectors),
-        Knob("unroll", (1, 2, 4)),
-        Knob("tasks", tasks),
-    )
+    knobs = {"columns": columns, "vector": vectors, "unroll": (1, 2, 4)}
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         unroll = int(values["unroll"])
         return unroll == 1 or unroll <= _unrolled(plan, int(values["vector"]))
 
-    best = best_tasks(work, tasks)
-    guesses = [
-        (kind, vector, unroll, count)
-        for count in (best, 1)
-        for vector in vectors[:2]
-        for unroll in (2, 1)
-        for kind in columns
-    ]
-    return guided_space(knobs, guesses, legal)
+    shapes = ((kind, vector, n) for vector in vectors[:2] for n in (2, 1) for kind in columns)
+    return shared_space(work, parts, target, knobs, shapes, legal)
 
 
-def pooling_schedule(plan: Pooling, values: Mapping[str, Choice]) -> Schedule:
+def pooling_schedule(plan: Pooling, values: Values) -> Schedule:
     """Return the steps of a configuration of `pooling_space`."""
     return Schedule(tuple(_steps(plan, values)))
 
 
-def _steps(plan: Pooling, values: Mapping[str, Choice]) -> Iterator[Step]:
+def _steps(plan: Pooling, values: Values) -> Iterator[Step]:
     vector, unroll, tasks = (int(values[name]) for name in ("vector", "unroll", "tasks"))
     loop, around = plan.axes[-1], _around(plan)
     if loop.name == plan.loop(plan.last):
@@ -85,16 +60,15 @@ def _steps(plan: Pooling, values: Mapping[str, Choice]) -> Iterator[Step]:
         yield from inner_steps(RESULT, loop.name, loop.extent, vector, 1)
         if unroll > 1:
             at = plan.axes[-2].name
-            yield Split(RESULT, at, at, f"{at}_u", unroll, Tail.SHIFT_INWARDS)
-            yield Unroll(RESULT, f"{at}_u", unroll)
+            yield sch.Split(RESULT, at, at, f"{at}_u", unroll, sch.Tail.SHIFT_INWARDS)
+            yield sch.Unroll(RESULT, f"{at}_u", unroll)
     yield from parallel_steps(RESULT, around, tasks)
     if values["columns"] == KEEP:
-        yield ComputeAt(ROWS, RESULT, around[-1].name)
-        yield StoreIn(ROWS, row_memory(_row_bytes(plan)))
+        # pooled columns of one row, read by every window they are in
+        yield sch.ComputeAt(ROWS, RESULT, around[-1].name)
+        yield sch.StoreIn(ROWS, row_memory(_row_bytes(plan)))
         inner = COLUMN if loop.name == plan.loop(plan.last) else loop.name
-        if vector > 1:
-            yield Split(ROWS, inner, inner, LANE, vector, Tail.GUARD)
-            yield Vectorize(ROWS, LANE, vector)
+        yield from vector_steps(ROWS, inner, vector)
 
 
 def _unrolled(plan: Pooling, vector: int) -> int:

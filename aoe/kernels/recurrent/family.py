@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aoe.kernels.algorithms import KNOB
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.algorithms import KNOB, known_algorithm
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.recurrent.cells import CELLS
-from aoe.kernels.recurrent.shape import read_recurrence
+from aoe.kernels.recurrent.shape import Recurrence, read_recurrence
 from aoe.kernels.recurrent.stages import recurrent_pipeline
 from aoe.kernels.recurrent.tiles import (
     PANELS_IN_STEPS,
@@ -14,14 +14,13 @@ from aoe.kernels.recurrent.tiles import (
     recurrent_space,
     recurrent_steps,
 )
-from aoe.operators import OperatorKey
-from aoe.schedule import Configuration, Schedule, Space
+from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
 _ALGORITHMS = (PANELS_IN_STEPS, ROUNDED_PANELS)
 
 
-class Recurrent:
+class Recurrent(PlannedFamily[Recurrence]):
     """All hidden states of a sequence, or the states behind its last step.
 
     What enters each step by its input is one matrix product, made first. A step is a product of
@@ -32,29 +31,21 @@ class Recurrent:
     """
 
     name = "recurrent"
-    anchors: frozenset[OperatorKey] = frozenset(CELLS)
+    anchors = frozenset(CELLS)
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one recurrent operator in a usual form, and nothing else."""
-        return support_of(read_recurrence(workload))
+    def plan(self, workload: Workload) -> Recurrence | Support:
+        """Plan one recurrent operator in a usual form, and nothing else, or tell why not."""
+        return read_recurrence(workload)
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: Recurrence, algorithm: str) -> Pipeline:
         """Return the algorithm called `algorithm`; by default that of its precision."""
-        found = supported(workload, read_recurrence(workload))
-        name = algorithm or algorithm_of(found)
-        if name not in _ALGORITHMS:
-            known = ", ".join(_ALGORITHMS)
-            raise ValueError(f"recurrent: no such algorithm (got {name}, expected {known})")
-        return recurrent_pipeline(found, rounded=name == ROUNDED_PANELS)
+        name = known_algorithm(self.name, algorithm or algorithm_of(plan), _ALGORITHMS)
+        return recurrent_pipeline(plan, rounded=name == ROUNDED_PANELS)
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: Recurrence, target: KernelTarget) -> Space:
         """Return the register tile of what enters, the loops, and what threads share."""
-        return recurrent_space(supported(workload, read_recurrence(workload)), target)
+        return recurrent_space(plan, target)
 
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        found = supported(workload, read_recurrence(workload))
-        steps = tuple(recurrent_steps(configuration, found, target))
-        return Schedule(steps, algorithm=str(configuration[KNOB]))
+    def schedule_of(self, plan: Recurrence, values: Values, target: KernelTarget) -> Schedule:
+        steps = tuple(recurrent_steps(values, plan, target))
+        return Schedule(steps, algorithm=str(values[KNOB]))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
 
+from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT
-from aoe.kernels.halide.tiling import LANE, TASK, guided_space, on_threads
+from aoe.kernels.halide.tiling import LANE, TASK, guided_space
 from aoe.kernels.recurrent.shape import PANEL, Recurrence
 from aoe.kernels.recurrent.stages import (
     DEPTH,
@@ -29,20 +30,8 @@ from aoe.kernels.recurrent.stages import (
     WALKED,
     phases_of,
 )
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Fuse,
-    Knob,
-    Parallel,
-    Reorder,
-    Space,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.kernels.tiled_products import register_steps
+from aoe.schedule import Knob, Space, Step, Values
 
 PANELS_IN_STEPS, ROUNDED_PANELS = "panels", "panels_bf16"
 ROWS, PHASES, SHARED = "rows", "phases", "shared"
@@ -115,58 +104,50 @@ def _best_first(of: Recurrence, shared: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(shared, key=order.index))
 
 
-def recurrent_steps(
-    values: Mapping[str, Choice], of: Recurrence, target: KernelTarget
-) -> Iterator[Step]:
+def recurrent_steps(values: Values, of: Recurrence, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps of a configuration."""
-    steps = (
-        Split(RESULT, ELEMENT, ELEMENT, LANE, PANEL, Tail.GUARD),
-        Vectorize(RESULT, LANE, PANEL),
-        *_entering_steps(int(values[ROWS]), of),
-        *_walking_steps(values, of, target),
-    )
-    yield from on_threads(steps, target)
+    yield sch.Split(RESULT, ELEMENT, ELEMENT, LANE, PANEL, sch.Tail.GUARD)
+    yield sch.Vectorize(RESULT, LANE, PANEL)
+    yield from _entering_steps(int(values[ROWS]), of)
+    yield from _walking_steps(values, of, target)
 
 
 def _entering_steps(rows: int, of: Recurrence) -> Iterator[Step]:
     gates, together = of.cell.gates, f"{STEP_ROW}_in"
-    yield Split(ENTERED, STEP_ROW, STEP_ROW, together, rows, Tail.SHIFT_INWARDS)
-    yield Reorder(ENTERED, (OF_PANEL, GATE, together, STEP_ROW, PANELS, DIRECTION))
-    yield Vectorize(ENTERED, OF_PANEL, PANEL)
-    yield Unroll(ENTERED, GATE, gates)
-    yield Unroll(ENTERED, together, rows)
-    yield Fuse(ENTERED, DIRECTION, PANELS, TASK)
+    yield sch.Split(ENTERED, STEP_ROW, STEP_ROW, together, rows, sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(ENTERED, (OF_PANEL, GATE, together, STEP_ROW, PANELS, DIRECTION))
+    yield from register_steps((ENTERED,), (OF_PANEL, PANEL), {GATE: gates, together: rows})
+    # one loop for the threads: a parallel loop inside of another runs on one
+    yield sch.Fuse(ENTERED, DIRECTION, PANELS, TASK)
     depth = of.width * of.cell.gates * of.padded * of.steps * of.rows * of.directions
     if depth >= _SHARED_LEAST_US * _PRODUCTS_PER_US:
-        yield Parallel(ENTERED, TASK)
-    yield ComputeAt(SUMS, ENTERED, STEP_ROW)
-    yield Reorder(SUMMED, (OF_PANEL, GATE, STEP_ROW, DEPTH, PANELS, DIRECTION))
-    for stage in (SUMS, SUMMED):
-        yield Vectorize(stage, OF_PANEL, PANEL)
-        yield Unroll(stage, GATE, gates)
-        yield Unroll(stage, STEP_ROW, rows)
+        yield sch.Parallel(ENTERED, TASK)
+    yield sch.ComputeAt(SUMS, ENTERED, STEP_ROW)
+    yield sch.Reorder(SUMMED, (OF_PANEL, GATE, STEP_ROW, DEPTH, PANELS, DIRECTION))
+    tile = {GATE: gates, STEP_ROW: rows}
+    yield from register_steps((SUMS, SUMMED), (OF_PANEL, PANEL), tile)
 
 
-def _walking_steps(
-    values: Mapping[str, Choice], of: Recurrence, target: KernelTarget
-) -> Iterator[Step]:
+def _walking_steps(values: Values, of: Recurrence, target: KernelTarget) -> Iterator[Step]:
     shared, lanes = Shared(str(values[SHARED])), min(PANEL, target.vector_lanes)
     pieces = -(-target.threads // of.directions) if shared is Shared.SEQUENCES else 1
-    yield Split(STEPPED, ROW, ROW, _ROW_OF_TASK, -(-of.rows // pieces), Tail.GUARD)
+    yield sch.Split(STEPPED, ROW, ROW, _ROW_OF_TASK, -(-of.rows // pieces), sch.Tail.GUARD)
     inner, outer = [IN_PANEL, _ROW_OF_TASK, PHASE], [PANEL_OF_STEP, WALKED, ROW, DIRECTION]
     if lanes < PANEL:
-        yield Split(STEPPED, IN_PANEL, IN_PANEL, _LANES, lanes, Tail.GUARD)
+        yield sch.Split(STEPPED, IN_PANEL, IN_PANEL, _LANES, lanes, sch.Tail.GUARD)
         inner = [_LANES, IN_PANEL, _ROW_OF_TASK, PHASE]
     if shared is Shared.STEPS:
         share = -(-of.panels // target.threads)
-        yield Split(STEPPED, PANEL_OF_STEP, PANEL_OF_STEP, _PANEL_OF_TASK, share, Tail.GUARD)
+        yield sch.Split(
+            STEPPED, PANEL_OF_STEP, PANEL_OF_STEP, _PANEL_OF_TASK, share, sch.Tail.GUARD
+        )
         inner.append(_PANEL_OF_TASK)
-    yield Reorder(STEPPED, (*inner, *outer))
-    yield Vectorize(STEPPED, inner[0], lanes)
+    yield sch.Reorder(STEPPED, (*inner, *outer))
+    yield sch.Vectorize(STEPPED, inner[0], lanes)
     if values[PHASES] == WRITTEN_OUT:
-        yield Unroll(STEPPED, PHASE, phases_of(of))
+        yield sch.Unroll(STEPPED, PHASE, phases_of(of))
     if shared is Shared.STEPS:
-        yield Parallel(STEPPED, PANEL_OF_STEP)
+        yield sch.Parallel(STEPPED, PANEL_OF_STEP)
     if shared is Shared.SEQUENCES:
-        yield Fuse(STEPPED, DIRECTION, ROW, TASK)
-        yield Parallel(STEPPED, TASK)
+        yield sch.Fuse(STEPPED, DIRECTION, ROW, TASK)
+        yield sch.Parallel(STEPPED, TASK)

@@ -7,27 +7,25 @@ from itertools import product
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
-from aoe.kernels.halide.chain import RESULT, build_chain, in_type
-from aoe.kernels.math.elements import stored
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.math.functions import constant
 from aoe.kernels.movement.reading import (
     element,
     loading,
     position_variables,
     read_arguments,
+    window_pipeline,
 )
 from aoe.kernels.resizing.loop_orders import FIRST, ROWS, WEIGHTS, resizing_schedule, resizing_space
 from aoe.kernels.resizing.plan import Dimension, Resizing, read_resizing
-from aoe.operators.element_types import element_types
 from aoe.operators.movement import RESIZES
-from aoe.schedule import Configuration, Schedule, Space
+from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
 _ELEMENT, _TAP = "i", "j"
 
 
-class ResizingFamily:
+class ResizingFamily(PlannedFamily[Resizing]):
     """y = chain(sum of weights times neighbours), one dimension after the other.
 
     Rows are blended first, as short as they are in the input; then along a row. Where each element
@@ -37,16 +35,14 @@ class ResizingFamily:
     name = "resizing"
     anchors = RESIZES
 
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one interpolation of what is read, and a chain behind it."""
-        return support_of(read_resizing(workload))
+    def plan(self, workload: Workload) -> Resizing | Support:
+        """Plan one interpolation of what is read, and a chain behind it, or tell why not."""
+        return read_resizing(workload)
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
+    def pipeline_of(self, plan: Resizing, algorithm: str) -> Pipeline:
         """Return blended rows, where the last dimension is read and how it is weighed, and y."""
-        plan = supported(workload, read_resizing(workload))
         variables = tuple(hl.Var(axis.name) for axis in reversed(plan.axes))
-        arguments = read_arguments(workload)
-        loops = {variable.name(): hl.Expr(variable) for variable in variables}
+        arguments = read_arguments(plan.split.workload)
         rows = _rows(plan, arguments, variables)
         stages = {ROWS: rows}
         if plan.last.rest:
@@ -54,38 +50,14 @@ class ResizingFamily:
         else:
             stages |= _tables(plan.last)
             interpolated = _looked_up(plan, rows, stages, variables)
-        anchor, types = plan.split.anchor, element_types(workload)
-        values = {anchor.output: in_type(anchor, interpolated, types[anchor.output])}
-        places = position_variables(loops, plan.nest.made)
-        for ref, source in plan.nest.sources.items():
-            values[ref] = element(source, arguments, places, workload.scalars, loading(workload))
-        known = build_chain(plan.split.chain, values, workload.scalars, variables, types)
-        output = hl.Func(RESULT)
-        output[variables] = stored(known[workload.result], workload.output.dtype)
-        nest = tuple((axis.name, axis.extent) for axis in reversed(plan.axes))
-        unbounded = {
-            name: tuple((argument.name(), 0) for argument in stage.args())
-            for name, stage in stages.items()
-        }
-        return Pipeline(
-            output=output,
-            stages={RESULT: output, **stages},
-            arguments=arguments,
-            argument_extents=tuple((spec.size,) for spec in workload.inputs),
-            output_extents=tuple(extent for _, extent in nest),
-            loops={RESULT: nest, **unbounded},
-        )
+        return window_pipeline(plan.split, plan.nest, arguments, interpolated, stages)
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
+    def space_of(self, plan: Resizing, target: KernelTarget) -> Space:
         """Return vector width and tasks."""
-        return resizing_space(supported(workload, read_resizing(workload)), target)
+        return resizing_space(plan, target)
 
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        plan = supported(workload, read_resizing(workload))
-        return resizing_schedule(plan, configuration)
+    def schedule_of(self, plan: Resizing, values: Values, target: KernelTarget) -> Schedule:
+        return resizing_schedule(plan, values)
 
 
 def _rows(

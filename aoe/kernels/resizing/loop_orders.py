@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
 
+from aoe import schedule as sch
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.tiling import (
     LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
     loops_around,
     parallel_steps,
     row_memory,
-    task_choices,
+    shared_space,
     vector_choices,
 )
 from aoe.kernels.resizing.plan import Resizing
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Knob,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.schedule import Schedule, Space, Step, Values
 
 ROWS, FIRST, WEIGHTS = "rows", "first", "weights"
 _GATHER_CYCLES = 16
@@ -47,48 +33,46 @@ def resizing_space(plan: Resizing, target: KernelTarget) -> Space:
     gathers = 0 if plan.last.rest or _is_blocked(plan) else _GATHER_CYCLES * plan.last.taps.count
     cycles = _TAP_CYCLES * taps + gathers + estimate_cycles(plan.split.chain)
     work = estimate_us(size, cycles, 8 * size, target)
-    around = _around(plan)
-    tasks = task_choices(work, prod(axis.extent for axis in around), target)
+    parts = prod(axis.extent for axis in _around(plan))
     vectors = vector_choices(_vectorised(plan).extent, target.vector_lanes)
-    knobs = (Knob("vector", vectors), Knob("unroll", (1, 2)), Knob("tasks", tasks))
+    knobs = {"vector": vectors, "unroll": (1, 2)}
 
-    def legal(values: Mapping[str, Choice]) -> bool:
+    def legal(values: Values) -> bool:
         vector, unroll = int(values["vector"]), int(values["unroll"])
         return unroll == 1 or vector * unroll <= _vectorised(plan).extent
 
-    best = best_tasks(work, tasks)
-    guesses = [(vector, n, count) for count in (best, 1) for vector in vectors for n in (2, 1)]
-    return guided_space(knobs, guesses, legal)
+    shapes = ((vector, n) for vector in vectors for n in (2, 1))
+    return shared_space(work, parts, target, knobs, shapes, legal)
 
 
-def resizing_schedule(plan: Resizing, values: Mapping[str, Choice]) -> Schedule:
+def resizing_schedule(plan: Resizing, values: Values) -> Schedule:
     """Return the steps of a configuration of `resizing_space`."""
     return Schedule(tuple(_steps(plan, *(int(values[n]) for n in ("vector", "unroll", "tasks")))))
 
 
 def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Step]:
     loop, around = _vectorised(plan), _around(plan)
-    tail = Tail.SHIFT_INWARDS if vector * unroll <= loop.extent else Tail.GUARD
+    tail = sch.Tail.SHIFT_INWARDS if vector * unroll <= loop.extent else sch.Tail.GUARD
     piece = f"{loop.name}_u"
-    yield Split(RESULT, loop.name, loop.name, piece, vector * unroll, tail)
-    yield Split(RESULT, piece, piece, LANE, vector)
+    yield sch.Split(RESULT, loop.name, loop.name, piece, vector * unroll, tail)
+    yield sch.Split(RESULT, piece, piece, LANE, vector)
     inside: tuple[str, ...] = (LANE, piece)
     if plan.last.rest:
         inside = (plan.last.rest, *inside)
     names = [axis.name for axis in reversed(plan.axes) if axis.name != plan.last.rest]
-    yield Reorder(RESULT, (*inside, *names))
-    yield Vectorize(RESULT, LANE, vector)
+    yield sch.Reorder(RESULT, (*inside, *names))
+    yield sch.Vectorize(RESULT, LANE, vector)
     if unroll > 1:
-        yield Unroll(RESULT, piece, unroll)
+        yield sch.Unroll(RESULT, piece, unroll)
     if plan.last.rest:
-        yield Unroll(RESULT, plan.last.rest, plan.last.taps.factor)
+        yield sch.Unroll(RESULT, plan.last.rest, plan.last.taps.factor)
     yield from parallel_steps(RESULT, around, tasks)
     if len(plan.dimensions) > 1:
-        yield ComputeAt(ROWS, RESULT, around[-1].name)
-        yield StoreIn(ROWS, row_memory(_row_bytes(plan)))
+        yield sch.ComputeAt(ROWS, RESULT, around[-1].name)
+        yield sch.StoreIn(ROWS, row_memory(_row_bytes(plan)))
         inner = "i" if loop.name == plan.last.loop else loop.name
-        yield Split(ROWS, inner, inner, LANE, vector, Tail.GUARD)
-        yield Vectorize(ROWS, LANE, vector)
+        yield sch.Split(ROWS, inner, inner, LANE, vector, sch.Tail.GUARD)
+        yield sch.Vectorize(ROWS, LANE, vector)
 
 
 def _vectorised(plan: Resizing) -> Axis:

@@ -10,7 +10,14 @@ from typing import Any
 
 import halide as hl
 
-from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, Support, support_of, supported
+from aoe import schedule as sch
+from aoe.kernels.family import (
+    UPDATE,
+    KernelTarget,
+    Pipeline,
+    PlannedFamily,
+    Support,
+)
 from aoe.kernels.halide.anchored import (
     Anchored,
     AnchoredNest,
@@ -20,116 +27,26 @@ from aoe.kernels.halide.anchored import (
     split_at_anchor,
 )
 from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
+from aoe.kernels.halide.columns import TASKS, TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.iteration import Axis, axis_names
 from aoe.kernels.halide.tiling import (
     AGAIN,
     KEEP,
     LANE,
-    best_tasks,
     estimate_us,
-    guided_space,
-    inner_steps,
-    parallel_steps,
-    task_choices,
-    tile_choices,
-    tile_steps,
-    vector_choices,
+    vector_steps,
 )
-from aoe.kernels.math.functions import constant, exp, log, strict
+from aoe.kernels.math.functions import LOWEST, constant, exp, log, strict
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, softmax_axis
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    Configuration,
-    Knob,
-    Memory,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Vectorize,
-)
+from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
 PEAK, GROWN, PARTIAL, TOTAL = "peak", "grown", "partial", "total"
-_LOWEST = -3.4028234663852886e38
 _CYCLES = 30
 _UNROLLED_MAX = 4
 _SCRATCH_BYTES_MAX = 192 << 10
 _PART = 64
 """Terms summed up before partial sums are: keeps the rounding error of long sums small."""
-
-
-class Softmax:
-    """e^(x - peak) / total, or x - peak - log(total).
-
-    A tile of columns is walked along the axis: once for the largest value, once for the
-    exponentials and their sum, once for the result. The exponentials are kept in a scratch
-    block, or computed again.
-    """
-
-    name = "softmax"
-    anchors: frozenset[tuple[str, str]] = frozenset({("", "Softmax"), ("", "LogSoftmax")})
-
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one softmax over a middle axis and a chain behind it."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return the passes as stages; the chain is inlined into the last."""
-        plan = supported(workload, _plan(workload))
-        operands = anchor_operands(plan.nest)
-        passes = _passes(plan, operands)
-        stages: dict[str, Any] = {name: made.function for name, made in passes.items()}
-        loops = {name: tuple((v.name(), 0) for v in f.args()) for name, f in stages.items()}
-        for name, made in passes.items():
-            if made.reduced:
-                stages[f"{name}{UPDATE}"] = made.function.update()
-                loops[f"{name}{UPDATE}"] = ((made.reduced, 0), *loops[name])
-        result = _result(plan, operands, passes)
-        return anchored_pipeline(plan.nest, operands, result, stages, loops)
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return columns per tile, vector width, tasks, and whether exponentials are kept."""
-        plan = supported(workload, _plan(workload))
-        vectors = vector_choices(plan.columns.extent, target.vector_lanes)
-        tiles = tile_choices(plan.columns.extent, vectors[0])
-        elements, cycles = workload.output.size, _CYCLES + estimate_cycles(plan.nest.parts.after)
-        work = estimate_us(elements, cycles, 12 * elements, target)
-        tasks = task_choices(work, plan.parts(tiles[0]), target)
-        knobs = (
-            Knob("tile", tiles),
-            Knob("vector", vectors),
-            Knob("tasks", tasks),
-            Knob("exponentials", (KEEP, AGAIN)),
-        )
-
-        def legal(values: Mapping[str, Choice]) -> bool:
-            tile, vector = int(values["tile"]), int(values["vector"])
-            if tile < plan.columns.extent and tile % vector:
-                return False
-            kept_bytes = 4 * (tile + vector) * plan.reduced.extent
-            if values["exponentials"] == KEEP and kept_bytes > _SCRATCH_BYTES_MAX:
-                return False
-            return int(values["tasks"]) <= plan.parts(tile)
-
-        guesses = [
-            (tile, vectors[0], count, kind)
-            for count in (best_tasks(work, tasks), 1)
-            for tile in sorted(tiles, key=lambda tile: abs(tile - 4 * vectors[0]))[:3]
-            for kind in (KEEP, AGAIN)
-        ]
-        return guided_space(knobs, guesses, legal)
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        return _schedule(supported(workload, _plan(workload)), configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,37 +62,75 @@ class _SoftmaxPlan:
     reduced: Axis
 
     @property
-    def columns(self) -> Axis:
-        """The innermost axis."""
-        return self.nest.axes[-1]
-
-    def around(self, tile: int) -> tuple[Axis, ...]:
-        """Return the loops around a tile of columns, outermost first."""
-        columns = self.columns.name
-        return self.nest.iteration.around(Axis(columns, tile), (self.reduced.name, columns))
-
-    def parts(self, tile: int) -> int:
-        """Return how many tiles there are to share out."""
-        return prod(axis.extent for axis in self.around(tile))
+    def tiles(self) -> ColumnTiles:
+        """Tiles of the innermost axis, in which the reduced one is walked."""
+        return ColumnTiles.of(self.nest, self.reduced.name)
 
 
-def _plan(workload: Workload) -> _SoftmaxPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    if workload.blocked:
-        return Support("softmax in the blocked layout")
-    parts = split_at_anchor(workload, Softmax.anchors)
-    if isinstance(parts, Support):
-        return parts
-    if workload.inputs[parts.source].shape != workload.output.shape:
-        return Support("the softmax is broadcast by what follows")
-    axis = _reduced_axis(parts)
-    if isinstance(axis, Support):
-        return axis
-    name = axis_names(workload)[axis]
-    nest = plan_nest(parts, (name,))
-    if isinstance(nest, Support):
-        return nest
-    return _SoftmaxPlan(nest=nest, reduced=nest.iteration.axis(name))
+class Softmax(PlannedFamily[_SoftmaxPlan]):
+    """e^(x - peak) / total, or x - peak - log(total).
+
+    A tile of columns is walked along the axis: once for the largest value, once for the
+    exponentials and their sum, once for the result. The exponentials are kept in a scratch
+    block, or computed again.
+    """
+
+    name = "softmax"
+    anchors = frozenset({("", "Softmax"), ("", "LogSoftmax")})
+
+    def plan(self, workload: Workload) -> _SoftmaxPlan | Support:
+        """Plan one softmax over a middle axis and a chain behind it, or tell why not."""
+        if workload.blocked:
+            return Support("softmax in the blocked layout")
+        parts = split_at_anchor(workload, self.anchors)
+        if isinstance(parts, Support):
+            return parts
+        if workload.inputs[parts.source].shape != workload.output.shape:
+            return Support("the softmax is broadcast by what follows")
+        axis = _reduced_axis(parts)
+        if isinstance(axis, Support):
+            return axis
+        name = axis_names(workload)[axis]
+        nest = plan_nest(parts, (name,))
+        if isinstance(nest, Support):
+            return nest
+        return _SoftmaxPlan(nest=nest, reduced=nest.iteration.axis(name))
+
+    def pipeline_of(self, plan: _SoftmaxPlan, algorithm: str) -> Pipeline:
+        """Return the passes as stages; the chain is inlined into the last."""
+        operands = anchor_operands(plan.nest)
+        passes = _passes(plan, operands)
+        stages: dict[str, Any] = {name: made.function for name, made in passes.items()}
+        loops = {name: tuple((v.name(), 0) for v in f.args()) for name, f in stages.items()}
+        for name, made in passes.items():
+            if made.reduced:
+                stages[f"{name}{UPDATE}"] = made.function.update()
+                loops[f"{name}{UPDATE}"] = ((made.reduced, 0), *loops[name])
+        result = _result(plan, operands, passes)
+        return anchored_pipeline(plan.nest, operands, result, stages, loops)
+
+    def space_of(self, plan: _SoftmaxPlan, target: KernelTarget) -> Space:
+        """Return columns per tile, vector width, tasks, and whether exponentials are kept."""
+        elements = plan.nest.workload.output.size
+        cycles = _CYCLES + estimate_cycles(plan.nest.parts.after)
+        work = estimate_us(elements, cycles, 12 * elements, target)
+
+        def legal(values: Values) -> bool:
+            kept = int(values[TILE]) + int(values[VECTOR])
+            kept_bytes = 4 * kept * plan.reduced.extent
+            return values["exponentials"] != KEEP or kept_bytes <= _SCRATCH_BYTES_MAX
+
+        return plan.tiles.space(
+            work,
+            target,
+            best_vectors=4,
+            others={"exponentials": (KEEP, AGAIN)},
+            order=(TILE, VECTOR, TASKS, "exponentials"),
+            legal=legal,
+        )
+
+    def schedule_of(self, plan: _SoftmaxPlan, values: Values, target: KernelTarget) -> Schedule:
+        return _schedule(plan, values)
 
 
 def _reduced_axis(parts: Anchored) -> int | Support:
@@ -216,7 +171,7 @@ def _passes(plan: _SoftmaxPlan, operands: Operands) -> dict[str, _Pass]:
         return function[tuple(walked)]
 
     k, grown = hl.RDom([(0, length)], "k"), hl.Func(GROWN)
-    peak = _reduction(PEAK, columns, k, _LOWEST, hl.max, along(source, hl.Expr(k.x)))
+    peak = _reduction(PEAK, columns, k, LOWEST, hl.max, along(source, hl.Expr(k.x)))
     grown[operands.variables] = exp(strict(source[operands.variables] - peak.function[columns]))
     passes = {PEAK: peak, GROWN: _Pass(grown)}
     if length <= 2 * _PART:
@@ -265,33 +220,22 @@ def _result(plan: _SoftmaxPlan, operands: Operands, passes: Mapping[str, _Pass])
     return strict(lowered - log_total[columns])
 
 
-def _schedule(plan: _SoftmaxPlan, values: Mapping[str, Choice]) -> Schedule:
-    tile, vector, tasks = (int(values[name]) for name in ("tile", "vector", "tasks"))
-    column, outer = plan.columns.name, plan.around(tile)
-    inner = inner_steps(RESULT, column, tile, vector, 1)
-    lanes = [LANE] if inner else []
-    order = (*lanes, column, plan.reduced.name)
-    steps: list[Step] = [
-        *tile_steps(RESULT, Axis(column, tile), outer, order, inner),
-        *parallel_steps(RESULT, outer, tasks),
-    ]
+def _schedule(plan: _SoftmaxPlan, values: Values) -> Schedule:
+    tile, vector = int(values[TILE]), int(values[VECTOR])
+    column, place = plan.nest.axes[-1].name, plan.tiles.place(values)
+    lanes = [LANE] if vector > 1 else []
+    steps: list[Step] = [*plan.tiles.steps(values)]
     in_parts = [PARTIAL] if plan.reduced.extent > 2 * _PART else []
     placed = [PEAK, *in_parts, TOTAL, *([GROWN] if values["exponentials"] == KEEP else [])]
     for stage in placed:
-        steps += [ComputeAt(stage, RESULT, outer[-1].name), StoreIn(stage, Memory.STACK)]
-        steps += _vector_steps(stage, column, vector, lanes)
+        steps += [sch.ComputeAt(stage, RESULT, place), sch.StoreIn(stage, sch.Memory.STACK)]
+        steps += vector_steps(stage, column, vector)
     for stage, reduced in ((PEAK, "k"), (PARTIAL, "p"), (TOTAL, "t")):
         if stage in placed:
             update = f"{stage}{UPDATE}"
-            steps += _vector_steps(update, column, vector, lanes)
-            steps.append(Reorder(update, (*lanes, column, f"{reduced}$x")))
+            steps += vector_steps(update, column, vector)
+            steps.append(sch.Reorder(update, (*lanes, column, f"{reduced}$x")))
+            # vectors beside each other: one alone would wait for its own last sum at each step
             if lanes and tile % vector == 0 and 1 < tile // vector <= _UNROLLED_MAX:
-                steps.append(Unroll(update, column, tile // vector))
+                steps.append(sch.Unroll(update, column, tile // vector))
     return Schedule(tuple(steps))
-
-
-def _vector_steps(stage: str, column: str, vector: int, lanes: list[str]) -> tuple[Step, ...]:
-    """Return steps that vectorise the columns of an intermediate stage, guarding the tail."""
-    if not lanes:
-        return ()
-    return (Split(stage, column, column, LANE, vector, Tail.GUARD), Vectorize(stage, LANE, vector))

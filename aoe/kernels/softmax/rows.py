@@ -7,7 +7,7 @@ from operator import add
 
 import halide as hl
 
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.rows import (
     SOURCE,
@@ -17,55 +17,13 @@ from aoe.kernels.halide.rows import (
     rows_schedule,
     rows_space,
 )
-from aoe.kernels.math.functions import constant, exp_of_negative, log, strict
+from aoe.kernels.math.functions import LOWEST, constant, exp_of_negative, log, strict
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, op_key, softmax_axis
-from aoe.schedule import Configuration, Schedule, Space
+from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
 _PEAK, _GROWN, _TOTAL = "peak", "grown", "total"
-_LOWEST = -3.4028234663852886e38
 _CYCLES = 25
-
-
-class RowSoftmax:
-    """e^(x - peak) / total, or x - peak - log(total), along rows.
-
-    A row is walked for its largest element, for the exponentials and their sum, and for the
-    results. What stands in front (attention scales scores and adds a mask) is computed while the
-    row is read.
-    """
-
-    name = "softmax_rows"
-    anchors: frozenset[tuple[str, str]] = frozenset({("", "Softmax"), ("", "LogSoftmax")})
-
-    def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one softmax of rows with chains in front and behind."""
-        return support_of(_plan(workload))
-
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        """Return peak, exponentials and total as stages; the chain is inlined into the result."""
-        plan = supported(workload, _plan(workload))
-        kernel = RowKernel(plan, lambda values: values[plan.anchor.inputs[0]])
-        peak = kernel.fold(_PEAK, kernel.walked, constant(_LOWEST), hl.max)
-        grown = kernel.keep(_GROWN, exp_of_negative(strict(kernel.element - peak)))
-        total = kernel.fold(_TOTAL, lambda at: kernel.along(grown, at), constant(0.0), add)
-        if plan.anchor.op_type == "Softmax":
-            inverse = kernel.per_row("inverse", strict(constant(1.0) / total))
-            return kernel.pipeline(strict(grown[kernel.variables] * inverse))
-        log_total = kernel.per_row("log_total", log(total))
-        return kernel.pipeline(strict(strict(kernel.element - peak) - log_total))
-
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        """Return tasks, vectors, and what is kept while a row is walked."""
-        plan = supported(workload, _plan(workload))
-        return rows_space(plan, target, _CYCLES, _kept(plan))
-
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        """Return the steps of a configuration."""
-        plan = supported(workload, _plan(workload))
-        return rows_schedule(plan, configuration, (_PEAK, _TOTAL), _kept(plan))
 
 
 def _kept(plan: RowPlan) -> Mapping[str, str]:
@@ -74,17 +32,47 @@ def _kept(plan: RowPlan) -> Mapping[str, str]:
     return {**source, _GROWN: "exponentials"}
 
 
-def _plan(workload: Workload) -> RowPlan | Support:
-    """Return how a workload is computed, or why it is not."""
-    found = [item for item in workload.operations if op_key(item) in RowSoftmax.anchors]
-    if not found:
-        return Support("no operator of this family")
-    if workload.blocked:
-        return Support("softmax in the blocked layout")
-    anchor, rank = found[0], len(workload.output.shape)
-    axis = softmax_axis(anchor)
-    if not -rank <= axis < rank:
-        return Support(f"axis {axis} of a tensor of rank {rank}")
-    names = axis_names(workload)[axis % rank :]
-    reduced = names if anchor.version < SOFTMAX_ONE_AXIS_SINCE else names[:1]
-    return plan_rows(workload, RowSoftmax.anchors, reduced, anchor.op_type)
+class RowSoftmax(PlannedFamily[RowPlan]):
+    """e^(x - peak) / total, or x - peak - log(total), along rows.
+
+    A row is walked for its largest element, for the exponentials and their sum, and for the
+    results. What stands in front (attention scales scores and adds a mask) is computed while the
+    row is read.
+    """
+
+    name = "softmax_rows"
+    anchors = frozenset({("", "Softmax"), ("", "LogSoftmax")})
+
+    def plan(self, workload: Workload) -> RowPlan | Support:
+        """Plan one softmax of rows with chains in front and behind, or tell why not."""
+        found = [item for item in workload.operations if op_key(item) in self.anchors]
+        if not found:
+            return Support("no operator of this family")
+        if workload.blocked:
+            return Support("softmax in the blocked layout")
+        anchor, rank = found[0], len(workload.output.shape)
+        axis = softmax_axis(anchor)
+        if not -rank <= axis < rank:
+            return Support(f"axis {axis} of a tensor of rank {rank}")
+        names = axis_names(workload)[axis % rank :]
+        reduced = names if anchor.version < SOFTMAX_ONE_AXIS_SINCE else names[:1]
+        return plan_rows(workload, self.anchors, reduced, anchor.op_type)
+
+    def pipeline_of(self, plan: RowPlan, algorithm: str) -> Pipeline:
+        """Return peak, exponentials and total as stages; the chain is inlined into the result."""
+        kernel = RowKernel(plan, lambda values: values[plan.anchor.inputs[0]])
+        peak = kernel.fold(_PEAK, kernel.walked, constant(LOWEST), hl.max)
+        grown = kernel.keep(_GROWN, exp_of_negative(strict(kernel.element - peak)))
+        total = kernel.fold(_TOTAL, lambda at: kernel.along(grown, at), constant(0.0), add)
+        if plan.anchor.op_type == "Softmax":
+            inverse = kernel.per_row("inverse", strict(constant(1.0) / total))
+            return kernel.pipeline(strict(grown[kernel.variables] * inverse))
+        log_total = kernel.per_row("log_total", log(total))
+        return kernel.pipeline(strict(strict(kernel.element - peak) - log_total))
+
+    def space_of(self, plan: RowPlan, target: KernelTarget) -> Space:
+        """Return tasks, vectors, and what is kept while a row is walked."""
+        return rows_space(plan, target, _CYCLES, _kept(plan))
+
+    def schedule_of(self, plan: RowPlan, values: Values, target: KernelTarget) -> Schedule:
+        return rows_schedule(plan, values, (_PEAK, _TOTAL), _kept(plan))

@@ -15,7 +15,7 @@ from onnx import helper
 from support.engine.models import make_model, save_model
 
 from aoe.device.compiler import KernelSource, compile_kernel
-from aoe.kernels.family import KernelTarget, Pipeline, Support, support_of, supported
+from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.anchored import (
     AnchoredNest,
     anchor_operands,
@@ -31,12 +31,12 @@ from aoe.om.file import read_manifest
 from aoe.operators import OPERATORS, OperatorFacts, OperatorKind, Specials
 from aoe.schedule import (
     ComputeAt,
-    Configuration,
     Knob,
     Memory,
     Schedule,
     Space,
     StoreIn,
+    Values,
     schedule_from_json,
 )
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
@@ -52,50 +52,42 @@ KEY = ("", "LpNormalization")
 # ---- the family's file ----
 
 
-class UnitLength:
+class UnitLength(PlannedFamily[AnchoredNest]):
     """x / sqrt(sum of squares of its row), then the chain."""
 
     name = "unit_length"
     anchors = frozenset({KEY})
 
-    def supports(self, workload: Workload) -> Support:
-        return support_of(_plan(workload))
+    def plan(self, workload: Workload) -> AnchoredNest | Support:
+        parts = split_at_anchor(workload, self.anchors)
+        if isinstance(parts, Support):
+            return parts
+        shape = workload.output.shape
+        if workload.blocked or len(shape) != 2 or parts.anchor.attributes.get("axis", -1) != -1:
+            return Support("only rows of a matrix")
+        return plan_nest(parts, ("d0_", "d1_"))
 
-    def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
-        nest = supported(workload, _plan(workload))
-        operands = anchor_operands(nest)
-        source, (column, *rows) = operands.arguments[nest.parts.source], operands.variables
-        k = hl.RDom([(0, nest.axes[-1].extent)], "k")
+    def pipeline_of(self, plan: AnchoredNest, algorithm: str) -> Pipeline:
+        operands = anchor_operands(plan)
+        source, (column, *rows) = operands.arguments[plan.parts.source], operands.variables
+        k = hl.RDom([(0, plan.axes[-1].extent)], "k")
         total, value = hl.Func("total"), source[(hl.Expr(k.x), *rows)]
         total[tuple(rows)] = constant(0.0)
         total[tuple(rows)] = total[tuple(rows)] + value * value
         total.compute_root()
         result = strict(source[(column, *rows)] / hl.sqrt(total[tuple(rows)]))
         loops = {"total": tuple((v.name(), 0) for v in rows)}
-        return anchored_pipeline(nest, operands, result, {"total": total}, loops)
+        return anchored_pipeline(plan, operands, result, {"total": total}, loops)
 
-    def space(self, workload: Workload, target: KernelTarget) -> Space:
-        columns = supported(workload, _plan(workload)).axes[-1].extent
-        vectors = vector_choices(columns, target.vector_lanes)
+    def space_of(self, plan: AnchoredNest, target: KernelTarget) -> Space:
+        vectors = vector_choices(plan.axes[-1].extent, target.vector_lanes)
         return guided_space((Knob("vector", vectors),), [(vectors[0],)])
 
-    def schedule(
-        self, workload: Workload, configuration: Configuration, target: KernelTarget
-    ) -> Schedule:
-        *_, row, column = supported(workload, _plan(workload)).axes
-        inner = inner_steps(RESULT, column.name, column.extent, int(configuration["vector"]), 1)
+    def schedule_of(self, plan: AnchoredNest, values: Values, target: KernelTarget) -> Schedule:
+        *_, row, column = plan.axes
+        inner = inner_steps(RESULT, column.name, column.extent, int(values["vector"]), 1)
         placed = (ComputeAt("total", RESULT, row.name), StoreIn("total", Memory.STACK))
         return Schedule((*inner, *placed))
-
-
-def _plan(workload: Workload) -> AnchoredNest | Support:
-    parts = split_at_anchor(workload, UnitLength.anchors)
-    if isinstance(parts, Support):
-        return parts
-    shape = workload.output.shape
-    if workload.blocked or len(shape) != 2 or parts.anchor.attributes.get("axis", -1) != -1:
-        return Support("only rows of a matrix")
-    return plan_nest(parts, ("d0_", "d1_"))
 
 
 # ---- its line and its row ----

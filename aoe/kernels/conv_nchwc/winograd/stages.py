@@ -18,10 +18,8 @@ columns each, of which tile after tile is taken, and in it phase after phase.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Self
 
 import halide as hl
 
@@ -38,6 +36,7 @@ from aoe.kernels.conv_nchwc.shape import WEIGHTS, ConvolutionPlan, ConvolutionSh
 from aoe.kernels.conv_nchwc.winograd.transforms import FILTER_SIDE, Transforms, select_row
 from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.loops import v
 from aoe.kernels.math.functions import constant
 
 PADDED, ROWS, DATA, PRODUCTS = "padded", "rows", "data", "products"
@@ -52,29 +51,6 @@ _LEAST_TILES = 36
 """Tiles that read the weights of a convolution with stride 2: 16 and 25 of them took 1.1 to 1.5
 times as long as ONNX Runtime, 49 and more 0.8 of it (one thread of a Zen 5 with other work,
 2026-11-23)."""
-
-
-@dataclass(frozen=True, slots=True)
-class WinogradLoops:
-    """Loop variables; names are those schedule steps use."""
-
-    o: hl.Var
-    c: hl.Var
-    w: hl.Var
-    h: hl.Var
-    b: hl.Var
-    n: hl.Var
-    tx: hl.Var
-    ty: hl.Var
-    e: hl.Var
-    i: hl.Var
-    j: hl.Var
-    p: hl.Var
-
-    @classmethod
-    def named(cls) -> Self:
-        """Return one variable for each name."""
-        return cls(*(hl.Var(name) for name in cls.__slots__))
 
 
 def check_winograd(shape: ConvolutionShape, transforms: Transforms) -> Support:
@@ -103,23 +79,17 @@ def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     The arguments are those of the workload, weights replaced by their transform: float32, from
     the innermost (block of o, block of c, blocks in, blocks out, T * T); T of the weights.
     """
-    shape, v = plan.shape, WinogradLoops.named()
+    shape = plan.shape
     square = len(transforms.weights) ** 2
     packed = (shape.block, shape.block, shape.blocks_in, shape.blocks_out, square)
     arguments = kernel_arguments(plan, packed)
-    stages = transformed_data(image_read(plan, arguments), shape, transforms, v)
-    stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, transforms, v)
-    spread_values(stages[GATHERED], shape, shape.blocks_out, transforms, v)
-    stages |= back_transformed(stages[GATHERED], transforms, v)
-
-    def loops(known: Mapping[str, hl.Func]) -> dict[str, tuple[tuple[str, int], ...]]:
-        found = loop_extents(known, shape, transforms)
-        depth = ("r$x", shape.block), ("r$y", shape.blocks_in)
-        return {**found, SUMMED: (*found[PRODUCTS], *depth)}
-
-    return tiles_pipeline(
-        plan, arguments, stages, transforms, loops, packing=_packing(shape, transforms)
-    )
+    stages = transformed_data(image_read(plan, arguments), shape, transforms)
+    stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, transforms)
+    spread_values(stages[GATHERED], shape, shape.blocks_out, transforms)
+    stages |= back_transformed(stages[GATHERED], transforms)
+    depth = ("r$x", shape.block), ("r$y", shape.blocks_in)
+    packing = _packing(shape, transforms)
+    return tiles_pipeline(plan, arguments, stages, transforms, {SUMMED: depth}, packing)
 
 
 def tiles_pipeline(
@@ -127,7 +97,7 @@ def tiles_pipeline(
     arguments: KernelArguments,
     stages: Mapping[str, hl.Func],
     transforms: Transforms,
-    loops: Callable[[Mapping[str, hl.Func]], dict[str, tuple[tuple[str, int], ...]]],
+    reduced: Mapping[str, Sequence[tuple[str, int]]],
     packing: PackedInput | None = None,
 ) -> Pipeline:
     """Return the kernel that makes results of transformed tiles (the stage `tile`).
@@ -137,10 +107,10 @@ def tiles_pipeline(
         arguments: What it is computed from.
         stages: By name.
         transforms: Of the tiles.
-        loops: Gives the loops of all stages.
+        reduced: Loops that sum up, innermost first, by the name of the update.
         packing: Of the weights, if they are packed.
     """
-    v, whole, result = WinogradLoops.named(), hl.Func("whole"), hl.Func(RESULT)
+    whole, result = hl.Func("whole"), hl.Func(RESULT)
     rows_apart, columns_apart = plan.shape.dilations
     j, tx = _tile_of(v.w, columns_apart, transforms)
     i, ty = _tile_of(v.h, rows_apart, transforms)
@@ -148,8 +118,21 @@ def tiles_pipeline(
     place = (v.o, v.w, v.h, v.b, v.n)
     whole[place] = finished_result(plan, arguments, summed, place)
     result[place] = largest_of_squares(whole, place, plan.shape.pooled)
-    extents = plan.shape.result_extents
-    return finished_pipeline(arguments, stages, result, loops, extents=extents, packing=packing)
+    size, step, block = transforms.products, transforms.results, plan.shape.block
+    return finished_pipeline(
+        arguments,
+        stages,
+        result,
+        extents=plan.shape.result_extents,
+        known={"o": block, "c": block, "e": size**2},
+        own={
+            ROWS: {"j": size, "i": size},
+            COLUMNS: {"j": size, "i": step},
+            TILE: {"j": step, "i": step},
+        },
+        reduced=reduced,
+        packing=packing,
+    )
 
 
 def tiles_of(shape: ConvolutionShape, transforms: Transforms) -> tuple[int, int]:
@@ -176,7 +159,7 @@ def _pixel_of(tile: hl.Var, at: hl.Expr, apart: int, transforms: Transforms) -> 
 
 
 def transformed_data(
-    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, transforms: Transforms, v: WinogradLoops
+    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, transforms: Transforms
 ) -> dict[str, hl.Func]:
     """Return the stages that make transformed tiles of an image."""
     size = transforms.products
@@ -190,16 +173,12 @@ def transformed_data(
     rows[v.c, v.j, v.i, v.tx, v.ty, v.b, v.n] = select_row(v.i, transforms.data, column)
     row = [rows[v.c, k, v.e // size, v.tx, v.ty, v.b, v.n] for k in range(size)]
     data[v.c, v.tx, v.ty, v.b, v.e, v.n] = select_row(v.e % size, transforms.data, row)
-    spread_values(data, shape, shape.blocks_in, transforms, v)
+    spread_values(data, shape, shape.blocks_in, transforms)
     return {PADDED: padded, ROWS: rows, DATA: data}
 
 
 def _summed_products(
-    weights: hl.ImageParam,
-    data: hl.Func,
-    shape: ConvolutionShape,
-    transforms: Transforms,
-    v: WinogradLoops,
+    weights: hl.ImageParam, data: hl.Func, shape: ConvolutionShape, transforms: Transforms
 ) -> dict[str, hl.Func]:
     r = hl.RDom([(0, shape.block), (0, shape.blocks_in)], "r")
     products, gathered = hl.Func(PRODUCTS), hl.Func(GATHERED)
@@ -212,11 +191,7 @@ def _summed_products(
 
 
 def spread_values(
-    stage: hl.Func,
-    shape: ConvolutionShape,
-    blocks: int,
-    transforms: Transforms,
-    v: WinogradLoops,
+    stage: hl.Func, shape: ConvolutionShape, blocks: int, transforms: Transforms
 ) -> None:
     """Keep the values of one tile in different sets of the caches.
 
@@ -238,9 +213,7 @@ def stored_extents(tiles: int, blocks: int) -> tuple[int, int]:
     return min((room for room in rooms if prod(room) % _CONFLICTING), key=prod)
 
 
-def back_transformed(
-    gathered: hl.Func, transforms: Transforms, v: WinogradLoops
-) -> dict[str, hl.Func]:
+def back_transformed(gathered: hl.Func, transforms: Transforms) -> dict[str, hl.Func]:
     size = transforms.products
     columns, tile = hl.Func(COLUMNS), hl.Func(TILE)
     place = (v.o, v.j, v.i, v.tx, v.ty, v.b, v.n)
@@ -270,23 +243,3 @@ def _packing(shape: ConvolutionShape, transforms: Transforms) -> PackedInput:
     packed[o, c, b, p, e] = hl.cast(hl.Float(32), select_row(e % size, transforms.weights, down))
     packed.bound(e, 0, size**2).reorder(o, e, c, b, p).unroll(e).vectorize(o, shape.block)
     return PackedInput(output=packed, argument=weights, argument_extents=extents)
-
-
-def loop_extents(
-    stages: Mapping[str, hl.Func], shape: ConvolutionShape, transforms: Transforms
-) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Return the loops of every stage but updates; 0 where the schedule decides how far they go."""
-    size, step = transforms.products, transforms.results
-    known = {"o": shape.block, "c": shape.block, "e": size**2}
-    inner = {
-        ROWS: {"j": size, "i": size},
-        COLUMNS: {"j": size, "i": step},
-        TILE: {"j": step, "i": step},
-        RESULT: dict(zip("owhbn", shape.result_extents, strict=True)),
-    }
-    loops = {}
-    for name, stage in stages.items():
-        if not name.endswith(UPDATE):
-            here = known | inner.get(name, {})
-            loops[name] = tuple((v.name(), here.get(v.name(), 0)) for v in stage.args())
-    return loops

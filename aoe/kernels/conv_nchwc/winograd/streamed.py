@@ -14,8 +14,6 @@ cache, for some blocks of results and all tiles of the image:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import halide as hl
 
 from aoe.kernels.conv_nchwc.result import image_read, kernel_arguments
@@ -24,15 +22,14 @@ from aoe.kernels.conv_nchwc.winograd.stages import (
     DATA,
     PRODUCTS,
     SUMMED,
-    WinogradLoops,
     back_transformed,
-    loop_extents,
     spread_values,
     tiles_pipeline,
     transformed_data,
 )
 from aoe.kernels.conv_nchwc.winograd.transforms import FILTER_SIDE, Transforms, select_row
 from aoe.kernels.family import UPDATE, Pipeline
+from aoe.kernels.halide.loops import v
 from aoe.kernels.math.functions import constant
 
 FILTER_ROWS, FILTERS, PARTS = "filter_rows", "filters", "parts"
@@ -55,28 +52,20 @@ def blocks_at_once(shape: ConvolutionShape, transforms: Transforms) -> int:
 
 def streamed_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline:
     """Return the algorithm; arguments are those of the workload, weights as the host keeps them."""
-    shape, v = plan.shape, WinogradLoops.named()
+    shape = plan.shape
     chunk = blocks_at_once(shape, transforms)
     arguments = kernel_arguments(plan, shape.weight_extents)
-    stages = transformed_data(image_read(plan, arguments), shape, transforms, v)
-    stages |= _filters(arguments.at(WEIGHTS), transforms, v)
-    stages |= _products(stages[DATA], stages[FILTERS], shape, v, chunk)
-    spread_values(stages[PRODUCTS], shape, shape.blocks_out, transforms, v)
-    stages |= back_transformed(stages[PRODUCTS], transforms, v)
-
-    def loops(known: Mapping[str, hl.Func]) -> dict[str, tuple[tuple[str, int], ...]]:
-        found = loop_extents(known, shape, transforms)
-        of_part = ("part$x", shape.block), ("part$y", chunk)
-        found[PART_SUMS] = (*found[PARTS], *of_part)
-        found[SUMMED] = (*found[PRODUCTS], ("chunk$x", shape.blocks_in // chunk))
-        return found
-
-    return tiles_pipeline(plan, arguments, stages, transforms, loops)
+    stages = transformed_data(image_read(plan, arguments), shape, transforms)
+    stages |= _filters(arguments.at(WEIGHTS), transforms)
+    stages |= _products(stages[DATA], stages[FILTERS], shape, chunk)
+    spread_values(stages[PRODUCTS], shape, shape.blocks_out, transforms)
+    stages |= back_transformed(stages[PRODUCTS], transforms)
+    chunks = ("chunk$x", shape.blocks_in // chunk)
+    reduced = {PART_SUMS: (("part$x", shape.block), ("part$y", chunk)), SUMMED: (chunks,)}
+    return tiles_pipeline(plan, arguments, stages, transforms, reduced)
 
 
-def _filters(
-    weights: hl.ImageParam, transforms: Transforms, v: WinogradLoops
-) -> dict[str, hl.Func]:
+def _filters(weights: hl.ImageParam, transforms: Transforms) -> dict[str, hl.Func]:
     size = transforms.products
     rows, filters = hl.Func(FILTER_ROWS), hl.Func(FILTERS)
     column = [weights[v.o, v.c, v.j, k, v.p, v.b] for k in range(FILTER_SIDE)]
@@ -87,7 +76,7 @@ def _filters(
 
 
 def _products(
-    data: hl.Func, filters: hl.Func, shape: ConvolutionShape, v: WinogradLoops, chunk: int
+    data: hl.Func, filters: hl.Func, shape: ConvolutionShape, chunk: int
 ) -> dict[str, hl.Func]:
     parts, products = hl.Func(PARTS), hl.Func(PRODUCTS)
     r = hl.RDom([(0, shape.block), (0, chunk)], "part")

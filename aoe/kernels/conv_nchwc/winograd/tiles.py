@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 
+from aoe import schedule as sch
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
 from aoe.kernels.conv_nchwc.winograd.stages import (
     COLUMNS,
@@ -19,25 +20,20 @@ from aoe.kernels.conv_nchwc.winograd.stages import (
 )
 from aoe.kernels.conv_nchwc.winograd.transforms import Transforms
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT, WRITTEN_OUT_CYCLES
-from aoe.kernels.halide.tiling import on_threads
-from aoe.schedule import (
-    Choice,
-    ComputeAt,
-    ComputeRoot,
-    Parallel,
-    Reorder,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Vectorize,
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.tiled_products import (
+    BLOCKS,
+    GROUP,
+    IMAGE,
+    SCOPE,
+    TILE_ROWS,
+    Tile,
+    register_steps,
+    tile_of,
 )
+from aoe.schedule import Step, Values
 
-IMAGE, GROUP = "image", "group"
-"""Where transformed data and products live: of the whole image, or of one group of tile rows."""
 PHASE_COLUMN, PHASE_ROW = "phase_x", "phase_y"
-BLOCKS, ACROSS, DOWN, TILE_ROWS, SCOPE = "blocks", "across", "down", "tile_rows", "scope"
 _BLOCKS, _ACROSS, _DOWN = (1, 2, 4), (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14), (1, 2, 4, 5)
 _GROUPS = (1, 2, 4, 7, 14)
 _LEAST_SUMS = 12
@@ -54,10 +50,7 @@ take 0.88 of the time of 28 (one thread of a Zen 5 with other work, CPU time, 20
 
 
 def fits(
-    values: Mapping[str, Choice],
-    shape: ConvolutionShape,
-    transforms: Transforms,
-    target: KernelTarget,
+    values: Values, shape: ConvolutionShape, transforms: Transforms, target: KernelTarget
 ) -> bool:
     """Return True if a register tile stays in registers and inside the image.
 
@@ -65,7 +58,7 @@ def fits(
     them: blocks * across * down sums, the weights and one broadcast.
     """
     across, down = tiles_of(shape, transforms)
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    blocks, wide, high = tile_of(values)
     group = (
         down if values[SCOPE] == IMAGE else min(int(values[TILE_ROWS]) * shape.dilations[0], down)
     )
@@ -81,37 +74,22 @@ def fits(
     )
 
 
-def choices(shape: ConvolutionShape, transforms: Transforms) -> dict[str, tuple[int, ...]]:
-    """Return what may be chosen for the numbers of a configuration, rising."""
+def offered_tiles(shape: ConvolutionShape, transforms: Transforms) -> list[Tile]:
+    """Return blocks, tiles in a row and rows of tiles of the register tiles of a shape."""
     across, down = tiles_of(shape, transforms)
-    return {
-        BLOCKS: tuple(n for n in _BLOCKS if shape.blocks_out % n == 0),
-        ACROSS: tuple(n for n in _ACROSS if n <= across),
-        DOWN: tuple(n for n in _DOWN if n <= down),
-        TILE_ROWS: tuple(n for n in _GROUPS if n * shape.dilations[0] <= down),
-    }
+    blocks = (n for n in _BLOCKS if shape.blocks_out % n == 0)
+    wide, high = (n for n in _ACROSS if n <= across), (n for n in _DOWN if n <= down)
+    return list(product(blocks, wide, high))
 
 
-def ranked(
-    shape: ConvolutionShape, transforms: Transforms, target: KernelTarget
-) -> Iterator[dict[str, Choice]]:
-    """Yield legal configurations, the most promising first."""
-    offered = choices(shape, transforms)
-    found: list[tuple[float, dict[str, Choice]]] = []
-    for scope in (GROUP, IMAGE):
-        for numbers in product(*offered.values()):
-            values: dict[str, Choice] = {**dict(zip(offered, numbers, strict=True)), SCOPE: scope}
-            if fits(values, shape, transforms, target):
-                found.append((_cost(values, shape, transforms, target), values))
-    for _, values in sorted(found, key=lambda item: item[0]):
-        yield values
+def groups_of(shape: ConvolutionShape, transforms: Transforms) -> tuple[int, ...]:
+    """Return how many rows of tiles may be a group."""
+    down = tiles_of(shape, transforms)[1]
+    return tuple(n for n in _GROUPS if n * shape.dilations[0] <= down)
 
 
-def _cost(
-    values: Mapping[str, Choice],
-    shape: ConvolutionShape,
-    transforms: Transforms,
-    target: KernelTarget,
+def cost(
+    values: Values, shape: ConvolutionShape, transforms: Transforms, target: KernelTarget
 ) -> float:
     """Return the relative time of a configuration: registers in use, cache, idle threads."""
     across, down = tiles_of(shape, transforms)
@@ -124,7 +102,7 @@ def _cost(
     weights_bytes = 4 * len(transforms.weights) ** 2 * shape.channels_in * shape.channels_out
     reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
     tasks = groups * shape.batch if values[SCOPE] == GROUP else 8 * target.threads
-    idle = -(-tasks // target.threads) * target.threads / tasks
+    idle = target.idle_ratio(tasks)
     panel = int(values[BLOCKS]) * shape.block + across * group
     products = products_time(values, across, group, _load(4 * shape.channels_in * panel, target))
     return (products + min(spilled, 0.6) + min(reloaded, 0.6)) * idle
@@ -137,7 +115,7 @@ def _load(walked_bytes: int, target: KernelTarget) -> float:
     return _FROM_L2 if walked_bytes <= 0.7 * target.l2_bytes else _FROM_FAR
 
 
-def products_time(values: Mapping[str, Choice], across: int, down: int, load: float = 1.0) -> float:
+def products_time(values: Values, across: int, down: int, load: float = 1.0) -> float:
     """Return the time of the products relative to the least: loads, and what is done twice.
 
     Args:
@@ -146,7 +124,7 @@ def products_time(values: Mapping[str, Choice], across: int, down: int, load: fl
         down: Rows of tiles that are walked together.
         load: What a load costs, relative to one from the first-level cache.
     """
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    blocks, wide, high = tile_of(values)
     sums = blocks * wide * high
     loads = load * (_WEIGHT * blocks + _BROADCAST * wide * high) / sums
     loads += 0.5 * max(0.0, 1 - sums / _FREE_SUMS)
@@ -154,25 +132,17 @@ def products_time(values: Mapping[str, Choice], across: int, down: int, load: fl
     return (1 + loads) * repeated
 
 
-def winograd_steps(
-    values: Mapping[str, Choice],
-    plan: ConvolutionPlan,
-    transforms: Transforms,
-    target: KernelTarget,
-) -> Iterator[Step]:
+def winograd_steps(values: Values, plan: ConvolutionPlan, transforms: Transforms) -> Iterator[Step]:
     """Yield the steps of a configuration."""
     shape, is_grouped = plan.shape, values[SCOPE] == GROUP
-    is_heavy = plan.epilogue.cycles > WRITTEN_OUT_CYCLES
-    steps = (
-        *_result_steps(values, shape, transforms, is_grouped=is_grouped, is_heavy=is_heavy),
-        *data_steps(shape, transforms, is_grouped=is_grouped),
-        *_product_steps(values, shape, is_grouped=is_grouped),
-    )
-    yield from on_threads(steps, target)
+    is_heavy = plan.epilogue.is_heavy
+    yield from _result_steps(values, shape, transforms, is_grouped=is_grouped, is_heavy=is_heavy)
+    yield from data_steps(shape, transforms, is_grouped=is_grouped)
+    yield from _product_steps(values, shape, is_grouped=is_grouped)
 
 
 def _result_steps(
-    values: Mapping[str, Choice],
+    values: Values,
     shape: ConvolutionShape,
     transforms: Transforms,
     *,
@@ -181,24 +151,24 @@ def _result_steps(
 ) -> Iterator[Step]:
     yield from tile_loops(shape, transforms)
     if is_grouped:
-        yield Split(RESULT, "tile_y", "group", "tile_y", int(values[TILE_ROWS]), Tail.GUARD)
+        yield sch.Split(RESULT, "tile_y", "group", "tile_y", int(values[TILE_ROWS]), sch.Tail.GUARD)
     outer = ("group", "n") if is_grouped else ("n",)
-    yield Reorder(RESULT, (*tile_order(shape), "b", *outer))
+    yield sch.Reorder(RESULT, (*tile_order(shape), "b", *outer))
     yield from tile_steps(shape, transforms, is_heavy=is_heavy)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group" if is_grouped else "b")
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group" if is_grouped else "b")
 
 
 def tile_loops(shape: ConvolutionShape, transforms: Transforms) -> Iterator[Step]:
     """Yield how the loops of the result become those of tiles, phases and those inside a tile."""
     down, along = shape.dilations
     step = transforms.results // shape.pooled
-    yield Split(RESULT, "w", "tile_x", "in_x", step * along, Tail.GUARD)
-    yield Split(RESULT, "h", "tile_y", "in_y", step * down, Tail.GUARD)
+    yield sch.Split(RESULT, "w", "tile_x", "in_x", step * along, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "h", "tile_y", "in_y", step * down, sch.Tail.GUARD)
     if along > 1:
-        yield Split(RESULT, "in_x", "in_x", PHASE_COLUMN, along, Tail.GUARD)
+        yield sch.Split(RESULT, "in_x", "in_x", PHASE_COLUMN, along, sch.Tail.GUARD)
     if down > 1:
-        yield Split(RESULT, "in_y", "in_y", PHASE_ROW, down, Tail.GUARD)
+        yield sch.Split(RESULT, "in_y", "in_y", PHASE_ROW, down, sch.Tail.GUARD)
 
 
 def tile_order(shape: ConvolutionShape) -> tuple[str, ...]:
@@ -219,17 +189,14 @@ def tile_steps(
         is_heavy: True where the chain behind is too long to be written out for every result.
     """
     step = transforms.results
-    yield Vectorize(RESULT, "o", shape.block)
-    if not is_heavy:
-        yield Unroll(RESULT, "in_x", step // shape.pooled)
-        yield Unroll(RESULT, "in_y", step // shape.pooled)
+    made = step // shape.pooled
+    tile = {} if is_heavy else {"in_x": made, "in_y": made}
+    yield from register_steps((RESULT,), ("o", shape.block), tile)
     is_dilated = shape.dilations != (1, 1)  # then tiles of all phases are there before the results
-    for stage, rows in ((TILE, step), (COLUMNS, step)):
+    for stage, along in ((TILE, step), (COLUMNS, transforms.products)):
         is_inner = is_dilated and stage == COLUMNS
-        yield ComputeAt(stage, *((TILE, "tx") if is_inner else (RESULT, "tile_x")))
-        yield Vectorize(stage, "o", shape.block)
-        yield Unroll(stage, "j", step if stage == TILE else transforms.products)
-        yield Unroll(stage, "i", rows)
+        yield sch.ComputeAt(stage, *((TILE, "tx") if is_inner else (RESULT, "tile_x")))
+        yield from register_steps((stage,), ("o", shape.block), {"j": along, "i": step})
 
 
 def data_steps(
@@ -237,36 +204,32 @@ def data_steps(
 ) -> Iterator[Step]:
     """Yield how the image is padded and transformed: for one group of tile rows, or as a whole."""
     for stage in (PADDED, DATA):
-        yield ComputeAt(stage, RESULT, "group") if is_grouped else ComputeRoot(stage)
-        yield Vectorize(stage, "c", shape.block)
+        yield sch.ComputeAt(stage, RESULT, "group") if is_grouped else sch.ComputeRoot(stage)
+        yield sch.Vectorize(stage, "c", shape.block)
         if not is_grouped:
-            yield Parallel(stage, "b")
-    yield Reorder(DATA, ("c", "e", "tx", "ty", "b", "n"))
-    yield Unroll(DATA, "e", transforms.products**2)
-    yield ComputeAt(ROWS, DATA, "tx")
-    yield Vectorize(ROWS, "c", shape.block)
-    yield Unroll(ROWS, "i", transforms.products)
-    yield Unroll(ROWS, "j", transforms.products)
+            yield sch.Parallel(stage, "b")
+    yield sch.Reorder(DATA, ("c", "e", "tx", "ty", "b", "n"))
+    # written out, each value of a tile has the constants of its row of the transform
+    yield sch.Unroll(DATA, "e", transforms.products**2)
+    # of one tile, in registers until its columns are transformed
+    yield sch.ComputeAt(ROWS, DATA, "tx")
+    square = {"i": transforms.products, "j": transforms.products}
+    yield from register_steps((ROWS,), ("c", shape.block), square)
 
 
-def _product_steps(
-    values: Mapping[str, Choice], shape: ConvolutionShape, *, is_grouped: bool
-) -> Iterator[Step]:
-    blocks, wide, high = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
-    yield ComputeAt(GATHERED, RESULT, "group") if is_grouped else ComputeRoot(GATHERED)
-    yield Split(GATHERED, "b", "b", "in_b", blocks, Tail.GUARD)
-    yield Split(GATHERED, "tx", "tx", "in_x", wide, Tail.SHIFT_INWARDS)
-    yield Split(GATHERED, "ty", "ty", "in_y", high, Tail.SHIFT_INWARDS)
-    yield Reorder(GATHERED, ("o", "in_x", "in_y", "in_b", "tx", "ty", "b", "e", "n"))
-    yield Vectorize(GATHERED, "o", shape.block)
-    for name, factor in (("in_x", wide), ("in_y", high), ("in_b", blocks)):
-        yield Unroll(GATHERED, name, factor)
+def _product_steps(values: Values, shape: ConvolutionShape, *, is_grouped: bool) -> Iterator[Step]:
+    blocks, wide, high = tile_of(values)
+    yield sch.ComputeAt(GATHERED, RESULT, "group") if is_grouped else sch.ComputeRoot(GATHERED)
+    yield sch.Split(GATHERED, "b", "b", "in_b", blocks, sch.Tail.GUARD)
+    yield sch.Split(GATHERED, "tx", "tx", "in_x", wide, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(GATHERED, "ty", "ty", "in_y", high, sch.Tail.SHIFT_INWARDS)
+    # one value of all tiles before the next: its weights are walked while they are near
+    yield sch.Reorder(GATHERED, ("o", "in_x", "in_y", "in_b", "tx", "ty", "b", "e", "n"))
+    tile = {"in_x": wide, "in_y": high, "in_b": blocks}
+    yield from register_steps((GATHERED,), ("o", shape.block), tile)
     if not is_grouped:
-        yield Parallel(GATHERED, "e")
-    yield ComputeAt(PRODUCTS, GATHERED, "tx")
-    order = ("o", "b", "tx", "ty", "r$x", "r$y", "e", "n")
-    yield Reorder(SUMMED, order)
-    for stage in (PRODUCTS, SUMMED):
-        yield Vectorize(stage, "o", shape.block)
-        for name, factor in (("b", blocks), ("tx", wide), ("ty", high)):
-            yield Unroll(stage, name, factor)
+        yield sch.Parallel(GATHERED, "e")
+    yield sch.ComputeAt(PRODUCTS, GATHERED, "tx")
+    yield sch.Reorder(SUMMED, ("o", "b", "tx", "ty", "r$x", "r$y", "e", "n"))
+    summed = {"b": blocks, "tx": wide, "ty": high}
+    yield from register_steps((PRODUCTS, SUMMED), ("o", shape.block), summed)

@@ -1,0 +1,119 @@
+"""Kernels that walk an axis for a tile of columns at once: the columns are what a vector holds.
+
+What is kept between the walks (peaks, sums, places) is made in each tile, small enough for the
+caches: it is the tile that is shared out to the threads, never the axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.anchored import AnchoredNest
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.tiling import (
+    LANE,
+    best_tasks,
+    guided_space,
+    inner_steps,
+    parallel_steps,
+    task_choices,
+    tile_choices,
+    tile_steps,
+    vector_choices,
+)
+from aoe.schedule import Choice, Knob, Space, Step, Values
+
+TILE, VECTOR, TASKS = "tile", "vector", "tasks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnTiles:
+    """Loops of a result whose columns are walked tile by tile.
+
+    Attributes:
+        column: The innermost loop.
+        outer: Returns the loops around a tile of so many columns, outermost first.
+        walked: Loops of the result inside a tile around its columns, innermost first.
+    """
+
+    column: Axis
+    outer: Callable[[int], tuple[Axis, ...]]
+    walked: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, nest: AnchoredNest, walked: str) -> ColumnTiles:
+        """Return the tiles of a nest in which `walked` stays inside a tile."""
+        column = nest.axes[-1]
+
+        def outer(tile: int) -> tuple[Axis, ...]:
+            return nest.iteration.around(Axis(column.name, tile), (walked, column.name))
+
+        return cls(column=column, outer=outer, walked=(walked,))
+
+    def parts(self, tile: int) -> int:
+        """Return how many tiles there are to share out."""
+        return prod(axis.extent for axis in self.outer(tile))
+
+    def space(
+        self,
+        work_us: float,
+        target: KernelTarget,
+        *,
+        best_vectors: int,
+        tried: int = 3,
+        others: Mapping[str, tuple[Choice, ...]] | None = None,
+        unlikely: Sequence[Choice] = (),
+        order: Sequence[str] = (TILE, VECTOR, TASKS),
+        legal: Callable[[Values], bool] = lambda values: True,
+    ) -> Space:
+        """Return columns of a tile, vector width, tasks, and decisions of the family's own.
+
+        Args:
+            work_us: Time of one core for everything.
+            target: Vector width and threads.
+            best_vectors: Registers of columns in the tile that is tried first.
+            tried: Tiles among the first guesses, those nearest to the best.
+            others: Choices of the family's own knobs, the likelier first.
+            unlikely: Of those, what no first guess has.
+            order: Names of all knobs.
+            legal: Whether choices that fit the loops may be combined.
+        """
+        own = others or {}
+        vectors = vector_choices(self.column.extent, target.vector_lanes)
+        tiles = tile_choices(self.column.extent, vectors[0])
+        tasks = task_choices(work_us, self.parts(tiles[0]), target)
+        choices: dict[str, tuple[Choice, ...]] = {TILE: tiles, VECTOR: vectors, TASKS: tasks, **own}
+
+        def fits(values: Values) -> bool:
+            tile, vector = int(values[TILE]), int(values[VECTOR])
+            in_vectors = tile == self.column.extent or tile % vector == 0
+            return in_vectors and int(values[TASKS]) <= self.parts(tile) and legal(values)
+
+        nearest = sorted(tiles, key=lambda tile: abs(tile - best_vectors * vectors[0]))[:tried]
+        counts = (best_tasks(work_us, tasks), 1)
+        likely = ([one for one in offered if one not in unlikely] for offered in own.values())
+        guesses = [
+            {TASKS: count, TILE: tile, VECTOR: vectors[0], **dict(zip(own, chosen, strict=True))}
+            for count, tile, *chosen in product(counts, nearest, *likely)
+        ]
+        in_order = (tuple(guess[name] for name in order) for guess in guesses)
+        return guided_space(tuple(Knob(name, choices[name]) for name in order), in_order, fits)
+
+    def steps(self, values: Values) -> tuple[Step, ...]:
+        """Return steps that walk the result tile by tile, and share the tiles out."""
+        tile, name = int(values[TILE]), self.column.name
+        inner, outer = inner_steps(RESULT, name, tile, int(values[VECTOR]), 1), self.outer(tile)
+        order = (*([LANE] if inner else []), name, *self.walked)
+        return (
+            *tile_steps(RESULT, Axis(name, tile), outer, order, inner),
+            *parallel_steps(RESULT, outer, int(values[TASKS])),
+        )
+
+    def place(self, values: Values) -> str:
+        """Return the loop over the tiles, in which what is kept for one is computed."""
+        return self.outer(int(values[TILE]))[-1].name

@@ -1,0 +1,19 @@
+"""Loop variables by name, for kernels with many loops that stages share."""
+
+from __future__ import annotations
+
+import halide as hl
+
+
+class _LoopVariables:
+    """Makes loop variables: `v.tx` is `hl.Var("tx")`, the loop schedule steps call "tx".
+
+    Halide tells variables apart by their names, so all that are called alike are one.
+    """
+
+    def __getattr__(self, name: str) -> hl.Var:
+        return hl.Var(name)
+
+
+v = _LoopVariables()
+"""The loop variables kernels share by their names."""

@@ -1,0 +1,165 @@
+"""Base of the tiled contractions: products summed up in a tile of registers.
+
+A tile holds the sums of some blocks of channels for some columns and rows of results. What meets
+it is loaded once for all of them, so large tiles load least; how large a tile can be, the register
+file decides: sums that do not fit go to memory and back for every product.
+
+Tasks are groups of rows of tiles (`group`), which copy what they read for themselves, or panels of
+channels (`image`), after one copy of the whole image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Generic, TypeVar
+
+from aoe.kernels.algorithms import KNOB
+from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
+from aoe.schedule import Choice, Knob, Schedule, Space, Step, Unroll, Values, Vectorize
+
+Plan = TypeVar("Plan")
+Tile = tuple[int, int, int]
+"""Blocks of channels, columns and rows of results."""
+BLOCKS, ACROSS, DOWN, TILE_ROWS, SCOPE = "blocks", "across", "down", "tile_rows", "scope"
+GROUP, IMAGE = "group", "image"
+"""Where what is made of the image lives: for one group of rows of tiles, or for all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TiledAlgorithm(Generic[Plan]):
+    """One way to compute a product and its chain.
+
+    Attributes:
+        guesses: First guesses it may make: seven at most where all are offered that are of one
+            precision.
+        pipeline: Returns it, not scheduled.
+        tiles: Returns the register tiles that are offered.
+        rows: Returns how many rows of tiles may be a group, rising.
+        fits: Returns True if a configuration is worth a trial.
+        cost: Returns the time of a configuration, in any unit.
+        steps: Yields the steps of a configuration.
+        supports: Tells whether it computes a product, and could gain.
+        is_available: Tells whether a CPU has the instructions.
+        scopes: What a task may be; of two that cost the same, the first is tried first.
+        pools: True if a pooling may end what it computes.
+    """
+
+    guesses: int
+    pipeline: Callable[[Plan], Pipeline]
+    tiles: Callable[[Plan, KernelTarget], Sequence[Tile]]
+    rows: Callable[[Plan, KernelTarget], tuple[int, ...]]
+    fits: Callable[[Values, Plan, KernelTarget], bool]
+    cost: Callable[[Values, Plan, KernelTarget], float]
+    steps: Callable[[Values, Plan], Iterator[Step]]
+    supports: Callable[[Plan], Support] = lambda plan: SUPPORTED
+    is_available: Callable[[KernelTarget], bool] = lambda target: True
+    scopes: tuple[str, ...] = (GROUP, IMAGE)
+    pools: bool = False
+
+    def choices(self, plan: Plan, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+        """Return what may be chosen for the numbers of a configuration, rising."""
+        numbers = zip(*self.tiles(plan, target), strict=True)
+        tile = zip((BLOCKS, ACROSS, DOWN), numbers, strict=True)
+        rising = {name: tuple(sorted(set(found))) for name, found in tile}
+        return {**rising, TILE_ROWS: self.rows(plan, target)}
+
+    def ranked(
+        self, plan: Plan, target: KernelTarget, name: str
+    ) -> list[tuple[float, dict[str, Choice]]]:
+        """Return legal configurations of the algorithm `name` with their cost, cheapest first."""
+        tiles, rows = self.tiles(plan, target), self.rows(plan, target)
+        offered: Iterator[dict[str, Choice]] = (
+            {KNOB: name, BLOCKS: blocks, ACROSS: across, DOWN: down, TILE_ROWS: high, SCOPE: scope}
+            for scope, (blocks, across, down), high in product(self.scopes, tiles, rows)
+        )
+        return cheapest_first(
+            offered,
+            lambda values: self.fits(values, plan, target),
+            lambda values: self.cost(values, plan, target),
+        )
+
+
+def tile_of(values: Values) -> Tile:
+    """Return the register tile of a configuration."""
+    blocks, across, down = (int(values[name]) for name in (BLOCKS, ACROSS, DOWN))
+    return blocks, across, down
+
+
+def tiled_space(
+    algorithms: Mapping[str, TiledAlgorithm[Plan]],
+    plan: Plan,
+    target: KernelTarget,
+    guesses: Iterable[Values],
+) -> Space:
+    """Return the space of several algorithms: register tile, groups of rows, and what a task is.
+
+    Args:
+        algorithms: Those that compute `plan`, by name, the best first.
+        plan: What is computed.
+        target: Registers, caches and threads.
+        guesses: First guesses.
+    """
+    offered = [algorithm.choices(plan, target) for algorithm in algorithms.values()]
+    numbers = {
+        name: tuple(sorted({number for choices in offered for number in choices[name]}))
+        for name in (BLOCKS, ACROSS, DOWN, TILE_ROWS)
+    }
+    knobs = (
+        Knob(KNOB, tuple(algorithms)),
+        *(Knob(name, choices) for name, choices in numbers.items()),
+        Knob(SCOPE, (GROUP, IMAGE)),
+    )
+
+    def legal(values: Values) -> bool:
+        return algorithms[str(values[KNOB])].fits(values, plan, target)
+
+    return Space(knobs=knobs, constraint=legal, first_guesses=tuple(guesses))
+
+
+def tiled_schedule(
+    algorithms: Mapping[str, TiledAlgorithm[Plan]], plan: Plan, values: Values
+) -> Schedule:
+    """Return the steps of a configuration of `tiled_space`."""
+    name = str(values[KNOB])
+    return Schedule(tuple(algorithms[name].steps(values, plan)), algorithm=name)
+
+
+def cheapest_first(
+    offered: Iterable[dict[str, Choice]],
+    fits: Callable[[Values], bool],
+    cost: Callable[[Values], float],
+) -> list[tuple[float, dict[str, Choice]]]:
+    """Return the configurations that fit with their cost, the cheapest first."""
+    found = [(cost(values), values) for values in offered if fits(values)]
+    return sorted(found, key=lambda item: item[0])
+
+
+def combinations(knobs: Iterable[Knob]) -> Iterator[dict[str, Choice]]:
+    """Yield every combination of what may be chosen, legal or not."""
+    names, offered = zip(*((knob.name, knob.choices) for knob in knobs), strict=True)
+    for choices in product(*offered):
+        yield dict(zip(names, choices, strict=True))
+
+
+def several(loops: Mapping[str, int]) -> dict[str, int]:
+    """Return the loops of more than one iteration."""
+    return {name: extent for name, extent in loops.items() if extent > 1}
+
+
+def register_steps(
+    stages: Iterable[str], vector: tuple[str, int], written_out: Mapping[str, int]
+) -> Iterator[Step]:
+    """Yield steps that put stages into registers: one loop is a vector, the others are unrolled.
+
+    Args:
+        stages: Sums, and what is made of them.
+        vector: Loop that becomes a vector, and its elements.
+        written_out: Iterations of the other loops of a tile, which are unrolled: an index into
+            registers must be known when the kernel is compiled.
+    """
+    for stage in stages:
+        yield Vectorize(stage, *vector)
+        for name, factor in written_out.items():
+            yield Unroll(stage, name, factor)
