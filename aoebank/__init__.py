@@ -10,31 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aoebank.api.checking import (
-        explain,
-        fix,
-        fmt,
-        schema_import,
-        schema_list,
-        stale,
-        validate,
-    )
-    from aoebank.api.comparing import diff, textconv
-    from aoebank.api.editing import edit, prune
-    from aoebank.api.git import (
-        git_check,
-        git_install,
-        git_uninstall,
-        git_verify_merge,
-        merge_driver,
-    )
-    from aoebank.api.merging import merge, settle
-    from aoebank.api.quarantine import quarantine_add, quarantine_list, quarantine_remove
-    from aoebank.api.reading import hits, list_bank, overview, query, resolve, show, stats
-    from aoebank.api.shipping import convert, pack, unpack
-    from aoebank.api.versions import blame, log, restore, revert, snapshot, tag, verify_history
     from aoebank.cli.errors import Program, run_program
     from aoebank.cli.loading import CommandGroup
+    from aoebank.diffing.api import diff, textconv
+    from aoebank.diffing.result import DiffResult
+    from aoebank.editing.api import edit, prune
+    from aoebank.editing.edit import EditResult
+    from aoebank.editing.prune import PruneResult
     from aoebank.errors import (
         AoebankError,
         BankFormatError,
@@ -50,6 +32,27 @@ if TYPE_CHECKING:
     from aoebank.formats.graph.format import make_graph_record
     from aoebank.formats.release import Release
     from aoebank.formats.unified.format import make_unified_record, workload_key
+    from aoebank.git.api import (
+        git_check,
+        git_install,
+        git_uninstall,
+        git_verify_merge,
+        merge_driver,
+    )
+    from aoebank.git.check import CheckResult
+    from aoebank.git.driver import DriverOutcome
+    from aoebank.git.install import InstallPlan
+    from aoebank.history.api import blame, log, restore, revert, snapshot, tag, verify_history
+    from aoebank.history.blame import BlameResult
+    from aoebank.history.log import LogResult
+    from aoebank.history.restore import RestoreResult
+    from aoebank.history.revert import RevertResult
+    from aoebank.history.snapshot import SnapshotResult
+    from aoebank.history.tag import TagResult
+    from aoebank.history.verify import VerifyResult
+    from aoebank.merging.api import merge, settle
+    from aoebank.merging.run import MergeResult
+    from aoebank.merging.settle import Settlement
     from aoebank.model.codes import Severity
     from aoebank.model.finding import Finding
     from aoebank.model.fingerprint import Drift, compare_fingerprints
@@ -59,39 +62,24 @@ if TYPE_CHECKING:
     from aoebank.model.quarantine import Quarantine
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
-    from aoebank.ops.convert.run import ConvertResult
-    from aoebank.ops.diff.result import DiffResult
-    from aoebank.ops.edit.run import EditResult
-    from aoebank.ops.git.check import CheckResult
-    from aoebank.ops.git.driver import DriverOutcome
-    from aoebank.ops.git.install import InstallPlan
-    from aoebank.ops.history.blame import BlameResult
-    from aoebank.ops.history.log import LogResult
-    from aoebank.ops.history.restore import RestoreResult
-    from aoebank.ops.history.revert import RevertResult
-    from aoebank.ops.history.snapshot import SnapshotResult
-    from aoebank.ops.history.tag import TagResult
-    from aoebank.ops.history.verify import VerifyResult
-    from aoebank.ops.hits.result import HitsResult
-    from aoebank.ops.ls import ListResult
-    from aoebank.ops.merge.run import MergeResult
-    from aoebank.ops.merge.settle import Settlement
-    from aoebank.ops.overview.result import OverviewResult
-    from aoebank.ops.pack.run import PackResult
-    from aoebank.ops.pack.unpack import UnpackResult
-    from aoebank.ops.prune.run import PruneResult
-    from aoebank.ops.quarantine import ListedEntry, QuarantineResult
-    from aoebank.ops.query.run import QueryResult
-    from aoebank.ops.resolve.run import ResolveResult
-    from aoebank.ops.show import ShowResult
-    from aoebank.ops.stale import StaleRecord, StaleResult
-    from aoebank.ops.validate.explain import Explanation
-    from aoebank.ops.validate.fix import FixOutcome
-    from aoebank.ops.validate.run import ValidateResult
+    from aoebank.quarantine.api import quarantine_add, quarantine_list, quarantine_remove
+    from aoebank.quarantine.run import ListedEntry, QuarantineResult
+    from aoebank.reading.api import hits, list_bank, overview, query, show, stats
+    from aoebank.reading.hits.result import HitsResult
+    from aoebank.reading.ls import ListResult
+    from aoebank.reading.overview.result import OverviewResult
+    from aoebank.reading.query.run import QueryResult
+    from aoebank.reading.show import ShowResult
     from aoebank.report import html as pages
     from aoebank.report.html import Markup, element, html_page, join
     from aoebank.report.output import Report, Text, emit, make_console, plural, say
     from aoebank.report.sizes import size_text
+    from aoebank.resolving.api import resolve
+    from aoebank.resolving.run import ResolveResult
+    from aoebank.shipping.api import convert, pack, unpack
+    from aoebank.shipping.convert import ConvertResult
+    from aoebank.shipping.pack import PackResult
+    from aoebank.shipping.unpack import UnpackResult
     from aoebank.storage.bank import Bank
     from aoebank.storage.machine import present_facts
     from aoebank.storage.quarantine import load_quarantine
@@ -99,6 +87,19 @@ if TYPE_CHECKING:
     from aoebank.storage.readers.soc_versions import old_soc_versions
     from aoebank.storage.readers.toolkit import CannSearch, find_cann_aoe, find_toolkit
     from aoebank.storage.signing import find_signer, sign_data
+    from aoebank.validation.api import (
+        explain,
+        fix,
+        fmt,
+        schema_import,
+        schema_list,
+        stale,
+        validate,
+    )
+    from aoebank.validation.explain import Explanation
+    from aoebank.validation.fix import FixOutcome
+    from aoebank.validation.run import ValidateResult
+    from aoebank.validation.stale import StaleRecord, StaleResult
 
     __version__: str
 
@@ -232,57 +233,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "api.checking": (
-        "explain",
-        "fix",
-        "fmt",
-        "schema_import",
-        "schema_list",
-        "stale",
-        "validate",
+    "cli.errors": (
+        "Program",
+        "run_program",
     ),
-    "api.comparing": (
+    "cli.loading": ("CommandGroup",),
+    "diffing.api": (
         "diff",
         "textconv",
     ),
-    "api.editing": ("edit", "prune"),
-    "api.git": (
-        "git_check",
-        "git_install",
-        "git_uninstall",
-        "git_verify_merge",
-        "merge_driver",
+    "diffing.result": ("DiffResult",),
+    "editing.api": (
+        "edit",
+        "prune",
     ),
-    "api.merging": (
-        "merge",
-        "settle",
-    ),
-    "api.quarantine": (
-        "quarantine_add",
-        "quarantine_list",
-        "quarantine_remove",
-    ),
-    "api.reading": (
-        "hits",
-        "list_bank",
-        "overview",
-        "query",
-        "resolve",
-        "show",
-        "stats",
-    ),
-    "api.shipping": ("convert", "pack", "unpack"),
-    "api.versions": (
-        "blame",
-        "log",
-        "restore",
-        "revert",
-        "snapshot",
-        "tag",
-        "verify_history",
-    ),
-    "cli.errors": ("Program", "run_program"),
-    "cli.loading": ("CommandGroup",),
+    "editing.edit": ("EditResult",),
+    "editing.prune": ("PruneResult",),
     "errors": (
         "AoebankError",
         "BankFormatError",
@@ -294,16 +260,51 @@ _HOMES = {
         "RecordError",
         "UsageError",
     ),
-    "formats.release": ("Release",),
     "formats.gradient.format": ("make_gradient_record",),
     "formats.graph.format": ("make_graph_record",),
+    "formats.release": ("Release",),
     "formats.unified.format": (
         "make_unified_record",
         "workload_key",
     ),
+    "git.api": (
+        "git_check",
+        "git_install",
+        "git_uninstall",
+        "git_verify_merge",
+        "merge_driver",
+    ),
+    "git.check": ("CheckResult",),
+    "git.driver": ("DriverOutcome",),
+    "git.install": ("InstallPlan",),
+    "history.api": (
+        "blame",
+        "log",
+        "restore",
+        "revert",
+        "snapshot",
+        "tag",
+        "verify_history",
+    ),
+    "history.blame": ("BlameResult",),
+    "history.log": ("LogResult",),
+    "history.restore": ("RestoreResult",),
+    "history.revert": ("RevertResult",),
+    "history.snapshot": ("SnapshotResult",),
+    "history.tag": ("TagResult",),
+    "history.verify": ("VerifyResult",),
+    "merging.api": (
+        "merge",
+        "settle",
+    ),
+    "merging.run": ("MergeResult",),
+    "merging.settle": ("Settlement",),
     "model.codes": ("Severity",),
     "model.finding": ("Finding",),
-    "model.fingerprint": ("Drift", "compare_fingerprints"),
+    "model.fingerprint": (
+        "Drift",
+        "compare_fingerprints",
+    ),
     "model.json_value": (
         "JsonObject",
         "JsonValue",
@@ -324,41 +325,53 @@ _HOMES = {
         "Resolution",
         "Tier",
     ),
-    "ops.convert.run": ("ConvertResult",),
-    "ops.diff.result": ("DiffResult",),
-    "ops.edit.run": ("EditResult",),
-    "ops.git.check": ("CheckResult",),
-    "ops.git.driver": ("DriverOutcome",),
-    "ops.git.install": ("InstallPlan",),
-    "ops.history.blame": ("BlameResult",),
-    "ops.history.log": ("LogResult",),
-    "ops.history.restore": ("RestoreResult",),
-    "ops.history.revert": ("RevertResult",),
-    "ops.history.snapshot": ("SnapshotResult",),
-    "ops.history.tag": ("TagResult",),
-    "ops.history.verify": ("VerifyResult",),
-    "ops.hits.result": ("HitsResult",),
-    "ops.ls": ("ListResult",),
-    "ops.merge.run": ("MergeResult",),
-    "ops.merge.settle": ("Settlement",),
-    "ops.overview.result": ("OverviewResult",),
-    "ops.pack.run": ("PackResult",),
-    "ops.pack.unpack": ("UnpackResult",),
-    "ops.quarantine": (
+    "quarantine.api": (
+        "quarantine_add",
+        "quarantine_list",
+        "quarantine_remove",
+    ),
+    "quarantine.run": (
         "ListedEntry",
         "QuarantineResult",
     ),
-    "ops.prune.run": ("PruneResult",),
-    "ops.query.run": ("QueryResult",),
-    "ops.resolve.run": ("ResolveResult",),
-    "ops.show": ("ShowResult",),
-    "ops.stale": ("StaleRecord", "StaleResult"),
-    "ops.validate.explain": ("Explanation",),
-    "ops.validate.fix": ("FixOutcome",),
-    "ops.validate.run": ("ValidateResult",),
-    "report.html": ("Markup", "element", "html_page", "join"),
-    "report.output": ("Report", "Text", "emit", "make_console", "plural", "say"),
+    "reading.api": (
+        "hits",
+        "list_bank",
+        "overview",
+        "query",
+        "show",
+        "stats",
+    ),
+    "reading.hits.result": ("HitsResult",),
+    "reading.ls": ("ListResult",),
+    "reading.overview.result": ("OverviewResult",),
+    "reading.query.run": ("QueryResult",),
+    "reading.show": ("ShowResult",),
+    "report.html": (
+        "Markup",
+        "element",
+        "html_page",
+        "join",
+    ),
+    "report.output": (
+        "Report",
+        "Text",
+        "emit",
+        "make_console",
+        "plural",
+        "say",
+    ),
     "report.sizes": ("size_text",),
+    "resolving.api": ("resolve",),
+    "resolving.run": ("ResolveResult",),
+    "shipping.api": (
+        "convert",
+        "pack",
+        "unpack",
+    ),
+    "shipping.convert": ("ConvertResult",),
+    "shipping.pack": ("PackResult",),
+    "shipping.unpack": ("UnpackResult",),
     "storage.bank": ("Bank",),
     "storage.machine": ("present_facts",),
     "storage.quarantine": ("load_quarantine",),
@@ -367,8 +380,31 @@ _HOMES = {
         "resolve_bank",
     ),
     "storage.readers.soc_versions": ("old_soc_versions",),
-    "storage.readers.toolkit": ("CannSearch", "find_cann_aoe", "find_toolkit"),
-    "storage.signing": ("find_signer", "sign_data"),
+    "storage.readers.toolkit": (
+        "CannSearch",
+        "find_cann_aoe",
+        "find_toolkit",
+    ),
+    "storage.signing": (
+        "find_signer",
+        "sign_data",
+    ),
+    "validation.api": (
+        "explain",
+        "fix",
+        "fmt",
+        "schema_import",
+        "schema_list",
+        "stale",
+        "validate",
+    ),
+    "validation.explain": ("Explanation",),
+    "validation.fix": ("FixOutcome",),
+    "validation.run": ("ValidateResult",),
+    "validation.stale": (
+        "StaleRecord",
+        "StaleResult",
+    ),
 }
 
 

@@ -17,7 +17,8 @@ from random import Random
 
 from make_bank import LAYOUTS, make_bank
 
-from aoebank.ops.history.snapshot import Author, record_bank
+from aoebank.history.snapshot import record_bank
+from aoebank.model.snapshot import Author
 from aoebank.storage.history.database import history_path
 from aoebank.storage.sides.snapshots import open_snapshot_side
 

@@ -5,7 +5,7 @@
 Each merge is two branches of a bank that several tuners work on: records added, tuned again
 and removed, now and then a target renamed. The same three versions are merged as text by
 `git merge-file`, in the layouts in which people keep banks, and record by record by
-`aoebank.ops.merge`. What should come out is known, since the branches are lists of edits.
+`aoebank.merging`. What should come out is known, since the branches are lists of edits.
 
 Counted are, per way of merging:
 
@@ -33,9 +33,9 @@ from typing import Any
 
 from aoebank.formats.registry import get_format
 from aoebank.formats.unified.format import workload_key
-from aoebank.ops.merge.decide import MergeContext
-from aoebank.ops.merge.file import merge_file
-from aoebank.ops.merge.versions import Versions
+from aoebank.merging.decide import MergeContext
+from aoebank.merging.file import merge_file
+from aoebank.merging.versions import Versions
 
 Bank = dict[str, Any]  # the value of each key, as in the file
 NAME = "Ascend910B2_24_AiCore_matmul.json"

@@ -24,7 +24,7 @@ CPU_WORDS = ("CPUExecutionProvider", "sched_getaffinity", "/proc/", "/sys/", "im
 NAME_A_FORMAT = {
     "aoebank/model/record.py": "the default of a public value",
     "aoebank/model/resolution.py": "readers, called after what they read",
-    "aoebank/ops/resolve/hazards.py": "the folder of subgraph banks",
+    "aoebank/resolving/hazards.py": "the folder of subgraph banks",
     "aoebank/storage/bank.py": "Bank.unified_file, the folder of subgraph banks",
     "aoebank/storage/readers/rules.py": "what each reader reads",
 }
@@ -34,7 +34,9 @@ HARMLESS_PRINTS = {"print(f'aoebank {__version__}')", "print(f'aoe {__version__}
 # a part may import the parts behind it, never one before it
 LAYERS = {
     "aoebank": (
-        *("cli", "api", "report", "ops", "storage", "formats", "model", "processes", "errors"),
+        *("cli", "git", "editing", "merging", "quarantine", "history", "reading", "validation"),
+        *("diffing", "shipping", "resolving", "parameters", "selection", "report"),
+        *("storage", "formats", "model", "processes", "errors"),
     ),
     "aoe": (
         *("cli", "report", "torch", "tensorflow", "online", "advice", "tuning", "profiling"),

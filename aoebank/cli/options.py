@@ -1,9 +1,8 @@
-"""Options all commands share, and what they decide."""
+"""Options all commands share: JSON, colours, tracebacks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -11,25 +10,6 @@ import typer
 from aoebank.report.output import ColorMode, Report, emit
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write exactly one JSON document.")]
-
-BankSides: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[BANK]...",
-        help="Bank files or trees, git:REV or snapshot:REF.",
-        show_default=False,
-    ),
-]
-
-BuiltIn: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--built-in",
-        metavar="DIR",
-        show_default=False,
-        help="Built-in bank to compare times with; default $ASCEND_OPP_PATH.",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

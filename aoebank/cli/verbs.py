@@ -1,217 +1,344 @@
-"""Commands that are made from the functions they call: a row says which report shows the result."""
+"""The commands: a row names the public function behind one, and how its result is shown."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from importlib import import_module
-from inspect import Parameter
-from typing import Annotated, Any, get_origin
+from typing import Any
 
-import typer
-
-from aoebank.api.parameters import Param
-from aoebank.cli.options import AsJson, finish
-from aoebank.errors import UsageError
-from aoebank.report.output import say
+from aoebank.model.codes import FixClass, Severity
+from aoebank.parameters.param import Param
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """A command by the function behind it.
+    """A command by the function behind it. Places are `module:name` below `aoebank`.
 
     Attributes:
-        function: Module of `aoebank.api` and name.
-        report: Module of `aoebank.report` and name of the class that shows the result.
+        summary: First line of its help.
+        details: A further paragraph of it.
+        function: Place of the public function, whose parameters the options are.
+        calls: Place of a function called instead of it, with the same parameters.
+        report: Place of the class that shows the result; empty where `show` makes the report.
         member: Member of the report that has the result.
         options: Further members, with the option each has the value of.
         constants: Further members with one value.
-        bank: Where the result has the root of the bank, told if nobody named it; empty: nowhere.
-        extra: Options of the command alone, for its report.
         if_json: Parameter of the function that is true for `--json`; empty for none.
-        calls: Function that is called in the place of `function`, with the same parameters.
+        show: Place of a function that calls and shows where a row cannot say how: it is given the
+            call of the public function, which takes other values by name, and the options, and
+            returns the report, or the exit code once it has written.
+        pages: Places of what writes the report in other formats than text and JSON, by format.
+        format_help: Help of `--format`, which takes the formats; empty: there is no such option.
+        bank: Member of the report that is the root of the bank, told if nobody named it; empty:
+            nothing is told.
+        extra: Options of the command alone.
+        order: Options that come first in the help; the others follow as the function has them.
     """
 
+    summary: str
+    details: str = ""
     function: str
-    report: str
+    calls: str = ""
+    report: str = ""
     member: str = "result"
     options: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
+    if_json: str = ""
+    show: str = ""
+    pages: Mapping[str, str] = field(default_factory=dict)
+    format_help: str = ""
     bank: str = ""
     extra: Mapping[str, Param] = field(default_factory=dict)
-    if_json: str = ""
-    calls: str = ""
+    order: Sequence[str] = ()
 
 
+GROUPS: Mapping[str, str] = {
+    "schema": "What releases of the toolkit read from runtime banks.",
+    "git": "Let git merge and show banks record by record, and check merges it made.",
+    "quarantine": "Keep known-bad records out of a bank, whoever brings them back.",
+}
 _DRY = {"is_dry_run": "dry_run"}
 VERBS: Mapping[str, Verb] = {
-    "merge": Verb(
-        function="merging:merge",
-        calls="merging:merge_or_settle",
-        report="merge.run:merge_report",
-        options={**_DRY, "is_verbose": "verbose"},
-        extra={"verbose": Param(help="Name every file that was written.")},
-        if_json="verbose",
+    "resolve": Verb(
+        summary="Print which bank directories and files each reader would use.",
+        function="resolving.api:resolve",
+        show="resolving.command:show",
+        extra={"explain": Param(help="Tell every place tried, and why.")},
+    ),
+    "validate": Verb(
+        summary="Check bank files and trees; tell everything that is wrong in one run.",
+        function="validation.api:validate",
+        show="validation.command:show",
+        format_help="How to write the findings.",
+        pages={
+            "sarif": "validation.report.run:sarif_page",
+            "junit": "validation.report.run:junit_page",
+            "github": "validation.report.run:github_page",
+        },
+        extra={
+            "fail_on": Param(
+                kind=Severity,
+                default=Severity.ERROR,
+                help="Exit with 1 for findings this bad or worse.",
+            ),
+            "strict": Param(help="Exit with 1 for any finding: --fail-on note."),
+            "fix": Param(
+                help="Mend what is broken for a reader, and show the difference; "
+                "--fix=order,text: only these classes."
+            ),
+            "fix_class": Param(
+                kind=list[FixClass],
+                help="As --fix=CLASS; by default bom, crlf and blank, and what --select names.",
+            ),
+            "dry_run": Param(help="With --fix: show the difference, write nothing."),
+            "statistics": Param(help="Count findings by code, do not list them."),
+            "notes": Param(help="List notes too; else they are only counted."),
+            "has_each": Param(
+                flags=("--each",), help="List each finding; else equal ones are told once."
+            ),
+        },
+        order=("paths", "output", "fail_on", "strict"),
+    ),
+    "stale": Verb(
+        summary="List records measured in another environment than this one, with the reasons.",
+        function="validation.api:stale",
+        report="validation.report.stale:StaleReport",
     ),
     "fmt": Verb(
-        function="checking:fmt",
-        report="changing.fmt:FormatReport",
+        summary="Write bank files as their tuner would: records by key, no byte that only "
+        "disturbs.",
+        function="validation.api:fmt",
+        report="validation.report.fmt:FormatReport",
         member="outcomes",
         options={"is_check": "check", "has_diff": "diff"},
         extra={"diff": Param(help="Show the difference, line by line.")},
     ),
-    "convert": Verb(function="shipping:convert", report="shipping.convert:ConvertReport"),
-    "pack": Verb(function="shipping:pack", report="shipping.pack:PackReport"),
-    "prune": Verb(function="editing:prune", report="changing.prune:PruneReport", options=_DRY),
-    "edit": Verb(function="editing:edit", report="changing.edit:EditReport", options=_DRY),
-    "restore": Verb(
-        function="versions:restore", report="history.restore:RestoreReport", bank="plan.root"
+    "explain": Verb(
+        summary="Tell what finding codes mean, why they matter and what to do; "
+        "without CODE, list them.",
+        function="validation.api:explain",
+        report="validation.report.explain:ExplainReport",
+        member="explanations",
+        options={"codes": "codes"},
     ),
-    "revert": Verb(
-        function="versions:revert", report="history.restore:RevertReport", bank="plan.root"
+    "schema list": Verb(
+        summary="List the releases that `validate --reader` knows by name.",
+        function="validation.api:schema_list",
+        report="validation.report.schema:ReleasesReport",
+        member="releases",
     ),
-    "snapshot": Verb(
-        function="versions:snapshot", report="history.snapshot:SnapshotReport", bank="root"
+    "schema import": Verb(
+        summary="Read the tiling headers of a revision; the document is what `validate --reader` "
+        "takes.",
+        function="validation.api:schema_import",
+        report="validation.report.schema:ReleaseReport",
+        member="release",
     ),
-    "tag": Verb(function="versions:tag", report="history.tag:TagReport", bank="root"),
-    "blame": Verb(function="versions:blame", report="history.blame:BlameReport", bank="root"),
+    "ls": Verb(
+        summary="List the files of a bank; without PATH, of the bank the environment names.",
+        function="reading.api:list_bank",
+        report="reading.ls_report:ListReport",
+    ),
+    "show": Verb(
+        summary="Print records with their workload, strategy, time and provenance.",
+        function="reading.api:show",
+        report="reading.show_report:ShowReport",
+    ),
+    "query": Verb(
+        summary="Ask banks in SQL; without SQL, list the tables there are.",
+        function="reading.api:query",
+        report="reading.query.report:QueryReport",
+    ),
+    "report": Verb(
+        summary="Tell what banks hold as a whole: coverage, gains, age, staleness, outliers.",
+        function="reading.api:overview",
+        report="reading.overview.report:OverviewReport",
+        pages={"html": "reading.overview.page:overview_page"},
+        extra={"html": Param(help="Write one HTML page.")},
+    ),
     "stats": Verb(
-        function="reading:stats",
-        report="reading.query:QueryReport",
+        summary="Count records and their times, by operator and target or by what you like.",
+        function="reading.api:stats",
+        report="reading.query.report:QueryReport",
         constants={"schema": "aoebank.stats/1"},
     ),
-    "query": Verb(function="reading:query", report="reading.query:QueryReport"),
-    "show": Verb(function="reading:show", report="reading.show:ShowReport"),
-    "ls": Verb(function="reading:list_bank", report="reading.ls:ListReport"),
-    "hits": Verb(function="reading:hits", report="reading.hits:HitsReport"),
-    "quarantine add": Verb(
-        function="quarantine:quarantine_add",
-        report="quarantine:QuarantineReport",
-        constants={"schema": "aoebank.quarantine-add/1"},
+    "hits": Verb(
+        summary="Tell which look-ups found a record, and which records of a bank nobody used.",
+        function="reading.api:hits",
+        report="reading.hits.report:HitsReport",
     ),
-    "quarantine rm": Verb(
-        function="quarantine:quarantine_remove",
-        report="quarantine:QuarantineReport",
-        constants={"schema": "aoebank.quarantine-rm/1"},
+    "diff": Verb(
+        summary="Compare two bank files or trees, record by record.",
+        function="diffing.api:diff",
+        show="diffing.command:show",
+        format_help="How to write the difference.",
+        pages={"markdown": "diffing.markdown:diff_markdown", "html": "diffing.page:diff_html"},
+        extra={
+            "fail_on_regression": Param(
+                kind=str,
+                default=None,
+                metavar="RATIO",
+                help="Exit with 1 only for records slower by more than this.",
+            ),
+            "stat": Param(help="Only the figures per soc_version and op_type."),
+            "has_all": Param(
+                flags=("--all",), help="List each record; else equal edits are told once."
+            ),
+            "skip_broken": Param(help="A file that cannot be compared is told and no error."),
+        },
+        order=("a", "b", "noise", "fail_on_regression"),
+    ),
+    "textconv": Verb(
+        summary="Print a bank file as text, one line per member, as git shows it in diffs.",
+        function="diffing.api:textconv",
+        show="diffing.text_command:show",
+    ),
+    "merge": Verb(
+        summary="Merge banks record by record, with a base or without.",
+        function="merging.api:merge",
+        calls="merging.api:merge_or_settle",
+        report="merging.report:merge_report",
+        options={**_DRY, "is_verbose": "verbose"},
+        extra={"verbose": Param(help="Name every file that was written.")},
+        if_json="verbose",
+    ),
+    "edit": Verb(
+        summary="Set or unset fields in all records of an operator, over all files at once.",
+        function="editing.api:edit",
+        report="editing.edit_report:EditReport",
+        options=_DRY,
+    ),
+    "prune": Verb(
+        summary="Take out records nobody is served by; by default those shadowed, or slower than "
+        "built-in.",
+        function="editing.api:prune",
+        report="editing.prune_report:PruneReport",
+        options=_DRY,
+    ),
+    "merge-driver": Verb(
+        summary="Merge one bank file for git; `aoebank git install` tells git about it.",
+        details="Exit code 0: merged; 1: conflicts, the result has our records for them; 1 with an "
+        "error: a\nversion is damaged, 129: another error; the result is our version then.",
+        function="git.api:merge_driver",
+        show="git.command:show",
+        extra={
+            "marker_size": Param(
+                kind=int,
+                metavar="%L",
+                is_argument=True,
+                help="Length of conflict markers; there are none.",
+            )
+        },
+        order=("base", "ours", "theirs", "marker_size", "path"),
+    ),
+    "snapshot": Verb(
+        summary="Record the state of a bank in .aoebank/history.db beside it.",
+        function="history.api:snapshot",
+        report="history.snapshot_report:SnapshotReport",
+        bank="result.root",
+    ),
+    "log": Verb(
+        summary="List the versions of a bank, newest first, with what each changed.",
+        function="history.api:log",
+        show="history.command:show",
+        bank="result.root",
+        extra={"verify": Param(help="Check that the snapshots are what was stored.")},
+    ),
+    "tag": Verb(
+        summary="Name a snapshot, or list the names.",
+        function="history.api:tag",
+        report="history.tag_report:TagReport",
+        bank="result.root",
+    ),
+    "restore": Verb(
+        summary="Put a bank, or a part of it, back to how a version has it.",
+        function="history.api:restore",
+        report="history.restore_report:RestoreReport",
+        bank="result.plan.root",
+    ),
+    "revert": Verb(
+        summary="Take back what one version changed, record by record; later changes stay.",
+        function="history.api:revert",
+        report="history.restore_report:RevertReport",
+        bank="result.plan.root",
+    ),
+    "blame": Verb(
+        summary="Tell which version brought a record, who made it, and what was there before.",
+        function="history.api:blame",
+        report="history.blame_report:BlameReport",
+        bank="result.root",
+    ),
+    "pack": Verb(
+        summary="Put a bank into one file, with a manifest and a digest of everything in it.",
+        function="shipping.api:pack",
+        report="shipping.pack_report:PackReport",
+    ),
+    "unpack": Verb(
+        summary="Take a bank out of a pack, after every byte of it was checked.",
+        function="shipping.api:unpack",
+        show="shipping.command:show",
+        extra={
+            "output": Param(
+                kind=str,
+                flags=("-o", "--output"),
+                default=None,
+                metavar="DIR",
+                help="The same as DIR.",
+            )
+        },
+        order=("pack", "root", "output"),
+    ),
+    "convert": Verb(
+        summary="Turn a bank into JSON lines or an SQLite table, or back: byte for byte, or not at "
+        "all.",
+        function="shipping.api:convert",
+        report="shipping.convert_report:ConvertReport",
     ),
     "git install": Verb(
-        function="git:git_install",
-        report="git.install:InstallReport",
+        summary="Register the merge and diff drivers, and write .gitattributes.",
+        function="git.api:git_install",
+        report="git.install_report:InstallReport",
         member="plan",
         options=_DRY,
     ),
     "git uninstall": Verb(
-        function="git:git_uninstall",
-        report="git.install:InstallReport",
+        summary="Take the drivers and our lines of .gitattributes out again.",
+        function="git.api:git_uninstall",
+        report="git.install_report:InstallReport",
         member="plan",
         options=_DRY,
         constants={"verb": "uninstall"},
     ),
     "git check": Verb(
-        function="git:git_check",
-        report="git.install:CheckReport",
+        summary="Tell whether git will merge the banks of this work tree record by record.",
+        function="git.api:git_check",
+        report="git.install_report:CheckReport",
         options={"are_conflicts_only": "conflicts"},
     ),
-    "stale": Verb(function="checking:stale", report="reading.stale:StaleReport"),
+    "git verify-merge": Verb(
+        summary="Merge the banks of merge commits again and compare with what was committed.",
+        function="git.api:git_verify_merge",
+        report="git.verify_report:VerifyMergeReport",
+        member="verdicts",
+        format_help="How to write what is wrong.",
+        pages={"github": "git.verify_report:github_annotations"},
+        order=("revisions", "output"),
+    ),
+    "quarantine add": Verb(
+        summary="Name a record as known to be bad, and take it out of the bank.",
+        function="quarantine.api:quarantine_add",
+        report="quarantine.report:QuarantineReport",
+        constants={"schema": "aoebank.quarantine-add/1"},
+    ),
+    "quarantine rm": Verb(
+        summary="Take an entry out of the quarantine; the bank itself stays as it is.",
+        function="quarantine.api:quarantine_remove",
+        report="quarantine.report:QuarantineReport",
+        constants={"schema": "aoebank.quarantine-rm/1"},
+    ),
+    "quarantine list": Verb(
+        summary="List what is in quarantine, and what of it the bank holds all the same.",
+        function="quarantine.api:quarantine_list",
+        show="quarantine.command:show",
+    ),
 }
-
-
-def verb_command(name: str, summary: str) -> Callable[..., int]:
-    """Return the function of a command, as typer takes it.
-
-    Args:
-        name: In `VERBS`.
-        summary: First line of its help.
-    """
-    verb = VERBS[name]
-    function = _load("api", verb.function)
-    taken = {one.name: one for one in _parameters(function)}
-    called = _load("api", verb.calls) if verb.calls else function
-    extra = [
-        Parameter(one, Parameter.KEYWORD_ONLY, default=False, annotation=param)
-        for one, param in verb.extra.items()
-    ]
-
-    def command(context: typer.Context, as_json: bool, **given: Any) -> int:
-        values = {one: _value(taken[one], given[one]) for one in taken}
-        for one, value in values.items():
-            if taken[one].annotation.expected and not value:
-                raise UsageError(f"--{one}: not given", expected=taken[one].annotation.expected)
-        values |= {verb.if_json: as_json} if verb.if_json else {}
-        arguments: list[Any] = []
-        for parameter in inspect.signature(function).parameters.values():
-            if parameter.kind is Parameter.VAR_POSITIONAL:
-                arguments += values.pop(parameter.name)
-            elif parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and parameter.name in values:
-                arguments.append(values.pop(parameter.name))
-        result = called(*arguments, **values)
-        if verb.bank and given.get("root") is None and not as_json:
-            say(f"bank: {reduce(getattr, verb.bank.split('.'), result)}")
-        members = {name: given[option] for name, option in verb.options.items()}
-        report = _load("report", verb.report)
-        shown = report(**{verb.member: result}, **members, **verb.constants)
-        return finish(context, shown, as_json=as_json)
-
-    own = [
-        Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
-        *map(_as_option, (*taken.values(), *extra)),
-        Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=AsJson),
-    ]
-    command.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-    command.__doc__ = summary
-    return command
-
-
-def _load(package: str, place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(import_module(f"aoebank.{package}.{module}"), name)
-
-
-def _parameters(function: Callable[..., Any]) -> Iterator[Parameter]:
-    """Yield the parameters the command line takes, each with its `Param` as annotation."""
-    names = import_module(function.__module__).__dict__
-    for parameter in inspect.signature(function).parameters.values():
-        hint = parameter.annotation
-        if isinstance(hint, str) and hint.startswith("Annotated["):
-            param = eval(hint, names).__metadata__[0]
-            yield parameter.replace(annotation=param)
-
-
-def _as_option(parameter: Parameter) -> Parameter:
-    """Return a parameter as typer takes it."""
-    param: Param = parameter.annotation
-    if param.expected:
-        parameter = parameter.replace(default="")
-    is_needed = parameter.default is Parameter.empty
-    is_list = get_origin(param.kind) is list
-    if parameter.kind is Parameter.VAR_POSITIONAL:
-        is_needed = param.is_needed
-    default = None if is_list else parameter.default
-    kind = param.kind | None if not is_needed and default is None else param.kind
-    told: dict[str, Any] = {"metavar": param.metavar, "help": param.help, "min": param.least}
-    if not is_needed:
-        told["show_default"] = default not in (None, "")
-    if param.is_argument:
-        info: Any = typer.Argument(**told)
-    else:
-        info = typer.Option(*(param.flags or (f"--{parameter.name.replace('_', '-')}",)), **told)
-    return Parameter(
-        parameter.name,
-        Parameter.KEYWORD_ONLY,
-        default=Parameter.empty if is_needed else default,
-        annotation=Annotated[kind, info],
-    )
-
-
-def _value(parameter: Parameter, value: Any) -> Any:
-    """Return what the function is given: no list is an empty one."""
-    is_list = get_origin(parameter.annotation.kind) is list
-    return () if is_list and value is None else value
-
-
-def add_members(group: typer.Typer, name: str, **summaries: str) -> None:
-    """Add commands of a group that are made from their functions, with their summaries."""
-    for member, summary in summaries.items():
-        group.command(member)(verb_command(f"{name} {member}", summary))

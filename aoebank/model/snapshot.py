@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from aoebank.model.digest import digest_of
@@ -19,6 +20,24 @@ class HistorySource(StrEnum):
     AUTO = "auto"
     SNAPSHOTS = "snapshots"
     GIT = "git"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """Who changes a history, when, and on what machine.
+
+    Attributes:
+        now: In UTC.
+    """
+
+    who: str
+    now: datetime
+    machine: Mapping[str, str]
+
+    @property
+    def time(self) -> str:
+        """Return the time as RFC 3339 in UTC."""
+        return self.now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

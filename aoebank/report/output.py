@@ -31,16 +31,6 @@ class ColorMode(StrEnum):
     NEVER = "never"
 
 
-class OutputFormat(StrEnum):
-    """How to write findings."""
-
-    TEXT = "text"
-    JSON = "json"
-    SARIF = "sarif"
-    JUNIT = "junit"
-    GITHUB = "github"
-
-
 class Text:
     """Writes styled lines to standard output; bank content never reaches it as markup."""
 

@@ -17,11 +17,11 @@ from support.fuzz.reader import FindError, NotReadableError, canonical, read_pai
 from support.fuzz.run import FuzzState, fuzz, load_state
 from support.tiers import few_every_day
 
+from aoebank.diffing.fields import diff_fields, plain
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.json_text import dumps, loads
+from aoebank.merging.file import FileMerge, is_of_lines, merge_side_cars
 from aoebank.model.digest import canonical_text
-from aoebank.ops.diff.fields import diff_fields, plain
-from aoebank.ops.merge.file import FileMerge, is_of_lines, merge_side_cars
 
 INPUTS = int(os.environ.get("AOEBANK_FUZZ_INPUTS", "160"))
 BANKS = [(name, data) for name, data in sample_files() if not is_of_lines(Path(name))]

@@ -11,9 +11,9 @@ import pytest
 from bank_repository import clone_bundle, figures, key_to_blame, write_repository
 from make_bank import LAYOUTS, make_bank, runtime_lines
 
-from aoebank.ops.history.blame import blame
-from aoebank.ops.selection import RecordFilter
-from aoebank.ops.validate.run import validate
+from aoebank.history.blame import blame
+from aoebank.selection import RecordFilter
+from aoebank.validation.run import validate
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

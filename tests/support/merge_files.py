@@ -14,7 +14,7 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.registry import get_format
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.formats.text.checks import BOM
-from aoebank.ops.merge.versions import Versions
+from aoebank.merging.versions import Versions
 
 NAMES = {
     "runtime_kb": "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile, find_error
-from aoebank.ops.validate.run import validate
 from aoebank.storage.bank import load_file
+from aoebank.validation.run import validate
 from support import golden_harness
 
 PLACE = Path("s", "unified_bank")

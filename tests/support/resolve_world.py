@@ -6,9 +6,9 @@ from pathlib import Path
 
 from aoebank import Bank, Reader, Record, ResolveResult
 from aoebank.model.resolution import Hazard, Query
-from aoebank.ops.resolve.records import WantedWorkload
-from aoebank.ops.resolve.run import resolve
-from aoebank.report.resolve import ResolveReport
+from aoebank.resolving.records import WantedWorkload
+from aoebank.resolving.report import ResolveReport
+from aoebank.resolving.run import resolve
 from aoebank.storage.readers.environment import surroundings
 
 SOC = "Ascend910B2"

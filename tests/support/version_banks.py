@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from aoebank import Bank, Record, SnapshotResult
-from aoebank.ops.history.snapshot import Author, take_snapshot
+from aoebank.history.snapshot import take_snapshot
+from aoebank.model.snapshot import Author
 from aoebank.storage.bank import load_file
 
 SOC = "x86-64-v4"

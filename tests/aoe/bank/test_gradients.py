@@ -127,7 +127,7 @@ def test_half_microseconds_do_not_add_up(bank: GradientBank) -> None:
 
 
 def test_written_bank_is_valid_with_its_side_car(bank: GradientBank) -> None:
-    from aoebank.ops.validate.run import validate
+    from aoebank.validation.run import validate
 
     bank.save(KEY, TRACE, make_verdict())
     bank.note(KEY, make_verdict(event=Event.RESERVED), TRACE)

@@ -13,7 +13,7 @@ BANKS = Path(__file__).resolve().parents[3] / "sample_banks"
 # what takes long to import, or belongs to other commands
 HEAVY = (
     "aoe",
-    "aoebank.ops.merge",
+    "aoebank.merging",
     "aoebank.storage.git",
     "aoebank.storage.history",
     "aoebank.storage.writing.staged",

@@ -7,10 +7,10 @@ from datetime import date
 from pathlib import Path
 
 from aoebank import AoebankError, merge
-from aoebank.ops.git.driver import DriverCall, DriverFiles, run_merge_driver
-from aoebank.ops.merge.decide import MergeContext
-from aoebank.ops.merge.decisions import Three
-from aoebank.ops.merge.file import merge_bytes
+from aoebank.git.driver import DriverCall, DriverFiles, run_merge_driver
+from aoebank.merging.decide import MergeContext
+from aoebank.merging.decisions import Three
+from aoebank.merging.file import merge_bytes
 from support.fuzz.inputs import FuzzInput
 from support.fuzz.reader import FindError
 

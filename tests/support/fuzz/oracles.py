@@ -12,24 +12,24 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 from aoebank import AoebankError, BankFormatError, Report, emit
+from aoebank.diffing.report import DiffReport
+from aoebank.diffing.run import diff
+from aoebank.diffing.textconv import textconv
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.registry import format_of
 from aoebank.formats.text.checks import is_blank
+from aoebank.merging.decide import MergeContext
+from aoebank.merging.decisions import MergeRules, Policy, Three
+from aoebank.merging.file import FileMerge, is_of_lines, merge_ancestors, merge_bytes
 from aoebank.model.codes import FixClass
-from aoebank.ops.diff import diff
-from aoebank.ops.ls import list_bank
-from aoebank.ops.merge.decide import MergeContext
-from aoebank.ops.merge.decisions import MergeRules, Policy, Three
-from aoebank.ops.merge.file import FileMerge, is_of_lines, merge_ancestors, merge_bytes
-from aoebank.ops.show import show
-from aoebank.ops.validate.fix import plan_fixes
-from aoebank.ops.validate.run import validate
-from aoebank.report.diff.run import DiffReport
-from aoebank.report.git.textconv import textconv
-from aoebank.report.reading.ls import ListReport
-from aoebank.report.reading.show import ShowReport
-from aoebank.report.validate.run import ValidateReport
+from aoebank.reading.ls import list_bank
+from aoebank.reading.ls_report import ListReport
+from aoebank.reading.show import show
+from aoebank.reading.show_report import ShowReport
 from aoebank.storage.sides.side import SideKind, StoredSide
+from aoebank.validation.fix import plan_fixes
+from aoebank.validation.report.run import ValidateReport
+from aoebank.validation.run import validate
 from support.fuzz.inputs import FuzzInput
 from support.fuzz.on_disk import check_on_disk
 from support.fuzz.reader import (

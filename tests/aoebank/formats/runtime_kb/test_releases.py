@@ -23,7 +23,7 @@ from aoebank.formats.runtime_kb.releases import (
     serialize_release,
 )
 from aoebank.formats.runtime_kb.tiling_header import TilingHeader
-from aoebank.ops.schema import get_release
+from aoebank.validation.schema import get_release
 
 FILTER = "Conv3DBackpropFilterV2"
 TAGS = {

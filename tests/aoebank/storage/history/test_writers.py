@@ -12,8 +12,8 @@ import pytest
 from support import version_banks as banks
 
 from aoebank.formats.protocol import find_error
+from aoebank.history.verify import verify_history
 from aoebank.model.snapshot import Snapshot
-from aoebank.ops.history.verify import verify_history
 from aoebank.storage.history.database import open_history
 from aoebank.storage.history.store import list_snapshots
 from aoebank.storage.sides.snapshots import open_snapshot_side

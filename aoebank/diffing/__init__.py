@@ -1,0 +1,1 @@
+"""Compare two banks record by record: pair the files, pair the records, judge the times."""

@@ -1,0 +1,146 @@
+"""Which file of A belongs to which file of B: by name, then by what is in them.
+
+As in git: files without a partner are paired by the share of equal records, the best pairs
+first. Unlike in git it is the share of the smaller file that has to be large, since a bank
+that gets a new name usually gets new records too. A target with a new name takes the rest of
+its files along.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aoebank.diffing.change import FileMove
+from aoebank.diffing.options import RENAME_SIMILARITY
+from aoebank.errors import BankFormatError, BankPathError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.storage.sides.side import Side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePair:
+    """A file of A and one of B; one of them may be absent."""
+
+    a: str | None
+    b: str | None
+    move: FileMove | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name in B, or in A where B has none."""
+        return self.b or self.a or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Content:
+    """What is in a file: a digest per record that readers use."""
+
+    name: str
+    format: str
+    soc_version: str | None
+    digests: array[int]
+
+
+def pair_files(a: Side, b: Side, *, has_renames: bool) -> list[FilePair]:
+    """Return the pairs of two trees, sorted by name."""
+    left, right = set(a.names()), set(b.names())
+    pairs = [FilePair(a=name, b=name) for name in left & right]
+    moves: list[FileMove] = []
+    gone, new = sorted(left - right), sorted(right - left)
+    if has_renames and gone and new:
+        moves = _find_moves([*_contents(a, gone)], [*_contents(b, new)])
+    moved = {move.a for move in moves} | {move.b for move in moves}
+    pairs += [FilePair(a=move.a, b=move.b, move=move) for move in moves]
+    pairs += [FilePair(a=name, b=None) for name in gone if name not in moved]
+    pairs += [FilePair(a=None, b=name) for name in new if name not in moved]
+    return sorted(pairs, key=lambda pair: pair.name)
+
+
+def _contents(side: Side, names: list[str]) -> Iterator[_Content]:
+    for name in names:
+        try:
+            parsed = side.load(name)
+        except (BankPathError, BankFormatError):
+            continue  # whoever compares it tells
+        if parsed is not None and len(parsed):
+            yield _Content(
+                name=name,
+                format=parsed.format.name,
+                digests=_digests(parsed),
+                soc_version=parsed.name.soc_version if parsed.name else None,
+            )
+
+
+def _digests(parsed: ParsedFile) -> array[int]:
+    used = (n for n, key in enumerate(parsed.keys) if parsed.find(key) == n)
+    return array("q", (hash(parsed.raw(number)) for number in used))
+
+
+def _find_moves(gone: list[_Content], new: list[_Content]) -> list[FileMove]:
+    moves: list[FileMove] = []
+    taken: set[str] = set()
+    alike = [move for move in _candidates(gone, new) if move.similarity >= RENAME_SIMILARITY]
+    for move in sorted(alike, key=_preference):
+        if move.a not in taken and move.b not in taken:
+            moves.append(move)
+            taken |= {move.a, move.b}
+    left = [content for content in gone if content.name not in taken]
+    right = {content.name: content for content in new if content.name not in taken}
+    return [*moves, *_followers(moves, left, right)]
+
+
+def _candidates(gone: list[_Content], new: list[_Content]) -> Iterator[FileMove]:
+    """Yield the pairs that share a record."""
+    holders: dict[int, list[int]] = {}
+    for place, content in enumerate(gone):
+        for digest in content.digests:
+            holders.setdefault(digest, []).append(place)
+    for content in new:
+        shared = Counter(place for digest in content.digests for place in holders.get(digest, ()))
+        for place, equal in shared.items():
+            if gone[place].format == content.format:
+                yield _move(gone[place], content, equal)
+
+
+def _followers(
+    moves: list[FileMove], gone: list[_Content], new: dict[str, _Content]
+) -> Iterator[FileMove]:
+    """Yield files that have the name a found change of soc_version gives them."""
+    renamed = {move.soc_a: move.soc_b for move in moves if move.soc_a and move.soc_b}
+    for content in gone:
+        soc_a = content.soc_version or ""
+        if soc_a not in renamed:
+            continue
+        partner = new.get(content.name.replace(soc_a, renamed[soc_a]))
+        if partner is not None and partner.format == content.format:
+            equal = len(set(content.digests) & set(partner.digests))
+            yield _move(content, partner, equal)
+
+
+def _move(a: _Content, b: _Content, equal: int) -> FileMove:
+    is_other_soc = a.soc_version != b.soc_version
+    return FileMove(
+        a=a.name,
+        b=b.name,
+        equal=equal,
+        records_a=len(a.digests),
+        records_b=len(b.digests),
+        soc_a=a.soc_version if is_other_soc else None,
+        soc_b=b.soc_version if is_other_soc else None,
+    )
+
+
+def _preference(move: FileMove) -> tuple[float, int, str, str]:
+    """Return what puts the most alike first, of equal ones those with the closest names."""
+    return -move.closeness, -_shared_ends(move.a, move.b), move.a, move.b
+
+
+def _shared_ends(a: str, b: str) -> int:
+    """Return how many characters two names share at their start and at their end."""
+    length = min(len(a), len(b))
+    start = next((n for n in range(length) if a[n] != b[n]), length)
+    end = next((n for n in range(length - start) if a[-1 - n] != b[-1 - n]), length - start)
+    return start + end

@@ -1,0 +1,353 @@
+"""Tell what changed between two banks, as text and as one JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aoebank.diffing.change import ChangeKind, FileMove, RecordChange, TimeVerdict
+from aoebank.diffing.fields import FieldChange
+from aoebank.diffing.groups import EditGroup, group_edits, group_shapes
+from aoebank.diffing.result import DiffResult, RollupRow, TimeSummary
+from aoebank.errors import AoebankError
+from aoebank.formats.text.json_text import dumps
+from aoebank.report.output import Text, error_document, members, plural
+
+WORDS = {
+    ChangeKind.BROKEN: ("broken", "bold red"),
+    ChangeKind.STRATEGY: ("strategy changed", "magenta"),
+    ChangeKind.SLOWER: ("slower", "red"),
+    ChangeKind.FASTER: ("faster", "green"),
+    ChangeKind.RETIMED: ("re-timed", "yellow"),
+    ChangeKind.ADDED: ("added", "green"),
+    ChangeKind.REMOVED: ("removed", "red"),
+    ChangeKind.DETAILS: ("details changed", "cyan"),
+}
+
+_MOVE = "a b equal records_a records_b similarity soc_a soc_b"
+_CHANGE = (
+    "kind file key soc_version op_type workload cost_a_us cost_b_us cost_ratio verdict "
+    "noise_ratio weight"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffReport:
+    """Regressions, then edits that many records got, then the others by file, then the figures.
+
+    Attributes:
+        is_stat: Whether to tell the figures only.
+        has_all: Whether the text has a line for each record; else equal edits are told once.
+        fail_on_ratio: Slow-down beyond which the answer is "no"; by default any change is.
+        skips_broken: Whether files that could not be compared are told and are no error.
+    """
+
+    result: DiffResult
+    is_stat: bool = False
+    has_all: bool = False
+    fail_on_ratio: float | None = None
+    skips_broken: bool = False
+    schema: str = "aoebank.diff/1"
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Return why a file could not be compared, the first one."""
+        is_told = self.result.problems and not self.skips_broken
+        return self.result.problems[0] if is_told else None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 for a difference, or with a threshold for a regression beyond it."""
+        if self.error is not None:
+            return self.error.exit_code
+        if self.fail_on_ratio is not None:
+            return 1 if self.result.regressions(self.fail_on_ratio) else 0
+        return 1 if self.result.changes or self.result.moves else 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the figures, the moved files and the changes."""
+        result = self.result
+        found: dict[str, object] = {
+            **members(result, "a b unchanged moved"),
+            "counts": {str(kind): result.count(kind) for kind in ChangeKind},
+            "verdicts": {str(verdict): result.count_verdict(verdict) for verdict in TimeVerdict},
+            "noise_ratio": result.noise_ratio,
+            "times": _times_document(result.times()),
+            "rollup": [_row_document(row) for row in result.rollup],
+            "moves": [members(move, _MOVE) for move in result.moves],
+            "not_compared": [error_document(problem) for problem in result.problems],
+        }
+        if self.fail_on_ratio is not None:
+            found["fail_on_ratio"] = self.fail_on_ratio
+            found["regressions"] = len(result.regressions(self.fail_on_ratio))
+        if not self.is_stat:
+            found["changes"] = [_document(change) for change in result.changes]
+            found["same_edits"] = [_group_document(group) for group in group_edits(result.changes)]
+        return found
+
+    def write(self, text: Text) -> None:
+        """Write the changes, the worst regressions first, then the counts."""
+        if not self.is_stat:
+            _write_moves(text, self.result.moves)
+            changes = self.result.changes
+            edits = () if self.has_all else group_edits(changes)
+            shapes = () if self.has_all else group_shapes(changes)
+            told = {id(change) for group in (*edits, *shapes) for change in group.changes}
+            others = (change for change in changes if id(change) not in told)
+            _write_changes(text, others, edits, shapes)
+        else:
+            _write_rollup(text, self.result.rollup)
+        for problem in self.result.problems:
+            text.line(("not compared: ", "bold red"), problem.headline)
+        for line in summary_lines(self.result, self.fail_on_ratio):
+            text.line(line)
+
+
+def summary_lines(result: DiffResult, fail_on_ratio: float | None = None) -> list[str]:
+    """Return the counts, what the times say, and what does not count, a line each."""
+    counts = [f"{result.count(kind)} {WORDS[kind][0]}" for kind in ChangeKind if result.count(kind)]
+    if result.moves:
+        counts.append(f"{result.moved} moved in {plural(len(result.moves), 'file')}")
+    if result.problems:
+        counts.append(f"{plural(len(result.problems), 'file')} not compared")
+    summary = ", ".join(counts) or "no difference"
+    lines = [f"{summary} ({plural(result.unchanged, 'record')} unchanged)"]
+    times = result.times()
+    if times is not None:
+        lines.append(_times_line(result, times))
+    lost = result.count_verdict(TimeVerdict.NOT_COMPARABLE)
+    if lost:
+        lines.append(
+            f"{plural(lost, 'record')} with times of different environments: shown, not judged"
+        )
+    if fail_on_ratio is not None:
+        number = len(result.regressions(fail_on_ratio))
+        found = plural(number, "record") if number else "no record"
+        lines.append(f"{found} slower by more than {percent(fail_on_ratio)} beyond noise")
+    return lines
+
+
+def times_text(change: RecordChange) -> str:
+    """Return both times of a record and their ratio, for people."""
+    costs = [cost for cost in (change.cost_a_us, change.cost_b_us) if cost is not None]
+    ratio = change.cost_ratio
+    if ratio is None:
+        return f"{costs[0]:g} us" if costs else ""
+    if ratio == 1:
+        return f"{costs[0]:g} us, as before"
+    return f"{costs[0]:g} -> {costs[1]:g} us ({ratio:.3f}x the time{verdict_text(change)})"
+
+
+def verdict_text(change: RecordChange) -> str:
+    """Return what should be known before a ratio is believed; empty if nothing."""
+    if change.verdict is TimeVerdict.NOT_COMPARABLE:
+        return ", not comparable"
+    if change.verdict is TimeVerdict.WITHIN_NOISE:
+        return f", within {percent(change.noise_ratio)} noise"
+    return ""
+
+
+def percent(ratio: float) -> str:
+    """Return a ratio as a percentage.
+
+    >>> percent(0.035)
+    '3.5 %'
+    """
+    return f"{100 * ratio:.3g} %"
+
+
+def field_value(field: FieldChange, *, of_b: bool) -> str:
+    """Return a member on one side, `(absent)` where there is none."""
+    if not (field.has_b if of_b else field.has_a):
+        return "(absent)"
+    return dumps(field.b if of_b else field.a)
+
+
+def _write_moves(text: Text, moves: Iterable[FileMove]) -> None:
+    renamed = {(move.soc_a, move.soc_b): None for move in moves if move.soc_a and move.soc_b}
+    for soc_a, soc_b in renamed:
+        text.line(("soc_version renamed: ", "bold"), f"{soc_a} -> {soc_b}")
+    for move in moves:
+        share = f"({move.equal} of {plural(move.records_a, 'record')} equal)"
+        text.line(("moved  ", "blue"), f"{move.a} -> {move.b}  {share}")
+
+
+def _write_changes(
+    text: Text,
+    changes: Iterable[RecordChange],
+    edits: Iterable[EditGroup],
+    shapes: Iterable[EditGroup],
+) -> None:
+    """Write slower records first, then equal edits and shapes, then the other records by file."""
+    others: dict[str, list[RecordChange]] = {}
+    is_first = True
+    for change in changes:
+        if change.verdict is not TimeVerdict.SLOWER:
+            others.setdefault(change.file, []).append(change)
+            continue
+        if is_first:
+            text.line(("slower beyond noise, worst first", "bold"))
+            is_first = False
+        _write(text, change, in_file=f"  {change.file}")
+    for group in edits:
+        _write_group(text, group)
+    for group in shapes:
+        _write_shape(text, group)
+    for file in sorted(others):
+        text.line((file, "bold"))
+        for change in others[file]:
+            _write(text, change)
+
+
+def _write(text: Text, change: RecordChange, in_file: str = "") -> None:
+    times = times_text(change)
+    text.line(
+        f"  {change.key}  ",
+        WORDS[change.kind],
+        f"  {times}" if times else "",
+        (f"  {change.workload}" if change.workload else "", "dim"),
+        (in_file, "dim"),
+    )
+    _write_fields(text, change.fields)
+    if change.problem:
+        text.line(f"      {change.problem}")
+
+
+def _write_group(text: Text, group: EditGroup) -> None:
+    """Write an edit, how many records got it, and one of them."""
+    first = group.first
+    number, files = len(group.changes), plural(group.files, "file")
+    op_type = f" of {first.op_type}" if first.op_type else ""
+    text.line(
+        (f"the same edit in {number} records{op_type}, {files}", "bold"),
+        "  ",
+        WORDS[first.kind],
+    )
+    _write_fields(text, first.fields)
+    text.line(
+        ("      such as ", "dim"),
+        first.key,
+        (f"  {first.workload}" if first.workload else "", "dim"),
+        (f"  {first.file}", "dim"),
+    )
+
+
+def _write_shape(text: Text, group: EditGroup) -> None:
+    """Write a shape that several files got or lost, and their targets."""
+    first, socs = group.first, dict.fromkeys(one.soc_version or "-" for one in group.changes)
+    op_type = f" of {first.op_type}" if first.op_type else ""
+    text.line(
+        (f"the same shape{op_type} in {plural(group.files, 'file')}", "bold"),
+        "  ",
+        WORDS[first.kind],
+        (f"  {', '.join(socs)}", "dim"),
+    )
+    text.line(f"      {first.key}", (f"  {first.workload}" if first.workload else "", "dim"))
+
+
+def _write_fields(text: Text, fields: Iterable[FieldChange]) -> None:
+    for field in fields:
+        old, new = field_value(field, of_b=False), field_value(field, of_b=True)
+        unread = f"  (not used: {field.unread})" if field.unread else ""
+        text.line(f"      {field.pointer or '/'}: {old} -> {new}", (unread, "dim"))
+
+
+def _write_rollup(text: Text, rollup: Iterable[RollupRow]) -> None:
+    rows = [_cells(row) for row in rollup if not row.is_quiet]
+    if rows:
+        text.table(ROLLUP_HEADER, rows, kinds="llrrrrrrrrrr")
+
+
+ROLLUP_HEADER = (
+    "soc_version",
+    "op_type",
+    "slower",
+    "faster",
+    "strategy",
+    "re-timed",
+    "added",
+    "removed",
+    "moved",
+    "unchanged",
+    "mean",
+    "worst",
+)
+
+
+def _cells(row: RollupRow) -> tuple[str, ...]:
+    return (row.soc_version or "-", row.op_type or "-", *rollup_cells(row))
+
+
+def rollup_cells(row: RollupRow) -> tuple[str, ...]:
+    """Return the figures of a row, in the order of `ROLLUP_HEADER`, `-` for none."""
+    numbers = (
+        row.slower,
+        row.faster,
+        row.counts.get(ChangeKind.STRATEGY, 0),
+        row.counts.get(ChangeKind.RETIMED, 0),
+        row.counts.get(ChangeKind.ADDED, 0),
+        row.counts.get(ChangeKind.REMOVED, 0),
+        row.moved,
+        row.unchanged,
+    )
+    times = row.times
+    means = (
+        ("-", "-") if times is None else (f"{times.mean_ratio:.3f}x", f"{times.worst_ratio:.3f}x")
+    )
+    return (*(str(number) if number else "-" for number in numbers), *means)
+
+
+def _times_line(result: DiffResult, times: TimeSummary) -> str:
+    slower = result.count_verdict(TimeVerdict.SLOWER)
+    faster = result.count_verdict(TimeVerdict.FASTER)
+    weighted = times.weighted_mean_ratio
+    use = "" if weighted is None else f" ({weighted:.3f}x weighted by use)"
+    return (
+        f"{plural(times.records, 'record')} with two times: {slower} slower, {faster} faster "
+        f"beyond {percent(result.noise_ratio)} noise; geometric mean {times.mean_ratio:.3f}x "
+        f"the time{use}, worst {times.worst_ratio:.3f}x"
+    )
+
+
+def _times_document(times: TimeSummary | None) -> dict[str, object] | None:
+    names = "records mean_ratio weighted_mean_ratio worst_ratio"
+    return None if times is None else members(times, names)
+
+
+def _row_document(row: RollupRow) -> dict[str, object]:
+    return {
+        **members(row, "soc_version op_type unchanged moved"),
+        "counts": {str(kind): row.counts.get(kind, 0) for kind in ChangeKind},
+        **members(row, "slower faster"),
+        "times": _times_document(row.times),
+    }
+
+
+def _document(change: RecordChange) -> dict[str, object]:
+    names = "file_a" if change.file_a is not None else ""
+    return {
+        **members(change, _CHANGE),
+        "fields": [_field(field) for field in change.fields],
+        **members(change, f"{names} problem" if change.problem else names),
+    }
+
+
+def _field(field: FieldChange) -> dict[str, object]:
+    found: dict[str, object] = {"pointer": field.pointer}
+    if field.has_a:
+        found["a"] = field.a
+    if field.has_b:
+        found["b"] = field.b
+    if field.unread:
+        found["unread"] = field.unread
+    return found
+
+
+def _group_document(group: EditGroup) -> dict[str, object]:
+    return {
+        "records": len(group.changes),
+        "files": group.files,
+        "op_type": group.first.op_type,
+        "example": {"file": group.first.file, "key": group.first.key},
+        "fields": [_field(field) for field in group.first.fields],
+    }

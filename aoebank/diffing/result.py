@@ -1,0 +1,147 @@
+"""The outcome of a comparison, and the figures that sum it up."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aoebank.diffing.change import ChangeKind, FileMove, RecordChange, TimeVerdict
+from aoebank.errors import AoebankError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeSummary:
+    """What became of the times that can be compared and are not the same byte for byte.
+
+    Attributes:
+        records: How many.
+        mean_ratio: Geometric mean of time in B / time in A.
+        weighted_mean_ratio: The same, each as often as it is used; None if no use is known.
+        worst_ratio: The largest.
+    """
+
+    records: int
+    mean_ratio: float
+    weighted_mean_ratio: float | None
+    worst_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollupRow:
+    """What happened to the records of one operator type on one target.
+
+    Attributes:
+        soc_version: As the file names in B tell; None where they do not.
+        unchanged: The same in a file of the same name.
+        moved: The same in a file of another name.
+        slower: Slower beyond noise, whatever else changed; `faster` likewise.
+    """
+
+    soc_version: str | None
+    op_type: str | None
+    counts: Mapping[ChangeKind, int]
+    unchanged: int
+    moved: int
+    slower: int
+    faster: int
+    times: TimeSummary | None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether nothing happened here."""
+        return not self.moved and not any(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffResult:
+    """All that changed from A to B.
+
+    Attributes:
+        a, b: The sides as they were written.
+        changes: Regressions first, the worst of them first; then by kind.
+        moves: Files that have another name in B.
+        rollup: A row per soc_version and op_type, sorted.
+        problems: Files that could not be compared, and why.
+        noise_ratio: The band asked for.
+    """
+
+    a: str
+    b: str
+    changes: tuple[RecordChange, ...]
+    moves: tuple[FileMove, ...]
+    rollup: tuple[RollupRow, ...]
+    problems: tuple[AoebankError, ...]
+    noise_ratio: float
+
+    @property
+    def unchanged(self) -> int:
+        """Return how many records are the same in a file of the same name."""
+        return sum(row.unchanged for row in self.rollup)
+
+    @property
+    def moved(self) -> int:
+        """Return how many records are the same in a file of another name."""
+        return sum(row.moved for row in self.rollup)
+
+    def count(self, kind: ChangeKind) -> int:
+        """Return how many records changed in this way."""
+        return sum(row.counts.get(kind, 0) for row in self.rollup)
+
+    def count_verdict(self, verdict: TimeVerdict) -> int:
+        """Return how many changed records have this verdict on their times."""
+        return sum(change.verdict is verdict for change in self.changes)
+
+    def regressions(self, threshold_ratio: float = 0.0) -> tuple[RecordChange, ...]:
+        """Return what got slower beyond its noise and by more than a threshold."""
+        return tuple(change for change in self.changes if change.is_regression(threshold_ratio))
+
+    def times(self) -> TimeSummary | None:
+        """Return the summary of all times, None if there are none to compare."""
+        return summarize_times(self.changes)
+
+
+@dataclass(slots=True)
+class RollupTally:
+    """Counts one row while files are compared."""
+
+    unchanged: int = 0
+    moved: int = 0
+
+    def row(
+        self, soc_version: str | None, op_type: str | None, changes: list[RecordChange]
+    ) -> RollupRow:
+        """Return the row, given what changed in it."""
+        verdicts = Counter(change.verdict for change in changes)
+        return RollupRow(
+            soc_version=soc_version,
+            op_type=op_type,
+            counts=Counter(change.kind for change in changes),
+            unchanged=self.unchanged,
+            moved=self.moved,
+            slower=verdicts[TimeVerdict.SLOWER],
+            faster=verdicts[TimeVerdict.FASTER],
+            times=summarize_times(changes),
+        )
+
+
+def summarize_times(changes: Iterable[RecordChange]) -> TimeSummary | None:
+    """Return the means of the ratios that count, None if there are none."""
+    pairs = [(change.counted_ratio, change.weight) for change in changes]
+    known = [(math.log(ratio), weight) for ratio, weight in pairs if ratio is not None]
+    if not known:
+        return None
+    return TimeSummary(
+        records=len(known),
+        mean_ratio=math.exp(math.fsum(log for log, _ in known) / len(known)),
+        weighted_mean_ratio=_weighted_mean(known),
+        worst_ratio=math.exp(max(log for log, _ in known)),
+    )
+
+
+def _weighted_mean(known: list[tuple[float, float]]) -> float | None:
+    total = math.fsum(weight for _, weight in known)
+    if total == 0 or all(weight == 1 for _, weight in known):
+        return None
+    return math.exp(math.fsum(log * weight for log, weight in known) / total)

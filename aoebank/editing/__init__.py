@@ -1,0 +1,1 @@
+"""Change many records at once: set fields, take records out."""

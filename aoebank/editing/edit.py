@@ -1,0 +1,247 @@
+"""The verb: set or unset fields in the records of an operator, all files or none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from aoebank.diffing.fields import FieldChange, diff_fields
+from aoebank.editing.files import banks_to_change, write_banks
+from aoebank.editing.request import EditRequest, demand_known, demand_sense, holds
+from aoebank.errors import BankFormatError, BankNotFoundError
+from aoebank.formats.protocol import ParsedFile, raise_if_broken
+from aoebank.formats.release import NEWEST, Release
+from aoebank.formats.releases import guess_release
+from aoebank.formats.text.json_text import dumps_compact
+from aoebank.formats.text.members import remove_member, set_member
+from aoebank.formats.text.splice import splice_raw
+from aoebank.model.digest import canonical_text
+from aoebank.model.finding import Location
+from aoebank.model.json_value import JsonValue
+from aoebank.model.record import Record
+from aoebank.selection import RecordFilter, demand_case
+from aoebank.storage.bank import load_file
+from aoebank.storage.binary_caches import demand_no_binary_cache
+from aoebank.storage.tree import TreeEntry
+from aoebank.validation.schema import find_own_release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedFile:
+    """One file with records of the operator.
+
+    Attributes:
+        records: How many of the operator.
+        matched: How many of them were meant.
+        changed: How many of those are not what they were.
+    """
+
+    path: Path
+    records: int
+    matched: int
+    changed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedField:
+    """One value of a field that became another one: in how many records, and where the first is."""
+
+    change: FieldChange
+    records: int
+    example: Location | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditResult:
+    """What was changed.
+
+    Attributes:
+        reader: Release the fields were checked against; None where nobody knows the operator.
+        is_guessed: Whether fields in the files told the reader.
+        written: Files with a new content; none for a dry run.
+    """
+
+    op: str
+    files: tuple[EditedFile, ...]
+    fields: tuple[EditedField, ...]
+    written: tuple[Path, ...]
+    reader: Release | None
+    is_guessed: bool
+
+    @property
+    def matched(self) -> int:
+        """Return how many records were meant."""
+        return sum(file.matched for file in self.files)
+
+    @property
+    def changed(self) -> int:
+        """Return how many records are not what they were."""
+        return sum(file.changed for file in self.files)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was changed so far, by how it was spelled before and after."""
+
+    numbers: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    examples: dict[tuple[str, str, str], tuple[FieldChange, Location | None]] = field(
+        default_factory=dict
+    )
+
+    def add(self, before: Record, after: Record) -> None:
+        """Add a record that changed, its further answers too."""
+        for old, new in zip(_strategies(before), _strategies(after), strict=True):
+            for change in diff_fields(old, new):
+                name = (
+                    change.pointer,
+                    _spell(change.a, change.has_a),
+                    _spell(change.b, change.has_b),
+                )
+                self.numbers[name] += 1
+                self.examples.setdefault(name, (change, before.location))
+
+    def fields(self) -> Iterator[EditedField]:
+        """Yield the changes of fields, the most frequent first."""
+        for name, records in self.numbers.most_common():
+            change, example = self.examples[name]
+            yield EditedField(change=change, records=records, example=example)
+
+
+def edit(request: EditRequest) -> EditResult:
+    """Change fields of strategies, byte for byte nothing else; all files or none.
+
+    Raises:
+        UsageError: the request means nothing, or the reader would not take its result.
+        BankNotFoundError: a path is not there, or no file has records of the operator.
+        BankFormatError: a file is broken, or its strategies have no fields.
+        BankPathError: a file has a binary twin, or cannot be written; nothing is changed.
+    """
+    demand_sense(request)
+    entries = banks_to_change(request.paths, is_dry_run=request.is_dry_run)
+    demand_case(RecordFilter(soc=request.soc), [entry.path.name for entry in entries])
+    banks = [parsed for entry in entries if (parsed := _load(entry, request)) is not None]
+    found = [(parsed, numbers) for parsed in banks if (numbers := _find_records(parsed, request))]
+    if not found:
+        raise _no_operator(request, banks)
+    reader = request.reader or find_own_release(entry.path for entry in entries)
+    guess = None if reader else guess_release((request.op, parsed.data) for parsed, _ in found)
+    reader = reader or (guess.release if guess else NEWEST)
+    is_checked = _demand_known(request, found, reader)
+    tally, files, edits = _Tally(), [], []
+    for parsed, numbers in found:
+        replaced, matched = _edited_records(parsed, numbers, request)
+        if replaced:
+            data = splice_raw(parsed, replaced=replaced, removed=frozenset(), added=())
+            _count(parsed, data, replaced, tally)
+            edits.append((parsed, data))
+        files.append(
+            EditedFile(
+                path=parsed.path, records=len(numbers), matched=matched, changed=len(replaced)
+            )
+        )
+    return EditResult(
+        op=request.op,
+        files=tuple(files),
+        fields=tuple(tally.fields()),
+        written=() if request.is_dry_run else write_banks(edits, request.paths),
+        reader=reader if is_checked else None,
+        is_guessed=guess is not None,
+    )
+
+
+def _load(entry: TreeEntry, request: EditRequest) -> ParsedFile | None:
+    """Return a file that may hold records of the operator."""
+    parsed = load_file(entry.path)
+    name = parsed.name
+    if name is not None and not RecordFilter(soc=request.soc).holds_soc(name.soc_version):
+        return None
+    if name is not None and name.op_type not in (None, request.op):
+        return parsed.format.parse(b"", parsed.path)  # for the names of operators there are
+    raise_if_broken(parsed)
+    return parsed
+
+
+def _find_records(parsed: ParsedFile, request: EditRequest) -> dict[int, Record]:
+    """Return the records of the operator, those no reader uses too, by their position."""
+    records = ((number, parsed.format.record(parsed, number)) for number in range(len(parsed)))
+    return {number: record for number, record in records if record.op_type == request.op}
+
+
+def _no_operator(request: EditRequest, banks: Sequence[ParsedFile]) -> BankNotFoundError:
+    names = {parsed.name.op_type for parsed in banks if parsed.name} - {None}
+    known = sorted(str(name) for name in names)
+    close = get_close_matches(request.op, known, n=3, cutoff=0.3) or known[:3]
+    return BankNotFoundError(
+        "no record of this operator",
+        path=request.paths[0],
+        got=request.op,
+        expected=" or ".join(close) or "a bank file",
+    )
+
+
+def _demand_known(
+    request: EditRequest, found: Sequence[tuple[ParsedFile, Mapping[int, Record]]], reader: Release
+) -> bool:
+    """Check the request against what readers know of the operator; return whether anybody does."""
+    by_format: dict[str, list[tuple[ParsedFile, Mapping[int, Record]]]] = {}
+    for parsed, numbers in found:
+        demand_no_binary_cache(parsed.path, parsed.format)
+        if any(not parsed.format.strategy_places(parsed, number) for number in numbers):
+            raise BankFormatError(
+                "strategies here have no fields that could be named",
+                path=parsed.path,
+                got=f"format {parsed.format.name}",
+            )
+        by_format.setdefault(parsed.format.name, []).append((parsed, numbers))
+    is_checked = False
+    for files in by_format.values():
+        format_ = files[0][0].format
+        fields = format_.read_by(reader).strategy_fields(request.op)
+        records = [record for _, numbers in files for record in numbers.values()]
+        demand_known(request, fields, records, reader)
+        is_checked |= fields is not None
+    return is_checked
+
+
+def _edited_records(
+    parsed: ParsedFile, numbers: Mapping[int, Record], request: EditRequest
+) -> tuple[dict[int, bytes], int]:
+    """Return the new bytes of records that change, by position, and how many were meant."""
+    meant = [number for number, record in numbers.items() if holds(request.where, record)]
+    replaced = {}
+    for number in meant:
+        text = parsed.text(number)
+        for place in reversed(parsed.format.strategy_places(parsed, number)):
+            for name, value in request.assign.items():
+                text = set_member(text, place, name, dumps_compact(value))
+            for name in request.unset:
+                text = remove_member(text, place, name)
+        raw = text.encode("utf-8")
+        if raw != parsed.raw(number):
+            replaced[number] = raw
+    return replaced, len(meant)
+
+
+def _count(parsed: ParsedFile, data: bytes, replaced: Mapping[int, bytes], tally: _Tally) -> None:
+    """Count what changed, and see that nothing else did."""
+    after = parsed.format.parse(data, parsed.path)
+    raise_if_broken(after)
+    assert after.keys == parsed.keys
+    for number in range(len(parsed)):
+        if number not in replaced:
+            assert after.raw(number) == parsed.raw(number)
+            continue
+        old, new = parsed.format.record(parsed, number), after.format.record(after, number)
+        assert canonical_text(old.workload) == canonical_text(new.workload)
+        tally.add(old, new)
+
+
+def _strategies(record: Record) -> list[JsonValue]:
+    return [record.strategy, *(other.strategy for other in record.alternatives)]
+
+
+def _spell(value: JsonValue, is_there: bool) -> str:
+    return canonical_text(value) if is_there else ""

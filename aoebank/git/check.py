@@ -1,0 +1,281 @@
+"""Find out whether git will merge the banks of a work tree as it should."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from aoebank.errors import HistoryError, shell_word
+from aoebank.formats.provenance import SUFFIX
+from aoebank.git.conflicts import StandingConflicts, find_conflict_files, waiting_text
+from aoebank.git.install import command_of, conflict_glob, driver_settings, exclude_patterns
+from aoebank.merging.conflict_file import STALE
+from aoebank.storage.git.attributes import (
+    DRIVER,
+    QUARANTINE,
+    attribute_block,
+    exclude_block,
+    find_block,
+    get_attributes,
+)
+from aoebank.storage.git.config import Scope, find_places, find_setting
+from aoebank.storage.git.program import find_work_tree, run_git
+from aoebank.storage.tree import FileKind, classify
+
+_START_TIMEOUT_S = 60.0
+_NO_VALUE = "unspecified"
+_INSTALL = "aoebank git install"
+_MERGE = f"merge.{DRIVER}.driver"
+
+
+class CheckCode(StrEnum):
+    """What can be wrong."""
+
+    NOT_REGISTERED = "not_registered"
+    OTHER_COMMAND = "other_command"
+    NOT_RUNNABLE = "not_runnable"
+    NOT_DECLARED = "not_declared"
+    NOT_COVERED = "not_covered"
+    SHADOWED = "shadowed"
+    OLD_BLOCK = "old_block"
+    CONFLICT_FILE = "conflict_file"
+    UNSETTLED = "unsettled"
+    STALE = "stale_conflict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckProblem:
+    """One thing that keeps banks from being merged record by record.
+
+    Attributes:
+        where: A setting of git, or a file; what `paths` have in common, if there are any.
+        paths: The bank files it is about, from the top of the work tree.
+    """
+
+    code: CheckCode
+    where: str
+    message: str
+    hint: str
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """What was looked at and what is wrong.
+
+    Attributes:
+        files: Tracked bank files, side-cars and quarantine lists.
+        covered: How many of them git gives to our driver.
+        settings: The settings that count here, as far as they are there.
+    """
+
+    top: Path
+    files: int
+    covered: int
+    settings: Mapping[str, str]
+    problems: tuple[CheckProblem, ...]
+
+
+def check_git(
+    cwd: Path, *, is_committed_only: bool = False, are_conflicts_only: bool = False
+) -> CheckResult:
+    """Return what is wrong with the drivers of the work tree `cwd` is in.
+
+    Args:
+        is_committed_only: Leave out the settings of this clone, as a CI job must.
+        are_conflicts_only: Look for conflict files alone, as a hook does before each commit.
+
+    Raises:
+        HistoryError: not in a work tree.
+    """
+    top = find_work_tree(cwd)
+    if top is None:
+        raise HistoryError("not in a git work tree", where=str(cwd), hint="cd into the work tree")
+    if are_conflicts_only:
+        found = _check_conflict_files(top, is_committed_only=is_committed_only)
+        return CheckResult(top=top, files=0, covered=0, settings={}, problems=tuple(found))
+    tracked = _tracked(top)
+    names = [name for name in tracked if _is_ours(top, name)]
+    merges = get_attributes(names, "merge", cwd=top)
+    values = {key: find_setting(key, cwd=top) for key in driver_settings()}
+    settings = {key: value for key, value in values.items() if value is not None}
+    problems = [
+        *([] if is_committed_only else _check_settings(settings, top)),
+        *_check_block(top, merges),
+        *([] if is_committed_only else _check_exclude(top)),
+        *_check_conflict_files(top, is_committed_only=is_committed_only),
+    ]
+    return CheckResult(
+        top=top,
+        files=len(names),
+        covered=sum(value == DRIVER for value in merges.values()),
+        settings=settings,
+        problems=tuple(problems),
+    )
+
+
+def _tracked(top: Path) -> list[str]:
+    names = run_git(["ls-files", "-z"], cwd=top).split(b"\0")
+    return list(dict.fromkeys(os.fsdecode(name) for name in names if name))
+
+
+def _is_ours(top: Path, name: str) -> bool:
+    """Return whether a tracked file is for our driver, by its content if need be."""
+    if name.endswith(SUFFIX) or f"/{name}".endswith(f"/{QUARANTINE}"):
+        return True
+    if not name.endswith(".json") or any(part.startswith(".") for part in name.split("/")):
+        return False
+    return classify(top / name).kind is FileKind.BANK
+
+
+def _check_settings(settings: Mapping[str, str], top: Path) -> Iterator[CheckProblem]:
+    """Yield what is missing, what is not what we would register, and what does not start."""
+    if _MERGE not in settings:
+        yield CheckProblem(
+            code=CheckCode.NOT_REGISTERED,
+            where=_MERGE,
+            hint=_INSTALL,
+            message="setting is missing: git merges banks line by line, as if they were text",
+        )
+        return
+    command = command_of(settings[_MERGE])
+    for key, wanted in driver_settings(command).items():
+        value = settings.get(key)
+        if value != wanted and not key.endswith((".name", ".cachetextconv")):
+            yield CheckProblem(
+                code=CheckCode.OTHER_COMMAND,
+                where=key,
+                hint=_INSTALL,
+                message=f"is {value or 'missing'}, this version registers {wanted}",
+            )
+    trouble = _start(command, top)
+    if trouble:
+        yield CheckProblem(
+            code=CheckCode.NOT_RUNNABLE,
+            where=_MERGE,
+            message=f"{command}: {trouble}",
+            hint=f'{_INSTALL} --command "$(command -v aoebank)"',
+        )
+
+
+def _start(command: str, top: Path) -> str:
+    """Return what is wrong with a command when started as git does; empty if nothing is."""
+    try:
+        result = subprocess.run(
+            ["/bin/sh", "-c", f"{command} --version"],
+            cwd=top,
+            capture_output=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=_START_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"cannot be started: {error}"
+    if result.returncode == 0 and result.stdout.startswith(b"aoebank "):
+        return ""
+    words = (result.stderr or result.stdout).decode("utf-8", errors="replace").splitlines()
+    said = f": {words[-1]}" if words else ""
+    return f"cannot be started (exit code {result.returncode}){said}"
+
+
+def _check_block(top: Path, merges: Mapping[str, str]) -> Iterator[CheckProblem]:
+    """Yield whether the lines in `.gitattributes` are not those this version writes."""
+    path = find_places(Scope.LOCAL, cwd=top, env={}).attributes
+    block = find_block(path.read_bytes()) if path.is_file() else None
+    if block is None and DRIVER not in merges.values():
+        yield CheckProblem(
+            code=CheckCode.NOT_DECLARED,
+            where=".gitattributes",
+            hint=_INSTALL,
+            message="no line names bank files: git never asks the drivers",
+            paths=tuple(merges),
+        )
+        return
+    if block is not None and block != attribute_block():
+        yield CheckProblem(
+            code=CheckCode.OLD_BLOCK,
+            where=".gitattributes",
+            hint=_INSTALL,
+            message="the lines about bank files are not those of this version",
+        )
+    yield from _check_coverage(merges, top)
+
+
+def _check_coverage(merges: Mapping[str, str], top: Path) -> Iterator[CheckProblem]:
+    """Yield the bank files that git gives to another driver, or to none of ours."""
+    groups: dict[str, list[str]] = {}
+    for name, value in merges.items():
+        groups.setdefault(value, []).append(name)
+    for value, names in sorted(groups.items()):
+        if value == _NO_VALUE:
+            yield CheckProblem(
+                code=CheckCode.NOT_COVERED,
+                where="merge attribute",
+                paths=tuple(names),
+                message="no line of .gitattributes names these bank files",
+                hint=f"a line PATTERN merge={DRIVER} diff={DRIVER} -text",
+            )
+        elif value != DRIVER:
+            yield CheckProblem(
+                code=CheckCode.SHADOWED,
+                where="merge attribute",
+                paths=tuple(names),
+                message=f"a later line gives these bank files merge: {value}",
+                hint=f"git check-attr -a {shell_word(names[0])}, and move the line above the block",
+            )
+    covered = groups.get(DRIVER, [])
+    texts = get_attributes(covered, "text", cwd=top)
+    changed = tuple(name for name in covered if texts[name] not in (_NO_VALUE, "unset"))
+    if changed:
+        yield CheckProblem(
+            code=CheckCode.SHADOWED,
+            where="text attribute",
+            paths=changed,
+            message="a later line lets git change the line ends of these bank files",
+            hint=f"git check-attr -a {shell_word(changed[0])}, and move the line above the block",
+        )
+
+
+def _check_exclude(top: Path) -> Iterator[CheckProblem]:
+    """Yield whether lines of an older version keep conflict files out of sight."""
+    path = find_places(Scope.LOCAL, cwd=top, env={}).exclude
+    block = find_block(path.read_bytes()) if path.is_file() else None
+    if block is not None and block != exclude_block(*exclude_patterns()):
+        yield CheckProblem(
+            code=CheckCode.OLD_BLOCK,
+            where=".git/info/exclude",
+            hint=_INSTALL,
+            message="the lines about what git leaves alone are not those of this version",
+        )
+
+
+def _check_conflict_files(top: Path, *, is_committed_only: bool) -> Iterator[CheckProblem]:
+    """Yield the conflict files that stand, those of one kind together."""
+    groups: dict[tuple[CheckCode, str], list[StandingConflicts]] = {}
+    for found in find_conflict_files(top, is_tracked_only=is_committed_only):
+        kind = CheckCode.UNSETTLED, "conflicts wait for somebody to settle them"
+        if found.is_tracked:
+            kind = CheckCode.CONFLICT_FILE, "conflict files are in the index, or committed"
+        elif found.is_stale:
+            kind = CheckCode.STALE, STALE[found.standing]
+        groups.setdefault(kind, []).append(found)
+    for (code, message), files in groups.items():
+        first = shlex.quote(files[0].path)
+        hints = {
+            CheckCode.CONFLICT_FILE: f"settle them, or: git rm --cached {first}",
+            CheckCode.STALE: f"rm {first}",
+        }
+        settle = f"choose an action for each in it, then: aoebank merge --apply {first}"
+        waiting = "; ".join(dict.fromkeys(waiting_text(found.file) for found in files))
+        yield CheckProblem(
+            code=code,
+            where=conflict_glob(),
+            paths=tuple(found.path for found in files),
+            message=f"{message}: {waiting}",
+            hint=hints.get(code, settle),
+        )

@@ -1,0 +1,212 @@
+"""What git calls to merge one file.
+
+Git hands over three temporary files and reads the second one again afterwards, whatever the
+driver says. So that one is replaced as a whole, at the very end, or not at all.
+
+Source: gitattributes(5), "Defining a custom merge driver".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
+from pathlib import Path
+
+from aoebank.errors import AoebankError, BankFormatError, BankPathError, shell_word
+from aoebank.formats.provenance import ProvenanceLog, parse_provenance, provenance_path
+from aoebank.formats.registry import find_format
+from aoebank.git.rules import read_rules
+from aoebank.merging.conflict_file import aside_path, keep_choices
+from aoebank.merging.decide import MergeContext
+from aoebank.merging.decisions import FilePlan, Three
+from aoebank.merging.document import conflict_document, conflict_path
+from aoebank.merging.exclusions import Exclusions
+from aoebank.merging.file import merge_ancestors, merge_bytes
+from aoebank.merging.versions import Measurements
+from aoebank.model.digest import sha256_of
+from aoebank.storage.bank import read_file
+from aoebank.storage.binary_caches import demand_no_binary_cache
+from aoebank.storage.git.merge_point import current_point
+from aoebank.storage.git.merges import is_in_index
+from aoebank.storage.git.program import find_work_tree
+from aoebank.storage.git.side_cars import find_side_car
+from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
+from aoebank.storage.writing.staged import StagedChanges, staged_changes
+
+_BINARY_CACHE_HINT = "take both files of one side: git checkout --ours, or --theirs"
+_CONFLICT = 1  # git: ours stays in the work tree, all three versions in the index
+_HINT = "git calls this command; to merge files by hand: aoebank merge --base BASE OURS THEIRS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFiles:
+    """What git calls `%O`, `%A`, `%B` and `%P`.
+
+    Attributes:
+        base: Empty where both sides added the file.
+        ours: Also where the result goes.
+        path: Where the file will lie, from the top of the work tree.
+    """
+
+    base: Path
+    ours: Path
+    theirs: Path
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverCall:
+    """What git started the driver with, besides the files.
+
+    Attributes:
+        cwd: The top of the work tree, if there is one.
+        is_inner: Whether two bases of a merge are merged, for that merge only.
+        verbose: Whether the plan is to tell all decisions, not only those for people.
+    """
+
+    cwd: Path
+    env: Mapping[str, str]
+    today: date
+    is_inner: bool = False
+    is_dry_run: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverOutcome:
+    """What was done with one file.
+
+    Attributes:
+        plan: What was decided.
+        conflict_path: Where the conflicts are described, from the top of the work tree.
+        kept_choices: How many of them a person decided in an earlier try of this merge.
+        set_aside: Where an older conflict file went that says more than that.
+    """
+
+    path: str
+    plan: FilePlan
+    conflict_path: Path | None = None
+    kept_choices: int = 0
+    set_aside: Path | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a key is left for a person."""
+        return 1 if self.plan.conflicts else 0
+
+
+def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
+    """Merge one file for git; the result takes the place of `files.ours`.
+
+    Raises:
+        AoebankError: it cannot be merged; `files.ours` is untouched then. Where a version is
+            damaged the exit code is that of a conflict: with another one git stops the merge.
+    """
+    try:
+        versions = Three(
+            base=_read(files.base) or None, ours=_read(files.ours), theirs=_read(files.theirs)
+        )
+        return _run_inner(files, versions, call) if call.is_inner else _run(files, versions, call)
+    except AoebankError as error:
+        again = (
+            f"{files.path} has our version alone; then: git checkout -m -- {shell_word(files.path)}"
+        )
+        error.hint = "; ".join(filter(None, (error.hint, again)))
+        if isinstance(error, BankFormatError):
+            error.exit_code = _CONFLICT
+        raise
+
+
+def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) -> DriverOutcome:
+    top, path = find_work_tree(call.cwd), Path(files.path)
+    known = find_format(path)
+    if known and top:
+        demand_no_binary_cache(path, known, root=top, hint=_BINARY_CACHE_HINT)
+    merge = merge_bytes(versions, path, _context(path, versions, top, call))
+    outcome = DriverOutcome(path=files.path, plan=merge.plan)
+    if call.is_dry_run:
+        return outcome
+    with staged_changes(root=top) as changes:
+        outcome = _describe(outcome, versions, top, changes) if top else outcome
+        _give_back(files, versions, merge.data, changes)
+        changes.commit()
+    return outcome
+
+
+def _run_inner(
+    files: DriverFiles, versions: Three[bytes | None], call: DriverCall
+) -> DriverOutcome:
+    data = merge_ancestors(versions, Path(files.path))
+    if not call.is_dry_run:
+        with staged_changes() as changes:
+            _give_back(files, versions, data, changes)
+            changes.commit()
+    # conflicts are for the outer merge to tell
+    return DriverOutcome(path=files.path, plan=FilePlan(name=files.path))
+
+
+def _context(
+    path: Path, versions: Three[bytes | None], top: Path | None, call: DriverCall
+) -> MergeContext:
+    """Return what decides besides the three versions: settings, quarantine, side-cars."""
+    root = find_quarantine_root(top / path) if top else None
+    quarantines = (load_quarantine(root),) if root else ()
+    return MergeContext(
+        rules=read_rules(call.cwd),
+        exclusions=Exclusions(quarantines=quarantines, today=call.today),
+        times_of_ours=Measurements(partial(_load_log, path, versions.ours, call)),
+        times_of_theirs=Measurements(partial(_load_log, path, versions.theirs, call)),
+        verbose=call.verbose,
+    )
+
+
+def _load_log(path: Path, data: bytes | None, call: DriverCall) -> ProvenanceLog:
+    """Return the side-car of a version, which git does not hand out."""
+    found = find_side_car(path.as_posix(), data, cwd=call.cwd, env=call.env) if data else None
+    return parse_provenance(found or b"", provenance_path(path))
+
+
+def _describe(
+    outcome: DriverOutcome, versions: Three[bytes | None], top: Path, changes: StagedChanges
+) -> DriverOutcome:
+    """Write the conflicts beside the file; without any, remove what is left of an older one.
+
+    What a person chose in an older one is kept: for the same records in the new file, for others
+    under another name. Git also calls us to show an old merge again (`--remerge-diff`): then there
+    is nothing to settle, and ours is not what the index has.
+    """
+    place, conflicts = conflict_path(Path(outcome.path)), outcome.plan.conflicts
+    old = read_file(top / place)
+    if (not conflicts and old is None) or not is_in_index(versions.ours or b"", cwd=top):
+        return outcome
+    point = current_point(top, versions.theirs)
+    data = conflict_document(conflicts, point=point)
+    if old is not None:
+        data, kept, is_all = keep_choices(old, data, place)
+        outcome = replace(outcome, kept_choices=kept)
+        if not is_all:
+            aside = aside_path(place, old)
+            changes.put(top / aside, old, old_sha256=sha256_of(read_file(top / aside)))
+            outcome = replace(outcome, set_aside=aside)
+    changes.put(top / place, data or None, old_sha256=sha256_of(old))
+    return replace(outcome, conflict_path=place if data else None)
+
+
+def _give_back(
+    files: DriverFiles,
+    versions: Three[bytes | None],
+    data: bytes | None,
+    changes: StagedChanges,
+) -> None:
+    """Let git have the result; it wants a file, an empty one too."""
+    changes.put(files.ours, data or b"", old_sha256=sha256_of(versions.ours))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        raise BankPathError(problem, path=path, hint=_HINT) from error

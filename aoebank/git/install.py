@@ -1,0 +1,241 @@
+"""Register the merge and diff drivers with git, and take them back."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.errors import BankPathError, UsageError
+from aoebank.merging.conflict_file import ASIDE_GLOB
+from aoebank.merging.document import conflict_path
+from aoebank.model.digest import sha256_of
+from aoebank.storage.git.attributes import (
+    DRIVER,
+    INNER_DRIVER,
+    attribute_block,
+    drop_block,
+    drop_hook_block,
+    exclude_block,
+    find_block,
+    hook_block,
+    put_block,
+    put_hook_block,
+)
+from aoebank.storage.git.config import (
+    GitPlaces,
+    Scope,
+    find_hook,
+    find_places,
+    find_setting,
+    set_setting,
+)
+from aoebank.storage.git.refs import delete_ref, find_refs
+from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
+from aoebank.storage.writing.staged import staged_changes
+
+DEFAULT_COMMAND = "aoebank"
+_HOOK = "pre-commit"
+_CACHE = f"refs/notes/textconv/{DRIVER}"
+DRIVER_ARGUMENTS = "%O %A %B %L -- %P"
+# Where the program is gone, git would take ours and say no more than "conflict". So both versions
+# go into the file, between markers; the base is left out: else git would merge lines, in silence.
+_FALL_BACK = (
+    'git merge-file -q --marker-size=%L -L ours -L base -L "theirs (aoebank does not start)" '
+    "%A /dev/null %B; exit 1"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChange:
+    """One setting of git, before and after; None where there is none."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One file git looks into, before and after; None where there is none."""
+
+    path: Path
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallPlan:
+    """All that is to be as its `after` says, what is so already included.
+
+    Attributes:
+        forgotten: References of git that go: texts it keeps of banks it showed.
+        hook: The `pre-commit` hook; None where git has none for all repositories.
+    """
+
+    scope: Scope
+    cwd: Path
+    settings: tuple[SettingChange, ...]
+    files: tuple[FileChange, ...]
+    forgotten: tuple[str, ...] = ()
+    hook: FileChange | None = None
+
+
+def shell_command(command: str) -> str:
+    """Return how a shell starts what a person named: a program's path is one word, quoted."""
+    path = Path(command).expanduser()
+    return shlex.quote(str(path)) if path.is_file() else command
+
+
+def command_of(setting: str) -> str:
+    """Return how `aoebank` is started by a setting that registers the merge driver."""
+    return setting.partition(" merge-driver ")[0]
+
+
+def driver_settings(command: str = DEFAULT_COMMAND) -> Mapping[str, str]:
+    """Return the settings that register the drivers.
+
+    Args:
+        command: How the shell git uses starts `aoebank`.
+    """
+    driver = (
+        f"{command} merge-driver {DRIVER_ARGUMENTS} || {{ code=$?; "
+        f"{command} --version >/dev/null 2>&1 && exit $code; {_FALL_BACK}; }}"
+    )
+    return {
+        f"merge.{DRIVER}.name": "merge knowledge banks record by record",
+        f"merge.{DRIVER}.driver": driver,
+        f"merge.{DRIVER}.recursive": INNER_DRIVER,
+        f"merge.{INNER_DRIVER}.name": "merge the common ancestors of knowledge banks",
+        f"merge.{INNER_DRIVER}.driver": f"{command} merge-driver --inner {DRIVER_ARGUMENTS}",
+        f"diff.{DRIVER}.textconv": f"{command} textconv --",
+        f"diff.{DRIVER}.cachetextconv": "true",
+    }
+
+
+def conflict_glob() -> str:
+    """Return the pattern of the names of conflict files."""
+    return conflict_path(Path("*.json")).name
+
+
+def exclude_patterns() -> tuple[str, ...]:
+    """Return the names git is to leave alone: what a killed program left, and old choices.
+
+    Conflict files are not among them: who merges is to see them in `git status`.
+    """
+    return (f".*{TEMPORARY_SUFFIX}", ASIDE_GLOB)
+
+
+def plan_install(
+    scope: Scope,
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    command: str = DEFAULT_COMMAND,
+    has_hook: bool = False,
+) -> InstallPlan:
+    """Return what registers the drivers; what people wrote beside our lines stays.
+
+    Args:
+        has_hook: Whether a `pre-commit` hook is to stop commits while conflicts are open.
+
+    Raises:
+        UsageError: a hook is asked for in all repositories.
+        HistoryError: no git, or no repository here.
+        BankPathError: a file cannot be read.
+    """
+    settings = tuple(
+        SettingChange(key=key, before=find_setting(key, cwd=cwd, scope=scope), after=value)
+        for key, value in driver_settings(shell_command(command)).items()
+    )
+    files = []
+    for path, block in _blocks(find_places(scope, cwd=cwd, env=env)):
+        before = _read(path)
+        files.append(
+            FileChange(path=path, before=before, after=put_block(before or b"", block, path))
+        )
+    hook = None
+    if scope is Scope.LOCAL:
+        path = find_hook(_HOOK, cwd=cwd)
+        before = _read(path)
+        block = hook_block(shell_command(command))
+        is_there = has_hook or find_block(before or b"") is not None
+        after = put_hook_block(before or b"", block, path) if is_there else before
+        hook = FileChange(path=path, before=before, after=after)
+    elif has_hook:
+        raise UsageError("git has no hook for all repositories", where="--hook", got="--global")
+    return InstallPlan(scope=scope, cwd=cwd, settings=settings, files=tuple(files), hook=hook)
+
+
+def plan_uninstall(scope: Scope, *, cwd: Path, env: Mapping[str, str]) -> InstallPlan:
+    """Return what takes the drivers out again; a file that held nothing else goes."""
+    settings = tuple(
+        SettingChange(key=key, before=find_setting(key, cwd=cwd, scope=scope), after=None)
+        for key in driver_settings()
+    )
+    files = []
+    for path, _ in _blocks(find_places(scope, cwd=cwd, env=env)):
+        before = _read(path)
+        after = drop_block(before or b"", path) or (b"" if before == b"" else None)
+        files.append(FileChange(path=path, before=before, after=after))
+    hook = None
+    if scope is Scope.LOCAL:
+        path = find_hook(_HOOK, cwd=cwd)
+        before = _read(path)
+        left = None if before is None else drop_hook_block(before, path)
+        hook = FileChange(path=path, before=before, after=left)
+    return InstallPlan(
+        scope=scope,
+        cwd=cwd,
+        settings=settings,
+        hook=hook,
+        files=tuple(files),
+        forgotten=find_refs(_CACHE, cwd=cwd) if scope is Scope.LOCAL else (),
+    )
+
+
+def apply_plan(plan: InstallPlan) -> None:
+    """Make everything as the plan says.
+
+    Raises:
+        HistoryError: git cannot write its settings.
+        BankPathError: a file cannot be written.
+    """
+    for setting in plan.settings:
+        if setting.before != setting.after:
+            set_setting(setting.key, setting.after, cwd=plan.cwd, scope=plan.scope)
+    for name in plan.forgotten:
+        delete_ref(name, cwd=plan.cwd)
+    with staged_changes() as changes:
+        for change in plan.files:
+            digest = sha256_of(change.before)
+            changes.put(change.path, change.after, old_sha256=digest, mode=_mode_of_user())
+        hook = plan.hook
+        if hook is not None:
+            digest = sha256_of(hook.before)
+            changes.put(hook.path, hook.after, old_sha256=digest, mode=_mode_of_user() | 0o111)
+        changes.commit()
+
+
+def _blocks(places: GitPlaces) -> Iterator[tuple[Path, bytes]]:
+    yield places.attributes, attribute_block()
+    yield places.exclude, exclude_block(*exclude_patterns())
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        raise BankPathError(problem, path=path) from error
+
+
+def _mode_of_user() -> int:
+    """Return the permissions of a new file of this user: those of a bank are narrower."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

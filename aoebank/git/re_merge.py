@@ -1,0 +1,182 @@
+"""The files of a merge commit, where they come from, and the merge of each made again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
+from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.merging.decide import MergeContext
+from aoebank.merging.decisions import MergeRules, Three
+from aoebank.merging.document import CONFLICT_SUFFIX
+from aoebank.merging.exclusions import Exclusions
+from aoebank.merging.file import FileMerge, is_of_lines, merge_ancestors, merge_bytes
+from aoebank.merging.versions import Measurements
+from aoebank.model.quarantine import Quarantine
+from aoebank.storage.git.long_lived import CommitTree, ObjectReader, TreeReader
+from aoebank.storage.git.merges import Commit, find_renames, merge_bases
+from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine
+
+# whatever is a bank, beside one, or waits for a person
+_PATHSPECS = tuple(f":(top)*{suffix}" for suffix in (".json", ".jsonl", CONFLICT_SUFFIX))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergePaths(Three[str | None]):
+    """The paths of one file of a merge in each commit; None where there is no such file.
+
+    Attributes:
+        path: Where the merge has it, or should.
+    """
+
+    path: str
+
+
+def read_trees(top: Path) -> TreeReader:
+    """Return what reads the files of commits a merge of banks can be about."""
+    return TreeReader(_PATHSPECS, objects=ObjectReader(top))
+
+
+class ReMerge:
+    """A merge commit of two parents, taken apart."""
+
+    def __init__(self, commit: Commit, *, trees: TreeReader, rules: MergeRules) -> None:
+        """Take a merge commit apart.
+
+        Args:
+            trees: Of `read_trees`; merges share one.
+        """
+        self.commit = commit
+        self._top = top = trees.objects.cwd
+        self._rules = rules
+        self._tree = cache(lambda name: CommitTree(name, trees=trees))
+        self._renames = cache(lambda old, new: find_renames(old, new, cwd=top))
+        self._bases = merge_bases(commit.parents[0], commit.parents[1:], cwd=top)
+        self.committed = self._tree(commit.name)
+        self.ours, self.theirs = (self._tree(name) for name in commit.parents)
+
+    def iter_paths(self) -> Iterator[MergePaths]:
+        """Yield the files of banks a merge has to say something about, sorted by path."""
+        for paths in sorted(self._all_paths(), key=lambda paths: paths.path):
+            if not self._is_settled(paths) and self._is_of_bank(paths):
+                yield paths
+
+    def versions(self, paths: MergePaths) -> Three[bytes | None]:
+        """Return the bytes that were merged."""
+        return Three(
+            base=self._base_data(paths.base, self._bases) if paths.base else None,
+            ours=self.ours.read(paths.ours) if paths.ours else None,
+            theirs=self.theirs.read(paths.theirs) if paths.theirs else None,
+        )
+
+    def merge(self, paths: MergePaths, versions: Three[bytes | None]) -> FileMerge:
+        """Return the merge of a file as the driver makes it, with all decisions.
+
+        Raises:
+            BankFormatError: a version is broken, or they are not of one format.
+        """
+        quarantine = self._quarantine(paths.path)
+        context = MergeContext(
+            rules=self._rules,
+            exclusions=Exclusions(quarantines=(quarantine,), today=self.commit.day),
+            times_of_ours=Measurements(partial(_log, self.ours, paths.ours)),
+            times_of_theirs=Measurements(partial(_log, self.theirs, paths.theirs)),
+            verbose=True,
+        )
+        return merge_bytes(versions, Path(paths.path), context)
+
+    def find_files_of_no_parent(self) -> tuple[str, ...]:
+        """Return the bank files of the merge that come from nowhere, sorted."""
+        known = {paths.path for paths in self._all_paths()}
+        return tuple(
+            path
+            for path in sorted({*self.committed.blobs} - known)
+            if _is_of_bank(path, self.committed)
+        )
+
+    def _all_paths(self) -> Iterator[MergePaths]:
+        """Yield every file of the base and the parents once, renames followed."""
+        base = self._tree(self._bases[0]) if self._bases else None
+        ours, theirs = {*self.ours.blobs}, {*self.theirs.blobs}
+        for path in base.blobs if base else ():
+            here = self._follow(base, path, self.ours)
+            there = self._follow(base, path, self.theirs)
+            ours.discard(here or "")
+            theirs.discard(there or "")
+            yield self._paths(path, here, there)
+        for path in ours | theirs:
+            yield self._paths(
+                None, path if path in ours else None, path if path in theirs else None
+            )
+
+    def _follow(self, base: CommitTree | None, path: str, tree: CommitTree) -> str | None:
+        """Return where a commit has a file of another one, or None."""
+        if base is None or path in tree.blobs:
+            return path
+        return self._renames(base.commit, tree.commit).get(path)
+
+    def _paths(self, base: str | None, ours: str | None, theirs: str | None) -> MergePaths:
+        """Return the paths of a file; in the merge it is where git or a person put it."""
+        moved = [path for path in (ours, theirs) if path not in (None, base)]
+        wanted = [path for path in (*moved, base) if path is not None]
+        path = next((path for path in wanted if path in self.committed.blobs), wanted[0])
+        if path not in self.committed.blobs:
+            for tree, old in ((self.ours, ours), (self.theirs, theirs)):
+                end = self._follow(tree, old, self.committed) if old else None
+                path = path if end is None else end
+        return MergePaths(path=path, base=base, ours=ours, theirs=theirs)
+
+    def _is_settled(self, paths: MergePaths) -> bool:
+        """Return whether only one parent changed a file, or none, and the merge has it."""
+        ours = self.ours.blobs.get(paths.ours or "")
+        theirs = self.theirs.blobs.get(paths.theirs or "")
+        committed = self.committed.blobs.get(paths.path)
+        if ours == theirs:
+            return committed == ours
+        if len(self._bases) > 1:
+            return False
+        base = self._tree(self._bases[0]).blobs.get(paths.base or "") if self._bases else None
+        return (ours == base and committed == theirs) or (theirs == base and committed == ours)
+
+    def _is_of_bank(self, paths: MergePaths) -> bool:
+        pairs = ((self.committed, paths.path), (self.ours, paths.ours), (self.theirs, paths.theirs))
+        return any(path and _is_of_bank(path, tree) for tree, path in pairs)
+
+    def _base_data(self, path: str, bases: Sequence[str]) -> bytes | None:
+        """Return a file of the base; of several bases, their merge."""
+        data = self._tree(bases[0]).read(path) if bases else None
+        for number, commit in enumerate(bases[1:], 1):
+            other = self._tree(commit).read(path)
+            if other != data:
+                older = merge_bases(commit, bases[:number], cwd=self._top)
+                versions = Three(base=self._base_data(path, older), ours=data, theirs=other)
+                data = merge_ancestors(versions, Path(path))
+        return data
+
+    def _quarantine(self, path: str) -> Quarantine:
+        """Return the quarantine of the bank a file of the merge is in."""
+        for folder in Path(path).parents:
+            place = folder / FOLDER / FILE
+            data = self.committed.read(place.as_posix())
+            if data is not None:
+                return parse_quarantine(data, place)
+        return Quarantine()
+
+
+def _is_of_bank(path: str, tree: CommitTree) -> bool:
+    """Return whether the driver is for a file: by its name, else by its first bytes."""
+    place = Path(path)
+    if is_of_lines(place):
+        return True
+    if place.suffix != ".json" or any(part.startswith(".") for part in place.parts):
+        return False
+    return (find_format(place) or find_format(place, tree.read_head(path, HEAD_BYTES))) is not None
+
+
+def _log(tree: CommitTree, path: str | None) -> ProvenanceLog:
+    side_car = f"{path}{SUFFIX}"
+    data = tree.read(side_car) if path else None
+    return parse_provenance(data or b"", Path(side_car))

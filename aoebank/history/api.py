@@ -1,0 +1,293 @@
+"""Versions of a bank: record them, list them, go back to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from aoebank.errors import UsageError
+from aoebank.model.snapshot import HistorySource
+from aoebank.parameters.context import (
+    AnyPath,
+    Names,
+    bank_in_use,
+    bank_to_read,
+    current_author,
+    current_day,
+    make_filter,
+    names,
+)
+from aoebank.parameters.param import DRY_RUN, KEY, MOVE_TAG, OP, ROOT, SOC, WITH_QUARANTINED, Param
+
+if TYPE_CHECKING:
+    from aoebank.history.blame import BlameResult
+    from aoebank.history.log import LogResult
+    from aoebank.history.restore import RestoreResult
+    from aoebank.history.revert import RevertResult
+    from aoebank.history.snapshot import SnapshotResult
+    from aoebank.history.tag import TagResult
+    from aoebank.history.verify import VerifyResult
+
+
+def snapshot(
+    root: Annotated[AnyPath | None, ROOT] = None,
+    *,
+    message: Annotated[
+        str,
+        Param(
+            kind=str,
+            flags=("--message", "-m"),
+            metavar="TEXT",
+            help="Why; shown by log and blame.",
+        ),
+    ] = "",
+    tag: Annotated[str | None, Param(kind=str, metavar="NAME", help="Name it at once.")] = None,
+    soc: Annotated[Names, SOC] = (),
+    force: Annotated[bool, MOVE_TAG] = False,
+    dry_run: Annotated[bool, DRY_RUN] = False,
+) -> SnapshotResult:
+    """Record the state of a bank in `.aoebank/history.db` beside it.
+
+    Args:
+        root: Root of the bank; by default, as everywhere here, the one the current directory lies
+            in if it has a history, else the one the environment names.
+        message: Why; shown by `log` and `blame`.
+        tag: Name it at once.
+        soc: Only these soc_versions; `*` and `?` are wild.
+        force: Move the tag if another snapshot has it.
+        dry_run: Tell what would be recorded, write nothing.
+
+    Raises:
+        BankNotFoundError: there is no such bank, or nothing of these soc_versions in it.
+        HistoryError: the tag is taken.
+    """
+    from aoebank.history.snapshot import preview_snapshot, take_snapshot
+
+    place, patterns = bank_in_use(root), names(soc)
+    if dry_run:
+        return preview_snapshot(place, soc=patterns)
+    author = current_author(place)
+    return take_snapshot(place, author, message=message, tag=tag, soc=patterns, force=force)
+
+
+def tag(
+    name: Annotated[
+        str | None,
+        Param(kind=str, metavar="[NAME]", is_argument=True, help="The tag; without it: list."),
+    ] = None,
+    snapshot: Annotated[
+        str,
+        Param(
+            kind=str,
+            metavar="[SNAPSHOT]",
+            is_argument=True,
+            help="Id, start of one, tag or latest~N.",
+        ),
+    ] = "latest",
+    *,
+    root: Annotated[AnyPath | None, Param(kind=Path, metavar="ROOT", help=ROOT.help)] = None,
+    delete: Annotated[bool, Param(help="Remove the tag.")] = False,
+    force: Annotated[bool, MOVE_TAG] = False,
+) -> TagResult:
+    """Name a snapshot, or return the names there are.
+
+    Args:
+        name: The tag; without it nothing is changed.
+        snapshot: Id, start of one, tag or `latest~N`.
+        root: Root of the bank.
+        delete: Remove the tag.
+        force: Move the tag if another snapshot has it.
+
+    Raises:
+        HistoryError: there is no such snapshot or tag, or the tag is taken.
+        UsageError: `delete` or `force` without a name.
+    """
+    from aoebank.history.tag import add_tag, delete_tag, show_tags
+
+    place = bank_in_use(root)
+    if name is None:
+        if delete or force:
+            raise UsageError("needs a NAME", where="--delete" if delete else "--force")
+        return show_tags(place)
+    if delete:
+        return delete_tag(place, name, current_author(place))
+    return add_tag(place, name, snapshot, current_author(place), force=force)
+
+
+def log(
+    root: Annotated[AnyPath | None, ROOT] = None,
+    *,
+    soc: Annotated[Names, SOC] = (),
+    op: Annotated[Names, OP] = (),
+    key: Annotated[Names, KEY] = (),
+    limit: Annotated[
+        int | None,
+        Param(
+            kind=int,
+            flags=("--limit", "-n"),
+            least=1,
+            metavar="N",
+            help="At most so many versions.",
+        ),
+    ] = None,
+    source: Annotated[
+        HistorySource | str,
+        Param(
+            kind=HistorySource,
+            flags=("--from",),
+            help="Which history; auto takes git's where the bank is committed.",
+        ),
+    ] = HistorySource.AUTO,
+) -> LogResult:
+    """Return the versions of a bank, newest first, with what each changed.
+
+    Args:
+        root: Root of the bank; by default the one the current directory lies in, as snapshots or
+            commits tell, else the one the environment names.
+        soc: Only these soc_versions; `*` and `?` are wild, as in `op` and `key`.
+        op: Only these op_types.
+        key: Only records of these keys, or whose keys start so.
+        limit: At most so many versions.
+        source: Which history; `auto` takes git's where the bank is committed.
+    """
+    from aoebank.history import log as verb
+
+    wanted = make_filter(soc, op, key)
+    return verb.log(bank_to_read(root), wanted=wanted, limit=limit, source=HistorySource(source))
+
+
+def verify_history(root: AnyPath | None = None) -> VerifyResult:
+    """Check that the snapshots of a bank are what was stored, as `aoebank log --verify` does."""
+    from aoebank.history import verify
+
+    return verify.verify_history(bank_in_use(root))
+
+
+def blame(
+    key: Annotated[
+        str, Param(kind=str, metavar="KEY", is_argument=True, help="A key, or the start of one.")
+    ],
+    root: Annotated[AnyPath | None, ROOT] = None,
+    *,
+    soc: Annotated[Names, SOC] = (),
+    op: Annotated[Names, OP] = (),
+    source: Annotated[
+        HistorySource | str,
+        Param(
+            kind=HistorySource,
+            flags=("--from",),
+            help="Which history; auto takes git's where the bank is committed.",
+        ),
+    ] = HistorySource.AUTO,
+) -> BlameResult:
+    """Return which version brought a record, who made it, and what was there before.
+
+    Args:
+        key: A key, or the start of one.
+        root: Root of the bank; by default as for `log`.
+        soc: Only in files of these soc_versions.
+        op: Only records of these op_types.
+        source: Which history; `auto` takes git's where the bank is committed.
+    """
+    from aoebank.history import blame as verb
+
+    wanted = make_filter(soc, op)
+    return verb.blame(bank_to_read(root), key, wanted=wanted, source=HistorySource(source))
+
+
+def restore(
+    version: Annotated[
+        str,
+        Param(
+            kind=str,
+            metavar="SNAPSHOT",
+            is_argument=True,
+            help="Id, start of one, tag, latest~N, or git:REV.",
+        ),
+    ],
+    root: Annotated[AnyPath | None, ROOT] = None,
+    *,
+    soc: Annotated[Names, SOC] = (),
+    op: Annotated[Names, OP] = (),
+    key: Annotated[Names, KEY] = (),
+    with_quarantined: Annotated[bool, WITH_QUARANTINED] = False,
+    dry_run: Annotated[bool, DRY_RUN] = False,
+) -> RestoreResult:
+    """Put a bank, or a part of it, back to how a version has it.
+
+    Args:
+        version: Id of a snapshot, start of one, tag, `latest~N`, or `git:REV`.
+        root: Root of the bank.
+        soc: Only these soc_versions.
+        op: Only records of these op_types.
+        key: Only records of these keys, or whose keys start so.
+        with_quarantined: Bring records back that are in quarantine too.
+        dry_run: Plan, write nothing.
+
+    Raises:
+        HistoryError: there is no such version, or it has nothing of what is asked for.
+        BankPathError: a file cannot be written, or has a binary twin.
+    """
+    from aoebank.history import restore as verb
+    from aoebank.history.edits import put_back_edits
+    from aoebank.storage.writing.lock import hold_folder
+
+    place = bank_in_use(root)
+    today = None if with_quarantined else current_day()
+    wanted = make_filter(soc, op, key)
+    if dry_run:
+        plan = verb.plan_restore(place, version, wanted, today=today)
+        return verb.RestoreResult(plan=plan, kept=None)
+    with hold_folder(place):
+        put_back_edits(place)
+        plan = verb.plan_restore(place, version, wanted, today=today)
+        return verb.restore(plan, current_author(place))
+
+
+def revert(
+    version: Annotated[
+        str,
+        Param(
+            kind=str,
+            metavar="SNAPSHOT",
+            is_argument=True,
+            help="Id, start of one, tag, latest~N, or git:COMMIT.",
+        ),
+    ],
+    root: Annotated[AnyPath | None, ROOT] = None,
+    *,
+    soc: Annotated[Names, SOC] = (),
+    op: Annotated[Names, OP] = (),
+    key: Annotated[Names, KEY] = (),
+    with_quarantined: Annotated[bool, WITH_QUARANTINED] = False,
+    dry_run: Annotated[bool, DRY_RUN] = False,
+) -> RevertResult:
+    """Take back what one version changed, record by record; later changes stay.
+
+    Args:
+        version: Id of a snapshot, start of one, tag, `latest~N`, or `git:COMMIT`.
+        root: Root of the bank.
+        soc: Only these soc_versions.
+        op: Only records of these op_types.
+        key: Only records of these keys, or whose keys start so.
+        with_quarantined: Bring records back that are in quarantine too.
+        dry_run: Plan, write nothing.
+
+    Raises:
+        HistoryError: there is no such version, or none before it.
+        BankPathError: a file cannot be written, or has a binary twin.
+    """
+    from aoebank.history import revert as verb
+    from aoebank.history.edits import put_back_edits
+    from aoebank.storage.writing.lock import hold_folder
+
+    place = bank_in_use(root)
+    today = None if with_quarantined else current_day()
+    wanted = make_filter(soc, op, key)
+    if dry_run:
+        plan = verb.plan_revert(place, version, wanted, today=today)
+        return verb.RevertResult(plan=plan, kept=None)
+    with hold_folder(place):
+        put_back_edits(place)
+        plan = verb.plan_revert(place, version, wanted, today=today)
+        return verb.revert(plan, current_author(place))

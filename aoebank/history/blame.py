@@ -1,0 +1,188 @@
+"""Find which version brought a record, and what it was before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.formats.protocol import ParsedFile
+from aoebank.history.changes import Move, is_same_record, raw_of, read_record
+from aoebank.model.provenance import Provenance
+from aoebank.model.record import Record
+from aoebank.model.snapshot import HistorySource
+from aoebank.selection import RecordFilter, holds_file
+from aoebank.storage.sides.open import open_versions
+from aoebank.storage.sides.side import PathSide, Side, StoredSide
+from aoebank.storage.sides.versions import History, Version
+
+_KEPT_FILES = 8  # a walk looks at a version and its parents; a merge has two, rarely more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordVersion:
+    """One state of a record and the version that brought it.
+
+    Attributes:
+        version: None for a state on disk that no version has.
+        move: Whether the version added, changed or removed the record.
+        record: None when it was removed, or cannot be read.
+    """
+
+    version: Version | None
+    move: Move
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlamedRecord:
+    """A record with all its states, newest first.
+
+    Attributes:
+        is_present: Whether the bank has it now.
+        provenance: What its side-car tells, oldest first.
+    """
+
+    file: str
+    key: str
+    is_present: bool
+    states: tuple[RecordVersion, ...]
+    provenance: tuple[Provenance, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlameResult:
+    """Every record a key means; none if no version ever had it."""
+
+    root: Path
+    key: str
+    records: tuple[BlamedRecord, ...]
+
+
+def blame(
+    root: Path, key: str, *, wanted: RecordFilter, source: HistorySource = HistorySource.AUTO
+) -> BlameResult:
+    """Return where the records of a key come from, in the bank and in its history.
+
+    Args:
+        key: A key, the start of one, or a pattern.
+        wanted: Which files are meant.
+
+    Raises:
+        HistoryError: the bank has no history.
+    """
+    history = open_versions(root, source)
+    here: Side = PathSide(label=str(root), path=root)
+    if not history.has_files:
+        here = history.side("HEAD")
+    keys = RecordFilter(key=(key,))
+    places = dict.fromkeys(_places(here, wanted, keys))
+    if not places:  # removed: the newest version that had it knows where
+        places = _find_removed(history, wanted, keys)
+    walk = _Walk(history, {name for name, _ in places})
+    return BlameResult(
+        root=root,
+        key=key,
+        records=tuple(_blame(walk, here, name, full_key) for name, full_key in places),
+    )
+
+
+def _places(side: Side, wanted: RecordFilter, keys: RecordFilter) -> Iterator[tuple[str, str]]:
+    for name in side.names():
+        parsed = side.load(name) if holds_file(wanted, name) else None
+        for key in parsed.keys if parsed else ():
+            if keys.holds_key(key):
+                yield name, key
+
+
+def _find_removed(
+    history: History, wanted: RecordFilter, keys: RecordFilter
+) -> dict[tuple[str, str], None]:
+    """Return where the newest version that has such a record has it."""
+    known: dict[tuple[str, str], tuple[str, ...]] = {}  # versions share most of their files
+    for version in history.iter_versions():
+        side = history.banks(version.id)
+        places: dict[tuple[str, str], None] = {}
+        for name in side.names():
+            if not holds_file(wanted, name):
+                continue
+            place = name, side.contents[name]
+            if place not in known:
+                parsed = side.load(name)
+                known[place] = tuple(filter(keys.holds_key, parsed.keys if parsed else ()))
+            places |= dict.fromkeys((name, key) for key in known[place])
+        if places:
+            return places
+    return {}
+
+
+def _blame(walk: _Walk, here: Side, name: str, key: str) -> BlamedRecord:
+    parsed = here.load(name)
+    states = tuple(walk.states(name, key, parsed))
+    entries = here.load_provenance(name).entries
+    return BlamedRecord(
+        file=name,
+        key=key,
+        is_present=raw_of(parsed, key) is not None,
+        states=states,
+        provenance=tuple(entry for entry in entries if entry.key == key),
+    )
+
+
+class _Walk:
+    """Goes back from version to parent and remembers what it read of each."""
+
+    def __init__(self, history: History, names: set[str]) -> None:
+        versions = tuple(history.iter_versions(names)) if names else ()
+        self._history = history
+        self._names = names
+        self._versions = {version.id: version for version in versions}
+        self._newest = versions[0] if versions else None
+        self._sides: dict[str, StoredSide] = {}
+        self._read: dict[tuple[str, str], ParsedFile | None] = {}
+
+    def states(self, name: str, key: str, here: ParsedFile | None) -> Iterator[RecordVersion]:
+        """Yield the states of a record, newest first."""
+        now, version = raw_of(here, key), self._newest
+        if version is None:
+            return
+        if not is_same_record(now, self._raw(version, name, key)):
+            old = self._raw(version, name, key)
+            yield RecordVersion(version=None, move=_move(old, now), record=read_record(here, key))
+        while version is not None:
+            now = self._raw(version, name, key)
+            parents = [self._versions[id_] for id_ in version.parents if id_ in self._versions]
+            same = next(
+                (parent for parent in parents if is_same_record(now, self._raw(parent, name, key))),
+                None,
+            )
+            if same is None:
+                old = self._raw(parents[0], name, key) if parents else None
+                if old is not None or now is not None:
+                    record = read_record(self._load(version, name), key)
+                    yield RecordVersion(version=version, move=_move(old, now), record=record)
+                same = parents[0] if parents else None
+            version = same
+
+    def _raw(self, version: Version, name: str, key: str) -> bytes | None:
+        return raw_of(self._load(version, name), key)
+
+    def _load(self, version: Version, name: str) -> ParsedFile | None:
+        if version.id not in self._sides:
+            self._sides[version.id] = self._history.files(version.id, self._names)
+        side = self._sides[version.id]
+        stored = side.contents.get(name)
+        if stored is None:
+            return None
+        place = name, stored  # versions share what did not change between them
+        if place not in self._read:
+            while len(self._read) >= _KEPT_FILES:
+                del self._read[next(iter(self._read))]
+            self._read[place] = side.load(name)
+        return self._read[place]
+
+
+def _move(old: bytes | None, now: bytes | None) -> Move:
+    if old is None:
+        return Move.ADDED
+    return Move.REMOVED if now is None else Move.CHANGED

@@ -1,0 +1,132 @@
+"""What changed between two versions of a bank, record by record, as bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aoebank.errors import RecordError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.text.digest import record_digest
+from aoebank.model.record import Record
+from aoebank.selection import RecordFilter, holds_file, parts_of
+from aoebank.storage.history.counts import Counts
+from aoebank.storage.sides.side import Side, StoredSide
+
+
+class Move(StrEnum):
+    """What happened to a record."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordMove:
+    """One record that is not the same before and after.
+
+    Attributes:
+        file: Path below the root.
+        before: Its bytes; None when it was not there.
+    """
+
+    file: str
+    key: str
+    before: bytes | None
+    after: bytes | None
+
+    @property
+    def kind(self) -> Move:
+        """Return what happened."""
+        if self.before is None:
+            return Move.ADDED
+        return Move.REMOVED if self.after is None else Move.CHANGED
+
+
+def iter_moves(before: Side, after: Side, wanted: RecordFilter) -> Iterator[RecordMove]:
+    """Yield the records that differ between two sides; another spelling is no difference."""
+    for name in sorted({*before.names(), *after.names()}):
+        if holds_file(wanted, name) and not _is_same_content(before, after, name):
+            yield from file_moves(name, before.load(name), after.load(name), wanted)
+
+
+def file_moves(
+    name: str, before: ParsedFile | None, after: ParsedFile | None, wanted: RecordFilter
+) -> Iterator[RecordMove]:
+    """Yield the records that differ between two states of a file."""
+    if before is not None and after is not None and before.data == after.data:
+        return
+    old, new = (parsed.keys if parsed else [] for parsed in (before, after))
+    for key in dict.fromkeys((*old, *new)):
+        if not wanted.holds_key(key):
+            continue
+        left, right = raw_of(before, key), raw_of(after, key)
+        if is_same_record(left, right) or not _holds_op(wanted, before, after, key):
+            continue
+        yield RecordMove(file=name, key=key, before=left, after=right)
+
+
+def raw_of(parsed: ParsedFile | None, key: str) -> bytes | None:
+    """Return the bytes of the record readers use for a key, or None."""
+    number = parsed.find(key) if parsed is not None else None
+    return parsed.raw(number) if parsed is not None and number is not None else None
+
+
+def is_same_record(a: bytes | None, b: bytes | None) -> bool:
+    """Return whether two records are equal whatever their spelling; None: there is none."""
+    if a == b:
+        return True
+    return a is not None and b is not None and record_digest(a) == record_digest(b)
+
+
+def read_record(parsed: ParsedFile | None, key: str) -> Record | None:
+    """Return the record readers use for a key; None if there is none or it is broken."""
+    number = parsed.find(key) if parsed is not None else None
+    if parsed is None or number is None:
+        return None
+    try:
+        return parsed.format.record(parsed, number)
+    except RecordError:
+        return None
+
+
+def count_moves(moves: Iterator[RecordMove] | tuple[RecordMove, ...]) -> Counter[Move]:
+    """Return how many records moved in each way."""
+    return Counter(move.kind for move in moves)
+
+
+def tally(moves: Iterable[RecordMove]) -> Counts:
+    """Return how many records moved, by what happened to them and by soc_version."""
+    kinds: Counter[str] = Counter()
+    socs: Counter[str] = Counter()
+    for move in moves:
+        kinds[str(move.kind)] += 1
+        socs[_soc_of(move.file)] += 1
+    return Counts(moves=dict(kinds), socs=dict(socs))
+
+
+def _soc_of(name: str) -> str:
+    """Return the soc_version a file counts for: its folder, else its name."""
+    if "/" in name:
+        return name.partition("/")[0]
+    return next(iter(sorted(parts_of(name).soc_versions)), "")
+
+
+def _holds_op(
+    wanted: RecordFilter, before: ParsedFile | None, after: ParsedFile | None, key: str
+) -> bool:
+    if not wanted.op:
+        return True
+    found = read_record(after, key) or read_record(before, key)
+    return found is not None and wanted.holds_op(found.op_type)
+
+
+def _is_same_content(before: Side, after: Side, name: str) -> bool:
+    """Return whether a store says two files are equal, without reading them."""
+    if not (isinstance(before, StoredSide) and isinstance(after, StoredSide)):
+        return False
+    stored = before.contents.get(name)
+    return before.kind is after.kind and stored is not None and stored == after.contents.get(name)

@@ -1,0 +1,151 @@
+"""Planned changes of bank files, and writing them without losing what was there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.errors import HistoryError
+from aoebank.formats.protocol import ParsedFile, raise_if_broken
+from aoebank.formats.text.checks import is_blank
+from aoebank.history.snapshot import record_bank
+from aoebank.model.digest import sha256_of
+from aoebank.model.record import Record
+from aoebank.model.snapshot import Author, Snapshot
+from aoebank.storage.bank import load_file
+from aoebank.storage.binary_caches import demand_no_binary_cache
+from aoebank.storage.history.database import history_path, open_history
+from aoebank.storage.history.store import list_snapshots, members_of
+from aoebank.storage.sides.git import GitHistory, is_tracked
+from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
+from aoebank.storage.writing.journal import roll_back
+from aoebank.storage.writing.staged import staged_changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEdit:
+    """What becomes of one file.
+
+    Attributes:
+        name: Path below the root.
+        before: Its bytes now; None when it is not there.
+        after: Its bytes then; None when it goes.
+    """
+
+    name: str
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What keeps the states before and after some edits.
+
+    Attributes:
+        before: Snapshot made because the state before was not recorded, else None.
+        after: Snapshot of the result; None where the bank has no snapshots.
+    """
+
+    before: Snapshot | None = None
+    after: Snapshot | None = None
+
+
+def load_if_there(path: Path) -> ParsedFile | None:
+    """Read a bank file, broken or not; None if there is none."""
+    return load_file(path) if path.exists() else None
+
+
+def edit_records(
+    path: Path, parsed: ParsedFile | None, like: ParsedFile, changes: Mapping[str, Record | None]
+) -> bytes:
+    """Return a bank file with some records changed, the others byte for byte.
+
+    Args:
+        parsed: The file now; None when there is none.
+        like: A file that tells the format of a new one.
+
+    Raises:
+        BankFormatError: the file is broken.
+        BankPathError: readers take a binary twin of it, which this would put in the wrong.
+    """
+    format_ = parsed.format if parsed is not None else like.format
+    demand_no_binary_cache(
+        path,
+        format_,
+        problem="readers open this twin of the bank file, so single records cannot change",
+        hint="restore whole files: without --key",
+    )
+    if parsed is None or is_blank(parsed.data):
+        parsed = format_.parse(format_.empty, path)
+    raise_if_broken(parsed)
+    return format_.serialize(parsed, changes)
+
+
+def apply_edits(root: Path, edits: Iterable[FileEdit], author: Author, *, message: str) -> Kept:
+    """Write files, the state before kept in the history first unless it is recorded.
+
+    All of it is written, or nothing: what a process that died left half done is put back by
+    `put_back_edits`. A file that changed since it was read is an error.
+
+    Raises:
+        BankLockedError: another process is at it.
+        BankPathError: a file cannot be written, or was changed meanwhile.
+    """
+    edits = tuple(edits)
+    if not edits:
+        return Kept()
+    before = None
+    if not is_recorded(root, edits):
+        before = record_bank(root, author, message=f"before {message}").snapshot
+    with staged_changes(_journal(root), root=root) as changes:
+        for edit in edits:
+            digest = sha256_of(edit.before)
+            changes.put(root / edit.name, edit.after, old_sha256=digest)
+        changes.commit()
+    if not history_path(root).is_file():
+        return Kept()
+    return Kept(before=before, after=record_bank(root, author, message=message).snapshot)
+
+
+def put_back_edits(root: Path) -> None:
+    """Undo a restore or a revert whose process died in the middle.
+
+    Raises:
+        BankLockedError: it lives.
+    """
+    if _journal(root).exists():
+        roll_back(_journal(root))
+
+
+def _journal(root: Path) -> Path:
+    return root / f".restore{TEMPORARY_SUFFIX}"
+
+
+def is_recorded(root: Path, edits: Iterable[FileEdit]) -> bool:
+    """Return whether the latest snapshot or commit has the files as they are now."""
+    there = {edit.name: edit.before for edit in edits if edit.before is not None}
+    return not there or _is_in_snapshot(root, there) or _is_in_commit(root, there)
+
+
+def _is_in_snapshot(root: Path, files: Mapping[str, bytes]) -> bool:
+    if not history_path(root).is_file():
+        return False
+    with open_history(root, create=True) as database:  # the first snapshot may have been cut off
+        snapshots = list_snapshots(database)
+        members = members_of(database, snapshots[-1]) if snapshots else {}
+    stored = {name: member.sha256 for name, member in members.items()}
+    return all(stored.get(name) == sha256_of(data) for name, data in files.items())
+
+
+def _is_in_commit(root: Path, files: Mapping[str, bytes]) -> bool:
+    try:
+        if not is_tracked(root):
+            return False
+        side = GitHistory(root).side("HEAD")
+        return all(
+            name in side.contents and side.read(side.contents[name]) == data
+            for name, data in files.items()
+        )
+    except HistoryError:
+        return False

@@ -1,0 +1,111 @@
+"""Tell the versions of a bank, and whether its history is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError
+from aoebank.history.log import LoggedVersion, LogResult
+from aoebank.history.moves_report import moves_document, moves_summary
+from aoebank.history.snapshot_report import snapshot_document
+from aoebank.history.verify import VerifyResult
+from aoebank.report.output import Text, plural
+from aoebank.storage.sides.versions import Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReport:
+    """A block per version."""
+
+    result: LogResult
+    schema: str = "aoebank.log/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if no version changed what was asked for."""
+        return 0 if self.result.versions else 1
+
+    def document(self) -> Mapping[str, object]:
+        """Return the versions."""
+        return {
+            "root": str(self.result.root),
+            "kind": str(self.result.kind),
+            "versions": [_document(logged) for logged in self.result.versions],
+            "more": self.result.more,
+        }
+
+    def write(self, text: Text) -> None:
+        """Write two or three lines per version, newest first."""
+        for logged in self.result.versions:
+            _write(text, logged)
+        if self.result.more:
+            text.line(("older versions are left out: see --limit", "dim"))
+        if not self.result.versions:
+            text.line("no version changed these records")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What is wrong with a history, if anything."""
+
+    result: VerifyResult
+    schema: str = "aoebank.log-verify/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if anything is not as it was stored."""
+        return 1 if self.result.problems else 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the problems and what was read."""
+        return {
+            "root": str(self.result.root),
+            "snapshots": self.result.snapshots,
+            "contents": self.result.files,
+            "problems": list(self.result.problems),
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the problems, then what was read."""
+        for problem in self.result.problems:
+            text.line((problem, "red"))
+        good = "all as stored" if not self.result.problems else "not all as stored"
+        snapshots = plural(self.result.snapshots, "snapshot")
+        text.line(f"{snapshots}, {plural(self.result.files, 'different file')}: {good}")
+
+
+def write_version(text: Text, version: Version) -> None:
+    """Write id, tags, time and who, then the first line of the message."""
+    tags = f" ({', '.join(version.tags)})" if version.tags else ""
+    text.line((version.label, "yellow"), (tags, "cyan"), f"  {version.time}  {version.who}")
+    for line in version.message.splitlines()[:1]:
+        text.line(f"    {line}")
+
+
+def version_document(version: Version) -> dict[str, object]:
+    """Return the members of a version."""
+    return {
+        "version": str(version.kind),
+        "id": version.id,
+        "parents": list(version.parents),
+        "who": version.who,
+        "time": version.time,
+        "message": version.message,
+        "tags": list(version.tags),
+    }
+
+
+def _write(text: Text, logged: LoggedVersion) -> None:
+    write_version(text, logged.version)
+    socs = ", ".join(f"{soc} {number}" for soc, number in sorted(logged.socs.items()))
+    text.line(f"    {moves_summary(logged.moves)}{f' ({socs})' if len(logged.socs) > 1 else ''}")
+
+
+def _document(logged: LoggedVersion) -> dict[str, object]:
+    members = version_document(logged.version)
+    if logged.snapshot is not None:
+        members |= snapshot_document(logged.snapshot)
+    return {**members, "moves": moves_document(logged.moves), "socs": dict(logged.socs)}

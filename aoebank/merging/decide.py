@@ -1,0 +1,553 @@
+"""Decide, key by key, what a merge is to do; nothing is written here.
+
+With a base, o is ours, t theirs, b base, - is absent:
+
+    o == t                      ours, both changed it the same way or nobody did
+    t == b                      ours: only we changed, added or removed it
+    o == b                      theirs: only they did
+    o, t and b all differ       the policy; - against a change is a conflict unless the
+                                policy is ours or theirs
+
+Without one a key only one side has was added there, and one that differs is for the policy.
+"Equal" is by bytes first and by meaning where bytes differ. Whatever comes out of this, a record
+with an error does not get the key of one without: that is a conflict too.
+
+Two records of one key, both changed, under keep-best:
+
+                                       two plausible times to compare?
+    keep-best                          yes                      no
+    gap beyond the noise band          the faster               untimed policy
+    gap inside it                      the incumbent            untimed policy
+    same strategy, no gap to speak of  the incumbent            the timed one, the incumbent
+    one edit contains the other        as the gap says          the containing one, not a conflict
+
+The incumbent of a two-way merge is ours, unless the rules say there is none. With a base it is
+the side that still has the strategy of the base. Where there is none, or both are, the smaller
+time wins, then the smaller text: what comes out does not depend on which side is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from aoebank.errors import HistoryError, UsageError
+from aoebank.formats.plausibility import find_time_problem, read_neighbours
+from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.provenance import ProvenanceLog
+from aoebank.merging.decisions import (
+    SOURCE_OF,
+    Action,
+    Changed,
+    Choice,
+    FilePlan,
+    Incumbent,
+    MergeRules,
+    Policy,
+    Reason,
+    Source,
+)
+from aoebank.merging.edits import Draft
+from aoebank.merging.exclusions import Exclusions
+from aoebank.merging.saved import PersonalVerdict
+from aoebank.merging.versions import (
+    Inputs,
+    KeyVersions,
+    Measurements,
+    Versions,
+    find_untouched,
+    read_inputs,
+)
+from aoebank.model.digest import canonical_text, sha256_of
+from aoebank.model.json_value import JsonValue
+from aoebank.model.record import Alternative, Record
+from aoebank.model.timing import are_comparable, is_beyond, noise_band
+
+_CHOSEN = {Policy.OURS: Action.KEEP_OURS, Policy.THEIRS: Action.TAKE_THEIRS}
+_ALWAYS_SAID = (Reason.QUARANTINE, Reason.BUILT_IN_FASTER, Reason.CONTAINS, Reason.PERSON)
+_NO_NEWS = (Reason.SAME, Reason.OURS_CHANGED)
+_FAR = 10.0  # a gain that makes one look at the neighbours
+
+
+def _no_log() -> ProvenanceLog:
+    return ProvenanceLog(entries=(), findings=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeContext:
+    """What decides about the keys of one file, besides the records themselves.
+
+    Attributes:
+        is_two_way: There is no base at all: an absent record was never there.
+        exclusions: Records that stay out.
+        verdicts: What a person decided, by key.
+        times_of_ours: How ours was measured; asked only if two times are compared.
+        verbose: Whether every decision becomes a value; else conflicts do, and what keeps a
+            record out, and the rest is counted.
+        tells_reasons: Whether the plan has the reason of each key, for merges of several steps.
+    """
+
+    rules: MergeRules = field(default_factory=MergeRules)
+    is_two_way: bool = False
+    exclusions: Exclusions = field(default_factory=Exclusions)
+    verdicts: Mapping[str, PersonalVerdict] = field(default_factory=dict)
+    times_of_ours: Measurements = field(default_factory=lambda: Measurements(_no_log))
+    times_of_theirs: Measurements = field(default_factory=lambda: Measurements(_no_log))
+    verbose: bool = False
+    tells_reasons: bool = False
+
+    def kept_out(self, parsed: ParsedFile | None) -> Mapping[int, str]:
+        """Return the records of a file under quarantine, by position, with the reason."""
+        return self.exclusions.find_quarantined(parsed)
+
+
+def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePlan:
+    """Return what becomes of a bank file.
+
+    Args:
+        versions: One that is not there was deleted, with a base.
+        name: In the result.
+
+    Raises:
+        BankFormatError: a version is broken, or they do not fit together.
+        HistoryError: a person decided about other records.
+    """
+    untouched = find_untouched(versions)
+    if untouched is not None:
+        return _take_whole(versions, untouched, name, context)
+    inputs = read_inputs(versions, name, context)
+    draft = Draft(name=name, versions=inputs.versions, frame=inputs.frame, repeated=inputs.repeated)
+    reasons: dict[str, Reason] = {}
+    verdicts = dict(context.verdicts)
+    same = 0
+    for found, who in inputs.iter_keys(is_two_way=context.is_two_way):
+        if isinstance(found, str):  # nobody changed it, and nothing keeps it out
+            same += 1
+            if context.tells_reasons:
+                reasons[found] = Reason.SAME
+            continue
+        choice = decide_key(found, who, inputs, context)
+        if found.key in verdicts:
+            choice = apply_verdict(verdicts.pop(found.key), found, choice)
+        choice = inputs.repeated.explain(choice, found)
+        draft.counts[choice.reason] += 1
+        reasons |= {found.key: choice.reason} if context.tells_reasons else {}
+        draft.give(found, choice.action)
+        if _is_said(choice, context) or found.key in inputs.repeated.numbers:
+            draft.say(found, choice)
+    draft.counts[Reason.SAME] += same
+    if context.exclusions.built_in is not None:
+        _drop_slower(draft, context.exclusions)
+        if context.tells_reasons:
+            reasons |= {key: found.reason for key, found in draft.decisions.items()}
+    if verdicts:
+        raise stale_verdict(next(iter(verdicts)), f"nothing to decide in {name}")
+    return replace(draft.plan(), reasons=reasons)
+
+
+def _take_whole(versions: Versions, source: Source, name: str, context: MergeContext) -> FilePlan:
+    """Return the plan that takes the file of one side; what is to stay out of it stays out."""
+    parsed = versions.of(source)
+    assert parsed is not None
+    if find_error(parsed) is not None:
+        return FilePlan(name=name, format=parsed.format.name, frame=source)
+    same = Versions(base=parsed, ours=parsed, theirs=parsed)
+    plan = decide_file(same, name, replace(context, verdicts={}))
+    return replace(plan, frame=source)
+
+
+# ---- one key ----
+
+
+def decide_key(key: KeyVersions, who: Changed, inputs: Inputs, context: MergeContext) -> Choice:
+    """Return what is to become of a key, from its three records and what is known of them.
+
+    Args:
+        key: Its records.
+        who: Who changed it, going by bytes.
+        inputs: Tells which records stay out, and which have an error.
+        context: Rules, and how times were measured.
+    """
+    choice = _keep_out(key, who, inputs) or _decide(key, who, context)
+    if choice.conflict or choice.reason in (Reason.SAME, Reason.QUARANTINE):
+        return choice
+    objection = inputs.bad_records.find_objection(key, choice.action)
+    return _conflict(Reason.UNREADABLE, objection) if objection else choice
+
+
+def _keep_out(key: KeyVersions, who: Changed, inputs: Inputs) -> Choice | None:
+    """Return the choice where one of the records, or both, is to stay out."""
+    ours_note = None if key.ours is None else inputs.ours_out.get(key.ours)
+    theirs_note = None if key.theirs is None else inputs.theirs_out.get(key.theirs)
+    is_out_already = key.ours is None and who in (Changed.OURS, Changed.NOBODY)
+    if is_out_already or (ours_note is None and theirs_note is None):
+        return None
+    action = Action.REMOVE
+    if key.ours is not None and ours_note is None:
+        action = Action.KEEP_OURS
+    elif key.theirs is not None and theirs_note is None:
+        action = Action.TAKE_THEIRS
+    return Choice(action=action, reason=Reason.QUARANTINE, note=ours_note or theirs_note or "")
+
+
+def _is_said(choice: Choice, context: MergeContext) -> bool:
+    """Return whether a decision is told as a value, not only counted."""
+    is_news = context.verbose and choice.reason not in _NO_NEWS
+    return choice.conflict or choice.reason in _ALWAYS_SAID or is_news
+
+
+def _decide(key: KeyVersions, who: Changed, context: MergeContext) -> Choice:
+    """Return the choice about a key, going by who changed it."""
+    rules = context.rules
+    if who is Changed.BOTH:
+        if context.is_two_way and not rules.overrides and rules.policy in _CHOSEN:
+            # times and strategies cannot change it: they are not compared
+            return Choice(action=_CHOSEN[rules.policy], reason=Reason.POLICY)
+        who = _changed_in_meaning(key)
+    if who is Changed.BOTH:
+        return _decide_contested(key, context)
+    action, reason = Action.KEEP_OURS, Reason.SAME
+    if who is Changed.OURS:
+        reason = Reason.OURS_CHANGED
+    elif who is Changed.THEIRS and key.theirs is None:
+        action, reason = Action.REMOVE, Reason.THEIRS_REMOVED
+    elif who is Changed.THEIRS:
+        action = Action.TAKE_THEIRS
+        reason = Reason.THEIRS_ADDED if key.ours is None else Reason.THEIRS_CHANGED
+    return Choice(action=action, reason=reason)
+
+
+def _changed_in_meaning(key: KeyVersions) -> Changed:
+    """Return who changed what a key says, where all bytes differ."""
+    ours, theirs = key.record(Source.OURS), key.record(Source.THEIRS)
+    if is_same(ours, theirs):
+        return Changed.NOBODY
+    base = key.record(Source.BASE)
+    if is_same(theirs, base):
+        return Changed.OURS
+    return Changed.THEIRS if is_same(ours, base) else Changed.BOTH
+
+
+def _decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
+    """Return what the policy says about two changes."""
+    rules = context.rules
+    ours, theirs = key.record(Source.OURS), key.record(Source.THEIRS)
+    known, name = ours or theirs, key.files.any().name
+    policy = rules.policy_for(
+        soc_version=name.soc_version if name else None,
+        key=key.key,
+        op_type=(known.op_type if known else None) or (name.op_type if name else None),
+    )
+    if policy in _CHOSEN:
+        return Choice(action=_CHOSEN[policy], reason=Reason.POLICY)
+    if ours is None or theirs is None:
+        is_gone = key.ours is None or key.theirs is None
+        return _conflict(Reason.DELETED_AND_CHANGED if is_gone else Reason.UNREADABLE)
+    has_incumbent = context.is_two_way and rules.incumbent is Incumbent.OURS
+    answers = TwoAnswers(
+        ours=ours,
+        theirs=theirs,
+        base=key.record(Source.BASE),
+        incumbent=Action.KEEP_OURS if has_incumbent else None,
+        times_of_ours=context.times_of_ours,
+        times_of_theirs=context.times_of_theirs,
+        read_neighbours=partial(_read_neighbours, key),
+    )
+    choice = choose(answers, policy, rules)
+    if choice.action is Action.KEEP_BOTH and not key.files.any().format.keeps_alternatives:
+        return _conflict(Reason.NO_ROOM)
+    return choice
+
+
+def _read_neighbours(key: KeyVersions, side: Action) -> Sequence[Record]:
+    parsed, number = key.files.of(SOURCE_OF[side]), key.of(SOURCE_OF[side])
+    assert parsed is not None
+    assert number is not None
+    return read_neighbours(parsed, number)
+
+
+def _conflict(reason: Reason, note: str = "") -> Choice:
+    return Choice(action=Action.KEEP_OURS, reason=reason, conflict=True, note=note)
+
+
+# ---- two records of a key ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoAnswers:
+    """Two records of one key that differ, and what they came from.
+
+    Attributes:
+        base: None where the base has no such record.
+        incumbent: The side that wins inside the noise band; None: no side.
+        times_of_ours: Asked only when both have a time; so for the other.
+        read_neighbours: Gives the records near the one of a side; asked only for a large gap.
+    """
+
+    ours: Record
+    theirs: Record
+    base: Record | None
+    incumbent: Action | None
+    times_of_ours: Measurements
+    times_of_theirs: Measurements
+    read_neighbours: Callable[[Action], Sequence[Record]] = lambda action: ()
+
+
+def choose(answers: TwoAnswers, policy: Policy, rules: MergeRules) -> Choice:
+    """Return what a policy says about two records."""
+    if policy is not Policy.KEEP_BEST:
+        return _by_policy(policy)
+    known = _by_time(answers, rules)
+    if isinstance(known, Choice):
+        return known
+    if canonical_text(answers.ours.strategy) == canonical_text(answers.theirs.strategy):
+        return Choice(action=_timed(answers) or _incumbent(answers), reason=Reason.SAME_STRATEGY)
+    containing = find_containing(answers) if rules.takes_containing else None
+    if containing is not None and rules.untimed is Policy.FAIL:
+        note = "it has all the other side changed, and more"
+        return Choice(action=containing, reason=Reason.CONTAINS, note=note)
+    note = "; ".join(
+        f"{SOURCE_OF[side]}: {problem}"
+        for side, _ in _sides(answers)
+        if (problem := _time_problem(answers, side))
+    )
+    return replace(_by_policy(rules.untimed, fail=known), note=note)
+
+
+def _by_policy(policy: Policy, *, fail: Reason = Reason.POLICY_FAIL) -> Choice:
+    actions = {
+        Policy.OURS: Choice(action=Action.KEEP_OURS, reason=Reason.POLICY),
+        Policy.THEIRS: Choice(action=Action.TAKE_THEIRS, reason=Reason.POLICY),
+        Policy.UNION: Choice(action=Action.KEEP_BOTH, reason=Reason.BOTH_KEPT),
+    }
+    return actions.get(policy) or Choice(action=Action.KEEP_OURS, reason=fail, conflict=True)
+
+
+def _by_time(answers: TwoAnswers, rules: MergeRules) -> Choice | Reason:
+    """Return what two times say, or why they say nothing."""
+    ours_us, theirs_us = answers.ours.cost_us, answers.theirs.cost_us
+    if ours_us is None or theirs_us is None:
+        return Reason.NO_TIMES
+    if _time_problem(answers, Action.KEEP_OURS) or _time_problem(answers, Action.TAKE_THEIRS):
+        return Reason.IMPLAUSIBLE
+    ours = answers.times_of_ours.find(answers.ours)
+    theirs = answers.times_of_theirs.find(answers.theirs)
+    if not are_comparable(ours, theirs, rules.times):
+        return Reason.OTHER_MACHINE
+    gap = max(ours_us, theirs_us) / min(ours_us, theirs_us) - 1
+    band = noise_band(rules.noise_ratio, ours, theirs)
+    if is_beyond(min(ours_us, theirs_us), max(ours_us, theirs_us), band):
+        faster = Action.KEEP_OURS if ours_us < theirs_us else Action.TAKE_THEIRS
+        return Choice(action=faster, reason=Reason.FASTER, note=f"by {100 * gap:.1f} %")
+    note = f"{100 * gap:.1f} % is within {100 * band:.1f} %"
+    return Choice(action=_incumbent(answers), reason=Reason.INSIDE_NOISE, note=note)
+
+
+def _timed(answers: TwoAnswers) -> Action | None:
+    """Return the only side with a time somebody can have measured, if there is one."""
+    timed = [
+        side
+        for side, record in _sides(answers)
+        if record.cost_us is not None and not _time_problem(answers, side)
+    ]
+    return timed[0] if len(timed) == 1 else None
+
+
+def _sides(answers: TwoAnswers) -> tuple[tuple[Action, Record], tuple[Action, Record]]:
+    return (Action.KEEP_OURS, answers.ours), (Action.TAKE_THEIRS, answers.theirs)
+
+
+def _time_problem(answers: TwoAnswers, side: Action) -> str:
+    """Return why the time of a side cannot have been measured; empty if it can."""
+    ours, theirs = answers.ours, answers.theirs
+    own, other = (ours, theirs) if side is Action.KEEP_OURS else (theirs, ours)
+    is_far_less = None not in (own.cost_us, other.cost_us) and _is_far_less(own, other)
+    # only a large gain is worth reading more records
+    near = answers.read_neighbours(side) if is_far_less else ()
+    return find_time_problem(own, rivals=[other], neighbours=near)
+
+
+def _is_far_less(own: Record, other: Record) -> bool:
+    assert own.cost_us is not None
+    assert other.cost_us is not None
+    return own.cost_us * _FAR < other.cost_us
+
+
+def _incumbent(answers: TwoAnswers) -> Action:
+    if answers.incumbent is not None:
+        return answers.incumbent
+    if answers.base is not None:
+        old = canonical_text(answers.base.strategy)
+        has_old = (
+            canonical_text(answers.ours.strategy) == old,
+            canonical_text(answers.theirs.strategy) == old,
+        )
+        if has_old[0] != has_old[1]:
+            return Action.KEEP_OURS if has_old[0] else Action.TAKE_THEIRS
+    smaller = _rank(answers.ours) <= _rank(answers.theirs)
+    return Action.KEEP_OURS if smaller else Action.TAKE_THEIRS
+
+
+def _rank(record: Record) -> tuple[bool, float, str, str]:
+    """Return what records are ordered by: nothing in it depends on how they are spelled."""
+    time = record.cost_us or 0.0
+    return record.cost_us is None, time, canonical_text(record.strategy), _meaning(record)
+
+
+def find_containing(answers: TwoAnswers) -> Action | None:
+    """Return the side whose edit of the base contains that of the other side, if one does.
+
+    Members count by their path: every member the other side gave a value, or took out, is the same
+    here. A list is one member, unless all three have the same length.
+    """
+    if answers.base is None:
+        return None
+    base, ours, theirs = map(_members, (answers.base, answers.ours, answers.theirs))
+    if _contains(base, ours, theirs):
+        return Action.KEEP_OURS
+    return Action.TAKE_THEIRS if _contains(base, theirs, ours) else None
+
+
+def _contains(base: JsonValue, big: JsonValue, small: JsonValue) -> bool:
+    if _is_equal(small, base) or _is_equal(big, small):
+        return True
+    if isinstance(base, Mapping) and isinstance(big, Mapping) and isinstance(small, Mapping):
+        return all(
+            _contains_member(name, base, big, small) for name in dict.fromkeys((*base, *small))
+        )
+    lists = [value for value in (base, big, small) if isinstance(value, list)]
+    if len(lists) < 3 or len({*map(len, lists)}) > 1:
+        return False
+    return all(_contains(*items) for items in zip(*lists, strict=True))
+
+
+def _contains_member(
+    name: str,
+    base: Mapping[str, JsonValue],
+    big: Mapping[str, JsonValue],
+    small: Mapping[str, JsonValue],
+) -> bool:
+    if name in base and name in small:
+        # taken out by the one that has more: then the other one must have left it alone
+        return (
+            _contains(base[name], big[name], small[name])
+            if name in big
+            else _is_equal(base[name], small[name])
+        )
+    if name in small:  # added
+        return name in big and _is_equal(big[name], small[name])
+    return name not in big  # taken out
+
+
+def _is_equal(a: JsonValue, b: JsonValue) -> bool:
+    return canonical_text(a) == canonical_text(b)
+
+
+def is_same(a: Record | None, b: Record | None) -> bool:
+    """Return whether there are two records that say the same, however they are spelled."""
+    if a is None or b is None or a.strategy != b.strategy:  # equal may still be 1 and 1.0
+        return False
+    return _meaning(a) == _meaning(b)
+
+
+def _members(record: Record) -> JsonValue:
+    """Return what a record says, by names; what it does not say is not there."""
+    members: dict[str, JsonValue] = {
+        "workload": record.workload,
+        "strategy": record.strategy,
+        "extra": record.extra,
+        "alternatives": [
+            [answer.workload, answer.strategy, answer.extra, answer.cost_us, answer.origin]
+            for answer in record.alternatives
+        ],
+    }
+    more = {"cost_us": record.cost_us, "origin": record.origin}
+    return {**members, **{name: value for name, value in more.items() if value is not None}}
+
+
+def _meaning(record: Record) -> str:
+    first = Alternative(
+        workload=record.workload,
+        strategy=record.strategy,
+        cost_us=record.cost_us,
+        origin=record.origin,
+        extra=record.extra,
+    )
+    return canonical_text(
+        [
+            [answer.workload, answer.strategy, answer.extra, answer.cost_us, answer.origin]
+            for answer in (first, *record.alternatives)
+        ]
+    )
+
+
+# ---- what has a say besides: a person, a faster built-in bank ----
+
+
+def apply_verdict(verdict: PersonalVerdict, key: KeyVersions, choice: Choice) -> Choice:
+    """Return the choice of a person, or `choice` where that is no other one.
+
+    Raises:
+        HistoryError: it is about other records than these.
+        UsageError: it asks for what is not there.
+    """
+    for source in Source:
+        if sha256_of(key.raw(source)) != verdict.sha256.get(source):
+            raise stale_verdict(key.key, f"another record in {source}")
+    action = verdict.action
+    if action is None or (action is choice.action and not choice.conflict):
+        return choice
+    if choice.reason is Reason.QUARANTINE:
+        raise UsageError(
+            "key is under quarantine",
+            where=key.key,
+            got=action,
+            expected=choice.action,
+            hint=f"aoebank quarantine rm {key.key}",
+        )
+    _demand_possible(action, key)
+    return Choice(action=action, reason=Reason.PERSON, note=f"instead of {choice.reason}")
+
+
+def _demand_possible(action: Action, key: KeyVersions) -> None:
+    problem = ""
+    if action is Action.TAKE_BASE and key.base is None:
+        problem = "the base has no such record"
+    if action is Action.KEEP_BOTH:
+        if not key.files.any().format.keeps_alternatives:
+            problem = "this format keeps one answer per key"
+        elif key.ours is None or key.theirs is None:
+            problem = "only one side has such a record"
+    if problem:
+        raise UsageError(problem, where=key.key, got=action, expected="another action")
+
+
+def stale_verdict(key: str, got: str) -> HistoryError:
+    """Return the error of a verdict about something else than what is merged."""
+    return HistoryError(
+        "decision does not fit the sides any more",
+        where=key,
+        got=got,
+        expected="the records it was made about",
+        hint="save the decisions again: --decisions",
+    )
+
+
+def _drop_slower(draft: Draft, exclusions: Exclusions) -> None:
+    """Take out what the built-in bank does better; conflicts stay as they are."""
+    slower = {
+        source: exclusions.find_slower(parsed)
+        for source in (Source.OURS, Source.THEIRS)
+        if (parsed := draft.versions.of(source)) is not None
+    }
+    if not any(slower.values()):
+        return
+    for key, pick in [*draft.iter_output()]:
+        note = slower.get(pick.source, {}).get(pick.number)
+        said = draft.decisions.get(key.key)
+        if note is not None and pick.raw is None and not (said and said.conflict):
+            draft.counts[Reason.BUILT_IN_FASTER] += 1
+            draft.give(key, Action.REMOVE)
+            choice = Choice(action=Action.REMOVE, reason=Reason.BUILT_IN_FASTER, note=note)
+            draft.say(key, choice)

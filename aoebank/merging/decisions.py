@@ -1,0 +1,379 @@
+"""What a merge decides, as values: policies, actions, reasons, decisions, plan of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Generic, TypeVar
+
+from aoebank.errors import UsageError
+from aoebank.model.json_value import JsonValue
+from aoebank.model.timing import NOISE_RATIO, Times
+
+_T = TypeVar("_T")
+
+
+class Source(StrEnum):
+    """Which of the three versions something comes from."""
+
+    BASE = "base"
+    OURS = "ours"
+    THEIRS = "theirs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Three(Generic[_T]):
+    """One thing of each of the three versions."""
+
+    base: _T
+    ours: _T
+    theirs: _T
+
+    def of(self, source: Source) -> _T:
+        """Return that of one version."""
+        if source is Source.OURS:
+            return self.ours
+        return self.theirs if source is Source.THEIRS else self.base
+
+
+class Action(StrEnum):
+    """What becomes of a key; a person may choose another one in a saved decision."""
+
+    KEEP_OURS = "keep-ours"
+    TAKE_THEIRS = "take-theirs"
+    TAKE_BASE = "take-base"
+    KEEP_BOTH = "keep-both"
+    REMOVE = "remove"
+
+
+SOURCE_OF = {  # the version whose record an action takes as it is
+    Action.KEEP_OURS: Source.OURS,
+    Action.TAKE_THEIRS: Source.THEIRS,
+    Action.TAKE_BASE: Source.BASE,
+}
+ACTION_OF = {source: action for action, source in SOURCE_OF.items()}
+
+
+class Reason(StrEnum):
+    """Why: the clean ones first, then policies, then the conflicts."""
+
+    SAME = "same"
+    OURS_CHANGED = "ours-changed"
+    THEIRS_ADDED = "theirs-added"
+    THEIRS_CHANGED = "theirs-changed"
+    THEIRS_REMOVED = "theirs-removed"
+    DUPLICATE = "duplicate"
+    FASTER = "faster"
+    INSIDE_NOISE = "inside-noise"
+    SAME_STRATEGY = "same-strategy"
+    CONTAINS = "contains-other"
+    POLICY = "policy"
+    BOTH_KEPT = "both-kept"
+    QUARANTINE = "quarantine"
+    BUILT_IN_FASTER = "built-in-faster"
+    PERSON = "person"
+    DELETED_AND_CHANGED = "deleted-and-changed"
+    NO_TIMES = "no-times"
+    IMPLAUSIBLE = "implausible-time"
+    OTHER_MACHINE = "other-machine"
+    NO_ROOM = "no-room-for-both"
+    POLICY_FAIL = "policy-fail"
+    UNREADABLE = "unreadable"
+
+
+CLEAN = (
+    Reason.SAME,
+    Reason.OURS_CHANGED,
+    Reason.THEIRS_ADDED,
+    Reason.THEIRS_CHANGED,
+    Reason.THEIRS_REMOVED,
+)
+
+
+class Policy(StrEnum):
+    """Who wins where both sides changed the same key in different ways."""
+
+    KEEP_BEST = "keep-best"
+    OURS = "ours"
+    THEIRS = "theirs"
+    UNION = "union"
+    FAIL = "fail"
+
+
+class Incumbent(StrEnum):
+    """Who wins a two-way merge inside the noise band."""
+
+    OURS = "ours"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """A policy for some records only; a pattern left out matches all.
+
+    Attributes:
+        soc_version: Shell pattern, as are the other two.
+    """
+
+    policy: Policy
+    soc_version: str | None = None
+    op_type: str | None = None
+    key: str | None = None
+
+    def matches(self, *, soc_version: str | None, op_type: str | None, key: str) -> bool:
+        """Return whether every pattern given fits; what is not known fits no pattern."""
+        pairs = (
+            (self.soc_version, soc_version),
+            (self.op_type, op_type),
+            (self.key, key),
+        )
+        return all(
+            pattern is None or (text is not None and fnmatchcase(text, pattern))
+            for pattern, text in pairs
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRules:
+    """How keys are decided that both sides changed in different ways.
+
+    Attributes:
+        untimed: For `keep-best` where there are no two comparable times.
+        noise_ratio: A gap up to this share of the smaller time is noise; 0.03 is 3 %.
+        overrides: The last one that matches a record counts.
+        takes_containing: Whether the side whose edit contains that of the other one is taken, where
+            it would be a conflict else.
+        follows_renames: Whether a file one side moved is merged with what the other side calls as
+            before.
+        incumbent: Of a two-way merge; with a base the incumbent is what the base says.
+        may_differ_in_soc: Whether sides for other targets are merged all the same.
+        may_be_unrelated: Whether a base that shares no record with a side is taken.
+    """
+
+    policy: Policy = Policy.KEEP_BEST
+    untimed: Policy = Policy.FAIL
+    noise_ratio: float = NOISE_RATIO
+    times: Times = Times.ALIKE
+    incumbent: Incumbent = Incumbent.OURS
+    overrides: tuple[Override, ...] = ()
+    takes_containing: bool = True
+    follows_renames: bool = True
+    may_differ_in_soc: bool = False
+    may_be_unrelated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.untimed is Policy.KEEP_BEST:
+            raise ValueError("without times there is no best: untimed cannot be keep-best")
+        if not 0 <= self.noise_ratio < 100:
+            raise ValueError(f"noise_ratio must be 0 or more, not {self.noise_ratio}")
+
+    def policy_for(self, *, soc_version: str | None, op_type: str | None, key: str) -> Policy:
+        """Return the policy for a record."""
+        for override in reversed(self.overrides):
+            if override.matches(soc_version=soc_version, op_type=op_type, key=key):
+                return override.policy
+        return self.policy
+
+
+class Changed(StrEnum):
+    """Who changed a key."""
+
+    NOBODY = "nobody"
+    OURS = "ours"
+    THEIRS = "theirs"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What becomes of a key, before anybody else has a say."""
+
+    action: Action
+    reason: Reason
+    conflict: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRecord:
+    """The record a version has for a key, as a decision keeps it.
+
+    Attributes:
+        raw: Its bytes.
+        sha256: Of these bytes.
+        cost_us: Its time, None if it has none or cannot be read.
+        strategy: None if it cannot be read.
+    """
+
+    raw: bytes
+    sha256: str
+    cost_us: float | None = None
+    strategy: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptDuplicate:
+    """A record that is left out, since another one of its side has its key and counts."""
+
+    side: Source
+    record: KeptRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is to become of one key, and why; a version without the key has no record.
+
+    Attributes:
+        file: Name of the bank file in the result.
+        conflict: Nobody decided yet; the result has what `action` says until somebody does.
+        workload: What the record is about, in one short line; of conflicts that can be read.
+        note: More about the reason, for people.
+    """
+
+    file: str
+    key: str
+    action: Action
+    reason: Reason
+    conflict: bool = False
+    soc_version: str | None = None
+    op_type: str | None = None
+    workload: str = ""
+    base: KeptRecord | None = None
+    ours: KeptRecord | None = None
+    theirs: KeptRecord | None = None
+    left_out: tuple[KeptDuplicate, ...] = ()
+    note: str = ""
+
+    @property
+    def cost_base_us(self) -> float | None:
+        return self.base.cost_us if self.base else None
+
+    @property
+    def cost_ours_us(self) -> float | None:
+        return self.ours.cost_us if self.ours else None
+
+    @property
+    def cost_theirs_us(self) -> float | None:
+        return self.theirs.cost_us if self.theirs else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The record a key gets: the one at a position of a version, or bytes made of two.
+
+    Attributes:
+        raw: A record with the alternatives of both sides; None for all others.
+    """
+
+    source: Source
+    number: int
+    raw: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """A record that comes into the frame.
+
+    Attributes:
+        after: Position of the record of the frame it follows; -1 for the start.
+    """
+
+    after: int
+    pick: Pick
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordMoves:
+    """How many records of the result are not as ours has them."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+
+    def plus(self, other: RecordMoves) -> RecordMoves:
+        """Return the sum of both."""
+        return RecordMoves(
+            added=self.added + other.added,
+            changed=self.changed + other.changed,
+            removed=self.removed + other.removed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePlan:
+    """What the merged file is: the text of one side, its frame, with some records edited.
+
+    Attributes:
+        frame: Whose file the edits are made to; None if no version has the file.
+        is_gone: Whether the result has no such file.
+        replaced: What comes in the place of records of the frame, by their position.
+        removed: Positions of records of the frame that go.
+        decisions: One per key that needs saying.
+        counts: How many keys were decided for which reason, clean ones included.
+        reasons: Why, by key; empty unless asked for.
+        hidden: Records that do not count, because another one of their side has their key.
+        moves: What changes for who has our file.
+    """
+
+    name: str
+    format: str | None = None
+    frame: Source | None = None
+    is_gone: bool = False
+    replaced: Mapping[int, Pick] = field(default_factory=dict)
+    removed: frozenset[int] = frozenset()
+    added: tuple[Added, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    counts: Mapping[Reason, int] = field(default_factory=dict)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
+    hidden: Mapping[Source, int] = field(default_factory=dict)
+    moves: RecordMoves = field(default_factory=RecordMoves)
+
+    @property
+    def conflicts(self) -> tuple[Decision, ...]:
+        """Return the decisions nobody made yet."""
+        return tuple(decision for decision in self.decisions if decision.conflict)
+
+
+_FIELDS = {"soc": "soc_version", "op": "op_type", "key": "key"}
+
+
+def parse_override(text: str) -> Override:
+    """Return the override a person wrote, as in `op=MatMulV3:theirs`.
+
+    Several patterns may be given: `soc=Ascend910B*,op=MatMulV3:ours`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    patterns_text, colon, policy = text.rpartition(":")
+    patterns: dict[str, str] = {}
+    for part in patterns_text.split(","):
+        name, equals, pattern = part.partition("=")
+        if not (equals and pattern and name in _FIELDS and _FIELDS[name] not in patterns):
+            raise _bad_override(text)
+        patterns[_FIELDS[name]] = pattern
+    if not colon or policy not in tuple(Policy):
+        raise _bad_override(text)
+    return Override(policy=Policy(policy), **patterns)
+
+
+def parse_noise(text: str) -> float:
+    """Return the noise band a person wrote: `3%` or `0.03`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from aoebank.parameters.ratio import parse_ratio
+
+    return parse_ratio(text, option="--noise")
+
+
+def _bad_override(text: str) -> UsageError:
+    return UsageError(
+        "is no override",
+        where=text,
+        expected="soc=PATTERN, op=PATTERN or key=PATTERN, then :" + "|".join(Policy),
+        hint="--override op=MatMulV3:theirs",
+    )

@@ -1,0 +1,216 @@
+"""Decisions as JSON a person edits: what `--decisions` saves, and the conflict file.
+
+The conflict file lies beside the bank file it is about and holds what nobody decided yet: the
+records of both sides and of the base, so nothing is lost even where the sides are gone, as after
+a merge by git. `aoebank merge --apply FILE` reads both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.diffing.fields import diff_fields, plain
+from aoebank.errors import BankFormatError
+from aoebank.formats.text.json_text import JsonTextError, dumps, loads
+from aoebank.merging.decisions import ACTION_OF, Action, Decision, KeptRecord, Source
+from aoebank.model.json_value import JsonValue
+from aoebank.storage.git.merge_point import MergePoint
+
+OPEN = "conflict"  # the action of a decision nobody made yet
+DECISIONS = "aoebank.merge-decisions/1"
+CONFLICTS = "aoebank.merge-conflicts/1"
+CONFLICT_SUFFIX = ".conflicts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDecisions:
+    """The decisions of merging one side.
+
+    Attributes:
+        theirs: How a person wrote that side.
+    """
+
+    theirs: str
+    decisions: tuple[Decision, ...]
+
+
+def serialize_decisions(steps: Sequence[StepDecisions], *, base: str | None, ours: str) -> bytes:
+    """Return decisions as a document a person can edit."""
+    decisions: list[JsonValue] = [
+        {"theirs_side": step.theirs, **decision_document(decision)}
+        for step in steps
+        for decision in step.decisions
+    ]
+    choices = ", ".join(Action)
+    return write_document(
+        {
+            "schema": DECISIONS,
+            "base_side": base,
+            "ours_side": ours,
+            "how_to_edit": f"An action is one of {choices}; {OPEN!r} is one nobody chose yet. Then "
+            "run the merge of the same sides with --apply THIS_FILE.",
+            "decisions": decisions,
+        }
+    )
+
+
+def conflict_path(path: Path) -> Path:
+    """Return the conflict file of a bank file.
+
+    No reader of CANN takes it for a bank: the name does not end in `.json`.
+    """
+    return path.with_name(path.name + CONFLICT_SUFFIX)
+
+
+def conflict_document(
+    conflicts: Iterable[Decision],
+    written: Mapping[str, str | None] | None = None,
+    *,
+    point: MergePoint | None = None,
+) -> bytes:
+    """Return conflicts as a document a person can read and edit; empty bytes for none.
+
+    Args:
+        written: SHA-256 of the record the bank has for a key now, None if it has none; for
+            keys that do not have what ours had.
+        point: The merge they are of, in a git work tree.
+    """
+    found: list[JsonValue] = [_conflict(decision, written or {}) for decision in conflicts]
+    if not found:
+        return b""
+    choices = ", ".join(Action)
+    document: dict[str, JsonValue] = {
+        "schema": CONFLICTS,
+        "how_to_settle": f"Replace each action {OPEN!r} by one of {choices} (those that apply), "
+        "then run: aoebank merge --apply THIS_FILE. Until then the bank has the record of ours.",
+    }
+    if point is not None:
+        document["git"] = {"head": point.head, "theirs": point.theirs}
+    return write_document({**document, "decisions": found})
+
+
+def _conflict(decision: Decision, written: Mapping[str, str | None]) -> dict[str, JsonValue]:
+    members = decision_document(decision)
+    ours = decision.ours.sha256 if decision.ours else None
+    return {**members, "written_sha256": written.get(decision.key, ours)}
+
+
+def decision_document(decision: Decision) -> dict[str, JsonValue]:
+    """Return a decision as members; each record with its bytes and their digest."""
+    action = OPEN if decision.conflict else str(decision.action)
+    members: dict[str, JsonValue] = {
+        "file": decision.file,
+        "key": decision.key,
+        "soc_version": decision.soc_version,
+        "op_type": decision.op_type,
+        "action": action,
+        "reason": str(decision.reason),
+    }
+    if decision.workload:
+        members["workload"] = decision.workload
+    if decision.note:
+        members["note"] = decision.note
+    if (
+        decision.ours
+        and decision.theirs
+        and None
+        not in (
+            decision.ours.strategy,
+            decision.theirs.strategy,
+        )
+    ):
+        members["differs"] = [
+            change.pointer
+            for change in diff_fields(decision.ours.strategy, decision.theirs.strategy)
+        ]
+    records = (decision.base, decision.ours, decision.theirs)
+    for source, record in zip(Source, records, strict=True):
+        members[source] = None if record is None else _record_document(record)
+    if decision.left_out:
+        members["left_out"] = [
+            {"side": str(kept.side), **_record_document(kept.record)} for kept in decision.left_out
+        ]
+    return members
+
+
+def _record_document(record: KeptRecord) -> dict[str, JsonValue]:
+    members: dict[str, JsonValue] = {"cost_us": plain(record.cost_us), "sha256": record.sha256}
+    return {**members, "record": record.raw.decode("utf-8", errors="replace")}
+
+
+def write_document(members: Mapping[str, JsonValue]) -> bytes:
+    """Return a document as a person edits it: indented, one member per line."""
+    text = json.dumps(members, indent=2, ensure_ascii=False, default=dict) + "\n"
+    return text.encode("utf-8", errors="backslashreplace")  # JSON spells a lone surrogate so too
+
+
+def read_document(data: bytes, path: Path, schemas: Iterable[str]) -> Mapping[str, JsonValue]:
+    """Return the members of a document of one of these schemas.
+
+    Raises:
+        BankFormatError: it is no such document.
+    """
+    try:
+        value = loads(data.decode("utf-8"))
+    except (UnicodeDecodeError, JsonTextError) as error:
+        raise BankFormatError(
+            "is no JSON document", path=path, got=str(error)[:80], expected="saved decisions"
+        ) from error
+    schema = value.get("schema") if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping) or schema not in tuple(schemas):
+        raise BankFormatError(
+            "is no list of decisions",
+            path=path,
+            got=f"schema {dumps(schema)}",
+            expected=" or ".join(schemas),
+        )
+    return value
+
+
+def iter_decisions(
+    document: Mapping[str, JsonValue], path: Path, *, all_open: Source | None = None
+) -> Iterable[tuple[Mapping[str, JsonValue], Action | None]]:
+    """Yield the decisions of a document with their actions, None for one still open.
+
+    Args:
+        all_open: Whose records those still open take, which may be none.
+
+    Raises:
+        BankFormatError: a decision is none.
+    """
+    decisions = document.get("decisions")
+    if not isinstance(decisions, list):
+        raise BankFormatError("decisions is no list", path=path, expected="a list of decisions")
+    for number, decision in enumerate(decisions):
+        problem = _problem(decision)
+        if problem:
+            raise BankFormatError(
+                f"decision {number} {problem}",
+                path=path,
+                expected="what --decisions saved, only its actions edited",
+            )
+        action = decision["action"]
+        chosen = ACTION_OF[all_open] if all_open is not None else None
+        yield decision, chosen if action == OPEN else Action(action)
+
+
+def _problem(value: JsonValue) -> str:
+    if not isinstance(value, Mapping):
+        return "is no object"
+    for name in ("file", "key", "action"):
+        if not isinstance(value.get(name), str):
+            return f"has no {name}"
+    if value["action"] not in (OPEN, *Action):
+        return f"has an unknown action {value['action']}"
+    for source in Source:
+        version = value.get(source)
+        if version is None:
+            continue
+        if not isinstance(version, Mapping) or not all(
+            isinstance(version.get(name), str) for name in ("sha256", "record")
+        ):
+            return f"has a bad {source}"
+    return ""

@@ -1,0 +1,243 @@
+"""Tell what a merge decided and wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.errors import AoebankError
+from aoebank.merging.conflict_report import conflict_lines
+from aoebank.merging.decisions import Action, Decision, Reason
+from aoebank.merging.document import OPEN, decision_document
+from aoebank.merging.run import MergeResult
+from aoebank.merging.settle import Settlement
+from aoebank.report.output import Text, error_document, plural
+
+_WORDS = {
+    Reason.SAME: "the same on both sides",
+    Reason.OURS_CHANGED: "added or changed in ours only",
+    Reason.THEIRS_ADDED: "added by theirs",
+    Reason.THEIRS_CHANGED: "changed in theirs only",
+    Reason.THEIRS_REMOVED: "removed by theirs",
+    Reason.DUPLICATE: "several times on one side, one record stays",
+    Reason.FASTER: "decided by time",
+    Reason.INSIDE_NOISE: "inside the noise band",
+    Reason.SAME_STRATEGY: "same strategy",
+    Reason.CONTAINS: "one side's edit contains the other's",
+    Reason.POLICY: "decided by policy",
+    Reason.BOTH_KEPT: "both kept",
+    Reason.QUARANTINE: "kept out by the quarantine",
+    Reason.BUILT_IN_FASTER: "dropped, the built-in bank is faster",
+    Reason.PERSON: "decided by a person",
+    Reason.DELETED_AND_CHANGED: "conflict: removed on one side, changed on the other",
+    Reason.NO_TIMES: "conflict: two strategies, no two times",
+    Reason.IMPLAUSIBLE: "conflict: two strategies, a time nobody can have measured",
+    Reason.OTHER_MACHINE: "conflict: times from different machines",
+    Reason.NO_ROOM: "conflict: the format keeps one answer per key",
+    Reason.POLICY_FAIL: "conflict: two answers",
+    Reason.UNREADABLE: "conflict: a record has an error",
+}
+_ACTIONS = {
+    Action.KEEP_OURS: "ours stays",
+    Action.TAKE_THEIRS: "theirs is taken",
+    Action.TAKE_BASE: "the base is taken",
+    Action.KEEP_BOTH: "both are kept",
+    Action.REMOVE: "goes",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeReport:
+    """A line per decision that is not obvious, the counts, and where conflicts wait.
+
+    Attributes:
+        is_dry_run: Nothing was to be written.
+        is_verbose: Whether to name every file that was written.
+    """
+
+    result: MergeResult
+    is_dry_run: bool = False
+    is_verbose: bool = False
+    schema: str = "aoebank.merge/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a key, or a broken file, is left for a person."""
+        return 1 if self.result.conflicts or self.result.skipped else 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return decisions, counts and paths."""
+        result = self.result
+        return {
+            "base": result.base,
+            "sides": list(result.sides),
+            "dry_run": self.is_dry_run,
+            "files": result.files,
+            "conflicts": result.conflicts,
+            "records": {
+                "added": result.moves.added,
+                "changed": result.moves.changed,
+                "removed": result.moves.removed,
+            },
+            "counts": {str(reason): result.counts.get(reason, 0) for reason in Reason},
+            "decisions": [
+                {"theirs_side": step.theirs, **_document(decision)}
+                for step in result.steps
+                for decision in step.decisions
+            ],
+            "followed": [
+                {"name": file.name, "base": file.base, "ours": file.ours, "theirs": file.theirs}
+                for file in result.followed
+            ],
+            "hidden": dict(result.hidden),
+            "strays": [{"side": file.side, "path": str(file.path)} for file in result.other_files],
+            "written": [str(path) for path in result.written],
+            "conflict_files": [str(path) for path in result.conflict_files],
+            "skipped": [error_document(problem) for problem in result.skipped],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the decisions by file, then the counts and the paths."""
+        for step in self.result.steps:
+            file = ""
+            for decision in step.decisions:
+                if decision.file != file:
+                    file = decision.file
+                    text.line((file, "bold"))
+                _write(text, decision)
+        for reason in Reason:
+            number = self.result.counts.get(reason, 0)
+            if number:
+                text.line(f"{number:>9}  {_WORDS[reason]}")
+        self._write_notes(text)
+        self._write_end(text)
+
+    def _write_notes(self, text: Text) -> None:
+        for problem in self.result.skipped:
+            text.line(("not merged: ", "bold red"), problem.headline)
+        for side, number in self.result.hidden.items():
+            text.line(
+                ("note: ", "yellow"),
+                f"{side}: {plural(number, 'record')} left out, the key comes several times",
+            )
+        for moved in self.result.followed:
+            sides = [side for side in ("ours", "theirs") if getattr(moved, side) == moved.name]
+            text.line(
+                ("note: ", "yellow"),
+                f"{moved.base}: moved to {moved.name} in {' and '.join(sides)}, followed",
+            )
+        for file in self.result.other_files:
+            text.line(("note: ", "yellow"), f"{file.path}: no bank file, left where it is")
+
+    def _write_end(self, text: Text) -> None:
+        result, moves = self.result, self.result.moves
+        number = result.conflicts
+        end = (
+            plural(number, "conflict") if number else "no conflict",
+            "red" if number else "green",
+        )
+        records = f"{moves.added} added, {moves.changed} changed, {moves.removed} removed"
+        start = f"{plural(result.files, 'file')}, records: {records}; "
+        if self.is_dry_run:
+            text.line(start, end, "; nothing written (dry run)")
+            return
+        text.line(start, end, f"; {plural(len(result.written), 'file')} written")
+        if self.is_verbose:
+            for path in result.written:
+                text.line(f"  {path}")
+        _write_open(text, result.conflict_files)
+
+
+def _write_open(text: Text, paths: Sequence[Path]) -> None:
+    """Write where conflicts wait, and what to do with them."""
+    if len(paths) == 1:
+        text.line(f"choose an action for each conflict in {paths[0]}, then:")
+    elif paths:
+        text.line("choose an action for each conflict in the files named here, then:")
+    for path in paths:
+        text.line(f"  aoebank merge --apply {path}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettlementReport:
+    """A line per settled key, and what still waits."""
+
+    settlement: Settlement
+    is_dry_run: bool = False
+    schema: str = "aoebank.merge-settlement/1"
+    error: AoebankError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a key still waits."""
+        return 1 if self.settlement.open else 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return keys and paths."""
+        return {
+            "bank": str(self.settlement.bank),
+            "dry_run": self.is_dry_run,
+            "settled": {key: str(action) for key, action in self.settlement.settled.items()},
+            "open": list(self.settlement.open),
+            "written": [str(path) for path in self.settlement.written],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the settled keys, then the open ones."""
+        text.line((str(self.settlement.bank), "bold"))
+        for key, action in self.settlement.settled.items():
+            text.line(f"  {key}  ", _ACTIONS[action])
+        for key in self.settlement.open:
+            text.line(f"  {key}  ", ("still a conflict", "red"))
+        settled, waiting = len(self.settlement.settled), len(self.settlement.open)
+        end = ", nothing written (dry run)" if self.is_dry_run else ""
+        text.line(f"{settled} settled, {plural(waiting, 'conflict')} left{end}")
+        for path in self.settlement.written:
+            text.line(f"  {path}")
+
+
+def _document(decision: Decision) -> dict[str, object]:
+    members: dict[str, object] = dict(decision_document(decision))
+    members["action"] = OPEN if decision.conflict else str(decision.action)
+    return members
+
+
+def _write(text: Text, decision: Decision) -> None:
+    what = _WORDS[decision.reason]
+    style = "red" if decision.conflict else "" if decision.reason in _QUIET else "yellow"
+    times = _times(decision)
+    note = f" ({decision.note})" if decision.note else ""
+    text.line(f"  {decision.key}  ", (what, style), f", {_outcome(decision)}{times}{note}")
+    if decision.conflict:
+        for line in conflict_lines(decision):
+            text.line(f"    {line}")
+
+
+def _outcome(decision: Decision) -> str:
+    if decision.action is Action.KEEP_OURS and decision.ours is None:
+        return "stays out"
+    return _ACTIONS[decision.action]
+
+
+_QUIET = (Reason.THEIRS_ADDED, Reason.THEIRS_CHANGED)
+
+
+def _times(decision: Decision) -> str:
+    ours, theirs = decision.cost_ours_us, decision.cost_theirs_us
+    if ours is None and theirs is None:
+        return ""
+    words = ["no time" if cost is None else f"{cost:g} us" for cost in (ours, theirs)]
+    if decision.ours is None or decision.theirs is None:
+        return f": {words[decision.ours is None]}"
+    return f": {words[0]} here, {words[1]} there"
+
+
+def merge_report(
+    *, result: MergeResult | Settlement, is_dry_run: bool, is_verbose: bool
+) -> MergeReport | SettlementReport:
+    """Return what shows the result of `aoebank merge`."""
+    if isinstance(result, Settlement):
+        return SettlementReport(settlement=result, is_dry_run=is_dry_run)
+    return MergeReport(result=result, is_dry_run=is_dry_run, is_verbose=is_verbose)

@@ -1,1 +1,0 @@
-"""The verbs of the bank layer: bank in, result value out."""

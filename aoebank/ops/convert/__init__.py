@@ -1,1 +1,0 @@
-"""Banks in forms other tools read, and back: lossless, or not at all."""

@@ -1,1 +1,0 @@
-"""Change a field of strategies in all records of an operator, over all files at once."""

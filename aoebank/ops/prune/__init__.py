@@ -1,1 +1,0 @@
-"""Take records out of banks that nobody is served by."""

@@ -1,0 +1,1 @@
+"""Parameters of the public functions, and what a call takes from around it."""

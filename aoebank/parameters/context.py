@@ -1,0 +1,126 @@
+"""What a call takes from around it: the bank of the environment, the day, the author.
+
+The verbs in `ops` are told all of this; a function of the public API fills it in once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from aoebank.storage.readers.environment import current_environment, resolve_bank
+
+if TYPE_CHECKING:
+    from aoebank.model.snapshot import Author
+    from aoebank.selection import RecordFilter
+    from aoebank.storage.sides.side import Side
+
+AnyPath: TypeAlias = str | Path
+Paths: TypeAlias = AnyPath | Iterable[AnyPath]
+Names: TypeAlias = str | Iterable[str]
+
+
+def default_root() -> Path:
+    """Return the root of the bank the environment of this process names."""
+    return resolve_bank(env=current_environment(), cwd=Path.cwd()).root
+
+
+def bank_root(root: AnyPath | None) -> Path:
+    """Return the root a call is about: the one given, else the one of the environment."""
+    return Path(root) if root is not None else default_root()
+
+
+def bank_in_use(root: AnyPath | None) -> Path:
+    """Return the root a call about versions is about.
+
+    Without one it is the bank the current directory lies in, as its history tells, else the one
+    of the environment.
+    """
+    from aoebank.storage.history.database import find_history
+
+    return Path(root) if root is not None else find_history(Path.cwd()) or default_root()
+
+
+def bank_to_read(root: AnyPath | None) -> Path:
+    """Return the root a call about the past of a bank is about; it changes nothing.
+
+    Without one it is the bank the current directory lies in, as its snapshots or its commits tell,
+    else the one of the environment.
+    """
+    from aoebank.storage.history.database import find_history
+    from aoebank.storage.sides.git import is_tracked
+
+    if root is not None:
+        return Path(root)
+    found = find_history(Path.cwd())
+    return found or (Path() if is_tracked(Path()) else default_root())
+
+
+def names(texts: Names) -> tuple[str, ...]:
+    """Return names or patterns as a tuple; a single text is one of them, not its letters.
+
+    >>> names("Ascend*"), names(["a", "b"])
+    (('Ascend*',), ('a', 'b'))
+    """
+    return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+def paths_of(given: Paths) -> list[Path]:
+    """Return paths as a list; a single one is one of them.
+
+    >>> paths_of("bank"), paths_of(["a", "b"])
+    ([PosixPath('bank')], [PosixPath('a'), PosixPath('b')])
+    """
+    return [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
+
+
+def open_bank(given: AnyPath, *, beside: AnyPath = "") -> Side:
+    """Return the side a person wrote; messages name paths as they were given.
+
+    Args:
+        given: A path, `git:REV` or `snapshot:REF`.
+        beside: How the other side of a comparison was written.
+
+    Raises:
+        BankNotFoundError: there is no such path.
+        HistoryError: there is no such revision or snapshot.
+    """
+    from aoebank.storage.sides.open import open_side
+
+    root = partial(bank_in_use, None)
+    return open_side(str(given), beside=str(beside), cwd=Path(), default_root=root)
+
+
+def make_filter(soc: Names, op: Names, key: Names = ()) -> RecordFilter:
+    """Return the filter that patterns on soc_version, op_type and key make."""
+    from aoebank.selection import RecordFilter
+
+    return RecordFilter(soc=names(soc), op=names(op), key=names(key))
+
+
+def make_ratio(value: float | str, option: str) -> float:
+    """Return a ratio given as a number, 0.03, or as a person writes it, `3%`.
+
+    Raises:
+        UsageError: the text is neither.
+    """
+    from aoebank.parameters.ratio import parse_ratio
+
+    return parse_ratio(value, option=option) if isinstance(value, str) else float(value)
+
+
+def current_day() -> date:
+    """Return the day by which entries of a quarantine expire, in UTC."""
+    return datetime.now(UTC).date()
+
+
+def current_author(root: Path) -> Author:
+    """Return who makes this call, now, on this machine."""
+    from aoebank.model.snapshot import Author
+    from aoebank.storage.git.identity import current_identity, current_machine
+
+    who = current_identity(root if root.is_dir() else Path.cwd())
+    return Author(who=who, now=datetime.now(UTC), machine=current_machine())

@@ -1,0 +1,87 @@
+"""Parameters of verbs as the command line takes them: its commands are made from these.
+
+A verb is a public function. A parameter with a `Param` in its annotation is an option or an
+argument of the command of the same name; one without is for callers from Python alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from inspect import Parameter
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """How the command line takes a parameter.
+
+    Attributes:
+        help: Its meaning.
+        kind: Type on the command line: a class, `list[str]` or an enumeration.
+        flags: Of an option; by default `--name`, with dashes.
+        metavar: Stands for the value in the help.
+        is_argument: True for an argument.
+        least: Smallest number.
+        most: Largest number.
+        default: On the command line, where it is another than the function's.
+        is_needed: True if there has to be one, of `*arguments`.
+        expected: What an option has to be given for; empty where it may be left out.
+    """
+
+    help: str
+    kind: Any = bool
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    is_argument: bool = False
+    least: int | None = None
+    most: int | None = None
+    default: Any = Parameter.empty
+    is_needed: bool = False
+    expected: str = ""
+
+
+BANK_PATHS = Param(
+    help="Bank files or trees.", kind=list[Path], metavar="BANK...", is_argument=True
+)
+BANK_SIDE = Param(
+    help="Bank file or tree, git:REV[:PATH] or snapshot:REF[:ROOT].",
+    kind=str,
+    metavar="[PATH]",
+    is_argument=True,
+)
+BANK_SIDES = Param(
+    help="Bank files or trees, git:REV or snapshot:REF.",
+    kind=list[str],
+    metavar="[BANK]...",
+    is_argument=True,
+)
+ROOT = Param(
+    help="Root of the bank; by default the one you are in, else the environment's.",
+    kind=Path,
+    metavar="[ROOT]",
+    is_argument=True,
+)
+SOC = Param(
+    help="Only this soc_version; * and ? are wild; may be given again.",
+    kind=list[str],
+    metavar="SOC",
+)
+OP = Param(
+    help="Only this op_type; * and ? are wild; may be given again.",
+    kind=list[str],
+    metavar="OP_TYPE",
+)
+KEY = Param(
+    help="Only records of this key, or whose key starts so; may be given again.",
+    kind=list[str],
+    metavar="KEY",
+)
+BUILT_IN = Param(
+    help="Built-in bank to compare times with; default $ASCEND_OPP_PATH.",
+    kind=Path,
+    metavar="DIR",
+)
+DRY_RUN = Param(help="Show what would be done, write nothing.")
+WITH_QUARANTINED = Param(help="Bring records back that are in quarantine too.")
+MOVE_TAG = Param(help="Move the tag if another snapshot has it.", flags=("--force",))

@@ -1,0 +1,1 @@
+"""Known-bad records, kept out of a bank whoever brings them back."""

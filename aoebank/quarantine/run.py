@@ -1,0 +1,271 @@
+"""Put known-bad records into quarantine, take them out, list them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from aoebank.errors import BankNotFoundError, UsageError, shell_word
+from aoebank.formats.protocol import ParsedFile
+from aoebank.history.edits import FileEdit, Kept, apply_edits, edit_records
+from aoebank.model.quarantine import Quarantine, QuarantineEntry, answer_digest
+from aoebank.model.record import Record
+from aoebank.model.snapshot import Author
+from aoebank.selection import RecordFilter, holds_file
+from aoebank.storage.bank import Bank, load_file
+from aoebank.storage.quarantine import load_quarantine, update_quarantine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """What is said about a bad record.
+
+    Attributes:
+        until: Last day it has to stay out; None for ever.
+        any_strategy: Whether every answer for the workload is bad, not the present one alone.
+    """
+
+    reason: str
+    ticket: str | None = None
+    until: date | None = None
+    evidence: str | None = None
+    any_strategy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinePlan:
+    """What becomes of a quarantine and of the bank.
+
+    Attributes:
+        added: New entries.
+        removed: Entries that go.
+        edits: Bank files that lose the bad records.
+        left_out: The bad records, as file and key.
+    """
+
+    root: Path
+    added: tuple[QuarantineEntry, ...] = ()
+    removed: tuple[QuarantineEntry, ...] = ()
+    edits: tuple[FileEdit, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineResult:
+    """A plan and what became of it; `kept` is None for a dry run."""
+
+    plan: QuarantinePlan
+    kept: Kept | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedEntry:
+    """An entry, and whether the bank holds a record that it keeps out.
+
+    Attributes:
+        present: Bank files that hold one.
+    """
+
+    entry: QuarantineEntry
+    is_active: bool
+    present: tuple[str, ...]
+
+
+def plan_add(
+    root: Path,
+    key: str,
+    complaint: Complaint,
+    author: Author,
+    *,
+    wanted: RecordFilter,
+    keep: bool = False,
+) -> QuarantinePlan:
+    """Return the entries for the records of a key, and the bank files without them.
+
+    Args:
+        key: A key or the start of one that leaves one key.
+        wanted: Which files are meant, by soc_version and op_type.
+        keep: Leave the records in the bank.
+
+    Raises:
+        UsageError: several keys start like this, or the last day is over.
+        BankNotFoundError: there is no such record and `complaint` is not about any strategy.
+    """
+    today = author.now.date()
+    if complaint.until is not None and complaint.until < today:
+        raise UsageError(
+            "is over already", where="--until", got=complaint.until, expected=f"{today} or later"
+        )
+    found = [*_find(root, key, wanted)]
+    keys = sorted({record.key for _, _, record in found})
+    if len(keys) > 1 and key not in keys:
+        raise UsageError("more than one key starts like this", where=key, got=", ".join(keys[:5]))
+    found = [hit for hit in found if len(keys) == 1 or hit[2].key == key]
+    if not found:
+        return QuarantinePlan(root=root, added=(_unseen(root, key, complaint, author, wanted),))
+    entries = tuple(_entry(record, complaint, author) for _, _, record in found)
+    places = tuple((name, record.key) for name, _, record in found)
+    edits = () if keep else tuple(_edits(root, found))
+    return QuarantinePlan(root=root, added=entries, edits=edits, left_out=() if keep else places)
+
+
+def plan_remove(root: Path, key: str, *, wanted: RecordFilter) -> QuarantinePlan:
+    """Return the entries that `key` and the filter mean, to be taken out.
+
+    Raises:
+        BankNotFoundError: there is none.
+        UsageError: entries of several keys start like this.
+    """
+    keys = RecordFilter(key=(key,))
+    found = tuple(
+        entry
+        for entry in load_quarantine(root)
+        if keys.holds_key(entry.key)
+        and wanted.holds_op(entry.op_type)
+        and wanted.holds_soc(entry.soc_version or "")
+    )
+    if not found:
+        raise BankNotFoundError(
+            "no such entry in the quarantine",
+            where=key,
+            hint=f"aoebank quarantine list {shell_word(root)}",
+        )
+    exact = tuple(entry for entry in found if entry.key == key)
+    if not exact and len({entry.key for entry in found}) > 1:
+        several = ", ".join(sorted({entry.key for entry in found})[:5])
+        raise UsageError("more than one key starts like this", where=key, got=several)
+    return QuarantinePlan(root=root, removed=exact or found)
+
+
+def apply_quarantine(plan: QuarantinePlan, author: Author) -> QuarantineResult:
+    """Write the entries, then take the records out, the bank before recorded first.
+
+    Raises:
+        BankFormatError: the quarantine is broken; nothing is changed.
+        BankPathError: a file cannot be written; the entries hold whatever comes after.
+    """
+    gone = {entry.identity for entry in plan.removed}
+
+    def change(old: Quarantine) -> list[QuarantineEntry]:
+        return [*(entry for entry in old if entry.identity not in gone), *plan.added]
+
+    update_quarantine(plan.root, change)
+    keys = ", ".join(dict.fromkeys(entry.key for entry in plan.added))
+    kept = apply_edits(plan.root, plan.edits, author, message=f"quarantine {keys}")
+    return QuarantineResult(plan=plan, kept=kept)
+
+
+def list_quarantine(
+    root: Path, *, today: date, wanted: RecordFilter, expired: bool = False
+) -> tuple[ListedEntry, ...]:
+    """Return the entries that a filter means, each with the bank files it is still needed for.
+
+    Args:
+        expired: Only those whose last day is over.
+    """
+    entries = [
+        entry
+        for entry in load_quarantine(root)
+        if wanted.holds_key(entry.key)
+        and wanted.holds_op(entry.op_type)
+        and wanted.holds_soc(entry.soc_version or "")
+        and not (expired and entry.is_active(today))
+    ]
+    if not entries:
+        return ()
+    keys = frozenset(entry.key for entry in entries)
+    records = [
+        (name, parsed.format.record(parsed, number))
+        for name, parsed in _iter_files(root, RecordFilter())
+        for key in keys.intersection(parsed.keys)
+        if (number := parsed.find(key)) is not None
+    ]
+    return tuple(
+        ListedEntry(
+            entry=entry,
+            is_active=entry.is_active(today),
+            present=tuple(name for name, record in records if entry.holds(record)),
+        )
+        for entry in entries
+    )
+
+
+_Found = tuple[str, ParsedFile, Record]
+
+
+def _find(root: Path, key: str, wanted: RecordFilter) -> Iterator[_Found]:
+    """Yield the records whose key starts with `key`, with their files."""
+    keys = RecordFilter(key=(key,))
+    for name, parsed in _iter_files(root, wanted):
+        for full_key in dict.fromkeys(filter(keys.holds_key, parsed.keys)):
+            number = parsed.find(full_key)
+            assert number is not None  # it is one of its keys
+            record = parsed.format.record(parsed, number)
+            if wanted.holds_op(record.op_type):
+                yield name, parsed, record
+
+
+def _iter_files(root: Path, wanted: RecordFilter) -> Iterator[tuple[str, ParsedFile]]:
+    if not root.is_dir():
+        raise BankNotFoundError("no such bank", path=root, expected="a directory")
+    for path in Bank(root).iter_files():
+        name = path.relative_to(root).as_posix()
+        if holds_file(wanted, name):
+            yield name, load_file(path)
+
+
+def _entry(record: Record, complaint: Complaint, author: Author) -> QuarantineEntry:
+    strategy = None if complaint.any_strategy else answer_digest(record)
+    return QuarantineEntry(
+        key=record.key,
+        soc_version=record.soc_version,
+        op_type=record.op_type,
+        format=record.format,
+        strategy_sha256=strategy,
+        reason=complaint.reason,
+        ticket=complaint.ticket,
+        until=complaint.until,
+        evidence=complaint.evidence,
+        who=author.who,
+        when=author.time,
+    )
+
+
+def _unseen(
+    root: Path, key: str, complaint: Complaint, author: Author, wanted: RecordFilter
+) -> QuarantineEntry:
+    """Return the entry for a key the bank does not hold, for any strategy."""
+    if not complaint.any_strategy:
+        raise BankNotFoundError(
+            "no such record, so its strategy is not known",
+            where=f"{root}: {key}",
+            hint="--any-strategy keeps every record of this key out; then give the whole key",
+        )
+    for option, given in (("--soc", wanted.soc), ("--op", wanted.op)):
+        if len(given) > 1 or any(set(pattern) & set("*?[") for pattern in given):
+            raise UsageError(
+                "a record that is not in the bank needs one name, no pattern",
+                where=option,
+                got=", ".join(given),
+            )
+    return QuarantineEntry(
+        key=key,
+        soc_version=next(iter(wanted.soc), None),
+        op_type=next(iter(wanted.op), None),
+        reason=complaint.reason,
+        ticket=complaint.ticket,
+        until=complaint.until,
+        evidence=complaint.evidence,
+        who=author.who,
+        when=author.time,
+    )
+
+
+def _edits(root: Path, found: list[_Found]) -> Iterator[FileEdit]:
+    for name in dict.fromkeys(name for name, _, _ in found):
+        parsed = next(parsed for file, parsed, _ in found if file == name)
+        keys = [record.key for file, _, record in found if file == name]
+        after = edit_records(root / name, parsed, parsed, dict.fromkeys(keys))
+        yield FileEdit(name=name, before=parsed.data, after=after)

@@ -1,1 +1,0 @@
-"""What commands that change banks tell."""

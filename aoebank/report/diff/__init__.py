@@ -1,1 +1,0 @@
-"""A difference as text, JSON, Markdown and HTML."""

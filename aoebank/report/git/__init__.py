@@ -1,1 +1,0 @@
-"""What git was told, and what it shows of a bank."""

@@ -1,1 +1,0 @@
-"""Versions of a bank for people and for programs."""

@@ -1,1 +1,0 @@
-"""What a merge decided and wrote."""

@@ -1,1 +1,0 @@
-"""Tell what banks hold as a whole."""

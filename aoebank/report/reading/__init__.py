@@ -1,1 +1,0 @@
-"""Tell what banks hold: files, records, answers to queries."""

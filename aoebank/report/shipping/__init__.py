@@ -1,1 +1,0 @@
-"""What is told of banks that leave or come in."""

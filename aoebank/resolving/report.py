@@ -1,0 +1,191 @@
+"""Tell which bank each reader would use, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError
+from aoebank.model.resolution import (
+    Attempt,
+    FoundFile,
+    Hazard,
+    Hit,
+    Match,
+    ReaderAnswer,
+    ReaderOutcome,
+    Trouble,
+)
+from aoebank.report.output import Text, error_document, location_document, members
+from aoebank.resolving.hazards import CONSEQUENCES
+from aoebank.resolving.run import ResolveResult
+
+_OUTCOMES = {
+    ReaderOutcome.CUSTOM: ("custom", "green"),
+    ReaderOutcome.BUILT_IN: ("built_in", "cyan"),
+    ReaderOutcome.NOTHING: ("nothing", "yellow"),
+    ReaderOutcome.STOPS: ("stops", "red"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveReport:
+    """A paragraph per reader, then the records and the warnings."""
+
+    result: ResolveResult
+    explain: bool
+    schema: str = "aoebank.resolve/1"
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Return why a reader's job would end."""
+        return self.result.error
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 when found, 1 when not, and the code of the error if there is one."""
+        if self.result.error is not None:
+            return self.result.error.exit_code
+        return 0 if self.result.is_found else 1
+
+    def document(self) -> Mapping[str, object]:
+        """Return readers, records and warnings."""
+        result = self.result
+        return {
+            "soc_version": result.query.soc_version,
+            "core_num": result.query.core_num,
+            "op_type": result.query.op_type,
+            "found": result.is_found,
+            "readers": [_answer_document(answer) for answer in result.answers],
+            "records": [_match_document(match) for match in result.matches],
+            "warnings": [_hazard_document(hazard) for hazard in result.hazards],
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the answer of each reader, with every place tried if asked to."""
+        for answer in self.result.answers:
+            _write_answer(text, answer)
+            if self.explain:
+                for number, attempt in enumerate(answer.tried, start=1):
+                    _write_attempt(text, number, attempt)
+                for trouble in answer.troubles:
+                    _write_trouble(text, trouble)
+            for line in _places(answer, is_open=self.result.query.is_open):
+                text.line(*line)
+        for match in self.result.matches:
+            _write_match(text, match)
+        for hazard in self.result.hazards:
+            text.line(("warning ", "yellow"), f"{hazard.code} {hazard.message}")
+            if hazard.path is not None:
+                text.line(f"    {hazard.path}")
+            if hazard.hint:
+                text.line(f"    hint: {hazard.hint}")
+
+
+def _write_answer(text: Text, answer: ReaderAnswer) -> None:
+    decided = f", {answer.variable} decides" if answer.variable else ""
+    outcome = _OUTCOMES[answer.outcome]
+    if answer.writes and answer.outcome is ReaderOutcome.CUSTOM:
+        outcome = ("writes", "green")
+    text.line(f"{answer.reader}: ", outcome, decided)
+
+
+def _write_attempt(text: Text, number: int, attempt: Attempt) -> None:
+    mark = ("used", "green") if attempt.taken else ("passed over", "dim")
+    if attempt.failed:
+        mark = ("cannot be used", "red")
+    text.line(f"  {number}. {attempt.variable} ({attempt.tier}): ", mark, f", {attempt.reason}")
+    if attempt.directory is not None:
+        text.line(f"     {attempt.directory}")
+
+
+def _write_trouble(text: Text, trouble: Trouble) -> None:
+    code = f" ({trouble.cann_code})" if trouble.cann_code else ""
+    text.line(f"  {trouble.error.headline}: {CONSEQUENCES[trouble.failure]}{code}")
+
+
+def _places(answer: ReaderAnswer, *, is_open: bool) -> Iterator[tuple[str | tuple[str, str], ...]]:
+    """Yield the lines with the files found, else the one where a file would be."""
+    if answer.writes:
+        for path in answer.expected:
+            exists = any(file.path == path for file in answer.files)
+            yield f"  {path}", "  (exists)" if exists else ""
+        return
+    if answer.files and not is_open:
+        for file in answer.files:
+            yield f"  {file.path}", f"  {_whose(file)}"
+        return
+    is_known = is_open or answer.outcome is ReaderOutcome.STOPS or answer.ignores_custom
+    for path in answer.expected:
+        yield f"  {path}", "" if is_known else ("  (no such file)", "yellow")
+
+
+def _whose(file: FoundFile) -> str:
+    return f"({file.tier})"
+
+
+def _write_match(text: Text, match: Match) -> None:
+    if match.used is None:
+        text.line(f"{match.reader}: ", ("no record", "yellow"), " for this workload")
+        return
+    text.line(f"{match.reader}: ", ("uses", "green"), f" {_hit_line(match.used)}")
+    for hit in match.shadowed:
+        text.line("  ", ("hides", "dim"), f" {_hit_line(hit)}")
+
+
+def _hit_line(hit: Hit) -> str:
+    record = hit.record
+    time = "no time stored" if record.cost_us is None else f"{record.cost_us:g} us"
+    return f"{record.key} ({hit.file.tier}, {time})  {record.location or hit.file.path}"
+
+
+def _answer_document(answer: ReaderAnswer) -> dict[str, object]:
+    return {
+        "reader": str(answer.reader),
+        "outcome": str(answer.outcome),
+        "writes": answer.writes,
+        "root": str(answer.root) if answer.root else None,
+        "variable": answer.variable,
+        "ignores_custom": answer.ignores_custom,
+        "expected": [str(path) for path in answer.expected],
+        "files": [_file_document(file) for file in answer.files],
+        "tried": [
+            members(attempt, "variable tier taken failed path directory reason")
+            for attempt in answer.tried
+        ],
+        "troubles": [
+            {
+                "effect": str(trouble.failure),
+                "tier": str(trouble.tier),
+                "cann_code": trouble.cann_code or None,
+                **error_document(trouble.error),
+            }
+            for trouble in answer.troubles
+        ],
+    }
+
+
+def _file_document(file: FoundFile) -> dict[str, object]:
+    return members(file, "path tier soc_version")
+
+
+def _match_document(match: Match) -> dict[str, object]:
+    return {
+        "reader": str(match.reader),
+        "used": _hit_document(match.used) if match.used else None,
+        "shadowed": [_hit_document(hit) for hit in match.shadowed],
+        "broken": [str(path) for path in match.broken],
+    }
+
+
+def _hit_document(hit: Hit) -> dict[str, object]:
+    place = location_document(hit.record.location) if hit.record.location else {}
+    return {
+        **_file_document(hit.file),
+        **place,
+        **members(hit.record, "key cost_us"),
+    }
+
+
+def _hazard_document(hazard: Hazard) -> dict[str, object]:
+    return members(hazard, "code message path readers hint")

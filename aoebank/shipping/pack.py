@@ -1,0 +1,144 @@
+"""Put a bank into a pack: all of it or what is for some targets, and never a broken file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from aoebank.errors import BankNotFoundError, BankPathError, UsageError
+from aoebank.formats.protocol import raise_if_broken
+from aoebank.formats.provenance import SUFFIX
+from aoebank.model.digest import sha256_of
+from aoebank.selection import RecordFilter, holds_whole_file, soc_versions_of
+from aoebank.storage.git.attributes import QUARANTINE
+from aoebank.storage.packs.archive import NAMESPACE, make_archive
+from aoebank.storage.packs.manifest import PackedFile, PackManifest, serialize_manifest
+from aoebank.storage.sides.side import Side
+from aoebank.storage.signing import sign_data
+from aoebank.storage.writing.staged import update_file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackRequest:
+    """What to put into a pack.
+
+    Attributes:
+        output: The archive to write.
+        wanted: Targets; a file is in as a whole or not at all.
+        with_provenance: Whether side-cars go along, which tell of models and machines.
+        message: What the pack is for.
+        key: Private key to sign it with.
+        force: Whether an archive that is there may be replaced.
+    """
+
+    output: Path
+    wanted: RecordFilter
+    with_provenance: bool = True
+    message: str = ""
+    key: Path | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackResult:
+    """A pack that was written.
+
+    Attributes:
+        pack: Where.
+        manifest: What it says of itself.
+        size_bytes: Of the archive.
+        sha256: Of the archive.
+        is_signed: Whether it has a signature.
+    """
+
+    pack: Path
+    manifest: PackManifest
+    size_bytes: int
+    sha256: str
+    is_signed: bool
+
+
+def pack(side: Side, request: PackRequest, *, made_by: str) -> PackResult:
+    """Write a pack with the bank files of a side; the same bank gives the same bytes.
+
+    Args:
+        side: A bank: a tree on disk, in git, in a snapshot.
+        made_by: Program and version, for the manifest.
+
+    Raises:
+        UsageError: the side is a file, not a tree.
+        BankNotFoundError: it has nothing of these targets.
+        BankFormatError: a bank file is broken.
+        BankPathError: the archive is there already, or cannot be written.
+    """
+    if not side.is_tree:
+        raise UsageError("a pack holds a bank, not a file", got=side.label, expected="its root")
+    if os.path.lexists(request.output) and not request.force:
+        raise BankPathError("is there already", path=request.output, hint="--force replaces it")
+    contents, files = {}, []
+    for file, data in _files(side, request):
+        contents[file.name] = data
+        files.append(file)
+    if not any(file.records for file in files):
+        raise BankNotFoundError(
+            "no records to pack" + (" for these targets" if request.wanted.soc else ""),
+            where=side.label,
+            hint=f"aoebank ls {side.label}",
+        )
+    manifest = PackManifest(
+        message=request.message,
+        source=side.label,
+        soc_versions=_targets(files),
+        files=tuple(files),
+        made_by=made_by,
+    )
+    signature = None
+    if request.key is not None:
+        signature = sign_data(serialize_manifest(manifest), request.key, NAMESPACE)
+    data = make_archive(manifest, contents, signature)
+    update_file(request.output, lambda _: data)
+    return PackResult(
+        pack=request.output,
+        manifest=manifest,
+        size_bytes=len(data),
+        sha256=sha256_of(data),
+        is_signed=signature is not None,
+    )
+
+
+def _targets(files: Iterable[PackedFile]) -> tuple[str, ...]:
+    """Return what the records are for, as folders spell it: some file names are in lower case."""
+    names = [PurePosixPath(file.name) for file in files if file.records]
+    found = [
+        {name.parts[0]} if len(name.parts) > 1 else soc_versions_of([str(name)]) for name in names
+    ]
+    return tuple(sorted(set[str]().union(*found)))
+
+
+def _files(side: Side, request: PackRequest) -> Iterator[tuple[PackedFile, bytes]]:
+    """Yield what goes in: bank files, each with what stands beside it, and the quarantine."""
+    for name in side.names():
+        if not holds_whole_file(request.wanted, name):
+            continue
+        parsed = side.load(name)
+        if parsed is None:
+            continue
+        raise_if_broken(parsed)
+        yield _file(name, parsed.data, records=len(parsed))
+        binary_cache = parsed.format.companion(Path(name))
+        beside = [binary_cache.as_posix()] if binary_cache is not None else []
+        beside += [f"{name}{SUFFIX}"] if request.with_provenance else []
+        for other in beside:
+            data = side.read_bytes(other)
+            if data is not None:
+                yield _file(other, data)
+    quarantine = side.read_bytes(QUARANTINE)
+    if quarantine:
+        yield _file(QUARANTINE, quarantine)
+
+
+def _file(name: str, data: bytes, *, records: int = 0) -> tuple[PackedFile, bytes]:
+    file = PackedFile(name=name, sha256=sha256_of(data), size_bytes=len(data), records=records)
+    return file, data

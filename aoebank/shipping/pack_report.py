@@ -1,0 +1,90 @@
+"""Tell what is in a pack, after it was made and after it was opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError
+from aoebank.report.output import Text, members, plural
+from aoebank.report.sizes import size_text
+from aoebank.shipping.pack import PackResult
+from aoebank.shipping.unpack import UnpackResult
+from aoebank.storage.packs.manifest import PackManifest, manifest_document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackReport:
+    """A pack that was written."""
+
+    result: PackResult
+    schema: str = "aoebank.pack/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the archive and its manifest."""
+        result = self.result
+        return {
+            **members(result, "pack size_bytes sha256"),
+            "signed": result.is_signed,
+            **manifest_document(result.manifest),
+            "records": result.manifest.records,
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the files and the totals."""
+        _write_files(self.result.manifest, text)
+        signed = ", signed" if self.result.is_signed else ""
+        text.line(f"{self.result.pack}: {size_text(self.result.size_bytes)}{signed}")
+        text.line(f"sha256 {self.result.sha256}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpackReport:
+    """A pack that was opened, and found to be what it says."""
+
+    result: UnpackResult
+    schema: str = "aoebank.unpack/1"
+    error: AoebankError | None = None
+    exit_code: int = 0
+
+    def document(self) -> Mapping[str, object]:
+        """Return the manifest, and where its bank lies now."""
+        result = self.result
+        return {
+            "pack": str(result.pack),
+            "root": str(result.root) if result.root is not None else None,
+            "signed": result.is_signed,
+            "signer": result.signer or None,
+            **manifest_document(result.manifest),
+            "records": result.manifest.records,
+        }
+
+    def write(self, text: Text) -> None:
+        """Write what it is for, the files, and how far it can be trusted."""
+        result, manifest = self.result, self.result.manifest
+        _write_files(manifest, text)
+        if manifest.message:
+            text.line(f"for: {manifest.message}")
+        text.line(f"packed from {manifest.source} by {manifest.made_by}")
+        if result.signer:
+            text.line(f"signed by {result.signer}")
+        elif result.is_signed:
+            text.line("signed; --allowed-signers FILE tells by whom")
+        else:
+            text.line("not signed")
+        where = f", unpacked into {result.root}" if result.root is not None else ""
+        text.line(f"every file is what the manifest says{where}")
+
+
+def _write_files(manifest: PackManifest, text: Text) -> None:
+    rows = [
+        (str(file.records) if file.records else "-", size_text(file.size_bytes), file.name)
+        for file in manifest.files
+    ]
+    text.table(("records", "size", "file"), rows, kinds="rrp")
+    text.line(
+        f"{plural(len(manifest.files), 'file')}, {plural(manifest.records, 'record')} for "
+        f"{', '.join(manifest.soc_versions) or 'no target'}"
+    )

@@ -1,0 +1,84 @@
+"""What a finding code means, why it matters and what to do, from `aoebank/explanations`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from aoebank.model.codes import CODES, FIXED_CODES, FixClass, Severity
+from aoebank.validation.selection import find_codes
+
+# `## CODE`, a paragraph, then one list item per part; lines of a part are joined
+_SECTION = re.compile(r"^## (AB\d{3})\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_PART = re.compile(
+    r"^- (why|example|way out): (.*?)(?=^- (?:why|example|way out): |\Z)", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything there is to say about one finding code.
+
+    Attributes:
+        meaning: What was seen in the file.
+        why: Which reader does what about it.
+        example: A line of a bank, or a situation, that has the finding.
+        way_out: What to do.
+        fixed_by: The class of `validate --fix` that mends it, if one does.
+    """
+
+    code: str
+    severity: Severity
+    title: str
+    meaning: str
+    why: str
+    example: str
+    way_out: str
+    fixed_by: FixClass | None = None
+
+
+def explain(texts: Iterable[str]) -> tuple[Explanation, ...]:
+    """Return the explanations of codes and prefixes of codes, of all when there is none.
+
+    Raises:
+        UsageError: no code starts like one of the texts.
+    """
+    asked = [code for text in texts for code in find_codes(text)] or list(CODES)
+    known = explanations()
+    return tuple(known[code] for code in dict.fromkeys(asked))
+
+
+@cache
+def explanations() -> Mapping[str, Explanation]:
+    """Return the explanation of every code that has one, in the order of the codes."""
+    sections: dict[str, str] = {}
+    for page in sorted(
+        resources.files("aoebank").joinpath("explanations").iterdir(), key=lambda file: file.name
+    ):
+        if page.name.endswith(".md"):
+            sections.update(_SECTION.findall(page.read_text(encoding="utf-8")))
+    fixes = {code: fix_class for fix_class, codes in FIXED_CODES.items() for code in codes}
+    return {
+        code: _parse(code, sections[code], fixes.get(code)) for code in CODES if code in sections
+    }
+
+
+def _parse(code: str, section: str, fixed_by: FixClass | None) -> Explanation:
+    parts = {name: _join(text) for name, text in _PART.findall(section)}
+    return Explanation(
+        code=code,
+        severity=CODES[code].severity,
+        title=CODES[code].title,
+        meaning=_join(section.split("\n- ", 1)[0]),
+        why=parts["why"],
+        example=parts["example"],
+        way_out=parts["way out"],
+        fixed_by=fixed_by,
+    )
+
+
+def _join(text: str) -> str:
+    return " ".join(text.split())

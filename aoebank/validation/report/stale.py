@@ -1,0 +1,75 @@
+"""Tell which records were measured in another environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aoebank.errors import AoebankError
+from aoebank.report.closed import closed_document, closed_error, write_closed
+from aoebank.report.output import Text, members, plural
+from aoebank.validation.stale import StaleRecord, StaleResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaleReport:
+    """A table of records with the reasons."""
+
+    result: StaleResult
+    schema: str = "aoebank.stale/1"
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Return why records may be missing."""
+        return closed_error(self.result.closed, self.result.root)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a record is stale or to be checked again, or that of the error."""
+        return self.error.exit_code if self.error is not None else int(bool(self.result.found))
+
+    def document(self) -> Mapping[str, object]:
+        """Return a member per record with something to tell."""
+        return {
+            "root": self.result.root,
+            "records": self.result.looked_at,
+            "stale": self._stale,
+            "to_check": len(self.result.found) - self._stale,
+            "uncompared": self.result.uncompared,
+            "found": [_document(one) for one in self.result.found],
+            "unreadable": closed_document(self.result.closed),
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the table, then how many there are."""
+        if self.result.found:
+            rows = (_row(one) for one in self.result.found)
+            text.table(("state", "op_type", "key", "why", "file"), rows, kinds="-----")
+        write_closed(text, self.result.closed)
+        if self.result.uncompared:
+            text.line(
+                f"kernel source of {plural(self.result.uncompared, 'record')} not compared: "
+                "that takes the engine that makes the kernels"
+            )
+        to_check = len(self.result.found) - self._stale
+        text.line(
+            f"{plural(self.result.looked_at, 'record')}: {self._stale} stale, "
+            f"{to_check} to be checked again"
+        )
+
+    @property
+    def _stale(self) -> int:
+        return sum(one.drift.is_stale for one in self.result.found)
+
+
+def _row(one: StaleRecord) -> tuple[str, ...]:
+    state = "stale" if one.drift.is_stale else "check"
+    return state, one.op_type or "-", one.key, str(one.drift), str(one.path)
+
+
+def _document(one: StaleRecord) -> dict[str, object]:
+    return {
+        **members(one, "path key op_type soc_version measured"),
+        "stale": one.drift.is_stale,
+        **members(one.drift, "hard soft"),
+    }

@@ -1,0 +1,292 @@
+"""Check bank files and trees; all findings in one run."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+
+from aoebank.errors import BankPathError, RecordError
+from aoebank.formats.names import RUNTIME_SUFFIX, parse_operator_name
+from aoebank.formats.plausibility import TimeCheck
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.provenance import bank_file_of, parse_provenance
+from aoebank.formats.release import NEWEST, Release, ReleaseGuess
+from aoebank.formats.releases import guess_release
+from aoebank.model.codes import Severity
+from aoebank.model.finding import Finding, Location, make_finding
+from aoebank.model.record import Record
+from aoebank.storage.bank import load_file
+from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
+from aoebank.validation.built_in import BuiltInBank
+from aoebank.validation.quarantine import QuarantineCheck
+from aoebank.validation.schema import find_own_release
+from aoebank.validation.selection import Selection
+from aoebank.validation.siblings import SiblingCheck
+from aoebank.validation.tree import check_entry, check_name, check_side_car, is_foreign
+
+_ENGINE_MEMBER = b'"engine"'  # what a strategy names its engine by
+_NO_STRATEGY = "engine cannot replay the strategy and takes the record for a miss"
+_NO_TIME = "measured time is not plausible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateResult:
+    """Everything found, sorted by place, and what was looked at.
+
+    Attributes:
+        checked: Files looked at, in the order met.
+        missing: Paths asked for that are not there.
+        passed_over: How many files of the trees have nothing to do with a bank.
+        known: How many findings a baseline has too; they are not among `findings`.
+        reader: Release whose reader judged the runtime banks.
+        guess: How sure the release is, where neither a person nor headers beside the banks told.
+    """
+
+    findings: tuple[Finding, ...]
+    checked: tuple[Path, ...]
+    records: int
+    missing: tuple[Path, ...] = ()
+    passed_over: int = 0
+    known: int = 0
+    reader: Release = NEWEST
+    guess: ReleaseGuess | None = field(default_factory=ReleaseGuess)
+
+    @property
+    def is_guessed(self) -> bool:
+        """True if fields in the banks told the release."""
+        return self.guess is not None
+
+    @property
+    def files(self) -> int:
+        """Return how many files were looked at."""
+        return len(self.checked)
+
+    def count(self, severity: Severity) -> int:
+        """Return how many findings have this severity."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+
+@dataclass(slots=True)
+class _Run:
+    built_in: BuiltInBank
+    quarantine: QuarantineCheck
+    reader: Release
+    siblings: SiblingCheck
+    strategy_problem: Callable[[Record], str] | None
+    findings: list[Finding] = field(default_factory=list)
+    checked: list[Path] = field(default_factory=list)
+    missing: list[Path] = field(default_factory=list)
+    strays: list[TreeEntry] = field(default_factory=list)
+    companions: set[Path] = field(default_factory=set)
+    records: int = 0
+
+
+def validate(
+    paths: Iterable[Path],
+    *,
+    selection: Selection | None = None,
+    built_in: BuiltInBank | None = None,
+    today: date | None = None,
+    reader: Release | None = None,
+    strategy_problem: Callable[[Record], str] | None = None,
+) -> ValidateResult:
+    """Return the findings of files and of all files below directories.
+
+    Args:
+        selection: Codes to report; all by default.
+        built_in: Bank the records checked would hide when installed beside it.
+        today: Day by which quarantine entries expire; None: none does.
+        reader: Release that reads the runtime banks; None: what fields in them tell.
+        strategy_problem: Tells why the engine a strategy names cannot use it.
+    """
+    asked, missing = tuple(paths), list[Path]()
+    entries = [*iter_entries(asked, missing)]
+    own = None if reader is not None else _find_own_release(entries)
+    guess = None if reader or own else guess_release(_runtime_banks(entries))
+    judge = reader or own or (guess.release if guess else NEWEST)
+    run = _Run(
+        built_in or BuiltInBank(None),
+        QuarantineCheck(today),
+        judge,
+        SiblingCheck(entries),
+        strategy_problem,
+        missing=missing,
+    )
+    for entry in entries:
+        if entry.kind is not FileKind.LINK:
+            run.checked.append(entry.path)
+        try:
+            _check(entry, run)
+        except (BankPathError, OSError) as error:
+            run.findings.append(_unreadable(entry.path, error))
+    passed_over = set()
+    for stray in run.strays:
+        if stray.path in run.companions:
+            continue
+        if is_foreign(stray) and stray.path not in asked:
+            passed_over.add(stray.path)
+        else:
+            run.findings += check_entry(stray)
+    run.findings += _tree_findings(run)
+    findings = (selection or Selection()).keep(run.findings)
+    findings.sort(
+        key=lambda finding: (str(finding.location.path), finding.location.start, finding.code)
+    )
+    return ValidateResult(
+        findings=tuple(findings),
+        checked=tuple(path for path in run.checked if path not in passed_over),
+        records=run.records,
+        missing=tuple(run.missing),
+        passed_over=len(passed_over),
+        reader=judge,
+        guess=guess,
+    )
+
+
+def iter_entries(paths: Iterable[Path], missing: list[Path]) -> Iterator[TreeEntry]:
+    """Yield each entry of paths and trees once; paths that are not there go to `missing`."""
+    seen: set[Path] = set()
+    for path in paths:
+        try:
+            is_tree, exists = path.is_dir(), path.exists()
+        except PermissionError:  # of a folder above: who knows what is there
+            is_tree, exists = False, True
+        except (OSError, ValueError):  # a loop of links, a name too long, a NUL in it
+            is_tree, exists = False, False
+        if not exists:
+            missing.append(path)
+            continue
+        for entry in iter_tree(path) if is_tree else (classify(path),):
+            if entry.path not in seen:
+                seen.add(entry.path)
+                yield entry
+
+
+def _runtime_banks(entries: Iterable[TreeEntry]) -> Iterator[tuple[str, bytes]]:
+    """Yield operator and content of each runtime bank, as its name tells."""
+    for entry in entries:
+        name = parse_operator_name(entry.path.name, RUNTIME_SUFFIX)
+        if entry.kind is FileKind.BANK and name is not None and name.op_type:
+            with suppress(OSError):  # the check tells
+                yield name.op_type, entry.path.read_bytes()
+
+
+def _find_own_release(entries: Iterable[TreeEntry]) -> Release | None:
+    """Return the release whose headers lie in the repository of the runtime banks, if one is."""
+    banks = (
+        entry.path
+        for entry in entries
+        if entry.kind is FileKind.BANK and parse_operator_name(entry.path.name, RUNTIME_SUFFIX)
+    )
+    return find_own_release(banks)
+
+
+def check_bank(parsed: ParsedFile, reader: Release = NEWEST) -> Iterator[Finding]:
+    """Yield everything wrong inside one bank file, as bad as it is for its readers."""
+    for finding in (*parsed.findings, *parsed.format.read_by(reader).check(parsed)):
+        if finding.code in parsed.format.fatal_codes:
+            yield replace(finding, severity=Severity.ERROR)
+        else:
+            yield finding
+
+
+def check_records(
+    parsed: ParsedFile, strategy_problem: Callable[[Record], str] | None = None
+) -> Iterator[Finding]:
+    """Yield what is odd about records that readers can use: times, strategies of the engine.
+
+    Args:
+        strategy_problem: Tells why its engine cannot use a strategy; empty if it can.
+    """
+    engine = strategy_problem if _ENGINE_MEMBER in parsed.data else None
+    if not parsed.format.keeps_times and engine is None:
+        return
+    times = TimeCheck(parsed)
+    for number in range(len(parsed)):
+        try:
+            record = parsed.format.record(parsed, number)
+        except RecordError:
+            continue  # told already
+        times.add(number, record)
+        problem = engine(record) if engine is not None else ""
+        if problem:
+            hint = "tune the workload again, or remove the record"
+            yield _finding(parsed, number, "AB410", _NO_STRATEGY, problem, hint)
+    for number, problem in times.problems():
+        hint = "tune the workload again, or store -1 for no time"
+        yield _finding(parsed, number, "AB409", _NO_TIME, problem, hint)
+
+
+def _finding(
+    parsed: ParsedFile, number: int, code: str, message: str, got: str, hint: str
+) -> Finding:
+    place = parsed.lines.location(parsed.path, parsed.starts[number], parsed.ends[number])
+    return make_finding(code, place, message, got=got, hint=hint)
+
+
+def _check(entry: TreeEntry, run: _Run) -> None:
+    if entry.kind is FileKind.SIDE_CAR:
+        run.findings += _side_car(entry.path)
+    elif entry.kind is FileKind.BANK:
+        parsed = load_file(entry.path)
+        run.records += len(parsed)
+        run.findings += (_with_key(finding, parsed) for finding in check_bank(parsed, run.reader))
+        checked = check_records(parsed, run.strategy_problem)
+        run.findings += (_with_key(finding, parsed) for finding in checked)
+        run.findings += check_name(parsed)
+        run.siblings.add(parsed)
+        run.findings += _companion(parsed, run)
+        run.findings += (_with_key(finding, parsed) for finding in run.built_in.check(parsed))
+        run.findings += (_with_key(finding, parsed) for finding in run.quarantine.check(parsed))
+    else:
+        run.strays.append(entry)
+
+
+def _with_key(finding: Finding, parsed: ParsedFile) -> Finding:
+    """Return a finding of a file with the key of the record it is in, if it is in one."""
+    place = finding.location.start
+    number = bisect_right(parsed.starts, place) - 1
+    if not finding.location.line or number < 0 or place >= parsed.ends[number]:
+        return finding
+    return replace(finding, key=parsed.keys[number])
+
+
+def _companion(parsed: ParsedFile, run: _Run) -> Iterator[Finding]:
+    companion = parsed.format.companion(parsed.path)
+    if companion is None:
+        return
+    run.companions.add(companion)
+    try:
+        data = companion.read_bytes() if companion.is_file() else None
+    except OSError as error:
+        yield _unreadable(companion, error)
+        return
+    yield from parsed.format.check_companion(parsed, data)
+
+
+def _side_car(path: Path) -> Iterator[Finding]:
+    log = parse_provenance(path.read_bytes(), path)
+    yield from log.findings
+    bank_file = bank_file_of(path)
+    bank = load_file(bank_file) if bank_file.is_file() else None
+    yield from check_side_car(path, log, bank)
+
+
+def _tree_findings(run: _Run) -> Iterator[Finding]:
+    for path in run.missing:
+        yield make_finding("AB501", Location(path=path), "no such file or directory")
+    yield from run.built_in.findings()
+    yield from run.quarantine.findings()
+    yield from run.siblings.findings()
+
+
+def _unreadable(path: Path, error: BankPathError | OSError) -> Finding:
+    place = Location(path=path)
+    if isinstance(error, BankPathError):
+        return make_finding("AB101", place, error.problem, hint=error.hint)
+    problem = f"cannot be read: {str(error.strerror or error).lower()}"
+    return make_finding("AB101", place, problem)

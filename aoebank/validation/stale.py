@@ -1,0 +1,144 @@
+"""Which records of a bank were measured in another environment than the present one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aoebank.errors import BankPathError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.model.fingerprint import KERNEL_SOURCE, Drift, compare_fingerprints
+from aoebank.model.provenance import Provenance, last_measured
+from aoebank.model.record import Record
+from aoebank.selection import RecordFilter, demand_case, holds_file, holds_record
+from aoebank.storage.readers.soc_versions import old_soc_versions
+from aoebank.storage.sides.side import Side, listing_of
+
+SourceOf = Callable[[Record], str | None]
+"""Returns the digest of what the strategy of a record is turned into code by, None if unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaleRecord:
+    """A record that was measured in another environment, or nobody noted in which.
+
+    Attributes:
+        path: The bank file.
+        key: Record key.
+        op_type: Of the record, None where its format has none.
+        soc_version: Target of the file, None where neither name nor folder tells.
+        measured: When, RFC 3339 in UTC; None if nobody noted it.
+        drift: What differs: hard, it must not be used; soft, it is to be checked again.
+        is_noted: False if nobody noted in which environment.
+    """
+
+    path: Path
+    key: str
+    op_type: str | None
+    soc_version: str | None
+    measured: str | None
+    drift: Drift
+    is_noted: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaleResult:
+    """What was found out about the records of a side.
+
+    Attributes:
+        root: How a person wrote it.
+        found: Records with something to tell, those that must not be used first.
+        looked_at: How many records there are.
+        uncompared: Records whose kernel source is noted, with no engine here to compare it with.
+        closed: Files and folders that cannot be read, so that records may be missing.
+    """
+
+    root: str
+    found: tuple[StaleRecord, ...]
+    looked_at: int
+    uncompared: int = 0
+    closed: tuple[BankPathError, ...] = ()
+
+
+def find_stale(
+    side: Side, *, now: Mapping[str, str], source_of: SourceOf | None, wanted: RecordFilter
+) -> StaleResult:
+    """Return the records of a side whose fingerprint is another than the present one.
+
+    Args:
+        side: A bank file or tree, or a version of one.
+        now: What is known of the present environment, see `present_facts`.
+        source_of: Says what strategies are turned into code by here; None without an engine.
+        wanted: Which records are looked at.
+    """
+    names, unlisted = listing_of(side)
+    demand_case(wanted, names)
+    closed: list[BankPathError] = [*unlisted]
+    found: list[StaleRecord] = []
+    looked_at = uncompared = 0
+    for name in names:
+        if not holds_file(wanted, name):
+            continue
+        try:
+            parsed = side.load(name)
+            entries = side.load_provenance(name).entries
+        except BankPathError as error:
+            closed.append(error)
+            continue
+        for record, last in _measured(parsed, entries, wanted):
+            looked_at += 1
+            source = source_of(record) if source_of is not None else None
+            if source is None and last is not None and KERNEL_SOURCE in last.fingerprint:
+                uncompared += 1
+            one = _looked_at(parsed, record, last, now, source)
+            found += [one] if one.drift != Drift() else []
+    found.sort(key=lambda one: (not one.drift.is_stale, str(one.path), one.key))
+    return StaleResult(
+        root=side.label,
+        found=tuple(found),
+        looked_at=looked_at,
+        uncompared=uncompared,
+        closed=tuple(closed),
+    )
+
+
+def _measured(
+    parsed: ParsedFile | None, entries: Iterable[Provenance], wanted: RecordFilter
+) -> Iterator[tuple[Record, Provenance | None]]:
+    """Yield the records that are meant, each with the line of its last measurement."""
+    by_key: dict[str, list[Provenance]] = {}
+    for entry in entries:
+        by_key.setdefault(entry.key, []).append(entry)
+    for record in parsed.iter_records() if parsed is not None else ():
+        if holds_record(wanted, record):
+            yield record, last_measured(by_key.get(record.key, ()))
+
+
+def _looked_at(
+    parsed: ParsedFile | None,
+    record: Record,
+    last: Provenance | None,
+    now: Mapping[str, str],
+    source: str | None,
+) -> StaleRecord:
+    assert parsed is not None
+    name = parsed.name
+    soc_version = record.soc_version or (name.soc_version if name else None)
+    present = dict(now)
+    then = dict(last.fingerprint) if last is not None else {}
+    if soc_version is not None:
+        present["soc_version"] = soc_version
+        if then.get("soc_version") in old_soc_versions(soc_version):
+            then["soc_version"] = soc_version
+    if source is not None:
+        present[KERNEL_SOURCE] = source
+    return StaleRecord(
+        path=parsed.path,
+        key=record.key,
+        op_type=record.op_type or (name.op_type if name else None),
+        soc_version=soc_version,
+        measured=last.time if last is not None else None,
+        drift=compare_fingerprints(then, present),
+        is_noted=bool(then),
+    )
