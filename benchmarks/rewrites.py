@@ -57,7 +57,7 @@ from aoe.ort.sessions import session_options, use_shared_pool
 from aoe.ort.thread_pools import ThreadPool
 from aoe.testing.rewrites import Feed, feed_of, matches_of, rewritten, view
 from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.sgat.subgraphs import RULES
+from aoe.tuning.tasks.rewrites.subgraphs import RULES
 
 RESULTS = Path(__file__).resolve().parent / "results" / "rewrites.json"
 ON_KERNELS = RESULTS.with_name("rewrites-on-kernels.json")

@@ -23,7 +23,7 @@ from comparison.files import write_whole
 from comparison.results import ResultsError
 from comparison.tables import PAGE, put_between, table_row
 
-from aoe.tuning.sgat.experience import Experience
+from aoe.tuning.tasks.rewrites.experience import Experience
 
 BEGIN, END = "<!-- experience: begin -->", "<!-- experience: end -->"
 _AS_GOOD = 1.01

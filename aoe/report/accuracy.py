@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aoe.tuning.precision.constraint import told
 
 if TYPE_CHECKING:
-    from aoe.tuning.opat.assembly import ChosenKernel
+    from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
     from aoe.tuning.validation.accuracy import HeldAccuracy
     from aoebank import Text
 

@@ -9,7 +9,7 @@ from aoe.workload import Precision
 
 if TYPE_CHECKING:
     from aoe.tuning.opat.result import OpatResult
-    from aoe.tuning.opat.searching.operator import TunedOperator
+    from aoe.tuning.tasks.operators.operator import TunedOperator
     from aoebank import Text
 
 _MOST_ROWS = 30

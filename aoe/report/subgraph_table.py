@@ -21,8 +21,8 @@ from aoe.report.whole_model import (
 from aoebank import plural
 
 if TYPE_CHECKING:
-    from aoe.tuning.sgat.lookup import TunedSubgraph
     from aoe.tuning.sgat.result import SgatResult
+    from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
     from aoebank import AoebankError, Text
 
 _COLUMNS = ("subgraph", "places", "nodes", "before us", "after us", "speed-up", "bank", "form")

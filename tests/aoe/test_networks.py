@@ -25,8 +25,8 @@ from aoe.ort.sessions import random_feed, session_options
 from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Configuration
 from aoe.testing.networks import shipped_network
-from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.operators import find_operators
+from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tuning.tasks.operators.operators import find_operators
 
 LEAST_KERNELS = {"bvlc_alexnet": 2, "densenet121": 40, "inception_v1": 2, "squeezenet": 0}
 

@@ -4,7 +4,7 @@ import pytest
 from rewrite_blocks import BLOCKS
 
 from aoe.testing.rewrites import matches_of, view
-from aoe.tuning.sgat.subgraphs import RULES
+from aoe.tuning.tasks.rewrites.subgraphs import RULES
 
 
 def test_every_rule_is_measured_on_a_block() -> None:

@@ -8,8 +8,8 @@ from aoe.results.files import RepoOutcome
 from aoe.results.gains import Gain, GainKind
 from aoe.results.opat import OperatorResult
 from aoe.schedule import Schedule
-from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.task_search import SearchResult
+from aoe.tuning.tasks.operators.operator import TunedOperator
 
 
 def operator_result(tuned: TunedOperator) -> OperatorResult:

@@ -21,20 +21,20 @@ from aoe.tuning.opat.opening import (
     operator_tools,
     precision_plan,
 )
-from aoe.tuning.opat.operators import (
+from aoe.tuning.opat.profiles import profile_default
+from aoe.tuning.precision.plan import PrecisionPlan
+from aoe.tuning.tasks.operators.lookup import Lookup
+from aoe.tuning.tasks.operators.operator import TunedOperator
+from aoe.tuning.tasks.operators.operator_tasks import OperatorPool, TunedOperators, tune_found
+from aoe.tuning.tasks.operators.operators import (
     FoundOperators,
     Operator,
     find_operators,
     part_operators,
 )
-from aoe.tuning.opat.profiles import profile_default
-from aoe.tuning.opat.searching.lookup import Lookup
-from aoe.tuning.opat.searching.operator import TunedOperator
-from aoe.tuning.opat.searching.operator_tasks import OperatorPool, TunedOperators, tune_found
-from aoe.tuning.opat.validation.alone import FINAL_COMPARISONS, TunedGraph, is_open
-from aoe.tuning.opat.validation.model import check_accuracy
-from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.tune_context import TuneContext
+from aoe.tuning.validation.graphs import FINAL_COMPARISONS, TunedGraph, is_open
+from aoe.tuning.validation.kernels import check_accuracy
 from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
 
 

@@ -20,18 +20,15 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
 from aoe.ort.profile import ModelProfile
 from aoe.tuning.live_report import Phase, Stopwatch
-from aoe.tuning.opat.assembly import Assembly
-from aoe.tuning.opat.operators import (
-    ChosenOperators,
-    Operator,
-)
-from aoe.tuning.opat.searching.operator import OperatorTools
-from aoe.tuning.opat.searching.operator_budget import OperatorBudget
-from aoe.tuning.opat.searching.operator_tasks import OperatorPool
 from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.reuse.earlier import EarlierResult
+from aoe.tuning.tasks.operators.operator import OperatorTools
+from aoe.tuning.tasks.operators.operator_budget import OperatorBudget
+from aoe.tuning.tasks.operators.operator_tasks import OperatorPool
+from aoe.tuning.tasks.operators.operators import ChosenOperators, Operator
 from aoe.tuning.tune_context import TuneContext
+from aoe.tuning.validation.kernel_assembly import Assembly
 
 _RATES_TIMEOUT_S = 60.0
 

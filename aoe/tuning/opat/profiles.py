@@ -21,8 +21,9 @@ from aoe.ort.optimizers import Optimizations, mark, marked
 from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile
 from aoe.ort.static_shapes import infer_tensors
 from aoe.tuning.live_report import Phase
-from aoe.tuning.opat.assembly import Assembly, ChosenKernel
+from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tuning.tune_context import TuneContext
+from aoe.tuning.validation.kernel_assembly import Assembly
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.validation.time_reserve import ModelCosts
 

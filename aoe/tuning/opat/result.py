@@ -34,10 +34,10 @@ from aoe.tuning.model_mode import (
     speed_members,
     trial_members,
 )
-from aoe.tuning.opat.assembly import ChosenKernel, lowest_precision
-from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
+from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
+from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.validation.accuracy import HeldAccuracy
 from aoe.workload import Precision, workload_to_json
 

@@ -37,7 +37,6 @@ from aoe.tuning.model_mode import (
     run_reported,
     whole_model_ms,
 )
-from aoe.tuning.opat.assembly import Assembly, ChosenKernel, lowest_precision, write_model
 from aoe.tuning.opat.gains import operator_result
 from aoe.tuning.opat.graphs import OperatorContext, starts_of, tuned_graphs
 from aoe.tuning.opat.opening import (
@@ -48,12 +47,15 @@ from aoe.tuning.opat.opening import (
 )
 from aoe.tuning.opat.profiles import profile_tuned
 from aoe.tuning.opat.result import OpatResult, write_details
-from aoe.tuning.opat.searching.operator import TunedOperator
-from aoe.tuning.opat.searching.reuse import reuse_of, summary_of
-from aoe.tuning.opat.validation.alone import validate_graphs
+from aoe.tuning.opat.tuned_model import write_model
 from aoe.tuning.progress import Progress
 from aoe.tuning.reuse.book import ReuseBook
+from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
+from aoe.tuning.tasks.operators.operator import TunedOperator
+from aoe.tuning.tasks.operators.reuse import reuse_of, summary_of
 from aoe.tuning.tune_context import TuneContext, model_path
+from aoe.tuning.validation.graphs import validate_graphs
+from aoe.tuning.validation.kernel_assembly import Assembly
 from aoe.tuning.validation.model_validator import ValidationResult
 
 

@@ -12,16 +12,16 @@ from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.planning.operators import looked_up_operator, most_seconds
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import Reuse
-from aoe.tuning.sgat.fusion_groups.fusion_tasks import SETS_MAX
-from aoe.tuning.sgat.fusion_groups.run import (
+from aoe.tuning.sgat.fusion_tuning import (
     found_fusion_groups,
     fusion_operators,
     invalid_reason_of_groups,
 )
-from aoe.tuning.sgat.lookup import SubgraphLookup, look_up_subgraph
-from aoe.tuning.sgat.reuse import subgraph_reuse
-from aoe.tuning.sgat.subgraph_task import ACCEPT_SPEEDUP
-from aoe.tuning.sgat.subgraphs import FoundSubgraphs
+from aoe.tuning.tasks.fusion_groups.fusion_tasks import SETS_MAX
+from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup, look_up_subgraph
+from aoe.tuning.tasks.rewrites.reuse import subgraph_reuse
+from aoe.tuning.tasks.rewrites.subgraph_task import ACCEPT_SPEEDUP
+from aoe.tuning.tasks.rewrites.subgraphs import FoundSubgraphs
 from aoe.tuning.tune_context import TuneContext
 
 FORM_S = 2.0

@@ -12,13 +12,13 @@ from aoe.graph.regions import Region
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
 from aoe.tuning.opat.opening import open_bank, precision_plan
-from aoe.tuning.opat.operators import Operator, find_operators, part_operators
 from aoe.tuning.opat.profiles import profile_default
-from aoe.tuning.opat.searching.lookup import Lookup, look_up
-from aoe.tuning.opat.searching.operator_budget import OperatorBudget
-from aoe.tuning.opat.searching.reuse import reuse_of, summary_of
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
+from aoe.tuning.tasks.operators.lookup import Lookup, look_up
+from aoe.tuning.tasks.operators.operator_budget import OperatorBudget
+from aoe.tuning.tasks.operators.operators import Operator, find_operators, part_operators
+from aoe.tuning.tasks.operators.reuse import reuse_of, summary_of
 from aoe.tuning.tune_context import TuneContext
 
 _ANY_RATE = 1e12

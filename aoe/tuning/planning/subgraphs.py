@@ -10,9 +10,6 @@ from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.planning.fusion_groups import FORM_S, PlannedFusionGroups, plan_fusion_groups
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
-from aoe.tuning.sgat.assembly import ChosenRewrite, model_with
-from aoe.tuning.sgat.lookup import SubgraphLookup, look_up_subgraph
-from aoe.tuning.sgat.reuse import subgraph_reuse, subgraph_summary
 from aoe.tuning.sgat.run import (
     chosen_form,
     found_subgraphs,
@@ -20,10 +17,13 @@ from aoe.tuning.sgat.run import (
     imported_graph,
     inference,
 )
-from aoe.tuning.sgat.space import strategy_space
-from aoe.tuning.sgat.subgraph_task import ACCEPT_SPEEDUP
-from aoe.tuning.sgat.subgraphs import Subgraph, rules_of
+from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup, look_up_subgraph
+from aoe.tuning.tasks.rewrites.reuse import subgraph_reuse, subgraph_summary
+from aoe.tuning.tasks.rewrites.space import strategy_space
+from aoe.tuning.tasks.rewrites.subgraph_task import ACCEPT_SPEEDUP
+from aoe.tuning.tasks.rewrites.subgraphs import Subgraph, rules_of
 from aoe.tuning.tune_context import TuneContext
+from aoe.tuning.validation.rewrite_assembly import ChosenRewrite, model_with
 from aoebank import Event
 
 _NO_SCOPES = PlannedFusionGroups(parts=(), most_s=0.0)

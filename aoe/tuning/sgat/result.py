@@ -27,14 +27,14 @@ from aoe.tuning.model_mode import (
     speed_members,
     trial_members,
 )
-from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
-from aoe.tuning.sgat.assembly import ChosenRewrite
-from aoe.tuning.sgat.gains import format_gain
-from aoe.tuning.sgat.lookup import TunedSubgraph
-from aoe.tuning.sgat.subgraphs import Subgraph, features_of
+from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tuning.tasks.rewrites.gains import format_gain
+from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
+from aoe.tuning.tasks.rewrites.subgraphs import Subgraph, features_of
 from aoe.tuning.validation.candidates import ValidatedPart
 from aoe.tuning.validation.model_validator import ValidationResult
+from aoe.tuning.validation.rewrite_assembly import ChosenRewrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

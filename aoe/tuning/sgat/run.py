@@ -52,11 +52,7 @@ from aoe.tuning.policies import (
     single_run_policy,
     variant_policy,
 )
-from aoe.tuning.sgat.assembly import ChosenRewrite, SubgraphAssembly, write_parts
-from aoe.tuning.sgat.experience import Experience
-from aoe.tuning.sgat.fusion_groups.run import TunedFusionGroups, tune_fusion_groups
-from aoe.tuning.sgat.lookup import TunedSubgraph
-from aoe.tuning.sgat.measuring import RewriteMeasurer
+from aoe.tuning.sgat.fusion_tuning import TunedFusionGroups, tune_fusion_groups
 from aoe.tuning.sgat.result import (
     SgatResult,
     subgraph_memory,
@@ -64,10 +60,14 @@ from aoe.tuning.sgat.result import (
     with_kernels,
     write_subgraph_details,
 )
-from aoe.tuning.sgat.reuse import SubgraphReuseBook, subgraph_reuse, subgraph_summary
-from aoe.tuning.sgat.rewrite_tasks import RewriteBudget, RewriteTasks
-from aoe.tuning.sgat.subgraph_task import SubgraphTools
-from aoe.tuning.sgat.subgraphs import (
+from aoe.tuning.task_scheduler import TaskScheduler
+from aoe.tuning.tasks.rewrites.experience import Experience
+from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
+from aoe.tuning.tasks.rewrites.measuring import RewriteMeasurer
+from aoe.tuning.tasks.rewrites.reuse import SubgraphReuseBook, subgraph_reuse, subgraph_summary
+from aoe.tuning.tasks.rewrites.rewrite_tasks import RewriteBudget, RewriteTasks
+from aoe.tuning.tasks.rewrites.subgraph_task import SubgraphTools
+from aoe.tuning.tasks.rewrites.subgraphs import (
     FoundSubgraphs,
     Subgraph,
     find_subgraphs,
@@ -76,7 +76,6 @@ from aoe.tuning.sgat.subgraphs import (
     untried_rules,
     work_of,
 )
-from aoe.tuning.task_scheduler import TaskScheduler
 from aoe.tuning.tune_context import TuneContext, model_path
 from aoe.tuning.validation.comparing import ModelComparer
 from aoe.tuning.validation.model_validator import (
@@ -85,6 +84,7 @@ from aoe.tuning.validation.model_validator import (
     decide_candidates,
 )
 from aoe.tuning.validation.prior_result import prior_result_of
+from aoe.tuning.validation.rewrite_assembly import ChosenRewrite, SubgraphAssembly, write_parts
 from aoe.tuning.validation.time_reserve import NO_COSTS, ModelCosts, searching_time
 from aoebank import Event
 

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from aoe.execute.messages import ModelPart
+from aoe.measurement import SpeedupEstimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """Why a kernel does not stay in the model.
+
+    Attributes:
+        reason: In words.
+        estimate: Speed-up of the model with it over the one without, None where that is not the
+            reason: what computes wrongly is not timed.
+        is_final: False if a later run has to decide, because the machine was too busy to tell.
+    """
+
+    reason: str
+    estimate: SpeedupEstimate | None = None
+    is_final: bool = True
 
 
 class ValidatedPart(Protocol):

@@ -16,29 +16,13 @@ from typing import Generic
 
 from aoe.errors import RunError
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
-from aoe.tuning.validation.candidates import P
+from aoe.tuning.validation.candidates import Drop, P
 from aoe.tuning.validation.comparing import TimeIsUpError
 
 MOST_COMPARISONS = 24
 PROVEN = 0.5
 """Part of their promise that kernels are held to which another model has kept: alone they save more
 than in company, and that they lose nothing there is known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
-    """Why a kernel does not stay in the model.
-
-    Attributes:
-        reason: In words.
-        estimate: Speed-up of the model with it over the one without, None where that is not the
-            reason: what computes wrongly is not timed.
-        is_final: False if a later run has to decide, because the machine was too busy to tell.
-    """
-
-    reason: str
-    estimate: SpeedupEstimate | None = None
-    is_final: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,13 +15,13 @@ from aoe.measurement import Scatter, SpeedupEstimate
 from aoe.measurement.memory import ModelMemory
 from aoe.tuning.progress import Progress
 from aoe.tuning.validation.accuracy import HeldAccuracy
-from aoe.tuning.validation.candidates import P
+from aoe.tuning.validation.candidates import Drop, P
 from aoe.tuning.validation.comparing import (
     ModelComparer,
     ModelGain,
     TimeIsUpError,
 )
-from aoe.tuning.validation.group_tests import PROVEN, Drop, GroupTests
+from aoe.tuning.validation.group_tests import PROVEN, GroupTests
 from aoe.tuning.validation.memory_pruning import (
     LEAST_BYTES,
     all_bytes,
@@ -154,7 +154,7 @@ class ModelValidator(Generic[P]):
         self._mapped_bytes = mapped_bytes
         self._drops: dict[str, Drop] = {}
 
-    def judge(
+    def validate(
         self, kernels: Sequence[P], prior_result: PriorResult = NO_PRIOR_RESULT
     ) -> ValidationResult[P]:
         """Drop kernels that compute wrongly or slow the model down, then measure the rest.
@@ -453,7 +453,7 @@ def decide_candidates(
     if len(own) == len(candidates):
         validation = validator.confirm(candidates)
     else:
-        validation = validator.judge(candidates, prior())
+        validation = validator.validate(candidates, prior())
     if validation.undecided and not validation.kept:
         progress.warn(f"the whole model stays untuned: {validation.undecided}")
     news = [one for one in candidates if one.name not in own or one not in validation.kept]

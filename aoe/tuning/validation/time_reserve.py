@@ -94,7 +94,7 @@ class ModelCosts:
             pairs = max(pairs, min(most, 2 * int(_PAIRS_SHARE * begun_s / (4 * self.run_s))))
         return replace(policy, pairs_min=pairs, pairs_max=pairs, warmup=0, tries=1)
 
-    def judging_s(
+    def validation_s(
         self, left_s: float, screen: MeasurePolicy, final: MeasurePolicy, finals: int = 1
     ) -> float:
         """Return the seconds that are kept for all that follows the search.
@@ -144,4 +144,4 @@ def searching_time(
         return stopwatch
     left_s = stopwatch.left_s()
     screen, final = variant_policy(threads, left_s=left_s), final_policy(threads, left_s=left_s)
-    return stopwatch.keeping(costs.judging_s(left_s, screen, one_process_of(final), finals))
+    return stopwatch.keeping(costs.validation_s(left_s, screen, one_process_of(final), finals))

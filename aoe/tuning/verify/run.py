@@ -41,11 +41,11 @@ from aoe.settings import environment, lock_path
 from aoe.target import Target
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import TuneSettings
-from aoe.tuning.opat.searching.operator_task import OperatorTask, measure_schedules
 from aoe.tuning.policies import final_policy, screen_policy
 from aoe.tuning.progress import Progress, TellProgress, progress_of
-from aoe.tuning.sgat.subgraphs import rules_of
 from aoe.tuning.task_search import SearchSettings
+from aoe.tuning.tasks.operators.operator_task import OperatorTask, measure_schedules
+from aoe.tuning.tasks.rewrites.subgraphs import rules_of
 from aoe.tuning.tune_context import fingerprint, object_cache
 from aoe.tuning.verify.subgraphs import (
     GivenModel,

@@ -32,11 +32,11 @@ from aoe.om.file import LIBRARY
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
 from aoe.tuning.opat.profiles import optimized_graph
-from aoe.tuning.sgat.fusion_groups.finding import find_fusion_groups
-from aoe.tuning.sgat.fusion_groups.measuring import FusionMeasurer
-from aoe.tuning.sgat.fusion_groups.run import invalid_reason_of_groups
-from aoe.tuning.sgat.measuring import RewriteMeasurer
-from aoe.tuning.sgat.subgraphs import Subgraph, places_by_id
+from aoe.tuning.sgat.fusion_tuning import invalid_reason_of_groups
+from aoe.tuning.tasks.fusion_groups.finding import find_fusion_groups
+from aoe.tuning.tasks.fusion_groups.measuring import FusionMeasurer
+from aoe.tuning.tasks.rewrites.measuring import RewriteMeasurer
+from aoe.tuning.tasks.rewrites.subgraphs import Subgraph, places_by_id
 
 _ONNX = 5
 NO_MODEL = "a subgraph is measured in its model, which --model=FILE gives"

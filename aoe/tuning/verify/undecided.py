@@ -22,7 +22,7 @@ from aoe.measurement import Measurement, estimate_speedup
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.target import Target
-from aoe.tuning.opat.searching.lookup import settle
+from aoe.tuning.tasks.operators.lookup import settle
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
 from aoebank import Event
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from aoe.bank.remeasured import RecordedGain
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
-from aoe.tuning.opat.searching.lookup import ACCEPT_SPEEDUP
+from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP
 
 
 class Holding(StrEnum):

@@ -15,8 +15,8 @@ from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.mode import TuneSettings
-from aoe.tuning.opat.searching.lookup import look_up
-from aoe.tuning.opat.searching.operator import OperatorTools, TunedOperator, tune_operator
+from aoe.tuning.tasks.operators.lookup import look_up
+from aoe.tuning.tasks.operators.operator import OperatorTools, TunedOperator, tune_operator
 from aoebank import Bank, BankFormatError, Event
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry

@@ -20,7 +20,7 @@ from aoe.entry.registry import find_entry
 from aoe.errors import ModelImportError, OfflineModelError, OptionError
 from aoe.om.file import MANIFEST, MODEL, write_offline_model
 from aoe.tuning.engine.parts import EngineParts
-from aoe.tuning.sgat.assembly import write_parts
+from aoe.tuning.validation.rewrite_assembly import write_parts
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from support.engine.tuning import make_kernel, make_opat_result, make_tuned
 
 from aoe.report.tuning import OperatorTuningReport
 from aoe.schedule import Schedule
-from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.opat.result import OpatResult, summary
 from aoe.tuning.precision.constraint import DEFAULT
 from aoe.tuning.precision.sensitivity import Trade
 from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
+from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tuning.validation.accuracy import HeldAccuracy
 from aoe.workload import Precision
 from aoebank import emit

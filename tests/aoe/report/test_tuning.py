@@ -22,7 +22,7 @@ from aoe.results.files import NOT_TRIED_OUT, ONLY_LOOKED_UP, RepoOutcome
 from aoe.testing.fakes import MEMORY
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
 from aoe.tuning.opat.result import OpatResult, summary
-from aoe.tuning.validation.group_tests import Drop
+from aoe.tuning.validation.candidates import Drop
 from aoebank import Report, emit
 
 

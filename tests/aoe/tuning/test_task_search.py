@@ -21,8 +21,8 @@ from aoe.measurement import MeasurePolicy, Outcome
 from aoe.schedule import Configuration, Schedule, schedule_from_json
 from aoe.testing.fakes import ScriptedRunner
 from aoe.testing.kernels import block_size
-from aoe.tuning.opat.searching.operator_task import OperatorTask
 from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch
+from aoe.tuning.tasks.operators.operator_task import OperatorTask
 from aoe.workload import Precision
 
 _WORKLOAD = chain_workload(("Softplus", "Tanh"), shape=(1, 16, 64, 64))

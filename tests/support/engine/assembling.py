@@ -13,7 +13,7 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.execute.runner import Runner
 from aoe.graph.model_graph import ModelGraph
 from aoe.testing.fakes import ScriptedRunner
-from aoe.tuning.opat.assembly import Assembly
+from aoe.tuning.validation.kernel_assembly import Assembly
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import aoe
-import aoe.tuning.opat.assembly
 import aoe.tuning.sgat.run
+import aoe.tuning.validation.kernel_assembly
 from aoe.errors import AoeError
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrites.registry import RULES
@@ -92,7 +92,7 @@ def main() -> None:
         rules={_RULE: RULES[_RULE]},
     )
     aoe.tuning.sgat.run.tune_fusion_groups = counted_groups  # type: ignore[assignment]
-    aoe.tuning.opat.assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
+    aoe.tuning.validation.kernel_assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
     sys.addaudithook(steps.audit)
     try:
         aoe.tune(

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import aoe.tuning.opat.assembly
+import aoe.tuning.validation.kernel_assembly
 from aoe.cli.app import main as aoe_main
 from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.engine.parts import EngineParts
@@ -62,7 +62,7 @@ def main() -> None:
 
     # operators win alone and lose together; nothing is compiled
     engine = EngineParts(open_runner=lambda *_: NotingRunner(jitter=0.0005, drift=0.0))
-    aoe.tuning.opat.assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
+    aoe.tuning.validation.kernel_assembly.Assembly.build = lambda *_, **__: {}  # type: ignore[method-assign]
     aoe_main(sys.argv[3:], engine=engine)
 
 

@@ -24,11 +24,11 @@ from aoe.results.opat import OpatReport
 from aoe.schedule import Configuration, Schedule
 from aoe.testing.fakes import BASELINE_US, make_target
 from aoe.testing.kernels import operation, plain
-from aoe.tuning.opat.assembly import ChosenKernel
-from aoe.tuning.opat.operators import Operator
 from aoe.tuning.opat.result import OpatResult
-from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.task_search import SearchResult, TrialRecord
+from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tuning.tasks.operators.operator import TunedOperator
+from aoe.tuning.tasks.operators.operators import Operator
 from aoe.tuning.tune_context import ResultPlaces
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.workload import Precision, Workload

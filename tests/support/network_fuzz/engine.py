@@ -197,7 +197,7 @@ def drawn_engine() -> Iterator[DrawnRuns]:
     """Let every run in this process try one drawn candidate for each operator, however small."""
     runs = DrawnRuns()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aoe.tuning.opat.operators._LEAST_ELEMENTS", 0)
+        patch.setattr("aoe.tuning.tasks.operators.operators._LEAST_ELEMENTS", 0)
         patch.setattr("aoe.tuning.opat.searching.loop.make_search", _drawn_search)
         try:
             yield runs

@@ -21,8 +21,8 @@ from aoe.report.graphs.alignment import AlignedNodes, Change, aligned, computed_
 from aoe.report.graphs.drawing import draw_nodes
 from aoe.report.graphs.page import render_graphs
 from aoe.report.graphs.times import times_of, times_text
-from aoe.tuning.sgat.space import strategy_space
-from aoe.tuning.sgat.subgraphs import find_subgraphs
+from aoe.tuning.tasks.rewrites.space import strategy_space
+from aoe.tuning.tasks.rewrites.subgraphs import find_subgraphs
 from aoe.workload import KERNEL_DOMAIN
 
 

@@ -15,8 +15,8 @@ from aoe.results.gains import Gain, GainKind
 from aoe.results.opat import opat_report_to_json
 from aoe.schedule import Configuration
 from aoe.tuning.opat.gains import gains_of, has_failed, operator_result
-from aoe.tuning.opat.searching.operator import TunedOperator
 from aoe.tuning.task_search import SearchResult, TrialRecord
+from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.workload import Precision
 
 

@@ -34,8 +34,8 @@ from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import ModeContext, TuneSettings
-from aoe.tuning.opat import assembly
 from aoe.tuning.opat import run as opat_run
+from aoe.tuning.opat import tuned_model
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
 
@@ -246,13 +246,13 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iter
             clock.advance("weights", costs.write_s)
         return written(store, proto)
 
-    packed = assembly.write_offline_model
+    packed = tuned_model.write_offline_model
 
     def write_offline_model(*arguments: Any) -> None:
         clock.advance("pack", 3 * costs.write_s)
         packed(*arguments)
 
-    monkeypatch.setattr(assembly, "write_offline_model", write_offline_model)
+    monkeypatch.setattr(tuned_model, "write_offline_model", write_offline_model)
     monkeypatch.setattr(WeightStore, "externalize", externalize)
     yield TimedRun(
         root=tmp_path,

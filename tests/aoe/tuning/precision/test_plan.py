@@ -19,10 +19,10 @@ from aoe.kernels.registry import FAMILIES
 from aoe.ort.profile import profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.testing.kernels import block_size, operation, plain
-from aoe.tuning.opat.operators import FoundOperators, find_operators
 from aoe.tuning.precision.mixlist import NO_LISTS, Listing, MixLists
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
+from aoe.tuning.tasks.operators.operators import FoundOperators, find_operators
 from aoe.workload import NCHWC_DOMAIN, Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")

@@ -16,7 +16,7 @@ from support.engine.subgraphs import c2f_network
 from aoe.bank.records.subgraph import NodeFeature
 from aoe.tuning.reuse.kinds import ReuseKind, ReuseSummary
 from aoe.tuning.sgat.result import SgatResult
-from aoe.tuning.sgat.reuse import nearest_nodes_change
+from aoe.tuning.tasks.rewrites.reuse import nearest_nodes_change
 
 
 @pytest.fixture

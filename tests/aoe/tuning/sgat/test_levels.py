@@ -12,9 +12,9 @@ from aoe.execute.messages import ModelPart
 from aoe.graph.rewrites.registry import ONLY_AT_O1
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import OptimizationLevel
-from aoe.tuning.sgat.experience import kinds_in
-from aoe.tuning.sgat.space import strategy_space
-from aoe.tuning.sgat.subgraphs import RULES, Subgraph, find_subgraphs, untried_rules
+from aoe.tuning.tasks.rewrites.experience import kinds_in
+from aoe.tuning.tasks.rewrites.space import strategy_space
+from aoe.tuning.tasks.rewrites.subgraphs import RULES, Subgraph, find_subgraphs, untried_rules
 
 _RULE = "mean-to-global-pool"
 

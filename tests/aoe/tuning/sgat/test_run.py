@@ -42,11 +42,11 @@ from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
-from aoe.tuning.sgat.experience import Experience
 from aoe.tuning.sgat.result import SgatResult, sgat_summary
-from aoe.tuning.sgat.rewrite_tasks import RewriteBudget
 from aoe.tuning.sgat.run import rival_per_s, time_for_forms
-from aoe.tuning.sgat.subgraphs import work_of
+from aoe.tuning.tasks.rewrites.experience import Experience
+from aoe.tuning.tasks.rewrites.rewrite_tasks import RewriteBudget
+from aoe.tuning.tasks.rewrites.subgraphs import work_of
 from aoebank import emit, show, validate
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

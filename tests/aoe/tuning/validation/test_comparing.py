@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.engine.judging import SCREEN, FakeAssembly
 from support.engine.tuning import make_kernel
+from support.engine.validating import SCREEN, FakeAssembly
 from support.tiers import few_every_day
 
 from aoe.execute.messages import ModelPart
@@ -281,7 +281,7 @@ def test_two_processes_that_differ_more_than_loading_can_explain_prove_large_gai
 def test_gain_that_few_processes_show_and_do_not_prove_gets_two_more_where_there_is_time() -> None:
     """Two of four processes in a bad moment: not accepted, and not refused for ever either."""
     runner = _runner(left_s=33.0, slow=(1, 2), speedup=1.35)
-    validation = ModelValidator(_comparer(runner), lambda text: None).judge([make_kernel(1)])
+    validation = ModelValidator(_comparer(runner), lambda text: None).validate([make_kernel(1)])
     assert runner.orders() == _LONE * 2
     assert validation.kept == () and not validation.is_decided(make_kernel(1))
     assert "too few comparisons of the whole model: 0." in validation.undecided
@@ -311,12 +311,12 @@ def test_equal_models_are_rarely_told_apart_in_a_hurry(
 
 def test_hurried_judgement_loads_nothing_but_for_the_proof() -> None:
     runner = _runner(left_s=45.0)
-    validation = ModelValidator(_comparer(runner), lambda text: None).judge([make_kernel(1)])
+    validation = ModelValidator(_comparer(runner), lambda text: None).validate([make_kernel(1)])
     assert validation.kept and len(runner.asked("compare_models")) == HURRIED_PROCESSES
 
 
 def test_wrong_result_that_only_the_proof_has_shown_is_looked_at_by_the_next_run() -> None:
     runner = _runner(left_s=45.0, is_wrong=True)
-    validation = ModelValidator(_comparer(runner), lambda text: None).judge([make_kernel(1)])
+    validation = ModelValidator(_comparer(runner), lambda text: None).validate([make_kernel(1)])
     assert validation.kept == ()
     assert "computes something else" in validation.undecided

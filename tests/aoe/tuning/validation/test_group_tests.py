@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support.engine.judging import ValidatedModel, model_of
+from support.engine.validating import ValidatedModel, model_of
 from support.tiers import few_every_day
 
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Measurement, Outcome, Scatter
-from aoe.tuning.opat.assembly import ChosenKernel
 from aoe.tuning.policies import final_policy, variant_policy
+from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tuning.validation.group_tests import MOST_COMPARISONS, GroupTests, Saving
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from support.engine.judging import FINAL, SCREEN, ValidatedModel, model_of
+from support.engine.validating import FINAL, SCREEN, ValidatedModel, model_of
 
 from aoe.execute.messages import ModelPart
 from aoe.measurement.memory import MemoryUse, ModelMemory
@@ -97,7 +97,7 @@ def test_limit_is_for_all_together(limit: float, count: int) -> None:
 def test_judge_takes_the_lighter_of_two_near_equal_models() -> None:
     case = model_of(0.3, 0.2, 0.001)
     heavy = case.kernels[2].name
-    case.judge = ModelValidator(
+    case.validator = ModelValidator(
         case.comparer, case.steps.append, lambda kernel: 8 * MIB * (kernel.name == heavy)
     )
     found = case.judged()
@@ -188,7 +188,7 @@ def _limited(
         return _memory(100, 100 + taken * sum(names.get(name, 0.0) for name in held))
 
     model.runner.memory = memory
-    model.judge = ModelValidator(
+    model.validator = ModelValidator(
         model.comparer,
         model.steps.append,
         lambda kernel: names.get(kernel.name, 0.0) * MIB,
@@ -221,7 +221,7 @@ def test_model_that_is_not_measured_keeps_the_limit_too() -> None:
     policies = {"screen": SCREEN, "final": FINAL, "costs": ModelCosts(run_s=1e-3)}
     case.comparer = ModelComparer(case.assembly, case.runner, **policies, inputs=MADE_UP)
     case = _limited(case, {0: 6, 1: 20})
-    assert case.numbers(case.judge.take(case.kernels).kept) == [0]
+    assert case.numbers(case.validator.take(case.kernels).kept) == [0]
 
 
 def test_memory_that_no_kernel_is_known_to_keep_is_seen_by_the_last_comparison() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.engine.judging import model_of
+from support.engine.validating import model_of
 
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart

@@ -37,7 +37,7 @@ def test_costs_of_a_comparison_leave_its_runs_and_its_process_out() -> None:
 def test_large_model_keeps_more_than_a_small_one_and_never_more_than_the_limit() -> None:
     small, large = ModelCosts(run_s=0.001), ModelCosts(load_s=3.0, run_s=0.2, write_s=1.0)
     for limit_s in (0.0, 20.0, 120.0, 3600.0):
-        kept = [costs.judging_s(limit_s, _SCREEN, _FINAL) for costs in (small, large)]
+        kept = [costs.validation_s(limit_s, _SCREEN, _FINAL) for costs in (small, large)]
         assert kept[0] <= kept[1] <= limit_s
 
 
@@ -55,19 +55,19 @@ def test_little_time_goes_to_the_least_proof_much_to_a_thorough_one() -> None:
 def test_every_final_comparison_has_its_time() -> None:
     costs = ModelCosts(load_s=0.2, run_s=0.05)
     for left_s in (60.0, 600.0, 3600.0):
-        one, three = (costs.judging_s(left_s, _SCREEN, _FINAL, finals) for finals in (1, 3))
+        one, three = (costs.validation_s(left_s, _SCREEN, _FINAL, finals) for finals in (1, 3))
         assert one < three < left_s
 
 
 def test_large_model_is_left_time_to_search_what_a_minute_has_left() -> None:
     # VGG-19 of the onnx package on 2 cores: 20 s until its operators are known
     costs = ModelCosts(load_s=0.35, run_s=0.11, write_s=0.85)
-    assert 25.0 - costs.judging_s(25.0, _SCREEN, _FINAL) > 8.0
+    assert 25.0 - costs.validation_s(25.0, _SCREEN, _FINAL) > 8.0
 
 
 def _kept_s(costs: ModelCosts, left_s: float) -> float:
     """Return what is kept for judging alone."""
-    return costs.judging_s(left_s, _SCREEN, _FINAL) - costs.finishing_s
+    return costs.validation_s(left_s, _SCREEN, _FINAL) - costs.finishing_s
 
 
 def test_hurried_policy_takes_fewer_pairs_and_one_try() -> None:

@@ -1,1 +1,0 @@
-"""Looks one operator after the other up, and searches what no bank knows."""

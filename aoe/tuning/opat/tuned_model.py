@@ -1,0 +1,66 @@
+"""Writes the tuned model of operators, and the records of its kernels beside it."""
+
+from __future__ import annotations
+
+from aoe.bank.operators import OperatorBank
+from aoe.bank.remembered import remembered_to_json
+from aoe.device.compiler import required_features
+from aoe.om.file import KernelUse, Manifest, write_offline_model
+from aoe.tuning.live_report import Phase
+from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
+from aoe.tuning.tune_context import TuneContext
+from aoe.tuning.validation.kernel_assembly import Assembly
+from aoe.tuning.validation.model_validator import ValidationResult
+from aoe.workload import workload_to_json
+
+
+def write_model(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    assembly: Assembly,
+    validation: ValidationResult[ChosenKernel],
+) -> None:
+    """Write the tuned model of a closed assembly, and the records of its kernels beside it.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    target, om_file = tuning.machine.runner.target, tuning.places.om_file
+    manifest = Manifest(
+        name=tuning.subject.model.name,
+        model_sha256=tuning.subject.model.sha256,
+        soc_version=target.soc_version,
+        core_num=target.core_num,
+        cpu_features=required_features([kernel.source for kernel in validation.kept], target),
+        nchwc_block=tuning.machine.runner.device.channel_block(),
+        versions=dict(tuning.machine.versions),
+        operators=tuning.subject.operators,
+        kernels=tuple(_use(kernel, bank) for kernel in validation.kept),
+        parts={},
+        precision=lowest_precision(validation.kept),
+        subgraphs=tuning.subject.chosen.uses if tuning.subject.chosen is not None else (),
+        accuracy=str(validation.accuracy or ""),
+        streams=tuning.subject.streams,
+    )
+    tuning.time.phases.begin(Phase.WRITE)
+    tuning.progress.step(f"writing {om_file}")
+    assembly.drop_unused_weights()
+    write_offline_model(om_file, assembly.directory, manifest)
+    if tuning.places.bank is not None:
+        bank.copy_to(tuning.places.bank, [kernel.source.workload for kernel in validation.kept])
+
+
+def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:
+    op_type = kernel.source.workload.op_type
+    return KernelUse(
+        name=kernel.source.name,
+        op_type=op_type,
+        key=kernel.key,
+        bank_file=bank.file_of(kernel.source.workload).name,
+        op_names=kernel.op_names,
+        precision=kernel.source.workload.precision,
+        record={
+            "workload": workload_to_json(kernel.source.workload),
+            **remembered_to_json(bank.remembered(kernel.source.workload).without_samples()),
+        },
+    )

@@ -1,1 +1,0 @@
-"""Kernels in the whole model: which stay, and with which accuracy."""

@@ -1,1 +1,0 @@
-"""Fusion groups: adjacent nodes of ONNX Runtime's optimised graph that become one kernel."""

@@ -1,0 +1,1 @@
+"""What can be tuned: kinds of tasks, each with what it tries and how it is measured."""

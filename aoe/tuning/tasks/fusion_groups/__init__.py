@@ -1,0 +1,1 @@
+"""Fusion groups as tasks: adjacent nodes of ONNX Runtime's optimised graph as one kernel."""

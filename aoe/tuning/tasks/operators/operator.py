@@ -1,0 +1,605 @@
+"""One operator: look it up, search, settle, write the bank."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from aoe.bank.operators import OperatorBank
+from aoe.bank.records.operator import StoredAnswer
+from aoe.bank.verdicts import BankNote, busy_members, left_open_members
+from aoe.device.compiler import KernelSource
+from aoe.errors import RunError, TurnTimeoutError
+from aoe.execute.compiling import KernelCompilers
+from aoe.execute.messages import TaskRunner
+from aoe.folders.scratch import ScratchFolder
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.host_products import with_host_products
+from aoe.kernels.registry import get_family
+from aoe.kernels.roofline import touched_elements
+from aoe.measurement import (
+    Measurement,
+    MeasurePolicy,
+    Outcome,
+    SpeedupEstimate,
+    estimate_speedup,
+)
+from aoe.results.files import (
+    NOT_DECIDED,
+    NOT_TRIED_OUT,
+    NOTHING_BETTER,
+    ONLY_LOOKED_UP,
+    OUT_OF_TIME,
+    RepoOutcome,
+)
+from aoe.schedule import Configuration, Schedule, schedule_to_json
+from aoe.tuning.mode import TuneSettings
+from aoe.tuning.operator_choice import NOT_CHOSEN
+from aoe.tuning.policies import final_policy, screen_policy, screening_policy
+from aoe.tuning.progress import Progress
+from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch
+from aoe.tuning.tasks.operators.lookup import Lookup, look_up, settle
+from aoe.tuning.tasks.operators.operator_task import (
+    OperatorTask,
+    format_speedup,
+    measure_schedules,
+    sources_of,
+)
+from aoe.tuning.tasks.operators.operators import Operator
+from aoe.workload import workload_to_json
+from aoebank import AoebankError, Event
+
+_CHECK_TIMEOUT_S = 60.0
+_FLOAT_BYTES = 4
+_WARM_SHARE = 0.5
+"""Share of the budget that is enough where a similar workload has been tuned: its answer is among
+the first that are tried."""
+_WARM_TRIALS = 8
+"""More are never tried then: these come before a model of the search has a say, and what fits that
+takes a second to load."""
+_WON = (RepoOutcome.ADD, RepoOutcome.UPDATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedOperator:
+    """An operator with what the run found out about it.
+
+    Attributes:
+        operator: The workload and its places in the model.
+        outcome: What became of it in the bank.
+        reason: In words.
+        schedule: Strategy to use; None leaves the operator to ONNX Runtime.
+        speedup: Measured in this run or read from the bank's provenance.
+        proven_speedup: Lower end of its interval.
+        estimate: Speed-up measured in this run, None if there was nothing to measure.
+        before_us: Time of the default for one place, microseconds.
+        after_us: Time of the strategy.
+        search: What was tried, None if nothing was.
+        formatted_us: Time of the default without what it reorders; None where the
+            strategy chooses no layout, or that was not measured.
+    """
+
+    operator: Operator
+    outcome: RepoOutcome
+    reason: str
+    schedule: Schedule | None = None
+    speedup: float | None = None
+    proven_speedup: float | None = None
+    estimate: SpeedupEstimate | None = None
+    before_us: float | None = None
+    after_us: float | None = None
+    search: SearchResult[Schedule] | None = None
+    formatted_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTools:
+    """What operators are tuned with, one after another.
+
+    Attributes:
+        settings: Options of the run.
+        runner: The measuring worker.
+        bank: Where answers come from and go to.
+        progress: Is told about trials.
+        left_s: Seconds until searching has to end.
+        bytes_touched: What one inference of the model reads and writes.
+        compilers: Compile candidates; without them the measuring worker does.
+        compilers_of: Makes what compiles for the runner of another machine.
+        trials_left: Candidates the run may still measure.
+        tell_lookup: Is told what the banks say of each operator.
+        is_chosen: Says whether an operator is to be tuned; others are looked up.
+    """
+
+    settings: TuneSettings
+    runner: TaskRunner
+    bank: OperatorBank
+    progress: Progress
+    left_s: Callable[[], float]
+    bytes_touched: int = 0
+    compilers: KernelCompilers | None = None
+    compilers_of: Callable[[TaskRunner], KernelCompilers] = KernelCompilers
+    trials_left: float = math.inf
+    tell_lookup: Callable[[Operator, Lookup], None] = lambda operator, lookup: None
+    is_chosen: Callable[[Operator], bool] = lambda operator: True
+
+
+@dataclass(slots=True, kw_only=True)
+class OperatorSearch:
+    """An operator whose search has begun; it may be interrupted for others.
+
+    Attributes:
+        operator: What is searched.
+        task: Its schedules, and what measures them.
+        stored: Its record before the run, None without one.
+        search: As far as it is.
+        seen: What the screening has brought, None before it.
+        is_enough: True once all was tried that the operator is worth.
+        is_again: True if noise has left open what a search like this one came to.
+        was_busy: True if the one candidate was ahead on a busy machine: where it gains nothing, a
+            later run searches again.
+    """
+
+    operator: Operator
+    task: OperatorTask
+    stored: StoredAnswer | None
+    search: TaskSearch[Schedule]
+    seen: TunedOperator | None = None
+    is_enough: bool = False
+    is_again: bool = False
+    was_busy: bool = False
+
+    def sources_ahead(self) -> tuple[KernelSource, ...]:
+        """Return the kernel of the first guess, so that it can be compiled before its turn."""
+        return sources_of(self.task, self.search.ahead(1))
+
+    def run_at(
+        self,
+        runner: TaskRunner,
+        tools: OperatorTools,
+        run: Callable[[OperatorTools], TunedOperator],
+    ) -> TunedOperator:
+        """Run a slice of the search with the runner of a place that measures.
+
+        At a worker kernels are compiled there; the winning one is then put into the cache of
+        kernels, for the assembly of the model.
+        """
+        if runner is tools.runner:
+            return run(tools)
+        with closing(tools.compilers_of(runner)) as compilers:
+            self.task = replace(self.task, runner=runner, compilers=compilers)
+            self.search.task = self.task
+            tuned = run(replace(tools, runner=runner, compilers=compilers))
+            if tuned.schedule is not None:
+                source = KernelSource.of(tuned.operator.workload, tuned.schedule)
+                with ScratchFolder("winner") as folder:
+                    compilers.compile([source], folder)
+        return tuned
+
+    def screen(self, tools: OperatorTools) -> TunedOperator:
+        """Return what the first guess brings: of 20 gains, 19 show there.
+
+        Nothing is chosen by its pairs, so they prove what they show; where the gain is large, a
+        few do. Where it is too small for them, the search goes on later, if there is time.
+        """
+        if self.task.settings.only is not None:  # which deserves all pairs
+            return self.finish(tools, 1, is_enough=True)
+        if not self._may_begin(tools):
+            return self._not_tried(tools)
+        policy = screening_policy(
+            tools.runner.target.core_num, accept_busy=tools.settings.accept_busy
+        )
+        try:
+            self._go_on(1, tools, policy)
+            self.seen = self._settled(self.search.screened(), tools, policy)
+        except TurnTimeoutError:
+            return self._not_tried(tools)
+        except Exception as error:
+            self.seen = failed_family(self.operator, self.stored, error, tools.progress)
+        return self.seen
+
+    def finish(
+        self, tools: OperatorTools, trials: int, *, is_enough: bool = False
+    ) -> TunedOperator:
+        """Return the operator after further trials, at least as good as after the screening.
+
+        Args:
+            tools: What with.
+            trials: Candidates.
+            is_enough: True if these are all the operator is worth: a later run searches no more.
+        """
+        if not self._may_begin(tools):
+            return self.seen or self._not_tried(tools)
+        try:
+            return self._finished(tools, trials, is_enough=is_enough)
+        except TurnTimeoutError:  # nothing is noted: a later run has to decide
+            return self.seen or self._not_tried(tools)
+        except Exception as error:
+            return self.seen or failed_family(self.operator, self.stored, error, tools.progress)
+
+    def _finished(self, tools: OperatorTools, trials: int, *, is_enough: bool) -> TunedOperator:
+        tried = len(self.search.trials)
+        self._go_on(int(min(trials, tools.trials_left)), tools)
+        self.is_enough = is_enough and len(self.search.trials) - tried >= trials
+        if self.seen is not None and len(self.search.trials) == tried:
+            if self.search.is_over:
+                self.give_up(tools)
+            return self.seen
+        final = final_policy(
+            tools.runner.target.core_num,
+            accept_busy=tools.settings.accept_busy,
+            left_s=tools.left_s(),
+        )
+        result = self.search.concluded(final, in_time=tools.left_s() > 0)
+        before = self.seen
+        if before is None or before.outcome not in _WON:
+            return self._settled(result, tools, final)
+        if result.answer == before.schedule:  # the pairs it was seen with have decided
+            return replace(before, search=result)
+        found = self._settled(result, tools, final)
+        return found if found.outcome in _WON else replace(before, search=result)
+
+    def give_up(self, tools: OperatorTools) -> None:
+        """Note that what was tried is all this is worth: a later run does not begin anew.
+
+        Nothing is noted of what has won, of what a busy machine has measured, or of what could not
+        be measured at all.
+        """
+        found = self.seen.search if self.seen is not None else None
+        if self.seen is None or found is None or self.stored is not None:
+            return
+        is_busy = found.measurement is not None and not found.measurement.counts
+        if self.seen.outcome in _WON or is_busy or found.undecided:
+            return
+        self.is_enough = True
+        verdict = self._verdict(found, RepoOutcome.UNSATISFIED, tools)
+        tools.bank.note([(self.operator.workload, verdict)])
+
+    def _may_begin(self, tools: OperatorTools) -> bool:
+        """Return False if a limit is reached, or would be before anything is measured."""
+        return tools.left_s() > self.operator.setting_up_s and tools.trials_left >= 1
+
+    def _go_on(self, most: int, tools: OperatorTools, policy: MeasurePolicy | None = None) -> None:
+        budget = min(self.task.settings.budget, len(self.search.trials) + most)
+        self.search.go_on(
+            most,
+            left_s=tools.left_s,
+            report=lambda done, best: tools.progress.trial(
+                self.operator.op_name, done, budget, best
+            ),
+            policy=policy,
+        )
+
+    def _settled(
+        self, result: SearchResult[Schedule], tools: OperatorTools, policy: MeasurePolicy
+    ) -> TunedOperator:
+        """Return the operator with what a search came to; the bank is written."""
+        again = _stored_now(self.task, self.stored, policy)
+        for found in (result.measurement, again):
+            if found is not None and not found.counts:
+                self._note_busy(result, tools)
+                return undecided(self.operator, self.stored, result, found, tools.progress)
+        if why := result.undecided or _late(again):
+            return not_tried_out(self.operator, self.stored, result, why)
+        outcome = settle(self.stored, result.estimate, _estimate_of(again))
+        verdict = self._verdict(result, outcome, tools)
+        if outcome in _WON:
+            won = _won(self.operator, result, verdict, tools.bank)
+            return replace(won, formatted_us=self._formatted_us(won, tools))
+        if self.seen is None or self.seen.outcome not in _WON:
+            tools.bank.note([(self.operator.workload, verdict)])
+        return _lost(self.operator, self.stored, result)
+
+    def _note_busy(self, result: SearchResult[Schedule], tools: OperatorTools) -> None:
+        """Note which candidate was ahead, so that a later run measures it without a search.
+
+        A first guess alone is no search.
+        """
+        if self.stored is not None or result.configuration is None or len(result.trials) < 2:
+            return
+        verdict = BankNote(
+            event=Event.UNSATISFIED,
+            op_names=self.operator.op_names,
+            search={
+                "method": tools.settings.search,
+                "seed": tools.settings.seed,
+                "trials": len(result.trials),
+                "measured": result.measured,
+                **busy_members(
+                    self.operator.workload,
+                    result.configuration,
+                    self.task.bytes_around,
+                ),
+            },
+        )
+        tools.bank.note([(self.operator.workload, verdict)])
+
+    def _verdict(
+        self, result: SearchResult[Schedule], outcome: RepoOutcome, tools: OperatorTools
+    ) -> BankNote:
+        return _verdict(
+            self.operator,
+            result,
+            outcome,
+            tools.settings,
+            is_cut=self._is_cut(tools),
+            is_again=self.is_again,
+            bytes_around=self.task.bytes_around,
+        )
+
+    def _formatted_us(self, won: TunedOperator, tools: OperatorTools) -> float | None:
+        """Return what the choice of a layout alone makes of the default."""
+        if won.before_us is None or tools.left_s() <= 0:
+            return None
+        policy = screening_policy(
+            tools.runner.target.core_num, accept_busy=tools.settings.accept_busy
+        )
+        gain = format_speedup(self.task, policy)
+        return won.before_us / gain if gain is not None else None
+
+    def _is_cut(self, tools: OperatorTools) -> bool:
+        """Return True if a limit has kept the search from what it is worth."""
+        is_whole = (self.search.is_over or self.is_enough) and not self.was_busy
+        return not is_whole or tools.left_s() <= 0 or tools.trials_left < 1
+
+    def _not_tried(self, tools: OperatorTools) -> TunedOperator:
+        reason = OUT_OF_TIME if tools.trials_left >= 1 else "max_tuning_count was reached"
+        return _from_bank(self.operator, self.stored, reason)
+
+
+def begin_operator(
+    operator: Operator, tools: OperatorTools, budget: int
+) -> TunedOperator | OperatorSearch:
+    """Return what the bank knows about an operator, or its search where one is due.
+
+    Args:
+        operator: What is looked up.
+        tools: What with.
+        budget: Most candidates it is worth; of an operator like one in the bank, fewer.
+
+    Raises:
+        BankFormatError: the bank file is corrupt.
+    """
+    settings, is_chosen = tools.settings, tools.is_chosen(operator)
+    lookup = look_up(
+        tools.bank,
+        operator.workload,
+        repeat_tune=settings.repeat_tune and is_chosen and not settings.lookup_only,
+        trials=settings.trials,
+        invalid_reason_of=partial(_invalid_reason_of, operator, tools.runner),
+        share=operator.share,
+    )
+    if lookup.invalid_reason:
+        tools.progress.warn(
+            f"{operator.op_name}: its record counts as a miss, {lookup.invalid_reason}"
+        )
+    tools.tell_lookup(operator, lookup)
+    if not lookup.tune and not settings.lookup_only:
+        tools.bank.adopt(operator.workload)
+    if not lookup.tune:
+        return _from_bank(operator, lookup.stored, lookup.reason)
+    if settings.lookup_only:
+        return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {ONLY_LOOKED_UP}")
+    if not is_chosen:
+        return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {NOT_CHOSEN}")
+    try:
+        task = _search_task(operator, tools, budget, lookup.left_open)
+        search = TaskSearch[Schedule](task)
+    except Exception as error:
+        return failed_family(operator, lookup.stored, error, tools.progress)
+    return OperatorSearch(
+        operator=operator,
+        task=task,
+        stored=lookup.stored,
+        search=search,
+        is_again=lookup.is_again,
+        was_busy=lookup.was_busy,
+    )
+
+
+def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> TunedOperator:
+    """Return what is known about an operator, after a search where one is due.
+
+    Args:
+        operator: What is looked up and searched.
+        tools: What with.
+        budget: Most candidates it is worth; of an operator like one in the bank, fewer.
+
+    Raises:
+        BankFormatError: the bank file is corrupt.
+    """
+    begun = begin_operator(operator, tools, budget)
+    return begun if isinstance(begun, TunedOperator) else begun.finish(tools, budget)
+
+
+def _invalid_reason_of(operator: Operator, runner: TaskRunner, schedule: Schedule) -> str:
+    """Return what is wrong with a schedule from a bank; the worker may die of it, no run does."""
+    try:
+        found: str = runner.call(
+            "check_schedule",
+            timeout_s=_CHECK_TIMEOUT_S,
+            workload=workload_to_json(operator.workload),
+            schedule=schedule_to_json(schedule),
+        )
+        return found
+    except RunError as error:
+        return str(error).splitlines()[0]
+
+
+# ---- searching ----
+
+
+def _search_task(
+    operator: Operator, tools: OperatorTools, budget: int, only: Configuration | None
+) -> OperatorTask:
+    target, settings = tools.runner.target, tools.settings
+    warm = tools.bank.nearest(operator.workload)
+    if warm:
+        budget = min(math.ceil(budget * _WARM_SHARE), _WARM_TRIALS)
+    return OperatorTask(
+        runner=tools.runner,
+        family=with_host_products(get_family(operator.workload.op_type), target),
+        workload=operator.workload,
+        kernel_target=KernelTarget.of(target),
+        compilers=tools.compilers,
+        bytes_around=max(
+            0, tools.bytes_touched - _FLOAT_BYTES * touched_elements(operator.workload)
+        ),
+        settings=SearchSettings(
+            method=settings.search,
+            budget=budget if only is None else 1,
+            seed=settings.seed,
+            screen=screen_policy(target.core_num),
+            batch=settings.batch,
+            warm_starts=warm,
+            refusal=partial(tools.bank.refusal, operator.workload),
+            only=only,
+        ),
+    )
+
+
+def _stored_now(
+    task: OperatorTask, stored: StoredAnswer | None, policy: MeasurePolicy
+) -> Measurement | None:
+    """Measure the record's strategy in this session, None without a record."""
+    if stored is None:
+        return None
+    return measure_schedules(task, [stored.schedule], policy)[0]
+
+
+def _late(again: Measurement | None) -> str:
+    """Return why the clock has kept a record from being measured, empty if it has not."""
+    is_late = again is not None and again.outcome is Outcome.TIMEOUT
+    return again.detail.splitlines()[0] if is_late and again is not None else ""
+
+
+def _estimate_of(again: Measurement | None) -> SpeedupEstimate | None:
+    """Return what the record's strategy is worth in this session, None if nothing."""
+    return estimate_speedup(again) if again is not None and again.is_correct else None
+
+
+# ---- settling ----
+
+
+def _verdict(
+    operator: Operator,
+    result: SearchResult[Schedule],
+    outcome: RepoOutcome,
+    settings: TuneSettings,
+    *,
+    is_cut: bool,
+    is_again: bool,
+    bytes_around: int,
+) -> BankNote:
+    is_cut = is_cut or result.measured < len(result.trials)
+    left_open: Mapping[str, Any] = {}
+    if outcome is RepoOutcome.UNSATISFIED and result.configuration is not None:
+        left_open = left_open_members(result.configuration, is_again=is_again)
+    return BankNote(
+        event=Event(outcome.value),
+        op_names=operator.op_names,
+        estimate=result.estimate,
+        measurement=result.measurement,
+        search={
+            "method": settings.search,
+            "seed": settings.seed,
+            # a search that a limit has cut short proves no more than it tried
+            "limit": result.measured if is_cut else settings.trials,
+            "trials": len(result.trials),
+            "measured": result.measured,
+            "bytes_around": bytes_around,
+            **left_open,
+        },
+    )
+
+
+def _from_bank(operator: Operator, stored: StoredAnswer | None, reason: str) -> TunedOperator:
+    if stored is None:
+        return TunedOperator(operator=operator, outcome=RepoOutcome.UNSATISFIED, reason=reason)
+    return TunedOperator(
+        operator=operator,
+        outcome=RepoOutcome.RESERVED,
+        reason=reason,
+        schedule=stored.schedule,
+        speedup=stored.speedup,
+        proven_speedup=stored.speedup_low,
+        before_us=_times(stored.cost_us, stored.speedup),
+        after_us=stored.cost_us,
+    )
+
+
+def undecided(
+    operator: Operator,
+    stored: StoredAnswer | None,
+    result: SearchResult[Schedule],
+    found: Measurement,
+    progress: Progress,
+) -> TunedOperator:
+    """Return the operator as the bank has it; no figure of a busy machine is remembered."""
+    reason = f"{NOT_DECIDED}: {found.load}"
+    progress.warn(f"{operator.op_name}: {reason}")
+    return replace(_from_bank(operator, stored, reason), search=result)
+
+
+def not_tried_out(
+    operator: Operator, stored: StoredAnswer | None, result: SearchResult[Schedule] | None, why: str
+) -> TunedOperator:
+    """Return the operator as the bank has it; nothing is noted, so a later run tries again."""
+    return replace(_from_bank(operator, stored, f"{NOT_TRIED_OUT}: {why}"), search=result)
+
+
+def failed_family(
+    operator: Operator, stored: StoredAnswer | None, error: Exception, progress: Progress
+) -> TunedOperator:
+    """Return an operator whose kernel family has raised: a bug of one costs no run.
+
+    Raises:
+        AoebankError, OSError: that is what was raised: the bank or the disk cannot be used.
+    """
+    if isinstance(error, AoebankError | OSError):
+        raise error
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
+    why = f"kernel family {operator.workload.op_type}: {type(error).__name__}: {error} ({where})"
+    progress.warn(f"{operator.op_name} is left out, {why}")
+    return not_tried_out(operator, stored, None, why)
+
+
+def _lost(
+    operator: Operator, stored: StoredAnswer | None, result: SearchResult[Schedule]
+) -> TunedOperator:
+    """Return the operator as the bank has it, else with what its search came to."""
+    found = replace(_from_bank(operator, stored, NOTHING_BETTER), search=result)
+    if stored is not None:
+        return found
+    speedup = result.estimate.median if result.estimate else None
+    return replace(found, speedup=speedup, estimate=result.estimate)
+
+
+def _won(
+    operator: Operator, result: SearchResult[Schedule], verdict: BankNote, bank: OperatorBank
+) -> TunedOperator:
+    assert result.answer is not None and result.configuration is not None
+    assert result.estimate is not None and result.measurement is not None
+    bank.save(operator.workload, result.answer, result.configuration, verdict)
+    before_us = result.measurement.baseline_latency_us
+    return TunedOperator(
+        operator=operator,
+        outcome=RepoOutcome(verdict.event.value),
+        reason="better than the default",
+        schedule=result.answer,
+        speedup=result.estimate.median,
+        proven_speedup=result.estimate.low,
+        estimate=result.estimate,
+        before_us=before_us,
+        after_us=before_us / result.estimate.median,
+        search=result,
+    )
+
+
+def _times(cost_us: float | None, speedup: float | None) -> float | None:
+    return cost_us * speedup if cost_us is not None and speedup is not None else None

@@ -1,0 +1,1 @@
+"""Rewrites of subgraphs as tasks: equal ways to write one, measured against the original."""

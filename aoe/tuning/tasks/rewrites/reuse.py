@@ -1,0 +1,111 @@
+"""What becomes of each subgraph of a model that was tuned before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from aoe.bank.records.subgraph import NodeFeature
+from aoe.bank.subgraphs import SubgraphBank
+from aoe.tuning.reuse.book import ReuseBook
+from aoe.tuning.reuse.earlier import EarlierResult
+from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary, dropped, shape_change
+from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup
+from aoe.tuning.tasks.rewrites.subgraphs import Subgraph, features_of
+
+SubgraphReuseBook = ReuseBook[Subgraph, SubgraphLookup, SubgraphBank]
+_OP_TYPE = "subgraph"
+
+
+def subgraph_reuse(
+    subgraph: Subgraph, lookup: SubgraphLookup, bank: SubgraphBank, base: EarlierResult
+) -> Reuse:
+    """Return what becomes of a subgraph, and why.
+
+    Args:
+        subgraph: Of the model.
+        lookup: What the banks say.
+        bank: Knows the earlier bank, too.
+        base: The earlier result.
+    """
+    kind, reason = _kind_of(subgraph, lookup, bank, base)
+    return Reuse(
+        key=subgraph.graph_id,
+        op_type=_OP_TYPE,
+        op_names=subgraph.place_names,
+        kind=kind,
+        reason=reason,
+    )
+
+
+def subgraph_summary(base: EarlierResult, parts: Sequence[Reuse]) -> ReuseSummary:
+    """Return what became of all subgraphs, those the model has no more included."""
+    still = {part.key for part in parts}
+    gone = [
+        dropped(known.graph_id, _OP_TYPE, known.op_names)
+        for known in base.subgraphs.values()
+        if known.graph_id not in still
+    ]
+    return ReuseSummary(base=base.name, parts=(*parts, *gone))
+
+
+def _kind_of(
+    subgraph: Subgraph, lookup: SubgraphLookup, bank: SubgraphBank, base: EarlierResult
+) -> tuple[ReuseKind, str]:
+    if lookup.known is not None:
+        return ReuseKind.REUSED, "; ".join((lookup.known.reason, *lookup.known.doubts))
+    if lookup.usable is not None or lookup.invalid_reason:
+        return ReuseKind.RETUNED, lookup.invalid_reason or lookup.why
+    then = bank.base_change(subgraph.graph_id)
+    if then is not None:
+        return ReuseKind.RETUNED, then or "other options, or noise decided then"
+    if subgraph.graph_id in base.subgraphs:
+        return ReuseKind.RETUNED, base.why_not_looked_up(bank.soc_version, bank.core_num)
+    nodes = features_of(subgraph.segment)
+    others = [known.nodes for known in base.subgraphs.values() if known.nodes]
+    others += [like.nodes for like in bank.alike(nodes)]
+    change = nearest_nodes_change(nodes, others)
+    if change:
+        return ReuseKind.RETUNED, change
+    return ReuseKind.NEW, f"nothing like it in {base.name}"
+
+
+def nearest_nodes_change(
+    nodes: Sequence[NodeFeature], others: Iterable[Sequence[NodeFeature]]
+) -> str:
+    """Return what is different in the most similar subgraph of the same operators.
+
+    Args:
+        nodes: Of the subgraph that is to be tuned.
+        others: Of those that were tuned before.
+
+    Returns:
+        As in `shape changed 56->64`; the empty string if no other has the same operators.
+    """
+    kinds = [node.op_type for node in nodes]
+    alike = [other for other in others if [node.op_type for node in other] == kinds]
+    if not alike:
+        return ""
+    changed = min((_changed(other, nodes) for other in alike), key=len)
+    if not changed:
+        return "another form of the same operators"
+    return f"shape changed {shape_change(changed)}"
+
+
+def _changed(
+    then: Sequence[NodeFeature], now: Sequence[NodeFeature]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the shapes that differ, node by node; an input more or less counts as one."""
+    return [
+        (before, after)
+        for one, other in zip(then, now, strict=True)
+        for before, after in _padded(one.shapes, other.shapes)
+        if before != after
+    ]
+
+
+def _padded(
+    then: Sequence[tuple[int, ...]], now: Sequence[tuple[int, ...]]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    count = max(len(then), len(now))
+    filled = [(*shapes, *[()] * (count - len(shapes))) for shapes in (then, now)]
+    return list(zip(*filled, strict=True))
