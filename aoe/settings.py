@@ -85,7 +85,7 @@ def with_bank(env: Mapping[str, str], bank: Path) -> Mapping[str, str]:
 
 
 def work_path(env: Mapping[str, str], cwd: Path, output: Path | None = None) -> Path:
-    """Return where AOE's result file goes: `$ASCEND_WORK_PATH/aoe_data`, `output`, or `cwd`.
+    """Return the folder of AOE's result file: `$ASCEND_WORK_PATH/aoe_data`, `output`, or `cwd`.
 
     Args:
         env: The process's environment.
@@ -112,12 +112,12 @@ def work_path(env: Mapping[str, str], cwd: Path, output: Path | None = None) -> 
 
 
 def lock_path(env: Mapping[str, str]) -> Path:
-    """Return where runs on this machine take turns: `AOE_LOCK_PATH`, whoever they belong to."""
+    """Return the place of the locks by which runs of all users take turns: `AOE_LOCK_PATH`."""
     return Path(env.get("AOE_LOCK_PATH") or LOCKS)
 
 
 def cache_path(env: Mapping[str, str]) -> Path | None:
-    """Return where unpacked `.om` files may be kept, None if there is no home."""
+    """Return the folder of unpacked `.om` files, None if there is no home."""
     if env.get("XDG_CACHE_HOME"):
         return Path(env["XDG_CACHE_HOME"]) / "aoe"
     return Path(env["HOME"]) / ".cache" / "aoe" if env.get("HOME") else None

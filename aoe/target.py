@@ -107,7 +107,7 @@ def _joined(*parts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def unmet_cores(asked: int | None, used: int) -> str:
-    """Return what to tell about cores that were asked for and are not there, or the empty string.
+    """Return a warning on cores that were asked for and are missing, or the empty string.
 
     More threads than cores spin for nothing and wait for each other.
     """

@@ -35,7 +35,7 @@ def count_processes(size_bytes: int) -> int:
 def map_in_order(
     work: Callable[[_Piece], _Result], pieces: Sequence[_Piece], processes: int
 ) -> Iterator[_Result]:
-    """Yield what `work` gives for each piece, in order; its errors are raised here.
+    """Yield the result of `work` for each piece, in order; its errors are raised here.
 
     Args:
         work: Its results and errors can be pickled; itself and the pieces need not be.

@@ -82,7 +82,7 @@ def holds_record(wanted: RecordFilter, record: Record) -> bool:
 
 
 def parts_of(name: str) -> NameParts:
-    """Return what the path of a file below the root tells.
+    """Return the target in the path of a file below the root.
 
     >>> sorted(parts_of("Ascend910B2/cube/x.json").soc_versions)
     ['Ascend910B2']

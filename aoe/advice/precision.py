@@ -32,7 +32,7 @@ def try_precision(
     limit_s: float = PRECISION_LIMIT_S,
     tune: Callable[..., TuneResult] = tune_with,
 ) -> TriedAction:
-    """Return what operator tuning in a lower precision brings in a short time.
+    """Return the gain of operator tuning in a lower precision, tried for a short time.
 
     The model that is compared has kernels in float32 as well, and keeps its accuracy as a tuned one
     does. The bank and the cache of the user are neither read nor written.

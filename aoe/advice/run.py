@@ -83,7 +83,7 @@ def advise_file(
     profile_of: Callable[..., ProfiledModel] = profile_subject,
     open_runner: OpenRunner = Runner,
 ) -> ModelAdvice:
-    """Return what loses time in a model, and which actions were shown to help on this machine.
+    """Return where a model loses time, and the actions that were shown to help on this machine.
 
     Args:
         settings: Of the profile; fusions are asked for in any case.

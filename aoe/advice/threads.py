@@ -27,7 +27,7 @@ def try_threads(
     room_us: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> TriedAction:
-    """Return what fewer threads bring: sessions one after the other, each with threads of its own.
+    """Return the gain of fewer threads: sessions one after the other, each with its own threads.
 
     Two pools of threads in one process would wait for each other, so each sample opens its session
     and closes it again.

@@ -104,7 +104,7 @@ class ActionTrials:
         self._store.close()
 
     def try_proposal(self, proposal: Proposal, room_us: float) -> TriedAction:
-        """Return what an action brings; a failure of any kind is an answer, too."""
+        """Return the result of trying an action; a failure of any kind is a result, too."""
         edited = self._written(proposal.edited, "edited.onnx")
         baseline, inputs = self._baseline, self._inputs
         if proposal.baseline is not None:
@@ -167,7 +167,7 @@ def _tried(
 
 
 def verdict_of(estimate: SpeedupEstimate, *, is_quiet: bool) -> TrialVerdict:
-    """Return what an estimate means; on a busy machine nothing."""
+    """Return the verdict of an estimate; on a busy machine there is none."""
     if not is_quiet:
         return TrialVerdict.BUSY
     return TrialVerdict.GAIN if accepts(estimate, _WORTH) else TrialVerdict.NO_GAIN

@@ -46,7 +46,7 @@ class GradientBank:
     def find(
         self, modelhash: int, sizes_bytes: Sequence[int] | None = None
     ) -> StoredGradients | None:
-        """Return what the bank knows about a model, None on any kind of miss."""
+        """Return the record of a model, None on any kind of miss."""
         return self.look_up(modelhash, sizes_bytes).stored
 
     def look_up(self, modelhash: int, sizes_bytes: Sequence[int] | None = None) -> GradientLookup:
@@ -99,7 +99,7 @@ class GradientBank:
     def last_failure(
         self, modelhash: int, *, world_size: int, backend: str
     ) -> GradientConditions | None:
-        """Return where the last tuning in such a cluster found only the default best, else None."""
+        """Return the conditions of the last tuning there that beat nothing, else None."""
         cluster = {"world_size": world_size, "backend": backend}
         found = self._journal.last_failure(self.file, str(modelhash), where=cluster)
         return None if found is None else conditions_of(found)
@@ -109,7 +109,7 @@ class GradientBank:
         return sum(record.key == key for record in self._bank.iter_records(self.file))
 
     def _line_of(self, record: Record) -> Provenance | None:
-        """Return who wrote the record as it is now, None if that was not this engine."""
+        """Return the side-car line that wrote the record, None if this engine did not write it."""
         found = self._journal.last_change(self.file, record.key)
         return found if found and found.search.get("lists") == lists_digest(record) else None
 

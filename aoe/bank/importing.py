@@ -47,7 +47,7 @@ def look_at_banks(soc_version: str) -> Seen:
 
 
 def take_in(soc_version: str, before: Seen, root: Path) -> tuple[WrittenBank, ...]:
-    """Return what was written since `before`; records that lie elsewhere are put below `root`.
+    """Return the banks written since `before`; records elsewhere are put below `root`.
 
     Args:
         soc_version: What was tuned for.

@@ -133,7 +133,7 @@ class BankJournal:
     def entries(
         self, file: Path, key: str, *, where: Mapping[str, Any] | None = None
     ) -> Iterator[Provenance]:
-        """Yield what was noted about a record, oldest first.
+        """Yield the side-car lines of a record, oldest first.
 
         Args:
             file: Bank file.
@@ -145,7 +145,7 @@ class BankJournal:
                 yield entry
 
     def last_change(self, file: Path, key: str) -> Provenance | None:
-        """Return what was noted when the record was last written."""
+        """Return the side-car line of the last write of a record."""
         last = None
         for entry in self.entries(file, key):
             if entry.event in CHANGES:
@@ -153,7 +153,7 @@ class BankJournal:
         return last
 
     def last_figure(self, file: Path, key: str) -> Provenance | None:
-        """Return what was noted when the present strategy of a record was last measured."""
+        """Return the side-car line of the last measurement of a record's present strategy."""
         last = None
         for entry in self.entries(file, key):
             is_again = entry.event is Event.RESERVED and entry.search.get("method") == VERIFYING
@@ -172,7 +172,7 @@ class BankJournal:
         return tuple(last.values())
 
     def drift(self, file: Path, key: str, source: str | None) -> Drift:
-        """Return what has changed since a record was last measured.
+        """Return the changes of the environment since a record was last measured.
 
         Args:
             file: Bank file.
@@ -182,7 +182,7 @@ class BankJournal:
         return self.drift_of(last_measured(self.entries(file, key)), source)
 
     def drift_of(self, entry: Provenance | None, source: str | None) -> Drift:
-        """Return what has changed since a line of a side-car, None for no line, was written."""
+        """Return the changes of the environment since a side-car line; None stands for no line."""
         now = {**self.fingerprint, "soc_version": self.soc_version}
         then = dict(entry.fingerprint) if entry is not None else {}
         if then.get("soc_version") in old_soc_versions(self.soc_version):

@@ -158,7 +158,7 @@ class OperatorBank(TaskBank):
         )
 
     def base_drift(self, workload: Workload) -> Drift | None:
-        """Return what has changed since the earlier result, None if it knows no such workload."""
+        """Return the changes since the earlier result, None if it has no such workload."""
         file, record = self._in_base(workload)
         if file is None:
             return None
@@ -191,7 +191,7 @@ class OperatorBank(TaskBank):
         self._take_over(key_of(workload), own, base_file, self.file(workload.op_type))
 
     def remembered(self, workload: Workload) -> RememberedOperator:
-        """Return what the bank knows of a workload: its record, and the lines that count."""
+        """Return the record of a workload and the side-car lines that count."""
         file = self.file_of(workload)
         record = self._record_at(file, key_of(workload))
         strategy = record.strategy if record is not None else None
@@ -333,7 +333,7 @@ class OperatorBank(TaskBank):
         return verdict
 
     def kept_in_base(self, workload: Workload) -> KeptKernel | None:
-        """Return what the model of the earlier result says of the kernel that is used here.
+        """Return the earlier model's verdict on the kernel that is used here.
 
         None if it has not kept it.
         """
@@ -350,7 +350,7 @@ class OperatorBank(TaskBank):
         return KeptKernel.of(last) if self._journal.is_validated_alike(last) else None
 
     def _model_verdicts(self, file: Path, workload: Workload) -> Iterator[Provenance | None]:
-        """Yield what models have made of a kernel, None where its record was replaced."""
+        """Yield the verdicts of models on a kernel, None where its record was replaced."""
         for entry in self._journal.entries(file, key_of(workload), where=self._here):
             if entry.event in CHANGES:
                 yield None
@@ -459,7 +459,7 @@ class OperatorBank(TaskBank):
         )
 
     def _drift(self, record: Record, file: Path) -> Drift:
-        """Return what has changed since a record was written."""
+        """Return the changes of the environment since a record was written."""
         return self._journal.drift(file, record.key, self._source_of(record.op_type or ""))
 
     def _has_other_source(self, entry: Provenance, op_type: str) -> bool:
@@ -488,5 +488,5 @@ def key_of(workload: Workload) -> str:
 
 
 def _kind(workload: Workload) -> tuple[Precision, tuple[tuple[str, str], ...]]:
-    """Return what workloads must share for the knobs of one to be a guess for the other."""
+    """Return the properties that workloads share whose knobs are guesses for each other."""
     return workload.precision, tuple((op.domain, op.op_type) for op in workload.operations)

@@ -98,7 +98,7 @@ class PassedOver:
 
 
 def recorded_gain(last: Provenance | None) -> RecordedGain | None:
-    """Return what the line of a record's last figure says it is worth, None if that says nothing.
+    """Return the gain in the line of a record's last figure, None if the line has none.
 
     Args:
         last: The line, None where there is none.

@@ -27,7 +27,7 @@ class RememberedOperator:
     lines: tuple[Provenance, ...] = ()
 
     def without_samples(self) -> RememberedOperator:
-        """Return it with the line that tells of the record alone, without what was measured."""
+        """Return a copy with the record's own line alone, and without samples."""
         last = last_measured(self.lines)
         line = replace(last, baseline_us=(), tuned_us=(), search={}) if last is not None else None
         return replace(self, lines=(line,) if line is not None else ())
@@ -42,7 +42,7 @@ def remembered_to_json(remembered: RememberedOperator) -> dict[str, Any]:
 
 
 def remembered_from_json(members: Mapping[str, Any]) -> RememberedOperator:
-    """Return what details of an operator say; what makes no sense is left out."""
+    """Return the record and lines in the details of an operator; invalid members are left out."""
     record = members.get("record")
     strategy = record.get("strategy") if isinstance(record, dict) else None
     cost_us = record.get("cost_us") if isinstance(record, dict) else None

@@ -103,7 +103,7 @@ def _imports(file: str) -> tuple[str, ...]:
 
 @cache
 def code_of(file: str) -> str:
-    """Return what a file says without comments, docstrings and blank lines."""
+    """Return the code of a file without comments, docstrings and blank lines."""
     text = text_of(file)
     lines = text.splitlines()
     for row, column in _comments(text):

@@ -96,7 +96,7 @@ class SubgraphBank(TaskBank):
         return int(self._journal.fingerprint.get("core_num", 0))
 
     def find(self, graph_id: str) -> StoredSubgraph | None:
-        """Return what the bank knows about a subgraph, None on a miss.
+        """Return the record of a subgraph, None on a miss.
 
         Where it has nothing that can be used, what the earlier result has counts.
 
@@ -127,7 +127,7 @@ class SubgraphBank(TaskBank):
         self._take_over(graph_id, record, file, self.file)
 
     def base_change(self, graph_id: str) -> str | None:
-        """Return what has changed since the earlier result, None if it knows no such subgraph.
+        """Return the changes since the earlier result, None if it has no such subgraph.
 
         The empty string if nothing has that anybody noted.
         """
@@ -162,7 +162,7 @@ class SubgraphBank(TaskBank):
                     yield LikeSubgraph(graph_id=record.key, nodes=nodes, strategy=stored.strategy)
 
     def remembered(self, graph_id: str) -> RememberedOperator:
-        """Return what the bank knows of a subgraph: its record, and the lines that count."""
+        """Return the record of a subgraph and the side-car lines that count."""
         record = self._journal.bank.find(self.file, graph_id) if self.file.exists() else None
         strategy = record.strategy if record is not None else None
         return RememberedOperator(
@@ -292,7 +292,7 @@ class SubgraphBank(TaskBank):
         return verdict.event if verdict is not None else None
 
     def kept_in_base(self, graph_id: str) -> KeptKernel | None:
-        """Return what the model of the earlier result says of the form that is used here.
+        """Return the earlier model's verdict on the form that is used here.
 
         None if it has not kept it.
         """
@@ -335,7 +335,7 @@ class SubgraphBank(TaskBank):
         return verdict
 
     def _verdicts(self, file: Path, graph_id: str) -> Iterator[Provenance | None]:
-        """Yield what models have made of a form, None where its record was replaced."""
+        """Yield the verdicts of models on a form, None where its record was replaced."""
         for entry in self._journal.entries(file, graph_id, where=self._here):
             if entry.event in CHANGES:
                 yield None

@@ -56,7 +56,7 @@ class BankNote:
         promise: float | None = None,
         surroundings: Collection[str] = (),
     ) -> Self:
-        """Return what a whole model made of a kernel.
+        """Return the note on a kernel after a decision about a whole model.
 
         Args:
             event: `kept` or `dropped`.
@@ -99,7 +99,7 @@ class KeptKernel:
 
     @classmethod
     def of(cls, verdict: Provenance) -> Self:
-        """Return what a line says; what makes no sense is left out."""
+        """Return the note in a side-car line; invalid members are left out."""
         around = verdict.search.get(_SURROUNDINGS)
         scatter = None
         match verdict.search.get(_MODEL_SCATTER):
@@ -140,7 +140,7 @@ class FailedSearch:
 
 
 def left_open_members(best: Configuration, *, is_again: bool) -> Mapping[str, Any]:
-    """Return what the line of a search without a gain says for a later run.
+    """Return the side-car members of a search without a gain, for a later run.
 
     Args:
         best: Its best candidate.
@@ -213,7 +213,7 @@ def busy_search_of(line: Provenance) -> FailedSearch | None:
 
 
 def failed_search_of(line: Provenance, threshold: float) -> FailedSearch:
-    """Return what a line says of a search without a gain.
+    """Return the search without a gain that a side-car line describes.
 
     Args:
         line: Of the side-car.

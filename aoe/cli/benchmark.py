@@ -205,7 +205,7 @@ def _case(file: Path, manifest: Manifest, input_shape: str | None, given: InputS
 
 
 def _device(model: Path, operators: Sequence[Path]) -> Device:
-    """Return what a model runs on: an `.om` on the kind of device it was tuned for."""
+    """Return the device of a model: of an `.om` the kind it was tuned for."""
     from aoe.device.registry import default_device, device_of
     from aoe.om.file import read_manifest
     from aoe.om.loading import check_operators

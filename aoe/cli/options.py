@@ -168,7 +168,7 @@ def given_precision(
     accuracy: str | None,
     calibration: Path | None,
 ) -> PrecisionSettings:
-    """Return what the options of precision ask for.
+    """Return the precision settings of the options.
 
     Raises:
         OptionError: one cannot be meant, or they contradict each other.

@@ -74,7 +74,7 @@ def required_features(sources: Sequence[KernelSource], target: Target) -> tuple[
 def halide_features(
     source: KernelSource, target: Target, build_features: Sequence[str] = BUILD_FEATURES
 ) -> str:
-    """Return what Halide is told about the machine a kernel is for."""
+    """Return Halide's target features of the machine a kernel is for."""
     return "-".join((_target_of(source, target).halide_name, *build_features))
 
 

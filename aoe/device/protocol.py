@@ -46,7 +46,7 @@ class Device(Protocol):
         ...
 
     def check_up(self) -> tuple[CheckUp, ...]:
-        """Return what of the device and its host makes figures wobble, or a run stop."""
+        """Return the checks of the device and its host that concern measurements or runs."""
         ...
 
     def numbers(self) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class Device(Protocol):
         ...
 
     def missing_features(self, needed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of the features kernels need which are not there."""
+        """Return the features of kernels that the device lacks."""
         ...
 
     def channel_block(self) -> int:
@@ -100,7 +100,7 @@ class Device(Protocol):
         ...
 
     def provider(self) -> str:
-        """Return what the runtime calls its part for this device."""
+        """Return the execution provider of this device."""
         ...
 
     def with_operators(self, libraries: Sequence[Path]) -> Device:

@@ -60,7 +60,7 @@ def resolve_target(soc_version: str | None, core_num: int | None) -> tuple[Devic
 
 
 def _toolkit() -> str:
-    """Return what there is of a toolkit, or where it was looked for."""
+    """Return the toolkit that was found, or the places that were searched."""
     found = find_toolkit(environment())
     looked_at = "ASCEND_TOOLKIT_HOME, ASCEND_HOME_PATH, /usr/local/Ascend, HOME and PATH"
     return f"a toolkit by {found}" if found else f"none by {looked_at}"

@@ -211,7 +211,7 @@ def _check(path: Path, proto: onnx.ModelProto, check: CheckModel) -> None:
 
 
 def _without_contents(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return what the checker is to see: it would copy every weight, and look at its size alone.
+    """Return a light copy for the checker, its large weights left out once their size is checked.
 
     Raises:
         ValidationError: a weight has not the size its shape says.

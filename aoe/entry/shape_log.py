@@ -66,7 +66,7 @@ class ShapeLog:
         return sum(shape.count for shape in self.shapes)
 
     def chosen(self) -> tuple[CountedShape, ...]:
-        """Return what is tuned: the most frequent, until hardly anything is left of the cost."""
+        """Return the shapes to tune: the most frequent, until 99 % of the cost is covered."""
         total, taken = sum(shape.weight for shape in self.shapes), 0.0
         found: list[CountedShape] = []
         for shape in self.shapes[:MOST_SHAPES]:
@@ -81,11 +81,11 @@ class ShapeLog:
         return next((shape.count for shape in self.shapes if shape.text == text), None)
 
     def weight_of(self, text: str) -> float:
-        """Return what calls with these shapes cost, 0 without any."""
+        """Return the cost of the calls with these shapes, 0 without any."""
         return next((shape.weight for shape in self.shapes if shape.text == text), 0.0)
 
     def doubts(self) -> tuple[str, ...]:
-        """Return what should be known of the choice: a tail that is left out, extreme shapes."""
+        """Return warnings on the choice: a tail that is left out, extreme shapes."""
         chosen = self.chosen()
         found = []
         if len(chosen) < len(self.shapes):

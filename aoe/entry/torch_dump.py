@@ -52,7 +52,7 @@ def load_torch_dump(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Import
 
 
 def read_dump(path: Path, where: str) -> dict[str, Any]:
-    """Return what `dump.json` says.
+    """Return the content of `dump.json`.
 
     Raises:
         ModelNotFoundError: it is not there.

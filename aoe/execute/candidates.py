@@ -199,7 +199,7 @@ class CandidateMeasurer:
         return session, cold_cache
 
     def _compile(self, source: KernelSource) -> str:
-        """Return what is wrong with a kernel, empty if it could be compiled."""
+        """Return the compile error of a kernel, empty if there is none."""
         try:
             self._device.compile_kernel(source, self._target, self._directory)
         except (ScheduleError, BuildError) as error:

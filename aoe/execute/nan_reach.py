@@ -23,7 +23,7 @@ _CHOOSING = frozenset({"max", "min"})
 
 
 def reached_by_nan(workload: Workload, feed: Mapping[str, Array]) -> Array:
-    """Return where a result may depend on a NaN; everywhere if that cannot be told.
+    """Return a mask of results that may depend on a NaN; all of them if that is unknown.
 
     Args:
         workload: What is computed.

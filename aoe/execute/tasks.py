@@ -179,7 +179,7 @@ def _with_pool(task: Callable[..., Any], setup: WorkerSetup) -> Callable[..., An
 
 
 def _check_schedule(device: Device, workload: Mapping[str, Any], schedule: Any) -> str:
-    """Return what is wrong with a schedule, the empty string if nothing is."""
+    """Return the problem of a schedule, the empty string if there is none."""
     source = KernelSource(
         name="schedule",
         workload=workload_from_json(workload),
@@ -387,7 +387,7 @@ def _run_of(
 
 
 def _cold_cache(setup: WorkerSetup, terms: ComparisonTerms) -> dict[str, Any]:
-    """Return what is done before each call, and how many calls a sample has at most for that."""
+    """Return the cold-cache calls before each sample, and the most calls of a sample."""
     if not terms.bytes_around:
         return {}
     options = session_options(threads=setup.target.core_num, optimize=True, pool=setup.pool)

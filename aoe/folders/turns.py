@@ -198,7 +198,7 @@ class Turns:
         return True
 
     def owner(self) -> TurnOwner | None:
-        """Return who measures on these cores, None if nobody does or nobody says."""
+        """Return the run that measures on these cores, None if there is none or none is named."""
         if self._folder is None:
             return None
         for core in self._cores:

@@ -34,7 +34,7 @@ class Compression(StrEnum):
 
 
 def parse_compression(text: str | None, where: str = OPTION) -> Compression | None:
-    """Return what a text allows, None for nothing.
+    """Return the compression of gradients in a text, None for none.
 
     Raises:
         OptionError: it is no type gradients can be summed in.

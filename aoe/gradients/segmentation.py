@@ -77,7 +77,7 @@ def from_bucket_caps(
     first_bytes: int = DDP_FIRST_BYTES,
     cap_bytes: int = DDP_CAP_BYTES,
 ) -> Segmentation:
-    """Return what DistributedDataParallel makes of its bucket sizes.
+    """Return the segments DistributedDataParallel makes of its bucket sizes.
 
     A bucket takes gradients until it holds its cap or more, the first one a cap of its own.
     """
@@ -85,7 +85,7 @@ def from_bucket_caps(
 
 
 def from_cap_list(sizes_bytes: Sequence[int], caps_bytes: Sequence[int]) -> Segmentation:
-    """Return what DistributedDataParallel makes of a cap for each bucket; the last one repeats.
+    """Return the segments DistributedDataParallel makes of a cap per bucket; the last repeats.
 
     DDP keeps a bucket per data type; this takes all gradients as of one type.
 

@@ -140,7 +140,7 @@ class CompressedTraining(Training, Protocol):
         ...
 
     def deviation(self) -> float:
-        """Return how far its sums are from those in full, as a share of their length.
+        """Return the deviation of the sums from those in full, as a share of their length.
 
         Steps of the training are run for it, with the full sums.
         """

@@ -48,7 +48,7 @@ class Folded:
 
 
 def fold(graph: ModelGraph, node: onnx.NodeProto, output: str) -> Folded | str:
-    """Return how a node makes `output`, or why a workload cannot say so.
+    """Return the nodes folded into `output`, or the reason why a workload cannot hold them.
 
     What only changes the shape is a Reshape, a part of a Split is a Slice: equal computations
     are equal workloads, whatever the model calls them. Of several results, an attribute says which.

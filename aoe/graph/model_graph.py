@@ -150,7 +150,7 @@ def names_read(node: onnx.NodeProto) -> list[str]:
 
 
 def own_names(graph: onnx.GraphProto) -> set[str]:
-    """Return what a graph itself defines: inputs, initializers and results."""
+    """Return the names a graph defines itself: inputs, initializers and results."""
     own = {value.name for value in (*graph.input, *graph.initializer)}
     own.update(tensor.values.name for tensor in graph.sparse_initializer)
     own.update(name for node in graph.node for name in node.output)

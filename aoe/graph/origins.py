@@ -80,7 +80,7 @@ class Origins:
     def _claims_by_name(
         self, node: onnx.NodeProto, owner: Mapping[int, str], constant: set[str]
     ) -> Iterator[onnx.NodeProto]:
-        """Yield what a node computes by what it is called: itself, and what was put behind it.
+        """Yield the nodes that a node's name stands for: itself, and those put behind it.
 
         ONNX Runtime names a blocked convolution after the result of the convolution, a matrix
         product with a bias after the product, also when they make the result of the last node.
@@ -101,7 +101,7 @@ class Origins:
     def _claims_by_result(
         self, node: onnx.NodeProto, owner: Mapping[int, str], constant: set[str]
     ) -> Iterator[onnx.NodeProto]:
-        """Yield what lies between the results of a node and what others compute."""
+        """Yield the nodes between the results of a node and the results of others."""
         named = self._by_name.get(_FUSION_SUFFIX.sub("", node.name))
         waiting = [*_results(node), *(named.output if named is not None else ())]
         seen: set[int] = set()

@@ -262,7 +262,7 @@ class _Growth:
                 yield found
 
     def _grown(self, sink: int, fuse_products: bool) -> Iterator[tuple[int, ...]]:
-        """Yield what may end in `sink`, the largest first."""
+        """Yield the regions that may end in `sink`, the largest first."""
         takes = [_Takes.PRODUCTS, _Takes.ANCHORS, _Takes.NEITHER][0 if fuse_products else 1 :]
         found = [
             nodes

@@ -54,7 +54,7 @@ def is_settled(tensor: TensorProto) -> bool:
 
 
 def place_of(tensor: TensorProto) -> DataPlace | None:
-    """Return where the data of a tensor of a model in memory lies, None if it is in it."""
+    """Return file and offset of an external tensor, None for data in the model itself."""
     if not uses_external_data(tensor):
         return None
     where = _entries(tensor)
@@ -125,7 +125,7 @@ def laid_out(
 
 
 def _declared_bytes(proto: onnx.ModelProto) -> int:
-    """Return what the weights of a model take by their types and shapes; none of them is read."""
+    """Return the bytes of a model's weights by types and shapes; none of them is read."""
     return sum(
         math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
         for tensor in proto.graph.initializer
@@ -291,7 +291,7 @@ class WeightStore:
         return point_into(self.file.name, tensor, *self._stored(lambda: [data]))
 
     def _copied(self, place: DataPlace) -> tuple[int, int]:
-        """Return where the data of another file is in this one; it is looked at once."""
+        """Return offset and length of another file's data in this one; it is copied once."""
         if place not in self._taken:
             self._taken[place] = self._stored(partial(_chunks, place))
         return self._taken[place]

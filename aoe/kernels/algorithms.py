@@ -70,7 +70,7 @@ def is_allowed(algorithm: str, precision: Precision) -> bool:
 
 
 def weights_kept(algorithm: str) -> float:
-    """Return how large the float32 weights are that a kernel keeps, over those it is given.
+    """Return the size of the float32 weights a kernel keeps, over the size it is given.
 
     >>> weights_kept("winograd_4x4"), weights_kept("winograd_4x4_streamed"), weights_kept("direct")
     (4.0, 1.0, 1.0)
@@ -79,7 +79,7 @@ def weights_kept(algorithm: str) -> float:
 
 
 def allowed_space(family: KernelFamily, workload: Workload, target: KernelTarget) -> Space | None:
-    """Return what a family offers for a workload in its precision, None if that is nothing."""
+    """Return a family's space for a workload in its precision, None if it is empty."""
     space = family.space(workload, target)
 
     def algorithm(values: Values) -> str:

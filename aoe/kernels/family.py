@@ -48,12 +48,12 @@ class KernelTarget:
         return {16: 32, 8: 16, 4: 32}.get(self.vector_lanes, 16)
 
     def idle_ratio(self, tasks: float) -> float:
-        """Return how much longer so many equal tasks take than if all threads shared the last."""
+        """Return the time of equal tasks over the time if all threads shared the last one."""
         return -(-tasks // self.threads) * self.threads / tasks
 
     @classmethod
     def of(cls, target: Target) -> KernelTarget:
-        """Return what a family has to know about `target`."""
+        """Return the facts about `target` that a family uses."""
         return cls(
             vector_lanes=target.vector_lanes,
             threads=target.core_num,
@@ -87,7 +87,7 @@ def support_of(found: object) -> Support:
 
 
 def supported(workload: Workload, found: Found | Support) -> Found:
-    """Return what was found for a workload a family has said it computes.
+    """Return the plan of a workload that a family has said it computes.
 
     Raises:
         ValueError: it is a refusal.
@@ -198,7 +198,7 @@ class PlannedFamily(ABC, Generic[Plan]):
 
     @abstractmethod
     def plan(self, workload: Workload) -> Plan | Support:
-        """Return how `workload` is computed, or why the family does not compute it."""
+        """Return the plan of `workload`, or the reason why the family does not compute it."""
 
     @abstractmethod
     def pipeline_of(self, plan: Plan, algorithm: str) -> Pipeline:

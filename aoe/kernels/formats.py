@@ -17,7 +17,7 @@ from aoe.workload import Operation, Workload
 
 
 def layout_moves(workload: Workload) -> frozenset[str]:
-    """Return what of a workload changes the layout alone, by the reference it makes.
+    """Return the operations that change the layout alone, by the reference they make.
 
     Reorders wherever they are, and at the borders Transposes, too: what alone reads an input that
     is no constant, and what makes the result. None where nothing computes besides.

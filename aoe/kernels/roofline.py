@@ -91,7 +91,7 @@ def least_us(
 
 
 def kept_bytes(workload: Workload, algorithm: str) -> float:
-    """Return what a kernel keeps of its weights between two runs, as they are or transformed."""
+    """Return the bytes of weights a kernel keeps between runs, as they are or transformed."""
     return _FLOAT_BYTES * _weights(workload) * weights_kept(algorithm)
 
 
@@ -113,7 +113,7 @@ def _rate(algorithm: str) -> float:
 
 
 def _more_weights(algorithm: str) -> float:
-    """Return what filters cost besides, in the time of reading the plain ones from memory.
+    """Return the extra time of filters, in the time of reading the plain ones from memory.
 
     They are larger by so much, or made in every run.
     """

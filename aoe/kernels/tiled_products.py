@@ -59,7 +59,7 @@ class TiledAlgorithm(Generic[Plan]):
     pools: bool = False
 
     def choices(self, plan: Plan, target: KernelTarget) -> dict[str, tuple[int, ...]]:
-        """Return what may be chosen for the numbers of a configuration, rising."""
+        """Return the choices for the numbers of a configuration, ascending."""
         numbers = zip(*self.tiles(plan, target), strict=True)
         tile = zip((BLOCKS, ACROSS, DOWN), numbers, strict=True)
         rising = {name: tuple(sorted(set(found))) for name, found in tile}

@@ -96,7 +96,7 @@ def accepts(estimate: SpeedupEstimate, threshold: float) -> bool:
 
 
 def expected_gain(low: float, high: float, threshold: float) -> float:
-    """Return what a speed-up beyond a threshold is expected to save where only noise is in its way.
+    """Return the expected saving of a speed-up beyond a threshold, given its noise.
 
     The gain `speed-up - 1` where the true speed-up exceeds the threshold, 0 elsewhere, on average
     over a normal distribution as wide as the interval.

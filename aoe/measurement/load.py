@@ -38,7 +38,7 @@ class CpuUse:
         )
 
     def since(self, earlier: CpuUse) -> CpuUse:
-        """Return what was added since these counters were read; never less than nothing."""
+        """Return the counters added since an earlier reading, never below zero."""
         return CpuUse(
             wall_s=max(0.0, self.wall_s - earlier.wall_s),
             cpu_s=max(0.0, self.cpu_s - earlier.cpu_s),

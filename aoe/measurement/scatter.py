@@ -28,11 +28,11 @@ class Scatter:
 
     @classmethod
     def of(cls, logs: Sequence[float]) -> Self:
-        """Return that of the logarithms of speed-ups, one for each process, two at least."""
+        """Return the scatter of log speed-ups, one per process, two at least."""
         return cls(deviation=stdev(logs), processes=len(logs))
 
     def pooled(self, logs: Sequence[float]) -> Scatter:
-        """Return what both say together of models that may differ in their speed-up.
+        """Return the pooled scatter of both, for models that may differ in their speed-up.
 
         Args:
             logs: Of the other; one alone says nothing.

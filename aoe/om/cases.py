@@ -90,7 +90,7 @@ def find_case(manifest: Manifest, shapes: Shapes) -> int | None:
 
 
 def case_manifest(manifest: Manifest, number: int) -> Manifest:
-    """Return what a file says about one of its cases, as a file of that case alone would."""
+    """Return the manifest of one case, as an `.om` of that case alone would have it."""
     case = manifest.cases[number]
     return replace(
         manifest,

@@ -399,7 +399,7 @@ def _parse_case(value: Mapping[str, Any]) -> ShapeCase:
 
 
 def _parse_tuned(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what file and cases have in common."""
+    """Return the members a file and its cases have in common."""
     kernels = tuple(
         KernelUse(
             **{

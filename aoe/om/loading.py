@@ -294,7 +294,7 @@ class _CaseSessions:
 
 
 def tuned_part(directory: Path, manifest: Manifest) -> ModelPart:
-    """Return how to run the tuned model of an unpacked `.om`.
+    """Return model and libraries that run the tuned model of an unpacked `.om`.
 
     With kernels it runs as it is written; without any it is the imported model, for ONNX
     Runtime to optimise.
@@ -303,7 +303,7 @@ def tuned_part(directory: Path, manifest: Manifest) -> ModelPart:
 
 
 def case_part(directory: Path, manifest: Manifest, number: int) -> ModelPart:
-    """Return how to run one of the cases of an unpacked `.om` with several shapes."""
+    """Return model and libraries that run one case of an unpacked `.om` with several shapes."""
     return _named_part(directory, case_manifest(manifest, number), *case_parts(number))
 
 

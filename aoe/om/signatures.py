@@ -26,7 +26,7 @@ def sign_manifest(manifest: bytes, key: Path) -> bytes:
 
 
 def check_signature(file: Path, manifest: bytes, signature: bytes | None, trusted: Path) -> str:
-    """Return who signed a model.
+    """Return the signer of a model.
 
     Args:
         file: The `.om`, for messages.

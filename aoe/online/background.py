@@ -87,7 +87,7 @@ class Background:
             self._thread.start()
 
     def _next(self) -> CallForm | None:
-        """Return what to look up or else to tune next, None if nothing is left."""
+        """Return the next call form to look up or else to tune, None if nothing is left."""
         if self._closed:
             return None
         taken = sum(seen.is_taken for seen in self._forms.values())

@@ -60,7 +60,7 @@ class FolderTuning:
                 raise OptionError(name, "not a limit", got=repr(value), expected=f"{least} or more")
 
     def arguments(self, folder: Path) -> list[str]:
-        """Return those of the command."""
+        """Return the arguments of the command."""
         given = {
             "--output": self.output,
             "--tuning_time_limit": self.tuning_time_limit,

@@ -57,7 +57,7 @@ class Conversion:
         return cls(**{**value, "shapes": shapes, "operators": tuple(value["operators"])})
 
     def to_text(self) -> str:
-        """Return it as the file a converting process reads."""
+        """Return the text of the file that a converting process reads."""
         return json.dumps(asdict(self))
 
 
@@ -82,7 +82,7 @@ class ConversionRun(Protocol):
     """A conversion that goes on."""
 
     def wait(self) -> Converted:
-        """Return what became of it, when it is over."""
+        """Return the result of the conversion once it is over."""
         ...
 
     def stop(self) -> None:
@@ -120,7 +120,7 @@ class ConvertingProcess:
         return self._process.pid
 
     def wait(self) -> Converted:
-        """Return what became of it; see `ConversionRun`."""
+        """Return the result of the conversion; see `ConversionRun`."""
         code = self._process.wait()
         self._close()
         try:

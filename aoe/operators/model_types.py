@@ -55,6 +55,6 @@ def _own_types(operation: Operation) -> tuple[str, ...]:
 
 
 def _activation(operation: Operation) -> tuple[str, ...]:
-    """Return what ONNX Runtime has taken into an operator as an attribute."""
+    """Return the activation ONNX Runtime has fused into an operator as an attribute."""
     name = operation.attributes.get(_ACTIVATION, "")
     return (name,) if isinstance(name, str) and name else ()

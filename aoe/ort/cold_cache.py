@@ -79,7 +79,7 @@ class ColdCache:
         self._run()
 
     def result(self) -> Array:
-        """Return what the last run of any session wrote."""
+        """Return the result of the last run of any session."""
         found: Array = self._result.numpy()
         return found
 
@@ -129,7 +129,7 @@ def _computing(
     wanted: Mapping[str, Array],
     targets: Mapping[str, ort.OrtValue],
 ) -> BoundRun:
-    """Return what computes arrays, in their order, into memory of the same name."""
+    """Return a bound run that writes arrays, in their order, into memory of the same name."""
     sources = {name: -_bits(array) for name, array in wanted.items()}
     session = open_session(_model(sources).SerializeToString())
     binding = session.io_binding()

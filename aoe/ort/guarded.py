@@ -98,7 +98,7 @@ class GuardedRuns:
         )
 
     def run(self, session: ort.InferenceSession, number: int) -> Array:
-        """Return what a session with one output computes of a set of inputs, until the next run.
+        """Return the one output of a session for a set of inputs, valid until the next run.
 
         What it does not write is NaN, or minus one.
 

@@ -60,7 +60,7 @@ class ModelProfile:
 
 
 def profile_runs(runs: int) -> int:
-    """Return how often a model is run until so many runs count."""
+    """Return the number of runs for so many runs that count."""
     return _WARMUP_RUNS + runs
 
 

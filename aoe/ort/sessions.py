@@ -79,7 +79,7 @@ def session_options(
 
 
 def session_source(proto: onnx.ModelProto, options: ort.SessionOptions) -> bytes:
-    """Return what a session of a model in memory is opened from.
+    """Return the bytes a session of a model in memory is opened from.
 
     Weights that lie outside are mapped by the session, whose options then say from where: their
     absolute paths are below the root, the only folder that is above all of them.
@@ -131,7 +131,7 @@ def create_session(
 
 
 def _cannot_load(where: str, text: str) -> RunError:
-    """Return what ONNX Runtime's words mean; its own words where they mean nothing known."""
+    """Return the meaning of an error of ONNX Runtime; its own text if it is unknown."""
     if found := _NEW_OPSET.search(text):
         return RunError(
             where,
@@ -220,7 +220,7 @@ class InputSpec:
 
 
 def input_specs(session: ort.InferenceSession) -> list[InputSpec]:
-    """Return what the inputs of a session take, in their order."""
+    """Return type and shape of the inputs of a session, in their order."""
     return [
         InputSpec(
             name=value.name,

@@ -55,7 +55,7 @@ def infer_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dict[str
 def _scalars(
     bare: onnx.ModelProto, names: Sequence[str], folder: Path, open_session: OpenSession
 ) -> set[str]:
-    """Return those of `names` that are scalars: the shape of their shape is known, and is 0."""
+    """Return the scalars among `names`: the shape of their shape is known, and is 0."""
     if not names:
         return set()
     asked = onnx.ModelProto()
@@ -68,7 +68,7 @@ def _scalars(
 def _load(
     bare: onnx.ModelProto, names: Sequence[str], folder: Path, open_session: OpenSession
 ) -> dict[str, TensorInfo]:
-    """Return what ONNX Runtime says about results that are static tensors, or have no shape."""
+    """Return type and shape of results that ONNX Runtime knows to be static, or without a shape."""
     del bare.graph.output[:]
     bare.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
     file = folder / "bare.onnx"

@@ -38,7 +38,7 @@ class TransformersOptimizer:
         return ""
 
     def fused(self, proto: onnx.ModelProto, *, heads: int, width: int) -> Iterator[onnx.ModelProto]:
-        """Yield what it makes of a model, once for each of `MODEL_TYPES`; `proto` stays as it is.
+        """Yield the fused model, once for each of `MODEL_TYPES`; `proto` stays as it is.
 
         Args:
             proto: With types and shapes of its tensors, as far as they are known.
@@ -54,7 +54,7 @@ class TransformersOptimizer:
 def _fused(
     proto: onnx.ModelProto, model_type: str, heads: int, width: int
 ) -> onnx.ModelProto | None:
-    """Return what the optimiser makes of a copy, None where it gives up."""
+    """Return the copy the optimiser has fused, None where it gives up."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     with _quiet():

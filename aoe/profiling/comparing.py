@@ -108,7 +108,7 @@ def speedup(before_us: float, after_us: float) -> float | None:
 
 
 def compare_profiles(before: ProfiledModel, after: ProfiledModel) -> ComparedProfiles:
-    """Return what became of each operator of `before` in `after`."""
+    """Return each operator of `before` beside its counterpart in `after`."""
     groups = _Groups()
     for operator in (*before.operators, *after.operators):
         groups.join(_nodes(operator))
@@ -125,7 +125,7 @@ def compare_profiles(before: ProfiledModel, after: ProfiledModel) -> ComparedPro
 
 
 def _nodes(operator: OperatorProfile) -> Iterator[str]:
-    """Yield what an operator is known by on both sides."""
+    """Yield the identities of an operator on both sides."""
     if operator.op_names:
         yield from operator.op_names
     else:

@@ -68,7 +68,7 @@ def count_runs(
 
 
 def parse_counts(told: str, runs: int) -> HardwareCounters:
-    """Return what `perf stat -x ;` wrote, for one of so many runs."""
+    """Return the counters in the output of `perf stat -x ;`, per run."""
     per_run: dict[str, float] = {}
     for line in told.splitlines():
         fields = line.split(";")

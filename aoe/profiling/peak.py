@@ -89,7 +89,7 @@ class MachinePeak:
         return fitting[-1] if fitting else self.levels[0]
 
     def least_time(self, work: NodeWork, *, model_bytes: int) -> LeastTime:
-        """Return how long an operator takes at least.
+        """Return the least time an operator can take.
 
         Args:
             work: What it has to do.

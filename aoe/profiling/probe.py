@@ -138,7 +138,7 @@ def _to_json(peak: MachinePeak) -> dict[str, Any]:
 
 
 def _read(file: Path) -> MachinePeak | None:
-    """Return what a file holds, None if it is not there or not what was written."""
+    """Return the peak in a file, None if there is no valid one."""
     try:
         value = json.loads(file.read_bytes())
         return peak_from_json(value) if value["schema"] == _SCHEMA else None

@@ -81,7 +81,7 @@ def profile_file(
     *,
     find_peak: FindPeak = machine_peak,
 ) -> ProfiledModel:
-    """Return where the time of a model goes on this machine.
+    """Return a profile of a model: where its time goes on this machine.
 
     Args:
         settings: What is asked for.
@@ -134,7 +134,7 @@ def profile_subject(
     tell: Callable[[str], None] = lambda text: None,
     find_peak: FindPeak = machine_peak,
 ) -> ProfiledModel:
-    """Return where the time of a model that is ready to run goes; see `profile_file`."""
+    """Return the profile of a model that is ready to run; see `profile_file`."""
     device = subject.device
     asked = settings.threads or subject.core_num
     target = device.describe(asked)
@@ -262,6 +262,6 @@ def _count(
 
 
 def _peaks(env: Mapping[str, str]) -> Path | None:
-    """Return where measured peaks are kept."""
+    """Return the path of measured peaks."""
     root = cache_path(env)
     return root / "peaks" if root is not None else None

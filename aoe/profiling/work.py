@@ -22,7 +22,7 @@ _PICKING = frozenset(("", name) for name in ("Gather", "GatherElements", "Gather
 
 
 def graph_work(graph: ModelGraph, indices: Iterable[int]) -> NodeWork | None:
-    """Return what nodes have to do as one operator.
+    """Return operations and bytes of nodes as one operator.
 
     What one of them makes and only they read counts as operations, not as bytes.
 

@@ -61,7 +61,7 @@ class SignReport:
     exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return where it is."""
+        """Return the path of the answer."""
         return {"om": str(self.om), "parts": self.parts}
 
     def write(self, text: Text) -> None:

@@ -46,7 +46,7 @@ class FolderReport:
         return 1 if any(model.error is not None for model in self.models) else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return what became of each model, and where its results are."""
+        """Return the result of each model, and the paths of its files."""
         return {
             "folder": str(self.folder),
             "models": [_model_to_json(model) for model in self.models],

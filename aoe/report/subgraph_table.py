@@ -39,7 +39,7 @@ class SubgraphTuningReport:
     exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return where everything is, and the summary."""
+        """Return the paths of all files, and the summary."""
         from aoe.tuning.sgat.result import sgat_summary
 
         return places_document(self.result, sgat_summary(self.result))
@@ -69,7 +69,7 @@ class SubgraphTuningReport:
 
 
 def _whole_model(result: SgatResult) -> str:
-    """Return how fast the model is."""
+    """Return the line on the speed of the model."""
     if not result.validation.kept:
         return unchanged_line(result, "no other form is kept")
     if not result.validation.is_measured:

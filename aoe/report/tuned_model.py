@@ -86,7 +86,7 @@ class TunedModelReport:
 
 
 def threads_text(manifest: Manifest) -> str:
-    """Return what threads a model was tuned for, in words."""
+    """Return the number of threads a model was tuned for, in words."""
     if manifest.streams > 1:
         return f"throughput of {manifest.streams} streams of one thread"
     return f"{manifest.core_num} threads"

@@ -47,7 +47,7 @@ class OperatorTuningReport:
     exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return where everything is, and the summary."""
+        """Return the paths of all files, and the summary."""
         from aoe.tuning.opat.result import summary
 
         return places_document(self.result, summary(self.result))
@@ -154,7 +154,7 @@ class ModeReport:
     exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return where everything is, and what it is worth."""
+        """Return the paths of all files, and the gain."""
         result = self.result
         return {
             "tuning_name": result.tuning_name,
@@ -199,7 +199,7 @@ class TuningReport:
         return self.modes[-1].exit_code
 
     def document(self) -> Mapping[str, object]:
-        """Return that of the last mode, with those of the modes before it."""
+        """Return the document of the last mode, with those of the modes before it."""
         earlier = [{"schema": mode.schema, **mode.document()} for mode in self.modes[:-1]]
         return {**self.modes[-1].document(), **({"earlier": earlier} if earlier else {})}
 
@@ -220,7 +220,7 @@ class CasesReport:
     exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return where the tuned model is, and what every mode gave for every shape."""
+        """Return the path of the tuned model, and the result of every mode for every shape."""
         return {
             "om": str(self.result.om_file),
             "bank": str(self.result.bank),
@@ -278,7 +278,7 @@ def report_of(result: ModeResult) -> Report:
 
 
 def _compression_members(result: GdatResult) -> Mapping[str, object] | None:
-    """Return what became of sums in 16 bits, None if they were not allowed."""
+    """Return the members on sums in 16 bits, None if these were not allowed."""
     found, compressed = result.report.compression, result.compressed
     if found is None:
         return None
@@ -337,13 +337,13 @@ def _untuned_time(result: OpatResult) -> str:
 
 
 def _differing(result: GdatResult) -> str:
-    """Return what the last line has to add where results are not those of all bits."""
+    """Return the end of the last line where results differ in their last bits."""
     found = result.report.compression
     return f" ({found.compression.words})" if found is not None and result.is_compressed else ""
 
 
 def bank_line(folder: Path) -> str:
-    """Return where the records are; a bank that got none may not be there."""
+    """Return the line on the bank; a bank that got no record may not exist."""
     return f"bank: {folder}" if folder.exists() else f"bank: {folder} (no record yet)"
 
 
@@ -393,7 +393,7 @@ def _stored_line(tuned: TunedGradients, speedup: float) -> str:
 
 
 def _whole_model(result: OpatResult) -> str:
-    """Return how fast the model is."""
+    """Return the line on the speed of the model."""
     if not result.validation.is_changed:
         return unchanged_line(result, "no kernel is kept")
     precision = f" in {result.precision.value}" if result.precision.is_lower else ""
@@ -403,7 +403,7 @@ def _whole_model(result: OpatResult) -> str:
 
 
 def _parts(result: OpatResult) -> str:
-    """Return what of the bank is in a model that is not measured."""
+    """Return the line on the records in a model that is not measured."""
     kept = result.validation.kept
     return plural(len(kept), "kernel") if kept else "the forms of its subgraphs"
 

@@ -20,7 +20,7 @@ _NAMED = 4
 def places_document(
     result: ModelTuning[Any], summary: Mapping[str, object]
 ) -> Mapping[str, object]:
-    """Return where everything is, null for reports that did not stay, and the summary."""
+    """Return the paths of all files, null for reports that did not stay, and the summary."""
     stay = result.places.reports_stay
     return {
         "om": str(result.om_file),
@@ -32,7 +32,7 @@ def places_document(
 
 
 def gain_line(result: ModelTuning[Any], precision: str = "") -> str:
-    """Return how fast the tuned model is."""
+    """Return the line on the speed of the tuned model."""
     estimate = result.validation.estimate
     before, after = whole_model_figure(result), whole_model_figure(result, result.speedup)
     return (
@@ -44,7 +44,7 @@ def gain_line(result: ModelTuning[Any], precision: str = "") -> str:
 
 
 def looked_up_line(parts: str, precision: str = "") -> str:
-    """Return what the tuned model is of where nothing was timed.
+    """Return the line on a tuned model that was looked up and not timed.
 
     Args:
         parts: How many of which, `3 kernels`.
@@ -54,7 +54,7 @@ def looked_up_line(parts: str, precision: str = "") -> str:
 
 
 def unchanged_line(result: ModelTuning[Any], why: str) -> str:
-    """Return how fast a model is that is left as it is: a ratio would only be noise."""
+    """Return the line on an unchanged model: its time, and no ratio, which would be noise."""
     return (
         f"whole model: unchanged, {why} ({whole_model_figure(result)}, "
         f"{_conditions(result)}, ONNX Runtime with {result.optimizations})"
@@ -74,14 +74,14 @@ def write_damaged(text: Text, result: ModelTuning[Any]) -> None:
 
 
 def busy_note(result: ModelTuning[Any]) -> str:
-    """Return what the last line says of a figure of a busy machine; empty of others."""
+    """Return the note on a figure taken on a busy machine; empty for others."""
     if _by_cpu_time(result):
         return f", {BY_CPU_TIME}"
     return ", measured on a busy machine" if _busy(result) else ""
 
 
 def _busy(result: ModelTuning[Any]) -> str:
-    """Return how busy the machine was while the whole model was measured, empty if it was not."""
+    """Return the load during the measurement of the whole model, empty if the machine was idle."""
     load = result.validation.comparison.measurement.load
     if load is None or load.use.given_share >= QUIET_SHARE or _by_cpu_time(result):
         return ""

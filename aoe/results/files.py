@@ -65,7 +65,7 @@ def improvement_text(speedup: float) -> str:
 
 
 def machine_to_json(measurement: Measurement) -> dict[str, Any] | None:
-    """Return how the machine served a measurement: the `machine` section of results."""
+    """Return the `machine` section of results: the load during a measurement."""
     load = measurement.load
     if load is None:
         return None
@@ -86,7 +86,7 @@ def machine_to_json(measurement: Measurement) -> dict[str, Any] | None:
 
 
 def memory_to_json(memory: ModelMemory | None) -> dict[str, Any] | None:
-    """Return what sessions take: the `memory` section of results."""
+    """Return the `memory` section of results: bytes of the sessions."""
     if memory is None:
         return None
     return {"untuned": _use_to_json(memory.baseline), "tuned": _use_to_json(memory.tuned)}
@@ -127,7 +127,7 @@ def runs_per_s(ms: float) -> float:
 
 
 def metric_members(streams: int, *, is_throughput: bool) -> dict[str, Any]:
-    """Return what figures of the whole model are of: one run, or the runs of all streams."""
+    """Return the members that name the metric: one run, or the runs of all streams."""
     if not is_throughput:
         return {"target_metric": "latency"}
     return {"target_metric": "throughput", "streams": streams}

@@ -181,7 +181,7 @@ class Space:
         return tuple(neighbour for neighbour in near if self.constraint(neighbour))
 
     def features(self, configurations: Iterable[Mapping[str, Choice]]) -> NDArray[np.float64]:
-        """Return what a surrogate model sees: shape (configurations, features), float64.
+        """Return the features of configurations: shape (configurations, features), float64.
 
         A knob of positive integers is its binary logarithm, one that has a zero log2(1 + x), any
         other integer its place; strings are one-hot. A knob without a choice is left out.

@@ -50,7 +50,7 @@ def script_options(
     cwd: Path,
     warn: Callable[[str], None],
 ) -> ScriptOptions:
-    """Return what is asked for.
+    """Return the options of a script.
 
     Args:
         aoe_mode: Of the script; None for `AOE_MODE`, and operators without it.

@@ -133,7 +133,7 @@ class ScriptedRunner:
         self.close()
 
     def call(self, task: str, *, timeout_s: float, **arguments: Any) -> Any:
-        """Return what the scripts say; raise what they return as an error."""
+        """Return the scripted answer; raise it if it is an error."""
         self.calls.append(Call(task=task, timeout_s=timeout_s, arguments=arguments))
         tasks: dict[str, Callable[..., Any]] = {
             "measure_candidates": self._measure_candidates,

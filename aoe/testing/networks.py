@@ -69,7 +69,7 @@ def with_random_weights(proto: onnx.ModelProto, *, seed: int) -> onnx.ModelProto
 
 
 def _draws(model: onnx.ModelProto) -> dict[str, Draw]:
-    """Return how to draw each weight, seen through an Unsqueeze in front of its reader."""
+    """Return the random draw of each weight, seen through an Unsqueeze in front of its reader."""
     behind = {n.output[0]: n.input[0] for n in model.graph.node if n.op_type == "Unsqueeze"}
     found: dict[str, Draw] = {}
     for node in model.graph.node:

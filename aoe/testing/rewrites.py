@@ -54,7 +54,7 @@ def view(proto: onnx.ModelProto) -> ModelGraph:
 
 
 def matches_of(graph: ModelGraph, *rules: RewriteRule) -> list[RewriteMatch]:
-    """Return what rules find, without refusals."""
+    """Return the matches of rules, without refusals."""
     found = [finding for rule in rules for finding in rule.find(graph)]
     return [finding for finding in found if isinstance(finding, RewriteMatch)]
 

@@ -99,7 +99,7 @@ class KernelModel:
         return (serial_us / tasks + self.spawn_us) * waves * self._ruggedness(values)
 
     def failure(self, values: Mapping[str, Choice]) -> Outcome | None:
-        """Return how a configuration fails that no constraint keeps out, None if it works."""
+        """Return the failure of a configuration that no constraint keeps out, None if it works."""
         if int(values["vector"]) * int(values["unroll"]) >= 16 * self.lanes:
             return Outcome.COMPILE
         if values["store"] == "stack" and int(values["tile_x"]) * int(values["tile_y"]) >= 16_384:

@@ -252,7 +252,7 @@ def speed_members(result: ModelTuning[Any]) -> dict[str, Any]:
 
 
 def count_members(rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-    """Return what other tools read first of a summary.
+    """Return the members at the head of a summary, for other tools.
 
     Args:
         rows: Of operators and subgraphs.
@@ -278,7 +278,7 @@ def count_members(rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str
 
 
 def trial_members(measurement: Measurement) -> dict[str, Any]:
-    """Return what became of a candidate."""
+    """Return the members of a candidate's measurement."""
     return {
         "outcome": measurement.outcome.value,
         "speedup": rounded(measurement.speedup if measurement.is_correct else None),

@@ -51,7 +51,7 @@ class OperatorChoice:
         )
 
     def strangers(self, names: Collection[str], types: Collection[str]) -> tuple[str, ...]:
-        """Return what fits no node of a model, in words, with what comes near.
+        """Return the patterns that match no node of a model, each with the nearest names.
 
         Args:
             names: Of all its nodes.
@@ -64,7 +64,7 @@ class OperatorChoice:
 
 
 def read_operator_choice(file: Path) -> OperatorChoice:
-    """Return what a file chooses.
+    """Return the choice of operators in a file.
 
     Raises:
         OptionError: it cannot be read, says what cannot be meant, or chooses nothing.
@@ -90,7 +90,7 @@ def read_operator_choice(file: Path) -> OperatorChoice:
 
 
 def given_operators(file: Path | None) -> OperatorChoice | None:
-    """Return what a file chooses, None for all where none is given; see `read_operator_choice`."""
+    """Return the choice of operators in a file, None for all; see `read_operator_choice`."""
     return None if file is None else read_operator_choice(file)
 
 

@@ -101,7 +101,7 @@ class ContinuedProgress:
 
 
 def continued(progress: Progress) -> ContinuedProgress:
-    """Return what counts on where `progress` does, or begins to."""
+    """Return a progress that counts on from where `progress` is, or begins."""
     found = progress if isinstance(progress, ContinuedProgress) else ContinuedProgress(progress)
     found.begin_part()
     return found
@@ -154,7 +154,7 @@ class CallbackProgress:
         self._tell(ProgressEvent(kind=ProgressKind.STEP, text=text))
 
     def detail(self, text: str) -> None:
-        """Tell what few care for."""
+        """Tell a detail, for those who ask for all."""
         self._tell(ProgressEvent(kind=ProgressKind.DETAIL, text=text))
 
     def plan(self, operators: int) -> None:
@@ -183,12 +183,12 @@ class CallbackProgress:
         self._tell(event)
 
     def warn(self, text: str) -> None:
-        """Tell what the user should know."""
+        """Tell a warning."""
         self._tell(ProgressEvent(kind=ProgressKind.WARNING, text=text))
 
 
 def progress_of(given: Progress | TellProgress | None) -> Progress:
-    """Return what a caller wants to be told by: an object with the methods, a function, nobody.
+    """Return a caller's progress: an object with the methods, a function, or none.
 
     Raises:
         OptionError: it is neither.

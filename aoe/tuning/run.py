@@ -116,7 +116,7 @@ class TuneResult:
         return self.modes[-1].bank
 
     def get(self, kind: type[R]) -> R:
-        """Return what the mode with this kind of result gave.
+        """Return the result of the mode with this kind of result.
 
         Raises:
             LookupError: that mode was not asked for.
@@ -274,7 +274,7 @@ def _tune_cases(context: ModeContext) -> TuneResult:
 
 
 def _tuned_cases(context: ModeContext, split: SplitRun, begun: float) -> list[TunedCase]:
-    """Return what became of each shape; those the time limit leaves no time for are told.
+    """Return the result of each shape; shapes that the time limit left out are told.
 
     Raises:
         TurnTimeoutError: the time limit was over before the first shape was done.
@@ -342,7 +342,7 @@ def _tune_shape(context: ModeContext) -> TuneResult:
 
 
 def _run_modes(context: ModeContext, modes: Sequence[Mode]) -> tuple[ModeResult, ...]:
-    """Return what the modes gave; one whose time was over before the cores were free is told.
+    """Return the results of the modes; a mode whose time was over before it began is told.
 
     Raises:
         TurnTimeoutError: that became of every mode.

@@ -123,7 +123,7 @@ class SearchTask(Protocol[AnswerT]):
         ...
 
     def answer(self, configuration: Configuration) -> AnswerT:
-        """Return what a configuration stands for."""
+        """Return the answer a configuration stands for."""
         ...
 
     def known(self, answer: AnswerT, trials: Sequence[TrialRecord]) -> Trial | None:

@@ -287,7 +287,7 @@ def _sweep(progress: Progress) -> None:
 
 
 def _inputs(settings: TuneSettings, model: ImportedModel) -> tuple[ModelInputs, ModelInputs]:
-    """Return what a model is run on, and what its accuracy is checked on."""
+    """Return the inputs a model is run on, and those its accuracy is checked on."""
     inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
     calibration = replace(inputs, sets=settings.precision.calibration or inputs.sets)
     for given in (inputs, calibration):
@@ -296,7 +296,7 @@ def _inputs(settings: TuneSettings, model: ImportedModel) -> tuple[ModelInputs, 
 
 
 def _of_a_stream(whole: Target, metric: TargetMetric) -> tuple[Target, int]:
-    """Return what kernels are tuned for, and how many of it run at the same time.
+    """Return the target of one stream, and the number of streams at the same time.
 
     For throughput each core has a stream of its own, of one thread.
     """
@@ -383,7 +383,7 @@ def object_cache(
     target: Target,
     warn: Callable[[str], None],
 ) -> ObjectCache | None:
-    """Return where compiled kernels are kept, None for nowhere.
+    """Return the cache of compiled kernels, None for none.
 
     Args:
         settings: Of the run.

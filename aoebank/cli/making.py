@@ -84,7 +84,7 @@ def _command(verb: Verb) -> Callable[..., int]:
 def _page(
     verb: Verb, values: Mapping[str, Any], *, as_json: bool
 ) -> Callable[[Report], str] | None:
-    """Return what writes the report in the format asked for; None for text and JSON.
+    """Return the renderer of the format that was asked for; None for text and JSON.
 
     Raises:
         UsageError: JSON is asked for too.
@@ -118,7 +118,7 @@ def _extras(verb: Verb) -> Iterator[tuple[str, Param]]:
 
 
 def _enumeration(words: Sequence[str]) -> Any:
-    """Return what typer takes for an option that is one of several words."""
+    """Return the type of an option that is one of several words."""
     make: Any = StrEnum
     return make("OutputFormat", {word.upper(): word for word in words})
 
@@ -188,6 +188,6 @@ def _as_option(parameter: Parameter) -> Parameter:
 
 
 def _value(parameter: Parameter, value: Any) -> Any:
-    """Return what the function is given: no list is an empty one."""
+    """Return the value for the function: no list is an empty one."""
     is_list = get_origin(parameter.annotation.kind) is list
     return () if is_list and value is None else value

@@ -57,7 +57,7 @@ class FileComparison:
         return only.holds_soc(*socs) and (self.op_type is None or only.holds_op(self.op_type))
 
     def iter_changes(self) -> Iterator[RecordChange | None]:
-        """Yield what happened to each wanted record; None where it is the same."""
+        """Yield the change of each wanted record; None where it is the same."""
         only = self.options.only
         has_all_ops = self.op_type is not None or not only.op
         for key, before, after in self._pairs():
@@ -188,7 +188,7 @@ def _kind(a: Record, b: Record, verdict: TimeVerdict) -> ChangeKind | None:
 
 
 def _details(record: Record) -> JsonValue:
-    """Return what is neither strategy nor time; the target is told by the file."""
+    """Return the members that are neither strategy nor time; the file has the target."""
     others: list[JsonValue] = [
         [
             alternative.workload,

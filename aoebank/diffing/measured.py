@@ -52,7 +52,7 @@ class MeasuredPair:
     def judge(
         self, key: str, cost_a_us: float | None, cost_b_us: float | None
     ) -> tuple[TimeVerdict, float]:
-        """Return what two times say, and the noise band that was used."""
+        """Return the verdict on two times, and the noise band that was used."""
         if cost_a_us is None or cost_b_us is None:
             return TimeVerdict.UNKNOWN, 0.0
         a, b = self._a.timings.get(key, _UNKNOWN), self._b.timings.get(key, _UNKNOWN)
@@ -66,7 +66,7 @@ class MeasuredPair:
         return TimeVerdict.WITHIN_NOISE, band
 
     def weight(self, key: str) -> float:
-        """Return how often a record is used; 1 where nobody knows."""
+        """Return the number of uses of a record; 1 where it is unknown."""
         if self.weights is not None:
             return self.weights.get(key, 0.0)
         uses = self._b.uses.get(key, _NOBODY) or self._a.uses.get(key, _NOBODY)
@@ -74,7 +74,7 @@ class MeasuredPair:
 
 
 def facts_of(log: ProvenanceLog) -> SideCarFacts:
-    """Return what a side-car says about the times and the use of its records."""
+    """Return the times and uses of records in a side-car."""
     stored = {entry.key: entry for entry in log.entries if entry.event in (Event.ADD, Event.UPDATE)}
     uses: dict[str, set[tuple[str, str]]] = {}
     for entry in log.entries:

@@ -172,7 +172,7 @@ def _change_section(title: str, changes: Sequence[RecordChange]) -> Markup:
 
 
 def _change_words(change: RecordChange) -> tuple[str, ...]:
-    """Return what decides whether a column is worth its place; the title tells the kind."""
+    """Return the cells that decide whether a column is shown."""
     ratio = "" if change.cost_ratio is None else "x"
     costs = (_microseconds(change.cost_a_us), _microseconds(change.cost_b_us))
     names = (change.soc_version or "", change.op_type or "")

@@ -134,7 +134,7 @@ def _move(a: _Content, b: _Content, equal: int) -> FileMove:
 
 
 def _preference(move: FileMove) -> tuple[float, int, str, str]:
-    """Return what puts the most alike first, of equal ones those with the closest names."""
+    """Return the sort key that puts the most alike first, then those with the closest names."""
     return -move.closeness, -_shared_ends(move.a, move.b), move.a, move.b
 
 

@@ -139,7 +139,7 @@ def times_text(change: RecordChange) -> str:
 
 
 def verdict_text(change: RecordChange) -> str:
-    """Return what should be known before a ratio is believed; empty if nothing."""
+    """Return a caveat on a ratio; empty if there is none."""
     if change.verdict is TimeVerdict.NOT_COMPARABLE:
         return ", not comparable"
     if change.verdict is TimeVerdict.WITHIN_NOISE:

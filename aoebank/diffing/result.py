@@ -94,7 +94,7 @@ class DiffResult:
         return sum(change.verdict is verdict for change in self.changes)
 
     def regressions(self, threshold_ratio: float = 0.0) -> tuple[RecordChange, ...]:
-        """Return what got slower beyond its noise and by more than a threshold."""
+        """Return the changes that are slower beyond their noise and by more than a threshold."""
         return tuple(change for change in self.changes if change.is_regression(threshold_ratio))
 
     def times(self) -> TimeSummary | None:

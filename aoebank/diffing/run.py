@@ -87,7 +87,7 @@ def diff(
     *,
     count: Callable[[int], int] = count_processes,
 ) -> DiffResult:
-    """Return what changed from `a` to `b`.
+    """Return the difference of `a` and `b`.
 
     In trees, a file that cannot be compared is one of `problems` and hides no other.
 
@@ -171,7 +171,7 @@ def _name_beside(side: Side, other: Side) -> str:
 
 
 def _compare_files(a: Side, b: Side, pair: FilePair, options: DiffOptions) -> _Compared | None:
-    """Return what came of two files, None if no record of them is asked for."""
+    """Return the difference of two files, None if no record of them is asked for."""
     measured = MeasuredPair(
         load_a=lambda: a.load_provenance(pair.a or ""),
         load_b=lambda: b.load_provenance(pair.b or ""),
@@ -218,7 +218,7 @@ def _row_of(change: RecordChange) -> _RowKey:
 
 
 def _order(change: RecordChange) -> tuple[bool, float, int, str, float, str]:
-    """Return what puts regressions first, then breakage, the worst first."""
+    """Return the sort key: regressions, then breakage, the worst first."""
     is_slower = change.verdict is TimeVerdict.SLOWER
     ratio = change.cost_ratio or 0.0
     rank = list(ChangeKind).index(change.kind)

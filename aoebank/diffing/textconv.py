@@ -110,7 +110,7 @@ def _name(name: str) -> str:
 
 
 def _finding_lines(parsed: ParsedFile) -> Iterator[str]:
-    """Yield what is odd about the file, and a digest of what is in no record of a broken one."""
+    """Yield the oddities of a file, and a digest of bytes in no record of a broken one."""
     by_line: dict[int, list[Finding]] = {}
     for finding in sorted(parsed.findings, key=lambda found: (found.location.line, found.code)):
         by_line.setdefault(finding.location.line, []).append(finding)

@@ -26,7 +26,7 @@ class Fault:
 
 
 def find_fault(parsed: ParsedFile, number: int) -> Fault | None:
-    """Return what is wrong with the record at a position, None if nothing is.
+    """Return the fault of the record at a position, None if it has none.
 
     Errors count, warnings and notes do not, nor does what other records of the file have to do
     with it: a record is as good in another file for the same target.
@@ -42,7 +42,7 @@ def find_fault(parsed: ParsedFile, number: int) -> Fault | None:
 
 
 def rank_of(fault: Fault | None) -> int:
-    """Return how bad a record with this fault is: 0 sound, 1 with an error, 2 unreadable."""
+    """Return the rank of a fault: 0 sound, 1 with an error, 2 unreadable."""
     return 0 if fault is None else 1 + fault.is_unreadable
 
 

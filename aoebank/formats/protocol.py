@@ -66,7 +66,7 @@ class Format(Protocol):
     fatal_codes: frozenset[str] = frozenset()
 
     def parse_name(self, name: str) -> BankName | None:
-        """Return what a file name tells, or None where it is not one of this format."""
+        """Return target and operator from a file name, None where it is not one of this format."""
         ...
 
     def build_name(self, target: BankName | Query) -> str:
@@ -90,7 +90,7 @@ class Format(Protocol):
         return None
 
     def check_companion(self, parsed: ParsedFile, data: bytes | None) -> Iterator[Finding]:
-        """Yield what does not fit between a file and its companion.
+        """Yield the contradictions between a file and its companion.
 
         Args:
             parsed: The file.
@@ -142,7 +142,7 @@ class Format(Protocol):
         return iter(())
 
     def value_name(self, op_type: str | None, member: str, value: JsonValue) -> str:
-        """Return what a number in a workload stands for, as in `FLOAT16`; empty for a plain one."""
+        """Return the name of a number in a workload, as in `FLOAT16`; empty for a plain one."""
         return ""
 
     def unread_reason(self, op_type: str | None, member: str) -> str:
@@ -154,14 +154,14 @@ class Format(Protocol):
         return None
 
     def strategy_places(self, parsed: ParsedFile, number: int) -> Sequence[int]:
-        """Return where in the text of a record its strategies start, those of all its answers.
+        """Return the offsets of the strategies in the text of a record, those of all its answers.
 
         None where a strategy is no JSON object with members that can be named.
         """
         return ()
 
     def header(self, parsed: ParsedFile) -> str:
-        """Return what stands before the records and has to be one in files that are merged."""
+        """Return the text before the records, which has to be one in files that are merged."""
         return ""
 
     def unite(self, ours: bytes, theirs: bytes) -> bytes:

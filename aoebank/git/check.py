@@ -84,7 +84,7 @@ class CheckResult:
 def check_git(
     cwd: Path, *, is_committed_only: bool = False, are_conflicts_only: bool = False
 ) -> CheckResult:
-    """Return what is wrong with the drivers of the work tree `cwd` is in.
+    """Return the problems of the drivers of the work tree `cwd` is in.
 
     Args:
         is_committed_only: Leave out the settings of this clone, as a CI job must.
@@ -134,7 +134,7 @@ def _is_ours(top: Path, name: str) -> bool:
 
 
 def _check_settings(settings: Mapping[str, str], top: Path) -> Iterator[CheckProblem]:
-    """Yield what is missing, what is not what we would register, and what does not start."""
+    """Yield the settings that are missing, differ from ours, or do not start."""
     if _MERGE not in settings:
         yield CheckProblem(
             code=CheckCode.NOT_REGISTERED,
@@ -164,7 +164,7 @@ def _check_settings(settings: Mapping[str, str], top: Path) -> Iterator[CheckPro
 
 
 def _start(command: str, top: Path) -> str:
-    """Return what is wrong with a command when started as git does; empty if nothing is."""
+    """Return the problem of a command when started as git does; empty if there is none."""
     try:
         result = subprocess.run(
             ["/bin/sh", "-c", f"{command} --version"],

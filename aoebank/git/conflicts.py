@@ -57,7 +57,7 @@ def find_conflict_files(top: Path, *, is_tracked_only: bool = False) -> Iterator
 
 
 def find_conflicts(data: bytes, path: str) -> ConflictFile | None:
-    """Return what waits in a file, or None if it is none of ours."""
+    """Return the open conflicts of a file, or None if it is no conflict file."""
     if not path.endswith(CONFLICT_SUFFIX):
         return None
     file = parse_conflict_file(data, Path(path))

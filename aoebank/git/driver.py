@@ -150,7 +150,7 @@ def _run_inner(
 def _context(
     path: Path, versions: Three[bytes | None], top: Path | None, call: DriverCall
 ) -> MergeContext:
-    """Return what decides besides the three versions: settings, quarantine, side-cars."""
+    """Return the context of a decision: settings, quarantine, side-cars."""
     root = find_quarantine_root(top / path) if top else None
     quarantines = (load_quarantine(root),) if root else ()
     return MergeContext(

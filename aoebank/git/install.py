@@ -84,13 +84,13 @@ class InstallPlan:
 
 
 def shell_command(command: str) -> str:
-    """Return how a shell starts what a person named: a program's path is one word, quoted."""
+    """Return a command as a shell starts it: a program's path is one word, quoted."""
     path = Path(command).expanduser()
     return shlex.quote(str(path)) if path.is_file() else command
 
 
 def command_of(setting: str) -> str:
-    """Return how `aoebank` is started by a setting that registers the merge driver."""
+    """Return the command in a setting that registers the merge driver."""
     return setting.partition(" merge-driver ")[0]
 
 
@@ -136,7 +136,7 @@ def plan_install(
     command: str = DEFAULT_COMMAND,
     has_hook: bool = False,
 ) -> InstallPlan:
-    """Return what registers the drivers; what people wrote beside our lines stays.
+    """Return the plan that registers the drivers; other lines of these files stay.
 
     Args:
         has_hook: Whether a `pre-commit` hook is to stop commits while conflicts are open.
@@ -170,7 +170,7 @@ def plan_install(
 
 
 def plan_uninstall(scope: Scope, *, cwd: Path, env: Mapping[str, str]) -> InstallPlan:
-    """Return what takes the drivers out again; a file that held nothing else goes."""
+    """Return the plan that removes the drivers; a file that held nothing else goes."""
     settings = tuple(
         SettingChange(key=key, before=find_setting(key, cwd=cwd, scope=scope), after=None)
         for key in driver_settings()

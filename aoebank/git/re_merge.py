@@ -36,7 +36,7 @@ class MergePaths(Three[str | None]):
 
 
 def read_trees(top: Path) -> TreeReader:
-    """Return what reads the files of commits a merge of banks can be about."""
+    """Return a reader of the files of commits that a merge of banks can be about."""
     return TreeReader(_PATHSPECS, objects=ObjectReader(top))
 
 
@@ -113,7 +113,7 @@ class ReMerge:
             )
 
     def _follow(self, base: CommitTree | None, path: str, tree: CommitTree) -> str | None:
-        """Return where a commit has a file of another one, or None."""
+        """Return the path a commit has a file of another commit at, or None."""
         if base is None or path in tree.blobs:
             return path
         return self._renames(base.commit, tree.commit).get(path)

@@ -28,7 +28,7 @@ _NOT_CHOSEN = (*CLEAN, Reason.QUARANTINE, Reason.BUILT_IN_FASTER)
 def verify_merges(
     revisions: Sequence[str], *, cwd: Path, rules: MergeRules, may_choose: bool = False
 ) -> tuple[MergeVerdict, ...]:
-    """Return what is wrong with the merges of commits and ranges, oldest first.
+    """Return the verdicts on the merges of commits and ranges, oldest first.
 
     Args:
         may_choose: Whether a person may have taken either parent's record of a key that both
@@ -50,7 +50,7 @@ def verify_merges(
 
 
 def _verify_work_tree(top: Path) -> Iterator[MergeVerdict]:
-    """Yield what waits in conflict files, which a commit of the bank alone leaves behind."""
+    """Yield the open conflict files, which a commit of the bank alone leaves behind."""
     problems = [
         _unsettled(found.path, found.file)
         for found in find_conflict_files(top)
@@ -97,7 +97,7 @@ def _verify(
 def _verify_file(
     merge: ReMerge, paths: MergePaths, *, may_choose: bool
 ) -> tuple[tuple[MergeProblem, ...], tuple[int, int]]:
-    """Return what is wrong with one file, how many keys were for a person, and got ours."""
+    """Return the problems of one file, the number of contested keys, and of those that got ours."""
     path, committed = Path(paths.path), merge.committed.read(paths.path)
     try:
         versions = merge.versions(paths)

@@ -125,7 +125,7 @@ def _duplicates(file: CommittedFile, committed: ParsedFile) -> Iterator[MergePro
 
 
 def _compare(file: CommittedFile, key: str, *, is_contested: bool) -> MergeProblem | None:
-    """Return what is wrong with one key.
+    """Return the problem of one key.
 
     | committed | expected | of a parent or the base | verdict |
     |---|---|---|---|
@@ -154,7 +154,7 @@ def _compare(file: CommittedFile, key: str, *, is_contested: bool) -> MergeProbl
 
 
 def _compare_unsound(file: CommittedFile, key: str) -> MergeProblem | None:
-    """Return what is wrong with a key one of whose records has an error.
+    """Return the problem of a key one of whose records has an error.
 
     It must not have taken the place of a better one, nor come in as a new one.
     """

@@ -93,7 +93,7 @@ def _summary(verdict: MergeVerdict) -> str:
 
 
 def _choices(verdict: MergeVerdict) -> str:
-    """Return what became of the keys that were for a person."""
+    """Return the outcome of the contested keys, in words."""
     others = verdict.choices - verdict.choices_ours
     if not others:
         return "all as the first parent has them, which is also what git is left with"

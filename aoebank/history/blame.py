@@ -62,7 +62,7 @@ class BlameResult:
 def blame(
     root: Path, key: str, *, wanted: RecordFilter, source: HistorySource = HistorySource.AUTO
 ) -> BlameResult:
-    """Return where the records of a key come from, in the bank and in its history.
+    """Return the origin of the records of a key, in the bank and in its history.
 
     Args:
         key: A key, the start of one, or a pattern.
@@ -98,7 +98,7 @@ def _places(side: Side, wanted: RecordFilter, keys: RecordFilter) -> Iterator[tu
 def _find_removed(
     history: History, wanted: RecordFilter, keys: RecordFilter
 ) -> dict[tuple[str, str], None]:
-    """Return where the newest version that has such a record has it."""
+    """Return file and key of such a record in the newest version that has one."""
     known: dict[tuple[str, str], tuple[str, ...]] = {}  # versions share most of their files
     for version in history.iter_versions():
         side = history.banks(version.id)

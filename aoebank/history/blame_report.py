@@ -82,7 +82,7 @@ def _write_state(text: Text, state: RecordVersion, before: Record | None) -> Non
 
 
 def _changes(before: Record, now: Record) -> Iterator[str]:
-    """Yield what differs between two states of a record, a line each."""
+    """Yield the differences of two states of a record, a line each."""
     if _cost(before) != _cost(now):
         yield f"{_cost(before)} -> {_cost(now)}"
     changes = diff_fields(before.strategy, now.strategy)

@@ -40,7 +40,7 @@ class RecordMove:
 
     @property
     def kind(self) -> Move:
-        """Return what happened."""
+        """Return the kind of the move."""
         if self.before is None:
             return Move.ADDED
         return Move.REMOVED if self.after is None else Move.CHANGED

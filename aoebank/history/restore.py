@@ -63,7 +63,7 @@ class RestoreResult:
 def plan_restore(
     root: Path, reference: str, wanted: RecordFilter, *, today: date | None = None
 ) -> RestorePlan:
-    """Return what has to change for the bank to be as a version has it.
+    """Return the changes that bring the bank back to a version.
 
     Args:
         reference: `git:REV`, or a snapshot by tag, id, the start of one, `latest~N`.

@@ -66,7 +66,7 @@ class RevertResult:
 def plan_revert(
     root: Path, reference: str, wanted: RecordFilter, *, today: date | None = None
 ) -> RevertPlan:
-    """Return what taking back a version means for the bank as it is now.
+    """Return the changes that take back a version from the bank as it is now.
 
     Args:
         reference: `git:COMMIT`, or a snapshot by tag, id, the start of one, `latest~N`.

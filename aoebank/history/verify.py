@@ -81,7 +81,7 @@ def _count_problems(
 def _problems(
     database: Database, snapshot: Snapshot, parent: str, contents: dict[int, str]
 ) -> Iterator[str]:
-    """Yield what is wrong with a snapshot; `contents` remembers what was read before."""
+    """Yield the problems of a snapshot; `contents` remembers files read before."""
     try:
         members = members_of(database, snapshot)
     except HistoryError as error:
@@ -107,7 +107,7 @@ def _chain_problems(
 
 
 def _content_problem(database: Database, member: Member) -> str:
-    """Return what is wrong with a stored file, empty if nothing is."""
+    """Return the problem of a stored file, empty if there is none."""
     try:
         data = read_content(database, member.content)
     except HistoryError as error:

@@ -46,7 +46,7 @@ class ConflictFile:
 
 
 def parse_conflict_file(data: bytes, path: Path) -> ConflictFile:
-    """Return what waits in a conflict file, also where a person broke it while editing."""
+    """Return the conflicts in a conflict file, also where an edit broke it."""
     try:
         document = read_document(data, path, [CONFLICTS])
         actions = [action for _, action in iter_decisions(document, path)]
@@ -100,7 +100,7 @@ def keep_choices(old: bytes, new: bytes, path: Path) -> tuple[bytes, int, bool]:
 
 
 def aside_path(place: Path, old: bytes) -> Path:
-    """Return where an older conflict file goes that a person worked on."""
+    """Return the path an older conflict file with a person's choices is moved to."""
     return place.with_name(f"{place.name}.old-{(sha256_of(old) or '')[:8]}")
 
 

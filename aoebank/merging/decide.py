@@ -103,7 +103,7 @@ class MergeContext:
 
 
 def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePlan:
-    """Return what becomes of a bank file.
+    """Return the plan of a bank file: a decision for each key.
 
     Args:
         versions: One that is not there was deleted, with a base.
@@ -161,7 +161,7 @@ def _take_whole(versions: Versions, source: Source, name: str, context: MergeCon
 
 
 def decide_key(key: KeyVersions, who: Changed, inputs: Inputs, context: MergeContext) -> Choice:
-    """Return what is to become of a key, from its three records and what is known of them.
+    """Return the choice about a key, from its three records and what is known of them.
 
     Args:
         key: Its records.
@@ -219,7 +219,7 @@ def _decide(key: KeyVersions, who: Changed, context: MergeContext) -> Choice:
 
 
 def _changed_in_meaning(key: KeyVersions) -> Changed:
-    """Return who changed what a key says, where all bytes differ."""
+    """Return the side that changed the meaning of a key, where all bytes differ."""
     ours, theirs = key.record(Source.OURS), key.record(Source.THEIRS)
     if is_same(ours, theirs):
         return Changed.NOBODY
@@ -230,7 +230,7 @@ def _changed_in_meaning(key: KeyVersions) -> Changed:
 
 
 def _decide_contested(key: KeyVersions, context: MergeContext) -> Choice:
-    """Return what the policy says about two changes."""
+    """Return the policy's choice about two changes."""
     rules = context.rules
     ours, theirs = key.record(Source.OURS), key.record(Source.THEIRS)
     known, name = ours or theirs, key.files.any().name
@@ -295,7 +295,7 @@ class TwoAnswers:
 
 
 def choose(answers: TwoAnswers, policy: Policy, rules: MergeRules) -> Choice:
-    """Return what a policy says about two records."""
+    """Return the policy's choice about two records."""
     if policy is not Policy.KEEP_BEST:
         return _by_policy(policy)
     known = _by_time(answers, rules)
@@ -325,7 +325,7 @@ def _by_policy(policy: Policy, *, fail: Reason = Reason.POLICY_FAIL) -> Choice:
 
 
 def _by_time(answers: TwoAnswers, rules: MergeRules) -> Choice | Reason:
-    """Return what two times say, or why they say nothing."""
+    """Return the choice by two times, or the reason why they decide nothing."""
     ours_us, theirs_us = answers.ours.cost_us, answers.theirs.cost_us
     if ours_us is None or theirs_us is None:
         return Reason.NO_TIMES
@@ -390,7 +390,7 @@ def _incumbent(answers: TwoAnswers) -> Action:
 
 
 def _rank(record: Record) -> tuple[bool, float, str, str]:
-    """Return what records are ordered by: nothing in it depends on how they are spelled."""
+    """Return the sort key of a record, whatever its spelling."""
     time = record.cost_us or 0.0
     return record.cost_us is None, time, canonical_text(record.strategy), _meaning(record)
 
@@ -452,7 +452,7 @@ def is_same(a: Record | None, b: Record | None) -> bool:
 
 
 def _members(record: Record) -> JsonValue:
-    """Return what a record says, by names; what it does not say is not there."""
+    """Return the members of a record by name; absent ones are left out."""
     members: dict[str, JsonValue] = {
         "workload": record.workload,
         "strategy": record.strategy,

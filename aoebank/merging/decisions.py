@@ -32,7 +32,7 @@ class Three(Generic[_T]):
     theirs: _T
 
     def of(self, source: Source) -> _T:
-        """Return that of one version."""
+        """Return the member of one version."""
         if source is Source.OURS:
             return self.ours
         return self.theirs if source is Source.THEIRS else self.base

@@ -68,7 +68,7 @@ class MergedFile:
     error: AoebankError | None = None
 
     def binary_cache_of(self, bank: Path) -> Path | None:
-        """Return what readers want beside this file, once it lies at `bank`."""
+        """Return the path of the binary cache readers want beside a bank, None for none."""
         return get_format(self.plan.format).companion(bank) if self.plan.format else None
 
 
@@ -88,7 +88,7 @@ class Destination:
 
     @property
     def journal(self) -> Path:
-        """Return where the change of all files is noted while it is made."""
+        """Return the journal of the change of all files."""
         is_inside = self.is_tree and not self.is_new_tree
         return tree_journal(self.path) if is_inside else _file_journal(self.path)
 
@@ -108,7 +108,7 @@ class Destination:
         return Source.OURS if step == 0 and self.number == 0 else None
 
     def place(self, name: str) -> Path:
-        """Return where a file of the result goes."""
+        """Return the path of a file of the result."""
         return self.path / name if self.is_tree else self.path
 
     def stage(
@@ -192,7 +192,7 @@ def _above(path: Path) -> Iterator[Path]:
 
 
 def tree_journal(path: Path) -> Path:
-    """Return where a change of many files below a folder is noted while it is made."""
+    """Return the journal of a change of many files below a folder."""
     return path / f".merge{TEMPORARY_SUFFIX}"
 
 
@@ -201,7 +201,7 @@ def _file_journal(path: Path) -> Path:
 
 
 def find_destination(text: str, sides: Sequence[Side], *, cwd: Path) -> Destination:
-    """Return where a person wants the result.
+    """Return the destination a person named.
 
     Args:
         text: A new path, or that of a side.
@@ -254,7 +254,7 @@ def _demand_free(path: Path, sides: Sequence[Side]) -> None:
 
 
 def _written(file: MergedFile) -> dict[str, str | None]:
-    """Return what keys got that were a conflict in an earlier step."""
+    """Return the digests of records written for keys that were a conflict in an earlier step."""
     last = {conflict.key for conflict in file.plan.conflicts}
     keys = [conflict.key for conflict in file.conflicts if conflict.key not in last]
     if not keys or file.data is None or file.plan.format is None:

@@ -91,7 +91,7 @@ class Draft:
         )
 
     def iter_output(self) -> Iterator[tuple[KeyVersions, Pick]]:
-        """Yield what keys get, as far as they get anything."""
+        """Yield the record of each key that gets one."""
         for key, base, ours, theirs in self.versions.iter_places():
             own = ours if self.frame is Source.OURS else theirs
             pick = self._added.get(theirs) if theirs is not None else None
@@ -136,7 +136,7 @@ class Draft:
         )
 
     def _moves(self, frame: ParsedFile, left: int) -> RecordMoves:
-        """Return what changes for who has our file, of which the frame is another text perhaps.
+        """Return the changes for a reader of our file; the frame may be another text.
 
         Args:
             left: Records of the result.

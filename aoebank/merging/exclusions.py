@@ -64,7 +64,7 @@ class Exclusions:
 def find_exclusions(
     sides: Sequence[Side], *, output: Path | None, built_in: Path | None, today: date
 ) -> Exclusions:
-    """Return what the quarantines at the sides and the result, and a built-in bank, keep out.
+    """Return the exclusions: quarantines of the sides and of the result, and a built-in bank.
 
     Args:
         output: Where the result goes, if that is known.

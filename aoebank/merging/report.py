@@ -237,7 +237,7 @@ def _times(decision: Decision) -> str:
 def merge_report(
     *, result: MergeResult | Settlement, is_dry_run: bool, is_verbose: bool
 ) -> MergeReport | SettlementReport:
-    """Return what shows the result of `aoebank merge`."""
+    """Return the report on the result of `aoebank merge`."""
     if isinstance(result, Settlement):
         return SettlementReport(settlement=result, is_dry_run=is_dry_run)
     return MergeReport(result=result, is_dry_run=is_dry_run, is_verbose=is_verbose)

@@ -271,7 +271,7 @@ def _finish(step: Step, tally: _Tally, request: MergeRequest, changes: StagedCha
 
 
 def _count_moves(ours: ParsedFile | None, data: bytes | None) -> RecordMoves:
-    """Return how the records of a merged file differ from those of our first side."""
+    """Return the counts of records that differ between a merged file and our first side."""
     path = Path() if ours is None else ours.path
     merged = None if data is None else format_of(path, data).parse_like(data, path, ours)
     before, after = (

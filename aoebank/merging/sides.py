@@ -85,7 +85,7 @@ class ThreeSides:
         return Versions(base=base, ours=ours, theirs=theirs)
 
     def name_in(self, source: Source, name: str) -> str:
-        """Return what a file of the result is called on a side."""
+        """Return the name a file of the result has on a side."""
         side, file = self.of(source), self.followed.get(name)
         if file is not None:
             return str(getattr(file, source))
@@ -330,7 +330,7 @@ def demand_banks(sides: Sequence[Side]) -> None:
 
 
 def find_other_files(side: Side) -> tuple[TreeEntry, ...]:
-    """Return what lies in a tree and is neither a bank file nor a side-car."""
+    """Return the files of a tree that are neither bank files nor side-cars."""
     if isinstance(side, PathSide) and side.is_tree:
         return tuple(
             entry

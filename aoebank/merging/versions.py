@@ -147,7 +147,7 @@ class KeyVersions(Three[int | None]):
         return self._records[source]
 
     def fault(self, source: Source) -> Fault | None:
-        """Return what is wrong with the record of one version, None if nothing or no record is."""
+        """Return the fault of the record of one version, None if there is none."""
         if source not in self._faults:
             parsed, number = self.files.of(source), self.of(source)
             self._faults[source] = None
@@ -435,7 +435,7 @@ class Measurements:
     _by_key: dict[str, list[Provenance]] | None = field(default=None, init=False)
 
     def find(self, record: Record) -> Timing:
-        """Return what is known about the time of a record.
+        """Return the timing of a record.
 
         A side-car holds the history of its key, after a merge that of both sides. The entry
         meant is the last one with this time; without it all of them must agree.
@@ -561,7 +561,7 @@ def keep_record(parsed: ParsedFile, number: int) -> KeptRecord:
 
 
 def _reader(parsed: ParsedFile | None) -> Callable[[int | None], bytes | None]:
-    """Return what gives the bytes of a record, fast: it is called a million times."""
+    """Return a reader of the bytes of a record, fast: it is called a million times."""
     if parsed is None:
         return lambda number: None
     data, starts, ends = parsed.data, parsed.starts, parsed.ends
@@ -594,7 +594,7 @@ class Relatedness:
 
 
 def find_relatedness(base: ParsedFile | None, side: ParsedFile | None) -> Relatedness:
-    """Return how the base of a file and a side of it are related."""
+    """Return the relation of a file's base and a side: their records, and common keys."""
     has_base, has_side = (parsed is not None and len(parsed) > 0 for parsed in (base, side))
     share = False
     if base is not None and side is not None:

@@ -41,7 +41,7 @@ class Drift:
 
 
 def compare_fingerprints(then: JsonObject | None, now: JsonObject) -> Drift:
-    """Return what makes a record stale, and what makes it doubtful.
+    """Return the drift: differences that make a record stale, and those that make it doubtful.
 
     Args:
         then: Fingerprint of the record; None or empty where nothing was noted, which is doubtful.

@@ -54,7 +54,7 @@ class QuarantineEntry:
 
     @property
     def sort_key(self) -> tuple[str, ...]:
-        """Return what entries are sorted by, so that files of two branches merge well."""
+        """Return the sort key of entries, by which files of two branches merge well."""
         names = (
             self.soc_version,
             self.op_type,
@@ -72,7 +72,7 @@ class QuarantineEntry:
 
     @property
     def identity(self) -> tuple[str | None, ...]:
-        """Return what it names; a second entry of the same identity replaces the first."""
+        """Return the identity of an entry; a second one of it replaces the first."""
         return (self.key, self.soc_version, self.op_type, self.format, self.strategy_sha256)
 
     def is_active(self, today: date) -> bool:

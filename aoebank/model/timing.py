@@ -56,7 +56,7 @@ class Timing:
 
 
 def timing_of(entry: Provenance) -> Timing:
-    """Return how the time was measured that an entry of a side-car speaks of."""
+    """Return the conditions of the time in a side-car line."""
     return Timing(fingerprint=fingerprint_of(entry), spread_ratio=spread_ratio(entry.tuned_us))
 
 

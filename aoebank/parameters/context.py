@@ -118,7 +118,7 @@ def current_day() -> date:
 
 
 def current_author(root: Path) -> Author:
-    """Return who makes this call, now, on this machine."""
+    """Return the author of this call: user, time, machine."""
     from aoebank.model.snapshot import Author
     from aoebank.storage.git.identity import current_identity, current_machine
 

@@ -124,7 +124,7 @@ def quarantine_list(
     key: Annotated[Names, KEY] = (),
     expired: Annotated[bool, Param(help="Only entries whose last day is over.")] = False,
 ) -> tuple[ListedEntry, ...]:
-    """Return what is in quarantine, and what of it the bank holds all the same.
+    """Return the entries of a quarantine, and the records of them that the bank holds.
 
     Args:
         root: Root of the bank.

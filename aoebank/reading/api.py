@@ -104,7 +104,7 @@ def query(
     ] = None,
     *banks: Annotated[AnyPath, BANK_SIDES],
 ) -> QueryResult:
-    """Return what an SQL query finds in banks, as `aoebank query` does.
+    """Return the rows of an SQL query over banks, as `aoebank query` does.
 
     Args:
         sql: One SELECT over the tables `files`, `records` and `provenance`, in SQLite's words; None
@@ -193,7 +193,7 @@ def hits(
 def overview(
     *banks: Annotated[AnyPath, BANK_SIDES], now: Mapping[str, str] | None = None
 ) -> OverviewResult:
-    """Return what banks hold as a whole, as `aoebank report` tells it.
+    """Return the overview of banks, as `aoebank report` tells it.
 
     Args:
         banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank of the environment.

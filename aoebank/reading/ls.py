@@ -102,7 +102,7 @@ def _short_keys(parsed: ParsedFile, most: int) -> tuple[str, ...]:
 
 
 def _needed(key: str, ordered: Sequence[str]) -> int:
-    """Return how much of a key tells it from its neighbours in the order of all."""
+    """Return the length of a key's prefix that tells it from its neighbours."""
     place = bisect_left(ordered, key)
     others = [*ordered[max(0, place - 1) : place], *ordered[place + 1 : place + 2]]
     shared = max((_count_shared(key, other) for other in others), default=0)

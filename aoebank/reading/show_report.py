@@ -135,7 +135,7 @@ def provenance_document(entry: Provenance) -> dict[str, object]:
 
 
 def _names(record: Record) -> dict[str, str]:
-    """Return what numbers of a workload stand for, by member."""
+    """Return the names of numbers in a workload, by member."""
     if not isinstance(record.workload, Mapping):
         return {}
     name_of = get_format(record.format).value_name

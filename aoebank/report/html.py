@@ -144,7 +144,7 @@ def bars(rows: Iterable[tuple[str, str, Sequence[Block]]], height: int = 16) -> 
 
 
 def legend(names: Iterable[tuple[str, str]]) -> Markup:
-    """Return what colours mean: class and words."""
+    """Return the legend of colours: class and words."""
     return _part("legend", names)
 
 
@@ -168,6 +168,6 @@ def _value(value: str | float) -> str:
 
 
 def _source(text: str) -> str:
-    """Return what a content security policy calls this inline text."""
+    """Return the hash source of an inline text in a content security policy."""
     digest = base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
     return f"'sha256-{digest}'"

@@ -103,7 +103,7 @@ def find_matches(answers: Iterable[ReaderAnswer], workload: WantedWorkload) -> I
 
 
 def record_hazards(query: Query, matches: Iterable[Match]) -> Iterator[Hazard]:
-    """Yield what is odd about the records in use."""
+    """Yield the hazards of the records in use."""
     for match in matches:
         if match.used is not None:
             yield from _slower(match.reader, match.used, match.shadowed)

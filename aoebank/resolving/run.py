@@ -85,7 +85,7 @@ def resolve(
     writers: bool = False,
     workload: WantedWorkload | None = None,
 ) -> ResolveResult:
-    """Return what each reader would use; a bank that cannot be used is a result too.
+    """Return the bank of each reader; a bank that cannot be used is a result too.
 
     Args:
         around: Environment, options and permissions to go by.

@@ -109,7 +109,7 @@ def pack(side: Side, request: PackRequest, *, made_by: str) -> PackResult:
 
 
 def _targets(files: Iterable[PackedFile]) -> tuple[str, ...]:
-    """Return what the records are for, as folders spell it: some file names are in lower case."""
+    """Return the targets of the records, spelled as folders are: some file names are lower case."""
     names = [PurePosixPath(file.name) for file in files if file.records]
     found = [
         {name.parts[0]} if len(name.parts) > 1 else soc_versions_of([str(name)]) for name in names
@@ -118,7 +118,7 @@ def _targets(files: Iterable[PackedFile]) -> tuple[str, ...]:
 
 
 def _files(side: Side, request: PackRequest) -> Iterator[tuple[PackedFile, bytes]]:
-    """Yield what goes in: bank files, each with what stands beside it, and the quarantine."""
+    """Yield the files of a pack: bank files, their companions, and the quarantine."""
     for name in side.names():
         if not holds_whole_file(request.wanted, name):
             continue

@@ -73,7 +73,7 @@ class Bank:
     def unified_file(
         self, *, soc_version: str, core_num: int, op_type: str, core_type: str = "AiCore"
     ) -> Path:
-        """Return where the unified bank of an operator type on a target is."""
+        """Return the path of the unified bank of an operator type on a target."""
         name = BankName(
             soc_version=soc_version, core_num=core_num, op_type=op_type, core_type=core_type
         )
@@ -81,7 +81,7 @@ class Bank:
         return self.root / soc_version / unified.folder / unified.build_name(name)
 
     def graph_file(self, soc_version: str) -> Path:
-        """Return where the subgraph bank of a target is: `graph/<soc_version>/` below the root.
+        """Return the path of the subgraph bank of a target: `graph/<soc_version>/` below the root.
 
         For AOE's default root, `aoe/custom/op`, the folder is `aoe/custom/graph` beside it. A file
         that lies below that root, where earlier releases put it, is used until there is one beside.
@@ -201,7 +201,7 @@ class Bank:
         return rename_file(file, DAMAGED_SUFFIX, is_damaged, root=self.root)
 
     def iter_provenance(self, file: Path, key: str | None = None) -> Iterator[Provenance]:
-        """Yield what the side-car of a bank file says, oldest first, bad lines passed over.
+        """Yield the side-car lines of a bank file, oldest first, bad lines passed over.
 
         Args:
             file: The bank file.
@@ -326,7 +326,7 @@ def _tidy(path: Path) -> Path:
 
 
 def _graph_folder(root: Path) -> Path:
-    """Return where the subgraph banks of a root are, a folder for each target."""
+    """Return the folder of the subgraph banks of a root, which has a folder for each target."""
     default = Path(DEFAULT_FOLDER).parts
     if _tidy(root).parts[-len(default) :] == default:
         return root.with_name(Path(GRAPH_DEFAULT_FOLDER).name)

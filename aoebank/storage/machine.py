@@ -30,7 +30,7 @@ def cpu_model(cpu_info: Path = CPU_INFO) -> str:
 
 
 def governor(cpus: Path = CPUS) -> str:
-    """Return what governs the clock of the cores, the empty string where that is not told."""
+    """Return the governor of the clock, the empty string where none is named."""
     found = set()
     for file in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"):
         try:
@@ -41,7 +41,7 @@ def governor(cpus: Path = CPUS) -> str:
 
 
 def present_facts(libraries: Iterable[str] = _LIBRARIES, *, cpus: Path = CPUS) -> Mapping[str, str]:
-    """Return what a fingerprint made here and now would say, as far as a look tells.
+    """Return the facts a fingerprint made here and now would have, as far as a look tells.
 
     Nothing is imported, nothing measured. What is not known is not in it.
 

@@ -58,7 +58,7 @@ _MEMBERS = (
 
 
 def quarantine_path(root: Path) -> Path:
-    """Return where the quarantine of a bank is."""
+    """Return the path of a bank's quarantine."""
     return root / FOLDER / FILE
 
 

@@ -48,7 +48,7 @@ class SideCars:
         self._known: dict[Path, tuple[Signature, _Known]] = {}
 
     def entries(self, file: Path, key: str | None = None) -> tuple[Provenance, ...]:
-        """Return what is noted, oldest first.
+        """Return the lines of a side-car, oldest first.
 
         Args:
             file: The bank file.

@@ -38,7 +38,7 @@ def sign_data(data: bytes, key: Path, namespace: str) -> bytes:
 
 
 def find_signer(data: bytes, signature: bytes, allowed: Path, namespace: str) -> str:
-    """Return who signed `data`, as the file of allowed signers calls them, empty if none of them.
+    """Return the signer of `data` in the file of allowed signers, empty if there is none.
 
     Args:
         data: What is said to be signed.

@@ -111,7 +111,7 @@ def leads_back(link: Path) -> bool:
 
 
 def classify(path: Path, *, is_named: bool = True) -> TreeEntry:
-    """Return what a file is, by its name and, where that leaves it open, its first bytes.
+    """Return the kind of a file, by its name or else by its first bytes.
 
     Args:
         is_named: Whether a person named this very file; of others only JSON is looked into.

@@ -236,7 +236,7 @@ def explain(
         ),
     ] = (),
 ) -> tuple[Explanation, ...]:
-    """Return what finding codes mean, why they matter and what to do; all of them by default.
+    """Return the explanations of finding codes: meaning, importance, way out; all by default.
 
     Raises:
         UsageError: no code starts like this.

@@ -72,7 +72,7 @@ def plan_fixes(
     selection: Selection | None = None,
     classes: Collection[FixClass] | None = None,
 ) -> Iterator[FileFix]:
-    """Yield what to change in each file of paths and trees; writes nothing.
+    """Yield the fixes of each file of paths and trees; nothing is written.
 
     Args:
         selection: Only classes that mend one of these codes; all by default.

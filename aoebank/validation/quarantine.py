@@ -45,7 +45,7 @@ class QuarantineCheck:
                 yield _kept_in(parsed, number, entry)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is wrong with the quarantines themselves."""
+        """Yield the problems of the quarantines themselves."""
         yield from self._unreadable
         for root, quarantine in self._loaded.items():
             targets = [*_targets(root)] if len(quarantine) else []

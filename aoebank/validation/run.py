@@ -197,7 +197,7 @@ def check_bank(parsed: ParsedFile, reader: Release = NEWEST) -> Iterator[Finding
 def check_records(
     parsed: ParsedFile, strategy_problem: Callable[[Record], str] | None = None
 ) -> Iterator[Finding]:
-    """Yield what is odd about records that readers can use: times, strategies of the engine.
+    """Yield the implausible times and strategies of records that readers can use.
 
     Args:
         strategy_problem: Tells why its engine cannot use a strategy; empty if it can.

@@ -80,7 +80,7 @@ class SiblingCheck:
 
 
 def sibling_group(path: Path) -> SiblingGroup | None:
-    """Return what siblings have in common, by their names; None for a file that has none.
+    """Return the group of siblings a name belongs to; None for a file that has none.
 
     >>> name = "Ascend910B2/unified_bank/Ascend910B2_24_AiCore_matmul.json"
     >>> sibling_group(Path(name)) == sibling_group(Path(name.replace("B2", "B1")))
@@ -184,7 +184,7 @@ def _differing(file: _File, files: Sequence[_File], keys: Iterable[int]) -> Iter
 
 
 def _difference(file: _File, files: Sequence[_File], key: int) -> _Difference | None:
-    """Return how a record differs from what most siblings have, of equally many the first."""
+    """Return the difference of a record from most of its siblings, of equally many the first."""
     records: Mapping[Path, Record] = {
         other.path: record for other in files if (record := other.find(key)) is not None
     }

@@ -26,7 +26,7 @@ Check = Callable[[list[Path], Release | None], ValidateResult]
 def check_stored(
     texts: Sequence[str], check: Check, *, default_root: Callable[[], Path]
 ) -> ValidateResult:
-    """Return what a check finds in paths, revisions and snapshots alike.
+    """Return the result of a check of paths, revisions and snapshots alike.
 
     Args:
         texts: Paths, `git:REV[:PATH]` or `snapshot:REF[:ROOT]`.

@@ -69,7 +69,7 @@ def _link(entry: TreeEntry) -> Finding:
 
 
 def check_name(parsed: ParsedFile) -> Iterator[Finding]:
-    """Yield what is wrong between the name of a bank file and its folder."""
+    """Yield the contradictions between the name of a bank file and its folder."""
     path, name = parsed.path, parsed.name
     if name is None:
         yield make_finding(
@@ -112,7 +112,7 @@ def _soc_of_folder(folder: Path) -> str | None:
 
 
 def check_side_car(path: Path, log: ProvenanceLog, bank: ParsedFile | None) -> Iterator[Finding]:
-    """Yield what does not fit between a side-car and its bank file.
+    """Yield the contradictions between a side-car and its bank file.
 
     Args:
         path: The side-car.

@@ -218,7 +218,7 @@ def stored_gradients(
 
 
 def conditions_of(entry: Provenance) -> GradientConditions:
-    """Return where what a line of the side-car tells of took place."""
+    """Return the cluster and versions of a side-car line."""
     noted, where = _Noted(entry.search), entry.fingerprint
     world_size, backend, cpu_model = (
         where.get(name) for name in ("world_size", "backend", "cpu_model")
@@ -299,6 +299,6 @@ def search_facts(
 
 
 def lists_digest(record: Record) -> str:
-    """Return what ties a side-car entry to these very lists, whoever rewrote their text."""
+    """Return the digest that ties a side-car line to these lists, however their text is written."""
     text = json.dumps(record.strategy, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -47,7 +47,7 @@ class StoredAnswer:
 
 
 def strategy_to_json(schedule: Schedule, configuration: Configuration) -> dict[str, Any]:
-    """Return what a record stores."""
+    """Return the strategy members of a record."""
     return {
         "engine": ENGINE,
         "version": STRATEGY_VERSION,

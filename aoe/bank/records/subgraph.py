@@ -137,7 +137,7 @@ def feature_to_json(nodes: Sequence[NodeFeature]) -> list[JsonObject]:
 
 
 def features_from_json(workload: Any) -> tuple[NodeFeature, ...]:
-    """Return what a record tells of its nodes; nothing where it is none of ours."""
+    """Return the node features of a record; none for a record of another engine."""
     parts = workload.get("feature") if isinstance(workload, Mapping) else None
     if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], Mapping):
         return ()

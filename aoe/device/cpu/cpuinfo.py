@@ -39,7 +39,7 @@ class CpuInfo:
 
 
 def read_cpuinfo(file: Path = CPUINFO) -> CpuInfo:
-    """Return what this machine says; where it says nothing, nothing is known."""
+    """Return the facts in `/proc/cpuinfo`; empty where the file has none."""
     try:
         with file.open() as lines:
             return parse_cpuinfo(lines)

@@ -52,7 +52,7 @@ class Cpu:
         return soc_version.startswith(_ARCHITECTURES)
 
     def missing_features(self, needed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of the CPU features `needed` which this CPU lacks."""
+        """Return the CPU features among `needed` that this CPU lacks."""
         return missing_features(needed)
 
     def cores(self, *, all_of_them: bool = False) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class Cpu:
         return tuple(f"cpu{number}" for number in numbers)
 
     def check_up(self) -> tuple[CheckUp, ...]:
-        """Return what the kernel says of cores, clock, load and memory."""
+        """Return the checks of cores, clock, load and memory."""
         from aoe.device.cpu.health import check_cpu
 
         return check_cpu()
@@ -183,7 +183,7 @@ class Cpu:
         return prepared_sample
 
     def usage(self) -> CpuUse:
-        """Return what this process has got of the CPU so far."""
+        """Return the CPU use of this process so far."""
         return read_usage()
 
     def watch_memory(self, files: Path) -> Callable[[], MemoryUse | None]:

@@ -21,7 +21,7 @@ _GIB = 1 << 30
 
 
 def check_cpu() -> tuple[CheckUp, ...]:
-    """Return what the kernel says of the cores, their clock, their load and the memory."""
+    """Return the checks of cores, clock, load and memory, from the kernel's files."""
     cores = os.sched_getaffinity(0)
     return (
         check_cores(cores),
@@ -54,7 +54,7 @@ def check_cores(cores: Collection[int], all_cores: int | None = None) -> CheckUp
 
 
 def check_quota(text: str) -> CheckUp:
-    """Return what the control group allows, from the text of `cpu.max`."""
+    """Return the check of the control group's quota, from the text of `cpu.max`."""
     words = text.split()
     if len(words) != 2 or words[0] == "max":
         return CheckUp(name="cgroup quota", found="none")
@@ -69,7 +69,7 @@ def check_quota(text: str) -> CheckUp:
 
 
 def check_governor(governors: Collection[str]) -> CheckUp:
-    """Return how the clock of the cores is governed; empty texts where the kernel does not say."""
+    """Return the check of the clock governors; empty texts where the kernel names none."""
     known = sorted({name for name in governors if name})
     if not known:
         return CheckUp(name="governor", found="not told, as in most virtual machines")
@@ -84,7 +84,7 @@ def check_governor(governors: Collection[str]) -> CheckUp:
 
 
 def check_load(load: float, cores: int) -> CheckUp:
-    """Return how busy the machine was in the last minute.
+    """Return the check of the load of the last minute.
 
     Args:
         load: Threads that ran or waited, on average.
@@ -103,7 +103,7 @@ def check_load(load: float, cores: int) -> CheckUp:
 
 
 def check_memory(text: str) -> CheckUp:
-    """Return how much memory is free, from the text of `meminfo`."""
+    """Return the check of free memory, from the text of `meminfo`."""
     sizes = {line.split(":")[0]: line.split()[1] for line in text.splitlines() if ":" in line}
     if not sizes.get("MemAvailable", "").isdecimal():
         return CheckUp(name="memory", found="not told")

@@ -100,7 +100,7 @@ def describe_host(
 
 
 def missing_features(needed: tuple[str, ...], cpuinfo: Path = CPUINFO) -> tuple[str, ...]:
-    """Return those of `needed` (named as in `/proc/cpuinfo`) which this CPU lacks."""
+    """Return the features among `needed` (names of `/proc/cpuinfo`) that this CPU lacks."""
     have = read_cpuinfo(cpuinfo).features
     return tuple(name for name in needed if name not in have)
 

@@ -48,7 +48,7 @@ class MemoryGrowth:
         self._before = _count(proc, files)
 
     def so_far(self) -> MemoryUse | None:
-        """Return what was added, None where the kernel does not say."""
+        """Return the memory added since the start, None where the kernel does not tell."""
         peak = _status(self._proc, "VmHWM") if self._knows_peak else None
         _return_free_memory()
         now = _count(self._proc, self._files)

@@ -50,7 +50,7 @@ def is_hoarding(process: int, *, proc: Path = _PROC, cgroup: Path = _CGROUP) -> 
 
 
 def host_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> HostMemory:
-    """Return what memory there is, of the machine or of the control group, whatever is less.
+    """Return the memory of the machine or of the control group, whichever is less.
 
     Raises:
         OSError, ValueError, LookupError: the kernel does not say.

@@ -14,7 +14,7 @@ _PROC = Path("/proc")
 
 
 def involuntary_switches() -> int:
-    """Return how often a thread of this process has lost its core to another process."""
+    """Return the number of times a thread of this process lost its core to another process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
@@ -56,7 +56,7 @@ def read_usage(
 
 
 def _waited_s(tasks: Path) -> float | None:
-    """Return how long the threads there have waited for a core, None if nobody says."""
+    """Return the seconds threads have waited for a core, None if the kernel does not tell."""
     waited: list[int] = []
     try:
         for task in tasks.iterdir():

@@ -52,7 +52,7 @@ def load_caffe(source: ModelSource) -> ImportedModel:
 
 
 def _bytes_of(path: Path, place: str, most: int) -> bytes:
-    """Return what is in a file of at most `most` bytes."""
+    """Return the bytes of a file of at most `most` bytes."""
     try:
         size = path.stat().st_size
         if path.is_dir():
@@ -170,7 +170,7 @@ def _check(proto: onnx.ModelProto, place: str) -> None:
 def _doubts(
     network: Network, stored: Mapping[str, tuple[StoredBlob, ...]], weight: Path | None
 ) -> list[str]:
-    """Return what is seldom meant: weights of layers there are not, layers that were left out."""
+    """Return warnings: weights of unknown layers, layers that were left out."""
     found = []
     unknown = [name for name in stored if name not in network.names]
     if unknown:

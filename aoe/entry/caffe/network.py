@@ -135,7 +135,7 @@ class Network:
 
 
 def parse_network(content: str, place: str) -> Network:
-    """Return what a prototxt says about inference (`phase: TEST`).
+    """Return the layers of a prototxt that are for inference (`phase: TEST`).
 
     Args:
         content: The whole text.

@@ -113,7 +113,7 @@ def _answer(file: Path) -> dict[str, Any] | None:
 
 
 def _converted(file: Path, where: str) -> onnx.ModelProto:
-    """Return what was written, refused by name if an operator has no counterpart in ONNX."""
+    """Return the converted model, refused by name if an operator has no counterpart in ONNX."""
     if file.is_file():
         graph = onnx.load(str(file), load_external_data=False).graph
         unknown = [

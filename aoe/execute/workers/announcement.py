@@ -53,7 +53,7 @@ class Announcement:
 
 
 def announce(device: Device, core_num: int, *, name: str, address: str, pid: int) -> Announcement:
-    """Return what this machine says of itself.
+    """Return the announcement of this machine as a worker.
 
     Args:
         device: Kind of device the run is for.
@@ -76,7 +76,7 @@ def announce(device: Device, core_num: int, *, name: str, address: str, pid: int
 def part_of(
     announced: Announcement, target: Target, versions: Mapping[str, str]
 ) -> tuple[WorkerPart, str]:
-    """Return what a worker is used for, and why not for more; empty if for all.
+    """Return the parts a worker can take, and the reason where it cannot take all.
 
     Args:
         announced: The worker.

@@ -86,7 +86,7 @@ def without_limits(
 
 
 def role_of(node: onnx.NodeProto) -> FusionRole:
-    """Return what an operator is in a class of fusions."""
+    """Return the role of an operator in a class of fusions."""
     key = op_key(node)
     if key in PLAIN_CONVOLUTIONS:
         return FusionRole.CONVOLUTION

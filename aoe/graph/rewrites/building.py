@@ -93,7 +93,7 @@ class Rewriting:
         self._constants.append(numpy_helper.from_array(value.copy(order="C"), name))
 
     def rename(self, made: str, wanted: str) -> None:
-        """Give what an added node makes, and other added nodes may read, another name."""
+        """Rename the result of an added node, and the inputs of added nodes that read it."""
         for node in self._added:
             node.input[:] = [wanted if name == made else name for name in node.input]
             node.output[:] = [wanted if name == made else name for name in node.output]

@@ -92,7 +92,7 @@ def op(op_type: str, *arguments: Pattern | float, label: str = "", **attributes:
 
 
 def find_pattern(graph: ModelGraph, name: str, pattern: Pattern) -> Occurrence | None:
-    """Return where a pattern makes the tensor `name`, None if it does not."""
+    """Return the nodes by which a pattern makes the tensor `name`, None if it does not match."""
     empty = Occurrence(names={}, nodes=frozenset(), labels={})
     return next(_match(graph, name, pattern, empty), None)
 

@@ -95,7 +95,7 @@ class RewriteRule:
             raise ValueError(f"{self.name}: exact rules have a tolerance of 0, others more")
 
     def findings(self, graph: ModelGraph) -> Iterator[Finding]:
-        """Yield what the rule finds; one that fails is a refusal in place of what else there is."""
+        """Yield the matches of the rule; if it fails, a refusal takes the place of the rest."""
         try:
             yield from self.find(graph)
         except Exception as error:  # a bug of one rule costs its own matches, never a run

@@ -56,7 +56,7 @@ def _digest(parts: Sequence[object]) -> str:
 
 
 def _words(graph: ModelGraph, index: int | None) -> str:
-    """Return what a node is, the empty string for an input of the model."""
+    """Return a node's operator and attributes as text, empty for an input of the model."""
     if index is None:
         return ""
     node = graph.nodes[index]

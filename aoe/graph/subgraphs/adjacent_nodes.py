@@ -141,7 +141,7 @@ def _memory_pruned(outer: Segment, before: set[int], behind: set[int]) -> Segmen
 
 
 def _blocked_info(graph: ModelGraph, node: onnx.NodeProto, name: str) -> TensorInfo | None:
-    """Return what an image is like that a convolution of ordinary form makes or reads."""
+    """Return type and shape of the blocked image an ordinary convolution makes or reads."""
     info = graph.find_info(name) if node.op_type == "Conv" and not node.domain else None
     if info is None or len(info.shape) != 4 or info.dtype != "float32" or info.shape[1] % _BLOCK:
         return None

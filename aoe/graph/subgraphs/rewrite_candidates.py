@@ -51,7 +51,7 @@ def find_rewrites(segment: Segment, rules: Mapping[str, RewriteRule]) -> FoundRe
 def form_of(
     segment: Segment, strategy: SubgraphStrategy, rules: Mapping[str, RewriteRule]
 ) -> onnx.ModelProto | str:
-    """Return what a strategy makes of a subgraph, or a sentence that says why it cannot.
+    """Return the model a strategy makes of a subgraph, or a sentence on why it cannot.
 
     Args:
         segment: The subgraph.
@@ -77,7 +77,7 @@ def form_of(
 
 
 def tolerance_of(strategy: SubgraphStrategy, rules: Mapping[str, RewriteRule]) -> float:
-    """Return how far results may be off, relative to their largest magnitude; 0 for equal bits."""
+    """Return the allowed deviation relative to the largest magnitude; 0 for equal bits."""
     tolerances = [rules[applied.rule].tolerance for applied in strategy.rewrites]
     if not strategy.blocked:
         tolerances.append(_PLAIN_TOLERANCE)

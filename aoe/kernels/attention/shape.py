@@ -98,7 +98,7 @@ def read_attention(workload: Workload) -> Attention | Support:
 
 
 def _parts(workload: Workload) -> tuple[tuple[Operation, ...], Operation, Operation] | Support:
-    """Return what makes the scores, the softmax, and the product with the values."""
+    """Return the operations of the scores, of the softmax, and the product with the values."""
     *_, last = operations = workload.operations
     products = [item for item in operations if op_key(item) in MATRIX_PRODUCTS]
     found = [item for item in operations if op_key(item) == ("", "Softmax")]
@@ -118,7 +118,7 @@ def _parts(workload: Workload) -> tuple[tuple[Operation, ...], Operation, Operat
 
 
 def _guard(workload: Workload, softmax: Operation) -> tuple[Operation, ...]:
-    """Return what makes zeros of weights that are no numbers, () if nothing does.
+    """Return the operations that zero weights that are no numbers, () if there are none.
 
     PyTorch writes it behind the softmax of every attention with a mask.
     """

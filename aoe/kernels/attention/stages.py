@@ -174,7 +174,7 @@ def softmax_of(
 
 
 def inverse_of(attention: Attention, total: hl.Expr) -> hl.Expr:
-    """Return what sums of values are multiplied by: zero where weights are no numbers.
+    """Return the factor of the sums of values: zero where weights are no numbers.
 
     A total of zero is one of minus infinities alone, or of plus infinity.
     """
@@ -202,7 +202,7 @@ def in_panels(sums: hl.Func, arguments: ProductArguments) -> hl.Expr:
 
 
 def behind(product: MatrixProduct, arguments: ProductArguments, made: hl.Expr) -> hl.Expr:
-    """Return what the chain behind a product makes of it."""
+    """Return the result of the chain behind a product."""
     chain, operands = product.chain, arguments.operands
     values = build_chain(
         [item for item in chain.operations if item.output != product.product],

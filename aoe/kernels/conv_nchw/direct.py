@@ -183,7 +183,7 @@ def _sums(
 
 
 def _place_of_result(shape: ConvNchwShape, panels: Panels) -> tuple[hl.Expr, ...]:
-    """Return where the products of a result are."""
+    """Return the index of a result's products."""
     if shape.groups > 1 and shape.channels_out % panels.width:
         inside = v.o % shape.channels_out
         panel = v.o // shape.channels_out * panels.out(shape) + inside // panels.width

@@ -38,7 +38,7 @@ class ConvNchw(PlannedFamily[ConvNchwPlan]):
         return ALGORITHMS[known_algorithm(self.name, name, ALGORITHMS)].pipeline(plan)
 
     def space_of(self, plan: ConvNchwPlan, target: KernelTarget) -> Space:
-        """Return what a vector holds, the register tile, and what a task copies."""
+        """Return the choices: vector axis, register tile, and the copy of a task."""
         offered = {name: ALGORITHMS[name] for name in algorithms_of(plan)}
         return tiled_space(offered, plan, target, first_guesses(plan, target))
 

@@ -127,7 +127,7 @@ class ConvNchwPlan:
 
 
 def read_plain(workload: Workload) -> ConvNchwPlan | Support:
-    """Return what a workload computes that is a convolution of plain tensors, or why not."""
+    """Return the convolution of plain tensors in a workload, or the reason why there is none."""
     epilogue = split_at_product(workload)
     if isinstance(epilogue, Support):
         return epilogue

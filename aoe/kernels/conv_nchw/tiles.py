@@ -60,7 +60,7 @@ GELU 6.1 and 6.4 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."
 
 
 def panels_of(algorithm: str, shape: ConvNchwShape) -> Panels:
-    """Return how an algorithm cuts the channels.
+    """Return the cut of the channels into panels.
 
     A tile of `rows` has all phases of its results, so that what is stored has no gaps: the more
     phases, the fewer channels.

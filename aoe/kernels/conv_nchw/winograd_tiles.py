@@ -43,7 +43,7 @@ of 64x64x64 on AVX-512, where copying waits for memory."""
 
 
 def row_transforms(algorithm: str, shape: ConvNchwShape) -> RowTransforms:
-    """Return what an algorithm transforms."""
+    """Return the rows an algorithm transforms."""
     return transforms_of(shape, 4 if algorithm == WINOGRAD_4 else 2)
 
 

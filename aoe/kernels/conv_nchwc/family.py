@@ -84,7 +84,7 @@ def _computing(plan: ConvolutionPlan) -> tuple[str, ...]:
 
 
 def _offered(plan: ConvolutionPlan, target: KernelTarget) -> tuple[str, ...]:
-    """Return those the CPU has the instructions for; all where it has them for none."""
+    """Return the algorithms the CPU has instructions for; all where it has them for none."""
     computing = _computing(plan)
     available = tuple(name for name in computing if ALGORITHMS[name].is_available(target))
     if TILES in available:

@@ -40,7 +40,7 @@ def without_padding_dropped(workload: Workload) -> tuple[Workload, int]:
 
 
 def _front(workload: Workload) -> tuple[Operation, ...]:
-    """Return what makes the image of the convolution; nothing where there is not one of them."""
+    """Return the operations that make the convolution's image; none where there is no image."""
     at = [i for i, item in enumerate(workload.operations) if op_key(item) == BLOCKED_CONVOLUTION]
     if len(at) != 1:
         return ()

@@ -155,7 +155,7 @@ def _held(shape: ConvolutionShape, rows: int, precision: Precision) -> int:
 
 
 def _run_cycles(shape: ConvolutionShape, target: KernelTarget) -> float:
-    """Return what the pieces without a gap cost that a group of rows is read and written in."""
+    """Return the cycles of reading and writing a group of rows in pieces without a gap."""
     read = shape.channels_in if shape.is_stem else shape.blocks_in
     touched = 4 * (prod(shape.image_extents) + prod(shape.result_extents))
     is_near = touched <= target.l2_bytes // 2
@@ -174,7 +174,7 @@ def _tasks(values: Values, shape: ConvolutionShape, target: KernelTarget) -> tup
 
 
 def _waiting_cycles(task: float, target: KernelTarget, *, sections: int) -> float:
-    """Return what threads wait for each other: long tasks are not shared with who comes late."""
+    """Return the cycles threads wait for each other: long tasks are not shared out again."""
     if target.threads == 1:
         return 0.0
     late = _LATE_CYCLES * task / (task + _SHORT_TASK_CYCLES)
@@ -249,7 +249,7 @@ def product_steps(
 
 
 def finished_steps(values: Values, shape: ConvolutionShape) -> Iterator[Step]:
-    """Yield how a row of tiles is put down for a long chain, which then walks it.
+    """Yield the steps that store a row of tiles for a long chain, which then walks it.
 
     Inside the loop of the tiles, LLVM would give the chain's constants the registers of depthwise
     sums: 144 channels of 56x56 by 3x3 with SiLU take 1.5 times as long then with AVX2. Few vectors

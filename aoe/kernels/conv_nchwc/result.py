@@ -36,7 +36,7 @@ class KernelArguments:
     places: Mapping[int, int]
 
     def at(self, position: int) -> hl.ImageParam:
-        """Return what the operator reads at a position."""
+        """Return the operand of the operator at a position."""
         return self.buffers[self.places[position]]
 
 

@@ -218,7 +218,7 @@ def _prologue(workload: Workload, epilogue: Epilogue, channels: int) -> Prologue
 
 
 def _spec(workload: Workload, ref: str, made: TensorSpec | None) -> TensorSpec:
-    """Return what a convolution reads; its image may be `made` in front of it."""
+    """Return the operands of a convolution; its image may be `made` in front of it."""
     if ref.startswith("x"):
         return workload.inputs[int(ref[1:])]
     assert made is not None

@@ -104,7 +104,7 @@ class GatherElements(PlannedFamily[_GatherPlan]):
         return replace(with_own(made, own), indexed={plan.sources[1]: plan.length})
 
     def space_of(self, plan: _GatherPlan, target: KernelTarget) -> Space:
-        """Return how rows are vectorised, and tasks."""
+        """Return the choices of vectors along rows, and of tasks."""
         return row_space(_rows(plan, target), target, heavy=True)
 
     def schedule_of(self, plan: _GatherPlan, values: Values, target: KernelTarget) -> Schedule:

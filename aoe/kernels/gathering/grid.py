@@ -49,7 +49,7 @@ class GridDimension:
     corners: bool
 
     def places(self, given: hl.Expr) -> list[hl.Expr]:
-        """Return where the elements are that a coordinate between -1 and 1 points at: int32."""
+        """Return the indices of elements for a coordinate between -1 and 1: int32."""
         at = self._coordinate(given)
         if self.taps == 1:
             return [self._place(hl.round(at))]

@@ -198,7 +198,7 @@ def _stage_names(dimension: GridDimension, at: int) -> tuple[str, ...]:
 
 
 def _tables(dimension: GridDimension, given: hl.Expr, at: int) -> dict[str, list[hl.Expr]]:
-    """Return what is made of a coordinate once for all channels."""
+    """Return the tables made of a coordinate once for all channels."""
     found = (dimension.places(given), dimension.weights(given))
     return dict(zip(_stage_names(dimension, at), found, strict=False))
 

@@ -58,7 +58,7 @@ def with_own(pipeline: Pipeline, own: Mapping[int, OwnArgument]) -> Pipeline:
 
 
 def _chain_alone(parts: Anchored, own: Collection[int]) -> Workload:
-    """Return what is left of a workload without its anchor, whose result is one input more."""
+    """Return the chain of a workload without its anchor, whose result is one input more."""
     workload, made = parts.workload, parts.anchor.output
     read = f"x{len(workload.inputs)}"
     chain = [

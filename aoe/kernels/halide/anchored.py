@@ -92,7 +92,7 @@ def plan_nest(parts: Anchored, keep: Collection[str] = ()) -> AnchoredNest | Sup
 
 
 def anchor_operands(nest: AnchoredNest) -> Operands:
-    """Return what the anchor finds: the inputs, and the results of the operations before it."""
+    """Return the operands of the anchor: inputs, and results of the operations before it."""
     operands = read_operands(nest.workload, nest.iteration)
     values = build_chain(
         nest.parts.before, operands.values, nest.workload.scalars, operands.variables

@@ -93,7 +93,7 @@ class _Stage:
         return self.name.endswith(UPDATE)
 
     def place_of(self, step: Step, loop: str) -> int:
-        """Return where a loop is in the nest.
+        """Return the position of a loop in the nest.
 
         Raises:
             ScheduleError: there is none of that name.

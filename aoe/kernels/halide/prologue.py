@@ -82,7 +82,7 @@ def read_prologue(
     shapes: Mapping[str, Shape],
     channels: int = 0,
 ) -> Prologue | Support:
-    """Return how the operations in front of a product are computed, or why they are not.
+    """Return the operations in front of a product, or the reason why they are not supported.
 
     Args:
         workload: All of it.

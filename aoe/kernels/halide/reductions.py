@@ -120,7 +120,7 @@ class AxisReduction:
             function.compute_root()  # steps place it closer
 
     def _halved(self, parts: hl.Func, combine: Combine) -> list[hl.Expr]:
-        """Return what is left of the accumulators when halves are combined as vectors."""
+        """Return the accumulators after halves are combined as vectors."""
         left, at = parts, hl.Var(_ACCUMULATOR)
         for width in _halves(self._around.accumulators):
             stage = f"{self.name}_{width}"
@@ -139,7 +139,7 @@ class AxisReduction:
         return (*self._around.columns, number, *self._around.rows)
 
     def _first(self, term: Term, start: hl.Expr, at: hl.Var, done: int) -> hl.Expr:
-        """Return what an accumulator starts with: what lies behind element `done`, or nothing."""
+        """Return the start of an accumulator: the element behind `done`, or nothing."""
         length, count = self._around.length, self._around.accumulators
         if done == length:
             return start

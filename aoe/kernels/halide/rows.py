@@ -265,7 +265,7 @@ class RowKernel:
         return function[tuple(at if v.name() == name else hl.Expr(v) for v in self.variables)]
 
     def walked(self, at: hl.Expr) -> hl.Expr:
-        """Return what is walked at a place of the axis."""
+        """Return the element at a place of the axis."""
         for number, flat in self._flat.items():
             dtype = self.plan.nest.workload.inputs[number].dtype
             return loaded(flat[(at, *self.plan.around.rows)], dtype)

@@ -89,7 +89,7 @@ def loops_around(axes: Sequence[Axis], name: str) -> tuple[Axis, ...]:
 
 
 def row_memory(row_bytes: int) -> sch.Memory:
-    """Return where a row that is kept goes."""
+    """Return the memory of a row that is kept."""
     return sch.Memory.STACK if row_bytes <= _ROW_BYTES_MAX else sch.Memory.HEAP
 
 

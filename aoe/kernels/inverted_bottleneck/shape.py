@@ -86,7 +86,7 @@ def read_expansion(workload: Workload) -> BottleneckShape | Support:
 
 
 def _parts(workload: Workload) -> tuple[tuple[Operation, ...], Operation] | Support:
-    """Return what makes the image of the second convolution, and that convolution."""
+    """Return the operations in front of the second convolution, and that convolution."""
     found = [
         item
         for item in workload.operations

@@ -67,7 +67,7 @@ _L2_SHARE = 0.7
 
 
 def choices(expansion: BottleneckShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
-    """Return what may be chosen for the numbers of a configuration, rising."""
+    """Return the choices for the numbers of a configuration, ascending."""
     shape = expansion.second.shape
     tiles = _result_tiles(shape, target)
     return {
@@ -174,7 +174,7 @@ def _cycles(values: Values, expansion: BottleneckShape, target: KernelTarget) ->
 
 
 def _rounding_cycles(expansion: BottleneckShape, pixels: int, target: KernelTarget) -> float:
-    """Return what rounding some pixels of the image that is read costs; 0 in float32."""
+    """Return the cycles of rounding pixels of the image that is read; 0 in float32."""
     if not expansion.in_pairs:
         return 0.0
     return _ROUNDING_CYCLES * pixels * expansion.first.shape.channels_in / target.vector_lanes
@@ -228,7 +228,7 @@ def _result_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
 
 
 def _rounded_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
-    """Yield how the image that is read is rounded: for each group, or at once for all blocks."""
+    """Yield the steps that round the image: for each group, or at once for all blocks."""
     if not expansion.in_pairs:
         return
     if values[SCOPE] == GROUP:
@@ -241,7 +241,7 @@ def _rounded_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]
 
 
 def _made_steps(blocks: int, expansion: BottleneckShape, target: KernelTarget) -> Iterator[Step]:
-    """Yield how the image between is made: a row after the other, tile by tile."""
+    """Yield the steps that make the intermediate image: row after row, tile by tile."""
     block, wide = expansion.first.shape.block, made_columns(expansion, blocks, target)
     # some blocks of channels, filtered while the caches still hold them
     yield sch.ComputeAt(MADE, RESULT, "b")

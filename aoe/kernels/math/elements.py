@@ -22,7 +22,7 @@ _RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
 
 
 def element_type(dtype: str) -> hl.Type:
-    """Return how an element of a buffer is seen by a kernel."""
+    """Return the element type of a buffer in a kernel."""
     return _STORED_AS[dtype]
 
 

@@ -40,7 +40,7 @@ def refuse_batch_normalization(operation: Operation) -> str:
 
 
 def channel_scale(values: Sequence[hl.Expr], attributes: Attributes, version: int) -> hl.Expr:
-    """Return what a depthwise 1x1 convolution with its fused activation computes."""
+    """Return the result of a depthwise 1x1 convolution with its fused activation."""
     result = strict(values[0] * values[1])
     for added in values[2:]:  # bias, and the tensor added in front of the activation
         result = strict(result + added) if added.defined() else result

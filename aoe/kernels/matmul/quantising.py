@@ -152,7 +152,7 @@ def quantised_rows(
 
 
 def packed_weights(product: MatrixProduct) -> PackedInput:
-    """Return what packs weights: int8 over (4 of the depth, PANEL columns, fours, panels).
+    """Return packed weights: int8 over (4 of the depth, PANEL columns, fours, panels).
 
     Zeros behind the last row and column.
     """
@@ -172,7 +172,7 @@ def packed_weights(product: MatrixProduct) -> PackedInput:
 
 
 def column_levels(product: MatrixProduct) -> PackedInput:
-    """Return what makes distance and sum of the levels of columns: float32, (PANEL, 2, panels)."""
+    """Return scale and sum of the levels of columns: float32, (PANEL, 2, panels)."""
     lane, which, panel = hl.Var("lane"), hl.Var("which"), hl.Var("panel")
     right = right_matrix(product)
     distances = _column_distance(product, right)

@@ -90,7 +90,7 @@ def right_element(
 
 
 def _batch_place(product: MatrixProduct, arguments: ProductArguments) -> list[hl.Expr]:
-    """Return where the right matrix of a row lies among those of a batch, innermost first."""
+    """Return the index of a row's right matrix in a batch, innermost first."""
     outermost_first = tuple(reversed(arguments.rows))
     return [outermost_first[at] for at in reversed(product.right_axes)]
 
@@ -102,7 +102,7 @@ def batch_variables(product: MatrixProduct) -> tuple[hl.Var, ...]:
 
 
 def left_place(product: MatrixProduct, rows: Sequence[hl.Var], k: hl.Expr) -> tuple[hl.Expr, ...]:
-    """Return where the left matrix has element `k` of a row."""
+    """Return the index of element `k` of a row in the left matrix."""
     outermost_first = tuple(reversed(rows))
     place: list[hl.Expr] = [outermost_first[at] for at in reversed(product.left_axes)]
     place.insert(1 if product.left_turned else 0, k)

@@ -209,7 +209,7 @@ def _outer_shapes(left: Shape, right: Shape) -> tuple[Shape, Shape]:
 
 
 def _taken_apart(anchor: Operation, scalars: list[float]) -> tuple[Operation, ...]:
-    """Return what a Gemm does behind its product: factors, summand, activation.
+    """Return the parts of a Gemm behind its product: factors, summand, activation.
 
     The last one makes the anchor's result; constants are added to `scalars`.
     """

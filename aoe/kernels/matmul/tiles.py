@@ -202,7 +202,7 @@ def _rows_of_task(rows: int, product: MatrixProduct, target: KernelTarget) -> in
 
 
 def _written_cycles(product: MatrixProduct, target: KernelTarget, *, in_columns: bool) -> float:
-    """Return what writing the results costs: most where every row starts another page."""
+    """Return the cycles of writing the results: most where every row starts another page."""
     row_bytes = 4 * product.columns.extent
     total = row_bytes * _row_extent(product)
     scattered = in_columns and row_bytes >= _PAGE_BYTES and total > target.l2_bytes
@@ -210,7 +210,7 @@ def _written_cycles(product: MatrixProduct, target: KernelTarget, *, in_columns:
 
 
 def _cycles_per_byte(held: int, target: KernelTarget) -> float:
-    """Return what reading costs where `held` bytes are in use: by the cache they fit into."""
+    """Return the cycles to read a byte of `held` bytes: by the cache they fit into."""
     if held <= 0.7 * target.l1_bytes:
         return 0.0
     return 1 / 64 if held <= 0.8 * target.l2_bytes else 1 / 12

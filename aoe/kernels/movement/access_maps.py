@@ -63,7 +63,7 @@ class Position:
         return Position(self.offset + other.offset, terms)
 
     def coefficient(self, name: str) -> int:
-        """Return how far one iteration of a loop leads."""
+        """Return the stride of one iteration of a loop."""
         return dict(self.terms).get(name, 0)
 
 

@@ -62,7 +62,7 @@ class MovementFamily(PlannedFamily[Movement]):
         return moved_pipeline(workload, plan.axes, arguments, result, stages)
 
     def space_of(self, plan: Movement, target: KernelTarget) -> Space:
-        """Return how the result is walked through, vectors or tiles, and tasks."""
+        """Return the choices of loop order, vectors or tiles, and tasks."""
         return movement_space(plan, target)
 
     def schedule_of(self, plan: Movement, values: Values, target: KernelTarget) -> Schedule:

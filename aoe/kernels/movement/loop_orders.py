@@ -50,7 +50,7 @@ class Turned:
 
 
 def turned(movement: Movement) -> Turned | None:
-    """Return what is read across the innermost loop, None if nothing is, or not in rows."""
+    """Return the operand read across the innermost loop, None if there is none, or not in rows."""
     inner, loops = movement.axes[-1], movement.axes[:-1]
     found: dict[str, list[str]] = {}
     for ref, source in movement.sources.items():

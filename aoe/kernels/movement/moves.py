@@ -70,7 +70,7 @@ class Tracer:
     variables: Variables
 
     def trace(self, ref: str, index: Index) -> Source:
-        """Return where the element of `ref` at `index` comes from.
+        """Return the source of the element of `ref` at `index`.
 
         Raises:
             CutLoop: it is possible once a loop is cut.
@@ -91,7 +91,7 @@ class Tracer:
         return self.trace(operation.inputs[0], self._moved(operation, index))
 
     def broadcast(self, ref: str, index: Index) -> Source:
-        """Return where a chain reads `ref` at an index of the result, which it broadcasts to."""
+        """Return the index of `ref` for an index of the result, which it broadcasts to."""
         shape = self.shapes[ref]
         if len(shape) > len(index):
             raise NoPlaceError(f"rank {len(shape)} is more than the result's {len(index)}")
@@ -105,7 +105,7 @@ class Tracer:
         )
 
     def channel(self, ref: str, place: Position) -> Source:
-        """Return where a chain reads a parameter with one value per channel."""
+        """Return the index of a parameter with one value per channel."""
         number = int(ref[1:])
         return Read(number, place if self.workload.inputs[number].size > 1 else Position())
 
@@ -168,7 +168,7 @@ class Tracer:
         return (index[0], index[3], index[1], index[2])
 
     def _blocked(self, operation: Operation, index: Index) -> Source:
-        """Return where a blocked tensor is read; its last channels may be zeros."""
+        """Return the index in a blocked tensor; its last channels may be zeros."""
         source, last = operation.inputs[0], operation.attributes.get("channels_last", 0)
         channels = self.shapes[source][3 if last else 1]
         place, made = index[1], self.shapes[operation.output][1]
@@ -224,7 +224,7 @@ class Tracer:
 
 
 def operand_sources(tracer: Tracer, refs: Iterable[str], index: Index) -> dict[str, Source]:
-    """Return where the operands of a chain come from; scalars come from nowhere.
+    """Return the sources of a chain's operands; scalars have none.
 
     Args:
         tracer: Of the workload.

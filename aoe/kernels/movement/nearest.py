@@ -15,7 +15,7 @@ Elements = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def nearest_places(operation: Operation, index: Index, shape: Shape, variables: Variables) -> Index:
-    """Return where a resize takes its element from.
+    """Return the indices a resize takes its elements from.
 
     Raises:
         NoPlaceError: the factor along a dimension is not whole, or elements are not simply

@@ -64,7 +64,7 @@ class Movement:
 
 
 def read_movement(workload: Workload) -> Movement | Support:
-    """Return how a workload moves, or why it is not one of moves and a chain behind them."""
+    """Return the moves of a workload, or the reason why it is not moves with a chain."""
     moves = moves_of(workload)
     checked = _check_moved(workload) if _is_moved_alone(workload) else check_tensors(workload)
     if not checked:

@@ -36,7 +36,7 @@ def as_it_is(read: hl.Expr, number: int) -> hl.Expr:
 
 
 def loading(workload: Workload) -> Load:
-    """Return what makes float32 of the elements of a workload's inputs."""
+    """Return the function that makes float32 of the elements of a workload's inputs."""
     return lambda read, number: loaded(read, workload.inputs[number].dtype)
 
 

@@ -137,7 +137,7 @@ def _normalise(nest: AnchoredNest, stages: Mapping[str, hl.Func], operands: Oper
 
 
 def _places(nest: AnchoredNest) -> tuple[str, ...]:
-    """Return where the parameters may be computed, the likelier place first."""
+    """Return the places to compute the parameters at, the likelier one first."""
     axes, loops = _channel_axes(nest), nest.axes
     if not axes or prod(loops[at].extent for at in axes) > _STACK_CHANNELS_MAX:
         return ("inline",)

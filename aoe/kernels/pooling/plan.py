@@ -63,7 +63,7 @@ class Pooling:
 
 
 def read_pooling(workload: Workload) -> Pooling | Support:
-    """Return how a workload pools, or why it is not one pooling with a chain."""
+    """Return the pooling of a workload, or the reason why it is not one with a chain."""
     found = [op for op in workload.operations if op_key(op) in WINDOW_OPERATORS]
     if len(found) != 1:
         return Support(f"{len(found)} poolings")

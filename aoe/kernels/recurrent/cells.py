@@ -69,7 +69,7 @@ def _lstm_hidden(of: CellValues) -> States:
 
 
 def _gru_candidate(of: CellValues) -> States:
-    """Return what the hidden state comes near to, before its activation; gates are z, r, n."""
+    """Return the candidate state before its activation; gates are z, r, n."""
     return (of.entered + sigmoid(of.sums[1]) * of.sums[2],)
 
 

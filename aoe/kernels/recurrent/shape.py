@@ -143,7 +143,7 @@ def _unusual(workload: Workload, anchor: Operation) -> str:
 
 
 def _unusual_attribute(attributes: Attributes, anchor: Operation, cell: Cell) -> str:
-    """Return what of the attributes no kernel computes; "" if there is nothing."""
+    """Return the first attribute no kernel computes; "" if there is none."""
     name = anchor.op_type
     direction = str(attributes.get("direction", Direction.FORWARD))
     if direction not in tuple(Direction):

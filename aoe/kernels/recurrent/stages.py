@@ -254,7 +254,7 @@ class _Walk:
     def _beginnings(
         self, r: Any, row: hl.Var, direction: hl.Var, gate: int, found: Sequence[hl.Expr]
     ) -> tuple[hl.Expr, hl.Expr]:
-        """Return what a phase adds to: what has entered, or what the phases before have summed."""
+        """Return the start of a phase's sums: the inputs, or the sums of the phases before."""
         cell, nothing = self.of.cell, constant(0.0)
         apart = cell.keeps_apart and gate == cell.gates - 1
         begin = self._entered(r, row, direction, gate)

@@ -87,7 +87,7 @@ def _rows(
 
 
 def _tables(last: Dimension) -> dict[str, hl.Func]:
-    """Return where each result of the last dimension is read, and how it is weighed."""
+    """Return index and weights of the elements for each result of the last dimension."""
     at, tap = hl.Var(last.loop), hl.Var(_TAP)
     first, weights = hl.Func(FIRST), hl.Func(WEIGHTS)
     first[at] = last.taps.first(hl.Expr(at))

@@ -69,7 +69,7 @@ class Resizing:
 
 
 def read_resizing(workload: Workload) -> Resizing | Support:
-    """Return how a workload interpolates, or why it is not one interpolation with a chain."""
+    """Return the interpolation of a workload, or the reason why it is not one with a chain."""
     resizes = [op for op in workload.operations if op_key(op) in RESIZES]
     found = [op for op in resizes if interpolates(op_key(op), op.attributes)]
     if len(found) != 1 or len(resizes) != 1:

@@ -73,7 +73,7 @@ class Taps:
         return 0 if self.cubic is None else -1
 
     def _coordinate(self, at: hl.Expr) -> hl.Expr:
-        """Return where result `at` is among the elements, in float32 as ONNX Runtime does."""
+        """Return the coordinate of result `at` among the elements, float32 as in ONNX Runtime."""
         x = hl.f32(at)
         if self.coordinates == "align_corners":
             if self.made == 1:

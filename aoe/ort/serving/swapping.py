@@ -55,7 +55,7 @@ class Substitutes:
         self._change = threading.Lock()
 
     def find(self, form: CallForm | None) -> ort.InferenceSession | None:
-        """Return who computes calls of a form now; whoever has it may use it to the end."""
+        """Return the session that computes calls of a form; its holder may use it to the end."""
         return self._sessions.get(form) if form is not None else None
 
     def put(self, form: CallForm, session: ort.InferenceSession) -> None:

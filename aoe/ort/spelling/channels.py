@@ -75,7 +75,7 @@ def join_channel_parts(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _operators(
     parts: _Parts, last: onnx.NodeProto, graph: onnx.GraphProto
 ) -> Iterator[onnx.NodeProto]:
-    """Yield what stands for the parts; the last node has the name and the result of theirs."""
+    """Yield the replacements of the parts; the last one has their name and result."""
     result, rank = last.output[0], parts.rank
     taken = {name for node in graph.node for name in (*node.input, *node.output)}
     prefix = f"{result}_channels"
@@ -141,7 +141,7 @@ class _Reading(PartsReading):
         )
 
     def _deviation(self, at: int) -> tuple[str, int | None]:
-        """Return what a Sub takes the mean of channels off, and that mean."""
+        """Return input and mean of a Sub that centres channels."""
         source, taken = self.nodes[at].input
         mean = self.mean_over(1, taken)
         is_own = mean is not None and self.nodes[mean].input[0] == source

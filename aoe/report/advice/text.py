@@ -83,7 +83,7 @@ def write_advice(text: Text, advice: ModelAdvice) -> None:
 
 
 def verdict_text(one: TriedAction) -> str:
-    """Return what trying an action has shown, and whether the model has to be trained again."""
+    """Return the verdict on an action in words, and whether the model has to be trained again."""
     verdict = _VERDICTS[one.verdict]
     return f"{verdict}, needs retraining" if one.needs_retraining else verdict
 

@@ -108,7 +108,7 @@ def _run(run: Sequence[AlignedNodes], manifest: Manifest, time: str) -> Iterator
 
 
 def _what(group: AlignedNodes, manifest: Manifest) -> str:
-    """Return what was done with nodes: the rules their new names tell, kernels, or the kind."""
+    """Return the change of nodes in words: rules, kernels, or the kind of change."""
     rules = (_RULE.findall(use.strategy) for use in manifest.subgraphs)
     forms = [
         rule

@@ -13,7 +13,7 @@ _MOST_NAMES = 6
 
 
 def subtitle(profile: ProfiledModel) -> str:
-    """Return what a profile was measured on."""
+    """Return machine, threads and runs of a profile, in a line."""
     return (
         f"{profile.cpu_model} ({profile.soc_version}), {plural(profile.threads, 'thread')}, "
         f"{plural(profile.runs, 'run')} under ONNX Runtime's profiler"
@@ -59,7 +59,7 @@ def network_section(profile: ProfiledModel, links: Mapping[str, str]) -> Markup:
 
 
 def page_footer(profile: ProfiledModel) -> Markup:
-    """Return what the machine can do, what was counted, and with which versions."""
+    """Return the machine's rates, the counters, and the versions."""
     levels = ", ".join(
         f"{level.bytes_per_us / 1e3:.0f} GB/s ({level.name})" for level in profile.peak.levels
     )

@@ -104,7 +104,7 @@ def _counters(profile: ProfiledModel) -> str:
 
 
 def title_of(operator: OperatorProfile) -> str:
-    """Return what the user knows an operator by: the first of its nodes, and how many more.
+    """Return the title of an operator: its first node, and the number of further ones.
 
     >>> from aoe.profiling.figures import OperatorProfile
     >>> names = {"name": "r_nchwc", "op_type": "Conv", "op_types": ("Conv", "Relu")}
@@ -227,7 +227,7 @@ def _write_fusion(text: Text, fusion: Sequence[FusionLimit]) -> None:
 
 
 def here(one: FusionLimit) -> str:
-    """Return what becomes of a fusion on this machine."""
+    """Return the effect of a fusion limit on this machine."""
     if not one.runs_as:
         return "-"
     parts = plural(one.runs_as, "operator")

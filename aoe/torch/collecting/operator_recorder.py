@@ -41,7 +41,7 @@ class OperatorUse:
         self.sample = sample
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as it is listed in a dump."""
+        """Return the operator as a dump lists it."""
         return {
             "operator": self.operator,
             "inputs": self.inputs,
@@ -80,7 +80,7 @@ class Sample:
         self.attributes = {k: _attribute(v) for k, v in given.items() if not _has_tensor(v)}
 
     def key(self, phase: str) -> str:
-        """Return what equal uses have in common."""
+        """Return the identity of equal uses."""
         parts = [str(self.operator), phase, [str(f) for f in self.forms], self.attributes]
         return json.dumps(parts, sort_keys=True)
 

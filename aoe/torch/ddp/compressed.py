@@ -73,7 +73,7 @@ class CompressedDdpTraining(DdpTraining):
         return None
 
     def deviation(self) -> float:
-        """Return how far sums in 16 bits are from those in full, as a share of their length.
+        """Return the deviation of sums in 16 bits from those in full, as a share of their length.
 
         Of the bucket where it is largest, in some steps of the script that keep the full sums.
         """

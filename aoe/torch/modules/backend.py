@@ -34,7 +34,7 @@ def aoe_backend(
     engine: Engine | None = None,
     most_weight_sets: int = MOST_WEIGHT_SETS,
 ) -> Callable[..., Any]:
-    """Return what computes a graph: a tuned model for inference, PyTorch for everything else.
+    """Return a callable of a graph: a tuned model for inference, PyTorch for everything else.
 
     The graph is exported and tuned at its first call. What cannot be tuned (training, dynamic
     shapes, an operator without ONNX counterpart) runs in PyTorch after one `FallbackWarning`.

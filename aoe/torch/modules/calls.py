@@ -236,7 +236,7 @@ def _described(tensor: torch.Tensor) -> str:
 
 
 def _plain_key(key: Any) -> Any:
-    """Return what a step of a pytree path names: an index, a dict key or an attribute."""
+    """Return the step of a pytree path: an index, a dict key or an attribute."""
     for name in ("idx", "key", "name"):
         if hasattr(key, name):
             return getattr(key, name)

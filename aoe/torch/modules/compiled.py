@@ -123,7 +123,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         return None
 
     def _mode(self, call: FlatCall) -> Fallback | None:
-        """Return what PyTorch does to operators besides computing them."""
+        """Return the PyTorch mode that does more to operators than compute them."""
         if torch.is_autocast_enabled("cpu"):
             return Fallback.AUTOCAST
         functorch = torch._C._functorch

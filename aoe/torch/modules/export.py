@@ -69,7 +69,7 @@ class OutputForm:
     leaves: tuple[Returned | Constant, ...]
 
     def rebuild(self, results: Sequence[Any], call: FlatCall) -> Any:
-        """Return what the module would."""
+        """Return the result in the structure of the module's own."""
         return pytree.tree_unflatten([_leaf(f, results, call) for f in self.leaves], self.spec)
 
     def results_of(self, returned: Any) -> list[torch.Tensor]:
@@ -194,7 +194,7 @@ class _Flattened(torch.nn.Module):  # type: ignore[misc]
 def _returned(
     leaf: Any, tensors: Sequence[torch.Tensor], results: list[torch.Tensor]
 ) -> Returned | Constant:
-    """Return where a returned leaf comes from; a new tensor is added to `results`."""
+    """Return the source of a returned leaf; a new tensor is added to `results`."""
     if isinstance(leaf, torch.Tensor):
         if leaf.dtype not in EXCHANGED:
             raise TypeError(f"returns {leaf.dtype}, which NumPy does not have")

@@ -26,7 +26,7 @@ _LONGEST = 200
 
 
 def tracing_error(error: BaseException, root: torch.nn.Module) -> ModelImportError:
-    """Return what stopped `torch.export`, with the innermost module that was running."""
+    """Return the error of `torch.export`, with the innermost module that was running."""
     module, place, operator = "", "", ""
     names = {id(submodule): name for name, submodule in root.named_modules()}
     for frame in _frames(error.__traceback__):
@@ -81,13 +81,13 @@ def node_scope(node: torch.fx.Node) -> str:
 
 
 def module_place(root: torch.nn.Module, name: str) -> str:
-    """Return how errors call a module: its qualified name and its class."""
+    """Return the name of a module in errors: its qualified name and its class."""
     kind = type(dict(root.named_modules()).get(name, root)).__name__
     return f"module {name} ({kind})" if name else f"module {kind}"
 
 
 def _scope_of(program: torch.export.ExportedProgram, operator: str, node_name: str) -> str:
-    """Return where an operator comes from; the exporter may have taken it apart since."""
+    """Return the module of an operator; the exporter may have decomposed it since."""
     base = operator.rsplit(".", maxsplit=1)[-1]
     for node in program.graph.nodes:
         parts = str(node.target).split(".") if node.op == "call_function" else []

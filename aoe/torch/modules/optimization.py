@@ -324,7 +324,7 @@ def _tune(
 
 
 def _settings(run: _Run, file: Path, output: Path, loading_s: float) -> TuneSettings:
-    """Return what the engine is asked for; `loading_s` are kept for what follows it."""
+    """Return the engine's settings; `loading_s` are kept for the time after the run."""
     options, left_s = run.options, run.left_s()
     given = {
         "job_type": options.job_type,
@@ -401,7 +401,7 @@ def _check(module: torch.nn.Module, served: ServedModel, call: FlatCall, where: 
 
 
 def _nested_tensor_hint(module: torch.nn.Module) -> str | None:
-    """Return what to do if PyTorch leaves padding out of its computation, which a graph cannot."""
+    """Return a hint where PyTorch leaves padding out of its computation, which a graph cannot."""
     for encoder in module.modules():
         if isinstance(encoder, torch.nn.TransformerEncoder) and encoder.enable_nested_tensor:
             return "make nn.TransformerEncoder with enable_nested_tensor=False"

@@ -67,7 +67,7 @@ class ServedModel:
         self._names = [name if name in known else "" for name in exported.inputs]
 
     def change(self) -> str:
-        """Return what has changed since the export, in words; the empty string if nothing has."""
+        """Return the change since the export, in words; the empty string if there is none."""
         return "" if self._frozen else self._state.change()
 
     def is_forked(self) -> bool:
@@ -88,7 +88,7 @@ class ServedModel:
         self.layouts.learn(call, self._interface.outputs.results_of(returned))
 
     def compute(self, call: FlatCall) -> Any:
-        """Return what the module would return, in new tensors.
+        """Return the module's result, in new tensors.
 
         Inputs are read where they are, results stay where ONNX Runtime put them unless PyTorch
         would lay them otherwise. Calls with such strides have to be known to `layouts`.
@@ -123,7 +123,7 @@ class ServedModel:
 
     @classmethod
     def unpacked(cls, packed: Mapping[str, Any], module: torch.nn.Module) -> ServedModel:
-        """Return what was packed, for the module it was packed with."""
+        """Return the packed module, for the module it was packed with."""
         folder = ScratchFolder("torch")
         file = folder.path / packed["name"]
         file.write_bytes(packed["om"])

@@ -68,7 +68,7 @@ class ModuleState:
         self._odd = [watch for watch in self._watches if watch.has_objects]
 
     def change(self) -> str:
-        """Return what has changed since, in words; the empty string if nothing has."""
+        """Return the change of state since, in words; the empty string if there is none."""
         if self._change:
             return self._change
         lengths = list(map(len, self._attributes))
@@ -138,7 +138,7 @@ class _ModuleWatch:
         return bool(self._others or self._plain)
 
     def change(self) -> str:
-        """Return what has changed, the empty string if nothing has."""
+        """Return the change of state, the empty string if there is none."""
         try:
             if self.get_values(self.attributes) != self.values:
                 return self._changed(self._changed_attribute())

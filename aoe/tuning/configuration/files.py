@@ -43,7 +43,7 @@ class SettingsFile:
 
 
 def read_config(path: Path) -> SettingsFile:
-    """Return what a file named with `--config` says: JSON with `//` comments, or an `.ini`.
+    """Return the settings of a `--config` file: JSON with `//` comments, or an `.ini`.
 
     Raises:
         OptionError: it cannot be read, or has a key nobody knows.

@@ -260,7 +260,7 @@ def _said(
     files: Sequence[SettingsFile],
     env: Mapping[str, str],
 ) -> Iterator[tuple[SettingSource, str, object]]:
-    """Yield what was said about a setting, what counts most first."""
+    """Yield the sources of a setting that have a value, the strongest first."""
     if options.get(row.name) is not None:
         yield SettingSource.OPTION, row.option or row.name, options[row.name]
     in_files = [

@@ -18,7 +18,7 @@ _WIDE = 0.02
 
 
 def check_noise(device: Device, turns: Turns, *, wait_s: float = _WAIT_S) -> CheckUp:
-    """Return what an A/A comparison of a matrix product shows.
+    """Return the check of noise: an A/A comparison of a matrix product.
 
     Args:
         device: Measures.
@@ -38,7 +38,7 @@ def check_noise(device: Device, turns: Turns, *, wait_s: float = _WAIT_S) -> Che
 
 
 def noise_of(measurement: Measurement, estimate: SpeedupEstimate) -> CheckUp:
-    """Return what pairs of one model against itself say."""
+    """Return the check of noise from pairs of one model against itself."""
     width = (estimate.high - estimate.low) / 2
     found = (
         f"a model against itself: {estimate.median:.3f}x ({estimate.low:.3f} to "

@@ -118,7 +118,7 @@ def _toolkit(env: Mapping[str, str]) -> CheckUp:
 
 
 def check_bank(env: Mapping[str, str], cwd: Path) -> CheckUp:
-    """Return where the custom bank is, and whether it may be used."""
+    """Return the check of the custom bank: its path, and whether it is writable."""
     try:
         root = resolve_bank(env=env, cwd=cwd).root
     except AoebankError as error:
@@ -134,7 +134,7 @@ def check_bank(env: Mapping[str, str], cwd: Path) -> CheckUp:
 
 
 def check_cache(env: Mapping[str, str]) -> CheckUp:
-    """Return where kernels and unpacked models are kept, if nobody else can write there."""
+    """Return the check of the caches: their paths, and that nobody else can write there."""
     root = cache_path(env)
     if root is None:
         return CheckUp(name="cache", found="none: neither XDG_CACHE_HOME nor HOME is set")
@@ -157,7 +157,7 @@ def _disks(configuration: RunConfiguration, env: Mapping[str, str], cwd: Path) -
 
 
 def check_disk(name: str, place: Path, free_bytes: int | None = None) -> CheckUp:
-    """Return how much room there is, and whether anything may be written.
+    """Return the check of a disk: its free space, and whether it is writable.
 
     Args:
         name: What for.

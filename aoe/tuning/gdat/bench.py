@@ -72,7 +72,7 @@ class TrainingPlaces:
 def find_places(
     training: Training, output: Path | None, *, env: Mapping[str, str], cwd: Path, now: datetime
 ) -> TrainingPlaces:
-    """Return where a run keeps things.
+    """Return the places of a run's files.
 
     Raises:
         AoebankError: the bank cannot be used.

@@ -88,7 +88,7 @@ def gdat_candidates(
 
 
 def report_trial(trial: GdatTrial, trace: GradientTrace, cost: CostModel) -> CandidateReport:
-    """Return what the result file says about a trial."""
+    """Return the row of a trial in the result file."""
     segmentation = trial.candidate.segmentation
     return CandidateReport(
         name=trial.candidate.name,

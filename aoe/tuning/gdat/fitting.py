@@ -38,7 +38,7 @@ class FitCheck:
         *,
         with_steps: bool = True,
     ) -> str | None:
-        """Return what is different here, None if the times fit.
+        """Return the difference of conditions here, None if the times fit.
 
         Args:
             then: What was measured there.

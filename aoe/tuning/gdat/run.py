@@ -293,7 +293,7 @@ def _cost(bench: TrainingBench) -> CostModel:
 
 
 def _settle(hit: bool, better: bool) -> RepoOutcome:
-    """Return what becomes of the record; the table is at the top."""
+    """Return the outcome for the record; the table is at the top."""
     if hit:
         return RepoOutcome.UPDATE if better else RepoOutcome.RESERVED
     return RepoOutcome.ADD if better else RepoOutcome.UNSATISFIED
@@ -331,7 +331,7 @@ def _store(
 
 
 def _facts(training: Training, winner: GdatTrial | None) -> dict[str, str | float]:
-    """Return what the side-car says besides."""
+    """Return further members of the side-car line."""
     facts: dict[str, str | float] = {}
     if winner is not None:
         facts["candidate"] = winner.candidate.name

@@ -13,7 +13,7 @@ from aoe.tuning.tasks.operators.operator import TunedOperator
 
 
 def operator_result(tuned: TunedOperator) -> OperatorResult:
-    """Return what AOE's result file says about an operator."""
+    """Return the row of an operator in AOE's result file."""
     workload = tuned.operator.workload
     return OperatorResult(
         op_name=tuned.operator.op_name,

@@ -152,7 +152,7 @@ def _tuned(
     searching: Stopwatch,
     known: Mapping[str, TunedOperator],
 ) -> TunedOperators:
-    """Return what became of the operators of a graph; those another one has are as they are there.
+    """Return the tuned operators of a graph; operators of `known` are taken over.
 
     Args:
         start: The graph.

@@ -59,7 +59,7 @@ def operator_tools(
     searching: Stopwatch,
     compilers: KernelCompilers,
 ) -> OperatorTools:
-    """Return what the operators of a run are tuned with."""
+    """Return the tools that tune the operators of a run."""
     return OperatorTools(
         settings=tuning.settings,
         runner=tuning.machine.runner,
@@ -74,7 +74,7 @@ def operator_tools(
 
 
 def _chosen(tuning: TuneContext, graph: ModelGraph) -> Callable[[Operator], bool]:
-    """Return what says which operators are tuned; names the model does not have are told."""
+    """Return the filter of operators to tune; unknown names are told."""
     choice = tuning.settings.tune_ops
     if choice is None:
         return lambda operator: True
@@ -85,7 +85,7 @@ def _chosen(tuning: TuneContext, graph: ModelGraph) -> Callable[[Operator], bool
 
 
 def measure_rates(tuning: TuneContext) -> MachineRates | None:
-    """Return what the machine can do, None where nothing is searched: no order depends on it.
+    """Return the machine's rates, None where nothing is searched: no order depends on them.
 
     None too where it cannot be measured: operators are searched in a worse order then.
     """
@@ -110,7 +110,7 @@ def make_budget(
     measure_pool: OperatorPool,
     rates: MachineRates | None,
 ) -> OperatorBudget:
-    """Return what shares the budget of a run out to its operators: from now on they are tuned."""
+    """Return the budget of a run, shared among its operators; tuning begins with it."""
     tuning.time.phases.begin(Phase.SEARCH)
     return OperatorBudget(
         rates=rates or MachineRates(multiply_adds_per_us=1.0, bytes_per_us=1.0),
@@ -122,7 +122,7 @@ def make_budget(
 
 
 def open_compilers(tuning: TuneContext, runner: TaskRunner | None = None) -> KernelCompilers:
-    """Return what compiles the kernels of a run; to be closed."""
+    """Return the compilers of a run's kernels; to be closed."""
     return KernelCompilers(
         runner or tuning.machine.runner,
         tuning.machine.objects,
@@ -134,14 +134,14 @@ def open_compilers(tuning: TuneContext, runner: TaskRunner | None = None) -> Ker
 
 
 def open_measure_pool(tuning: TuneContext) -> AbstractContextManager[MeasurePool[Any]]:
-    """Return where searches run: on the workers there are, else on this machine."""
+    """Return the measure pool: the workers there are, else this machine."""
     if tuning.machine.remote_pool is None:
         return nullcontext(SerialExecutor())
     return closing(RemoteMeasurePool(tuning.machine.remote_pool))
 
 
 def open_assembly(tuning: TuneContext, graph: ModelGraph, compilers: KernelCompilers) -> Assembly:
-    """Return what puts the tuned model together, in the graph the run begins with; to be closed."""
+    """Return the assembly of the tuned model, in the graph the run begins with; to be closed."""
     return Assembly(
         tuning.scratch / "parts",
         tuning.subject.model.proto,

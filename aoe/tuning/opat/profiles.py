@@ -116,7 +116,7 @@ def profile_tuned(
     untuned: ModelProfile,
     costs: ModelCosts,
 ) -> ModelProfile:
-    """Return where the time of the tuned model goes; empty where there is no time to see."""
+    """Return the profile of the tuned model; empty where no time is left for it."""
     if not validation.kept:
         return untuned
     if tuning.settings.lookup_only:

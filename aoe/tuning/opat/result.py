@@ -107,7 +107,7 @@ def write_details(result: OpatResult) -> None:
 
 
 def summary(result: OpatResult) -> dict[str, Any]:
-    """Return what operator tuning did in figures, as `--json` has it and `summary.json` begins."""
+    """Return the figures of operator tuning, for `--json` and the head of `summary.json`."""
     validation, report, target = result.validation, result.report, result.target
     rows = [_operator_row(tuned, result) for tuned in result.operators]
     return {
@@ -226,7 +226,7 @@ def _operator_detail(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]
 
 
 def _measured(result: OpatResult) -> tuple[dict[str, float], dict[str, float]]:
-    """Return what operators were measured to take, by node of the untuned and of the tuned model.
+    """Return the measured times of operators, by node of the untuned and of the tuned model.
 
     A profiler's run is another one: its times tell which nodes count, these what tuning changed.
     """

@@ -134,7 +134,7 @@ def _first_ms(tuning: TuneContext, profile: ModelProfile) -> float | None:
 
 
 def _teller(progress: Progress, report: LiveReport[OpatReport]) -> Callable[[TunedOperator], None]:
-    """Return what puts an operator that is done into the result file, and on the screen."""
+    """Return a callback that writes a finished operator to the result file and the screen."""
     results: dict[str, OperatorResult] = {}
 
     def tell(tuned: TunedOperator) -> None:
@@ -173,7 +173,7 @@ def _figures(
     rates: MachineRates | None,
     assembly: Assembly | None = None,
 ) -> tuple[OperatorProfile, ...]:
-    """Return what `aoe profile` says of each node, against the rates this run has measured.
+    """Return the `aoe profile` figures of each node, against the rates this run has measured.
 
     Of the untuned model, or of the tuned one that `assembly` has written.
     """

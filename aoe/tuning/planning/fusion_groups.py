@@ -44,7 +44,7 @@ class PlannedFusionGroups:
 def plan_fusion_groups(
     tuning: TuneContext, bank: SubgraphBank, base: EarlierResult
 ) -> PlannedFusionGroups:
-    """Return what would become of the subgraphs whose nodes may become kernels.
+    """Return the plan for fusion groups: reused, tuned again, tuned or dropped.
 
     The model is optimised and profiled once, as a run does; nothing is compiled or written.
 

@@ -48,7 +48,7 @@ class TuningPlan:
 
 
 def plan_model(context: ModeContext) -> TuningPlan:
-    """Return what the modes of a run would reuse, tune again, tune and drop.
+    """Return the plan of a run: what its modes would reuse, tune again, tune and drop.
 
     The model is optimised and profiled once, as a run does; no candidate is compiled or measured,
     and nothing is written.

@@ -42,7 +42,7 @@ class PlannedOperators:
 
 
 def plan_operators(contexts: Sequence[TuneContext]) -> PlannedOperators:
-    """Return what operator tuning of a model would reuse, tune again, tune and drop.
+    """Return the plan for operators: reused, tuned again, tuned or dropped.
 
     The model is optimised and profiled once, as a run does; no candidate is compiled or measured,
     and nothing is written.
@@ -112,7 +112,7 @@ def _operators_of(tuning: TuneContext, bank: OperatorBank) -> _GraphOperators:
 
 
 def looked_up_operator(bank: OperatorBank, tuning: TuneContext, operator: Operator) -> Lookup:
-    """Return what the banks say of an operator, whose schedules are not looked at."""
+    """Return the look-up of an operator, whose schedules are not checked."""
     settings = tuning.settings
     return look_up(
         bank,
@@ -140,7 +140,7 @@ def _places(operators: Sequence[Operator]) -> list[Region]:
 
 
 def most_seconds(tuning: TuneContext, operators: Sequence[Operator], model_us: float) -> float:
-    """Return what searching operators takes at most, as if all of their time could be saved."""
+    """Return the most seconds a search of operators takes, as if all of their time could go."""
     budget = OperatorBudget(
         rates=MachineRates(multiply_adds_per_us=_ANY_RATE, bytes_per_us=_ANY_RATE),
         target=KernelTarget.of(tuning.machine.runner.target),

@@ -48,7 +48,7 @@ class PlannedSubgraphs:
 
 
 def plan_subgraphs(tuning: TuneContext) -> PlannedSubgraphs:
-    """Return what subgraph tuning of a model would reuse, tune again, tune and drop.
+    """Return the plan for subgraphs: reused, tuned again, tuned or dropped.
 
     Where operator tuning does not follow, subgraphs of the optimised graph with the kernels of
     theirs are among them, as in a run. No candidate is measured, and nothing is written.

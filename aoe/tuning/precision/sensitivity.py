@@ -105,7 +105,7 @@ def _traded(
     at_first: float,
     exact: float,
 ) -> Trade:
-    """Return how few operators have to go back."""
+    """Return the trade with the fewest operators in float32."""
     alone = _each_alone(names, evaluate)
     ranked = sorted(names, key=lambda name: (-_harm(exact, alone[name]), name))
     values = {0: at_first, len(ranked): exact}

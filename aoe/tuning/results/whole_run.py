@@ -86,7 +86,7 @@ def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _reuse(found: Sequence[_Summary]) -> dict[str, Any] | None:
-    """Return what was reused in all modes, None for a run without an earlier result."""
+    """Return the reuse of all modes together, None for a run without an earlier result."""
     if not found:
         return None
     return {
@@ -99,7 +99,7 @@ def _reuse(found: Sequence[_Summary]) -> dict[str, Any] | None:
 
 
 def _mode_row(mode: ModelTuning[Any], part: _Summary) -> dict[str, Any]:
-    """Return what a mode did, and how fast the model was then."""
+    """Return the row of a mode: its counts, and the speed of the model after it."""
     rows = [row for name in _PARTS for row in part.get(name, ())]
     return {
         "mode": "opat" if isinstance(mode, OpatResult) else "sgat",

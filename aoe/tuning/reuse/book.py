@@ -40,7 +40,7 @@ class ReuseBook(Generic[Part, Found, Bank]):
             self._parts[reuse.key] = reuse
 
     def summary(self) -> ReuseSummary | None:
-        """Return what became of all parts, None without an earlier result."""
+        """Return the reuse of all parts, None without an earlier result."""
         if self._base is None:
             return None
         return self._summary_of(self._base, [*self._parts.values()])

@@ -93,7 +93,7 @@ class _RememberedSubgraph:
 
 
 def open_earlier(place: Path, scratch: Path) -> EarlierResult:
-    """Return what is at a place: a directory of results, a tuned model, or the root of a bank.
+    """Return the earlier result at a place: a directory of results, a tuned model, or a bank.
 
     Args:
         place: What `--base_result` names.
@@ -181,7 +181,7 @@ def _of_model(file: Path, scratch: Path) -> EarlierResult:
 
 
 def _details(folder: Path, facts: Mapping[str, Any]) -> Iterator[_Remembered]:
-    """Yield what the details of a run tell of its operators; what makes no sense is left out."""
+    """Yield the operators in the details of a run; invalid members are left out."""
     for file in sorted(folder.glob("*.json")):
         members = _read_json(file, list)
         for item in members:
@@ -198,7 +198,7 @@ def _details(folder: Path, facts: Mapping[str, Any]) -> Iterator[_Remembered]:
 
 
 def _subgraph_details(folder: Path) -> Iterator[_RememberedSubgraph]:
-    """Yield what the details of a run tell of its subgraphs; what makes no sense is left out."""
+    """Yield the subgraphs in the details of a run; invalid members are left out."""
     for file in sorted(folder.glob("*.json")):
         item = _read_json(file)
         graph_id, names = item.get("graph_id"), item.get("nodes")
@@ -231,7 +231,7 @@ def _operator(workload: Any, op_names: Iterable[str]) -> EarlierOperator | None:
 def _of_old_details(
     item: Mapping[str, Any], operator: EarlierOperator, facts: Mapping[str, Any]
 ) -> RememberedOperator:
-    """Return what details tell that have a strategy and trials, and no more."""
+    """Return the record and lines in details that have a strategy and trials alone."""
     steps, speedup = item.get("strategy"), item.get("speedup")
     if not isinstance(steps, list):
         return RememberedOperator()

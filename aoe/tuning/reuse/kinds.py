@@ -63,7 +63,7 @@ class ReuseSummary:
 
 
 def dropped(key: str, op_type: str, op_names: tuple[str, ...]) -> Reuse:
-    """Return what becomes of a part the model has no more."""
+    """Return the reuse of a part that the model no longer has."""
     return Reuse(
         key=key,
         op_type=op_type,
@@ -96,7 +96,7 @@ def part_to_json(part: Reuse) -> dict[str, Any]:
 
 
 def nearest_change(workload: Workload, others: Iterable[Workload]) -> str:
-    """Return what is different in the most similar workload of the same operators.
+    """Return the difference from the most similar workload of the same operators.
 
     Args:
         workload: What is to be tuned.

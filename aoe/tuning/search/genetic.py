@@ -137,7 +137,7 @@ def _make_study(seed: int, budget: int) -> optuna.Study:
 
 
 def _distribution(knob: Knob) -> optuna.distributions.BaseDistribution:
-    """Return what a gene may be: the place of a choice."""
+    """Return the distribution of a gene: the index of a choice."""
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     places = len(knob.choices)

@@ -38,7 +38,7 @@ class Trial:
 
     @classmethod
     def of(cls, measurement: Measurement) -> Self:
-        """Return what a search needs to know of a measurement."""
+        """Return the trial of a measurement, as a search is told it."""
         if not measurement.is_correct:
             return cls(outcome=measurement.outcome)
         return cls(

@@ -170,7 +170,7 @@ def tune_fusion_groups(
 
 
 def kernel_teller(progress: Progress) -> Callable[[TunedOperator], None]:
-    """Return what tells of each kernel that is done, and quietly where more time changed that."""
+    """Return a callback that tells of each finished kernel, quietly of those improved later."""
     told: set[str] = set()
 
     def tell(tuned: TunedOperator) -> None:
@@ -228,7 +228,7 @@ def fusion_operators(
     lookups: Lookups,
     origins: Origins | None = None,
 ) -> tuple[FoundOperators, tuple[Operator, ...]]:
-    """Return what is to be known as operators; of subgraphs in the bank what their records name.
+    """Return the operators of fusion groups; of subgraphs in the bank, those of their records.
 
     The first part does not overlap, as far as a model has places that are alike. What else could
     be one kernel computes nodes of these, and is the second part.

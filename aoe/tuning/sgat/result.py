@@ -81,7 +81,7 @@ def with_kernels(
 
 
 def subgraph_result(tuned: TunedSubgraph) -> SubgraphResult:
-    """Return what the result file says of a subgraph."""
+    """Return the row of a subgraph in the result file."""
     tried = [trial.measurement for trial in tuned.trials]
     layout = format_gain(tuned)
     return SubgraphResult(
@@ -110,7 +110,7 @@ def write_subgraph_details(result: SgatResult) -> None:
 
 
 def sgat_summary(result: SgatResult) -> dict[str, Any]:
-    """Return what subgraph tuning did in figures, as `--json` has it and `summary.json` begins."""
+    """Return the figures of subgraph tuning, for `--json` and the head of `summary.json`."""
     validation, target = result.validation, result.target
     rows = [_row(tuned, result) for tuned in result.subgraphs]
     return {
@@ -200,6 +200,6 @@ def _detail(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
 
 
 def subgraph_memory(subgraph: Subgraph, remembered: RememberedOperator) -> dict[str, Any]:
-    """Return what a bank knows of a subgraph, with the nodes its record would tell of."""
+    """Return the bank's members of a subgraph, with the nodes of its record."""
     feature = {"feature": feature_to_json(features_of(subgraph.segment))}
     return {"feature": feature, **remembered_to_json(remembered)}

@@ -276,12 +276,12 @@ def _assembly(tuning: TuneContext, graph: ModelGraph) -> SubgraphAssembly:
 
 
 def inference(tuning: TuneContext) -> InferTensors:
-    """Return what tells the shapes of a graph."""
+    """Return the shape inference of graphs."""
     return lambda proto: infer_tensors(proto, tuning.machine.runner.device.open_session)
 
 
 def _costs(tuning: TuneContext, assembly: SubgraphAssembly) -> ModelCosts:
-    """Return what things take with this model; that much is measured whatever the time limit."""
+    """Return the costs of measuring this model; they are measured whatever the time limit."""
     lookup_only = tuning.settings.lookup_only
     tuning.progress.step("running the default" if lookup_only else "measuring the default")
     began_s = tuning.time.stopwatch.elapsed_s()
@@ -375,7 +375,7 @@ def _tuned(
     tools: SubgraphTools,
     rival: float,
 ) -> list[TunedSubgraph]:
-    """Return what became of every subgraph, in the order of the model; most work comes first."""
+    """Return the tuned subgraphs in the order of the model; the largest are tuned first."""
     tuning.time.phases.begin(Phase.SEARCH)
     tuning.progress.plan(len(found.subgraphs))
     done: list[TunedSubgraph] = []
@@ -416,7 +416,7 @@ def _tuned(
 def _comparer(
     tuning: TuneContext, assembly: SubgraphAssembly, costs: ModelCosts | None = None
 ) -> ModelComparer[ChosenRewrite]:
-    """Return what compares; without costs whatever the time limit, in a hurry if there is one."""
+    """Return the comparer of models; without costs there is no time limit."""
     threads, accept_busy = tuning.threads_validated, tuning.settings.accept_busy
     left_s = tuning.time.stopwatch.left_s()
     screen = variant_policy(threads, accept_busy=accept_busy, left_s=left_s)
@@ -446,7 +446,7 @@ def _judged(
     comparer: ModelComparer[ChosenRewrite],
     tuned: tuple[TunedSubgraph, ...],
 ) -> ValidationResult[ChosenRewrite]:
-    """Return what holds up in the whole model; what an earlier run settled is believed."""
+    """Return the validation of the rewrites; what an earlier run decided stands."""
     tuning.time.phases.begin(Phase.VALIDATE)
     verdicts = {
         one.subgraph.graph_id: None

@@ -39,7 +39,7 @@ class HeldAccuracy(Generic[P]):
         return f"{value} ({self.constraint})"
 
     def followed_by(self, later: HeldAccuracy[P]) -> HeldAccuracy[P]:
-        """Return what both came to, one after the other; the rows are those of the first."""
+        """Return the accuracy after both steps, one after the other; the rows are of the first."""
         return replace(
             later,
             weighed=self.weighed,

@@ -157,7 +157,7 @@ class ModelComparer(Generic[P]):
         return found.deviation.acceptable
 
     def memory(self, kept: Sequence[P]) -> ModelMemory | None:
-        """Return what sessions of the untuned model and of that with `kept` take, in one process.
+        """Return the memory of sessions of the untuned model and of that with `kept`.
 
         None where the system does not say.
 
@@ -382,7 +382,7 @@ def _is_larger_than_wide(estimate: SpeedupEstimate) -> bool:
 def _gain(
     found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None = None
 ) -> ModelGain:
-    """Return what comparisons say, one for each process; see `ProcessGain`."""
+    """Return the gain of comparisons, one per process; see `ProcessGain`."""
     gain = _together(found, in_turns=in_turns, known=known)
     printed = gain.half_width(PRINTED)
     joined = joined_comparison(found, median_memory)

@@ -104,7 +104,7 @@ def _validated_alone(
     alone: TunedGraph,
     bank: OperatorBank,
 ) -> ValidationResult[ChosenKernel] | None:
-    """Return what holds up in the imported graph, None unless that is the faster model."""
+    """Return the validation in the imported graph, None unless that is the faster model."""
     progress = made.tuning.progress
     progress.step("holding the whole model against operator tuning alone")
     with_forms = _gain_of_forms(made, validation, alone)

@@ -41,7 +41,7 @@ class Saving:
 
     @classmethod
     def of(cls, estimate: SpeedupEstimate) -> Saving:
-        """Return what the speed-up over the model without the group means."""
+        """Return the saving of a group, from the speed-up over the model without it."""
         middle = (estimate.low + estimate.high) / 2 - 1
         return cls(middle=middle, half_width=(estimate.high - estimate.low) / 2)
 
@@ -60,7 +60,7 @@ class Saving:
         return not self.measured and self.reaches(promise) and not well_within
 
     def less(self, part: Saving) -> Saving:
-        """Return what the rest of the group saves if times add up."""
+        """Return the saving of the rest of the group if times add up."""
         return Saving(
             middle=self.middle - part.middle,
             half_width=math.hypot(self.half_width, part.half_width),
@@ -208,7 +208,7 @@ class GroupTests(Generic[P]):
         return found
 
     def _promise(self, group: Sequence[P]) -> float:
-        """Return what the kernels of a group have proven alone; a loss binds nobody."""
+        """Return the sum of proven gains of the kernels of a group; losses count as zero."""
         gains = (k.gain_us * (PROVEN if k.name in self._proven else 1.0) for k in group)
         return max(0.0, sum(gains) / self._model_us)
 

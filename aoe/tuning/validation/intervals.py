@@ -82,7 +82,7 @@ class ProcessRatio:
 
     @classmethod
     def of(cls, measurement: Measurement) -> Self:
-        """Return what the pairs of a process say."""
+        """Return the ratio of a process from its pairs."""
         log = math.log(measurement.speedup)
         distances = [abs(math.log(ratio) - log) for ratio in measurement.ratios]
         pairs = len(distances)
@@ -165,7 +165,7 @@ class ProcessGain:
         return seen <= _KNOWN * max(self.known.deviation, _LEAST_SCATTER)
 
     def _with_experience(self, level: float) -> float:
-        """Return it with what is known of processes before."""
+        """Return the half-width of the interval with the prior on processes."""
         orders = self._orders()
         squares, freedom = _scatter(orders)
         if len(self.processes) == 2:  # what the order does is noise then

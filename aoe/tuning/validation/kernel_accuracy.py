@@ -213,6 +213,6 @@ def _is_weighed(kernel: ChosenKernel) -> bool:
 
 
 def _speedup(tuned: TunedOperator) -> float:
-    """Return what ONNX Runtime is beaten by, 1 where it is not."""
+    """Return the speed-up over ONNX Runtime, 1 where there is none."""
     found = tuned.speedup if tuned.schedule is not None else None
     return round(found, 4) if found is not None else 1.0

@@ -67,7 +67,7 @@ def validate_model(
     tuned: Sequence[TunedOperator],
     costs: ModelCosts = NO_COSTS,
 ) -> ValidationResult[ChosenKernel]:
-    """Return what holds up in the whole model, and keep that in the bank.
+    """Return the kernels that stay in the whole model, and note the decision in the bank.
 
     See `validate_kernels`; the figures are those over the imported model.
     """
@@ -86,7 +86,7 @@ def validate_kernels(
     *,
     is_proven_anew: bool = False,
 ) -> tuple[ValidationResult[ChosenKernel], Verdicts]:
-    """Return what holds up in the graph the run begins with; the library of just that is built.
+    """Return the kernels that stay in the run's graph; the library of just these is built.
 
     What cannot be judged within the time limit is not used, and a later run judges it. What an
     earlier run settled is believed; where all of it is, nothing is chosen again. With
@@ -195,7 +195,7 @@ def _accuracy_checker(
     left_s: Callable[[], float],
     costs: ModelCosts,
 ) -> AccuracyChecker | None:
-    """Return what holds the model to its accuracy, None where nothing has to be held."""
+    """Return the accuracy checker of the model, None where nothing has to be held."""
     precision = tuning.settings.precision
     asked, is_lower = precision.accuracy is not None, lowest_precision(kernels).is_lower
     if precision.mode.lowest.is_lower and not is_lower:
@@ -278,7 +278,7 @@ def _still_accurate(
 def model_comparer(
     tuning: TuneContext, assembly: Assembly, costs: ModelCosts
 ) -> ModelComparer[ChosenKernel]:
-    """Return what compares models with kernels within the time limit."""
+    """Return the comparer of models with kernels, within the time limit."""
     threads, settings = tuning.threads_validated, tuning.settings
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
     return ModelComparer(

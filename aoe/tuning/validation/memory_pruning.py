@@ -47,7 +47,7 @@ def not_worth_their_memory(parts: Sequence[P], kept_bytes: Callable[[P], float])
 def excess_bytes(
     memory: ModelMemory | None, peak_ratio: float, mapped_bytes: float = 0, *, aimed: bool = False
 ) -> float:
-    """Return how much more than it may a tuned model takes at its peak; below 0 what is left.
+    """Return the bytes a tuned model exceeds its peak by; below 0 the bytes that are left.
 
     Minus infinity where there is no limit, or the system does not say what sessions take. The
     models that are compared map their weights from a file. A session of the model as it was given
@@ -84,7 +84,7 @@ def in_order_of_going(parts: Sequence[P], kept_bytes: Callable[[P], float]) -> l
 
 
 def all_bytes(parts: Sequence[P], kept_bytes: Callable[[P], float]) -> float:
-    """Return what parts keep together."""
+    """Return the bytes parts keep together."""
     return math.fsum(map(kept_bytes, parts))
 
 

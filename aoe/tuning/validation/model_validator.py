@@ -70,7 +70,7 @@ class ValidationResult(Generic[P]):
         return bool(self.kept) or self.graph_chosen
 
     def verdict(self, part: P, op_names: tuple[str, ...], surroundings: frozenset[str]) -> BankNote:
-        """Return what is noted of a part, so that a second run makes the same choice.
+        """Return the note on a part, so that a second run makes the same choice.
 
         Args:
             part: That is decided.

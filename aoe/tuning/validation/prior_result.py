@@ -86,7 +86,7 @@ def _is_believed(kept: KeptKernel, here: frozenset[str]) -> bool:
 def _scatter(
     parts: Sequence[P], believed: frozenset[str], in_base: Iterable[KeptKernel]
 ) -> Scatter | None:
-    """Return how far processes of a model like this one scatter, None if none is like it."""
+    """Return the scatter of processes of a model like this one, None if there is none."""
     promised = sum(one.gain_us for one in parts)
     of_believed = sum(one.gain_us for one in parts if one.name in believed)
     if not believed or of_believed < _LIKE * promised:

@@ -54,13 +54,13 @@ class ModelCosts:
 
     @classmethod
     def of(cls, profile: ModelProfile, *, write_s: float) -> ModelCosts:
-        """Return what the first profile says about what follows."""
+        """Return the costs of the later phases, from the first profile."""
         run_s = profile.model_us / 1e6
         return cls(load_s=max(0.0, profile.load_s - run_s), run_s=run_s, write_s=write_s)
 
     @classmethod
     def of_comparison(cls, seconds: float, model_us: float) -> ModelCosts:
-        """Return what a hurried comparison of a model with itself says, in a new process."""
+        """Return the costs from a hurried comparison of a model with itself, in a new process."""
         run_s, sessions = model_us / 1e6, _sessions(_HURRIED_PAIRS)
         runs_s = sessions * (_RUNS_BEFORE + _HURRIED_PAIRS) * run_s
         return cls(load_s=max(0.0, seconds - _PROCESS_S - runs_s) / sessions, run_s=run_s)
@@ -79,7 +79,7 @@ class ModelCosts:
         return 0.5 + _FINISHING_WRITES * self.write_s
 
     def profiling_s(self, runs: int) -> float:
-        """Return what a profile of so many runs that count takes."""
+        """Return the seconds of a profile of so many runs that count."""
         return self.load_s + profile_runs(runs) * self.run_s
 
     def hurried(self, policy: MeasurePolicy) -> MeasurePolicy:
@@ -123,12 +123,12 @@ NO_COSTS = ModelCosts()
 
 
 def _sessions(most_pairs: int) -> int:
-    """Return how often models are loaded for one comparison: both in each round."""
+    """Return the number of times models are loaded for one comparison: both in each round."""
     return 4 if most_pairs >= PAIRS_OF_TWO_ROUNDS else 2
 
 
 def one_process_of(final: MeasurePolicy) -> MeasurePolicy:
-    """Return what one process takes of the pairs of the final comparison."""
+    """Return the share of the final comparison's pairs that one process takes."""
     return replace(
         final,
         pairs_min=math.ceil(final.pairs_min / PROCESSES),

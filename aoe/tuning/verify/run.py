@@ -382,7 +382,7 @@ def chosen_records(
 
 
 def _recorded_low(one: MeasurableRecord) -> float:
-    """Return what a record has proven; one of which nothing is known may be worth nothing."""
+    """Return the proven gain of a record; 1 where nothing is known."""
     return one.recorded.low if one.recorded is not None else 1.0
 
 
@@ -413,7 +413,7 @@ def _final(target: Target, settings: VerifySettings) -> MeasurePolicy:
 
 
 def _bytes_around(one: MeasurableRecord) -> int:
-    """Return what passes through the caches before each run: as then, else as in a large model."""
+    """Return the bytes read and written before each run: as recorded, else as in a large model."""
     recorded = one.recorded
     if recorded is None or recorded.bytes_around is None:
         return BALLAST_BYTES_MAX
@@ -425,7 +425,7 @@ def _who(settings: VerifySettings) -> dict[str, Any]:
 
 
 def _user() -> str:
-    """Return who is at work; the empty string where the system has no name for them."""
+    """Return the user's name; the empty string where the system has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -147,7 +147,7 @@ class PlacedSubgraph:
 def place_of(
     one: MeasurableRecord, models: Sequence[GivenModel], operators: OperatorBank
 ) -> PlacedSubgraph | str:
-    """Return where a record can be measured, or why it cannot be.
+    """Return the subgraph in which a record can be measured, or the reason why there is none.
 
     Args:
         one: The record.

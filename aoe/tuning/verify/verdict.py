@@ -52,7 +52,7 @@ class Verified:
 
 
 def verdict_on(recorded: RecordedGain | None, found: Measurement) -> Verified:
-    """Return what a measurement says about a record.
+    """Return the verdict of a measurement on a record.
 
     Args:
         recorded: What the bank says it is worth; None if nobody noted it, then it has to be faster.

@@ -23,7 +23,7 @@ _REBUILD = "make the twin anew with CANN's tools"
 
 
 def check_binary_cache(parsed: ParsedFile, data: bytes | None) -> Iterator[Finding]:
-    """Yield what is wrong with the twin of a bank.
+    """Yield the problems of a bank's binary cache.
 
     Args:
         parsed: The JSON side.

@@ -47,7 +47,7 @@ class CubeFormat(Format):
     fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the job ends
 
     def parse_name(self, name: str) -> BankName | None:
-        """Return what the name of a cube bank tells; old names hold no core number."""
+        """Return target and operator from the name of a cube bank; old names lack cores."""
         match = FILE_NAME.fullmatch(name)
         if match is None:
             return None
@@ -74,7 +74,7 @@ class CubeFormat(Format):
         return path.with_suffix(".bin")
 
     def check_companion(self, parsed: ParsedFile, data: bytes | None) -> Iterator[Finding]:
-        """Yield what does not fit between a bank and its binary twin."""
+        """Yield the contradictions between a bank and its binary cache."""
         return check_binary_cache(parsed, data)
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:

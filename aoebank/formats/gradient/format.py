@@ -39,7 +39,7 @@ class GradientFormat(Format):
     joins_equal_keys = True
 
     def parse_name(self, name: str) -> BankName | None:
-        """Return what the name of a gradient bank tells."""
+        """Return the target from the name of a gradient bank."""
         match = FILE_NAME.fullmatch(name)
         return BankName(soc_version=match["soc"]) if match else None
 

@@ -49,7 +49,7 @@ class GraphFormat(Format):
     is_found_by_key = False  # how a graphID is computed is not public
 
     def parse_name(self, name: str) -> BankName | None:
-        """Return what the name of a subgraph bank tells."""
+        """Return the target from the name of a subgraph bank."""
         match = FILE_NAME.fullmatch(name)
         return BankName(soc_version=match["soc"]) if match else None
 
@@ -100,7 +100,7 @@ class GraphFormat(Format):
         return with_raw(record, parsed.raw(number))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
-        """Yield what does not fit together in the groups, and subgraphs that come twice."""
+        """Yield contradictions within the groups, and subgraphs that come twice."""
         return check_graph_file(parsed)
 
     def header(self, parsed: ParsedFile) -> str:

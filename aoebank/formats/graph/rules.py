@@ -79,7 +79,7 @@ def own_time_us(strategy: JsonValue) -> float | None:
 
 
 def header_problem(value: JsonValue, *, is_first: bool) -> Problem | None:
-    """Return what is wrong with the first line, or with a version line further down."""
+    """Return the problem of the first line, or of a version line further down."""
     is_header = isinstance(value, Mapping) and "version" in value and "graphID" not in value
     if is_first != is_header:
         return Problem(
@@ -158,7 +158,7 @@ def structure_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
 
 
 def _groups(value: Mapping[str, JsonValue]) -> Iterator[tuple[JsonValue, tuple[str, ...]]]:
-    """Yield what should be groups, each with its place."""
+    """Yield the values in the place of groups, each with its offset."""
     strategy = value["strategy"]
     groups = strategy.get("group") if isinstance(strategy, Mapping) else None
     for number, group in enumerate(groups if isinstance(groups, list) else ()):
@@ -166,7 +166,7 @@ def _groups(value: Mapping[str, JsonValue]) -> Iterator[tuple[JsonValue, tuple[s
 
 
 def group_problems(value: Mapping[str, JsonValue]) -> Iterator[Problem]:
-    """Yield what is wrong with the parts and groups of a line whose members are objects."""
+    """Yield the problems of parts and groups of a line whose members are objects."""
     structural = list(structure_problems(value))
     yield from structural or _value_problems(value)
 

@@ -195,7 +195,7 @@ class RuntimeKbFormat(Format):
         return {field.name: strategy_field(field) for field in schema.strategy.fields}
 
     def strategy_places(self, parsed: ParsedFile, number: int) -> Sequence[int]:
-        """Return where the tiling values start."""
+        """Return the offset of the tiling values."""
         return (json_text.locate(parsed.text(number), ("knowledge",)),)
 
     def serialize(self, parsed: ParsedFile, changes: Mapping[str, Record | None]) -> bytes:

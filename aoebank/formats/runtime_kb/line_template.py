@@ -129,7 +129,7 @@ def _make(
 
 
 def _pattern(token: bytes) -> bytes:
-    """Return what may stand in the place of a token: all of its JSON type, but strings."""
+    """Return a pattern for the values in the place of a token: its JSON type, but strings as is."""
     if token.startswith(b'"'):
         return re.escape(token)
     if token in (b"true", b"false"):

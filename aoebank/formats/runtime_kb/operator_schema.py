@@ -110,7 +110,7 @@ def range_of(field: SchemaField) -> tuple[float, float]:
 
 
 def convert(field: SchemaField, value: JsonValue) -> int | float:
-    """Return what the reader's C++ stores for a JSON value, conversions included.
+    """Return the number the reader's C++ stores for a JSON value, conversions included.
 
     Raises:
         FieldError: the reader throws, and the line is lost.
@@ -207,7 +207,7 @@ class StructFields:
             return False
 
     def exact_packer(self, values: Mapping[str, JsonValue]) -> Callable[..., bytes] | None:
-        """Return what packs values of the types these have, in the order of `names`.
+        """Return a packer of values of these types, in the order of `names`.
 
         None if such values are converted. What it returns raises `struct.error` or
         `OverflowError` for a value outside the range of its field.
@@ -257,7 +257,7 @@ def operator_schemas() -> Mapping[str, OperatorSchema]:
 
 @cache
 def enum_names() -> Mapping[str, Mapping[int, str]]:
-    """Return what the numbers of each enum in a key struct stand for, by its C type."""
+    """Return the names of the numbers of each enum in a key struct, by its C type."""
     document = json.loads(ENUMS.read_text(encoding="utf-8"))
     return {
         c_type: {int(number): name for number, name in document[c_type].items()}

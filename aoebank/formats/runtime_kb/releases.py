@@ -168,7 +168,7 @@ class _Shapes:
             self.counts[shape] += 1
 
     def fit(self, reader: Release) -> _Fit:
-        """Return how the records fit a release."""
+        """Return the fit of the records to a release."""
         struct = schemas_of(reader)[self._op].strategy
         needed = {field.name for field in struct.fields if field.is_required}
         own = _fields(self._op, reader)

@@ -41,7 +41,7 @@ def is_stub(data: bytes) -> bool:
 
 
 def check_text(data: bytes, path: Path, lines: LineIndex) -> Iterator[Finding]:
-    """Yield what is wrong with the bytes: encoding, marks, line ends, conflict markers."""
+    """Yield the problems of the bytes: encoding, marks, line ends, conflict markers."""
     if is_lfs_pointer(data):
         yield make_finding(
             "AB117",

@@ -62,7 +62,7 @@ def scan_items(found: FileScan, item_start: re.Pattern[str]) -> list[tuple[int, 
 
 
 def value_place(text: str) -> int:
-    """Return where the value of a member text `"key": value` starts."""
+    """Return the offset of the value in a member text `"key": value`."""
     _, end = scan(text, 0)
     return skip_space(text, skip_space(text, end) + 1)
 

@@ -23,7 +23,7 @@ def cost_us(value: JsonValue) -> float | None:
 
 
 def cost_problems(value: JsonValue, place: tuple[str, ...] = ()) -> Iterator[Problem]:
-    """Yield what is odd about the `cost_time` of the object at `place`; None: not there."""
+    """Yield the problems of `cost_time` in the object at `place`; None: not there."""
     if value is None or value == NO_TIME:
         yield Problem(
             code="AB401",

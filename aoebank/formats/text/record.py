@@ -22,7 +22,7 @@ class Stored(TypedDict):
 
 
 def stored(parsed: ParsedFile, number: int, text: RecordText) -> Stored:
-    """Return what the record at a position has from its file.
+    """Return the stored facts of the record at a position in its file.
 
     Raises:
         RecordError: its key is empty, which names nothing.

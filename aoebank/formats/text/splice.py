@@ -238,7 +238,7 @@ def _new_members(
 
 
 def _separator(parsed: ParsedFile) -> bytes:
-    """Return what stands between two records here, or would."""
+    """Return the separator between two records of this file."""
     data = parsed.data
     if len(parsed) > 1:
         return data[parsed.ends[-2] : parsed.starts[-1]]

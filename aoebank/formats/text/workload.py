@@ -18,7 +18,7 @@ _OP_NAME = re.compile(r'"op"\s*:\s*"([^"\\]{1,40})"')
 
 
 def workload_text(record: Record, width: int = WIDTH, *, name_of: NameOf | None = None) -> str:
-    """Return what a record is about; a text that is cut ends in a digest of the whole.
+    """Return the workload of a record as text; a text that is cut ends in a digest of the whole.
 
     A runtime bank names every field of its key struct, most of them 0 or 1: those are left
     out, except for data types.

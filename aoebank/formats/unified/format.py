@@ -121,7 +121,7 @@ class UnifiedFormat(Format):
         return unite(ours, theirs)
 
     def strategy_places(self, parsed: ParsedFile, number: int) -> Sequence[int]:
-        """Return where the strategies of all candidates start, if each is an object."""
+        """Return the offsets of the strategies of all candidates, if each is an object."""
         text = member_text(parsed, number)
         candidates = range(len(_read(text)[0]))
         places = [

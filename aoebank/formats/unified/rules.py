@@ -139,7 +139,7 @@ def _python_key(candidate: Mapping[str, JsonValue]) -> str:
 
 
 def value_problems(candidates: list[Mapping[str, JsonValue]]) -> Iterator[Problem]:
-    """Yield what is odd about the values of a record readers can use."""
+    """Yield the implausible values of a record readers can use."""
     for number, candidate in enumerate(candidates):
         place = (str(number),)
         yield from cost_problems(candidate.get("cost_time"), place)

@@ -42,7 +42,7 @@ def unite(ours: bytes, theirs: bytes) -> bytes:
 
 
 def _split(text: str) -> tuple[str, str, str, list[_Candidate]]:
-    """Return what stands before, between and behind the candidates, and these."""
+    """Return the text before, between and behind the candidates, and the candidates."""
     places = [
         (start, json_text.scan(text, start)[1])
         for _, _, start in json_text.iter_members(text, value_place(text))

@@ -49,7 +49,7 @@ class VectorFormat(Format):
     fatal_codes = frozenset({"AB105"})  # Python's json takes no mark: the job ends
 
     def parse_name(self, name: str) -> BankName | None:
-        """Return what the name of a vector bank tells; one file holds all operators."""
+        """Return the target from the name of a vector bank; one file holds all operators."""
         match = FILE_NAME.fullmatch(name)
         if match is None:
             return None
@@ -93,7 +93,7 @@ class VectorFormat(Format):
         return with_raw(record, parsed.raw(number))
 
     def check(self, parsed: ParsedFile) -> Iterator[Finding]:
-        """Yield what is wrong with each record, and names that come twice."""
+        """Yield the problems of each record, and names that come twice."""
         for number, key in enumerate(parsed.keys):
             text = member_text(parsed, number)
             is_used = parsed.find(key) == number

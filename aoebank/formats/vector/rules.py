@@ -42,7 +42,7 @@ class Answer:
 
 
 def read_answer(text: str, place: int) -> Answer:
-    """Return what a member text without problems says.
+    """Return the answer in a member text without problems.
 
     Args:
         text: `"feature": "answer"`.
@@ -86,7 +86,7 @@ def record_problems(
     is_used: bool = True,
     problems_of: Callable[[JsonValue], Iterator[Problem]] = structure_problems,
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a member; AB103, AB206 and AB404 keep it from use.
+    """Yield the problems of a member; AB103, AB206 and AB404 keep it from use.
 
     Args:
         text: `"feature": "answer"`.

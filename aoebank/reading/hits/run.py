@@ -76,7 +76,7 @@ def _uses(side: Side, keys: Counter[str], closed: list[BankPathError]) -> Iterat
 
 
 def used_keys(parsed: ParsedFile, keys: Mapping[str, int]) -> Counter[str]:
-    """Return how often the records of a file were found, by key.
+    """Return the number of times the records of a file were found, by key.
 
     Args:
         keys: How often a look-up found each key, or the number a log calls a record by.

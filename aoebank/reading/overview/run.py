@@ -71,7 +71,7 @@ WHERE a.file < b.file GROUP BY 1, 2, 3 ORDER BY records DESC, 1, 2, 3"""
 def overview(
     sides: Sequence[Side], *, today: date, stale_of: Callable[[Side], StaleResult]
 ) -> OverviewResult:
-    """Return what banks hold as a whole, and what of it deserves a second look.
+    """Return the overview of banks, and the parts that deserve a second look.
 
     Args:
         sides: The banks.

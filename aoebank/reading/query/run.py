@@ -44,7 +44,7 @@ def describe_tables() -> QueryResult:
 
 
 def query(sql: str, sides: Sequence[Side], *, today: date) -> QueryResult:
-    """Return what an SQL query finds in banks; see `TABLES` for what there is to ask.
+    """Return the rows of an SQL query over banks; see `TABLES` for the tables.
 
     Args:
         sql: One SELECT, in the words of SQLite, and with `median(column)`. Anything that writes, or

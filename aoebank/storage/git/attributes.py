@@ -86,7 +86,7 @@ def drop_hook_block(data: bytes, path: Path) -> bytes | None:
 
 
 def get_attributes(names: Iterable[str], attribute: str, *, cwd: Path) -> dict[str, str]:
-    """Return what git takes an attribute for, by path from `cwd`.
+    """Return the values git has for an attribute, by path from `cwd`.
 
     `unspecified`, `set` and `unset` are git's words for no value.
     """

@@ -60,7 +60,7 @@ def set_setting(key: str, value: str | None, *, cwd: Path, scope: Scope) -> None
 
 
 def find_places(scope: Scope, *, cwd: Path, env: Mapping[str, str]) -> GitPlaces:
-    """Return where the lines of a scope go.
+    """Return the files that hold the lines of a scope.
 
     Raises:
         HistoryError: no repository here, or no home for settings of the user.
@@ -82,7 +82,7 @@ def git_path(name: str, *, cwd: Path) -> Path:
 
 
 def find_hook(name: str, *, cwd: Path) -> Path:
-    """Return where git looks for a hook, `core.hooksPath` included.
+    """Return the path of a hook, `core.hooksPath` included.
 
     Raises:
         HistoryError: no repository here.

@@ -28,7 +28,7 @@ def current_identity(folder: Path) -> str:
 
 
 def current_machine() -> Mapping[str, str]:
-    """Return what tells this machine and program from others when times are compared."""
+    """Return the facts that tell this machine and program from others when times are compared."""
     from aoebank import __version__
 
     return {

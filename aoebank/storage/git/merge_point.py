@@ -46,7 +46,7 @@ class Standing(StrEnum):
 
 
 def current_point(path: Path, theirs: bytes | None = None) -> MergePoint | None:
-    """Return where a file is merged now; None outside of a work tree, or before any commit.
+    """Return the merge in progress; None outside of a work tree, or before any commit.
 
     Args:
         path: A file or a folder of the work tree.
@@ -61,7 +61,7 @@ def current_point(path: Path, theirs: bytes | None = None) -> MergePoint | None:
 
 
 def find_standing(point: MergePoint, path: str, *, top: Path) -> Standing:
-    """Return how the work tree at `top` is to the merge of one file.
+    """Return the standing of the work tree at `top` towards the merge of one file.
 
     Args:
         path: Of the bank file, from the top.

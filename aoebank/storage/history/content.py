@@ -95,7 +95,7 @@ class Packing:
 def pack(
     data: bytes, parsed: ParsedFile | None, known: dict[bytes, Place], digests: dict[int, bytes]
 ) -> Packing:
-    """Return how to store a file.
+    """Return the packing of a file: shared runs and new bytes.
 
     Args:
         parsed: The file as a bank file; None for any other, which is cut into lines.
@@ -189,7 +189,7 @@ def encode_runs(runs: Iterable[tuple[int, int, int]]) -> bytes:
 
 
 def decode_runs(data: bytes) -> list[tuple[int, int, int]]:
-    """Return what `encode_runs` was given."""
+    """Return the runs that `encode_runs` encoded."""
     numbers = unpack_numbers(data)
     count, rest = divmod(len(numbers), 3)
     if rest:
@@ -206,7 +206,7 @@ def pack_numbers(numbers: array[int]) -> bytes:
 
 
 def unpack_numbers(data: bytes) -> array[int]:
-    """Return what `pack_numbers` was given."""
+    """Return the numbers that `pack_numbers` packed."""
     words = array("Q")
     try:
         words.frombytes(zlib.decompress(data))

@@ -66,7 +66,7 @@ TABLES = ("meta", "chunk", "content", "snapshot", "member", "tag")
 
 
 def history_path(root: Path) -> Path:
-    """Return where the history of a bank is."""
+    """Return the path of a bank's history."""
     return root / FOLDER / FILE
 
 

@@ -191,7 +191,7 @@ def _read(path: Path) -> bytes:
 
 
 def _pack(database: Database, file: BankFile, before: Mapping[str, Member]) -> Member | Packing:
-    """Return where a file is stored already, or how to store it."""
+    """Return the member a file is stored as already, or its packing."""
     sha256 = sha256_of(file.data)
     format_name = str(file.parsed.format.name) if file.parsed else ""
     stored = find_content(database, sha256, format_name)

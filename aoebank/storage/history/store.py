@@ -305,7 +305,7 @@ def _unknown(reference: str, snapshots: tuple[Snapshot, ...]) -> HistoryError:
 
 
 def _offers(snapshots: tuple[Snapshot, ...]) -> Iterator[str]:
-    """Yield what could have been meant: tags, then the newest ids."""
+    """Yield near names: tags, then the newest ids."""
     tags = [tag for snapshot in reversed(snapshots) for tag in snapshot.tags]
     yield from tags[:8]
     yield from (snapshot.short_id for snapshot in snapshots[:-6:-1])

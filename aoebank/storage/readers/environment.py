@@ -78,7 +78,7 @@ def resolve_bank(*, env: Mapping[str, str], cwd: Path, reader: Reader = Reader.H
 def find_answer(
     reader: Reader, around: Surroundings, query: Query, *, writes: bool = False
 ) -> ReaderAnswer:
-    """Return what a program would use in given surroundings; bad news is part of it."""
+    """Return the bank a program would use in given surroundings; bad news is part of it."""
     from aoebank.storage.readers.rules import RULES
     from aoebank.storage.readers.walk import search
 
@@ -108,7 +108,7 @@ def surroundings(
 
 
 def _host_built_in(named: str) -> str:
-    """Return where the host's built-in bank is, empty for none."""
+    """Return the path of the host's built-in bank, empty for none."""
     if named:
         return "" if named.lower() in _OFF else named
     from importlib.util import find_spec

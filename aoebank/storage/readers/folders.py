@@ -124,7 +124,7 @@ def kind_of(path: Path) -> str:
 
 
 def problem_of(path: Path) -> str:
-    """Return what keeps a path from being a directory, in words."""
+    """Return the problem that keeps a path from being a directory, in words."""
     kind = kind_of(path)
     words = {"missing": "does not exist", "file": "is not a directory"}
     return words.get(kind, "is not a directory" if kind == "other" else kind)

@@ -53,7 +53,7 @@ class Surroundings:
     access: Access = system_access
 
     def text(self, source: str) -> str:
-        """Return what a variable or option says, empty when it is not set."""
+        """Return the value of a variable or option, empty when it is not set."""
         options = {OP_BANK_PATH: self.op_bank_path, MDL_BANK_PATH: self.mdl_bank_path}
         return (options[source] if source in options else self.env.get(source)) or ""
 

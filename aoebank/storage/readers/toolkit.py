@@ -20,7 +20,7 @@ _BELOW_HOME = ("Ascend/cann", "Ascend/ascend-toolkit/latest")
 
 
 def find_toolkit(env: Mapping[str, str]) -> str:
-    """Return what shows that there is a toolkit, the empty string if nothing does.
+    """Return the sign of a toolkit, the empty string if there is none.
 
     CANN's own `aoe` has the name of this engine's, so it shows nothing.
 

@@ -39,7 +39,7 @@ def decide(rules: Rules, around: Surroundings) -> ReaderAnswer:
 def search(
     rules: Rules, around: Surroundings, query: Query, *, writes: bool = False
 ) -> ReaderAnswer:
-    """Return what one program would use for a query; never raises, whatever lies there.
+    """Return the bank one program would use for a query; never raises, whatever lies there.
 
     Args:
         writes: Whether the question is where it writes; always, if it does nothing else.

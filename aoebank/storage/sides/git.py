@@ -173,7 +173,7 @@ class GitHistory:
         return self._make_side(self._readers[wanted].files(version), version)
 
     def changes(self, version: Version) -> tuple[StoredSide, StoredSide]:
-        """Return what a commit changed: the bank files that differ from its first parent's."""
+        """Return both sides of a commit: the bank files that differ from its first parent's."""
         parent = version.parents[0] if version.parents else ""
         before: dict[str, str] = {}
         after: dict[str, str] = {}

@@ -117,7 +117,7 @@ def open_versions(root: Path, source: HistorySource = HistorySource.AUTO) -> His
 
 
 def split_reference(reference: str) -> tuple[HistorySource, str]:
-    """Return where a reference is looked up, and what is left of it.
+    """Return the history a reference is looked up in, and the rest of the reference.
 
     >>> split_reference("git:HEAD~1"), split_reference("v1")
     ((<HistorySource.GIT: 'git'>, 'HEAD~1'), (<HistorySource.SNAPSHOTS: 'snapshots'>, 'v1'))

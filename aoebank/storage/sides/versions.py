@@ -31,7 +31,7 @@ class Version:
 
     @property
     def label(self) -> str:
-        """Return how a side of this version is written, the id cut short."""
+        """Return the name of a side of this version, its id cut short."""
         return f"{self.kind}:{self.id[:SHORT_ID]}"
 
 

@@ -48,7 +48,7 @@ class ValidateReport:
 
     @property
     def error(self) -> AoebankError | None:
-        """Return what kept the answer from being complete: a path missing, a fix unwritten."""
+        """Return the error that keeps the answer incomplete: a path missing, a fix unwritten."""
         for path in self.result.missing:
             return BankNotFoundError("no such file or directory", path=path)
         failed = (outcome.error for outcome in self.fixes or () if outcome.error is not None)
@@ -128,7 +128,7 @@ class ValidateReport:
 
 
 def describe_guess(guess: ReleaseGuess) -> str:
-    """Return how sure a release is that the fields of records told."""
+    """Return the certainty of a release that was guessed from fields, in words."""
     words = [f"a guess, it explains {guess.explained} of {plural(guess.records, 'record')}"]
     words += [f"{name} as many" for name in guess.equals]
     nearest = max(guess.others.items(), key=lambda other: other[1], default=None)
@@ -137,7 +137,7 @@ def describe_guess(guess: ReleaseGuess) -> str:
 
 
 def guess_members(guess: ReleaseGuess | None) -> dict[str, object]:
-    """Return what a document says of how sure a guessed release is."""
+    """Return the document's members on a guessed release."""
     if guess is None or not guess.records:
         return {}
     return {

@@ -96,7 +96,7 @@ def swish(layer: LayerScope) -> tuple[CaffeBlob, ...]:
 
 
 def threshold(layer: LayerScope) -> tuple[CaffeBlob, ...]:
-    """Tell what is larger than `threshold`: 1, else 0."""
+    """Compare with `threshold`: 1 for larger values, else 0."""
     bound = layer.numbers(layer.param.one("threshold", number, 0.0), "threshold")
     shape = layer.bottom.shape
     larger = layer.add("Greater", (layer.bottom, bound), shape)

@@ -134,7 +134,7 @@ def _scores(layer: LayerScope, sizes: _Sizes) -> CaffeBlob:
 
 
 def _picked(layer: LayerScope, sizes: _Sizes, boxes: CaffeBlob, scores: CaffeBlob) -> CaffeBlob:
-    """Return what remains of each class, as rows of image, class and box."""
+    """Return the boxes each class keeps, as rows of image, class and box."""
     param = layer.param.message("nms_param")
     overlap = param.one("nms_threshold", number, 0.3)
     if not 0 <= overlap <= 1:
@@ -165,7 +165,7 @@ def _picked(layer: LayerScope, sizes: _Sizes, boxes: CaffeBlob, scores: CaffeBlo
 def _rows(
     layer: LayerScope, boxes: CaffeBlob, scores: CaffeBlob, picked: CaffeBlob, sizes: _Sizes
 ) -> CaffeBlob:
-    """Return what was picked as rows: image, label, confidence, corners."""
+    """Return the boxes that were kept as rows: image, label, confidence, corners."""
     image_and_box = layer.integers((0, 2), "image_and_box")
     where = _open(layer, "Gather", (picked, image_and_box), (1, 2), axis=1)
     corners = _open(layer, "GatherND", (boxes, where), (1, 4))

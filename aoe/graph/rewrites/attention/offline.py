@@ -60,7 +60,7 @@ class OfflineOptimizer(Protocol):
         ...
 
     def fused(self, proto: onnx.ModelProto, *, heads: int, width: int) -> Iterator[onnx.ModelProto]:
-        """Yield what becomes of a model, once for each kind of transformer; `proto` stays.
+        """Yield the fused model, once for each kind of transformer; `proto` stays.
 
         Args:
             proto: With types and shapes of its tensors, as far as they are known.

@@ -111,7 +111,7 @@ def _product_and_mask(graph: ModelGraph, node: onnx.NodeProto) -> tuple[str, str
 
 
 def _unscaled(graph: ModelGraph, name: str, nodes: list[int]) -> tuple[str, float]:
-    """Return what is multiplied or divided by a number, and by which; add the node to `nodes`."""
+    """Return the tensor before a scale, and the scale; add the node to `nodes`."""
     node = maker(graph, name)
     if node is None or not is_op(node, "Mul", "Div"):
         return name, 1.0
@@ -124,7 +124,7 @@ def _unscaled(graph: ModelGraph, name: str, nodes: list[int]) -> tuple[str, floa
 
 
 def _unturned(graph: ModelGraph, name: str, nodes: list[int]) -> str | None:
-    """Return what has its last two axes swapped in a 4-D tensor; add the nodes to `nodes`."""
+    """Return the tensor before a swap of the last two axes in 4-D; add the nodes to `nodes`."""
     node = maker(graph, name)
     if node is None:
         return None
@@ -164,7 +164,7 @@ def rows_of(graph: ModelGraph, name: str) -> str | None:
 
 
 def joined_rows(graph: ModelGraph, name: str) -> tuple[str, tuple[int, int]] | None:
-    """Return where heads are put side by side again, and by which nodes, None if nowhere."""
+    """Return the tensor with joined heads, and the nodes that join them; None if there is none."""
     reader = only_reader(graph, name)
     if reader is None:
         return None

@@ -129,7 +129,7 @@ def find_before_products(graph: ModelGraph) -> Iterator[Finding]:
 
 
 def _swaps(graph: ModelGraph, name: str) -> str:
-    """Return what a Transpose of the last two axes reads, empty if it is something else."""
+    """Return the input of a Transpose of the last two axes, empty for another node."""
     node, shape = maker(graph, name), shape_of(graph, name)
     if node is None or shape is None or not is_op(node, "Transpose") or len(shape) < 2:
         return ""

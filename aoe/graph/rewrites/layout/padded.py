@@ -87,7 +87,7 @@ def find_mirrored(graph: ModelGraph) -> Iterator[Finding]:
 
 
 def _pads(graph: ModelGraph, node: onnx.NodeProto) -> tuple[tuple[int, ...], tuple[int, ...]] | str:
-    """Return how much is added before and behind each axis, or why that is not known."""
+    """Return the padding before and behind each axis, or the reason why it is unknown."""
     pads = integers_of(graph, node, "pads", 1)
     shape = shape_of(graph, node.input[0])
     if len(node.input) > 3 and node.input[3]:

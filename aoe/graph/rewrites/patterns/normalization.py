@@ -186,7 +186,7 @@ def find_groups(graph: ModelGraph) -> Iterator[Finding]:
 
 
 def _cores(graph: ModelGraph, pattern: Pattern) -> Iterator[tuple[Occurrence, str, Shape]]:
-    """Yield where a normalisation is, what it makes and of which shape."""
+    """Yield the nodes of a normalisation, its result, and the shape of that."""
     for _, node in nodes_of(graph, "Div", "Mul"):
         found = find_pattern(graph, node.output[0], pattern)
         shape = shape_of(graph, node.output[0])

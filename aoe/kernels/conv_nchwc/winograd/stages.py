@@ -143,7 +143,7 @@ def tiles_of(shape: ConvolutionShape, transforms: Transforms) -> tuple[int, int]
 
 
 def _tile_of(result: hl.Var, apart: int, transforms: Transforms) -> tuple[hl.Expr, hl.Expr]:
-    """Return where a row or column of the result is in its tile, and the number of the tile."""
+    """Return the offset of a row or column of the result in its tile, and the tile's number."""
     step = transforms.results
     if apart == 1:
         return result % step, result // step

@@ -54,7 +54,7 @@ def _result_steps(
 
 
 def _filter_steps(shape: ConvolutionShape, transforms: Transforms) -> Iterator[Step]:
-    """Yield how weights are transformed: a row of values of 16 channels before the next row.
+    """Yield the steps that transform weights: a row of 16 channels before the next row.
 
     All values of one channel at once would be stores so far apart that they drive each other out
     of the first-level cache (4 times as slow on Zen 5).

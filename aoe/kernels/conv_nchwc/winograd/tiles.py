@@ -109,7 +109,7 @@ def cost(
 
 
 def _load(walked_bytes: int, target: KernelTarget) -> float:
-    """Return what loads cost of so many bytes that are walked again and again."""
+    """Return the cycles of loading so many bytes that are walked again and again."""
     if walked_bytes <= 0.9 * target.l1_bytes:
         return 1.0
     return _FROM_L2 if walked_bytes <= 0.7 * target.l2_bytes else _FROM_FAR
@@ -160,7 +160,7 @@ def _result_steps(
 
 
 def tile_loops(shape: ConvolutionShape, transforms: Transforms) -> Iterator[Step]:
-    """Yield how the loops of the result become those of tiles, phases and those inside a tile."""
+    """Yield the steps that split the result's loops: tiles, phases, and inside a tile."""
     down, along = shape.dilations
     step = transforms.results // shape.pooled
     yield sch.Split(RESULT, "w", "tile_x", "in_x", step * along, sch.Tail.GUARD)
@@ -181,7 +181,7 @@ def tile_order(shape: ConvolutionShape) -> tuple[str, ...]:
 def tile_steps(
     shape: ConvolutionShape, transforms: Transforms, *, is_heavy: bool
 ) -> Iterator[Step]:
-    """Yield how the results of a tile are made of its products.
+    """Yield the steps that make the results of a tile from its products.
 
     Args:
         shape: What is computed.
@@ -202,7 +202,7 @@ def tile_steps(
 def data_steps(
     shape: ConvolutionShape, transforms: Transforms, *, is_grouped: bool
 ) -> Iterator[Step]:
-    """Yield how the image is padded and transformed: for one group of tile rows, or as a whole."""
+    """Yield the steps that pad and transform the image: per group of tile rows, or whole."""
     for stage in (PADDED, DATA):
         yield sch.ComputeAt(stage, RESULT, "group") if is_grouped else sch.ComputeRoot(stage)
         yield sch.Vectorize(stage, "c", shape.block)

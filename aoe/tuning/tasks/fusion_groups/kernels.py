@@ -50,7 +50,7 @@ class WonKernels:
         return self._won.get(key_of(region.workload)) if region is not None else None
 
     def of(self, subgraph: Subgraph) -> dict[FusionGroup, TunedOperator]:
-        """Return what there is for a subgraph; scopes say where their kernels compute."""
+        """Return the kernels of a subgraph by fusion group."""
         found = {}
         for group in subgraph.groups:
             tuned = self.find(subgraph, group)
@@ -59,7 +59,7 @@ class WonKernels:
         return found
 
     def saved_us(self, subgraph: Subgraph) -> float:
-        """Return what the kernels of a subgraph save at most, each alone, all places together."""
+        """Return the most the kernels of a subgraph save, all places together, in us."""
         return len(subgraph.places) * sum(saved_us(one) for one in self.of(subgraph).values())
 
     def is_open(self, subgraph: Subgraph) -> bool:
@@ -98,5 +98,5 @@ def source_of(tuned: TunedOperator) -> KernelSource:
 
 
 def saved_us(tuned: TunedOperator) -> float:
-    """Return what a kernel is proven to save at one place."""
+    """Return the time a kernel is proven to save at one place, in us."""
     return (tuned.before_us or 0.0) * (1 - 1 / (tuned.proven_speedup or tuned.speedup or 1.0))

@@ -60,7 +60,7 @@ class FusionMeasurer:
         self._baseline: ModelPart | None = None
 
     def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
-        """Return how fast a strategy is; a failure of any kind is a measurement too."""
+        """Return the measurement of a strategy; a failure of any kind is one too."""
         missing = [group for group in strategy.groups if group not in self._kernels]
         if missing:
             return Measurement.failure(Outcome.CONSTRAINTS, f"{missing[0]}: there is no kernel")
@@ -88,7 +88,7 @@ class FusionMeasurer:
         ]
 
     def _in_piece(self, group: FusionGroup) -> Region:
-        """Return what a kernel computes, its nodes counted in the subgraph."""
+        """Return the region of a kernel, its nodes counted within the subgraph."""
         region = self._subgraph.groups[group].regions[0]
         assert region is not None  # the first place is where it was found
         return replace(region, nodes=group.nodes)

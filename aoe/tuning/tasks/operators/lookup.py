@@ -121,7 +121,7 @@ def settle(
     best: SpeedupEstimate | None,
     stored_now: SpeedupEstimate | None,
 ) -> RepoOutcome:
-    """Return what becomes of a workload after its search.
+    """Return the outcome for the record of a workload after its search.
 
     Args:
         stored: The record on a hit.

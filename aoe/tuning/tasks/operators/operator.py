@@ -181,7 +181,7 @@ class OperatorSearch:
         return tuned
 
     def screen(self, tools: OperatorTools) -> TunedOperator:
-        """Return what the first guess brings: of 20 gains, 19 show there.
+        """Return the operator after its first guess: of 20 gains, 19 show there.
 
         Nothing is chosen by its pairs, so they prove what they show; where the gain is large, a
         few do. Where it is too small for them, the search goes on later, if there is time.
@@ -332,7 +332,7 @@ class OperatorSearch:
         )
 
     def _formatted_us(self, won: TunedOperator, tools: OperatorTools) -> float | None:
-        """Return what the choice of a layout alone makes of the default."""
+        """Return the default's time with the chosen layout alone, in us."""
         if won.before_us is None or tools.left_s() <= 0:
             return None
         policy = screening_policy(
@@ -354,7 +354,7 @@ class OperatorSearch:
 def begin_operator(
     operator: Operator, tools: OperatorTools, budget: int
 ) -> TunedOperator | OperatorSearch:
-    """Return what the bank knows about an operator, or its search where one is due.
+    """Return the record of an operator, or its search where one is due.
 
     Args:
         operator: What is looked up.
@@ -402,7 +402,7 @@ def begin_operator(
 
 
 def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> TunedOperator:
-    """Return what is known about an operator, after a search where one is due.
+    """Return the tuned operator, after a search where one is due.
 
     Args:
         operator: What is looked up and searched.
@@ -417,7 +417,7 @@ def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> Tune
 
 
 def _invalid_reason_of(operator: Operator, runner: TaskRunner, schedule: Schedule) -> str:
-    """Return what is wrong with a schedule from a bank; the worker may die of it, no run does."""
+    """Return the reason why a bank's schedule is invalid; the worker may die of it, no run does."""
     try:
         found: str = runner.call(
             "check_schedule",
@@ -478,7 +478,7 @@ def _late(again: Measurement | None) -> str:
 
 
 def _estimate_of(again: Measurement | None) -> SpeedupEstimate | None:
-    """Return what the record's strategy is worth in this session, None if nothing."""
+    """Return the gain of the record's strategy in this session, None if it was not measured."""
     return estimate_speedup(again) if again is not None and again.is_correct else None
 
 

@@ -98,7 +98,7 @@ class _Savings:
             self._with[node].add(place)
 
     def at(self, place: tuple[int, ...]) -> float:
-        """Return what is saved by now at a place, and by kernels that compute a part of it."""
+        """Return the time saved at a place so far, parts of it included, in us."""
         found = {other for node in place for other in self._ending[node]}
         found |= self._with[place[-1]]
         saved_us, taken = 0.0, set[int]()
@@ -245,7 +245,7 @@ class OperatorBudget:
         pace.trials += 1 if is_screening else trials + _OVERHEAD_TRIALS
 
     def _saved_us(self, tuned: TunedOperator) -> float:
-        """Return what an operator has saved beyond what is known, which is known from now on."""
+        """Return the time an operator newly saves, which counts as known from now on, in us."""
         if tuned.schedule is None or not tuned.speedup:
             return 0.0
         operator, saved_us = tuned.operator, 0.0
@@ -263,7 +263,7 @@ class OperatorBudget:
         return known[_kind(operator.workload)]
 
     def _expected_us(self, operator: Operator) -> float:
-        """Return what tuning is expected to save in one run of the model."""
+        """Return the time tuning is expected to save in one run of the model, in us."""
         return self._room_us(operator) * self._experience(operator).share
 
     def _room_us(self, operator: Operator) -> float:
@@ -286,7 +286,7 @@ def _is_product(workload: Workload) -> bool:
 
 
 def _kind(workload: Workload) -> Hashable:
-    """Return what workloads share of which one tells about the other: all but extents."""
+    """Return the properties workloads share whose gains predict each other: all but extents."""
     operations = tuple(
         (
             operation.op_type,

@@ -139,7 +139,7 @@ def measure_schedules(
 
 
 def format_speedup(task: OperatorTask, policy: MeasurePolicy) -> float | None:
-    """Return what the default gains where nothing is reordered in it.
+    """Return the default's speed-up where nothing is reordered in it.
 
     None where there is no such choice, or it cannot be measured, as on a busy machine.
     """

@@ -125,17 +125,17 @@ class OperatorTasks:
     is_screening: bool = False
 
     def all(self) -> tuple[Operator, ...]:
-        """Return what there is to tune by now."""
+        """Return the operators there are to tune by now."""
         first = (*self.fused(), *self.left.operators)
         known = {one.key for one in first}
         return (*first, *(one for one in self.later if one.key not in known))
 
     def fused(self) -> tuple[Operator, ...]:
-        """Return what may be taken apart, with what came of others that were."""
+        """Return the fused operators that may be taken apart, and those made of others."""
         return tuple({one.key: one for one in (*self.found.fused, *self.left.fused)}.values())
 
     def untouched(self) -> list[Operator]:
-        """Return what nothing has been done about."""
+        """Return the operators that have not begun."""
         return [one for one in self.all() if one.key not in self.done]
 
     def screen_all(self) -> None:
@@ -203,7 +203,7 @@ class OperatorTasks:
     # ---- what the scheduler asks: see `Tasks` ----
 
     def waiting(self) -> list[Operator]:
-        """Return what is left to do in the time: what was screened needs no more of it."""
+        """Return the operators left to tune in the time; screened ones need no more of it."""
         if self.is_screening or self.tools.left_s() <= 0:
             return self.untouched()
         return [one for one in self.all() if one.key not in self.done or one.key in self.open]
@@ -258,7 +258,7 @@ class OperatorTasks:
     # ---- the run ----
 
     def result(self) -> TunedOperators:
-        """Return what became of all; an operator may have got more places since it was tuned."""
+        """Return the tuned operators; places found since an operator was tuned are added."""
         tuned = [replace(self.done[one.key], operator=one) for one in self.all()]
         tuned.sort(key=lambda item: (-item.operator.share, item.operator.key))
         return TunedOperators(operators=tuple(tuned), refusals=self.left.refusals)
@@ -317,7 +317,7 @@ class OperatorTasks:
 
 
 def _apart(ordered: Sequence[Operator], begun: Sequence[Operator]) -> list[Operator]:
-    """Return those of which no two compute the same nodes, nor one any that have begun.
+    """Return operators no two of which compute the same nodes, nor any that have begun.
 
     What is left to save by one precision is known when the other has been seen.
     """

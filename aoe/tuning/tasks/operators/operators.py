@@ -134,7 +134,7 @@ def part_operators(
     plan: PrecisionPlan | None = None,
     origins: Origins | None = None,
 ) -> FoundOperators:
-    """Return what is left to tune when nothing was found for some fused operators.
+    """Return the parts to tune of fused operators for which nothing was found.
 
     Parts may be fused themselves, of two convolutions each with its chain: those are `fused`.
 
@@ -254,7 +254,7 @@ class ChosenOperators:
         return self._choice.takes(*_names_and_types(nodes))
 
     def strangers(self) -> tuple[str, ...]:
-        """Return what fits no node of the model, see `OperatorChoice.strangers`."""
+        """Return the patterns that match no node of the model, see `OperatorChoice.strangers`."""
         nodes = [*self._imported.graph.node, *self._graph.nodes]
         return self._choice.strangers(*_names_and_types(nodes))
 

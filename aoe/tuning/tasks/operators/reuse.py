@@ -12,7 +12,7 @@ from aoe.tuning.tasks.operators.operators import Operator
 
 
 def reuse_of(operator: Operator, lookup: Lookup, bank: OperatorBank, base: EarlierResult) -> Reuse:
-    """Return what becomes of an operator, and why.
+    """Return the reuse of an operator, and the reason.
 
     Args:
         operator: Of the model.
@@ -55,7 +55,7 @@ def _kind_of(
 def summary_of(
     base: EarlierResult, parts: Sequence[Reuse], *, maybe: Iterable[str] = ()
 ) -> ReuseSummary:
-    """Return what became of all operators, those the model has no more included.
+    """Return the reuse of all operators, those the model no longer has included.
 
     Args:
         base: The earlier result.

@@ -38,7 +38,7 @@ class Experience:
 
     @classmethod
     def of(cls, measured: Iterable[tuple[str, float]]) -> Experience:
-        """Return what measurements tell.
+        """Return the experience of measurements.
 
         Args:
             measured: Strategies in words, as records and notes have them, and their speed-ups.
@@ -108,7 +108,7 @@ def kinds_of(strategy: SubgraphStrategy) -> set[str]:
 
 
 def _words(text: str) -> Counter[str]:
-    """Return how often a strategy has each word; pieces of a batch count as so many."""
+    """Return the number of times a strategy has each word; a batch's pieces count together."""
     found: Counter[str] = Counter()
     for part in text.split(", "):
         match = _COUNTED.fullmatch(part)

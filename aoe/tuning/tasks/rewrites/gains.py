@@ -15,7 +15,7 @@ _LAYOUT_RULES = frozenset(rule.name for rule in (THROUGH_RULE, SUNK_RULE, INTO_R
 
 
 def format_gain(tuned: TunedSubgraph) -> Gain | None:
-    """Return what the layout alone has brought, None where none was chosen.
+    """Return the gain of the layout alone, None where none was chosen.
 
     That is what the strategy gains over the same one without its layouts, which its search has
     measured beside it; where it has not, nothing is said.

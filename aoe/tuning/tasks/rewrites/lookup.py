@@ -130,7 +130,7 @@ def look_up_subgraph(
 
 
 def from_bank(subgraph: Subgraph, stored: StoredSubgraph) -> TunedSubgraph:
-    """Return what becomes of a subgraph whose record is used as it is."""
+    """Return a subgraph whose record is used as it is."""
     speedup = stored.speedup
     return TunedSubgraph(
         subgraph=subgraph,

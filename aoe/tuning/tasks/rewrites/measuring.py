@@ -68,7 +68,7 @@ class RewriteMeasurer:
         self._is_written = False
 
     def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
-        """Return how fast a strategy is; a failure of any kind is a measurement too."""
+        """Return the measurement of a strategy; a failure of any kind is one too."""
         form = form_of(self._place.segment, strategy, self._rules)
         if isinstance(form, str):
             return Measurement.failure(Outcome.CONSTRAINTS, form)
@@ -106,7 +106,7 @@ def measure_parts(
     inputs: ModelInputs,
     terms: ComparisonTerms,
 ) -> Measurement:
-    """Return how fast a part is against another; a failure of any kind is a measurement too."""
+    """Return the measurement of a part against another; a failure of any kind is one too."""
     try:
         found: ModelComparison = runner.call(
             "compare_models",

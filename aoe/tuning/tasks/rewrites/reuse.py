@@ -19,7 +19,7 @@ _OP_TYPE = "subgraph"
 def subgraph_reuse(
     subgraph: Subgraph, lookup: SubgraphLookup, bank: SubgraphBank, base: EarlierResult
 ) -> Reuse:
-    """Return what becomes of a subgraph, and why.
+    """Return the reuse of a subgraph, and the reason.
 
     Args:
         subgraph: Of the model.
@@ -38,7 +38,7 @@ def subgraph_reuse(
 
 
 def subgraph_summary(base: EarlierResult, parts: Sequence[Reuse]) -> ReuseSummary:
-    """Return what became of all subgraphs, those the model has no more included."""
+    """Return the reuse of all subgraphs, those the model no longer has included."""
     still = {part.key for part in parts}
     gone = [
         dropped(known.graph_id, _OP_TYPE, known.op_names)
@@ -72,7 +72,7 @@ def _kind_of(
 def nearest_nodes_change(
     nodes: Sequence[NodeFeature], others: Iterable[Sequence[NodeFeature]]
 ) -> str:
-    """Return what is different in the most similar subgraph of the same operators.
+    """Return the difference from the most similar subgraph of the same operators.
 
     Args:
         nodes: Of the subgraph that is to be tuned.

@@ -74,7 +74,7 @@ class RewriteBudget:
         return waiting[at], max(1, int(affordable) - 1)  # fresh pairs of the best are one more
 
     def space(self, subgraph: Subgraph) -> StrategySpace:
-        """Return what to choose from: a plain layout is tried once for nodes of one kind."""
+        """Return the space of strategies; a plain layout is tried once for nodes of one kind."""
         return strategy_space(subgraph, plain=structure_of(subgraph.segment) not in self._not_plain)
 
     def learn(self, tuned: TunedSubgraph, seconds: float) -> None:
@@ -104,7 +104,7 @@ class RewriteBudget:
         return is_doubted and self._mean(kind) <= 0
 
     def _mean(self, kind: str) -> float:
-        """Return what a kind is expected to save: what was hoped, and what was seen."""
+        """Return the expected saving of a kind: the prior and the mean seen so far."""
         saved = [self._hoped(kind), *self._saved[kind]]
         return sum(saved) / len(saved)
 

@@ -53,7 +53,7 @@ class StrategyMeasurer(Protocol):
     """Measures rewrite candidates of one subgraph."""
 
     def measure(self, strategy: SubgraphStrategy, policy: MeasurePolicy) -> Measurement:
-        """Return how fast a strategy is; a failure of any kind is a measurement too."""
+        """Return the measurement of a strategy; a failure of any kind is one too."""
         ...
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class SubgraphTools:
 
 
 def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
-    """Return what the banks say; what was of use in an earlier result is in the own one then.
+    """Return the look-up of a subgraph; records of an earlier result that serve are copied.
 
     Where only what is known counts, that is what becomes of the subgraph.
 
@@ -150,7 +150,7 @@ def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
 def search_subgraph(
     subgraph: Subgraph, lookup: SubgraphLookup, tools: SubgraphTools
 ) -> TunedSubgraph:
-    """Return what becomes of a subgraph that is to be tuned; what is learned is in the bank then.
+    """Return the subgraph after its search; the result is in the bank then.
 
     bank   REPEAT_TUNE   tuned better than   -> outcome       record
     hit    no            (not tuned)            reserved      used as it is
@@ -300,7 +300,7 @@ def _stored_now(
     tools: SubgraphTools,
     measurer: StrategyMeasurer,
 ) -> SpeedupEstimate | None:
-    """Return how fast a record's strategy is now, None if it has none but the best."""
+    """Return the present gain of the record's strategy, None if that is the best one."""
     if usable is None or best is None or usable.strategy is None or usable.strategy == best:
         return None
     again = measurer.measure(usable.strategy, tools.final)
@@ -357,7 +357,7 @@ def _settled(
 
 
 def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> BankNote:
-    """Return what is remembered of a search that found nothing better."""
+    """Return the note on a search that found nothing better."""
     return BankNote(
         event=Event.UNSATISFIED,
         op_names=subgraph.segment.op_names,

@@ -241,7 +241,7 @@ def _subgraph(
 
 
 def work_of(subgraph: Subgraph) -> float:
-    """Return what a subgraph has to do at all its places, to compare it with others.
+    """Return the work of a subgraph at all its places, to compare it with others.
 
     In operations; a byte read or written counts as ten. What is not known counts as nothing.
     """
@@ -254,7 +254,7 @@ def work_of(subgraph: Subgraph) -> float:
 
 
 def structure_of(segment: Segment) -> Hashable:
-    """Return what subgraphs share of which one tells about the other: all but extents."""
+    """Return the structure subgraphs share whose gains predict each other: all but extents."""
     return tuple(
         (
             node.op_type,
@@ -267,7 +267,7 @@ def structure_of(segment: Segment) -> Hashable:
 
 
 def features_of(segment: Segment) -> list[NodeFeature]:
-    """Return what a record tells of the nodes of a subgraph."""
+    """Return the node features of a subgraph for its record."""
     features = []
     for node in segment.graph.nodes:
         infos = [segment.graph.find_info(name) if name else None for name in node.input]
