@@ -38,8 +38,8 @@ from aoe.measurement import (
     estimate_speedup,
     run_pairs,
 )
+from aoe.tuning.gdat.racing import RACE_STEPS, RUN_TO_RUN, race_and_confirm
 from aoe.tuning.gdat.settings import ACCEPT_STEP_SPEEDUP
-from aoe.tuning.gdat.validation import RACE_STEPS, RUN_TO_RUN, judge
 from aoe.tuning.policies import step_final_policy, step_race_policy
 
 CANDIDATES = 8
@@ -118,7 +118,9 @@ class Search:
 def new_way(recorded: Sequence[float], gains: Sequence[float], rng: random.Random) -> Search:
     """Search as the product does, with its own policies."""
     machine = SimulatedMachine(recorded, gains, rng)
-    found = judge(machine, len(gains), step_race_policy(), step_final_policy(), ACCEPT_STEP_SPEEDUP)
+    found = race_and_confirm(
+        machine, len(gains), step_race_policy(), step_final_policy(), ACCEPT_STEP_SPEEDUP
+    )
     best = gains.index(max(gains)) + 1
     holds, printed = None, 1.0
     if found.winner is not None and found.estimate is not None:

@@ -27,8 +27,8 @@ from aoe.results.gradients import CandidateReport
 from aoe.torch.ddp.gradients import TunedGradients, tune_gradients
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining
+from aoe.tuning.gdat.racing import FINAL_STEPS
 from aoe.tuning.gdat.settings import GRID_MIB, GdatSettings
-from aoe.tuning.gdat.validation import FINAL_STEPS
 
 _MIB = 1 << 20
 

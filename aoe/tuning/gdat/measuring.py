@@ -15,7 +15,7 @@ from aoe.measurement.race import BASELINE
 from aoe.results.gradients import GroupingReport, TimelineSource
 from aoe.tuning.gdat.bench import TrainingBench
 from aoe.tuning.gdat.candidates import GdatCandidate, GdatTrial, report_trial
-from aoe.tuning.gdat.validation import Verdict, judge
+from aoe.tuning.gdat.racing import Verdict, race_and_confirm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class GdatSearch:
     """What measuring the candidates brought.
 
     Attributes:
-        verdict: Of the judge; its candidates count from 1.
+        verdict: Of the race; its candidates count from 1.
         winner: The grouping to be used, with its fresh pairs; None if the default stays.
         is_complete: False if time was up before every candidate ran.
         is_cut: True if time was up before the race was over.
@@ -50,7 +50,7 @@ def search(
     """Let candidates and default run beside each other, and confirm the best of them."""
     settings = bench.settings
     on_bench = _OnBench(bench, candidates, trace, cost)
-    verdict = judge(
+    verdict = race_and_confirm(
         on_bench, len(candidates), settings.race, settings.final, settings.least_speedup
     )
     winner = None
@@ -71,7 +71,7 @@ def search(
 
 
 class _OnBench:
-    """Runs what the judge asks for, and keeps report and reader informed."""
+    """Runs the samples the race asks for, and keeps report and reader informed."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from aoe.gradients.cost import AllReduceCost, CostSample
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
 from aoe.gradients.timeline import Timeline, simulate
 from aoe.gradients.trace import GradientTrace, model_hash
-from aoe.tuning.gdat.validation import RACE_STEPS
+from aoe.tuning.gdat.racing import RACE_STEPS
 
 MIB = 1 << 20
 SIZES = (4 * MIB, MIB, 6 * MIB, 2 * MIB, 12 * MIB, MIB // 2, 8 * MIB, 3 * MIB)

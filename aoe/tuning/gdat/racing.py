@@ -39,7 +39,7 @@ _KEPT_OF_PROMISE = 0.75
 
 
 class RaceTrack(Protocol):
-    """Seam to what is judged: runs samples, counts time, agrees with other processes."""
+    """Where the candidates run: takes samples, counts time, agrees with other processes."""
 
     def sample_us(self, runner: int, steps: int) -> float:
         """Return the time of a step of a candidate (0 is the default), over `steps` steps."""
@@ -81,7 +81,7 @@ class Verdict:
     least_gain: float | None = None
 
 
-def judge(
+def race_and_confirm(
     track: RaceTrack, candidates: int, race: RacePolicy, final: MeasurePolicy, least_speedup: float
 ) -> Verdict:
     """Let candidates race, and measure the best again in fresh pairs; else the next best.

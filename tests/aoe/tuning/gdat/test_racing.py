@@ -1,4 +1,4 @@
-"""The judge of groupings: when it confirms, what it accepts, and how often it is wrong."""
+"""The race of groupings: when it confirms, what it accepts, and how often it is wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aoe.measurement import MeasurePolicy, Race, RacePolicy, SpeedupEstimate
-from aoe.tuning.gdat.validation import FINAL_STEPS, Verdict, for_other_runs, judge
+from aoe.tuning.gdat.racing import FINAL_STEPS, Verdict, for_other_runs, race_and_confirm
 from aoe.tuning.policies import step_final_policy, step_race_policy
 
 
@@ -51,7 +51,7 @@ class Machine:
         self.estimates.append(estimate)
 
 
-def judged(machine: Machine, candidates: int, **changes: Any) -> Verdict:
+def raced(machine: Machine, candidates: int, **changes: Any) -> Verdict:
     """Judge with the policies of the product."""
     options: dict[str, Any] = {
         "race": step_race_policy(),
@@ -59,12 +59,12 @@ def judged(machine: Machine, candidates: int, **changes: Any) -> Verdict:
         "least_speedup": 1.01,
         **changes,
     }
-    return judge(machine, candidates, **options)
+    return race_and_confirm(machine, candidates, **options)
 
 
 def test_best_is_confirmed_in_fresh_pairs_and_wins() -> None:
     machine = Machine([0.9, 1.3, 1.0, 0.8], noise=0.02)
-    found = judged(machine, 4)
+    found = raced(machine, 4)
     assert found.winner == 2 and found.estimate is not None and found.final is not None
     assert found.estimate.low < 1.3 < found.estimate.high
     assert machine.confirmed == [(2, len(found.final.tuned_us))]
@@ -73,7 +73,7 @@ def test_best_is_confirmed_in_fresh_pairs_and_wins() -> None:
 
 def test_next_best_is_confirmed_where_the_best_was_only_lucky() -> None:
     machine = Machine([0.95, 1.15, 0.9, 0.9, 0.9, 0.9], noise=0.04, luck=1.22)
-    found = judged(machine, 6)
+    found = raced(machine, 6)
     assert [runner for runner, _ in machine.confirmed] == [1, 2]
     assert machine.estimates[0].low <= 1.01 < machine.estimates[1].low
     assert found.winner == 2
@@ -81,14 +81,14 @@ def test_next_best_is_confirmed_where_the_best_was_only_lucky() -> None:
 
 def test_nothing_is_confirmed_where_nothing_promises_enough() -> None:
     machine = Machine([0.9] * 5, noise=0.01)
-    found = judged(machine, 5)
+    found = raced(machine, 5)
     assert found.winner is None and machine.confirmed == []
     assert found.least_gain is not None and 1.01 < found.least_gain < 1.05
 
 
 def test_gain_that_the_most_pairs_would_not_show_is_not_measured_again() -> None:
     machine = Machine([1.02] * 8, noise=0.2, seed=2)
-    found = judged(machine, 8, final=MeasurePolicy(pairs_min=10, pairs_max=10))
+    found = raced(machine, 8, final=MeasurePolicy(pairs_min=10, pairs_max=10))
     assert machine.confirmed == [] and found.least_gain is not None and found.least_gain > 1.2
 
 
@@ -96,7 +96,7 @@ def test_smaller_gains_and_more_noise_get_more_pairs() -> None:
     pairs = []
     for speed, noise in ((1.3, 0.02), (1.06, 0.02), (1.3, 0.12)):
         machine = Machine([0.8, 0.8, 0.8, speed], noise=noise)
-        judged(machine, 4)
+        raced(machine, 4)
         pairs.append(machine.confirmed[0][1])
     assert pairs[0] == 12 and not any(count % 2 for count in pairs)
     assert pairs[0] < min(pairs[1:]) and max(pairs) <= 48
@@ -113,7 +113,7 @@ def test_interval_is_wider_than_that_of_one_run() -> None:
 @pytest.mark.parametrize("noise", [0.02, 0.05, 0.1])
 def test_groupings_that_are_all_alike_are_rarely_accepted(noise: float) -> None:
     accepted = sum(
-        judged(Machine([1.0] * 8, noise=noise, seed=seed), 8).winner is not None
+        raced(Machine([1.0] * 8, noise=noise, seed=seed), 8).winner is not None
         for seed in range(300)
     )
     assert accepted <= 9  # 3 %; one in a thousand series of 1 % has more
@@ -123,7 +123,7 @@ def test_groupings_that_are_all_alike_are_rarely_accepted(noise: float) -> None:
 def test_clear_gains_are_found_and_intervals_hold(gain: float, noise: float) -> None:
     found = holding = 0
     for seed in range(150):
-        verdict = judged(Machine([0.95, 1.0, gain, 0.9, 0.98], noise=noise, seed=seed), 5)
+        verdict = raced(Machine([0.95, 1.0, gain, 0.9, 0.98], noise=noise, seed=seed), 5)
         if verdict.winner == 3 and verdict.estimate is not None:
             found += 1
             holding += verdict.estimate.low <= gain <= verdict.estimate.high
@@ -134,5 +134,5 @@ def test_clear_gains_are_found_and_intervals_hold(gain: float, noise: float) -> 
 def test_race_that_drops_nobody_still_has_a_verdict() -> None:
     policy = RacePolicy(rounds_min=1, rounds_max=1)
     final = MeasurePolicy(pairs_min=6, pairs_max=6)
-    found = judged(Machine([0.5]), 1, race=policy, final=final, least_speedup=0.0)
+    found = raced(Machine([0.5]), 1, race=policy, final=final, least_speedup=0.0)
     assert found.winner == 1
