@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from dataclasses import asdict
@@ -19,11 +18,12 @@ from aoe.online.conversions import ANSWER, REQUEST, RESULT, Conversion, Converte
 
 _LOWEST_PRIORITY = 19
 _GRACE_S = 15.0
+_STDIN = 0
 
 
 def main(folder: str) -> None:
     """Convert as the request in a folder says."""
-    os.nice(_LOWEST_PRIORITY)
+    os.setpriority(os.PRIO_PROCESS, 0, _LOWEST_PRIORITY)
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     place = Path(folder)
@@ -62,7 +62,9 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def _end_with_parent() -> None:
     """Wait for the end of the pipe nobody writes to, then end this process and its group."""
-    sys.stdin.buffer.read()
+    # not `sys.stdin`: its lock, held by a thread that never returns, is fatal when Python ends
+    while os.read(_STDIN, 1):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_GRACE_S)
     os.killpg(0, signal.SIGKILL)

@@ -78,6 +78,7 @@ def test_nothing_is_found_in_an_empty_bank(model: Path, folder: Path, tmp_path: 
     found = ConvertingProcess(_asked(model), folder, _env(tmp_path)).wait()
     assert (found.om_file, found.kernels, found.problem) == (None, 0, "")
     assert (folder / RESULT).is_file()
+    assert "Fatal" not in (folder / LOG).read_text()
 
 
 @pytest.mark.slow  # a process of its own
