@@ -48,6 +48,7 @@ class ModelProfile:
         model_min_us: Shortest time of a whole run; 0 where there was no time to profile.
         timeline: The nodes of the run whose time is the median, in the order they began.
         load_s: Seconds it took until a session of the model had run once.
+        given_share: CPU time the profiled process got of what it asked for, 1 on a quiet machine.
     """
 
     node_us: Mapping[str, float]
@@ -57,6 +58,7 @@ class ModelProfile:
     model_min_us: float = 0.0
     timeline: tuple[NodeRun, ...] = ()
     load_s: float = 0.0
+    given_share: float = 1.0
 
 
 def profile_runs(runs: int) -> int:

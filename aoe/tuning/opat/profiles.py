@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -49,6 +50,7 @@ def profile_default(tuning: TuneContext) -> tuple[ModelGraph, ModelProfile]:
     tuning.machine.runner.await_start()
     tuning.progress.step("measuring the default, node by node")
     with ScratchFolder("profile") as folder, tuning.machine.runner.turns.measuring():
+        before = device.usage()
         profile = tuning.engine.profile_model(
             proto if is_outside(proto) else _beside_its_weights(proto, folder),
             tuning.scratch,
@@ -58,7 +60,8 @@ def profile_default(tuning: TuneContext) -> tuple[ModelGraph, ModelProfile]:
             most_s=_PROFILING_SHARE * tuning.time.stopwatch.left_s(),
             inputs=tuning.subject.inputs,
         )
-    return graph, profile
+        given_share = device.usage().since(before).given_share
+    return graph, replace(profile, given_share=given_share)
 
 
 def find_left_out(tuning: TuneContext) -> None:

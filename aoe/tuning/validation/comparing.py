@@ -108,6 +108,7 @@ class ModelComparer(Generic[P]):
         self._inputs = inputs
         self.left_s = left_s
         self._costs = costs
+        self._slowness = 1.0
         self._streams = streams
 
     @property
@@ -117,8 +118,12 @@ class ModelComparer(Generic[P]):
 
     @property
     def is_hurried(self) -> bool:
-        """True if there is no time for all processes of the final comparison."""
-        return self.left_s() < PROCESSES * self._costs.comparison_s(self._final)
+        """True if there is no time for all processes of the final comparison.
+
+        Beside other load comparisons take longer than is reckoned; the slowest so far tells.
+        """
+        one_s = self._slowness * self._costs.comparison_s(self._final)
+        return self.left_s() < PROCESSES * one_s
 
     @property
     def least_s(self) -> float:
@@ -163,7 +168,10 @@ class ModelComparer(Generic[P]):
 
         Raises:
             RunError: the model cannot be run with them.
+            TimeIsUpError: what time is left, the last comparison needs, which tells the same.
         """
+        if self.left_s() < self._slowness * self.least_s:
+            raise TimeIsUpError
         tuned = self._assembly.write_model(kept, "variant.onnx")
         policy = single_run_policy(self._screen.threads)
         return self._compare(self._assembly.untuned, tuned, policy).memory
@@ -208,8 +216,8 @@ class ModelComparer(Generic[P]):
         Where the time limit does not allow for all of them, each loads both models once instead
         of twice, every other one the tuned one first: what the order does to the figures is no
         noise then, and is taken out where there are three. Up to four processes are judged with
-        what is known of others, see `ProcessGain`; two more follow where they show a gain they do
-        not prove. One alone proves a large gain, and nothing else.
+        what is known of others, see `ProcessGain`; as many more follow, as far as there is time,
+        where they show a gain they do not prove. One alone proves a large gain, and nothing else.
 
         Args:
             kept: Parts the model has.
@@ -232,7 +240,7 @@ class ModelComparer(Generic[P]):
             found = [*found, *more]
             gain = _gain(found, in_turns=False)
         if in_turns and gain.surely <= 1 < gain.estimate.median:
-            terms = _in_turns(len(found), LEAST_PROCESSES)
+            terms = _in_turns(len(found), HURRIED_PROCESSES)
             hurried = self._costs.hurried(self._final)
             found = [*found, *self._one_by_one(held_against, tuned, hurried, terms)]
             gain = _gain(found, in_turns=True)
@@ -310,13 +318,18 @@ class ModelComparer(Generic[P]):
         policy: MeasurePolicy,
         terms: ComparisonTerms = WHOLE_MODELS,
     ) -> ModelComparison:
+        began_s = self.left_s()
         try:
             with self._runner.turns.measuring():  # waiting for others takes of the time, too
-                return self._compare_now(baseline, tuned, policy, terms)
+                found = self._compare_now(baseline, tuned, policy, terms)
         except TurnTimeoutError as error:
             if math.isfinite(self.left_s()):
                 raise TimeIsUpError from error
             raise
+        if math.isfinite(began_s):
+            took_s = began_s - self.left_s()
+            self._slowness = max(self._slowness, took_s / self._costs.comparison_s(policy))
+        return found
 
     def _compare_now(
         self,

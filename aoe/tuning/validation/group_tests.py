@@ -104,15 +104,15 @@ class GroupTests(Generic[P]):
         self._proven = frozenset(proven)
         self._whole: Measurement | None = None
 
-    def are_right(self) -> bool:
-        """Return True if the model is known to compute rightly with all: then it is timed, too.
+    def are_wrong(self) -> bool:
+        """Time the model with all; True if it cannot be run with them, or computes wrongly.
 
         One alone is left to the last comparison, which shows the same.
         """
-        if len(self.kept) > 1:
-            self._whole = self._measured(self._in_order())
-            return self._whole is not None and self._whole.is_correct
-        return True
+        if len(self.kept) < 2:
+            return False
+        self._whole = self._measured(self._in_order())
+        return self._whole is None or not self._whole.is_correct
 
     def run(self) -> None:
         """Leave out what loses; what stays and what does not is in `kept` and `dropped`."""
@@ -193,10 +193,9 @@ class GroupTests(Generic[P]):
 
     def _measured(self, group: Sequence[P]) -> Measurement | None:
         """Compare without a group, None if there is no time for it or it cannot be run."""
-        began_s = self._left_s()
-        needed_s = self._longest_s * (1 + self._following)
-        if self.comparisons >= MOST_COMPARISONS or began_s <= needed_s:
+        if not self.has_time:
             return None
+        began_s = self._left_s()
         self.comparisons += 1
         try:
             found = self._without(self.kept, group)
@@ -206,6 +205,12 @@ class GroupTests(Generic[P]):
             if math.isfinite(began_s):
                 self._longest_s = max(self._longest_s, began_s - self._left_s())
         return found
+
+    @property
+    def has_time(self) -> bool:
+        """True if there is time for one more comparison."""
+        needed_s = self._longest_s * (1 + self._following)
+        return self.comparisons < MOST_COMPARISONS and self._left_s() > needed_s
 
     def _promise(self, group: Sequence[P]) -> float:
         """Return the sum of proven gains of the kernels of a group; losses count as zero."""

@@ -215,10 +215,10 @@ class ModelValidator(Generic[P]):
         """Test every kernel; a refused model stays refused if no single kernel loses."""
         before = dict(self._drops)
         # loading a large model twice more takes what its proof needs, which shows wrong results too
-        is_checked = not self._comparer.is_hurried
         tests = self._tests(kernels, prior_result.proven)
+        is_checked = tests.has_time and not self._comparer.is_hurried
         try:
-            if is_checked and not tests.are_right():
+            if is_checked and tests.are_wrong():
                 tests = self._tests(self._correct(list(kernels)), prior_result.proven)
         except TimeIsUpError:
             return self.undecided(kernels)

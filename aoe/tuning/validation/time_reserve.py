@@ -13,7 +13,7 @@ from aoe.execute.tasks import PAIRS_OF_TWO_ROUNDS
 from aoe.measurement import MeasurePolicy
 from aoe.ort.profile import ModelProfile, profile_runs
 from aoe.tuning.live_report import Stopwatch
-from aoe.tuning.policies import final_policy, variant_policy
+from aoe.tuning.policies import final_policy, single_run_policy, variant_policy
 
 PROCESSES = 5
 """Worker processes the final comparison is spread over."""
@@ -21,7 +21,9 @@ HURRIED_PROCESSES, LEAST_PROCESSES = 4, 2
 """The same where time is short, each loading both models once, every other one the tuned one first.
 With two, a gain of 14 % can be proven, with one of 26 %; what one does not prove is not decided."""
 _PROCESS_S = 1.0
-"""A worker ends, and another one starts."""
+"""A worker ends, and another one starts, on a quiet machine."""
+_LEAST_SHARE_GIVEN = 0.2
+"""Beside more neighbours than that no limit of time holds; it is not all kept for them."""
 _LINK_S = 1.0
 _RUNS_BEFORE = 4
 """Of each session, before the first pair: results twice, calibration of the samples."""
@@ -46,17 +48,24 @@ class ModelCosts:
         load_s: Loading it into a session.
         run_s: One run, untuned.
         write_s: Writing its weights once.
+        process_s: Ending a worker and starting another one, which takes CPU time.
     """
 
     load_s: float = 0.0
     run_s: float = 0.0
     write_s: float = 0.0
+    process_s: float = _PROCESS_S
 
     @classmethod
     def of(cls, profile: ModelProfile, *, write_s: float) -> ModelCosts:
         """Return the costs of the later phases, from the first profile."""
         run_s = profile.model_us / 1e6
-        return cls(load_s=max(0.0, profile.load_s - run_s), run_s=run_s, write_s=write_s)
+        return cls(
+            load_s=max(0.0, profile.load_s - run_s),
+            run_s=run_s,
+            write_s=write_s,
+            process_s=_PROCESS_S / max(_LEAST_SHARE_GIVEN, profile.given_share),
+        )
 
     @classmethod
     def of_comparison(cls, seconds: float, model_us: float) -> ModelCosts:
@@ -71,7 +80,7 @@ class ModelCosts:
         runs_before = sessions * (_RUNS_BEFORE + policy.warmup)
         least_s = max(policy.enough_s, 2 * _PAIRS_KNOWN * self.run_s)
         pairs_s = min(2 * policy.pairs_max * self.run_s, 2 * least_s)
-        return _PROCESS_S + sessions * self.load_s + runs_before * self.run_s + pairs_s
+        return self.process_s + sessions * self.load_s + runs_before * self.run_s + pairs_s
 
     @property
     def finishing_s(self) -> float:
@@ -90,7 +99,7 @@ class ModelCosts:
         """
         pairs, most = _HURRIED_PAIRS, PAIRS_OF_TWO_ROUNDS - 2
         if self.run_s > 0:
-            begun_s = _PROCESS_S + _sessions(_HURRIED_PAIRS) * self.load_s
+            begun_s = self.process_s + _sessions(_HURRIED_PAIRS) * self.load_s
             pairs = max(pairs, min(most, 2 * int(_PAIRS_SHARE * begun_s / (4 * self.run_s))))
         return replace(policy, pairs_min=pairs, pairs_max=pairs, warmup=0, tries=1)
 
@@ -109,9 +118,10 @@ class ModelCosts:
         wanted_s = finals * PROCESSES * self.comparison_s(final)
         wanted_s += _GROUP_TESTS * self.comparison_s(screen)
         one_s = finals * self.comparison_s(self.hurried(final))
+        memory_s = finals * self.comparison_s(single_run_policy(final.threads))
         kept_s = max(
             min(_SHARE * free_s, _LINK_S + wanted_s),
-            min(_HURRIED_SHARE * free_s, _LINK_S + HURRIED_PROCESSES * one_s),
+            min(_HURRIED_SHARE * free_s, _LINK_S + memory_s + HURRIED_PROCESSES * one_s),
             # one more: now and then one takes twice as long
             min(_LEAST_SHARE * free_s, _LINK_S + (LEAST_PROCESSES + 1) * one_s),
         )

@@ -104,6 +104,14 @@ def test_with_time_enough_every_process_loads_both_orders_in_turns() -> None:
     assert found.estimate.median == pytest.approx(1.05, rel=0.02)
 
 
+def test_comparisons_that_take_longer_than_reckoned_make_the_last_ones_hurried() -> None:
+    runner = _runner(left_s=200.0, each_s=40.0)
+    comparer = _comparer(runner)
+    assert not comparer.is_hurried
+    comparer.without([make_kernel(1)], [make_kernel(1)])
+    assert comparer.is_hurried  # 160 s are enough for what is reckoned, not at that pace
+
+
 @pytest.mark.parametrize(("noise", "fewest", "most"), [(0.0, 3, 3), (0.006, 3, 5), (0.03, 5, 5)])
 def test_gain_far_beyond_the_scatter_takes_fewer_processes(
     noise: float, fewest: int, most: int

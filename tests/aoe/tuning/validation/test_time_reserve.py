@@ -26,6 +26,20 @@ def test_costs_follow_from_the_first_profile() -> None:
     assert costs.profiling_s(10) == pytest.approx(3.3)
 
 
+@pytest.mark.parametrize(("given_share", "process_s"), [(1.0, 1.0), (0.5, 2.0), (0.01, 5.0)])
+def test_processes_start_slower_beside_others_and_more_time_is_kept(
+    given_share: float, process_s: float
+) -> None:
+    quiet = ModelProfile(node_us={}, model_us=70_000.0, load_s=0.1)
+    busy = ModelProfile(node_us={}, model_us=70_000.0, load_s=0.1, given_share=given_share)
+    costs = ModelCosts.of(busy, write_s=0.4)
+    assert costs.process_s == process_s
+    one_s = costs.comparison_s(costs.hurried(_FINAL))
+    assert _kept_s(costs, 60.0) >= HURRIED_PROCESSES * one_s
+    if given_share < 1:
+        assert _kept_s(costs, 40.0) > _kept_s(ModelCosts.of(quiet, write_s=0.4), 40.0)
+
+
 def test_costs_of_a_comparison_leave_its_runs_and_its_process_out() -> None:
     costs = ModelCosts.of_comparison(5.0, 100_000.0)
     assert (costs.run_s, costs.load_s) == (0.1, pytest.approx(1.2))

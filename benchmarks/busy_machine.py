@@ -1,0 +1,142 @@
+"""Does tuning reach a verdict on a machine that others use?
+
+    python benchmarks/busy_machine.py mobilenet_v2 unet2d                # others leave 30 % idle
+    python benchmarks/busy_machine.py mobilenet_v2 --idle 1              # nobody else
+
+A process a core computes for part of every tenth of a second, at the same priority, so that a
+share of `--idle` is left to the tuning. Each network of the suite (`benchmarks/networks`) is tuned
+with a home, a bank and a cache of its own, `--limit` seconds. Noted are what was decided about the
+whole model, the gain with its interval, which clock decided, and the operators and what was found
+of them. What is done is kept in `--results`: the same command goes on where it was ended. Needs
+torch, as `benchmarks/peers.py` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+from comparison.files import write_whole
+from comparison.preparation import prepare
+from comparison.prepared import MODEL
+from comparison.steps import Steps, run_aoe, where_measured
+from comparison.tables import PAGE, put_between, table_row
+from networks.registry import NETWORKS
+
+BEGIN, END = "<!-- busy machine: begin -->", "<!-- busy machine: end -->"
+_HERE = Path(__file__).resolve().parent
+_RESULTS = _HERE / "results" / "busy_machine.json"
+_PERIOD_S = 0.1
+_NEIGHBOUR = """
+import os, sys, time
+parent, period_s, share = os.getppid(), float(sys.argv[1]), float(sys.argv[2])
+while os.getppid() == parent:
+    until = time.thread_time() + period_s * share
+    while time.thread_time() < until:
+        pass
+    time.sleep(period_s * (1 - share))
+"""
+
+
+@contextlib.contextmanager
+def neighbours(idle: float) -> Iterator[None]:
+    """Run a process a core that leaves a share of it idle.
+
+    A neighbour asks for its CPU time, so beside a tuning that wants the whole core the two share
+    it: the neighbour's period becomes longer, its share stays what the scheduler gives both.
+    """
+    words = [sys.executable, "-c", _NEIGHBOUR, str(_PERIOD_S), str(1 - idle)]
+    cores = len(os.sched_getaffinity(0)) if idle < 1 else 0
+    running = [subprocess.Popen(words, start_new_session=True) for _ in range(cores)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def tune_beside(model: Path, *, idle: float, limit_s: float) -> dict[str, Any]:
+    """Tune a model beside neighbours that leave a share of the machine idle."""
+    with tempfile.TemporaryDirectory() as folder, neighbours(idle):
+        output = Path(folder) / "out"
+        words = ["--model", str(model), f"--output={output}", f"--tuning_time_limit={limit_s:g}"]
+        done = run_aoe(Path(folder), words)
+        summary = json.loads((output / "summary.json").read_text())
+    machine = summary["machine"] or {}
+    return {
+        "seconds": round(done.seconds, 1),
+        "decided": "not decided" not in done.text.strip().splitlines()[-2],
+        "said": done.text.strip().splitlines()[-2].split("process finished. ")[-1],
+        "kernels": sum(row["in_model"] for row in summary["operators"]),
+        **{name: summary[name] for name in ("speedup", "speedup_low", "speedup_high")},
+        **{name: summary[name] for name in ("total_ops", "tuned_ops", "undecided_ops")},
+        **{name: machine.get(name) for name in ("clock", "given_share", "paused_s")},
+    }
+
+
+def table(document: Mapping[str, Any]) -> str:
+    """Write what was measured as Markdown."""
+    options = document["options"]
+    rows = document["steps"].values()
+    beside = f"others leave {options['idle']:.0%} of each core idle"
+    lines = [
+        f"`busy_machine.py`, {beside}, {options['limit_s']:g} s. {where_measured(document)}",
+        "",
+        "| network | verdict | gain | interval | clock | CPU time | operators, undecided | s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in document["steps"].items():
+        interval = f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}"
+        verdict = "kept" if row["kernels"] else "nothing gained"
+        cells = [
+            NETWORKS[name].title,
+            verdict if row["decided"] else "**not decided**",
+            f"{row['speedup']:.2f}",
+            interval if row["kernels"] else "",
+            row["clock"] or "",
+            "" if row["given_share"] is None else f"{row['given_share']:.0%}",
+            f"{row['total_ops']}, {row['undecided_ops']}",
+            f"{row['seconds']:.0f}",
+        ]
+        lines.append(table_row(cells))
+    decided = sum(row["decided"] for row in rows)
+    mean = geometric_mean([row["speedup"] for row in rows])
+    lines += ["", f"Decided: {decided} of {len(rows)}; geometric mean of the gains {mean:.2f}x."]
+    return "\n".join(lines) + "\n"
+
+
+def main(words: list[str] | None = None) -> int:
+    """Tune every network, print what was decided."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("networks", nargs="*", metavar="NETWORK")
+    parser.add_argument("--idle", type=float, default=0.3, help="share others leave of each core")
+    parser.add_argument("--limit", type=float, default=45.0, help="--tuning_time_limit")
+    parser.add_argument("--prepared", type=Path, default=_HERE.parent / "build" / "busy_machine")
+    parser.add_argument("--results", type=Path, default=_RESULTS)
+    parser.add_argument("--write-docs", action="store_true")
+    given = parser.parse_args(words)
+    steps = Steps(given.results, {"idle": given.idle, "limit_s": given.limit})
+    for name in given.networks:
+        prepare(name, given.prepared / name)
+        model = given.prepared / name / MODEL
+        steps.once(name, lambda m=model: tune_beside(m, idle=given.idle, limit_s=given.limit))
+    text = table(steps.document)
+    sys.stdout.write(text)
+    if given.write_docs:
+        page = _HERE.parent / "docs" / PAGE
+        write_whole(page, put_between(page, BEGIN, END, text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
