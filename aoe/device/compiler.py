@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +56,74 @@ class KernelSource:
         """True if operators of ONNX Runtime compute it: there is nothing to compile."""
         return is_hosted(self.schedule.algorithm)
 
+    @property
+    def parts(self) -> tuple[KernelSource, ...]:
+        """What is compiled for it."""
+        return (self,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowBlock:
+    """A kernel for a fixed number of rows, as a part of one for any number.
+
+    Attributes:
+        rows: How many it computes.
+        source: The kernel.
+        us: Measured time of a call, by which rows are cut into blocks.
+    """
+
+    rows: int
+    source: KernelSource
+    us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowKernel(KernelSource):
+    """A kernel for any number of rows, which it computes in blocks of fixed numbers.
+
+    Workload and schedule are those of the largest block.
+
+    Attributes:
+        open_rank: Leading dimensions that are open: together they are the rows.
+        open_inputs: For each input, whether it has them; the others are the same for all rows.
+        shapes: Of each input and of the result, as ONNX Runtime reports them; what stands for open
+            dimensions says nothing.
+        blocks: The largest first; the last one has one row.
+    """
+
+    open_rank: int
+    open_inputs: tuple[bool, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    blocks: tuple[RowBlock, ...]
+
+    @property
+    def parts(self) -> tuple[KernelSource, ...]:
+        """What is compiled for it: its blocks."""
+        return tuple(block.source for block in self.blocks)
+
+
+def row_kernel(
+    blocks: Sequence[RowBlock],
+    *,
+    open_rank: int,
+    open_inputs: Sequence[bool],
+    shapes: Sequence[Sequence[int]],
+) -> RowKernel:
+    """Return the kernel of blocks, under the name that is its own; see `RowKernel`."""
+    ordered = sorted(blocks, key=lambda block: -block.rows)
+    largest = ordered[0].source
+    facts = [open_rank, list(open_inputs), [list(shape[open_rank:]) for shape in shapes]]
+    text = json.dumps([*facts, [[one.rows, one.source.name, one.us] for one in ordered]])
+    return RowKernel(
+        name=f"{largest.workload.op_type}_rows_{hashlib.sha256(text.encode()).hexdigest()[:12]}",
+        workload=largest.workload,
+        schedule=largest.schedule,
+        open_rank=open_rank,
+        open_inputs=tuple(open_inputs),
+        shapes=tuple(map(tuple, shapes)),
+        blocks=tuple(ordered),
+    )
+
 
 def kernel_name(workload: Workload, schedule: Schedule) -> str:
     """Return the operator name of a kernel: its family and a digest of what it is."""
@@ -66,8 +134,8 @@ def kernel_name(workload: Workload, schedule: Schedule) -> str:
 def required_features(sources: Sequence[KernelSource], target: Target) -> tuple[str, ...]:
     """Return the CPU features a machine needs to run these kernels of `target`."""
     needed = dict.fromkeys(target.cpu_features)
-    for source in sources:
-        needed |= dict.fromkeys(_target_of(source, target).cpu_features)
+    for part in (part for source in sources for part in source.parts):
+        needed |= dict.fromkeys(_target_of(part, target).cpu_features)
     return tuple(needed)
 
 
@@ -160,8 +228,8 @@ def build_library(
     """Link compiled kernels and the glue into a library of custom operators.
 
     Args:
-        sources: The kernels, in the order of `objects`.
-        objects: What `compile_kernel` wrote.
+        sources: The kernels.
+        objects: What `compile_kernel` wrote for their parts.
         target: What they are compiled for; the library asks for its CPU features when loaded.
         toolchain: The C compiler.
         file: The library to write.
@@ -230,12 +298,19 @@ def _compile_glue(folder: Path, part: str, toolchain: Toolchain, directory: Path
 def kernel_table(sources: Sequence[KernelSource], target: Target) -> str:
     """Return the C file that tells the glue which kernels there are."""
     lines = ["#include <stddef.h>", '#include "aoe_kernels.h"', ""]
-    entries = []
+    parts = {part.name: part for source in sources for part in source.parts}
+    entries, packings = {}, _PackingTables()
+    for name, part in parts.items():
+        pipeline = _pipeline_of(part)
+        lines += _declarations(part, pipeline, packings)
+        entries[name] = _entry(part, pipeline, packings)
     for source in sources:
-        pipeline = _pipeline_of(source)
-        lines += _declarations(source, pipeline)
-        entries.append(_entry(source, pipeline))
-    lines += ["const aoe_kernel aoe_kernel_table[] = {", *entries, "};"]
+        if isinstance(source, RowKernel):
+            blocks = {one.source.name: entries[one.source.name] for one in source.blocks}
+            lines += _row_declarations(source, blocks)
+            entries[source.name] = _row_entry(source)
+    lines += ["const aoe_kernel aoe_kernel_table[] = {"]
+    lines += [*(f"  {entries[source.name]}," for source in sources), "};"]
     lines.append(f"const int aoe_kernel_count = {len(sources)};")
     needed = required_features(sources, target)
     lines.append(feature_check(needed, x86="x86" in target.halide_name))
@@ -246,7 +321,27 @@ def _target_of(source: KernelSource, target: Target) -> Target:
     return target.for_kernel(source.workload.precision, source.schedule.algorithm)
 
 
-def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
+class _PackingTables:
+    """C tables of packed inputs: kernels that keep an input in one form share the table.
+
+    What is packed is shared by table, so blocks of one kernel keep their weights once.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def name_of(self, source: KernelSource, pipeline: Pipeline) -> str:
+        """Return the table of a kernel: its own, or that of one before it."""
+        own = f"{kernel_symbol(source.name)}_packings"
+        forms = [
+            [number, one.source, one.dtype, one.argument_extents, pipeline.argument_extents[number]]
+            for number, one in pipeline.packings.items()
+        ]
+        form = json.dumps([source.workload.op_type, source.schedule.algorithm, forms])
+        return self._names.setdefault(form, own)
+
+
+def _declarations(source: KernelSource, pipeline: Pipeline, tables: _PackingTables) -> list[str]:
     symbol = kernel_symbol(source.name)
     inputs = source.workload.inputs
     packed = {number: packing.dtype for number, packing in pipeline.packings.items()}
@@ -259,7 +354,8 @@ def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
         f"int {symbol}_argv(void **);",
         f"static const aoe_tensor {symbol}_arguments[] = {{ {arguments or '{0}'} }};",
     ]
-    if pipeline.packings:
+    table = f"{symbol}_packings"
+    if pipeline.packings and tables.name_of(source, pipeline) == table:
         lines += [
             f"int {packing_symbol(symbol, number)}_argv(void **);" for number in pipeline.packings
         ]
@@ -269,20 +365,52 @@ def _declarations(source: KernelSource, pipeline: Pipeline) -> list[str]:
             f"{len(packing.argument_extents)}, {{ {_listed(packing.argument_extents)} }} }}"
             for number, packing in pipeline.packings.items()
         )
-        lines.append(f"static const aoe_packing {symbol}_packings[] = {{ {packings} }};")
+        lines.append(f"static const aoe_packing {table}[] = {{ {packings} }};")
     return lines
 
 
-def _entry(source: KernelSource, pipeline: Pipeline) -> str:
+def _entry(source: KernelSource, pipeline: Pipeline, tables: _PackingTables) -> str:
     symbol = kernel_symbol(source.name)
     result = source.workload.output
     output = _tensor(result, pipeline.output_extents, result.dtype)
-    packings = f"{symbol}_packings" if pipeline.packings else "NULL"
+    packings = tables.name_of(source, pipeline) if pipeline.packings else "NULL"
     counts = f"{len(source.workload.inputs)}, {len(pipeline.arguments)}"
     return (
-        f'  {{ "{source.name}", {symbol}_argv, {counts}, {symbol}_arguments, {output}, '
-        f"{len(pipeline.packings)}, {packings} }},"
+        f'{{ "{source.name}", {symbol}_argv, {counts}, {symbol}_arguments, {output}, '
+        f"{len(pipeline.packings)}, {packings}, 0, 0, 0, NULL }}"
     )
+
+
+def _row_declarations(source: RowKernel, entries: Mapping[str, str]) -> list[str]:
+    """Return the C tables of a kernel for any number of rows: its arguments and its blocks."""
+    symbol = kernel_symbol(source.name)
+    inputs = zip(source.workload.inputs, source.shapes, strict=False)
+    arguments = ", ".join(_outside(spec.dtype, shape) for spec, shape in inputs)
+    lines = [f"static const aoe_tensor {symbol}_arguments[] = {{ {arguments} }};"]
+    for block in source.blocks:
+        lines.append(
+            f"static const aoe_kernel {symbol}_{block.rows} = {entries[block.source.name]};"
+        )
+    blocks = ", ".join(
+        f"{{ {block.rows}, {block.us:.3f}f, &{symbol}_{block.rows} }}" for block in source.blocks
+    )
+    return [*lines, f"static const aoe_block {symbol}_blocks[] = {{ {blocks} }};"]
+
+
+def _row_entry(source: RowKernel) -> str:
+    symbol = kernel_symbol(source.name)
+    mask = sum(1 << number for number, is_open in enumerate(source.open_inputs) if is_open)
+    output = _outside(source.workload.output.dtype, source.shapes[-1])
+    count = len(source.workload.inputs)
+    return (
+        f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
+        f"{source.open_rank}, {mask}ull, {len(source.blocks)}, {symbol}_blocks }}"
+    )
+
+
+def _outside(dtype: str, shape: Sequence[int]) -> str:
+    """Return the entry of a tensor as ONNX Runtime has it; no kernel sees it as a whole."""
+    return _tensor(TensorSpec(shape=tuple(shape), dtype=dtype), (), dtype)
 
 
 def _pipeline_of(source: KernelSource) -> Pipeline:

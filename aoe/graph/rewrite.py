@@ -28,11 +28,13 @@ class Replacement:
         region: What is replaced.
         kernel: Name of the kernel.
         operators: ONNX Runtime's own ones that take its place instead of a kernel node.
+        shape: Of its result where that is open, a name for each open extent.
     """
 
     region: Region
     kernel: str
     operators: HostOperators | None = None
+    shape: tuple[int | str, ...] | None = None
 
 
 def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.ModelProto:
@@ -62,7 +64,7 @@ def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.Mode
         result = region.workload.output
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(result.dtype))
         tuned.graph.value_info.append(
-            helper.make_tensor_value_info(region.output, kind, result.shape)
+            helper.make_tensor_value_info(region.output, kind, replacement.shape or result.shape)
         )
     _import_opsets(tuned)
     tuned.ir_version = max(tuned.ir_version, _FUNCTION_IR_VERSION)

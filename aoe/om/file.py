@@ -94,6 +94,7 @@ _MANIFEST_TYPES = _object(
         "cases": {"type": "array", "items": _CASE_TYPES},
         "operators": {"type": "array", "items": _object({}, {"path": _TEXT, "sha256": _TEXT})},
         "streams": {"type": "integer", "minimum": 1, "maximum": 1 << 16},
+        "shape_range": _TEXT,
     },
     {
         "name": _TEXT,
@@ -200,6 +201,7 @@ class Manifest:
         operators: Libraries of operators the model needs, which are not in the file.
         streams: Callers it was tuned for, each with the threads of `core_num`; 1 where the latency
             of one run was tuned.
+        shape_range: The shapes it was tuned for, as `--input_shape` says a range; else empty.
     """
 
     name: str
@@ -217,6 +219,7 @@ class Manifest:
     cases: tuple[ShapeCase, ...] = ()
     operators: tuple[OperatorLibrary, ...] = ()
     streams: int = 1
+    shape_range: str = ""
 
     @property
     def kernel_count(self) -> int:
@@ -241,7 +244,7 @@ def write_offline_model(file: Path, directory: Path, manifest: Manifest) -> None
     parts = [name for name in known if (directory / name).exists()]
     digests = {name: digest_of(directory / name) for name in parts}
     members = asdict(manifest) | {"parts": digests}
-    for name in ("cases", "operators"):
+    for name in ("cases", "operators", "shape_range"):
         if not members[name]:
             del members[name]
     if manifest.streams == 1:

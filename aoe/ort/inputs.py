@@ -6,7 +6,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,10 +159,12 @@ class ModelInputs:
     Attributes:
         sets: Given sets; the first is timed, results are compared on all of them.
         seed: Of made-up arrays.
+        shapes: Of made-up arrays by input, where the model leaves them open.
     """
 
     sets: tuple[InputSet, ...] = ()
     seed: int = 0
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def check(self, proto: onnx.ModelProto) -> None:
         """Compare all sets with the inputs of a model before anything is run; see `InputSet`."""
@@ -178,7 +180,7 @@ class ModelInputs:
             RunError: a file cannot be read, or nothing can be made up for an input.
         """
         if not self.sets:
-            yield random_feed(session, self.seed)
+            yield random_feed(session, self.seed, self.shapes)
         specs = input_specs(session)
         for given in self.sets:
             yield given.load(specs, self.seed)

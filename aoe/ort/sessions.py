@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -231,15 +231,26 @@ def input_specs(session: ort.InferenceSession) -> list[InputSpec]:
     ]
 
 
-def random_feed(session: ort.InferenceSession, seed: int) -> dict[str, np.ndarray[Any, Any]]:
+def random_feed(
+    session: ort.InferenceSession,
+    seed: int,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> dict[str, np.ndarray[Any, Any]]:
     """Return seeded inputs: standard normal floats, zeros for integers (valid as indices).
+
+    Args:
+        session: Of the model.
+        seed: Of the values.
+        shapes: Of inputs whose shape is open.
 
     Raises:
         RunError: an input has an element type or an open shape nothing can be made up for, or
             is too large for the memory.
     """
     rng = np.random.default_rng(seed)
-    return {spec.name: made_up_array(spec, rng) for spec in input_specs(session)}
+    asked = shapes or {}
+    specs = [replace(one, shape=asked.get(one.name, one.shape)) for one in input_specs(session)]
+    return {spec.name: made_up_array(spec, rng) for spec in specs}
 
 
 def made_up_array(spec: InputSpec, rng: np.random.Generator) -> np.ndarray[Any, Any]:

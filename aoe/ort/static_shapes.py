@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 from onnx import TensorProto, helper
@@ -24,6 +25,9 @@ from aoe.graph.weights import (
     without_initializers,
 )
 from aoe.ort.sessions import NO_PACKING, OpenSession, session_options
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 _NUMPY_NAMES = {"float": "float32", "double": "float64"}  # others are spelled as NumPy does
 _SHAPE_TYPES = (TensorProto.INT64, TensorProto.INT32)
@@ -52,6 +56,33 @@ def infer_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dict[str
     return {name: info for name, info in found.items() if info.shape or name in scalars}
 
 
+def infer_open_shapes(
+    proto: onnx.ModelProto, open_session: OpenSession
+) -> dict[str, tuple[int | str, ...]]:
+    """Return the shapes of inputs and node results whose extents are all known or have a name.
+
+    Equal names mean equal extents in every run: ONNX Runtime carries those of the inputs along as
+    far as it can prove where they come from.
+
+    Args:
+        proto: A model whose open input extents have names.
+        open_session: Loads a model on the device it is for.
+
+    Raises:
+        RunError: ONNX Runtime cannot load the model.
+    """
+    found: dict[str, tuple[int | str, ...]] = {}
+    for value in proto.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        found[value.name] = tuple(dim.dim_param or dim.dim_value for dim in dims)
+    made = [name for node in proto.graph.node for name in node.output if name]
+    with ScratchFolder("shapes") as folder:
+        for value in _outputs(_bare(proto, folder), made, folder, open_session):
+            if value.shape and all(isinstance(extent, int | str) for extent in value.shape):
+                found[value.name] = tuple(value.shape)
+    return found
+
+
 def _scalars(
     bare: onnx.ModelProto, names: Sequence[str], folder: Path, open_session: OpenSession
 ) -> set[str]:
@@ -69,20 +100,28 @@ def _load(
     bare: onnx.ModelProto, names: Sequence[str], folder: Path, open_session: OpenSession
 ) -> dict[str, TensorInfo]:
     """Return type and shape of results that ONNX Runtime knows to be static, or without a shape."""
-    del bare.graph.output[:]
-    bare.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
-    file = folder / "bare.onnx"
-    file.write_bytes(bare.SerializeToString())
-    options = session_options(threads=1, optimize=False)
-    options.add_session_config_entry(NO_PACKING, "1")
     found = {}
-    for value in open_session(file, options).get_outputs():
+    for value in _outputs(bare, names, folder, open_session):
         dtype = value.type.removeprefix("tensor(").removesuffix(")")
         static = all(isinstance(extent, int) for extent in value.shape)
         if static and value.type.startswith("tensor("):
             info = TensorInfo(dtype=_NUMPY_NAMES.get(dtype, dtype), shape=tuple(value.shape))
             found[value.name] = info
     return found
+
+
+def _outputs(
+    bare: onnx.ModelProto, names: Sequence[str], folder: Path, open_session: OpenSession
+) -> Sequence[ort.NodeArg]:
+    """Return what ONNX Runtime says of results when it loads a model."""
+    del bare.graph.output[:]
+    bare.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+    file = folder / "bare.onnx"
+    file.write_bytes(bare.SerializeToString())
+    options = session_options(threads=1, optimize=False)
+    options.add_session_config_entry(NO_PACKING, "1")
+    outputs: Sequence[ort.NodeArg] = open_session(file, options).get_outputs()
+    return outputs
 
 
 def _bare(proto: onnx.ModelProto, folder: Path) -> onnx.ModelProto:

@@ -41,7 +41,7 @@ def _row(tuned: TunedOperator, result: OpatResult) -> Mapping[str, str]:
     """Return the cells of an operator by column, in their order."""
     operator = tuned.operator
     chain = [op.op_type for op in operator.workload.operations]
-    kept = operator.key in {kernel.key for kernel in result.validation.kept}
+    kept = operator.key in result.used_keys
     return {
         "operator": operator.op_name,
         _COMPUTES: " + ".join(name for name in chain if not name.startswith("Reorder")),

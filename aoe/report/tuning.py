@@ -17,6 +17,7 @@ from aoe.report.whole_model import (
     listed,
     looked_up_line,
     places_document,
+    range_lines,
     unchanged_line,
     write_damaged,
     write_dropped,
@@ -61,7 +62,8 @@ class OperatorTuningReport:
         else:
             text.line(f"nothing in this model is tunable: {_untuned_time(result)}")
         write_reuse(text, result.reuse)
-        text.line(_whole_model(result))
+        for line in range_lines(result) if result.points else [_whole_model(result)]:
+            text.line(line)
         memory = result.validation.memory
         if memory is not None and result.validation.is_changed:
             text.line(_memory(memory))

@@ -10,6 +10,7 @@ from aoebank import plural
 
 if TYPE_CHECKING:
     from aoe.tuning.model_mode import ModelTuning
+    from aoe.tuning.opat.result import OpatResult
     from aoebank import Text
 
 BY_CPU_TIME = "by CPU time: the machine was busy"
@@ -41,6 +42,26 @@ def gain_line(result: ModelTuning[Any], precision: str = "") -> str:
         f"{estimate.pairs} pairs, {_conditions(result)}, "
         f"against ONNX Runtime with {result.optimizations})"
     )
+
+
+def range_lines(result: OpatResult) -> list[str]:
+    """Return the lines on a model tuned for a range of shapes: the mean, and each point."""
+    estimate = result.validation.estimate
+    worst = min(result.points, key=lambda point: point.estimate.median)
+    headline = (
+        f"whole model, over {result.shape_range}: {estimate.median:.3f}x (95 % interval "
+        f"{estimate.low:.3f} to {estimate.high:.3f}, geometric mean of "
+        f"{plural(len(result.points), 'shape')}, worst {worst.estimate.median:.3f}x, "
+        f"{_conditions(result)}, against ONNX Runtime with {result.optimizations})"
+    )
+    lines = [headline]
+    for point in result.points:
+        one = point.estimate
+        lines.append(
+            f"  {point.shapes}: {point.baseline_us / 1e3:.3f} ms -> {point.tuned_us / 1e3:.3f} ms, "
+            f"{one.median:.3f}x ({one.low:.3f} to {one.high:.3f})"
+        )
+    return lines
 
 
 def looked_up_line(parts: str, precision: str = "") -> str:

@@ -125,6 +125,7 @@ class TuneSettings:
         input_shape: Text of `--input_shape`, or None.
         shape_cases: Several such texts, for a model that is tuned for each of them; else none.
         shape_log: How often the model was asked for which shapes, None where nothing says so.
+        shape_range: Text of `--input_shape` where it names a range the model is tuned for.
         out_nodes: Results the model is cut off at, as `node:0` or by their names; none for the
             outputs it has.
         operators: Libraries of operators ONNX Runtime does not have.
@@ -172,6 +173,7 @@ class TuneSettings:
     input_shape: str | None = None
     shape_cases: tuple[str, ...] = ()
     shape_log: ShapeLog | None = None
+    shape_range: str | None = None
     out_nodes: tuple[str, ...] = ()
     operators: tuple[Path, ...] = ()
     inputs: tuple[InputSet, ...] = ()

@@ -14,6 +14,8 @@ MODES = {
     JobType.GDAT: "aoe.tuning.gdat.run",
 }
 """Modules, imported when their mode is asked for: each needs other libraries."""
+RANGE_MODES = {JobType.OPAT: "aoe.tuning.ranges.run"}
+"""Those that tune a model for a range of shapes."""
 
 _JOB_TYPES = {
     **{str(job.number): job for job in JobType},
@@ -23,9 +25,24 @@ _JOB_TYPES = {
 }
 
 
-def get_mode(job: JobType) -> Mode:
-    """Return the mode of a job type that `parse_job_types` lets through."""
-    return cast(Mode, import_module(MODES[job]))
+def get_mode(job: JobType, *, is_range: bool = False) -> Mode:
+    """Return the mode of a job type that `parse_job_types` lets through.
+
+    Args:
+        job: The job type.
+        is_range: True to tune for a range of shapes.
+
+    Raises:
+        OptionError: the job type does not do that.
+    """
+    if is_range and job not in RANGE_MODES:
+        raise OptionError(
+            "--input_shape",
+            f"{job.words} is for fixed shapes",
+            got="a range",
+            hint="--job_type=2, or shapes one by one",
+        )
+    return cast(Mode, import_module(RANGE_MODES[job] if is_range else MODES[job]))
 
 
 def parse_job_types(text: str, where: str = "--job_type") -> tuple[JobType, ...]:

@@ -332,7 +332,8 @@ def _tune_shape(context: ModeContext) -> TuneResult:
         )
     known = context.engine.modes
     modes: list[Mode] = [
-        get_mode(job) if known is None else known[job] for job in settings.job_types
+        get_mode(job, is_range=settings.shape_range is not None) if known is None else known[job]
+        for job in settings.job_types
     ]
     device, number = device_of(settings.soc_version or ""), settings.device_id
     with nullcontext() if number is None else device.pinned(number, settings.device_place):

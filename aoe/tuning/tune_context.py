@@ -21,7 +21,7 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.imported_model import ImportedModel
 from aoe.entry.input_shapes import parse_input_shape
-from aoe.entry.protocol import ModelSource
+from aoe.entry.protocol import Entry, ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
@@ -222,7 +222,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
     toolchain = find_toolchain(env)
     with ThreadPoolExecutor(1) as beside:  # it runs a compiler, which takes as long as loading
         checked = beside.submit(engine.check_toolchain, toolchain, target)
-        model = entry.load(source)
+        model = _loaded(entry, source, settings)
         checked.result()
     inputs, calibration = _inputs(settings, model)
     places = result_places(context, model.name, job)
@@ -278,6 +278,25 @@ def _banks(
     for one in damaged:
         context.progress.warn(str(one))
     return RunBanks(journal=own, built_in=built_in, base=base, damaged=damaged)
+
+
+def _loaded(entry: Entry, source: ModelSource, settings: TuneSettings) -> ImportedModel:
+    """Return the model of a run, for a range of shapes with its open dimensions.
+
+    Raises:
+        OptionError: models of its kind have fixed shapes.
+        AoeError: it cannot be read.
+    """
+    if settings.shape_range is None:
+        return entry.load(source)
+    if entry.load_open is None:
+        raise OptionError(
+            "--input_shape",
+            f"{entry.framework} models are tuned for fixed shapes",
+            got=settings.shape_range,
+            hint="convert the model to ONNX",
+        )
+    return entry.load_open(source)
 
 
 def _sweep(progress: Progress) -> None:

@@ -7,6 +7,7 @@
 #define AOE_MAX_RANK 8
 #define AOE_MAX_ARGUMENTS 64
 #define AOE_MAX_PACKINGS 4
+#define AOE_MAX_BLOCKS 8
 
 /* Nothing computes in float16: kernels see its bits, as they do those of uint16. */
 typedef enum {
@@ -40,6 +41,8 @@ typedef struct {
   int32_t extent[AOE_MAX_RANK];
 } aoe_packing;
 
+struct aoe_block;
+
 typedef struct {
   const char *name;              /* operator name in domain "aoe" */
   int (*run)(void **arguments);  /* Halide's `<kernel>_argv` entry */
@@ -49,7 +52,19 @@ typedef struct {
   aoe_tensor output;
   int32_t packing_count;
   const aoe_packing *packings;
+  /* Of a kernel for any number of rows; else zeros. Its arguments say ONNX shapes alone. */
+  int32_t open_rank;             /* leading dimensions that are open: together the rows */
+  uint64_t open_inputs;          /* bit i: input i has them */
+  int32_t block_count;
+  const struct aoe_block *blocks; /* the last one has one row */
 } aoe_kernel;
+
+/* A kernel for a fixed number of rows, and its measured time: rows are computed in blocks. */
+typedef struct aoe_block {
+  int32_t rows;
+  float us;
+  const aoe_kernel *kernel;
+} aoe_block;
 
 extern const aoe_kernel aoe_kernel_table[];
 extern const int aoe_kernel_count;

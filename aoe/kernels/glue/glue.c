@@ -18,10 +18,17 @@ typedef struct {
   const aoe_kernel *kernel;
 } registered_op;
 
+/* What computes a fixed shape: a kernel, or a block of one for any number of rows. */
+typedef struct {
+  const aoe_kernel *kernel;
+  aoe_shared_pack *shared[AOE_MAX_PACKINGS]; /* NULL where the input is not known before Run */
+} part_state;
+
 typedef struct {
   const OrtApi *api;
   const aoe_kernel *kernel;
-  aoe_shared_pack *shared[AOE_MAX_PACKINGS]; /* NULL where the input is not known before Run */
+  int part_count;
+  part_state parts[AOE_MAX_BLOCKS];
 } kernel_state;
 
 /* What a kernel, and each task of it, gets as `user_context`. */
@@ -140,22 +147,34 @@ static void *pack(const aoe_kernel *kernel, const aoe_packing *packing, void *ra
   return NULL;
 }
 
-static OrtStatus *check_shape(const OrtApi *api, const OrtValue *value, const aoe_kernel *kernel,
-                              const aoe_tensor *expected) {
+/* Reads the shape of a tensor; its rank is -1 where it has more dimensions than kernels may have. */
+static OrtStatus *read_shape(const OrtApi *api, const OrtValue *value, int64_t *shape, int *rank) {
   OrtTensorTypeAndShapeInfo *info = NULL;
-  size_t rank = 0;
-  int64_t shape[AOE_MAX_RANK];
+  size_t count = 0;
   OrtStatus *status = ORT_CALL(api, 65, ort_type_shape)(value, &info);
   if (status) return status;
-  status = ORT_CALL(api, 61, ort_dim_count)(info, &rank);
-  int same = !status && rank == (size_t)expected->rank;
-  if (same) status = ORT_CALL(api, 62, ort_dims)(info, shape, rank);
+  status = ORT_CALL(api, 61, ort_dim_count)(info, &count);
+  *rank = count <= AOE_MAX_RANK ? (int)count : -1;
+  if (!status && *rank > 0) status = ORT_CALL(api, 62, ort_dims)(info, shape, count);
   ORT_CALL(api, 99, ort_release_type_shape)(info);
-  if (status) return status;
-  for (size_t d = 0; same && d < rank; d++) same = shape[d] == expected->shape[d];
+  return status;
+}
+
+static OrtStatus *check_dims(const OrtApi *api, const aoe_kernel *kernel, const int64_t *shape,
+                             int rank, const aoe_tensor *expected, int first) {
+  int same = rank == expected->rank;
+  for (int d = first; same && d < rank; d++) same = shape[d] == expected->shape[d];
   if (same) return NULL;
   return fail(api, ORT_INVALID_ARGUMENT,
               "%s: an input has another shape than the kernel was tuned for", kernel->name);
+}
+
+static OrtStatus *check_shape(const OrtApi *api, const OrtValue *value, const aoe_kernel *kernel,
+                              const aoe_tensor *expected) {
+  int64_t shape[AOE_MAX_RANK];
+  int rank = 0;
+  OrtStatus *status = read_shape(api, value, shape, &rank);
+  return status ? status : check_dims(api, kernel, shape, rank, expected, 0);
 }
 
 #define AOE_INDICES_A_TASK (1 << 16)
@@ -200,61 +219,161 @@ static OrtStatus *check_indices(run_context *run, const aoe_kernel *kernel,
   return ORT_CALL(run->api, 0, ort_create_status)(ORT_INVALID_ARGUMENT, message);
 }
 
-static OrtStatus *run_kernel(const kernel_state *state, OrtKernelContext *context,
-                             void **packed) {
-  const OrtApi *api = state->api;
-  const aoe_kernel *kernel = state->kernel;
+static size_t row_bytes(const aoe_tensor *tensor, int32_t rows) {
+  return dense_bytes(tensor->view_rank, tensor->extent, tensor->element) / (size_t)rows;
+}
+
+/* One call of a part, from a row on: open inputs and the result begin there. */
+typedef struct {
+  const part_state *part;
+  void **packed;
+  void **raw;
+  void *data;
+  uint64_t open_inputs;
+  int32_t rows; /* of the part; 1 where nothing is open */
+  int64_t row;
+} part_call;
+
+static OrtStatus *run_part(run_context *run, const part_call *call) {
+  const aoe_kernel *kernel = call->part->kernel;
   halide_buffer_t buffers[AOE_MAX_ARGUMENTS + 1];
   halide_dimension_t dims[AOE_MAX_ARGUMENTS + 1][AOE_MAX_RANK];
   void *arguments[AOE_MAX_ARGUMENTS + 2];
-  void *raw[AOE_MAX_ARGUMENTS];
-  run_context run = {{NULL}, api, context};
-  void *user_context = &run;
-  OrtStatus *status = NULL;
-  void *data = NULL;
+  void *user_context = run;
+  int last = kernel->argument_count;
+  uint8_t *result = (uint8_t *)call->data;
 
   arguments[0] = &user_context;
   for (int i = 0; i < kernel->input_count; i++) {
-    const OrtValue *value = NULL;
-    status = ORT_CALL(api, 90, ort_context_input)(context, (size_t)i, &value);
-    if (!status) status = check_shape(api, value, kernel, &kernel->arguments[i]);
-    if (!status) status = ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, &raw[i]);
-    if (!status) status = check_indices(&run, kernel, &kernel->arguments[i], raw[i]);
-    if (status) return status;
-    bind(&buffers[i], dims[i], &kernel->arguments[i], raw[i]);
+    uint8_t *from = (uint8_t *)call->raw[i];
+    if (call->open_inputs >> i & 1)
+      from += (size_t)call->row * row_bytes(&kernel->arguments[i], call->rows);
+    bind(&buffers[i], dims[i], &kernel->arguments[i], from);
   }
   for (int p = 0; p < kernel->packing_count; p++) {
-    const aoe_packing *packing = &kernel->packings[p];
-    int i = packing->argument;
-    if (!packed[p]) packed[p] = pack(kernel, packing, raw[packing->input]);
-    if (!packed[p]) return fail(api, ORT_FAIL, "%s: no memory to pack an input", kernel->name);
-    bind(&buffers[i], dims[i], &kernel->arguments[i], packed[p]);
+    int i = kernel->packings[p].argument;
+    bind(&buffers[i], dims[i], &kernel->arguments[i], call->packed[p]);
   }
-  int last = kernel->argument_count;
-  for (int i = 0; i < last; i++) arguments[i + 1] = &buffers[i];
-  OrtValue *output = NULL;
-  status = ORT_CALL(api, 91, ort_context_output)(context, 0, kernel->output.shape,
-                                                 (size_t)kernel->output.rank, &output);
-  if (!status) status = ORT_CALL(api, 51, ort_tensor_data)(output, &data);
-  if (status) return status;
-  bind(&buffers[last], dims[last], &kernel->output, data);
-  arguments[last + 1] = &buffers[last];
-  run.scratch.stack = aoe_take_stack(AOE_OF_KERNEL);
+  if (call->row) result += (size_t)call->row * row_bytes(&kernel->output, call->rows);
+  bind(&buffers[last], dims[last], &kernel->output, result);
+  for (int i = 0; i <= last; i++) arguments[i + 1] = &buffers[i];
+  run->scratch.stack = aoe_take_stack(AOE_OF_KERNEL);
   int code = kernel->run(arguments);
-  aoe_return_stack(run.scratch.stack);
-  return code ? fail(api, ORT_FAIL, "%s: the kernel failed", kernel->name) : NULL;
+  aoe_return_stack(run->scratch.stack);
+  return code ? fail(run->api, ORT_FAIL, "%s: the kernel failed", kernel->name) : NULL;
+}
+
+/* Calls a part with what it packs, which is freed unless the part shares it. */
+static OrtStatus *pack_and_run(run_context *run, part_call *call) {
+  const aoe_kernel *kernel = call->part->kernel;
+  void *packed[AOE_MAX_PACKINGS] = {NULL};
+  OrtStatus *status = NULL;
+  call->packed = packed;
+  for (int p = 0; !status && p < kernel->packing_count; p++) {
+    const aoe_packing *packing = &kernel->packings[p];
+    aoe_shared_pack *shared = call->part->shared[p];
+    packed[p] = shared ? aoe_packed(shared) : NULL;
+    if (!packed[p]) packed[p] = pack(kernel, packing, call->raw[packing->input]);
+    if (!packed[p])
+      status = fail(run->api, ORT_FAIL, "%s: no memory to pack an input", kernel->name);
+  }
+  if (!status) status = run_part(run, call);
+  for (int p = 0; p < kernel->packing_count; p++)
+    if (!call->part->shared[p]) free(packed[p]); /* of an input of this Run alone */
+  return status;
+}
+
+/* How rows are cut: into blocks of one size, and what is left by smaller ones or by one more. */
+typedef enum { AOE_SMALLER, AOE_AND_SMALLER, AOE_AND_ONE_MORE } aoe_cut;
+
+/* Returns the reckoned time of rows in blocks from number `b` on, and how the first one cuts. */
+static float cut_rows(const aoe_kernel *kernel, int b, int64_t rows, aoe_cut *cut) {
+  const aoe_block *block = &kernel->blocks[b];
+  aoe_cut inner;
+  *cut = AOE_SMALLER;
+  if (rows <= 0) return 0;
+  if (b == kernel->block_count - 1) {
+    *cut = AOE_AND_SMALLER;
+    return (float)(rows / block->rows) * block->us;
+  }
+  float smaller = cut_rows(kernel, b + 1, rows, &inner);
+  if (rows < block->rows) return smaller;
+  float full = (float)(rows / block->rows) * block->us;
+  float rest = cut_rows(kernel, b + 1, rows % block->rows, &inner);
+  float one_more = rows % block->rows ? block->us : 0;
+  float best = full + (one_more < rest ? one_more : rest);
+  if (smaller < best) return smaller;
+  *cut = one_more < rest ? AOE_AND_ONE_MORE : AOE_AND_SMALLER;
+  return best;
+}
+
+/* Computes rows in blocks; the last of a size may begin earlier and compute some rows again. */
+static OrtStatus *run_rows(run_context *run, const kernel_state *state, void **raw, void *data,
+                           int64_t rows) {
+  const aoe_kernel *kernel = state->kernel;
+  OrtStatus *status = NULL;
+  int64_t done = 0;
+  for (int b = 0; !status && b < kernel->block_count && done < rows; b++) {
+    int32_t size = kernel->blocks[b].rows;
+    part_call call = {&state->parts[b], NULL, raw, data, kernel->open_inputs, size, 0};
+    aoe_cut cut;
+    cut_rows(kernel, b, rows - done, &cut);
+    if (cut == AOE_SMALLER) continue;
+    for (; !status && done + size <= rows; done += size) {
+      call.row = done;
+      status = pack_and_run(run, &call);
+    }
+    if (status || cut == AOE_AND_SMALLER || done == rows) continue;
+    call.row = rows - size;
+    status = pack_and_run(run, &call);
+    done = rows;
+  }
+  return status;
 }
 
 static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
   const kernel_state *state = (const kernel_state *)state_pointer;
-  void *packed[AOE_MAX_PACKINGS] = {NULL};
-  int count = state->kernel->packing_count;
-  for (int p = 0; p < count; p++)
-    if (state->shared[p]) packed[p] = aoe_packed(state->shared[p]);
-  OrtStatus *status = run_kernel(state, context, packed);
-  for (int p = 0; p < count; p++)
-    if (!state->shared[p]) free(packed[p]); /* of an input of this Run alone */
-  return status;
+  const OrtApi *api = state->api;
+  const aoe_kernel *kernel = state->kernel;
+  run_context run = {{NULL}, api, context};
+  void *raw[AOE_MAX_ARGUMENTS];
+  int64_t open[AOE_MAX_RANK], result[AOE_MAX_RANK];
+  int is_open_known = 0;
+  OrtStatus *status = NULL;
+  OrtValue *output = NULL;
+  void *data = NULL;
+
+  for (int i = 0; i < kernel->input_count; i++) {
+    const OrtValue *value = NULL;
+    const aoe_tensor *expected = &kernel->arguments[i];
+    int64_t shape[AOE_MAX_RANK];
+    int rank = 0, first = kernel->open_inputs >> i & 1 ? kernel->open_rank : 0;
+    status = ORT_CALL(api, 90, ort_context_input)(context, (size_t)i, &value);
+    if (!status) status = read_shape(api, value, shape, &rank);
+    if (!status) status = check_dims(api, kernel, shape, rank, expected, first);
+    if (!status && first) { /* all open inputs have the same leading dimensions */
+      if (!is_open_known) memcpy(open, shape, sizeof open);
+      is_open_known = 1;
+      if (memcmp(open, shape, (size_t)first * sizeof *open))
+        status = fail(api, ORT_INVALID_ARGUMENT, "%s: inputs of different rows", kernel->name);
+    }
+    if (!status) status = ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, &raw[i]);
+    if (!status) status = check_indices(&run, kernel, expected, raw[i]);
+    if (status) return status;
+  }
+  memcpy(result, kernel->output.shape, sizeof result);
+  for (int d = 0; d < kernel->open_rank; d++) result[d] = open[d];
+  status = ORT_CALL(api, 91, ort_context_output)(context, 0, result,
+                                                 (size_t)kernel->output.rank, &output);
+  if (!status) status = ORT_CALL(api, 51, ort_tensor_data)(output, &data);
+  if (status) return status;
+  if (!kernel->block_count) {
+    part_call call = {&state->parts[0], NULL, raw, data, 0, 1, 0};
+    return pack_and_run(&run, &call);
+  }
+  int64_t rows = 1;
+  for (int d = 0; d < kernel->open_rank; d++) rows *= open[d];
+  return run_rows(&run, state, raw, data, rows);
 }
 
 /* Finds the data of an input that is a constant of the expected shape; NULL if it is none. */
@@ -276,11 +395,12 @@ static size_t raw_bytes(const aoe_packing *packing) {
 }
 
 /* Packs what is constant, unless another session or node has: once for the life of them all. */
-static void pack_constants(kernel_state *state, const OrtKernelInfo *info) {
+static void pack_constants(kernel_state *state, part_state *part, const OrtKernelInfo *info) {
+  const aoe_kernel *kernel = part->kernel;
   void *raw[AOE_MAX_PACKINGS] = {NULL};
-  for (int p = 0; p < state->kernel->packing_count; p++) {
-    const aoe_packing *packing = &state->kernel->packings[p];
-    packing_job job = {state->kernel, packing, NULL};
+  for (int p = 0; p < kernel->packing_count; p++) {
+    const aoe_packing *packing = &kernel->packings[p];
+    packing_job job = {kernel, packing, NULL};
     OrtStatus *status = constant_data(state, info, packing->input, &job.raw);
     if (status) ORT_CALL(state->api, 93, ort_release_status)(status); /* Run will say what it is */
     if (status || !job.raw) continue;
@@ -288,24 +408,29 @@ static void pack_constants(kernel_state *state, const OrtKernelInfo *info) {
         .form = packing,
         .raw = job.raw,
         .raw_bytes = raw_bytes(packing),
-        .packed_bytes = packed_bytes(state->kernel, packing),
+        .packed_bytes = packed_bytes(kernel, packing),
         .make = pack_into,
         .what = &job,
     };
-    state->shared[p] = aoe_share_pack(&order);
-    if (state->shared[p]) raw[p] = job.raw;
+    part->shared[p] = aoe_share_pack(&order);
+    if (part->shared[p]) raw[p] = job.raw;
   }
-  for (int p = 0; p < state->kernel->packing_count; p++) /* one input may have several forms */
-    if (raw[p]) aoe_let_go_of_file_pages(raw[p], raw_bytes(&state->kernel->packings[p]));
+  for (int p = 0; p < kernel->packing_count; p++) /* one input may have several forms */
+    if (raw[p]) aoe_let_go_of_file_pages(raw[p], raw_bytes(&kernel->packings[p]));
 }
 
 static OrtStatus *create_kernel(const OrtCustomOp *op, const OrtApi *api,
                                 const OrtKernelInfo *info, void **kernel) {
   kernel_state *state = (kernel_state *)calloc(1, sizeof *state);
   if (!state) return fail(api, ORT_FAIL, "%s: out of memory", ((registered_op *)op)->kernel->name);
+  const aoe_kernel *made = ((const registered_op *)op)->kernel;
   state->api = api;
-  state->kernel = ((const registered_op *)op)->kernel;
-  pack_constants(state, info);
+  state->kernel = made;
+  state->part_count = made->block_count ? made->block_count : 1;
+  for (int i = 0; i < state->part_count; i++) {
+    state->parts[i].kernel = made->block_count ? made->blocks[i].kernel : made;
+    pack_constants(state, &state->parts[i], info);
+  }
   *kernel = state;
   return NULL;
 }
@@ -340,7 +465,9 @@ static int one(const OrtCustomOp *op) { return (void)op, 1; }
 static int default_memory(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, 0; }
 static void destroy(void *kernel) {
   kernel_state *state = (kernel_state *)kernel;
-  for (int p = 0; p < state->kernel->packing_count; p++) aoe_give_back_pack(state->shared[p]);
+  for (int i = 0; i < state->part_count; i++)
+    for (int p = 0; p < state->parts[i].kernel->packing_count; p++)
+      aoe_give_back_pack(state->parts[i].shared[p]);
   free(state);
 }
 

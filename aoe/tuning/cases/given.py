@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from aoe.entry.shape_cases import parse_shape_cases
 from aoe.entry.shape_log import ShapeLog, read_shape_log
+from aoe.entry.shape_range import OPTION, is_range, parse_shape_range
 from aoe.entry.tuned_model import SUFFIX
 from aoe.errors import OptionError
 from aoe.om.file import read_manifest
@@ -17,11 +18,12 @@ from aoe.workload import shapes_text
 
 
 class GivenCases(TypedDict):
-    """Members of `TuneSettings`: the text of one shape, or those of several."""
+    """Members of `TuneSettings`: the text of one shape, those of several, or that of a range."""
 
     input_shape: str | None
     shape_cases: tuple[str, ...]
     shape_log: ShapeLog | None
+    shape_range: str | None
 
 
 def given_cases(
@@ -54,16 +56,30 @@ def given_cases(
             "input_shape": chosen[0] if is_one else None,
             "shape_cases": () if is_one else chosen,
             "shape_log": found,
+            "shape_range": None,
+        }
+    if any(map(is_range, texts)):
+        if len(texts) > 1 or batch_size or image_size or dims:
+            raise OptionError(
+                OPTION, "a range is given alone, without other shapes", got=" and ".join(texts)
+            )
+        parse_shape_range(texts[0])
+        return {
+            "input_shape": None,
+            "shape_cases": (),
+            "shape_log": None,
+            "shape_range": texts[0],
         }
     cases = parse_shape_cases(texts, batch_size=batch_size, image_size=image_size, dims=dims)
     if len(cases) > 1:
-        return {"input_shape": None, "shape_cases": cases, "shape_log": None}
-    only = cases[0] if cases else None
-    return {"input_shape": only, "shape_cases": (), "shape_log": None}
+        only = None
+    else:
+        only, cases = (cases[0] if cases else None), ()
+    return {"input_shape": only, "shape_cases": cases, "shape_log": None, "shape_range": None}
 
 
 def with_stored_cases(settings: TuneSettings) -> TuneSettings:
-    """Return settings that tune a tuned model (`--om`) for the shapes it holds, unless told others.
+    """Return settings that tune a tuned model (`--om`) for its shapes, unless told others.
 
     Raises:
         OfflineModelError: it is no tuned model.
@@ -71,7 +87,11 @@ def with_stored_cases(settings: TuneSettings) -> TuneSettings:
     model = settings.model
     if not isinstance(model, Path) or model.suffix != SUFFIX or settings.framework is not None:
         return settings
-    if settings.input_shape is not None or settings.shape_cases:
+    if settings.input_shape is not None or settings.shape_cases or settings.shape_range:
         return settings
-    cases = read_manifest(model).cases
-    return replace(settings, shape_cases=tuple(shapes_text(case.shapes) for case in cases))
+    manifest = read_manifest(model)
+    return replace(
+        settings,
+        shape_cases=tuple(shapes_text(case.shapes) for case in manifest.cases),
+        shape_range=manifest.shape_range or None,
+    )

@@ -85,10 +85,11 @@ class TuneOptions(TypedDict, total=False):
             group=Group.MODEL,
             metavar="SHAPES",
             help='Shapes of inputs that leave them open: "name:1,3,224,224;other:1,16"; several '
-            "times for a tuned model that holds several shapes.",
+            "times for a tuned model that holds several shapes; with LEAST~LARGEST for a range.",
             doc="Shapes of inputs the model leaves open: by name, or as the command takes them, "
             '`"images:1,3,224,224;mask:1,128"`. A sequence of these tunes an ONNX model for each, '
-            "and the tuned model holds all of them.",
+            "and the tuned model holds all of them. With `1~8` in place of an extent, the model is "
+            "tuned for all shapes of that range at once.",
         ),
     ]
     out_nodes: Annotated[

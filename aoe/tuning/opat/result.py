@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aoe.bank.operators import key_of
 from aoe.bank.remembered import RememberedOperator, remembered_to_json
 from aoe.graph.regions import Refusal
 from aoe.graph.rewrite import kernel_node_name
+from aoe.measurement import SpeedupEstimate
 from aoe.operators.model_types import main_type, model_types
 from aoe.ort.profile import ModelProfile
 from aoe.profiling.figures import OperatorProfile
@@ -52,6 +54,26 @@ _LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PointGain:
+    """What the whole model gains at one shape of the range it is tuned for.
+
+    Attributes:
+        shapes: The shape, as `--input_shape` says it.
+        estimate: Speed-up with its 95 % interval.
+        baseline_us: Time of the untuned model.
+    """
+
+    shapes: str
+    estimate: SpeedupEstimate
+    baseline_us: float
+
+    @property
+    def tuned_us(self) -> float:
+        """Time of the tuned model."""
+        return self.baseline_us / self.estimate.median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpatResult(ModelTuning[ChosenKernel]):
     """What a run of operator tuning gave.
 
@@ -65,6 +87,8 @@ class OpatResult(ModelTuning[ChosenKernel]):
         reuse: What was taken from an earlier result, None without one.
         remembered: What the bank knows of each operator now, by its key.
         figures: Of the nodes of the untuned and of the tuned model, see `aoe profile`.
+        shape_range: Text of `--input_shape` where the model is tuned for a range of shapes.
+        points: What it gains at shapes of that range; the speed-up is their geometric mean.
     """
 
     operators: tuple[TunedOperator, ...]
@@ -76,6 +100,8 @@ class OpatResult(ModelTuning[ChosenKernel]):
     reuse: ReuseSummary | None = None
     remembered: Mapping[str, RememberedOperator] = field(default_factory=dict)
     figures: tuple[tuple[OperatorProfile, ...], tuple[OperatorProfile, ...]] = ((), ())
+    shape_range: str = ""
+    points: tuple[PointGain, ...] = ()
 
     @property
     def precision(self) -> Precision:
@@ -84,8 +110,10 @@ class OpatResult(ModelTuning[ChosenKernel]):
 
     @property
     def used_keys(self) -> frozenset[str]:
-        """Record keys of the kernels in the tuned model."""
-        return frozenset(kernel.key for kernel in self.validation.kept)
+        """Record keys of the kernels in the tuned model, and of their blocks."""
+        blocks = (part for kernel in self.validation.kept for part in kernel.source.parts[1:])
+        keys = {kernel.key for kernel in self.validation.kept}
+        return frozenset(keys | {key_of(block.workload) for block in blocks})
 
 
 def write_details(result: OpatResult) -> None:
@@ -130,6 +158,7 @@ def summary(result: OpatResult) -> dict[str, Any]:
         "performance_improvement": improvement_text(result.speedup),
         **speed_members(result),
         "pairs": validation.estimate.pairs,
+        **_range_members(result),
         "memory": memory_to_json(validation.memory),
         "machine": machine_to_json(validation.comparison.measurement),
         "improvement_percent": round(improvement_percent(result.speedup), 2),
@@ -145,6 +174,24 @@ def summary(result: OpatResult) -> dict[str, Any]:
             {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in result.refusals
         ],
     }
+
+
+def _range_members(result: OpatResult) -> dict[str, Any]:
+    """Return the members of a run for a range of shapes, none for other runs."""
+    if not result.shape_range:
+        return {}
+    points = [
+        {
+            "shapes": point.shapes,
+            "baseline_ms": round(point.baseline_us / 1e3, 4),
+            "tuned_ms": round(point.tuned_us / 1e3, 4),
+            "speedup": round(point.estimate.median, 4),
+            "speedup_low": round(point.estimate.low, 4),
+            "speedup_high": round(point.estimate.high, 4),
+        }
+        for point in result.points
+    ]
+    return {"shape_range": result.shape_range, "points": points}
 
 
 def _accuracy(held: HeldAccuracy[ChosenKernel]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
             compilers=compilers,
             measure_pool=measure_pool,
             rates=rates,
-            tell=_teller(tuning.progress, report),
+            tell=operator_teller(tuning.progress, report),
             tell_lookup=partial(reuse.add, bank),
         )
         graphs = list(tuned_graphs(starts, shared, assemblies))
@@ -120,7 +120,7 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         validation=validation,
         profile=profile,
         tuned_profile=tuned_profile,
-        report=_finished(report, validation),
+        report=finished_report(report, validation),
         allowed=tuning.settings.precision,
         figures=figures,
     )
@@ -133,7 +133,9 @@ def _first_ms(tuning: TuneContext, profile: ModelProfile) -> float | None:
     return profile.model_us / 1e3 if tuning.subject.streams == 1 else None
 
 
-def _teller(progress: Progress, report: LiveReport[OpatReport]) -> Callable[[TunedOperator], None]:
+def operator_teller(
+    progress: Progress, report: LiveReport[OpatReport]
+) -> Callable[[TunedOperator], None]:
     """Return a callback that writes a finished operator to the result file and the screen."""
     results: dict[str, OperatorResult] = {}
 
@@ -188,9 +190,10 @@ def _figures(
     return profile_tuning(running, graph, times, imported=tuning.subject.model.proto, peak=peak)
 
 
-def _finished(
+def finished_report(
     report: LiveReport[OpatReport], validation: ValidationResult[ChosenKernel]
 ) -> OpatReport:
+    """Return the report of a run that is over, with the figures of the whole model."""
     report.update(
         baseline_ms=whole_model_ms(validation, report.value.streams),
         speedup=validation.estimate.median if validation.is_changed else 1.0,

@@ -41,13 +41,15 @@ def write_model(
         subgraphs=tuning.subject.chosen.uses if tuning.subject.chosen is not None else (),
         accuracy=str(validation.accuracy or ""),
         streams=tuning.subject.streams,
+        shape_range=tuning.settings.shape_range or "",
     )
     tuning.time.phases.begin(Phase.WRITE)
     tuning.progress.step(f"writing {om_file}")
     assembly.drop_unused_weights()
     write_offline_model(om_file, assembly.directory, manifest)
     if tuning.places.bank is not None:
-        bank.copy_to(tuning.places.bank, [kernel.source.workload for kernel in validation.kept])
+        parts = [part for kernel in validation.kept for part in kernel.source.parts]
+        bank.copy_to(tuning.places.bank, [part.workload for part in parts])
 
 
 def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import ModelPart
 from aoe.graph.hosted.operators import HostOperators, host_operators
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.open_rows import OpenShape
 from aoe.graph.regions import Region
 from aoe.graph.rewrite import Replacement, computes, kernel_node_name, rewrite
 from aoe.graph.subgraphs.adjacency_digest import adjacency_of
@@ -43,6 +44,7 @@ class Assembly:
         compilers: Compile its kernels, or have them already.
         chosen: The model kernels go into, where an earlier mode has made another one of it.
         clock: Seconds.
+        open_shapes: Shapes of the graph's tensors where they are open, a name for each extent.
 
     Attributes:
         directory: As given.
@@ -58,11 +60,13 @@ class Assembly:
         *,
         chosen: onnx.ModelProto | None = None,
         clock: Callable[[], float] = time.monotonic,
+        open_shapes: Mapping[str, OpenShape] | None = None,
     ) -> None:
         directory.mkdir()
         began_s = clock()
         self.directory = directory
         self._graph = graph
+        self._open_shapes = open_shapes or {}
         self._light: ModelGraph | None = None
         self._hosted: dict[tuple[str, str], HostOperators] = {}
         self._compilers = compilers
@@ -121,9 +125,12 @@ class Assembly:
         if not kernels:
             return {}
         by_gain = sorted(kernels, key=lambda kernel: -kernel.gain_us)
-        errors = self._compilers.compile(
-            [kernel.source for kernel in by_gain], self.directory, left_s=left_s
-        )
+        parts = {part.name: part for kernel in by_gain for part in kernel.source.parts}
+        found = self._compilers.compile([*parts.values()], self.directory, left_s=left_s)
+        errors = {
+            kernel.source.name: next(filter(None, (found[p.name] for p in kernel.source.parts)), "")
+            for kernel in kernels
+        }
         good = [
             kernel.source
             for kernel in kernels
@@ -131,9 +138,10 @@ class Assembly:
         ]
         if good:
             runner = self._compilers.runner
+            linked = dict.fromkeys(part.name for source in good for part in source.parts)
             runner.device.build_library(
                 good,
-                [self.directory / f"{source.name}.o" for source in good],
+                [self.directory / f"{name}.o" for name in linked],
                 target=runner.target,
                 toolchain=runner.toolchain,
                 file=library,
@@ -154,6 +162,7 @@ class Assembly:
                 region=region,
                 kernel=kernel.source.name,
                 operators=self._operators(kernel.source, region),
+                shape=self._open_shapes.get(region.output),
             )
             for kernel in sorted(kernels, key=lambda kernel: kernel.source.name)
             for region in kernel.regions

@@ -121,7 +121,7 @@ def validate_kernels(
     kernels = [kernel for kernel in held if earlier[kernel.key] is not Event.DROPPED]
     settled = () if is_proven_anew else kernels
     own = frozenset(one.name for one in settled if earlier[one.key] is Event.KEPT)
-    validator = _validator(tuning, comparer)
+    validator = model_validator(tuning, comparer)
     validation, news = decide_candidates(
         validator,
         kernels,
@@ -148,7 +148,7 @@ def validate_kernels(
     return validation, () if lookup_only else noted
 
 
-def _validator(
+def model_validator(
     tuning: TuneContext, comparer: ModelComparer[ChosenKernel]
 ) -> ModelValidator[ChosenKernel]:
     """Return the validator of a model, with its bound on memory: `--memory`, else the peak."""

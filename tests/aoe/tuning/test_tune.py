@@ -78,7 +78,7 @@ def test_every_setting_of_a_run_is_a_parameter() -> None:
     }
     own = {"bank", "config", "engine", "progress", *renamed.values()} | precision
     of_commands = {"device_place", "reports", "reports_stay"}
-    others = {"precision", "work_path", "shape_cases", *renamed} | of_commands
+    others = {"precision", "work_path", "shape_cases", "shape_range", *renamed} | of_commands
     assert parameters == (settings - others) | own
 
 

@@ -1,0 +1,193 @@
+"""The range form of `--input_shape`: `"ids:1~8,1~512;mask:1~8,1~512"`.
+
+Source: ATC, `--input_shape` with `~` between the least and the largest extent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isqrt
+
+import onnx
+
+from aoe.errors import ModelImportError, OptionError
+from aoe.workload import shapes_text
+
+OPTION = "--input_shape"
+_SIGN = "~"
+_EXAMPLE = 'for example --input_shape="ids:1~8,1~512"; separate several inputs with ;'
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """An extent that may be anything from `low` to `high`, both included."""
+
+    low: int
+    high: int
+
+
+RangeShape = tuple[int | Extents, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapePoint:
+    """Shapes within a range at which a model is measured.
+
+    Attributes:
+        extents: Of each open dimension, by its name.
+        shapes: Of each input.
+    """
+
+    extents: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        return shapes_text(self.shapes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenModelShapes:
+    """The inputs of a model whose open dimensions have names and ranges.
+
+    Attributes:
+        inputs: Shape of each input; a name stands for an open extent.
+        ranges: Of each open dimension, by its name.
+    """
+
+    inputs: Mapping[str, tuple[int | str, ...]]
+    ranges: Mapping[str, Extents]
+
+    def point(self, extents: Mapping[str, int]) -> ShapePoint:
+        """Return the point where open dimensions have these extents."""
+        shapes = {
+            name: tuple(extents[one] if isinstance(one, str) else one for one in shape)
+            for name, shape in self.inputs.items()
+        }
+        return ShapePoint(extents=dict(extents), shapes=shapes)
+
+    def points(self) -> tuple[ShapePoint, ...]:
+        """Return the least, a middle and the largest shape, without doubles.
+
+        The middle is the geometric one of each dimension: ratios of times, not differences, are
+        what is averaged.
+        """
+        ends = {
+            name: (one.low, isqrt(one.low * one.high), one.high)
+            for name, one in self.ranges.items()
+        }
+        found = [{name: one[way] for name, one in ends.items()} for way in range(3)]
+        distinct = [one for at, one in enumerate(found) if one not in found[:at]]
+        return tuple(map(self.point, distinct))
+
+
+def is_range(text: str) -> bool:
+    """True if an `--input_shape` names a range."""
+    return _SIGN in text
+
+
+def parse_shape_range(text: str) -> dict[str, RangeShape]:
+    """Return the shapes of a range by input name.
+
+    Raises:
+        OptionError: an entry is not `name:extents`, or an extent neither a positive integer nor
+            two of them, the smaller one first, with `~` in between.
+    """
+    shapes: dict[str, RangeShape] = {}
+    for item in filter(None, (part.strip() for part in text.split(";"))):
+        before, colon, extents = item.rpartition(":")  # names may hold colons ("x:0")
+        name = before.strip()
+        if not colon or not name:
+            raise OptionError(OPTION, "not a name with extents", got=repr(item), hint=_EXAMPLE)
+        if name in shapes:
+            raise OptionError(OPTION, "input given twice", got=name, hint=_EXAMPLE)
+        shapes[name] = tuple(_extent(part.strip(), name) for part in extents.split(","))
+    return shapes
+
+
+def _extent(text: str, name: str) -> int | Extents:
+    try:
+        ends = [int(part) for part in text.split(_SIGN)]
+    except ValueError:
+        ends = []
+    if len(ends) == 1 and ends[0] > 0:
+        return ends[0]
+    if len(ends) != 2 or not 0 < ends[0] <= ends[1]:
+        raise OptionError(
+            OPTION,
+            f"no range of an extent of {name}",
+            got=text,
+            expected="LEAST~LARGEST, positive integers",
+            hint=_EXAMPLE,
+        )
+    return Extents(*ends) if ends[0] < ends[1] else ends[0]
+
+
+def open_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, RangeShape]) -> OpenModelShapes:
+    """Write the extents a range fixes into the inputs of a model, and name those it leaves open.
+
+    Dimensions that have one name in the model stay one: their extents are equal in every run.
+
+    Args:
+        proto: Changed in place; inputs with a default keep what they have.
+        shapes: The range, by input name.
+
+    Raises:
+        ModelImportError: an unknown input, another rank, a fixed extent of the model that the
+            range contradicts, two ranges for one name, or an input that nothing is said of.
+    """
+    defaults = {tensor.name for tensor in proto.graph.initializer}
+    inputs = {value.name: value for value in proto.graph.input if value.name not in defaults}
+    for name in shapes.keys() - inputs.keys():
+        raise ModelImportError(
+            OPTION, "the model has no such input", got=name, expected=", ".join(inputs)
+        )
+    found: dict[str, tuple[int | str, ...]] = {}
+    ranges: dict[str, Extents] = {}
+    for name, value in inputs.items():
+        dims = value.type.tensor_type.shape.dim
+        given = shapes.get(name, tuple(dim.dim_value for dim in dims))
+        if len(given) != len(dims):
+            raise ModelImportError(
+                OPTION,
+                f"input {name} has another rank",
+                got=f"{len(given)} extents",
+                expected=str(len(dims)),
+            )
+        found[name] = tuple(
+            _opened(dim, one, f"{name}_{axis}", ranges)
+            for axis, (dim, one) in enumerate(zip(dims, given, strict=True))
+        )
+    return OpenModelShapes(inputs=found, ranges=ranges)
+
+
+def _opened(
+    dim: onnx.TensorShapeProto.Dimension,
+    given: int | Extents,
+    name: str,
+    ranges: dict[str, Extents],
+) -> int | str:
+    """Fix or name a dimension, and return what it is now."""
+    where = f"{OPTION}: dimension {dim.dim_param or name}"
+    if dim.dim_value > 0:
+        if given != dim.dim_value:
+            raise ModelImportError(
+                where, "the model has a fixed extent", got=given, expected=dim.dim_value
+            )
+        return int(dim.dim_value)
+    if isinstance(given, int):
+        if given < 1:
+            raise ModelImportError(where, "nothing is said of an open extent", hint=_EXAMPLE)
+        dim.dim_value = given
+        return given
+    symbol = dim.dim_param or name
+    if ranges.setdefault(symbol, given) != given:
+        known = ranges[symbol]
+        raise ModelImportError(
+            where,
+            "has two ranges, and is one dimension in the model",
+            got=f"{given.low}{_SIGN}{given.high}",
+            expected=f"{known.low}{_SIGN}{known.high}",
+        )
+    dim.dim_param = symbol
+    return symbol

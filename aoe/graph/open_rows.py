@@ -1,0 +1,236 @@
+"""Regions whose leading dimensions are open: a computation that is the same for every row.
+
+Where all open dimensions of a region come first and every operator treats what they count apart,
+the region computes rows: `(batch, sequence, 256)` is `(rows, 256)`, for any number of rows. The
+proof is symbolic: each open dimension has a name, equal names mean equal extents in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from aoe.graph.regions import Region
+from aoe.kernels.halide.shapes import infer_shapes, shapes_of
+from aoe.kernels.registry import classify
+from aoe.operators import (
+    MICROSOFT_DOMAIN,
+    SOFTMAX_ONE_AXIS_SINCE,
+    OperatorKind,
+    Shape,
+    facts_of,
+    number,
+    op_key,
+)
+from aoe.operators.axes import reduced_axes
+from aoe.workload import Layout, Operation, TensorSpec, Workload
+
+OpenShape = tuple[int | str, ...]
+"""Extents of a tensor; a name stands for one that is open."""
+
+_LAST_AXES = frozenset(
+    {
+        ("", "LayerNormalization"),
+        ("", "RMSNormalization"),
+        ("", "SimplifiedLayerNormalization"),
+        (MICROSOFT_DOMAIN, "SkipLayerNormalization"),
+        (MICROSOFT_DOMAIN, "SkipSimplifiedLayerNormalization"),
+    }
+)
+"""They walk the axes from the attribute `axis`, the last by default, to the end."""
+_SOFTMAX = frozenset({("", "Softmax"), ("", "LogSoftmax")})
+_REDUCTIONS = frozenset(
+    ("", f"Reduce{name}")
+    for name in (
+        *("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"),
+    )
+)
+_PRODUCTS = frozenset(
+    {
+        ("", "MatMul"),
+        ("", "Gemm"),
+        (MICROSOFT_DOMAIN, "FusedGemm"),
+        (MICROSOFT_DOMAIN, "FusedMatMul"),
+    }
+)
+_TURNED = ("transA", "transBatchA", "transBatchB")
+"""Attributes under which the rows of a product are not those of its first factor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRows:
+    """A region as a computation of rows.
+
+    Attributes:
+        region: The region; its workload has one of the shapes the region may have.
+        open_rank: Leading dimensions of the open tensors that together count the rows.
+        open_inputs: For each input, whether it has these dimensions.
+        lead: What the leading dimensions are.
+        workload: The same of one row.
+    """
+
+    region: Region
+    open_rank: int
+    open_inputs: tuple[bool, ...]
+    lead: OpenShape
+    workload: Workload
+
+    def of(self, rows: int) -> Workload | None:
+        """Return the workload of a number of rows, with its kernel family; None if it has none."""
+        made = replace(
+            self.workload,
+            inputs=tuple(
+                replace(spec, shape=(rows, *spec.shape[1:])) if is_open else spec
+                for spec, is_open in zip(self.workload.inputs, self.open_inputs, strict=True)
+            ),
+            output=replace(self.workload.output, shape=(rows, *self.workload.output.shape[1:])),
+        )
+        found = classify(made)
+        return None if isinstance(found, str) else replace(found, precision=made.precision)
+
+    def rows(self, extents: Mapping[str, int]) -> int:
+        """Return the number of rows where open dimensions have these extents."""
+        return prod(extents[one] if isinstance(one, str) else one for one in self.lead)
+
+
+def find_open_rows(region: Region, shapes: Mapping[str, OpenShape]) -> OpenRows | str:
+    """Return a region as a computation of rows, or why it is none.
+
+    Args:
+        region: Of the graph in one of its shapes.
+        shapes: Of the tensors of the model, as far as they are proven; constants may be left out.
+    """
+    workload = region.workload
+    result = shapes.get(region.output)
+    if result is None or not any(isinstance(extent, str) for extent in result):
+        return "no open extent of the result is proven"
+    if any(spec.layout is not Layout.PLAIN for spec in (*workload.inputs, workload.output)):
+        return "blocked layouts are for fixed shapes"
+    rank = 1 + max(at for at, extent in enumerate(result) if isinstance(extent, str))
+    lead = result[:rank]
+    given = zip(region.inputs, workload.inputs, strict=True)
+    places = [_is_open(spec, shapes.get(name), lead, len(result)) for name, spec in given]
+    if any(place is None for place in places):
+        return "an input has other open extents than the result"
+    is_open = tuple(place is True for place in places)
+    operations = _folded(workload, is_open, rank)
+    if isinstance(operations, str):
+        return operations
+    pairs = zip(workload.inputs, is_open, strict=True)
+    inner = len(result) - rank
+    folded = replace(
+        workload,
+        inputs=tuple(
+            replace(spec, shape=(1, *spec.shape[rank:])) if open_ else _stripped(spec, inner)
+            for spec, open_ in pairs
+        ),
+        operations=operations,
+        output=replace(workload.output, shape=(1, *workload.output.shape[rank:])),
+    )
+    if isinstance(problem := infer_shapes(folded), str):
+        return problem
+    found = OpenRows(region=region, open_rank=rank, open_inputs=is_open, lead=lead, workload=folded)
+    if found.of(3) is None:
+        return "no kernel family computes its rows"
+    return found
+
+
+def _is_open(spec: TensorSpec, shape: OpenShape | None, lead: OpenShape, rank: int) -> bool | None:
+    """Tell whether an input has the open dimensions, or none at all; None for anything else."""
+    if shape is None:
+        return False if spec.constant and _is_beside(spec.shape, len(lead), rank) else None
+    if any(isinstance(extent, str) for extent in shape):
+        return True if shape[: len(lead)] == lead and _is_closed(shape[len(lead) :]) else None
+    return False if _is_beside(spec.shape, len(lead), rank) else None
+
+
+def _is_closed(shape: OpenShape) -> bool:
+    return not any(isinstance(extent, str) for extent in shape)
+
+
+def _is_beside(shape: Shape, lead: int, rank: int) -> bool:
+    """True if a closed tensor does not reach the open dimensions of a result it is broadcast to."""
+    reaching = len(shape) - (rank - lead)
+    return reaching <= 0 or all(extent == 1 for extent in shape[:reaching]) or len(shape) == 2
+
+
+def _stripped(spec: TensorSpec, inner: int) -> TensorSpec:
+    """Return a closed tensor without leading extents of 1 beyond those of one row."""
+    shape = spec.shape
+    while len(shape) > inner + 1 and shape[0] == 1:
+        shape = shape[1:]
+    return replace(spec, shape=shape)
+
+
+def _folded(workload: Workload, is_open: Sequence[bool], rank: int) -> tuple[Operation, ...] | str:
+    """Return the operations for rows, axes counted from the back; or which one mixes rows."""
+    shapes = shapes_of(workload)
+    if isinstance(shapes, str):
+        return shapes
+    has_rows = {f"x{number}" for number, one in enumerate(is_open) if one}
+    made = []
+    for operation in workload.operations:
+        read = [ref for ref in operation.inputs if ref in has_rows]
+        if not read:
+            return f"{operation.op_type} reads no rows"
+        folded = _row_wise(operation, shapes, has_rows, rank)
+        if folded is None:
+            return f"{operation.op_type} does not compute each row for itself"
+        made.append(folded)
+        has_rows.add(operation.output)
+    return tuple(made)
+
+
+def _row_wise(
+    operation: Operation, shapes: Mapping[str, Shape], has_rows: set[str], rank: int
+) -> Operation | None:
+    """Return an operation that computes rows apart with its axes from the back; None if it mixes.
+
+    What has rows has them in the first `rank` dimensions, and nothing else reaches these.
+    """
+    facts, key = facts_of(operation), op_key(operation)
+    if facts.per_channel:
+        return None
+    result = len(shapes[operation.output])
+    factor = operation.inputs[1] if key in _PRODUCTS else ""
+    for ref in operation.inputs:
+        if ref and ref not in has_rows and ref != factor:
+            reaching = len(shapes[ref]) - (result - rank)
+            if reaching > 0 and any(extent != 1 for extent in shapes[ref][:reaching]):
+                return None
+    if facts.kind is OperatorKind.ELEMENTWISE:
+        same = all(len(shapes[ref]) == result for ref in operation.inputs if ref in has_rows)
+        return operation if same else None
+    if facts.kind is OperatorKind.AXIS:
+        return _with_axes(operation, len(shapes[operation.inputs[0]]), rank)
+    if key in _PRODUCTS and operation.inputs[0] in has_rows:
+        others = len(shapes[factor]) == 2 and factor not in has_rows
+        turned = any(operation.attributes.get(name, 0) for name in _TURNED)
+        return operation if others and not turned else None
+    return None
+
+
+def _with_axes(operation: Operation, rank: int, first: int) -> Operation | None:
+    """Return an operator that walks axes, with these counted from the back.
+
+    None where it walks one before `first`, or is not known here.
+
+    Args:
+        operation: The operator.
+        rank: Of what it reads.
+        first: Leading dimensions are those before it.
+    """
+    key, attributes = op_key(operation), dict(operation.attributes)
+    if key in _LAST_AXES or (key in _SOFTMAX and operation.version >= SOFTMAX_ONE_AXIS_SINCE):
+        axis = int(number(attributes, "axis", -1))
+        reached = axis + rank if axis < 0 else axis
+        if "axis" in attributes:
+            attributes["axis"] = reached - rank
+    elif key in _REDUCTIONS:
+        axes = reduced_axes(operation, rank) or (0,)
+        attributes["axes"] = tuple(axis - rank for axis in axes)
+        reached = min(axes)
+    else:
+        return None
+    return replace(operation, attributes=attributes) if reached >= first else None

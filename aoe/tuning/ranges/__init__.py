@@ -1,0 +1,1 @@
+"""Tuning of a model for a range of shapes: kernels for any number of rows."""

@@ -1,0 +1,195 @@
+"""Operators whose rows are open, each as workloads of some numbers of rows.
+
+A kernel for any number of rows computes them in blocks. A block is an ordinary workload of fixed
+shape: it is looked up, searched, measured and recorded as every other operator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from aoe.bank.operators import key_of
+from aoe.device.compiler import RowBlock
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.open_rows import OpenRows, OpenShape, find_open_rows
+from aoe.graph.regions import Refusal, Region, take_apart
+from aoe.kernels.registry import FUSIBLE, anchors, classify
+from aoe.ort.profile import ModelProfile
+from aoe.tuning.tasks.operators.operators import FoundOperators, Operator
+from aoe.workload import Workload, workload_to_json
+from aoebank import plural
+
+_GROWTH = 4
+_LARGEST = 256
+"""A block of more rows computes no row faster: the weights of a product have been reused enough,
+and there are two tasks and more for each core."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOperator:
+    """Equal places of a model that compute rows.
+
+    Attributes:
+        rows: The first of them.
+        regions: All of them.
+        op_names: Node at the end of each.
+        share: Part of the model's time at the shape the model was profiled in.
+        blocks: Workloads by their number of rows, the largest first; the last one has one row.
+    """
+
+    rows: OpenRows
+    regions: tuple[Region, ...]
+    op_names: tuple[str, ...]
+    share: float
+    blocks: Mapping[int, Workload]
+
+    def operators(self) -> Iterator[Operator]:
+        """Yield its blocks as operators to tune; together they have its share of the time."""
+        for rows, workload in self.blocks.items():
+            share = self.share / len(self.blocks)
+            yield Operator(
+                workload=workload,
+                key=key_of(workload),
+                regions=self.regions,
+                op_names=tuple(f"{name}, {plural(rows, 'row')}" for name in self.op_names),
+                share=share,
+                default_us=0.0,
+            )
+
+
+def block_rows(most: int) -> tuple[int, ...]:
+    """Return the numbers of rows blocks have for up to `most` rows, the largest first.
+
+    >>> block_rows(4096), block_rows(5)
+    ((256, 64, 16, 4, 1), (4, 1))
+    """
+    found = [1]
+    while found[-1] * _GROWTH <= min(most, _LARGEST):
+        found.append(found[-1] * _GROWTH)
+    return tuple(reversed(found))
+
+
+def find_row_operators(
+    graph: ModelGraph,
+    found: FoundOperators,
+    profile: ModelProfile,
+    shapes: Mapping[str, OpenShape],
+    largest: Mapping[str, int],
+) -> tuple[list[RowOperator], list[Refusal]]:
+    """Return the operators of a model whose rows are open, and why others are left alone.
+
+    What is fused and computes no rows is taken apart, and its parts are looked at.
+
+    Args:
+        graph: The model in one of its shapes.
+        found: Its operators in that shape.
+        profile: Where its time goes there.
+        shapes: Of its tensors, with names for open extents.
+        largest: Extents of open dimensions at the largest shape.
+    """
+    refusals = list(found.refusals)
+    groups: dict[str, list[OpenRows]] = {}
+    for region in _regions(found):
+        for one in _open(graph, region, shapes):
+            if isinstance(one, Refusal):
+                refusals.append(one)
+            elif not {n for n in one.lead if isinstance(n, str)} <= largest.keys():
+                refusals.append(_refusal(graph, one.region, "its rows follow from no input alone"))
+            else:
+                groups.setdefault(_key(one), []).append(one)
+    total_us = sum(profile.node_us.values()) or 1.0
+    operators = []
+    for equal in groups.values():
+        most = max(one.rows(largest) for one in equal)
+        blocks = {rows: equal[0].of(rows) for rows in block_rows(most)}
+        workloads = {rows: made for rows, made in blocks.items() if made is not None}
+        if 1 not in workloads:
+            reason = "no kernel family computes one row of it"
+            refusals += [_refusal(graph, one.region, reason) for one in equal]
+            continue
+        nodes = [graph.nodes[index] for one in equal for index in one.region.nodes]
+        operators.append(
+            RowOperator(
+                rows=equal[0],
+                regions=tuple(one.region for one in equal),
+                op_names=tuple(graph.nodes[one.region.nodes[-1]].name for one in equal),
+                share=sum(profile.node_us.get(node.name, 0.0) for node in nodes) / total_us,
+                blocks=workloads,
+            )
+        )
+    operators.sort(key=lambda one: -one.share)
+    return operators, refusals
+
+
+def _regions(found: FoundOperators) -> list[Region]:
+    return [region for one in (*found.fused, *found.operators) for region in one.regions]
+
+
+def _open(
+    graph: ModelGraph, region: Region, shapes: Mapping[str, OpenShape]
+) -> Iterator[OpenRows | Refusal]:
+    """Yield a region as rows, or its parts, or why it has none."""
+    found = find_open_rows(region, shapes)
+    if not isinstance(found, str):
+        yield found
+    elif region.may_be_taken_apart:
+        parts = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+        yield from parts.refusals
+        for part in parts.regions:
+            if part.nodes != region.nodes:
+                yield from _open(graph, part, shapes)
+    else:
+        yield _refusal(graph, region, found)
+
+
+def _refusal(graph: ModelGraph, region: Region, reason: str) -> Refusal:
+    name = graph.nodes[region.nodes[-1]].name
+    return Refusal(node=name, op_type=region.workload.op_type, reason=reason)
+
+
+def _key(rows: OpenRows) -> str:
+    """Return what equal places have in common: the workload of a row, and what is open of it."""
+    ranks = [len(spec.shape) for spec in rows.region.workload.inputs]
+    facts = [rows.open_rank, rows.open_inputs, ranks, workload_to_json(rows.workload)]
+    return json.dumps(facts)
+
+
+# ---- blocks ----
+
+
+def expected_us(blocks: Sequence[RowBlock], rows: int) -> float:
+    """Return the time of rows in blocks, as the kernel cuts them: see `cut_rows` of the glue.
+
+    Args:
+        blocks: The largest first; the last one has one row.
+        rows: How many.
+    """
+    if rows <= 0 or not blocks:
+        return 0.0
+    first, *others = blocks
+    if not others:
+        return rows / first.rows * first.us
+    smaller = expected_us(others, rows)
+    if rows < first.rows:
+        return smaller
+    rest = expected_us(others, rows % first.rows)
+    one_more = first.us if rows % first.rows else 0.0
+    return min(smaller, rows // first.rows * first.us + min(one_more, rest))
+
+
+def interpolated_us(times: Mapping[int, float], rows: int) -> float:
+    """Return the time of rows from those of some numbers of rows, between them on a line.
+
+    Beyond the largest one, time grows with the rows; `times` has that of one row.
+    """
+    known = sorted(times)
+    above = next((one for one in known if one >= rows), None)
+    if above is None:
+        return times[known[-1]] * rows / known[-1]
+    if above == rows or above == known[0]:
+        return times[above]
+    below = known[known.index(above) - 1]
+    part = (rows - below) / (above - below)
+    return times[below] + part * (times[above] - times[below])

@@ -1,0 +1,336 @@
+"""Tuning for a range of shapes: one tuned model whose kernels hold for every shape of it.
+
+import with open dimensions -> optimise offline -> profile in the middle of the range
+-> operators whose rows are open -> blocks of some numbers of rows, each tuned like any operator
+-> a kernel for any number of rows of each -> judge the whole model at three points of the range
+-> write it and the reports
+
+The page to read first: `_tune_range` is the chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import geometric_mean
+from tempfile import mkdtemp
+
+from aoe.bank.operators import key_of
+from aoe.device.compiler import KernelSource, RowBlock, row_kernel
+from aoe.entry.input_shapes import fix_input_shapes
+from aoe.entry.shape_range import (
+    OpenModelShapes,
+    ShapePoint,
+    open_input_shapes,
+    parse_shape_range,
+)
+from aoe.errors import OptionError
+from aoe.execute.compiling import KernelCompilers
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.open_rows import OpenShape
+from aoe.graph.origins import Origins
+from aoe.graph.weights import laid_out
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import get_family
+from aoe.measurement import Measurement
+from aoe.om.file import WEIGHTS
+from aoe.ort.profile import ModelProfile
+from aoe.ort.static_shapes import infer_open_shapes, infer_tensors
+from aoe.results.opat import OpatReport, opat_report_to_json
+from aoe.schedule import Schedule
+from aoe.tuning.live_report import LiveReport, Phase
+from aoe.tuning.mode import JobType, ModeContext
+from aoe.tuning.model_mode import check_search, report_facts, run_facts, run_reported
+from aoe.tuning.opat.opening import (
+    make_budget,
+    measure_rates,
+    open_bank,
+    open_compilers,
+    open_measure_pool,
+    operator_tools,
+)
+from aoe.tuning.opat.profiles import profile_tuned
+from aoe.tuning.opat.result import OpatResult, write_details
+from aoe.tuning.opat.run import finished_report, operator_teller
+from aoe.tuning.opat.tuned_model import write_model
+from aoe.tuning.policies import screen_policy
+from aoe.tuning.ranges.points import validate_points
+from aoe.tuning.ranges.row_operators import (
+    RowOperator,
+    expected_us,
+    find_row_operators,
+    interpolated_us,
+)
+from aoe.tuning.search.book import opening
+from aoe.tuning.task_search import SearchSettings
+from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tuning.tasks.operators.operator import TunedOperator
+from aoe.tuning.tasks.operators.operator_task import OperatorTask, measure_schedules
+from aoe.tuning.tasks.operators.operator_tasks import TunedOperators, tune_found
+from aoe.tuning.tasks.operators.operators import FoundOperators, find_operators
+from aoe.tuning.tune_context import TuneContext, model_path
+from aoe.tuning.validation.kernel_assembly import Assembly
+from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
+from aoe.workload import Workload
+
+_LEAST_GAIN = 1.02
+"""Expected of a kernel, over the points of the range, to be looked at in the whole model."""
+_MOST_LOST = 0.8
+"""Expected speed-up at any point below which it is not: blocks of few rows take microseconds, and
+are measured no better than that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenGraph:
+    """The optimised graph of a model with open dimensions.
+
+    Attributes:
+        graph: With the shapes its tensors have at the largest shape of the range.
+        shapes: With names for open extents, as far as they are proven.
+        open: Ranges of the inputs.
+        profile: Where the time goes in the middle of the range.
+    """
+
+    graph: ModelGraph
+    shapes: dict[str, OpenShape]
+    open: OpenModelShapes
+    profile: ModelProfile
+
+
+def check(context: ModeContext) -> None:
+    """Refuse what only fixed shapes have; see `Mode.check`."""
+    model_path(context, JobType.OPAT)
+    check_search(context)
+    settings = context.settings
+    others = {
+        "--workers": settings.workers is not None,
+        "--lookup_only": settings.lookup_only,
+        "--stage": bool(settings.stage_limits_s),
+        "--base_result": settings.base_result is not None,
+        "--inputs": bool(settings.inputs),
+        "--precision_mode": settings.precision.mode.lowest.is_lower,
+        "target_metric": settings.target_metric != "latency",
+    }
+    for option in (name for name, is_given in others.items() if is_given):
+        raise OptionError(option, "is for fixed shapes", got=settings.shape_range)
+
+
+def run(context: ModeContext) -> OpatResult:
+    """Tune the operators of a model file for a range of shapes; see `Mode.run`.
+
+    Raises:
+        AoeError: the model cannot be run at all, or a result cannot be written. Records found
+            before that are in the bank.
+    """
+    return run_reported(
+        context,
+        JobType.OPAT,
+        empty=lambda tuning: OpatReport(**report_facts(tuning)),
+        to_json=opat_report_to_json,
+        tune=_tune_range,
+    )
+
+
+def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResult:
+    proto = tuning.subject.model.proto
+    text = tuning.settings.shape_range or ""
+    open_shapes = open_input_shapes(proto, parse_shape_range(text))
+    points = open_shapes.points()
+    tuning = _at(tuning, points[len(points) // 2])
+    bank = open_bank(tuning, None)
+    opened = _open_graph(tuning, open_shapes, points[-1])
+    report.update(baseline_ms=opened.profile.model_us / 1e3)
+    rates = measure_rates(tuning)
+    found = find_operators(opened.graph, opened.profile, None, Origins(proto, opened.graph.proto))
+    operators, refusals = find_row_operators(
+        opened.graph, found, opened.profile, opened.shapes, points[-1].extents
+    )
+    with (
+        closing(open_compilers(tuning)) as compilers,
+        closing(_assembly(tuning, opened, compilers)) as assembly,
+        open_measure_pool(tuning) as measure_pool,
+    ):
+        costs = ModelCosts.of(opened.profile, write_s=assembly.write_s)
+        threads = tuning.machine.runner.target.core_num
+        searching = searching_time(tuning.time.stopwatch, costs, threads, len(points))
+        blocks = tuple(block for one in operators for block in one.operators())
+        tools = operator_tools(tuning, bank, opened.graph, searching, compilers)
+        tuned = tune_found(
+            FoundOperators(fused=(), operators=blocks, refusals=tuple(refusals)),
+            take_apart=lambda found, lost: found,
+            budget=make_budget(tuning, opened.profile, searching, measure_pool, rates),
+            tools=tools,
+            tell=operator_teller(tuning.progress, report),
+            measure_pool=measure_pool,
+        )
+        rows = [[one.rows.rows(point.extents) for point in points] for one in operators]
+        kernels = [
+            kernel
+            for one, counts in zip(operators, rows, strict=True)
+            if (kernel := _row_kernel(tuning, one, counts, tuned, compilers)) is not None
+        ]
+        validation, gains = validate_points(tuning, assembly, kernels, points, costs)
+        tuned_profile = profile_tuned(tuning, assembly, validation, opened.profile, costs)
+    write_model(tuning, bank, assembly, validation)
+    result = OpatResult(
+        **run_facts(tuning),
+        operators=tuned.operators,
+        remembered={
+            one.operator.key: bank.remembered(one.operator.workload) for one in tuned.operators
+        },
+        refusals=tuned.refusals,
+        validation=validation,
+        profile=opened.profile,
+        tuned_profile=tuned_profile,
+        report=finished_report(report, validation),
+        allowed=tuning.settings.precision,
+        shape_range=text,
+        points=gains,
+    )
+    write_details(result)
+    return result
+
+
+def _at(tuning: TuneContext, point: ShapePoint) -> TuneContext:
+    """Return the run whose model is run on made-up arrays of these shapes."""
+    inputs = replace(tuning.subject.inputs, shapes=dict(point.shapes))
+    return replace(tuning, subject=replace(tuning.subject, inputs=inputs))
+
+
+def _open_graph(
+    tuning: TuneContext, open_shapes: OpenModelShapes, largest: ShapePoint
+) -> OpenGraph:
+    """Return ONNX Runtime's optimised graph of the model with open dimensions, profiled."""
+    runner, device = tuning.machine.runner, tuning.machine.runner.device
+    threads = runner.target.core_num
+    tuning.time.phases.begin(Phase.PROFILE)
+    tuning.progress.step("optimising the graph with ONNX Runtime")
+    folder = Path(mkdtemp(prefix="optimized_", dir=tuning.scratch))
+    start = laid_out(tuning.subject.start, folder / WEIGHTS)
+    file = folder / "optimized.onnx"
+    proto = device.optimize(start, file, threads=threads)
+    file.unlink(missing_ok=True)
+    shapes = infer_open_shapes(proto, device.open_session)
+    fixed = type(proto)()
+    fixed.CopyFrom(proto)
+    fix_input_shapes(fixed, dict(largest.shapes))
+    tensors = infer_tensors(fixed, device.open_session)
+    at_largest = ModelGraph(fixed, tensors, block=device.channel_block())
+    known = {name: at_largest.find_info(name) for name in largest.shapes}
+    inputs = {name: info for name, info in known.items() if info is not None}
+    graph = ModelGraph(proto, tensors | inputs, block=device.channel_block())
+    tuning.progress.step("measuring the default, node by node")
+    with runner.turns.measuring():
+        before = device.usage()
+        profile = tuning.engine.profile_model(
+            proto,
+            tuning.scratch,
+            device.open_session,
+            threads=threads,
+            inputs=tuning.subject.inputs,
+        )
+        given_share = device.usage().since(before).given_share
+    profile = replace(profile, given_share=given_share)
+    return OpenGraph(graph=graph, shapes=shapes, open=open_shapes, profile=profile)
+
+
+def _assembly(tuning: TuneContext, opened: OpenGraph, compilers: KernelCompilers) -> Assembly:
+    return Assembly(
+        tuning.scratch / "parts",
+        tuning.subject.model.proto,
+        opened.graph,
+        compilers,
+        clock=tuning.time.stopwatch.clock,
+        open_shapes=opened.shapes,
+    )
+
+
+# ---- kernels ----
+
+
+def _row_kernel(
+    tuning: TuneContext,
+    operator: RowOperator,
+    counts: Sequence[int],
+    tuned: TunedOperators,
+    compilers: KernelCompilers,
+) -> ChosenKernel | None:
+    """Return the kernel of an operator for any number of rows, None where it promises nothing.
+
+    Args:
+        tuning: The run.
+        operator: Its blocks have been tuned.
+        counts: Rows at each point of the range.
+        tuned: What became of the blocks.
+        compilers: Compile what was not searched.
+    """
+    known = {one.operator.key: one for one in tuned.operators}
+    blocks, default_us = [], dict[int, float]()
+    for rows, workload in operator.blocks.items():
+        schedule = _schedule(tuning, workload, known.get(key_of(workload)))
+        found = _measured(tuning, workload, schedule, compilers) if schedule is not None else None
+        if schedule is None or found is None or not found.is_correct:
+            if rows == 1:
+                return None  # no number of rows could be computed to its end
+            continue
+        source = KernelSource.of(workload, schedule)
+        blocks.append(RowBlock(rows=rows, source=source, us=round(found.latency_us, 3)))
+        default_us[rows] = found.baseline_latency_us
+    before = [interpolated_us(default_us, count) for count in counts]
+    after = [expected_us(blocks, count) for count in counts]
+    ratios = [one / other for one, other in zip(before, after, strict=True)]
+    if geometric_mean(ratios) < _LEAST_GAIN or min(ratios) < _MOST_LOST:
+        return None
+    shapes = [spec.shape for spec in operator.regions[0].workload.inputs]
+    source = row_kernel(
+        blocks,
+        open_rank=operator.rows.open_rank,
+        open_inputs=operator.rows.open_inputs,
+        shapes=[*shapes, operator.regions[0].workload.output.shape],
+    )
+    return ChosenKernel(
+        source=source,
+        key=key_of(source.workload),
+        regions=operator.regions,
+        op_names=operator.op_names,
+        gain_us=(before[-1] - after[-1]) * len(operator.regions),
+    )
+
+
+def _schedule(
+    tuning: TuneContext, workload: Workload, tuned: TunedOperator | None
+) -> Schedule | None:
+    """Return the schedule of a block: the winner, else the best that was tried, else a guess."""
+    if tuned is not None and tuned.schedule is not None:
+        return tuned.schedule
+    target = KernelTarget.of(tuning.machine.runner.target)
+    family = get_family(workload.op_type)
+    trials = tuned.search.trials if tuned is not None and tuned.search is not None else ()
+    good = [one for one in trials if one.measurement.is_correct]
+    if good:
+        best = max(good, key=lambda one: one.measurement.speedup)
+        return family.schedule(workload, best.configuration, target)
+    guesses = opening(family.space(workload, target), ())
+    return family.schedule(workload, guesses[0], target) if guesses else None
+
+
+def _measured(
+    tuning: TuneContext, workload: Workload, schedule: Schedule, compilers: KernelCompilers
+) -> Measurement | None:
+    """Measure a block as it goes into the kernel, with the pairs of a screening."""
+    runner, settings = tuning.machine.runner, tuning.settings
+    policy = screen_policy(runner.target.core_num)
+    task = OperatorTask(
+        runner=runner,
+        family=get_family(workload.op_type),
+        workload=workload,
+        kernel_target=KernelTarget.of(runner.target),
+        compilers=compilers,
+        settings=SearchSettings(
+            method=settings.search, budget=1, seed=settings.seed, screen=policy
+        ),
+    )
+    found = measure_schedules(task, [schedule], policy)
+    return found[0] if found else None

@@ -1,0 +1,93 @@
+"""The range form of `--input_shape`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+import pytest
+from onnx import helper
+from support.engine.models import make_model
+
+from aoe.entry.shape_range import (
+    Extents,
+    OpenModelShapes,
+    is_range,
+    open_input_shapes,
+    parse_shape_range,
+)
+from aoe.errors import ModelImportError, OptionError
+
+
+def _model(*shapes: Sequence[int | str | None]) -> onnx.ModelProto:
+    names = [f"x{number}" for number in range(len(shapes))]
+    nodes = [helper.make_node("Exp", [name], [f"{name}_y"]) for name in names]
+    inputs = dict(zip(names, shapes, strict=True))
+    return make_model(nodes, inputs, [f"{name}_y" for name in names])
+
+
+def _opened(text: str, *shapes: Sequence[int | str | None]) -> OpenModelShapes:
+    return open_input_shapes(_model(*shapes), parse_shape_range(text))
+
+
+def test_an_entry_has_numbers_and_ranges() -> None:
+    found = parse_shape_range(" ids:1~8, 1~512 ;a:b:3,2~2,4~5;")
+    assert found == {"ids": (Extents(1, 8), Extents(1, 512)), "a:b": (3, 2, Extents(4, 5))}
+    assert is_range("x:1~2") and not is_range("x:1,2")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x:2~1", "x:0~3", "x:1~", "x:~3", "x:1~2~3", "x:a~b", "1~2", ":1~2", "x:-1", "x:1~2;x:1~3"],
+)
+def test_what_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="--input_shape"):
+        parse_shape_range(text)
+
+
+def test_open_dimensions_keep_their_names_or_get_one() -> None:
+    found = _opened("x0:1~8,2~9,4", ("batch", None, 4))
+    assert found.inputs == {"x0": ("batch", "x0_1", 4)}
+    assert found.ranges == {"batch": Extents(1, 8), "x0_1": Extents(2, 9)}
+
+
+def test_a_dimension_of_two_inputs_is_one() -> None:
+    found = _opened("x0:1~8,4;x1:1~8,1~3", ("N", 4), ("N", "M"))
+    assert found.ranges == {"N": Extents(1, 8), "M": Extents(1, 3)}
+    assert found.point({"N": 2, "M": 3}).shapes == {"x0": (2, 4), "x1": (2, 3)}
+
+
+def test_extents_given_as_numbers_are_fixed_in_the_model() -> None:
+    model = _model(("N", "C"))
+    open_input_shapes(model, parse_shape_range("x0:1~8,16"))
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    assert (dims[0].dim_param, dims[1].dim_value) == ("N", 16)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("z:1~2", [("N",)]),
+        ("x0:1~2", [("N", 4)]),
+        ("x0:1~2,5", [("N", 4)]),
+        ("x0:1~2,1~4", [("N", 4)]),
+        ("x0:1~2,4;x1:1~3", [("N", 4), ("N",)]),
+        ("x0:1~2", [("N",), ("M",)]),
+    ],
+)
+def test_a_range_that_does_not_fit_the_model_is_refused(
+    text: str, shapes: list[tuple[int | str, ...]]
+) -> None:
+    with pytest.raises(ModelImportError, match="--input_shape"):
+        _opened(text, *shapes)
+
+
+def test_points_are_the_ends_and_the_geometric_middle() -> None:
+    found = _opened("x0:1~4,1~128", ("N", "S")).points()
+    assert [point.extents for point in found] == [
+        {"N": 1, "S": 1},
+        {"N": 2, "S": 11},
+        {"N": 4, "S": 128},
+    ]
+    assert str(found[1]) == "x0:2,11"
+    assert len(_opened("x0:1~2", ("N",)).points()) == 2

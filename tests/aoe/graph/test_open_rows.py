@@ -1,0 +1,92 @@
+"""Which regions compute rows, whatever their number: proven from the names of open extents."""
+
+from __future__ import annotations
+
+import pytest
+from support.engine.open_rows import opened, parsed
+
+from aoe.graph.open_rows import OpenRows, find_open_rows
+
+_EXTENTS = {"N": 3, "S": 5, "M": 5}
+
+
+def _only(inputs: str, body: str, weights: str = "", opset: int = 17) -> OpenRows | str:
+    """Return what is found of the region that makes `y`."""
+    model = parsed(inputs, body, weights=weights, opset=opset)
+    _, shapes, parts = opened(model, _EXTENTS)
+    region = next(region for region in parts.regions if region.output == "y")
+    return find_open_rows(region, shapes)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body", "weights", "shapes"),
+    [
+        ("float[N,S,8] x", "y = Exp(x)", "", [(7, 8), (7, 8)]),
+        ("float[N,S] x", "y = Exp(x)", "", [(7,), (7,)]),
+        ("float[N,S,8] x, float[N,S,8] z", "t = Mul(x, z) y = Sigmoid(t)", "", [(7, 8)] * 3),
+        ("float[N,S,8] x", "y = Add(x, b)", "float[8] b", [(7, 8), (8,), (7, 8)]),
+        ("float[N,S,8] x", "y = Add(x, b)", "float[1,1,8] b", [(7, 8), (1, 8), (7, 8)]),
+        ("float[N,6,8] x", "y = Add(x, b)", "float[6,8] b", [(7, 6, 8), (6, 8), (7, 6, 8)]),
+        ("float[N,S,8] x", "y = Softmax <axis = 2> (x)", "", [(7, 8), (7, 8)]),
+        ("float[N,6,8] x", "y = Softmax <axis = 1> (x)", "", [(7, 6, 8), (7, 6, 8)]),
+        ("float[N,S,8] x", "y = MatMul(x, w)", "float[8,4] w", [(7, 8), (8, 4), (7, 4)]),
+        (
+            "float[N,8] x",
+            "y = Gemm(x, w, b)",
+            "float[8,4] w, float[4] b",
+            [(7, 8), (8, 4), (4,), (7, 4)],
+        ),
+        (
+            "float[N,S,8] x",
+            "y = LayerNormalization <axis = 2> (x, g)",
+            "float[8] g",
+            [(7, 8), (8,), (7, 8)],
+        ),
+        ("float[N,S,8] x", "y = ReduceMean <axes = [2], keepdims = 0> (x)", "", [(7, 8), (7,)]),
+    ],
+)
+def test_open_dimensions_in_front_are_rows(
+    inputs: str, body: str, weights: str, shapes: list[tuple[int, ...]]
+) -> None:
+    found = _only(inputs, body, weights)
+    assert isinstance(found, OpenRows)
+    workload = found.of(7)
+    assert workload is not None
+    assert [spec.shape for spec in (*workload.inputs, workload.output)] == shapes
+
+
+def test_rows_are_counted_by_all_leading_dimensions() -> None:
+    found = _only("float[N,S,8] x", "y = Exp(x)")
+    assert isinstance(found, OpenRows)
+    assert (found.open_rank, found.lead, found.open_inputs) == (2, ("N", "S"), (True,))
+    assert found.rows({"N": 4, "S": 9}) == 36
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body", "weights"),
+    [
+        ("float[N,S,8] x", "y = Softmax <axis = 1> (x)", ""),
+        ("float[N,S,8] x", "y = ReduceMean <axes = [1]> (x)", ""),
+        ("float[N,S,8] x", "y = ReduceMean (x)", ""),
+        ("float[N,8,S] x", "y = Softmax <axis = 2> (x)", ""),
+        ("float[N,S,8] x", "y = LayerNormalization <axis = 1> (x, g)", "float[5,8] g"),
+        ("float[N,8] x", "y = Gemm <transA = 1> (x, w)", "float[3,4] w"),
+        ("float[N,S,8] x, float[N,8,4] z", "y = MatMul(x, z)", ""),
+        ("float[N,S,8] x, float[S,8] z", "y = Add(x, z)", ""),
+        ("float[N,S,8] x, float[N,1,8] z", "y = Add(x, z)", ""),
+        ("float[N,S,8] x, float[N,M,8] z", "y = Add(x, z)", ""),
+    ],
+)
+def test_what_mixes_rows_or_has_others_is_left_alone(inputs: str, body: str, weights: str) -> None:
+    assert isinstance(_only(inputs, body, weights), str)
+
+
+def test_extents_that_agree_by_chance_prove_nothing() -> None:
+    # S and M are both 5 in the shape the graph is looked at
+    found = _only("float[N,S,8] x, float[N,M,8] z", "y = Mul(x, z)")
+    assert found == "an input has other open extents than the result" or "proven" in str(found)
+
+
+def test_fixed_shapes_have_no_rows() -> None:
+    found = _only("float[3,5,8] x", "y = Exp(x)")
+    assert found == "no open extent of the result is proven"

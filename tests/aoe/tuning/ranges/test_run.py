@@ -1,0 +1,104 @@
+"""A model tuned for a range of shapes: one file that computes every shape, of the range or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from support.engine.open_rows import parsed
+
+import aoe
+from aoe.errors import AoeError
+from aoe.om.file import read_manifest
+
+_RANGE = "x:1~2,1~40,64"
+_BODY = """t = MatMul(x, w) u = Add(t, b) v = Relu(u) s = MatMul(v, z) r = Add(s, x)
+y = LayerNormalization(r, g)"""
+_WEIGHTS = "float[64,96] w, float[96] b, float[96,64] z, float[64] g"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("model") / "block.onnx"
+    onnx.save(parsed("float[N,S,64] x", _BODY, weights=_WEIGHTS), file)
+    return file
+
+
+def _tune(model: Path, folder: Path, **options: Any) -> aoe.TuneResult:
+    given = {"input_shape": _RANGE, "trials": 1, "accept_busy": True, "output": folder / "out"}
+    (folder / "bank").mkdir(exist_ok=True)
+    return aoe.tune(model, bank=folder / "bank", **{"job_type": "opat", **given, **options})
+
+
+@pytest.fixture(scope="module")
+def tuned(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run: its bank, its tuned model, its summary."""
+    folder = tmp_path_factory.mktemp("range")
+    _tune(model, folder)
+    return folder
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "out" / "summary.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (2, 40), (1, 7), (2, 13), (1, 31), (3, 40), (2, 257), (1, 0), (5, 1)]
+)
+def test_every_shape_is_computed_within_the_range_and_beyond(
+    model: Path, tuned: Path, shape: tuple[int, int]
+) -> None:
+    x = np.random.default_rng(3).standard_normal((*shape, 64)).astype(np.float32)
+    session = aoe.load(tuned / "out" / "block_tune.om")
+    expected = ort.InferenceSession(model).run(None, {"x": x})[0]
+    found = session.run(None, {"x": x})[0]
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_summary_and_tuned_model_say_the_range(tuned: Path) -> None:
+    summary = _summary(tuned)
+    assert summary["shape_range"] == _RANGE
+    assert read_manifest(tuned / "out" / "block_tune.om").shape_range == _RANGE
+    shapes = [point["shapes"] for point in summary["points"]]
+    assert shapes in ([], ["x:1,1,64", "x:1,6,64", "x:2,40,64"])  # none where nothing is kept
+
+
+def test_blocks_are_records_like_any_other_and_hits_of_the_next_run(
+    model: Path, tuned: Path, tmp_path: Path
+) -> None:
+    names = {row["op_name"].rsplit(", ", 1)[1] for row in _summary(tuned)["operators"]}
+    assert names == {"1 row", "4 rows", "16 rows", "64 rows"}
+    won = {row["key"] for row in _summary(tuned)["operators"] if row["outcome"] == "add"}
+    again = _tune(model, tuned, output=tmp_path / "again")
+    rows = {row["key"]: row for row in json.loads(_text(again))["operators"]}
+    assert all(rows[key]["outcome"] == "reserved" for key in won)
+
+
+def _text(result: aoe.TuneResult) -> str:
+    assert result.om_file is not None
+    return (result.om_file.parent / "summary.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"job_type": "sgat"}, "fixed shapes"),
+        ({"lookup_only": True}, "--lookup_only"),
+        ({"target_metric": "throughput"}, "target_metric"),
+        ({"input_shape": "x:1~2,1~40,63"}, "fixed extent"),
+        ({"input_shape": "z:1~2"}, "no such input"),
+        ({"input_shape": ["x:1~2,1~40,64", "x:1,1,64"]}, "alone"),
+    ],
+)
+def test_what_a_range_cannot_have_is_refused(
+    model: Path, tmp_path: Path, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(AoeError, match=told):
+        _tune(model, tmp_path, **options)

@@ -1,0 +1,73 @@
+"""Graphs whose rows are open, and their regions as computations of rows."""
+
+from __future__ import annotations
+
+import onnx
+import onnx.parser
+
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.open_rows import OpenShape
+from aoe.graph.regions import Partition, partition
+from aoe.kernels.registry import FUSIBLE, anchors, classify
+from aoe.ort.static_shapes import infer_open_shapes, infer_tensors
+from support.engine.cpu import CPU, open_session
+
+
+def parsed(inputs: str, body: str, *, opset: int = 17, weights: str = "") -> onnx.ModelProto:
+    """Return a model of one result `y`.
+
+    Args:
+        inputs: As ONNX's text form declares them, `float[N,S,8] x`.
+        body: Nodes, one a line.
+        opset: Version of ONNX's operators.
+        weights: Declarations of weights, `float[8,4] w`; their values are seeded.
+    """
+    declared = f"({inputs}{', ' if weights else ''}{weights})"
+    text = (
+        f'<ir_version: 9, opset_import: ["": {opset}, "com.microsoft": 1]> '
+        f"rows {declared} => (float[] y) {{ {body} }}"
+    )
+    model = onnx.parser.parse_model(text)
+    names = [part.rsplit(" ", 1)[1] for part in weights.split(", ") if part]
+    _make_constant(model, names)
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    for number, node in enumerate(model.graph.node):
+        node.name = f"n{number}"
+    return model
+
+
+def _make_constant(model: onnx.ModelProto, names: list[str]) -> None:
+    import numpy as np
+    from onnx import numpy_helper
+
+    rng = np.random.default_rng(0)
+    kept = []
+    for value in model.graph.input:
+        if value.name not in names:
+            kept.append(value)
+            continue
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        drawn = (rng.standard_normal(shape) * 0.3 + 0.1).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(drawn, value.name))
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+
+
+def opened(
+    model: onnx.ModelProto, extents: dict[str, int]
+) -> tuple[ModelGraph, dict[str, OpenShape], Partition]:
+    """Return a graph in one of its shapes, its open shapes, and its regions."""
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    for value in fixed.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_value = extents[dim.dim_param]
+    tensors = infer_tensors(fixed, open_session)
+    inner = ModelGraph(fixed, tensors, block=CPU.channel_block())
+    inputs = {value.name: inner.find_info(value.name) for value in model.graph.input}
+    known = {name: info for name, info in inputs.items() if info is not None}
+    graph = ModelGraph(model, tensors | known, block=CPU.channel_block())
+    parts = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    return graph, infer_open_shapes(model, open_session), parts
