@@ -1,0 +1,254 @@
+"""One tuned model for a range of shapes, against those who compute open shapes and fixed ones.
+
+    python benchmarks/shape_ranges.py --list
+    python benchmarks/shape_ranges.py bert6 --limit 240 --fixed_limit 60
+    python benchmarks/shape_ranges.py --write-docs
+
+A network is exported with open batch and length and tuned for its range, and for each of three
+shapes alone. At every measured shape, some of which no run has seen, ONNX Runtime and OpenVINO
+(float32) with open shapes, the engine's model for the range and, where there is one, its model for
+that shape take turns in processes of their own, as in `benchmarks/peers.py`. Results are compared
+with torch in float64. What is done is kept: the same command goes on where it was ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from comparison.files import write_whole
+from comparison.preparation import OPSET, run_module
+from comparison.prepared import INPUTS, MODEL, REFERENCE, PreparedNetwork
+from comparison.processes import PeerFailure, RuntimeProcess
+from comparison.rounds import RoundSettings, interleaved
+from comparison.steps import Steps, run_aoe, where_measured
+from comparison.tables import PAGE, put_between, table_row
+from networks.building import build_module
+from networks.network import Array, Network, sample_inputs
+from networks.registry import NETWORKS
+from runtimes.registry import PEERS
+
+BEGIN, END = "<!-- shape ranges: begin -->", "<!-- shape ranges: end -->"
+_HERE = Path(__file__).resolve().parent
+_WORK = _HERE.parent / "build" / "shape_ranges"
+_RESULTS = _HERE / "results" / "shape_ranges.json"
+_THREADS = 2
+_OM = "tuned.om"
+_ROUNDS = RoundSettings(rounds=7, turn_s=0.5, budget_s=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """The range of a network: batch and length, and where it is measured.
+
+    Attributes:
+        batch: Largest, from 1 on.
+        length: Largest, from 1 on.
+        fixed: (batch, length) for which the engine tunes a model of its own, too.
+        unseen: Measured besides; primes and neighbours of powers of two.
+    """
+
+    batch: int
+    length: int
+    fixed: tuple[tuple[int, int], ...]
+    unseen: tuple[tuple[int, int], ...]
+
+
+RANGES = {
+    "bert6": Range(batch=4, length=128, fixed=((1, 16), (1, 128)), unseen=((1, 31), (3, 65))),
+    "gpt2": Range(batch=2, length=128, fixed=((1, 16), (1, 128)), unseen=((1, 1), (1, 61))),
+    "conformer_block": Range(
+        batch=2, length=400, fixed=((1, 100), (1, 400)), unseen=((1, 33), (2, 211))
+    ),
+}
+
+
+def export_open(name: str, file: Path) -> None:
+    """Write a network with batch and length open in every input."""
+    network, module = NETWORKS[name], build_module(name)
+    batch, length = torch.export.Dim("batch", max=64), torch.export.Dim("length", max=512)
+    inputs = sample_inputs(_with_shape(network, 2, 48), seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            module,
+            tuple(torch.from_numpy(values) for values in inputs.values()),
+            input_names=list(inputs),
+            dynamic_shapes=tuple({0: batch, 1: length} for _ in inputs),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    for node in model.graph.node:
+        del node.metadata_props[:]
+        node.ClearField("doc_string")
+    onnx.save(model, file)
+
+
+def _with_shape(network: Network, batch: int, length: int) -> Network:
+    """Return a network whose inputs have another batch and length."""
+    inputs = tuple(replace(one, shape=(batch, length, *one.shape[2:])) for one in network.inputs)
+    return replace(network, inputs=inputs)
+
+
+def prepare(name: str, shape: tuple[int, int], model: Path, folder: Path) -> PreparedNetwork:
+    """Write the inputs and the results in float64 of one shape, beside a link to the model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / REFERENCE).exists():
+        inputs = sample_inputs(_with_shape(NETWORKS[name], *shape), seed=0)
+        np.savez(folder / INPUTS, **inputs)
+        exact: list[Array] = run_module(build_module(name).double(), inputs)
+        np.savez(folder / REFERENCE, *exact)
+    (folder / MODEL).unlink(missing_ok=True)
+    os.link(model, folder / MODEL)
+    return PreparedNetwork(name=name, folder=folder, facts={})
+
+
+def tune(model: Path, shapes: str, folder: Path, limit_s: float) -> Mapping[str, Any]:
+    """Tune for shapes, a range or fixed ones, with a bank of its own; return the summary."""
+    words = ["--model", str(model), f"--input_shape={shapes}", f"--output={folder / _OM}"]
+    run_aoe(folder / "home", [*words, "--job_type=2", f"--tuning_time_limit={limit_s:g}"])
+    found: Mapping[str, Any] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+def _shapes(name: str, batch: str, length: str) -> str:
+    inputs = NETWORKS[name].inputs
+    rest = {one.name: "".join(f",{extent}" for extent in one.shape[2:]) for one in inputs}
+    return ";".join(f"{one}:{batch},{length}{more}" for one, more in rest.items())
+
+
+def measure(
+    name: str, shape: tuple[int, int], work: Path, given: argparse.Namespace
+) -> dict[str, Any]:
+    """Return the times of everyone at a shape, in turns."""
+    network = prepare(name, shape, work / MODEL, work / f"{shape[0]}x{shape[1]}")
+    sources = {"engine range": work / "range" / _OM}
+    if shape in RANGES[name].fixed:
+        folder = work / f"fixed_{shape[0]}x{shape[1]}"
+        if not (folder / _OM).exists():
+            folder.mkdir(exist_ok=True)
+            texts = _shapes(name, *map(str, shape))
+            tune(work / MODEL, texts, folder, given.fixed_limit)
+        sources["engine fixed"] = folder / _OM
+    peers = {"ort": PEERS["ort"], "openvino-f32": PEERS["openvino-f32"]}
+    rows: dict[str, Any] = {}
+    with ExitStack() as stack:
+        ready = {}
+        for who in ("ort", "openvino-f32", *sources):
+            folder = network.folder / who.replace(" ", "_")
+            folder.mkdir(exist_ok=True)
+            if who in sources:
+                shutil.copyfile(sources[who], folder / _OM)
+            settings = {"threads": _THREADS, "budget_s": 0}
+            peer = peers.get(who, PEERS["engine"])
+            process = RuntimeProcess("measure", peer, network, folder=folder, settings=settings)
+            stack.enter_context(process)
+            try:
+                loaded = process.wait_ready()
+                process.wait_ready()
+                process.pause()
+                rows[who] = {"load_s": loaded["load_s"], **network.errors(process.outputs)}
+                ready[who] = process
+            except (PeerFailure, ValueError) as failure:
+                rows[who] = {"failure": str(failure)}
+        for who, turns in interleaved(ready, _ROUNDS, sys.stderr.write).items():
+            rows[who] |= turns
+    return rows
+
+
+def gains(rows: Mapping[str, Any]) -> dict[str, float]:
+    """Return the speed-up of everyone over ONNX Runtime: the median of the rounds' ratios."""
+    base = rows["ort"]["median_us"]
+    return {
+        who: median(one / other for one, other in zip(base, row["median_us"], strict=True))
+        for who, row in rows.items()
+        if "median_us" in row
+    }
+
+
+def table(document: Mapping[str, Any]) -> str:
+    """Write what was measured as Markdown."""
+    lines = [
+        f"`shape_ranges.py`, {_THREADS} threads, float32. {where_measured(document)}",
+        "",
+        "| network, batch x length | ONNX Runtime ms | engine, range | engine, fixed | OpenVINO |",
+        "|---|---|---|---|---|",
+    ]
+    found: dict[str, list[float]] = {}
+    for step, rows in document["steps"].items():
+        if "ort" not in rows:
+            continue
+        speedups = gains(rows)
+        for who, speedup in speedups.items():
+            found.setdefault(who, []).append(speedup)
+        cells = [step, f"{median(rows['ort']['median_us']) / 1e3:.2f}"]
+        columns = ("engine range", "engine fixed", "openvino-f32")
+        cells += [f"{speedups[who]:.2f}" if who in speedups else "" for who in columns]
+        lines.append(table_row(cells))
+    means = ", ".join(
+        f"{who} {geometric_mean(values):.2f}x ({len(values)} shapes)"
+        for who, values in found.items()
+        if who != "ort"
+    )
+    return "\n".join([*lines, "", f"Geometric means over ONNX Runtime: {means}."]) + "\n"
+
+
+def main(words: list[str] | None = None) -> int:
+    """Tune and measure what is named; print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("networks", nargs="*", metavar="NETWORK")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds for a range")
+    parser.add_argument("--fixed_limit", type=float, default=60.0, help="seconds for a shape")
+    parser.add_argument("--work", type=Path, default=_WORK)
+    parser.add_argument("--results", type=Path, default=_RESULTS)
+    parser.add_argument("--write-docs", action="store_true")
+    given = parser.parse_args(words)
+    if given.list:
+        sys.stdout.write("\n".join(RANGES) + "\n")
+        return 0
+    steps = Steps(given.results, {"limit_s": given.limit, "fixed_limit_s": given.fixed_limit})
+    for name in given.networks:
+        here, work = RANGES[name], given.work / name
+        work.mkdir(parents=True, exist_ok=True)
+        if not (work / MODEL).exists():
+            export_open(name, work / MODEL)
+        texts = _shapes(name, f"1~{here.batch}", f"1~{here.length}")
+        (work / "range").mkdir(exist_ok=True)
+        steps.once(
+            f"{name}, tuned for {texts}",
+            lambda w=work, t=texts: {
+                "points": tune(w / MODEL, t, w / "range", given.limit).get("points", [])
+            },
+        )
+        for shape in sorted((*here.fixed, *here.unseen)):
+            steps.once(
+                f"{NETWORKS[name].title}, {shape[0]} x {shape[1]}",
+                lambda n=name, s=shape, w=work: measure(n, s, w, given),
+            )
+    text = table(steps.document)
+    sys.stdout.write(text)
+    if given.write_docs:
+        page = _HERE.parent / "docs" / PAGE
+        write_whole(page, put_between(page, BEGIN, END, text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
