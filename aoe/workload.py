@@ -266,6 +266,6 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def shapes_text(shapes: Mapping[str, Sequence[int]]) -> str:
+def shapes_text(shapes: Mapping[str, Sequence[int | str]]) -> str:
     """Return shapes by input name as `--input_shape` takes them."""
     return ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())

@@ -11,11 +11,15 @@ from math import isqrt
 
 import onnx
 
+from aoe.entry.input_shapes import parse_input_shape
+from aoe.entry.shape_log import ShapeLog
 from aoe.errors import ModelImportError, OptionError
 from aoe.workload import shapes_text
 
 OPTION = "--input_shape"
 _SIGN = "~"
+_MOST_POINTS = 5
+"""Shapes of a log a model is judged at: each takes a comparison of the whole model."""
 _EXAMPLE = 'for example --input_shape="ids:1~8,1~512"; separate several inputs with ;'
 
 
@@ -37,10 +41,12 @@ class ShapePoint:
     Attributes:
         extents: Of each open dimension, by its name.
         shapes: Of each input.
+        count: Calls with these shapes, by which points are weighted.
     """
 
     extents: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
+    count: int = 1
 
     def __str__(self) -> str:
         return shapes_text(self.shapes)
@@ -58,13 +64,13 @@ class OpenModelShapes:
     inputs: Mapping[str, tuple[int | str, ...]]
     ranges: Mapping[str, Extents]
 
-    def point(self, extents: Mapping[str, int]) -> ShapePoint:
+    def point(self, extents: Mapping[str, int], count: int = 1) -> ShapePoint:
         """Return the point where open dimensions have these extents."""
         shapes = {
             name: tuple(extents[one] if isinstance(one, str) else one for one in shape)
             for name, shape in self.inputs.items()
         }
-        return ShapePoint(extents=dict(extents), shapes=shapes)
+        return ShapePoint(extents=dict(extents), shapes=shapes, count=count)
 
     def points(self) -> tuple[ShapePoint, ...]:
         """Return the least, a middle and the largest shape, without doubles.
@@ -79,6 +85,52 @@ class OpenModelShapes:
         found = [{name: one[way] for name, one in ends.items()} for way in range(3)]
         distinct = [one for at, one in enumerate(found) if one not in found[:at]]
         return tuple(map(self.point, distinct))
+
+    def served_points(self, log: ShapeLog) -> tuple[ShapePoint, ...]:
+        """Return the shapes of a log that cost most, the smallest first; none outside the range."""
+        costly = sorted(log.shapes, key=lambda shape: -shape.weight)
+        found = [(self._extents(parse_input_shape(one.text)), one) for one in costly]
+        inside = [(extents, one) for extents, one in found if extents is not None][:_MOST_POINTS]
+        inside.sort(key=lambda pair: pair[1].elements)
+        return tuple(self.point(extents, one.count) for extents, one in inside)
+
+    def _extents(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int] | None:
+        """Return the extents of open dimensions in a shape, None for one outside of the range."""
+        if shapes.keys() != self.inputs.keys():
+            return None
+        extents: dict[str, int] = {}
+        for name, shape in shapes.items():
+            if len(shape) != len(self.inputs[name]):
+                return None
+            for one, extent in zip(self.inputs[name], shape, strict=True):
+                known = extents.setdefault(one, extent) if isinstance(one, str) else one
+                if known != extent:
+                    return None
+        inside = (
+            self.ranges[name].low <= extent <= self.ranges[name].high
+            for name, extent in extents.items()
+        )
+        return extents if all(inside) else None
+
+
+def range_form(extent: int | Extents) -> int | str:
+    """Return an extent as the option has it."""
+    return extent if isinstance(extent, int) else f"{extent.low}{_SIGN}{extent.high}"
+
+
+def holds(shapes: Mapping[str, RangeShape], given: Mapping[str, tuple[int, ...]]) -> bool:
+    """True if the shapes of a call lie within a range that names all of its inputs."""
+    return shapes.keys() == given.keys() and all(
+        len(shape) == len(given[name])
+        and all(_is_in(one, extent) for one, extent in zip(shape, given[name], strict=True))
+        for name, shape in shapes.items()
+    )
+
+
+def _is_in(allowed: int | Extents, extent: int) -> bool:
+    if isinstance(allowed, int):
+        return extent == allowed
+    return allowed.low <= extent <= allowed.high
 
 
 def is_range(text: str) -> bool:

@@ -30,7 +30,7 @@ class Conversion:
 
     Attributes:
         model: Its file.
-        shapes: Of its inputs.
+        shapes: Of its inputs; `1~8` for an extent of a range.
         core_num: Threads.
         lookup_only: True to take what the bank has, False to tune.
         tuning_time_limit_s: Seconds for tuning.
@@ -41,7 +41,7 @@ class Conversion:
     """
 
     model: str
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int | str, ...]]
     core_num: int
     lookup_only: bool
     tuning_time_limit_s: float | None = None

@@ -19,6 +19,13 @@ from aoe.bank.operators import bank_root
 from aoe.device.registry import default_device
 from aoe.entry.external_weights import weight_locations
 from aoe.entry.imported_model import written_model
+from aoe.entry.shape_range import (
+    RangeShape,
+    holds,
+    is_range,
+    parse_shape_range,
+    range_form,
+)
 from aoe.errors import OptionError
 from aoe.om.loading import FallbackWarning, OperatorFiles, operator_paths
 from aoe.online.background import Background
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
 
 _OWN_OPTIONS = (
     *("bank", "tune", "tuning_time_limit_s", "trials", "accept_busy", "most_forms"),
-    "custom_ops_library",
+    *("custom_ops_library", "input_shape"),
     *("disabled_optimizers", "enable_fallback", "read_config_from_model"),
 )
 
@@ -66,6 +73,8 @@ class InferenceSession(SwappingSession):
         trials: Most candidates measured for one operator; None for the default.
         accept_busy: Whether figures taken on a busy machine are believed; None for what
             `AOE_ACCEPT_BUSY` says.
+        input_shape: A range of shapes, `"ids:1~8,1~512"`, for a model that leaves them open: one
+            tuned model is made for all calls within it, instead of one for each shape.
         custom_ops_library: The library, or libraries, with operators ONNX Runtime does not have;
             here, and not with `sess_options`, so that the tuned model has them too.
         most_forms: How many shapes something is done for, those called most often first.
@@ -97,6 +106,7 @@ class InferenceSession(SwappingSession):
         tuning_time_limit_s: float | None = 600.0,
         trials: int | None = None,
         accept_busy: bool | None = None,
+        input_shape: str | None = None,
         custom_ops_library: OperatorFiles = (),
         most_forms: int = 8,
         **options: Any,
@@ -105,6 +115,7 @@ class InferenceSession(SwappingSession):
         _check_options(options, most_forms)
         _check_providers(providers, provider)
         _check_model(path_or_bytes)
+        self._range = _range_of(input_shape)
         if isinstance(path_or_bytes, onnx.ModelProto):
             path_or_bytes = written_model(path_or_bytes, "model")
         operators = operator_paths(custom_ops_library)
@@ -199,6 +210,17 @@ class InferenceSession(SwappingSession):
             return False
         return self.static_form is not None  # calls of any shape may be its own
 
+    def _form_of(self, feed: Mapping[str, Any]) -> CallForm | None:
+        form = super()._form_of(feed)
+        if not self._range or form is None:
+            return form
+        shapes = {name: tuple(map(int, shape)) for name, _, shape in form}
+        if not holds(self._range, shapes):
+            return form
+        return tuple(
+            (name, kind, tuple(map(range_form, self._range[name]))) for name, kind, _ in form
+        )
+
     def _saw(self, form: CallForm) -> None:
         if self.static_form is None:
             self.background.saw(form)
@@ -215,6 +237,25 @@ class InferenceSession(SwappingSession):
     def _warn(self, reason: str) -> None:
         text = f"running the untuned model: {reason}"
         warnings.warn(text, FallbackWarning, stacklevel=3)
+
+
+def _range_of(text: str | None) -> dict[str, RangeShape]:
+    """Return the range of a session, empty for none.
+
+    Raises:
+        OptionError: it cannot be meant, or is one shape.
+    """
+    if text is None:
+        return {}
+    if not is_range(text):
+        raise OptionError(
+            "input_shape",
+            "no range of shapes",
+            got=text,
+            expected="LEAST~LARGEST in place of an extent",
+            hint="shapes the session is called with need not be named",
+        )
+    return parse_shape_range(text)
 
 
 def _looked_into(

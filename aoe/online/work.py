@@ -41,14 +41,14 @@ class ServedShape:
     """A form of calls and who computes it.
 
     Attributes:
-        shapes: Of the inputs, by name.
+        shapes: Of the inputs, by name; `1~8` for an extent of a range.
         stage: What was done for it.
         kernels: Tuned kernels it is computed with; 0 if ONNX Runtime computes it as it is.
         speedup: Of the whole model over the untuned one, measured when it was tuned; 1 otherwise.
         problem: Why looking up or tuning failed, or the empty string.
     """
 
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int | str, ...]]
     stage: Stage
     kernels: int = 0
     speedup: float = 1.0
@@ -229,7 +229,7 @@ class ShapeWork:
         return key_of(facts)
 
 
-def shapes_of(form: CallForm) -> dict[str, tuple[int, ...]]:
+def shapes_of(form: CallForm) -> dict[str, tuple[int | str, ...]]:
     """Return the shapes of a form by name."""
     return {name: shape for name, _, shape in form}
 

@@ -36,12 +36,13 @@ def convert(asked: Conversion, folder: Path) -> Converted:
     """Write the tuned model into a folder, if there is anything tuned in it."""
     from aoe.om.file import read_manifest
     from aoe.tuning.run import tune
+    from aoe.workload import shapes_text
     from aoebank import AoebankError
 
     try:
         tuned = tune(
             asked.model,
-            input_shape=asked.shapes or None,
+            input_shape=shapes_text(asked.shapes) or None,
             output=folder / RESULT,
             custom_ops_library=asked.operators,
             aicore_num=asked.core_num,

@@ -229,7 +229,8 @@ def tune_with(
         engine=engine,
         one_of_many=one_of_many,
     )
-    for doubt in settings.shape_log.doubts() if settings.shape_log is not None else ():
+    log = settings.shape_log if settings.shape_range is None else None
+    for doubt in log.doubts() if log is not None else ():
         progress.warn(doubt)
     with (
         nullcontext(remote_pools)

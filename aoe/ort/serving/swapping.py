@@ -11,8 +11,9 @@ import onnxruntime as ort
 
 from aoe.ort.sessions import InputSpec, input_specs, numpy_type
 
-CallForm = tuple[tuple[str, str, tuple[int, ...]], ...]
-"""Name, element type and shape of every array of a call, by name."""
+CallForm = tuple[tuple[str, str, tuple[int | str, ...]], ...]
+"""Name, element type and shape of every array of a call, by name; `1~8` for an extent that may be
+anything between, where calls of many shapes are computed by one session."""
 
 
 def form_of(feed: Mapping[str, Any]) -> CallForm | None:
@@ -100,6 +101,10 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
         self._inputs = input_specs(self)
         self.static_form = declared_form(self._inputs)
 
+    def _form_of(self, feed: Mapping[str, Any]) -> CallForm | None:
+        """Return the form under which a call is looked for."""
+        return form_of(feed)
+
     def _saw(self, form: CallForm) -> None:
         """Is told the form of every call that the model itself computes, unless it is wrong."""
 
@@ -172,16 +177,19 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
         return str(super().end_profiling())
 
     def _session_for(self, feed: Mapping[str, Any]) -> ort.InferenceSession | None:
-        form = form_of(feed)
+        form = self._form_of(feed)
         session = self.substitutes.find(form)
-        if session is None and form is not None and self._takes(form):
+        if session is None and form is not None and self._takes(feed):
             self._saw(form)
         return session
 
-    def _takes(self, form: CallForm) -> bool:
+    def _takes(self, feed: Mapping[str, Any]) -> bool:
         """True if the extents of a call are those the model declares."""
-        shapes = {name: shape for name, _, shape in form}
-        return all(spec.name in shapes and spec.takes(shapes[spec.name]) for spec in self._inputs)
+        shapes = {name: shape for name, _, shape in form_of(feed) or ()}
+        return all(
+            spec.name in shapes and spec.takes(tuple(map(int, shapes[spec.name])))
+            for spec in self._inputs
+        )
 
     def _tried(
         self,

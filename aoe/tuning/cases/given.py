@@ -41,11 +41,25 @@ def given_cases(
         batch_size: Values of `--dynamic_batch_size`.
         image_size: Those of `--dynamic_image_size`.
         dims: Those of `--dynamic_dims`.
-        log: File of `--shapes_from`, which says the shapes instead.
+        log: File of `--shapes_from`, which says the shapes instead, or how often those of a range
+            are served.
 
     Raises:
         OptionError: it cannot be meant.
     """
+    ranges = [text for text in texts if is_range(text)]
+    if ranges:
+        if len(texts) > 1 or batch_size or image_size or dims:
+            raise OptionError(
+                OPTION, "a range is given alone, without other shapes", got=" and ".join(texts)
+            )
+        parse_shape_range(ranges[0])
+        return {
+            "input_shape": None,
+            "shape_cases": (),
+            "shape_log": read_shape_log(log) if log is not None else None,
+            "shape_range": ranges[0],
+        }
     if log is not None:
         if texts or batch_size or image_size or dims:
             raise OptionError("--shapes_from", "given together with --input_shape", got=log)
@@ -57,18 +71,6 @@ def given_cases(
             "shape_cases": () if is_one else chosen,
             "shape_log": found,
             "shape_range": None,
-        }
-    if any(map(is_range, texts)):
-        if len(texts) > 1 or batch_size or image_size or dims:
-            raise OptionError(
-                OPTION, "a range is given alone, without other shapes", got=" and ".join(texts)
-            )
-        parse_shape_range(texts[0])
-        return {
-            "input_shape": None,
-            "shape_cases": (),
-            "shape_log": None,
-            "shape_range": texts[0],
         }
     cases = parse_shape_cases(texts, batch_size=batch_size, image_size=image_size, dims=dims)
     if len(cases) > 1:

@@ -42,14 +42,19 @@ def validate_points(
         tuning: The run.
         assembly: Puts the model together.
         kernels: For any number of rows.
-        points: The smallest first.
+        points: The smallest first, with their counts.
         costs: What things take with this model.
     """
     tuning.time.phases.begin(Phase.VALIDATE)
     comparers = [_comparer(tuning, assembly, costs, point) for point in points]
     in_library, lost = compiled(tuning, assembly, kernels, comparers[-1])
+    validator = model_validator(tuning, comparers[-1])
+    if tuning.settings.lookup_only:
+        tuning.progress.step("trying the whole model")
+        taken = validator.take(in_library)
+        return replace(taken, drops={**taken.drops, **lost}), ()
     tuning.progress.step("judging the whole model at the largest shape")
-    validation = model_validator(tuning, comparers[-1]).validate(in_library)
+    validation = validator.validate(in_library)
     kept: Sequence[ChosenKernel] = validation.kept
     drops: dict[str, Drop] = {**validation.drops, **lost}
     if not kept:
@@ -86,7 +91,7 @@ def _decided(
     estimates = [gain.estimate for gain in gains]
     estimates.append(validation.estimate if last is None else last.estimate)
     comparison = validation.comparison if last is None else last.comparison
-    headline = mean_estimate(estimates)
+    headline = mean_estimate(estimates, [point.count for point in points])
     reason = _against(gains, estimates, headline)
     if reason:
         return all_or_none({**drops, **{one.name: Drop(reason=reason) for one in kept}}), ()
@@ -118,17 +123,22 @@ def _against(
     return "" if headline.low > 1 else "the whole model is not faster with it over the range"
 
 
-def mean_estimate(estimates: Sequence[SpeedupEstimate]) -> SpeedupEstimate:
+def mean_estimate(estimates: Sequence[SpeedupEstimate], counts: Sequence[float]) -> SpeedupEstimate:
     """Return the geometric mean of independent estimates, with its interval.
 
+    Args:
+        estimates: Of each point.
+        counts: Their weights.
+
     >>> one = SpeedupEstimate(median=1.2, low=1.1, high=1.309, pairs=10, coverage=0.95)
-    >>> mean_estimate([one, one]).pairs
+    >>> mean_estimate([one, one], [3, 1]).pairs
     20
     """
-    count = len(estimates)
-    middle = sum(math.log(one.median) for one in estimates) / count
-    below = math.hypot(*(math.log(one.median / one.low) for one in estimates)) / count
-    above = math.hypot(*(math.log(one.high / one.median) for one in estimates)) / count
+    shares = [count / sum(counts) for count in counts]
+    pairs = list(zip(shares, estimates, strict=True))
+    middle = sum(share * math.log(one.median) for share, one in pairs)
+    below = math.hypot(*(share * math.log(one.median / one.low) for share, one in pairs))
+    above = math.hypot(*(share * math.log(one.high / one.median) for share, one in pairs))
     return SpeedupEstimate(
         median=math.exp(middle),
         low=math.exp(middle - below),

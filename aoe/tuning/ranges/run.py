@@ -10,7 +10,7 @@ The page to read first: `_tune_range` is the chart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,6 +80,9 @@ _LEAST_GAIN = 1.02
 _MOST_LOST = 0.8
 """Expected speed-up at any point below which it is not: blocks of few rows take microseconds, and
 are measured no better than that."""
+_ROWS_POWER = 0.75
+"""Of the number of rows in the time of a block, where nothing was measured: few rows take longer
+than their share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +109,6 @@ def check(context: ModeContext) -> None:
     settings = context.settings
     others = {
         "--workers": settings.workers is not None,
-        "--lookup_only": settings.lookup_only,
         "--stage": bool(settings.stage_limits_s),
         "--base_result": settings.base_result is not None,
         "--inputs": bool(settings.inputs),
@@ -137,15 +139,16 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
     proto = tuning.subject.model.proto
     text = tuning.settings.shape_range or ""
     open_shapes = open_input_shapes(proto, parse_shape_range(text))
-    points = open_shapes.points()
+    points = _points(tuning, open_shapes)
     tuning = _at(tuning, points[len(points) // 2])
     bank = open_bank(tuning, None)
-    opened = _open_graph(tuning, open_shapes, points[-1])
+    largest = open_shapes.points()[-1]
+    opened = _open_graph(tuning, open_shapes, largest)
     report.update(baseline_ms=opened.profile.model_us / 1e3)
     rates = measure_rates(tuning)
     found = find_operators(opened.graph, opened.profile, None, Origins(proto, opened.graph.proto))
     operators, refusals = find_row_operators(
-        opened.graph, found, opened.profile, opened.shapes, points[-1].extents
+        opened.graph, found, opened.profile, opened.shapes, largest.extents
     )
     with (
         closing(open_compilers(tuning)) as compilers,
@@ -191,6 +194,15 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
     )
     write_details(result)
     return result
+
+
+def _points(tuning: TuneContext, open_shapes: OpenModelShapes) -> tuple[ShapePoint, ...]:
+    """Return where the model is judged: at the shapes it serves where a log says them."""
+    log = tuning.settings.shape_log
+    served = open_shapes.served_points(log) if log is not None else ()
+    if log is not None and not served:
+        tuning.progress.warn(f"--shapes_from={log.path}: no shape of it lies in the range")
+    return served or open_shapes.points()
 
 
 def _at(tuning: TuneContext, point: ShapePoint) -> TuneContext:
@@ -267,22 +279,20 @@ def _row_kernel(
         compilers: Compile what was not searched.
     """
     known = {one.operator.key: one for one in tuned.operators}
-    blocks, default_us = [], dict[int, float]()
-    for rows, workload in operator.blocks.items():
-        schedule = _schedule(tuning, workload, known.get(key_of(workload)))
-        found = _measured(tuning, workload, schedule, compilers) if schedule is not None else None
-        if schedule is None or found is None or not found.is_correct:
-            if rows == 1:
-                return None  # no number of rows could be computed to its end
-            continue
-        source = KernelSource.of(workload, schedule)
-        blocks.append(RowBlock(rows=rows, source=source, us=round(found.latency_us, 3)))
-        default_us[rows] = found.baseline_latency_us
-    before = [interpolated_us(default_us, count) for count in counts]
-    after = [expected_us(blocks, count) for count in counts]
-    ratios = [one / other for one, other in zip(before, after, strict=True)]
-    if geometric_mean(ratios) < _LEAST_GAIN or min(ratios) < _MOST_LOST:
-        return None
+    if tuning.settings.lookup_only:
+        blocks, default_us = _recorded_blocks(tuning, operator, known), dict[int, float]()
+    else:
+        blocks, default_us = _measured_blocks(tuning, operator, known, compilers)
+    if not blocks or blocks[-1].rows > 1:
+        return None  # not every number of rows could be computed to its end
+    saved_us = 0.0
+    if default_us:
+        before = [interpolated_us(default_us, count) for count in counts]
+        after = [expected_us(blocks, count) for count in counts]
+        ratios = [one / other for one, other in zip(before, after, strict=True)]
+        if geometric_mean(ratios) < _LEAST_GAIN or min(ratios) < _MOST_LOST:
+            return None
+        saved_us = before[-1] - after[-1]
     shapes = [spec.shape for spec in operator.regions[0].workload.inputs]
     source = row_kernel(
         blocks,
@@ -295,8 +305,46 @@ def _row_kernel(
         key=key_of(source.workload),
         regions=operator.regions,
         op_names=operator.op_names,
-        gain_us=(before[-1] - after[-1]) * len(operator.regions),
+        gain_us=saved_us * len(operator.regions),
     )
+
+
+def _measured_blocks(
+    tuning: TuneContext,
+    operator: RowOperator,
+    known: Mapping[str, TunedOperator],
+    compilers: KernelCompilers,
+) -> tuple[list[RowBlock], dict[int, float]]:
+    """Return the blocks that compute rightly with their times, and those of the default."""
+    blocks, default_us = list[RowBlock](), dict[int, float]()
+    for rows, workload in operator.blocks.items():
+        schedule = _schedule(tuning, workload, known.get(key_of(workload)))
+        found = _measured(tuning, workload, schedule, compilers) if schedule is not None else None
+        if schedule is not None and found is not None and found.is_correct:
+            source = KernelSource.of(workload, schedule)
+            blocks.append(RowBlock(rows=rows, source=source, us=round(found.latency_us, 3)))
+            default_us[rows] = found.baseline_latency_us
+    return blocks, default_us
+
+
+def _recorded_blocks(
+    tuning: TuneContext, operator: RowOperator, known: Mapping[str, TunedOperator]
+) -> list[RowBlock]:
+    """Return the blocks of a run that measures nothing, from the largest one with a record on.
+
+    The time of a block without a record follows from the next larger one.
+    """
+    blocks = list[RowBlock]()
+    for rows, workload in operator.blocks.items():
+        answer = known.get(key_of(workload))
+        us = answer.after_us if answer is not None else None
+        if us is None and blocks:
+            us = blocks[-1].us * (rows / blocks[-1].rows) ** _ROWS_POWER
+        schedule = _schedule(tuning, workload, answer)
+        if schedule is not None and us is not None:
+            source = KernelSource.of(workload, schedule)
+            blocks.append(RowBlock(rows=rows, source=source, us=round(us, 3)))
+    return blocks
 
 
 def _schedule(

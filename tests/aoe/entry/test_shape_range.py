@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import onnx
 import pytest
 from onnx import helper
 from support.engine.models import make_model
 
+from aoe.entry.shape_log import read_shape_log
 from aoe.entry.shape_range import (
     Extents,
     OpenModelShapes,
@@ -91,3 +93,21 @@ def test_points_are_the_ends_and_the_geometric_middle() -> None:
     ]
     assert str(found[1]) == "x0:2,11"
     assert len(_opened("x0:1~2", ("N",)).points()) == 2
+
+
+def test_points_of_a_log_are_the_costly_shapes_inside_the_range(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    lines = ["9,x0:1,9;x1:1,4", "5,x0:4,128;x1:4,4", "99,x0:9,9;x1:9,4", "7,x0:1,2;x1:2,4"]
+    others = [f"{count},x0:2,{10 + count};x1:2,4" for count in (1, 2, 3, 4, 5)]
+    log.write_text("\n".join([*lines, *others, "3,x0:1,2"]))
+    found = _opened("x0:1~4,1~128;x1:1~4,4", ("N", "S"), ("N", 4)).served_points(
+        read_shape_log(log)
+    )
+    # nine rows are outside, two numbers of rows and a missing input fit no call of this model
+    assert [(point.extents["S"], point.count) for point in found] == [
+        (9, 9),
+        (13, 3),
+        (14, 4),
+        (15, 5),
+        (128, 5),
+    ]

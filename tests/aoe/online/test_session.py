@@ -251,6 +251,27 @@ def test_shapes_are_tuned_when_they_were_seen(by_rows: Script, bank: Path) -> No
     assert [form.shapes for form in session.forms] == [{"x": (2, 4)}, {"x": (5, 4)}]
 
 
+def test_all_shapes_of_a_range_are_computed_by_one_model(files: Path, bank: Path) -> None:
+    open_model = tuned_file(files, TUNED, "n")
+    script = Script(lambda asked: None if asked.lookup_only else open_model)
+    model, text = adding(PLAIN, "n"), "x:2~9,4"
+    session = script.session_class()(model, bank=bank, tune=True, input_shape=text)
+    assert _value(session, 2) == PLAIN
+    assert session.wait_for_tuning(60)
+    assert [_value(session, count) for count in (2, 3, 9)] == [TUNED] * 3
+    assert {str(asked.shapes) for asked in script.asked} == {"{'x': ('2~9', 4)}"}
+    assert [form.shapes for form in session.forms] == [{"x": ("2~9", 4)}]
+    assert _value(session, 10) == PLAIN  # outside of the range a shape is one as ever
+    assert session.wait_for_tuning(60)
+    assert script.asked[-1].shapes == {"x": (10, 4)}
+
+
+@pytest.mark.parametrize("text", ["x:1,4", "x:3~1,4"])
+def test_what_is_no_range_is_refused(text: str) -> None:
+    with pytest.raises(OptionError):
+        aoe.InferenceSession(adding(PLAIN, "n"), input_shape=text)
+
+
 def test_no_more_shapes_than_asked_for_are_tuned(by_rows: Script, bank: Path) -> None:
     session = by_rows.session_class()(adding(PLAIN, "n"), bank=bank, tune=True, most_forms=1)
     for count in (2, 3, 2, 3):

@@ -39,7 +39,7 @@ def rows(count: int = 1) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.fl
     return {"x": np.zeros((count, EXTENT), np.float32)}
 
 
-def tuned_file(folder: Path, number: float, batch: int = 1) -> Path:
+def tuned_file(folder: Path, number: float, batch: int | str = 1) -> Path:
     """Return a "tuned" model that adds a number; it says that it has a kernel."""
     parts = folder / f"parts_{number}_{batch}"
     parts.mkdir(parents=True)

@@ -81,6 +81,19 @@ def test_blocks_are_records_like_any_other_and_hits_of_the_next_run(
     assert all(rows[key]["outcome"] == "reserved" for key in won)
 
 
+def test_look_up_places_the_kernels_of_the_bank_without_measuring(
+    model: Path, tuned: Path, tmp_path: Path
+) -> None:
+    found = _tune(model, tuned, output=tmp_path / "found", lookup_only=True)
+    assert found.om_file is not None
+    x = np.random.default_rng(5).standard_normal((2, 23, 64)).astype(np.float32)
+    expected = ort.InferenceSession(model).run(None, {"x": x})[0]
+    actual = aoe.load(found.om_file).run(None, {"x": x})[0]
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+    summary = json.loads(_text(found))
+    assert summary["points"] == [] and summary["pairs"] == 0
+
+
 def _text(result: aoe.TuneResult) -> str:
     assert result.om_file is not None
     return (result.om_file.parent / "summary.json").read_text()
@@ -90,7 +103,7 @@ def _text(result: aoe.TuneResult) -> str:
     ("options", "told"),
     [
         ({"job_type": "sgat"}, "fixed shapes"),
-        ({"lookup_only": True}, "--lookup_only"),
+        ({"workers": "1"}, "--workers"),
         ({"target_metric": "throughput"}, "target_metric"),
         ({"input_shape": "x:1~2,1~40,63"}, "fixed extent"),
         ({"input_shape": "z:1~2"}, "no such input"),
