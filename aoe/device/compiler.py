@@ -377,7 +377,7 @@ def _entry(source: KernelSource, pipeline: Pipeline, tables: _PackingTables) -> 
     counts = f"{len(source.workload.inputs)}, {len(pipeline.arguments)}"
     return (
         f'{{ "{source.name}", {symbol}_argv, {counts}, {symbol}_arguments, {output}, '
-        f"{len(pipeline.packings)}, {packings}, 0, 0, 0, NULL }}"
+        f"{len(pipeline.packings)}, {packings}, {{0}} }}"
     )
 
 
@@ -404,7 +404,7 @@ def _row_entry(source: RowKernel) -> str:
     count = len(source.workload.inputs)
     return (
         f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
-        f"{source.open_rank}, {mask}ull, {len(source.blocks)}, {symbol}_blocks }}"
+        f"{{ {source.open_rank}, {mask}ull, {len(source.blocks)}, {symbol}_blocks }} }}"
     )
 
 

@@ -43,6 +43,14 @@ typedef struct {
 
 struct aoe_block;
 
+/* Of a kernel for any number of rows, whose arguments say ONNX shapes alone; else zeros. */
+typedef struct {
+  int32_t open_rank;             /* leading dimensions that are open: together the rows */
+  uint64_t open_inputs;          /* bit i: input i has them */
+  int32_t block_count;
+  const struct aoe_block *blocks; /* the largest first; the last one has one row */
+} aoe_rows;
+
 typedef struct {
   const char *name;              /* operator name in domain "aoe" */
   int (*run)(void **arguments);  /* Halide's `<kernel>_argv` entry */
@@ -52,11 +60,7 @@ typedef struct {
   aoe_tensor output;
   int32_t packing_count;
   const aoe_packing *packings;
-  /* Of a kernel for any number of rows; else zeros. Its arguments say ONNX shapes alone. */
-  int32_t open_rank;             /* leading dimensions that are open: together the rows */
-  uint64_t open_inputs;          /* bit i: input i has them */
-  int32_t block_count;
-  const struct aoe_block *blocks; /* the last one has one row */
+  aoe_rows rows;
 } aoe_kernel;
 
 /* A kernel for a fixed number of rows, and its measured time: rows are computed in blocks. */

@@ -226,7 +226,6 @@ static size_t row_bytes(const aoe_tensor *tensor, int32_t rows) {
 /* One call of a part, from a row on: open inputs and the result begin there. */
 typedef struct {
   const part_state *part;
-  void **packed;
   void **raw;
   void *data;
   uint64_t open_inputs;
@@ -234,7 +233,7 @@ typedef struct {
   int64_t row;
 } part_call;
 
-static OrtStatus *run_part(run_context *run, const part_call *call) {
+static OrtStatus *run_part(run_context *run, const part_call *call, void **packed) {
   const aoe_kernel *kernel = call->part->kernel;
   halide_buffer_t buffers[AOE_MAX_ARGUMENTS + 1];
   halide_dimension_t dims[AOE_MAX_ARGUMENTS + 1][AOE_MAX_RANK];
@@ -252,7 +251,7 @@ static OrtStatus *run_part(run_context *run, const part_call *call) {
   }
   for (int p = 0; p < kernel->packing_count; p++) {
     int i = kernel->packings[p].argument;
-    bind(&buffers[i], dims[i], &kernel->arguments[i], call->packed[p]);
+    bind(&buffers[i], dims[i], &kernel->arguments[i], packed[p]);
   }
   if (call->row) result += (size_t)call->row * row_bytes(&kernel->output, call->rows);
   bind(&buffers[last], dims[last], &kernel->output, result);
@@ -264,11 +263,10 @@ static OrtStatus *run_part(run_context *run, const part_call *call) {
 }
 
 /* Calls a part with what it packs, which is freed unless the part shares it. */
-static OrtStatus *pack_and_run(run_context *run, part_call *call) {
+static OrtStatus *pack_and_run(run_context *run, const part_call *call) {
   const aoe_kernel *kernel = call->part->kernel;
   void *packed[AOE_MAX_PACKINGS] = {NULL};
   OrtStatus *status = NULL;
-  call->packed = packed;
   for (int p = 0; !status && p < kernel->packing_count; p++) {
     const aoe_packing *packing = &kernel->packings[p];
     aoe_shared_pack *shared = call->part->shared[p];
@@ -277,7 +275,7 @@ static OrtStatus *pack_and_run(run_context *run, part_call *call) {
     if (!packed[p])
       status = fail(run->api, ORT_FAIL, "%s: no memory to pack an input", kernel->name);
   }
-  if (!status) status = run_part(run, call);
+  if (!status) status = run_part(run, call, packed);
   for (int p = 0; p < kernel->packing_count; p++)
     if (!call->part->shared[p]) free(packed[p]); /* of an input of this Run alone */
   return status;
@@ -288,11 +286,11 @@ typedef enum { AOE_SMALLER, AOE_AND_SMALLER, AOE_AND_ONE_MORE } aoe_cut;
 
 /* Returns the reckoned time of rows in blocks from number `b` on, and how the first one cuts. */
 static float cut_rows(const aoe_kernel *kernel, int b, int64_t rows, aoe_cut *cut) {
-  const aoe_block *block = &kernel->blocks[b];
+  const aoe_block *block = &kernel->rows.blocks[b];
   aoe_cut inner;
   *cut = AOE_SMALLER;
   if (rows <= 0) return 0;
-  if (b == kernel->block_count - 1) {
+  if (b == kernel->rows.block_count - 1) {
     *cut = AOE_AND_SMALLER;
     return (float)(rows / block->rows) * block->us;
   }
@@ -313,9 +311,9 @@ static OrtStatus *run_rows(run_context *run, const kernel_state *state, void **r
   const aoe_kernel *kernel = state->kernel;
   OrtStatus *status = NULL;
   int64_t done = 0;
-  for (int b = 0; !status && b < kernel->block_count && done < rows; b++) {
-    int32_t size = kernel->blocks[b].rows;
-    part_call call = {&state->parts[b], NULL, raw, data, kernel->open_inputs, size, 0};
+  for (int b = 0; !status && b < kernel->rows.block_count && done < rows; b++) {
+    int32_t size = kernel->rows.blocks[b].rows;
+    part_call call = {&state->parts[b], raw, data, kernel->rows.open_inputs, size, 0};
     aoe_cut cut;
     cut_rows(kernel, b, rows - done, &cut);
     if (cut == AOE_SMALLER) continue;
@@ -347,7 +345,7 @@ static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
     const OrtValue *value = NULL;
     const aoe_tensor *expected = &kernel->arguments[i];
     int64_t shape[AOE_MAX_RANK];
-    int rank = 0, first = kernel->open_inputs >> i & 1 ? kernel->open_rank : 0;
+    int rank = 0, first = kernel->rows.open_inputs >> i & 1 ? kernel->rows.open_rank : 0;
     status = ORT_CALL(api, 90, ort_context_input)(context, (size_t)i, &value);
     if (!status) status = read_shape(api, value, shape, &rank);
     if (!status) status = check_dims(api, kernel, shape, rank, expected, first);
@@ -362,17 +360,17 @@ static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
     if (status) return status;
   }
   memcpy(result, kernel->output.shape, sizeof result);
-  for (int d = 0; d < kernel->open_rank; d++) result[d] = open[d];
+  for (int d = 0; d < kernel->rows.open_rank; d++) result[d] = open[d];
   status = ORT_CALL(api, 91, ort_context_output)(context, 0, result,
                                                  (size_t)kernel->output.rank, &output);
   if (!status) status = ORT_CALL(api, 51, ort_tensor_data)(output, &data);
   if (status) return status;
-  if (!kernel->block_count) {
-    part_call call = {&state->parts[0], NULL, raw, data, 0, 1, 0};
+  if (!kernel->rows.block_count) {
+    part_call call = {&state->parts[0], raw, data, 0, 1, 0};
     return pack_and_run(&run, &call);
   }
   int64_t rows = 1;
-  for (int d = 0; d < kernel->open_rank; d++) rows *= open[d];
+  for (int d = 0; d < kernel->rows.open_rank; d++) rows *= open[d];
   return run_rows(&run, state, raw, data, rows);
 }
 
@@ -426,9 +424,9 @@ static OrtStatus *create_kernel(const OrtCustomOp *op, const OrtApi *api,
   const aoe_kernel *made = ((const registered_op *)op)->kernel;
   state->api = api;
   state->kernel = made;
-  state->part_count = made->block_count ? made->block_count : 1;
+  state->part_count = made->rows.block_count ? made->rows.block_count : 1;
   for (int i = 0; i < state->part_count; i++) {
-    state->parts[i].kernel = made->block_count ? made->blocks[i].kernel : made;
+    state->parts[i].kernel = made->rows.block_count ? made->rows.blocks[i].kernel : made;
     pack_constants(state, &state->parts[i], info);
   }
   *kernel = state;
