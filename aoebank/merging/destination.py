@@ -11,10 +11,9 @@ from aoebank.errors import AoebankError, BankNotFoundError, BankPathError, Usage
 from aoebank.formats.provenance import provenance_path
 from aoebank.formats.registry import get_format
 from aoebank.merging.conflict_file import keep_choices
-from aoebank.merging.decisions import Decision, FilePlan, Source
+from aoebank.merging.decisions import Decision, FilePlan, Relatedness, Source
 from aoebank.merging.document import conflict_document, conflict_path
-from aoebank.merging.file import QUARANTINE
-from aoebank.merging.versions import Relatedness
+from aoebank.merging.lines import QUARANTINE
 from aoebank.model.digest import sha256_of
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import BY_TUNER_ONLY, USE_TUNER
@@ -48,7 +47,6 @@ class MergedFile:
     """One file of the result and what stands beside it; None where there is to be none.
 
     Attributes:
-        plan: Without its edits, which are carried out.
         binary_cache: Bytes of the binary twin, where readers want one.
         found: What there is where the result goes, if that is a side.
         left: What the file is called there, if that is another name.

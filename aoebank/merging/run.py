@@ -13,12 +13,12 @@ from aoebank.errors import AoebankError, UsageError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import format_of
-from aoebank.merging.decide import MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Decision, FilePlan, MergeRules, Reason, RecordMoves, Source
 from aoebank.merging.destination import Destination, FoundDigests, LeftFile, MergedFile
 from aoebank.merging.document import StepDecisions, conflict_path
 from aoebank.merging.exclusions import Exclusions
-from aoebank.merging.file import QUARANTINE
+from aoebank.merging.lines import QUARANTINE
 from aoebank.merging.saved import SavedVerdicts
 from aoebank.merging.sides import (
     Step,

@@ -14,19 +14,17 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.formats.text.checks import is_blank
-from aoebank.merging.decide import MergeContext
-from aoebank.merging.decisions import FilePlan, Source, Three
+from aoebank.merging.context import Measurements, MergeContext
+from aoebank.merging.decisions import FilePlan, Relatedness, Source, Three
 from aoebank.merging.destination import FoundDigests, LeftFile, MergedFile, demand_whole
 from aoebank.merging.document import CONFLICT_SUFFIX
-from aoebank.merging.file import QUARANTINE, merge_file, merge_lines
+from aoebank.merging.file import merge_file
+from aoebank.merging.lines import QUARANTINE, merge_lines
 from aoebank.merging.saved import PersonalVerdict
 from aoebank.merging.versions import (
     OTHER_TARGET_HINT,
-    Measurements,
-    Relatedness,
     Versions,
     empty_file,
-    find_relatedness,
 )
 from aoebank.model.digest import sha256_of
 from aoebank.processes import count_processes, map_in_order
@@ -208,7 +206,7 @@ def _merge_one(step: Step, name: str) -> MergedFile:
         if sides.is_tree and own[step.target] != name:
             found, left = FoundDigests(), LeftFile(name=own[step.target], found=found)
     return MergedFile(
-        plan=replace(merge.plan, replaced={}, removed=frozenset(), added=()),
+        plan=merge.plan,
         data=merge.data,
         side_car=_merge_side_cars(side_cars, name, is_gone=merge.data is None),
         binary_cache=_choose_binary_cache(
@@ -218,7 +216,7 @@ def _merge_one(step: Step, name: str) -> MergedFile:
         found=found,
         left=left,
         relatedness={
-            source: find_relatedness(versions.base, versions.of(source)) for source in _BOTH
+            source: _find_relatedness(versions.base, versions.of(source)) for source in _BOTH
         },
     )
 
@@ -261,6 +259,15 @@ def _choose_binary_cache(
         hint = "take the file of one side, with its twin"
         raise BankPathError(BY_TUNER_ONLY, path=place, hint=hint)
     return None
+
+
+def _find_relatedness(base: ParsedFile | None, side: ParsedFile | None) -> Relatedness:
+    """Return the relation of a file's base and a side: their records, and common keys."""
+    has_base, has_side = (parsed is not None and len(parsed) > 0 for parsed in (base, side))
+    share = False
+    if base is not None and side is not None:
+        share = not side.places.keys().isdisjoint(base.keys)
+    return Relatedness(base_has_records=has_base, side_has_records=has_side, share_a_key=share)
 
 
 def _demand_related(sides: ThreeSides, known: Mapping[Source, Relatedness]) -> None:

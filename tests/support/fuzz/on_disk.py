@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aoebank import AoebankError, merge
 from aoebank.git.driver import DriverCall, DriverFiles, run_merge_driver
-from aoebank.merging.decide import MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Three
 from aoebank.merging.file import merge_bytes
 from support.fuzz.inputs import FuzzInput
