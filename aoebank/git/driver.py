@@ -52,7 +52,7 @@ class DriverFiles:
     base: Path
     ours: Path
     theirs: Path
-    path: str
+    path: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +109,8 @@ def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
         )
         return _run(files, versions, call)
     except AoebankError as error:
-        again = (
-            f"{files.path} has our version alone; then: git checkout -m -- {shell_word(files.path)}"
-        )
+        name = files.path.as_posix()
+        again = f"{name} has our version alone; then: git checkout -m -- {shell_word(name)}"
         error.hint = "; ".join(filter(None, (error.hint, again)))
         if isinstance(error, BankFormatError):
             error.exit_code = _CONFLICT
@@ -119,17 +118,17 @@ def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
 
 
 def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) -> DriverOutcome:
-    path = Path(files.path)
+    path = files.path
     top = None if call.is_inner else find_work_tree(call.cwd)
     known = find_format(path) if top else None
     if known and top:
         demand_no_binary_cache(path, known, root=top, hint=_BINARY_CACHE_HINT)
     if call.is_inner:  # its conflicts are for the outer merge to tell
         data = merge_ancestors(versions, path)
-        merge = FileMerge(plan=FilePlan(name=files.path), data=data)
+        merge = FileMerge(plan=FilePlan(name=path.as_posix()), data=data)
     else:
         merge = merge_bytes(versions, path, _context(path, versions, top, call))
-    outcome = DriverOutcome(path=files.path, plan=merge.plan)
+    outcome = DriverOutcome(path=path.as_posix(), plan=merge.plan)
     if call.is_dry_run:
         return outcome
     with staged_changes(root=top) as changes:

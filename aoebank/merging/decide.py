@@ -28,13 +28,13 @@ time wins, then the smaller text: what comes out does not depend on which side i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 from aoebank.errors import HistoryError, RecordError, UsageError
-from aoebank.formats.faults import rank_of
+from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.plausibility import find_time_problem, read_neighbours
 from aoebank.formats.protocol import ParsedFile
 from aoebank.merging.context import Measurements, MergeContext
@@ -194,7 +194,7 @@ def _find_objection(key: KeyVersions, action: Action, inputs: Inputs) -> str:
     """
     for source in _USED[action]:
         if key.of(source) is None:
-            if key.base is not None and key.key in inputs.find_mangled(source):
+            if key.base is not None and key.key in _find_mangled(source, inputs):
                 return f"{source} has a record with an error in its place"
             continue
         fault = key.fault(source)
@@ -210,7 +210,42 @@ def _is_worse(key: KeyVersions, source: Source, inputs: Inputs) -> bool:
         return rank_of(fault) > min(rank_of(key.fault(other)) for other in others)
     if fault is None:
         return False
-    return fault.is_unreadable or key.key in inputs.find_mangled(source)
+    return fault.is_unreadable or key.key in _find_mangled(source, inputs)
+
+
+def _find_mangled(source: Source, inputs: Inputs) -> frozenset[str]:
+    """Return the keys a side removed, and those with an error it has in their places."""
+    if source not in inputs.mangled:
+        base, side = inputs.versions.base, inputs.versions.of(source)
+        found = () if base is None or side is None else _iter_mangled(base, side)
+        inputs.mangled[source] = frozenset(found)
+    return inputs.mangled[source]
+
+
+def _iter_mangled(base: ParsedFile, side: ParsedFile) -> Iterator[str]:
+    """Yield keys that went and keys of bad records that came behind the same record."""
+    gone, new = _runs(base, side), _runs(side, base)
+    for neighbour in gone.keys() & new.keys():
+        bad = [key for key in new[neighbour] if _is_bad(side, key)]
+        if bad:
+            yield from (*bad, *gone[neighbour])
+
+
+def _runs(parsed: ParsedFile, other: ParsedFile) -> dict[str, list[str]]:
+    """Return the keys another file has not, by the key they follow that it has."""
+    found: dict[str, list[str]] = {}
+    neighbour = ""
+    for key in parsed.keys:
+        if other.find(key) is None:
+            found.setdefault(neighbour, []).append(key)
+        else:
+            neighbour = key
+    return found
+
+
+def _is_bad(parsed: ParsedFile, key: str) -> bool:
+    number = parsed.find(key)
+    return number is not None and find_fault(parsed, number) is not None
 
 
 # ---- two records of a key ----

@@ -89,10 +89,10 @@ def merge_bytes(versions: Three[bytes | None], path: Path, context: MergeContext
     Raises:
         BankFormatError: a version is broken, or they do not fit together.
     """
-    name = path.as_posix()
     if is_of_lines(path):
-        return FileMerge(plan=FilePlan(name=name), data=merge_lines(versions, path))
-    return merge_file(parse_versions(versions, path), name, context)
+        return FileMerge(plan=FilePlan(name=path.as_posix()), data=merge_lines(versions, path))
+    parsed = parse_versions(versions, path)
+    return merge_file(parsed, path.as_posix(), context)
 
 
 def merge_file(versions: Versions, name: str, context: MergeContext) -> FileMerge:

@@ -219,6 +219,7 @@ class Inputs:
         frame: Whose file the edits are made to; None if no version has the file.
         ours_out: Records of ours that stay out, by position, with the reason.
         theirs_out: The same of theirs.
+        mangled: Keys that records with an error took the place of, by side, as far as asked for.
     """
 
     versions: Versions
@@ -226,7 +227,7 @@ class Inputs:
     frame: Source | None
     ours_out: Mapping[int, str]
     theirs_out: Mapping[int, str]
-    _mangled: dict[Source, frozenset[str]] = field(default_factory=dict, init=False)
+    mangled: dict[Source, frozenset[str]] = field(default_factory=dict, init=False)
 
     def iter_keys(self, *, is_two_way: bool) -> Iterator[tuple[KeyVersions | str, Changed]]:
         """Yield keys with who changed them; of those nobody changed the name alone."""
@@ -240,15 +241,6 @@ class Inputs:
                     KeyVersions(key=key, base=base, ours=ours, theirs=theirs, files=versions),
                     who,
                 )
-
-    def find_mangled(self, source: Source) -> frozenset[str]:
-        """Return the keys a side removed, and those with an error it has in their places."""
-        if source not in self._mangled:
-            base, side = self.versions.base, self.versions.of(source)
-            self._mangled[source] = frozenset()
-            if base is not None and side is not None:
-                self._mangled[source] = frozenset(_iter_mangled(base, side))
-        return self._mangled[source]
 
 
 def read_inputs(versions: Versions, name: str, context: MergeContext) -> Inputs:
@@ -432,29 +424,3 @@ def _find_frame(versions: Versions) -> Source | None:
         return None if ours is None else Source.OURS
     is_unchanged = ours is None or (base is not None and ours.data == base.data)
     return Source.THEIRS if is_unchanged else Source.OURS
-
-
-def _iter_mangled(base: ParsedFile, side: ParsedFile) -> Iterator[str]:
-    """Yield keys that went and keys of bad records that came behind the same record."""
-    gone, new = _runs(base, side), _runs(side, base)
-    for neighbour in gone.keys() & new.keys():
-        bad = [key for key in new[neighbour] if _is_bad(side, key)]
-        if bad:
-            yield from (*bad, *gone[neighbour])
-
-
-def _runs(parsed: ParsedFile, other: ParsedFile) -> dict[str, list[str]]:
-    """Return the keys another file has not, by the key they follow that it has."""
-    found: dict[str, list[str]] = {}
-    neighbour = ""
-    for key in parsed.keys:
-        if other.find(key) is None:
-            found.setdefault(neighbour, []).append(key)
-        else:
-            neighbour = key
-    return found
-
-
-def _is_bad(parsed: ParsedFile, key: str) -> bool:
-    number = parsed.find(key)
-    return number is not None and find_fault(parsed, number) is not None

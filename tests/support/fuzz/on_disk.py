@@ -46,7 +46,7 @@ def _check_driver(tried: FuzzInput, root: Path) -> None:
     base, ours, theirs = (root / version / tried.name for version in _VERSIONS)
     result = root / "result.json"
     shutil.copyfile(ours, result)
-    files = DriverFiles(base=base, ours=result, theirs=theirs, path=tried.name)
+    files = DriverFiles(base=base, ours=result, theirs=theirs, path=Path(tried.name))
     call = DriverCall(cwd=root, env={}, today=date(2026, 1, 2))
     try:
         run_merge_driver(files, call)
