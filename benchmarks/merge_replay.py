@@ -33,7 +33,7 @@ from typing import Any
 
 from aoebank.formats.registry import get_format
 from aoebank.formats.unified.format import workload_key
-from aoebank.merging.decide import MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.file import merge_file
 from aoebank.merging.versions import Versions
 

@@ -36,6 +36,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "query": (
         "aoebank query 'SELECT op_type, count(*) FROM records GROUP BY op_type'",
         "aoebank query 'SELECT key, file FROM records WHERE speedup < 1.05' banks/",
+        "aoebank query \"SELECT key FROM records_fts WHERE records_fts MATCH 'relu'\"",
     ),
     "stats": ("aoebank stats banks/", "aoebank stats mine/ theirs/ --by bank --by op_type"),
     "report": (

@@ -228,5 +228,5 @@ def merge_driver(
         is_dry_run=dry_run,
         verbose=verbose,
     )
-    files = DriverFiles(base=Path(base), ours=Path(ours), theirs=Path(theirs), path=path)
+    files = DriverFiles(base=Path(base), ours=Path(ours), theirs=Path(theirs), path=Path(path))
     return run_merge_driver(files, call)

@@ -19,12 +19,11 @@ from aoebank.formats.provenance import ProvenanceLog, parse_provenance, provenan
 from aoebank.formats.registry import find_format
 from aoebank.git.rules import read_rules
 from aoebank.merging.conflict_file import aside_path, keep_choices
-from aoebank.merging.decide import MergeContext
+from aoebank.merging.context import Measurements, MergeContext
 from aoebank.merging.decisions import FilePlan, Three
 from aoebank.merging.document import conflict_document, conflict_path
 from aoebank.merging.exclusions import Exclusions
-from aoebank.merging.file import merge_ancestors, merge_bytes
-from aoebank.merging.versions import Measurements
+from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
 from aoebank.model.digest import sha256_of
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
@@ -53,7 +52,7 @@ class DriverFiles:
     base: Path
     ours: Path
     theirs: Path
-    path: str
+    path: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +107,10 @@ def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
         versions = Three(
             base=_read(files.base) or None, ours=_read(files.ours), theirs=_read(files.theirs)
         )
-        return _run_inner(files, versions, call) if call.is_inner else _run(files, versions, call)
+        return _run(files, versions, call)
     except AoebankError as error:
-        again = (
-            f"{files.path} has our version alone; then: git checkout -m -- {shell_word(files.path)}"
-        )
+        name = files.path.as_posix()
+        again = f"{name} has our version alone; then: git checkout -m -- {shell_word(name)}"
         error.hint = "; ".join(filter(None, (error.hint, again)))
         if isinstance(error, BankFormatError):
             error.exit_code = _CONFLICT
@@ -120,31 +118,26 @@ def run_merge_driver(files: DriverFiles, call: DriverCall) -> DriverOutcome:
 
 
 def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) -> DriverOutcome:
-    top, path = find_work_tree(call.cwd), Path(files.path)
-    known = find_format(path)
+    path = files.path
+    top = None if call.is_inner else find_work_tree(call.cwd)
+    known = find_format(path) if top else None
     if known and top:
         demand_no_binary_cache(path, known, root=top, hint=_BINARY_CACHE_HINT)
-    merge = merge_bytes(versions, path, _context(path, versions, top, call))
-    outcome = DriverOutcome(path=files.path, plan=merge.plan)
+    if call.is_inner:  # its conflicts are for the outer merge to tell
+        data = merge_ancestors(versions, path)
+        merge = FileMerge(plan=FilePlan(name=path.as_posix()), data=data)
+    else:
+        merge = merge_bytes(versions, path, _context(path, versions, top, call))
+    outcome = DriverOutcome(path=path.as_posix(), plan=merge.plan)
     if call.is_dry_run:
         return outcome
     with staged_changes(root=top) as changes:
-        outcome = _describe(outcome, versions, top, changes) if top else outcome
-        _give_back(files, versions, merge.data, changes)
+        if top:
+            outcome = _describe(outcome, versions, top, changes)
+        # git wants a file, an empty one too
+        changes.put(files.ours, merge.data or b"", old_sha256=sha256_of(versions.ours))
         changes.commit()
     return outcome
-
-
-def _run_inner(
-    files: DriverFiles, versions: Three[bytes | None], call: DriverCall
-) -> DriverOutcome:
-    data = merge_ancestors(versions, Path(files.path))
-    if not call.is_dry_run:
-        with staged_changes() as changes:
-            _give_back(files, versions, data, changes)
-            changes.commit()
-    # conflicts are for the outer merge to tell
-    return DriverOutcome(path=files.path, plan=FilePlan(name=files.path))
 
 
 def _context(
@@ -192,16 +185,6 @@ def _describe(
             outcome = replace(outcome, set_aside=aside)
     changes.put(top / place, data or None, old_sha256=sha256_of(old))
     return replace(outcome, conflict_path=place if data else None)
-
-
-def _give_back(
-    files: DriverFiles,
-    versions: Three[bytes | None],
-    data: bytes | None,
-    changes: StagedChanges,
-) -> None:
-    """Let git have the result; it wants a file, an empty one too."""
-    changes.put(files.ours, data or b"", old_sha256=sha256_of(versions.ours))
 
 
 def _read(path: Path) -> bytes:

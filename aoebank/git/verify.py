@@ -13,7 +13,7 @@ from aoebank.git.verify_records import CommittedFile, compare_lines, compare_rec
 from aoebank.merging.conflict_file import ConflictFile
 from aoebank.merging.decisions import CLEAN, FilePlan, MergeRules, Reason, Three
 from aoebank.merging.document import CONFLICT_SUFFIX
-from aoebank.merging.file import is_of_lines
+from aoebank.merging.lines import is_of_lines
 from aoebank.merging.versions import parse_version
 from aoebank.model.merge_verdict import MergeFault, MergeProblem, MergeVerdict
 from aoebank.storage.git.long_lived import TreeReader

@@ -28,136 +28,42 @@ time wins, then the smaller text: what comes out does not depend on which side i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 
-from aoebank.errors import HistoryError, UsageError
+from aoebank.errors import HistoryError, RecordError, UsageError
+from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.plausibility import find_time_problem, read_neighbours
-from aoebank.formats.protocol import ParsedFile, find_error
-from aoebank.formats.provenance import ProvenanceLog
+from aoebank.formats.protocol import ParsedFile
+from aoebank.merging.context import Measurements, MergeContext
 from aoebank.merging.decisions import (
+    CLEAN,
     SOURCE_OF,
     Action,
     Changed,
     Choice,
-    FilePlan,
     Incumbent,
     MergeRules,
     Policy,
     Reason,
     Source,
 )
-from aoebank.merging.edits import Draft
-from aoebank.merging.exclusions import Exclusions
 from aoebank.merging.saved import PersonalVerdict
-from aoebank.merging.versions import (
-    Inputs,
-    KeyVersions,
-    Measurements,
-    Versions,
-    find_untouched,
-    read_inputs,
-)
+from aoebank.merging.versions import Inputs, KeyVersions
 from aoebank.model.digest import canonical_text, sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
 from aoebank.model.timing import are_comparable, is_beyond, noise_band
 
 _CHOSEN = {Policy.OURS: Action.KEEP_OURS, Policy.THEIRS: Action.TAKE_THEIRS}
-_ALWAYS_SAID = (Reason.QUARANTINE, Reason.BUILT_IN_FASTER, Reason.CONTAINS, Reason.PERSON)
-_NO_NEWS = (Reason.SAME, Reason.OURS_CHANGED)
 _FAR = 10.0  # a gain that makes one look at the neighbours
-
-
-def _no_log() -> ProvenanceLog:
-    return ProvenanceLog(entries=(), findings=())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeContext:
-    """What decides about the keys of one file, besides the records themselves.
-
-    Attributes:
-        is_two_way: There is no base at all: an absent record was never there.
-        exclusions: Records that stay out.
-        verdicts: What a person decided, by key.
-        times_of_ours: How ours was measured; asked only if two times are compared.
-        verbose: Whether every decision becomes a value; else conflicts do, and what keeps a
-            record out, and the rest is counted.
-        tells_reasons: Whether the plan has the reason of each key, for merges of several steps.
-    """
-
-    rules: MergeRules = field(default_factory=MergeRules)
-    is_two_way: bool = False
-    exclusions: Exclusions = field(default_factory=Exclusions)
-    verdicts: Mapping[str, PersonalVerdict] = field(default_factory=dict)
-    times_of_ours: Measurements = field(default_factory=lambda: Measurements(_no_log))
-    times_of_theirs: Measurements = field(default_factory=lambda: Measurements(_no_log))
-    verbose: bool = False
-    tells_reasons: bool = False
-
-    def kept_out(self, parsed: ParsedFile | None) -> Mapping[int, str]:
-        """Return the records of a file under quarantine, by position, with the reason."""
-        return self.exclusions.find_quarantined(parsed)
-
-
-def decide_file(versions: Versions, name: str, context: MergeContext) -> FilePlan:
-    """Return the plan of a bank file: a decision for each key.
-
-    Args:
-        versions: One that is not there was deleted, with a base.
-        name: In the result.
-
-    Raises:
-        BankFormatError: a version is broken, or they do not fit together.
-        HistoryError: a person decided about other records.
-    """
-    untouched = find_untouched(versions)
-    if untouched is not None:
-        return _take_whole(versions, untouched, name, context)
-    inputs = read_inputs(versions, name, context)
-    draft = Draft(name=name, versions=inputs.versions, frame=inputs.frame, repeated=inputs.repeated)
-    reasons: dict[str, Reason] = {}
-    verdicts = dict(context.verdicts)
-    same = 0
-    for found, who in inputs.iter_keys(is_two_way=context.is_two_way):
-        if isinstance(found, str):  # nobody changed it, and nothing keeps it out
-            same += 1
-            if context.tells_reasons:
-                reasons[found] = Reason.SAME
-            continue
-        choice = decide_key(found, who, inputs, context)
-        if found.key in verdicts:
-            choice = apply_verdict(verdicts.pop(found.key), found, choice)
-        choice = inputs.repeated.explain(choice, found)
-        draft.counts[choice.reason] += 1
-        reasons |= {found.key: choice.reason} if context.tells_reasons else {}
-        draft.give(found, choice.action)
-        if _is_said(choice, context) or found.key in inputs.repeated.numbers:
-            draft.say(found, choice)
-    draft.counts[Reason.SAME] += same
-    if context.exclusions.built_in is not None:
-        _drop_slower(draft, context.exclusions)
-        if context.tells_reasons:
-            reasons |= {key: found.reason for key, found in draft.decisions.items()}
-    if verdicts:
-        raise stale_verdict(next(iter(verdicts)), f"nothing to decide in {name}")
-    return replace(draft.plan(), reasons=reasons)
-
-
-def _take_whole(versions: Versions, source: Source, name: str, context: MergeContext) -> FilePlan:
-    """Return the plan that takes the file of one side; what is to stay out of it stays out."""
-    parsed = versions.of(source)
-    assert parsed is not None
-    if find_error(parsed) is not None:
-        return FilePlan(name=name, format=parsed.format.name, frame=source)
-    same = Versions(base=parsed, ours=parsed, theirs=parsed)
-    plan = decide_file(same, name, replace(context, verdicts={}))
-    return replace(plan, frame=source)
-
-
-# ---- one key ----
+_USED = {  # the versions whose record an action takes, or whose removal
+    Action.KEEP_BOTH: (Source.OURS, Source.THEIRS),
+    Action.REMOVE: (Source.THEIRS,),
+    **{action: (source,) for action, source in SOURCE_OF.items()},
+}
 
 
 def decide_key(key: KeyVersions, who: Changed, inputs: Inputs, context: MergeContext) -> Choice:
@@ -166,14 +72,20 @@ def decide_key(key: KeyVersions, who: Changed, inputs: Inputs, context: MergeCon
     Args:
         key: Its records.
         who: Who changed it, going by bytes.
-        inputs: Tells which records stay out, and which have an error.
-        context: Rules, and how times were measured.
+        inputs: Tells which records stay out, which have an error, and which do not count.
+        context: Rules, how times were measured, and what a person decided.
+
+    Raises:
+        HistoryError: a person decided about other records.
+        UsageError: a person asks for what is not there.
     """
     choice = _keep_out(key, who, inputs) or _decide(key, who, context)
-    if choice.conflict or choice.reason in (Reason.SAME, Reason.QUARANTINE):
-        return choice
-    objection = inputs.bad_records.find_objection(key, choice.action)
-    return _conflict(Reason.UNREADABLE, objection) if objection else choice
+    if not choice.conflict and choice.reason not in (Reason.SAME, Reason.QUARANTINE):
+        objection = _find_objection(key, choice.action, inputs)
+        choice = _conflict(Reason.UNREADABLE, objection) if objection else choice
+    if key.key in context.verdicts:
+        choice = _apply_verdict(context.verdicts[key.key], key, choice)
+    return _tell_repeated(choice, key, inputs)
 
 
 def _keep_out(key: KeyVersions, who: Changed, inputs: Inputs) -> Choice | None:
@@ -189,12 +101,6 @@ def _keep_out(key: KeyVersions, who: Changed, inputs: Inputs) -> Choice | None:
     elif key.theirs is not None and theirs_note is None:
         action = Action.TAKE_THEIRS
     return Choice(action=action, reason=Reason.QUARANTINE, note=ours_note or theirs_note or "")
-
-
-def _is_said(choice: Choice, context: MergeContext) -> bool:
-    """Return whether a decision is told as a value, not only counted."""
-    is_news = context.verbose and choice.reason not in _NO_NEWS
-    return choice.conflict or choice.reason in _ALWAYS_SAID or is_news
 
 
 def _decide(key: KeyVersions, who: Changed, context: MergeContext) -> Choice:
@@ -269,6 +175,77 @@ def _read_neighbours(key: KeyVersions, side: Action) -> Sequence[Record]:
 
 def _conflict(reason: Reason, note: str = "") -> Choice:
     return Choice(action=Action.KEEP_OURS, reason=reason, conflict=True, note=note)
+
+
+# ---- no record with an error gets the key of one without ----
+
+
+def _find_objection(key: KeyVersions, action: Action, inputs: Inputs) -> str:
+    """Return why an action is for a person to choose; empty if it is not.
+
+    | the record taken has an error, and | |
+    |---|---|
+    | it takes the place of one that has none, or cannot be read while that one can | objection |
+    | it is new, and cannot be read | objection |
+    | it is new, and stands where its side removed another one | objection, to the removal too |
+    | it is new otherwise, or as bad as the one it replaces | none: nothing better is lost |
+
+    Without a base a record only one side has is new.
+    """
+    for source in _USED[action]:
+        if key.of(source) is None:
+            if key.base is not None and key.key in _find_mangled(source, inputs):
+                return f"{source} has a record with an error in its place"
+            continue
+        fault = key.fault(source)
+        if fault is not None and _is_worse(key, source, inputs):
+            return f"{source}: {fault.problem}"
+    return ""
+
+
+def _is_worse(key: KeyVersions, source: Source, inputs: Inputs) -> bool:
+    fault = key.fault(source)
+    others = [other for other in Source if other is not source and key.of(other) is not None]
+    if others:
+        return rank_of(fault) > min(rank_of(key.fault(other)) for other in others)
+    if fault is None:
+        return False
+    return fault.is_unreadable or key.key in _find_mangled(source, inputs)
+
+
+def _find_mangled(source: Source, inputs: Inputs) -> frozenset[str]:
+    """Return the keys a side removed, and those with an error it has in their places."""
+    if source not in inputs.mangled:
+        base, side = inputs.versions.base, inputs.versions.of(source)
+        found = () if base is None or side is None else _iter_mangled(base, side)
+        inputs.mangled[source] = frozenset(found)
+    return inputs.mangled[source]
+
+
+def _iter_mangled(base: ParsedFile, side: ParsedFile) -> Iterator[str]:
+    """Yield keys that went and keys of bad records that came behind the same record."""
+    gone, new = _runs(base, side), _runs(side, base)
+    for neighbour in gone.keys() & new.keys():
+        bad = [key for key in new[neighbour] if _is_bad(side, key)]
+        if bad:
+            yield from (*bad, *gone[neighbour])
+
+
+def _runs(parsed: ParsedFile, other: ParsedFile) -> dict[str, list[str]]:
+    """Return the keys another file has not, by the key they follow that it has."""
+    found: dict[str, list[str]] = {}
+    neighbour = ""
+    for key in parsed.keys:
+        if other.find(key) is None:
+            found.setdefault(neighbour, []).append(key)
+        else:
+            neighbour = key
+    return found
+
+
+def _is_bad(parsed: ParsedFile, key: str) -> bool:
+    number = parsed.find(key)
+    return number is not None and find_fault(parsed, number) is not None
 
 
 # ---- two records of a key ----
@@ -482,10 +459,10 @@ def _meaning(record: Record) -> str:
     )
 
 
-# ---- what has a say besides: a person, a faster built-in bank ----
+# ---- a person ----
 
 
-def apply_verdict(verdict: PersonalVerdict, key: KeyVersions, choice: Choice) -> Choice:
+def _apply_verdict(verdict: PersonalVerdict, key: KeyVersions, choice: Choice) -> Choice:
     """Return the choice of a person, or `choice` where that is no other one.
 
     Raises:
@@ -534,20 +511,29 @@ def stale_verdict(key: str, got: str) -> HistoryError:
     )
 
 
-def _drop_slower(draft: Draft, exclusions: Exclusions) -> None:
-    """Take out what the built-in bank does better; conflicts stay as they are."""
-    slower = {
-        source: exclusions.find_slower(parsed)
-        for source in (Source.OURS, Source.THEIRS)
-        if (parsed := draft.versions.of(source)) is not None
-    }
-    if not any(slower.values()):
-        return
-    for key, pick in [*draft.iter_output()]:
-        note = slower.get(pick.source, {}).get(pick.number)
-        said = draft.decisions.get(key.key)
-        if note is not None and pick.raw is None and not (said and said.conflict):
-            draft.counts[Reason.BUILT_IN_FASTER] += 1
-            draft.give(key, Action.REMOVE)
-            choice = Choice(action=Action.REMOVE, reason=Reason.BUILT_IN_FASTER, note=note)
-            draft.say(key, choice)
+# ---- records that share a key ----
+
+
+def _tell_repeated(choice: Choice, key: KeyVersions, inputs: Inputs) -> Choice:
+    """Return a choice that says which records of its key are left out, if any are."""
+    if key.key not in inputs.repeated:
+        return choice
+    notes = [choice.note] if choice.note else []
+    for source, numbers in inputs.repeated[key.key].items():
+        own = _describe(key.files.of(source), key.of(source))
+        others = ", ".join(_describe(key.files.of(source), number) for number in numbers)
+        notes.append(f"{source} has the key {len(numbers) + 1} times: {own} counts, not {others}")
+    is_clean = choice.reason in CLEAN and not choice.conflict
+    reason = Reason.DUPLICATE if is_clean else choice.reason
+    return replace(choice, reason=reason, note="; ".join(notes))
+
+
+def _describe(parsed: ParsedFile | None, number: int | None) -> str:
+    """Return time and line of a record, for a note."""
+    assert parsed is not None
+    assert number is not None
+    cost_us = None
+    with suppress(RecordError):
+        cost_us = parsed.format.record(parsed, number).cost_us
+    line, _ = parsed.lines.position(parsed.starts[number])
+    return f"line {line}" if cost_us is None else f"{cost_us:g} us in line {line}"

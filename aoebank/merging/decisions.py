@@ -259,31 +259,6 @@ class Decision:
         return self.theirs.cost_us if self.theirs else None
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
-    """The record a key gets: the one at a position of a version, or bytes made of two.
-
-    Attributes:
-        raw: A record with the alternatives of both sides; None for all others.
-    """
-
-    source: Source
-    number: int
-    raw: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Added:
-    """A record that comes into the frame.
-
-    Attributes:
-        after: Position of the record of the frame it follows; -1 for the start.
-    """
-
-    after: int
-    pick: Pick
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMoves:
     """How many records of the result are not as ours has them."""
@@ -303,13 +278,9 @@ class RecordMoves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """What the merged file is: the text of one side, its frame, with some records edited.
+    """What was decided about one file.
 
     Attributes:
-        frame: Whose file the edits are made to; None if no version has the file.
-        is_gone: Whether the result has no such file.
-        replaced: What comes in the place of records of the frame, by their position.
-        removed: Positions of records of the frame that go.
         decisions: One per key that needs saying.
         counts: How many keys were decided for which reason, clean ones included.
         reasons: Why, by key; empty unless asked for.
@@ -319,11 +290,6 @@ class FilePlan:
 
     name: str
     format: str | None = None
-    frame: Source | None = None
-    is_gone: bool = False
-    replaced: Mapping[int, Pick] = field(default_factory=dict)
-    removed: frozenset[int] = frozenset()
-    added: tuple[Added, ...] = ()
     decisions: tuple[Decision, ...] = ()
     counts: Mapping[Reason, int] = field(default_factory=dict)
     reasons: Mapping[str, Reason] = field(default_factory=dict)
@@ -334,6 +300,27 @@ class FilePlan:
     def conflicts(self) -> tuple[Decision, ...]:
         """Return the decisions nobody made yet."""
         return tuple(decision for decision in self.decisions if decision.conflict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relatedness:
+    """Whether the base has anything to do with a side, in one file or in all."""
+
+    base_has_records: bool = False
+    side_has_records: bool = False
+    share_a_key: bool = False
+
+    @property
+    def are_strangers(self) -> bool:
+        """Return whether both have records, and no key in common."""
+        return self.base_has_records and self.side_has_records and not self.share_a_key
+
+    def __or__(self, other: Relatedness) -> Relatedness:
+        return Relatedness(
+            base_has_records=self.base_has_records or other.base_has_records,
+            side_has_records=self.side_has_records or other.side_has_records,
+            share_a_key=self.share_a_key or other.share_a_key,
+        )
 
 
 _FIELDS = {"soc": "soc_version", "op": "op_type", "key": "key"}

@@ -2,28 +2,55 @@
 
     read and check the versions -> decide key by key -> carry the edits out
 
-Side-cars and quarantines are lists of lines, and are merged as such.
+`versions.py` reads and checks, `decide.py` decides about one key, `Draft` collects the edits of one
+version, and `finish` carries them out. Side-cars and quarantines are merged as lines (`lines.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 
-from aoebank.errors import BankFormatError
-from aoebank.formats.provenance import SUFFIX, append_line_break
-from aoebank.formats.text.checks import BOM
-from aoebank.merging.decide import MergeContext, decide_file
-from aoebank.merging.decisions import FilePlan, MergeRules, Policy, Three
-from aoebank.merging.edits import apply_plan, take_base
-from aoebank.merging.versions import Versions, count_each_key_once, parse_versions
-from aoebank.model.quarantine import QuarantineEntry
-from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine, serialize_quarantine
+from aoebank.errors import BankFormatError, RecordError
+from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.text.splice import splice_raw
+from aoebank.formats.text.workload import workload_text
+from aoebank.merging.context import MergeContext
+from aoebank.merging.decide import decide_key, stale_verdict
+from aoebank.merging.decisions import (
+    SOURCE_OF,
+    Action,
+    Choice,
+    Decision,
+    FilePlan,
+    KeptDuplicate,
+    KeptRecord,
+    MergeRules,
+    Policy,
+    Reason,
+    RecordMoves,
+    Source,
+    Three,
+)
+from aoebank.merging.exclusions import Exclusions
+from aoebank.merging.lines import is_of_lines, merge_lines
+from aoebank.merging.versions import (
+    Inputs,
+    KeyVersions,
+    Versions,
+    find_untouched,
+    parse_versions,
+    read_inputs,
+)
+from aoebank.model.digest import sha256_of
 
-QUARANTINE = f"{FOLDER}/{FILE}"  # from the top of a bank
-_FAIL = MergeContext(rules=MergeRules(policy=Policy.FAIL))
-_SPACE = b" \t\r\n"
-_Entries = dict[tuple[str | None, ...], QuarantineEntry]
+_ANCESTORS = MergeContext(rules=MergeRules(policy=Policy.FAIL), takes_base=True)
+_ALWAYS_SAID = (Reason.QUARANTINE, Reason.BUILT_IN_FASTER, Reason.CONTAINS, Reason.PERSON)
+_NO_NEWS = (Reason.SAME, Reason.OURS_CHANGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +66,17 @@ class FileMerge:
     data: bytes | None
 
 
-def merge_file(versions: Versions, name: str, context: MergeContext) -> FileMerge:
-    """Return the merge of a bank file; keys nobody could decide keep the record of ours.
+def merge_ancestors(versions: Three[bytes | None], path: Path) -> bytes | None:
+    """Return the merge of two bases of a merge that has several, for no one but that merge.
 
-    Args:
-        versions: With a base, one that is not there was deleted.
-        name: In the result; tells the target.
-
-    Raises:
-        BankFormatError: a version is broken, or they do not fit together.
-        HistoryError: a person decided about other records than these.
+    What the two answer differently gets the record of their own base, or none: then the merge
+    they are the base of sees that both sides changed it, and tells the conflict. For the same
+    reason a version that is broken makes the older base the result.
     """
-    plan = decide_file(versions, name, context)
-    return FileMerge(plan=plan, data=apply_plan(plan, versions))
+    try:
+        return merge_bytes(versions, path, _ANCESTORS).data
+    except BankFormatError:
+        return versions.base
 
 
 def merge_bytes(versions: Three[bytes | None], path: Path, context: MergeContext) -> FileMerge:
@@ -64,109 +89,316 @@ def merge_bytes(versions: Three[bytes | None], path: Path, context: MergeContext
     Raises:
         BankFormatError: a version is broken, or they do not fit together.
     """
-    name = path.as_posix()
     if is_of_lines(path):
-        return FileMerge(plan=FilePlan(name=name), data=merge_lines(versions, path))
-    return merge_file(parse_versions(versions, path), name, context)
+        return FileMerge(plan=FilePlan(name=path.as_posix()), data=merge_lines(versions, path))
+    parsed = parse_versions(versions, path)
+    return merge_file(parsed, path.as_posix(), context)
 
 
-def merge_ancestors(versions: Three[bytes | None], path: Path) -> bytes | None:
-    """Return the merge of two bases of a merge that has several, for no one but that merge.
+def merge_file(versions: Versions, name: str, context: MergeContext) -> FileMerge:
+    """Return the merge of a bank file; keys nobody could decide keep the record of ours.
 
-    What the two answer differently gets the record of their own base, or none: then the merge
-    they are the base of sees that both sides changed it. For the same reason a version that
-    is broken makes the older base the result.
-    """
-    try:
-        if is_of_lines(path):
-            return merge_lines(versions, path)
-        parsed = count_each_key_once(parse_versions(versions, path), _FAIL)
-        plan = decide_file(parsed, path.as_posix(), _FAIL)
-    except BankFormatError:
-        return versions.base
-    return apply_plan(take_base(plan, parsed), parsed)
-
-
-# ---- lists of lines ----
-
-
-def is_of_lines(path: Path) -> bool:
-    """Return whether a path is one of a side-car or of a quarantine."""
-    return path.name.endswith(SUFFIX) or path.parts[-2:] == (FOLDER, FILE)
-
-
-def merge_lines(versions: Three[bytes | None], path: Path) -> bytes:
-    """Return the merge of three versions of a side-car or of a quarantine.
-
-    Raises:
-        BankFormatError: a line of a quarantine is no entry.
-    """
-    texts = (versions.base or b"", versions.ours or b"", versions.theirs or b"")
-    if path.name.endswith(SUFFIX):
-        return merge_side_cars(*texts)
-    return merge_quarantines(*texts, path)
-
-
-def merge_side_cars(base: bytes, ours: bytes, theirs: bytes) -> bytes:
-    """Return the lines of both sides, those of ours first, each once, in their order.
-
-    Both sides only ever add lines, so all of them stay; but a line of the base that one side
-    took out stays out. Bytes of ours stay as they are, but for the lines that theirs took out.
+    Whatever conflicts there are, the result is a valid bank. Each record is one of the inputs byte
+    for byte; of one with the alternatives of both sides that holds for each alternative.
 
     Args:
-        base: Empty where there is none.
-    """
-    if theirs in (base, ours):
-        return ours
-    if ours == base:
-        return theirs
-    ours_lines, theirs_lines = {*_lines(ours)}, {*_lines(theirs)}
-    gone = {line for line in _lines(base) if line not in ours_lines or line not in theirs_lines}
-    kept = ours
-    if gone & ours_lines:
-        whole = (line + b"\n" for line in ours.split(b"\n"))
-        kept = b"".join(line for line in whole if _text(line) not in gone)[:-1]
-    added = [line for line in dict.fromkeys(_lines(theirs)) if line not in ours_lines | gone]
-    if not added:
-        return kept
-    newline = b"\r\n" if b"\r\n" in kept else b"\n"
-    return append_line_break(kept) + b"".join(line + newline for line in added)
-
-
-def merge_quarantines(base: bytes, ours: bytes, theirs: bytes, path: Path) -> bytes:
-    """Return the quarantine both sides want; in doubt a bad record stays out.
-
-    | ours, against the base | theirs | result |
-    |---|---|---|
-    | as it was | removed | removed |
-    | changed, or new | removed, or not there | ours |
-    | changed | changed another way | the newer of both |
+        versions: With a base, one that is not there was deleted.
+        name: In the result; tells the target.
 
     Raises:
-        BankFormatError: a line of one of them is no entry.
+        BankFormatError: a version is broken, or they do not fit together.
+        HistoryError: a person decided about other records than these.
     """
-    old, left, right = (_entries(data, path) for data in (base, ours, theirs))
-    kept = []
-    for identity in dict.fromkeys([*left, *right]):
-        before = old.get(identity)
-        mine, other = left.get(identity), right.get(identity)
-        if before is not None and before in (mine, other) and None in (mine, other):
-            continue  # one side took it out, the other one did not touch it
-        there = [entry for entry in (mine, other) if entry is not None]
-        kept += [entry for entry in there if entry != before] or there
-    return serialize_quarantine(kept)  # of equal identities it writes the newest
+    untouched = find_untouched(versions)
+    if untouched is not None:
+        if find_error(untouched) is not None:
+            plan = FilePlan(name=name, format=untouched.format.name)
+            return FileMerge(plan=plan, data=untouched.data)
+        # it is the result, but for records that are to stay out
+        versions = Versions(base=untouched, ours=untouched, theirs=untouched)
+        context = replace(context, verdicts={})
+    inputs = read_inputs(versions, name, context)
+    draft = Draft(name=name, inputs=inputs)
+    verdicts = dict(context.verdicts)
+    same = 0
+    for key, who in inputs.iter_keys(is_two_way=context.is_two_way):
+        if isinstance(key, str):  # nobody changed it, and nothing keeps it out
+            same += 1
+            if context.tells_reasons:
+                draft.reasons[key] = Reason.SAME
+            continue
+        choice = decide_key(key, who, inputs, context)
+        verdicts.pop(key.key, None)
+        draft.counts[choice.reason] += 1
+        if context.tells_reasons:
+            draft.reasons[key.key] = choice.reason
+        is_for_base = choice.conflict and context.takes_base
+        draft.give(key, Action.TAKE_BASE if is_for_base else choice.action)
+        if _is_said(choice, context) or key.key in inputs.repeated:
+            draft.say(key, choice)
+    draft.counts[Reason.SAME] += same
+    if context.exclusions.built_in is not None:
+        _drop_slower(draft, context.exclusions)
+        if context.tells_reasons:
+            draft.reasons |= {key: said.reason for key, said in draft.decisions.items()}
+    if verdicts:
+        raise stale_verdict(next(iter(verdicts)), f"nothing to decide in {name}")
+    return draft.finish()
 
 
-def _lines(data: bytes) -> list[bytes]:
-    return [text for line in data.split(b"\n") if (text := _text(line))]
+def _is_said(choice: Choice, context: MergeContext) -> bool:
+    """Return whether a decision is told as a value, not only counted."""
+    is_news = context.verbose and choice.reason not in _NO_NEWS
+    return choice.conflict or choice.reason in _ALWAYS_SAID or is_news
 
 
-def _text(line: bytes) -> bytes:
-    line = line.strip(_SPACE)
-    while line.startswith(BOM):  # editors that each add one leave several
-        line = line.removeprefix(BOM).strip(_SPACE)
-    return line
+def _drop_slower(draft: Draft, exclusions: Exclusions) -> None:
+    """Take out what the built-in bank does better; conflicts stay as they are."""
+    slower = {
+        source: exclusions.find_slower(parsed)
+        for source in (Source.OURS, Source.THEIRS)
+        if (parsed := draft.inputs.versions.of(source)) is not None
+    }
+    if not any(slower.values()):
+        return
+    for key, pick in [*draft.iter_output()]:
+        note = slower.get(pick.source, {}).get(pick.number)
+        said = draft.decisions.get(key.key)
+        if note is not None and pick.raw is None and not (said and said.conflict):
+            draft.counts[Reason.BUILT_IN_FASTER] += 1
+            draft.give(key, Action.REMOVE)
+            choice = Choice(action=Action.REMOVE, reason=Reason.BUILT_IN_FASTER, note=note)
+            draft.say(key, choice)
 
 
-def _entries(data: bytes, path: Path) -> _Entries:
-    return {entry.identity: entry for entry in parse_quarantine(data, path)}
+# ---- edits ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Pick:
+    """The record a key gets: the one at a position of a version, or bytes made of two.
+
+    Attributes:
+        raw: A record with the alternatives of both sides; None for all others.
+    """
+
+    source: Source
+    number: int
+    raw: bytes | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """The edits of one version, the frame; a key nobody mentions keeps what the frame has."""
+
+    name: str
+    inputs: Inputs
+    counts: Counter[Reason] = field(default_factory=Counter)
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    reasons: dict[str, Reason] = field(default_factory=dict)
+    _replaced: dict[int, _Pick] = field(default_factory=dict)
+    _removed: set[int] = field(default_factory=set)
+    _added: dict[int, _Pick] = field(default_factory=dict)
+    _last: list[_Pick] = field(default_factory=list)
+
+    def give(self, key: KeyVersions, action: Action) -> None:
+        """Give a key the record an action says, or none, in the place of what it had."""
+        pick = None
+        if action is Action.KEEP_BOTH:
+            pick = _united(key)
+        elif action is not Action.REMOVE:
+            source = SOURCE_OF[action]
+            number = key.of(source)
+            pick = None if number is None else _Pick(source, number)
+        own = key.ours if self.inputs.frame is Source.OURS else key.theirs
+        if own is not None:
+            self._replaced.pop(own, None)
+            self._removed.discard(own)
+        if pick is None:
+            if own is not None:
+                self._removed.add(own)
+        elif pick.source is not self.inputs.frame or pick.raw is not None:
+            self._put(key, own, pick)
+
+    def _put(self, key: KeyVersions, own: int | None, pick: _Pick) -> None:
+        """Bring a record into the frame, where `own` is the place of the key."""
+        if own is not None:
+            self._replaced[own] = pick
+        elif self.inputs.frame is Source.OURS and key.theirs is not None:
+            self._added[key.theirs] = pick
+        else:
+            self._last.append(pick)
+
+    def say(self, key: KeyVersions, choice: Choice) -> None:
+        """Keep the decision about a key, in the place of an earlier one."""
+        records = (key.record(source) for source in (Source.OURS, Source.THEIRS, Source.BASE))
+        record = next((record for record in records if record is not None), None)
+        name = self.inputs.versions.any().name
+        self.decisions[key.key] = Decision(
+            file=self.name,
+            key=key.key,
+            action=choice.action,
+            reason=choice.reason,
+            conflict=choice.conflict,
+            soc_version=name.soc_version if name else None,
+            op_type=record.op_type if record else name.op_type if name else None,
+            workload=workload_text(record) if record and choice.conflict else "",
+            note=choice.note,
+            base=_keep_of(key, Source.BASE),
+            ours=_keep_of(key, Source.OURS),
+            theirs=_keep_of(key, Source.THEIRS),
+            left_out=tuple(_left_out(key, self.inputs)),
+        )
+
+    def iter_output(self) -> Iterator[tuple[KeyVersions, _Pick]]:
+        """Yield the record of each key that gets one."""
+        for key, base, ours, theirs in self.inputs.versions.iter_places():
+            own = ours if self.inputs.frame is Source.OURS else theirs
+            pick = self._added.get(theirs) if theirs is not None else None
+            if self.inputs.frame is not None and own is not None and own not in self._removed:
+                pick = self._replaced.get(own) or _Pick(self.inputs.frame, own)
+            if pick is not None:
+                found = KeyVersions(
+                    key=key, base=base, ours=ours, theirs=theirs, files=self.inputs.versions
+                )
+                yield found, pick
+
+    def finish(self) -> FileMerge:
+        """Return what was decided, and the file with the edits."""
+        versions, frame = self.inputs.versions, self.inputs.frame
+        parsed = versions.of(frame) if frame else None
+        if frame is None or parsed is None:
+            known = versions.base.format.name if versions.base else None
+            plan = FilePlan(name=self.name, format=known, reasons=self.reasons)
+            return FileMerge(plan=plan, data=None)
+        hidden = {source: versions.hidden(source) for source in Source}
+        for key, numbers in hidden[frame].items():
+            place = parsed.find(key)
+            is_joined = parsed.format.joins_equal_keys
+            if not is_joined or place in self._removed or place in self._replaced:
+                self._removed.update(numbers)
+        left = len(parsed) - len(self._removed) + len(self._added) + len(self._last)
+        was_deleted = versions.base is not None and None in (versions.ours, versions.theirs)
+        plan = FilePlan(
+            name=self.name,
+            format=parsed.format.name,
+            decisions=tuple(self.decisions.values()),
+            counts=self.counts,
+            reasons=self.reasons,
+            hidden={
+                source: sum(map(len, keys.values())) for source, keys in hidden.items() if keys
+            },
+            moves=self._moves(parsed, left),
+        )
+        return FileMerge(plan=plan, data=self._edited(parsed) if left or not was_deleted else None)
+
+    def _edited(self, frame: ParsedFile) -> bytes:
+        if not (self._replaced or self._removed or self._added or self._last):
+            return frame.data
+        return splice_raw(
+            frame,
+            replaced={number: self._raw(pick) for number, pick in self._replaced.items()},
+            removed=frozenset(self._removed),
+            added=[(after, self._raw(pick)) for after, pick in self._anchored(frame)],
+        )
+
+    def _raw(self, pick: _Pick) -> bytes:
+        parsed = self.inputs.versions.of(pick.source)
+        assert parsed is not None
+        return parsed.raw(pick.number) if pick.raw is None else pick.raw
+
+    def _moves(self, frame: ParsedFile, left: int) -> RecordMoves:
+        """Return the changes for a reader of our file; the frame may be another text.
+
+        Args:
+            left: Records of the result.
+        """
+        ours = self.inputs.versions.ours
+        if ours is None:
+            return RecordMoves(added=left)
+        taken_out = {frame.keys[number] for number in self._removed}
+        gone = sum(ours.find(key) is not None for key in taken_out)
+        if self.inputs.frame is Source.OURS:
+            added = len(self._added) + len(self._last)
+            return RecordMoves(added=added, changed=len(self._replaced), removed=gone)
+        return RecordMoves(  # ours is the base: what theirs did is done, but for what rules say
+            added=self.counts[Reason.THEIRS_ADDED],
+            changed=self.counts[Reason.THEIRS_CHANGED],
+            removed=self.counts[Reason.THEIRS_REMOVED] + gone,
+        )
+
+    def _anchored(self, frame: ParsedFile) -> Iterator[tuple[int, _Pick]]:
+        """Yield the new records, each with the position of the record of the frame it follows."""
+        if self._added:
+            yield from sorted(self._neighbours(frame), key=itemgetter(0))
+        end = self._kept_before(len(frame))
+        for pick in self._last:
+            yield end, pick
+
+    def _neighbours(self, frame: ParsedFile) -> Iterator[tuple[int, _Pick]]:
+        theirs = self.inputs.versions.theirs
+        assert theirs is not None
+        leading: list[_Pick] = []
+        after: int | None = None
+        for number, key in enumerate(theirs.keys):
+            pick = self._added.get(number)
+            if pick is not None:
+                if after is None:
+                    leading.append(pick)
+                else:
+                    yield after, pick
+                continue
+            place = frame.find(key)
+            if place is None or place in self._removed:
+                continue
+            if after is None:
+                before = self._kept_before(place)
+                yield from ((before, first) for first in leading)
+                leading.clear()
+            after = place
+        end = self._kept_before(len(frame))
+        yield from ((end, first) for first in leading)
+
+    def _kept_before(self, number: int) -> int:
+        """Return the last position before this one whose record stays; -1 for the start."""
+        for place in range(number - 1, -1, -1):
+            if place not in self._removed:
+                return place
+        return -1
+
+
+def _united(key: KeyVersions) -> _Pick:
+    """Return the record with the answers of both sides."""
+    ours, theirs = key.raw(Source.OURS), key.raw(Source.THEIRS)
+    assert ours is not None
+    assert theirs is not None
+    assert key.ours is not None
+    return _Pick(Source.OURS, key.ours, key.files.any().format.unite(ours, theirs))
+
+
+def _keep_of(key: KeyVersions, source: Source) -> KeptRecord | None:
+    parsed, number = key.files.of(source), key.of(source)
+    return None if parsed is None or number is None else _keep(parsed, number)
+
+
+def _left_out(key: KeyVersions, inputs: Inputs) -> Iterator[KeptDuplicate]:
+    """Yield the records of a key that do not count."""
+    for source, numbers in inputs.repeated.get(key.key, {}).items():
+        parsed = key.files.of(source)
+        assert parsed is not None
+        for number in numbers:
+            yield KeptDuplicate(side=source, record=_keep(parsed, number))
+
+
+def _keep(parsed: ParsedFile, number: int) -> KeptRecord:
+    """Return the record at a position as a decision keeps it."""
+    record = None
+    with suppress(RecordError):
+        record = parsed.format.record(parsed, number)
+    raw = parsed.raw(number)
+    return KeptRecord(
+        raw=raw,
+        sha256=sha256_of(raw),
+        cost_us=record.cost_us if record else None,
+        strategy=record.strategy if record else None,
+    )

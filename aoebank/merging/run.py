@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -13,19 +13,20 @@ from aoebank.errors import AoebankError, UsageError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import format_of
-from aoebank.merging.decide import MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Decision, FilePlan, MergeRules, Reason, RecordMoves, Source
-from aoebank.merging.destination import Destination, FoundDigests, LeftFile, MergedFile
+from aoebank.merging.destination import Destination
 from aoebank.merging.document import StepDecisions, conflict_path
 from aoebank.merging.exclusions import Exclusions
-from aoebank.merging.file import QUARANTINE
+from aoebank.merging.lines import QUARANTINE
 from aoebank.merging.saved import SavedVerdicts
-from aoebank.merging.sides import (
+from aoebank.merging.sides import OtherFile, check_sides
+from aoebank.merging.step import (
+    FoundDigests,
+    LeftFile,
+    MergedFile,
     Step,
     ThreeSides,
-    demand_banks,
-    demand_one_target,
-    find_other_files,
     merge_quarantine,
     merge_sides,
 )
@@ -57,14 +58,6 @@ class MergeRequest:
     verbose: bool = False
     skips_broken: bool = False
     count: Callable[[int], int] = count_processes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherFile:
-    """Something in a tree that is no bank file; a merge leaves it where it is."""
-
-    side: str
-    path: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +99,12 @@ def merge(request: MergeRequest) -> MergeResult:
     Raises:
         AoebankError: a side cannot be merged, or the result not be written; nothing is changed.
     """
-    _demand_sides(request)
-    other_files = [
-        OtherFile(side=side.label, path=entry.path)
-        for side in request.sides
-        for entry in find_other_files(side)
-    ]  # before there are new files
-    tally = _Tally()
+    other_files = check_sides(
+        request.sides, request.base, may_differ_in_soc=request.rules.may_differ_in_soc
+    )
     ours, *others = request.sides
+    _demand_known(request.verdicts, others)
+    tally = _Tally()
     for number, theirs in enumerate(others[:-1]):
         ours = _fold(_step(request, number, ours, theirs), tally)
     last = _step(request, len(others) - 1, ours, others[-1])
@@ -130,7 +121,7 @@ def merge(request: MergeRequest) -> MergeResult:
         steps=tuple(tally.steps),
         counts=tally.counts,
         files=tally.files,
-        other_files=tuple(other_files),
+        other_files=other_files,
         hidden=tally.hidden,
         written=written,
         conflict_files=tuple(tally.conflict_files),
@@ -179,15 +170,9 @@ class _Tally:
             known[key] = reason
 
 
-def _demand_sides(request: MergeRequest) -> None:
-    sides, base = request.sides, request.base
-    if len(sides) < 2:
-        raise UsageError("needs two sides or more", where="merge", got=f"{len(sides)}")
-    demand_banks([*sides, *([base] if base else [])])
-    if not request.rules.may_differ_in_soc:
-        demand_one_target(sides)
-    labels = [side.label for side in sides[1:]]
-    unknown = {*request.verdicts.by_step} - {*labels}
+def _demand_known(verdicts: SavedVerdicts, sides: Sequence[Side]) -> None:
+    labels = [side.label for side in sides]
+    unknown = {*verdicts.by_step} - {*labels}
     if unknown:
         raise UsageError(
             "decisions are about other sides",
@@ -240,8 +225,15 @@ def _fold(step: Step, tally: _Tally) -> Side:
     quarantine = _tallied_quarantine(step, tally)
     if quarantine is not None:
         contents[QUARANTINE] = quarantine
-    kind = SideKind.TREE if step.sides.is_tree else SideKind.FILE
-    return _side_of(f"{step.sides.ours.label} + {step.sides.theirs.label}", kind, contents)
+    label = f"{step.sides.ours.label} + {step.sides.theirs.label}"
+    return StoredSide(
+        label=label,
+        kind=SideKind.TREE if step.sides.is_tree else SideKind.FILE,
+        is_tree=step.sides.is_tree,
+        place=label,
+        contents={name: name for name in contents},
+        read=contents.__getitem__,
+    )
 
 
 def _finish(step: Step, tally: _Tally, request: MergeRequest, changes: StagedChanges) -> None:
@@ -312,15 +304,3 @@ def _tallied_quarantine(step: Step, tally: _Tally) -> bytes | None:
     data, found = merge_quarantine(step)
     tally.found_quarantine = tally.found_quarantine or found
     return data
-
-
-def _side_of(label: str, kind: SideKind, contents: Mapping[str, bytes]) -> StoredSide:
-    """Return bytes in memory as a side."""
-    return StoredSide(
-        label=label,
-        kind=kind,
-        is_tree=kind is SideKind.TREE,
-        place=label,
-        contents={name: name for name in contents},
-        read=contents.__getitem__,
-    )

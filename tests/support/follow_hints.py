@@ -13,7 +13,7 @@ from typing import Any
 from aoebank import Finding
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.splice import splice_raw
-from aoebank.merging.decide import MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Three
 from aoebank.merging.file import merge_bytes
 from aoebank.storage.bank import load_file

@@ -9,7 +9,7 @@ from datetime import date
 from statistics import median
 
 from aoebank.errors import BankPathError, UsageError
-from aoebank.reading.query.tables import columns_of, fill
+from aoebank.reading.query.tables import FULL_TEXT, columns_of, fill, index_full_text
 from aoebank.storage.sides.side import Side
 
 _ALLOWED = frozenset(
@@ -47,8 +47,8 @@ def query(sql: str, sides: Sequence[Side], *, today: date) -> QueryResult:
     """Return the rows of an SQL query over banks; see `TABLES` for the tables.
 
     Args:
-        sql: One SELECT, in the words of SQLite, and with `median(column)`. Anything that writes, or
-            opens a file, is refused.
+        sql: One SELECT, in the words of SQLite, with `median(column)` and with the full-text table
+            `records_fts` (`MATCH`). Anything that writes, or opens a file, is refused.
         sides: The banks.
         today: Day by which entries of a quarantine expire.
 
@@ -59,7 +59,10 @@ def query(sql: str, sides: Sequence[Side], *, today: date) -> QueryResult:
 
     connection = sqlite3.connect(":memory:")
     try:
-        closed = fill(Database(connection), sides, today=today)
+        database = Database(connection)
+        closed = fill(database, sides, today=today)
+        if FULL_TEXT in sql.lower():  # the other queries do not wait for it
+            index_full_text(database)
         connection.commit()
         connection.create_aggregate("median", 1, _Median)  # type: ignore[arg-type]
         connection.set_authorizer(_only_reading)
@@ -98,7 +101,9 @@ def _is_refusal(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
 
 
-def _only_reading(action: int, *_: object) -> int:
+def _only_reading(action: int, first: str | None, *_: object) -> int:
+    if action == sqlite3.SQLITE_PRAGMA and first == "data_version":
+        return sqlite3.SQLITE_OK  # FTS5 reads it to see whether its index is still the same
     return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
 

@@ -74,6 +74,12 @@ TABLES: Mapping[str, Mapping[str, type]] = {
 """Columns by table. `bank` is how a person wrote it, `file` the path below it; `workload`,
 `strategy`, `fingerprint`, `search` and `op_names` are JSON. The figures of a record are those of
 its last change, with the day they were measured."""
+FULL_TEXT = "records_fts"
+"""Virtual table (SQLite FTS5) over the words of `records`; its rows have the same rowid."""
+FULL_TEXT_COLUMNS = (
+    *("file", "soc_version", "op_type", "key", "workload", "strategy"),
+    *("engine", "cpu_model"),
+)
 
 Row = dict[str, Any]
 
@@ -112,6 +118,11 @@ def fill(database: Database, sides: Sequence[Side], *, today: date) -> list[Bank
                 _insert(database, "records", (place | row for row in rows))
                 _insert(database, "provenance", (place | _entry(entry) for entry in entries))
     return closed
+
+
+def index_full_text(database: Database) -> None:
+    """Make `records_fts`; `records` has all its rows."""
+    database.table("records").enable_fts(FULL_TEXT_COLUMNS)
 
 
 def _insert(database: Database, table: str, rows: Iterable[Row]) -> None:
@@ -195,7 +206,8 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def columns_of(names: Iterable[str] = TABLES) -> Iterator[tuple[str, str]]:
+def columns_of() -> Iterator[tuple[str, str]]:
     """Yield tables, each with its columns in a line."""
-    for name in names:
-        yield name, ", ".join(TABLES[name])
+    for name, columns in TABLES.items():
+        yield name, ", ".join(columns)
+    yield FULL_TEXT, ", ".join(FULL_TEXT_COLUMNS)

@@ -95,7 +95,7 @@ def _by_command(top: Path, name: str, rules: MergeRules) -> tuple[bytes, tuple[D
 
 def _by_driver(top: Path, name: str) -> tuple[DriverOutcome, bytes]:
     base, ours, theirs = (top / version / name for version in VERSIONS)
-    files = DriverFiles(base=base, ours=ours, theirs=theirs, path=name)
+    files = DriverFiles(base=base, ours=ours, theirs=theirs, path=Path(name))
     call = DriverCall(cwd=top, env={}, today=TODAY, verbose=True)
     return run_merge_driver(files, call), ours.read_bytes()
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from aoebank import Record
 from aoebank.formats.provenance import ProvenanceLog
+from aoebank.merging.context import Measurements
 from aoebank.merging.decide import TwoAnswers, choose, find_containing
 from aoebank.merging.decisions import Action, MergeRules, Policy, Reason
-from aoebank.merging.versions import Measurements
 
 RULES = MergeRules()
 GONE = "gone"  # an edit that takes a member out

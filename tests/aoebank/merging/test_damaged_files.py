@@ -11,7 +11,7 @@ from support.merge_files import NAMES, Answer, make_file, records_of
 
 from aoebank import BankFormatError
 from aoebank.formats.protocol import find_error
-from aoebank.merging.decide import MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.file import merge_file
 
 FORMATS = pytest.mark.parametrize("name", [*NAMES])

@@ -11,7 +11,7 @@ from support import merge_files
 from support.merge_files import NAMES, TIMED, Answer, Style, make_file, records_of
 
 from aoebank.formats.protocol import find_error
-from aoebank.merging.decide import MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Action, FilePlan, Incumbent, MergeRules, Policy
 from aoebank.merging.file import FileMerge, merge_file
 

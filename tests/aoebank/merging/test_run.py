@@ -32,7 +32,7 @@ from aoebank.merging.decisions import MergeRules, Policy, Reason
 from aoebank.merging.destination import find_destination
 from aoebank.merging.document import conflict_path, serialize_decisions
 from aoebank.merging.exclusions import find_exclusions
-from aoebank.merging.file import QUARANTINE
+from aoebank.merging.lines import QUARANTINE
 from aoebank.merging.run import MergeRequest, merge
 from aoebank.merging.saved import load_verdicts
 from aoebank.model.digest import digest_of

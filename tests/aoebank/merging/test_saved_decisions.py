@@ -18,7 +18,7 @@ from aoebank import BankFormatError, BankNotFoundError, HistoryError, MergeResul
 from aoebank.merging.decisions import Action, MergeRules, Policy, Reason
 from aoebank.merging.destination import find_destination
 from aoebank.merging.document import conflict_path, serialize_decisions
-from aoebank.merging.file import QUARANTINE
+from aoebank.merging.lines import QUARANTINE
 from aoebank.merging.run import MergeRequest, merge
 from aoebank.merging.saved import load_verdicts
 from aoebank.merging.settle import settle

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aoebank import AoebankError, merge
 from aoebank.git.driver import DriverCall, DriverFiles, run_merge_driver
-from aoebank.merging.decide import MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Three
 from aoebank.merging.file import merge_bytes
 from support.fuzz.inputs import FuzzInput
@@ -46,7 +46,7 @@ def _check_driver(tried: FuzzInput, root: Path) -> None:
     base, ours, theirs = (root / version / tried.name for version in _VERSIONS)
     result = root / "result.json"
     shutil.copyfile(ours, result)
-    files = DriverFiles(base=base, ours=result, theirs=theirs, path=tried.name)
+    files = DriverFiles(base=base, ours=result, theirs=theirs, path=Path(tried.name))
     call = DriverCall(cwd=root, env={}, today=date(2026, 1, 2))
     try:
         run_merge_driver(files, call)

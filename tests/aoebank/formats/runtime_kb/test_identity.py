@@ -19,7 +19,7 @@ from support.runtime_kb_lines import (
 from aoebank.formats.runtime_kb.format import runtime_key
 from aoebank.formats.runtime_kb.hash import common_hash, common_hashes
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
-from aoebank.merging.decide import MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import MergeRules, Policy, Three
 from aoebank.merging.file import merge_bytes
 

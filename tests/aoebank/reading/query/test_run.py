@@ -54,6 +54,21 @@ def test_workloads_and_strategies_are_json(bank: Path) -> None:
     assert (1001, 16) in aoebank.query(sql, bank).rows
 
 
+def test_records_are_found_by_their_words(bank: Path) -> None:
+    key = make_record(9).key
+    found = "SELECT key FROM records_fts WHERE records_fts MATCH"
+    assert aoebank.query(f"{found} 'ascend910b2 softmax'", bank).rows == ((key,),)
+    assert aoebank.query(f"{found} 'workload: 1009'", bank).rows == ((key,),)
+    assert aoebank.query(f"{found} 'strategy: 1009'", bank).rows == ()
+
+
+def test_words_that_are_found_lead_to_the_figures_of_a_record(bank: Path) -> None:
+    sql = """SELECT r.key, r.speedup FROM records r JOIN RECORDS_FTS f ON f.rowid = r.rowid
+             WHERE records_fts MATCH ? ORDER BY rank"""
+    rows = aoebank.query(sql.replace("?", f"'{make_record(0).key}'"), bank).rows
+    assert rows == ((make_record(0).key, 2.0),)
+
+
 def test_quarantine_is_told(bank: Path) -> None:
     key = make_record(1).key
     aoebank.quarantine_add(key, reason="wrong", root=bank)
@@ -85,6 +100,9 @@ def test_broken_file_is_a_row_with_its_problem(bank: Path) -> None:
         "PRAGMA query_only = 0",
         "SELECT 1; DROP TABLE records",
         "SELECT load_extension('x')",
+        "DELETE FROM records_fts",
+        "INSERT INTO records_fts (records_fts) VALUES ('rebuild')",
+        "SELECT key FROM records_fts WHERE records_fts MATCH '\"'",
         "",
         "SELECT",
         "SELECT * FROM nowhere",
@@ -106,7 +124,7 @@ def test_values_json_does_not_know_become_texts(bank: Path) -> None:
 
 def test_without_sql_the_tables_are_listed() -> None:
     tables = dict(aoebank.query().rows)
-    assert set(tables) == {"files", "records", "provenance"}
+    assert set(tables) == {"files", "records", "provenance", "records_fts"}
     assert "strategy_sha256" in str(tables["records"])
 
 

@@ -1,0 +1,99 @@
+"""Merge side-cars and quarantines: lists of lines, which three versions of a file add to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aoebank.formats.provenance import SUFFIX, append_line_break
+from aoebank.formats.text.checks import BOM
+from aoebank.merging.decisions import Three
+from aoebank.model.quarantine import QuarantineEntry
+from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine, serialize_quarantine
+
+QUARANTINE = f"{FOLDER}/{FILE}"  # from the top of a bank
+
+_SPACE = b" \t\r\n"
+
+_Entries = dict[tuple[str | None, ...], QuarantineEntry]
+
+
+def is_of_lines(path: Path) -> bool:
+    """Return whether a path is one of a side-car or of a quarantine."""
+    return path.name.endswith(SUFFIX) or path.parts[-2:] == (FOLDER, FILE)
+
+
+def merge_lines(versions: Three[bytes | None], path: Path) -> bytes:
+    """Return the merge of three versions of a side-car or of a quarantine.
+
+    Raises:
+        BankFormatError: a line of a quarantine is no entry.
+    """
+    texts = (versions.base or b"", versions.ours or b"", versions.theirs or b"")
+    if path.name.endswith(SUFFIX):
+        return merge_side_cars(*texts)
+    return merge_quarantines(*texts, path)
+
+
+def merge_side_cars(base: bytes, ours: bytes, theirs: bytes) -> bytes:
+    """Return the lines of both sides, those of ours first, each once, in their order.
+
+    Both sides only ever add lines, so all of them stay; but a line of the base that one side
+    took out stays out. Bytes of ours stay as they are, but for the lines that theirs took out.
+
+    Args:
+        base: Empty where there is none.
+    """
+    if theirs in (base, ours):
+        return ours
+    if ours == base:
+        return theirs
+    ours_lines, theirs_lines = {*_lines(ours)}, {*_lines(theirs)}
+    gone = {line for line in _lines(base) if line not in ours_lines or line not in theirs_lines}
+    kept = ours
+    if gone & ours_lines:
+        whole = (line + b"\n" for line in ours.split(b"\n"))
+        kept = b"".join(line for line in whole if _text(line) not in gone)[:-1]
+    added = [line for line in dict.fromkeys(_lines(theirs)) if line not in ours_lines | gone]
+    if not added:
+        return kept
+    newline = b"\r\n" if b"\r\n" in kept else b"\n"
+    return append_line_break(kept) + b"".join(line + newline for line in added)
+
+
+def merge_quarantines(base: bytes, ours: bytes, theirs: bytes, path: Path) -> bytes:
+    """Return the quarantine both sides want; in doubt a bad record stays out.
+
+    | ours, against the base | theirs | result |
+    |---|---|---|
+    | as it was | removed | removed |
+    | changed, or new | removed, or not there | ours |
+    | changed | changed another way | the newer of both |
+
+    Raises:
+        BankFormatError: a line of one of them is no entry.
+    """
+    old, left, right = (_entries(data, path) for data in (base, ours, theirs))
+    kept = []
+    for identity in dict.fromkeys([*left, *right]):
+        before = old.get(identity)
+        mine, other = left.get(identity), right.get(identity)
+        if before is not None and before in (mine, other) and None in (mine, other):
+            continue  # one side took it out, the other one did not touch it
+        there = [entry for entry in (mine, other) if entry is not None]
+        kept += [entry for entry in there if entry != before] or there
+    return serialize_quarantine(kept)  # of equal identities it writes the newest
+
+
+def _lines(data: bytes) -> list[bytes]:
+    return [text for line in data.split(b"\n") if (text := _text(line))]
+
+
+def _text(line: bytes) -> bytes:
+    line = line.strip(_SPACE)
+    while line.startswith(BOM):  # editors that each add one leave several
+        line = line.removeprefix(BOM).strip(_SPACE)
+    return line
+
+
+def _entries(data: bytes, path: Path) -> _Entries:
+    return {entry.identity: entry for entry in parse_quarantine(data, path)}
