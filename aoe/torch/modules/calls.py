@@ -6,13 +6,14 @@ import enum
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from aoe.errors import ModelImportError
+from aoe.torch.modules.open_shapes import OpenDims, fits, open_dims_of
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device)
 """Types of arguments whose value never changes behind our back."""
@@ -40,13 +41,30 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorForm:
-    """What has to agree for two tensors to be the same kind of input."""
+    """What has to agree for two tensors to be the same kind of input.
+
+    Attributes:
+        shape: Extents; those of open dimensions say nothing.
+        dtype: Element type.
+        open_dims: Dimensions that are open.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+    open_dims: OpenDims = ()
 
     def __str__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
+
+    def takes(self, shape: Sequence[int]) -> bool:
+        """True for a shape that differs in open dimensions at most."""
+        if not self.open_dims:
+            return shape == self.shape
+        axes = {dim.axis for dim in self.open_dims}
+        return len(shape) == len(self.shape) and all(
+            one == other or axis in axes
+            for axis, (one, other) in enumerate(zip(shape, self.shape, strict=True))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +136,16 @@ class CallConvention:
         leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
         return FlatCall(leaves=leaves, spec=spec)
 
+    def open_dims(self, given: Any, call: FlatCall) -> tuple[OpenDims, ...]:
+        """Return the open dimensions of each tensor of a call; see `open_dims_of`.
+
+        Raises:
+            OptionError: what is given does not fit the call.
+        """
+        parameters = list(self._signature.parameters) if self._signature is not None else []
+        tensors = dict(zip(self.names(call), call.tensors, strict=True))
+        return open_dims_of(given, parameters, tensors)
+
     def names(self, call: FlatCall) -> list[str]:
         """Return a name for each tensor of a call, distinct and free of odd characters."""
         parameters = list(self._signature.parameters) if self._signature is not None else []
@@ -157,25 +185,48 @@ def _can_be_left_out(parameter: inspect.Parameter) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
-    """What one exported model may be called with: exactly these shapes, types and values."""
+    """What one exported model may be called with: these types and values, and these shapes."""
 
     spec: Any
     leaves: tuple[TensorForm | Constant, ...]
 
+    @property
+    def open_dims(self) -> tuple[OpenDims, ...]:
+        """Open dimensions of each tensor."""
+        return tuple(leaf.open_dims for leaf in self.leaves if isinstance(leaf, TensorForm))
+
+    @property
+    def is_open(self) -> bool:
+        """True if calls of several shapes are accepted."""
+        return any(self.open_dims)
+
     def accepts(self, call: FlatCall) -> bool:
         """Return True if the exported model computes this very call."""
-        return call.spec == self.spec and all(
-            _fits(leaf, form) for leaf, form in zip(call.leaves, self.leaves, strict=True)
+        return (
+            call.spec == self.spec
+            and all(_fits(leaf, form) for leaf, form in zip(call.leaves, self.leaves, strict=True))
+            and (not self.is_open or fits([one.shape for one in call.tensors], self.open_dims))
         )
 
 
-def form_of(call: FlatCall, where: str) -> CallForm:
+def form_of(call: FlatCall, where: str, open_dims: Sequence[OpenDims] = ()) -> CallForm:
     """Return the form of a call.
+
+    Args:
+        call: The call.
+        where: The module, for errors.
+        open_dims: Open dimensions of each tensor; nothing for none.
 
     Raises:
         ModelImportError: an argument is neither a dense CPU tensor nor a plain value.
     """
-    return CallForm(spec=call.spec, leaves=tuple(_leaf_form(leaf, where) for leaf in call.leaves))
+    leaves = [_leaf_form(leaf, where) for leaf in call.leaves]
+    given = iter(open_dims)
+    opened = (
+        replace(leaf, open_dims=next(given, ())) if isinstance(leaf, TensorForm) else leaf
+        for leaf in leaves
+    )
+    return CallForm(spec=call.spec, leaves=tuple(opened))
 
 
 def describe(call: FlatCall) -> str:
@@ -220,7 +271,7 @@ def _fits(leaf: Any, form: TensorForm | Constant) -> bool:
     return (
         type(leaf) in _TENSORS
         and leaf.dtype is form.dtype
-        and leaf.shape == form.shape
+        and form.takes(leaf.shape)
         and leaf.layout is torch.strided
         and leaf.device.type == "cpu"
     )

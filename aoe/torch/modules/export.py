@@ -30,6 +30,7 @@ from aoe.torch.modules.export_errors import (
     translation_error,
 )
 from aoe.torch.modules.onnx_translation import quiet_exporter, translate
+from aoe.torch.modules.open_shapes import OpenDims
 from aoe.torch.modules.state import ModuleState, tensors_of
 
 _CHANGES = {
@@ -107,8 +108,15 @@ class ExportedModule:
     state: ModuleState
 
 
-def export_module(module: torch.nn.Module, call: FlatCall) -> ExportedModule:
+def export_module(
+    module: torch.nn.Module, call: FlatCall, open_dims: Sequence[OpenDims] = ()
+) -> ExportedModule:
     """Export the inference form of a module for calls like `call`.
+
+    Args:
+        module: The module.
+        call: An example.
+        open_dims: Open dimensions of each of its tensors; nothing where all are fixed.
 
     The module is left as it was, whatever happens. Threads wait for each other.
 
@@ -119,7 +127,7 @@ def export_module(module: torch.nn.Module, call: FlatCall) -> ExportedModule:
     where = module_place(module, "")
     if not call.tensors:
         raise ModelImportError(where, "is called without any tensor, so there is nothing to tune")
-    form = form_of(call, where)
+    form = form_of(call, where, open_dims)
     _check_module(module)
     with (
         one_at_a_time,
@@ -132,7 +140,7 @@ def export_module(module: torch.nn.Module, call: FlatCall) -> ExportedModule:
     ):
         state = ModuleState(module)
         flattened = _Flattened(module, call, state)
-        program = _trace(flattened, call)
+        program = _trace(flattened, call, open_dims)
         names = CallConvention(module.forward).names(call)
         try:
             _refuse_side_effects(module, program, flattened.results.change or state.change())
@@ -217,15 +225,34 @@ def _leaf(form: Returned | Constant, results: Sequence[Any], call: FlatCall) -> 
     return call.tensors[form.index] if form.argument else results[form.index]
 
 
-def _trace(flattened: _Flattened, call: FlatCall) -> torch.export.ExportedProgram:
+def _trace(
+    flattened: _Flattened, call: FlatCall, open_dims: Sequence[OpenDims]
+) -> torch.export.ExportedProgram:
     try:
         with quiet_exporter():
-            program = torch.export.export(flattened, _distinct(call.tensors), strict=False)
+            program = torch.export.export(
+                flattened,
+                _distinct(call.tensors),
+                dynamic_shapes=_dynamic_shapes(open_dims),
+                strict=False,
+            )
     except Exception as error:  # whatever the module's own code raises under a tracer
         raise tracing_error(error, flattened.module) from error
     if not program.graph_signature.user_outputs:
         raise ModelImportError(module_place(flattened.module, ""), "returns no tensor")
     return program
+
+
+def _dynamic_shapes(open_dims: Sequence[OpenDims]) -> Any:
+    """Return the dimensions as PyTorch takes them for positional arguments, None for fixed ones."""
+    if not any(open_dims):
+        return None
+    dims = {
+        dim.name: torch.export.Dim(dim.name, min=dim.extents.low, max=dim.extents.high)
+        for one in open_dims
+        for dim in one
+    }
+    return (tuple({dim.axis: dims[dim.name] for dim in one} for one in open_dims),)
 
 
 def _distinct(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

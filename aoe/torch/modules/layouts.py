@@ -17,11 +17,17 @@ class ResultLayouts:
     """Strides of the results for the strides of the arguments, as PyTorch was seen to give them.
 
     Args:
-        known: Strides of the results, by those of the tensors of a call.
+        known: Strides of the results, by those of the tensors of a call; of calls of several
+            shapes their orders instead, which strides of other extents have in common.
+        is_open: True for calls of several shapes.
     """
 
-    def __init__(self, known: Mapping[tuple[Strides, ...], tuple[Strides, ...]]) -> None:
+    def __init__(
+        self, known: Mapping[tuple[Strides, ...], tuple[Strides, ...]], *, is_open: bool = False
+    ) -> None:
         self.known = dict(known)
+        self._of = _order if is_open else torch.Tensor.stride
+        self._laid = _laid_in_order if is_open else _laid
 
     @property
     def is_full(self) -> bool:
@@ -30,19 +36,35 @@ class ResultLayouts:
 
     def knows(self, call: FlatCall) -> bool:
         """Return True if PyTorch was seen to compute a call with such strides."""
-        return _of_call(call) in self.known
+        return self._of_call(call) in self.known
 
     def learn(self, call: FlatCall, results: Sequence[torch.Tensor]) -> None:
         """Remember how PyTorch's own results of a call lie in memory."""
-        self.known[_of_call(call)] = tuple(result.stride() for result in results)
+        self.known[self._of_call(call)] = tuple(map(self._of, results))
 
     def lay(self, results: Sequence[torch.Tensor], call: FlatCall) -> list[torch.Tensor]:
         """Return contiguous results with the strides PyTorch gives them; known ones only."""
-        return list(map(_laid, results, self.known[_of_call(call)]))
+        return list(map(self._laid, results, self.known[self._of_call(call)]))
+
+    def _of_call(self, call: FlatCall) -> tuple[Strides, ...]:
+        return tuple([self._of(tensor) for tensor in call.tensors])
 
 
-def _of_call(call: FlatCall) -> tuple[Strides, ...]:
-    return tuple([tensor.stride() for tensor in call.tensors])
+def _order(tensor: torch.Tensor) -> Strides:
+    """Return the dimensions of a tensor from the one with the largest stride on."""
+    if tensor.is_contiguous():
+        return tuple(range(tensor.dim()))
+    strides = tensor.stride()
+    return tuple(sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis)))
+
+
+def _laid_in_order(result: torch.Tensor, order: Strides) -> torch.Tensor:
+    """Return a contiguous result with its dimensions in another order in memory."""
+    strides, step = [0] * len(order), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= max(1, result.shape[axis])
+    return _laid(result, tuple(strides))
 
 
 def _laid(result: torch.Tensor, strides: Strides) -> torch.Tensor:

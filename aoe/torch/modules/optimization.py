@@ -18,12 +18,13 @@ import torch
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from torch.utils import _pytree as pytree
 
+from aoe.entry.shape_range import range_form
 from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
 from aoe.ort.inputs import read_input_sets, save_input_sets
 from aoe.settings import environment, with_bank
-from aoe.torch.modules.calls import CallConvention, FlatCall
+from aoe.torch.modules.calls import CallConvention, FlatCall, TensorForm
 from aoe.torch.modules.compiled import OptimizedModule
 from aoe.torch.modules.export import (
     ExportedModule,
@@ -40,6 +41,7 @@ from aoe.tuning.mode import CacheMode, JobType, TuneSettings, parse_cache_mode
 from aoe.tuning.precision.settings import PrecisionSettings, parse_precision
 from aoe.tuning.progress import Progress, SilentProgress
 from aoe.tuning.registry import parse_job_types
+from aoe.workload import shapes_text
 
 _LOADS_OF_A_SAVE = 3.0
 """How much longer than writing the model it takes to unpack, check, load and try the tuned one."""
@@ -68,6 +70,8 @@ class OptimizeOptions:
         cache_mode: What becomes of compiled kernels: enable, disable or force.
         cache_dir: Where they are kept; None for the cache of the user.
         frozen: Whether the module is promised not to change, so that no call looks for changes.
+        dynamic_shapes: Open dimensions of the arguments, as `torch.export.export` takes them; each
+            is a `torch.export.Dim` with its largest extent. The module is tuned for that range.
     """
 
     job_type: int | str = 2
@@ -87,6 +91,7 @@ class OptimizeOptions:
     cache_mode: CacheMode | str = CacheMode.ENABLE
     cache_dir: str | Path | None = None
     frozen: bool = False
+    dynamic_shapes: Any = None
 
     @property
     def precision(self) -> PrecisionSettings:
@@ -148,7 +153,8 @@ def optimize(
         engine: What tunes the exported model, by default `run_engine`.
         **options: See `OptimizeOptions`: bank, output, tuning_time_limit, trials, search, seed,
             core_num, precision_mode, modify_mixlist, accuracy, calibration, strict_fp32,
-            lookup_only, cache_mode, cache_dir, frozen; what is not given is as `set_option` says.
+            lookup_only, cache_mode, cache_dir, frozen, dynamic_shapes; what is not given is as
+            `set_option` says.
 
     Raises:
         ModelImportError: the module cannot be exported; names the inner module and the operator.
@@ -281,13 +287,16 @@ def _optimized(
 ) -> OptimizedModule:
     where = module_place(module, "")
     try:
-        call = CallConvention(module.forward).flatten(args, kwargs)
+        convention = CallConvention(module.forward)
+        call = convention.flatten(args, kwargs)
     except TypeError as error:
         raise ModelImportError(
             where, f"cannot be called with the example inputs: {error}"
         ) from error
     run.progress.step(f"exporting {where}")
-    exported = export_module(module, call)
+    given = run.options.dynamic_shapes
+    open_dims = convention.open_dims(given, call) if given is not None else ()
+    exported = export_module(module, call, open_dims)
     served = _tune(module, exported, call, run)
     _check(module, served, call, where)
     return OptimizedModule(module, served)
@@ -309,7 +318,11 @@ def _tune(
         _save(exported.proto, file, module_place(module, ""))
         loading_s = _LOADS_OF_A_SAVE * (run.spent_s() - began_s)
         precision = _calibrated(options.precision, exported, call, scratch)
-        settings = replace(_settings(run, file, Path(output), loading_s), precision=precision)
+        settings = replace(
+            _settings(run, file, Path(output), loading_s),
+            precision=precision,
+            shape_range=_range_text(exported),
+        )
         om_file = run.engine(settings, run.env, run.progress)
         served = ServedModel(
             om_file,
@@ -344,6 +357,21 @@ def _settings(run: _Run, file: Path, output: Path, loading_s: float) -> TuneSett
         ),
         configure(given, env=run.env, cwd=Path.cwd()),
     )
+
+
+def _range_text(exported: ExportedModule) -> str | None:
+    """Return the range an exported model is tuned for, as `--input_shape` has it."""
+    form = exported.interface.form
+    if not form.is_open:
+        return None
+    tensors = (leaf for leaf in form.leaves if isinstance(leaf, TensorForm))
+    read = {value.name for value in exported.proto.graph.input}
+    shapes = {}
+    for name, tensor in zip(exported.interface.inputs, tensors, strict=True):
+        ranges = {dim.axis: range_form(dim.extents) for dim in tensor.open_dims}
+        if name in read:
+            shapes[name] = [ranges.get(at, extent) for at, extent in enumerate(tensor.shape)]
+    return shapes_text(shapes)
 
 
 def _calibrated(

@@ -60,7 +60,7 @@ class ServedModel:
         self._state = state
         self._threads = threads
         self._frozen = frozen
-        self.layouts = ResultLayouts(layouts)
+        self.layouts = ResultLayouts(layouts, is_open=exported.form.is_open)
         self.model: OfflineModel = load(om_file, threads=threads)
         self._stamp = _stamp(om_file)
         known = {value.name for value in self.model.get_inputs()}

@@ -1,0 +1,106 @@
+"""Modules that are tuned for a range of shapes: `optimize(..., dynamic_shapes=...)`."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.optimized_modules import computed_by_torch, optimize  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.export import Dim  # noqa: E402
+
+import aoe.torch  # noqa: E402
+from aoe.errors import OptionError  # noqa: E402
+
+_WIDTH = 64
+
+
+class Feed(nn.Module):
+    """Rows of any number, beside others of the same batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(_WIDTH, 96), nn.Linear(96, _WIDTH)
+        self.norm = nn.LayerNorm(_WIDTH)
+
+    def forward(self, x: Any, scale: Any = None) -> Any:
+        hidden = self.norm(x + self.down(torch.relu(self.up(x))))
+        return hidden if scale is None else (hidden * scale[:, None, None], x.transpose(0, 1))
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def _dims() -> dict[int, Any]:
+    return {0: Dim("batch", min=1, max=4), 1: Dim("length", min=1, max=32)}
+
+
+def _agree(one: Any, other: Any) -> bool:
+    return bool(torch.allclose(one, other, rtol=1e-4, atol=1e-5)) and one.stride() == other.stride()
+
+
+@pytest.fixture
+def tuned() -> Any:
+    module = Feed().eval()
+    return optimize(module, (torch.randn(2, 5, _WIDTH),), dynamic_shapes={"x": _dims()})
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 5), (4, 32), (3, 17), (1, 31)])
+def test_calls_of_every_shape_of_the_range_are_served(tuned: Any, shape: tuple[int, int]) -> None:
+    x = torch.randn(*shape, _WIDTH)
+    expected = tuned.original(x)
+    with computed_by_torch(tuned) as calls:
+        assert _agree(tuned(x), expected)
+    assert not calls
+
+
+def test_calls_outside_of_the_range_are_pytorchs(tuned: Any) -> None:
+    with pytest.warns(aoe.FallbackWarning, match="other inputs"):
+        tuned(torch.randn(5, 3, _WIDTH))
+    assert aoe.torch.fallbacks(tuned)
+
+
+def test_dimensions_of_one_name_have_to_agree() -> None:
+    batch = Dim("batch", min=1, max=4)
+    module = Feed().eval()
+    call = (torch.randn(2, 5, _WIDTH), torch.randn(2))
+    found = optimize(module, call, dynamic_shapes=({0: batch}, (batch,)))
+    x, scale = torch.randn(3, 5, _WIDTH), torch.randn(3)
+    hidden, turned = found(x, scale)
+    expected, moved = module(x, scale)
+    assert _agree(hidden, expected) and _agree(turned, moved)
+    with pytest.warns(aoe.FallbackWarning, match="other inputs"):
+        found(x, torch.randn(1))
+
+
+def test_a_copy_and_a_pickled_one_serve_the_range(tuned: Any) -> None:
+    x = torch.randn(3, 9, _WIDTH)
+    expected = tuned.original(x)
+    for other in (copy.deepcopy(tuned), pickle.loads(pickle.dumps(tuned))):
+        assert _agree(other(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"y": {0: Dim("batch", min=1, max=4)}}, "no tensor of the call"),
+        ({"x": {0: Dim("batch", min=3, max=4)}}, "the example does not fit"),
+        ({"x": {0: Dim("batch", min=1)}}, "no range"),
+        ({"x": {7: Dim("batch", min=1, max=4)}}, "the example does not fit"),
+        ({"x": {0: "batch"}}, "no range"),
+        ({"x": None}, "no dimension is open"),
+    ],
+)
+def test_what_does_not_fit_the_example_is_refused(given: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=told):
+        optimize(Feed().eval(), (torch.randn(2, 5, _WIDTH),), dynamic_shapes=given)
