@@ -48,39 +48,12 @@ def infer_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dict[str
     if not made:
         return {}
     with ScratchFolder("shapes") as folder:
-        bare = _bare(proto, folder)
+        bare = bare_model(proto, folder)
         found = _load(bare, made, folder, open_session)
         # ONNX Runtime spells "no shape" as it spells the shape of a scalar
         doubtful = [name for name, info in found.items() if info.shape == ()]
         scalars = _scalars(bare, doubtful, folder, open_session)
     return {name: info for name, info in found.items() if info.shape or name in scalars}
-
-
-def infer_open_shapes(
-    proto: onnx.ModelProto, open_session: OpenSession
-) -> dict[str, tuple[int | str, ...]]:
-    """Return the shapes of inputs and node results whose extents are all known or have a name.
-
-    Equal names mean equal extents in every run: ONNX Runtime carries those of the inputs along as
-    far as it can prove where they come from.
-
-    Args:
-        proto: A model whose open input extents have names.
-        open_session: Loads a model on the device it is for.
-
-    Raises:
-        RunError: ONNX Runtime cannot load the model.
-    """
-    found: dict[str, tuple[int | str, ...]] = {}
-    for value in proto.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        found[value.name] = tuple(dim.dim_param or dim.dim_value for dim in dims)
-    made = [name for node in proto.graph.node for name in node.output if name]
-    with ScratchFolder("shapes") as folder:
-        for value in _outputs(_bare(proto, folder), made, folder, open_session):
-            if value.shape and all(isinstance(extent, int | str) for extent in value.shape):
-                found[value.name] = tuple(value.shape)
-    return found
 
 
 def _scalars(
@@ -101,16 +74,21 @@ def _load(
 ) -> dict[str, TensorInfo]:
     """Return type and shape of results that ONNX Runtime knows to be static, or without a shape."""
     found = {}
-    for value in _outputs(bare, names, folder, open_session):
-        dtype = value.type.removeprefix("tensor(").removesuffix(")")
+    for value in load_outputs(bare, names, folder, open_session):
         static = all(isinstance(extent, int) for extent in value.shape)
         if static and value.type.startswith("tensor("):
-            info = TensorInfo(dtype=_NUMPY_NAMES.get(dtype, dtype), shape=tuple(value.shape))
+            info = TensorInfo(dtype=element_type(value), shape=tuple(value.shape))
             found[value.name] = info
     return found
 
 
-def _outputs(
+def element_type(value: ort.NodeArg) -> str:
+    """Return the element type of a tensor in NumPy's spelling."""
+    dtype = value.type.removeprefix("tensor(").removesuffix(")")
+    return _NUMPY_NAMES.get(dtype, dtype)
+
+
+def load_outputs(
     bare: onnx.ModelProto, names: Sequence[str], folder: Path, open_session: OpenSession
 ) -> Sequence[ort.NodeArg]:
     """Return what ONNX Runtime says of results when it loads a model."""
@@ -124,14 +102,22 @@ def _outputs(
     return outputs
 
 
-def _bare(proto: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+def bare_model(
+    proto: onnx.ModelProto, folder: Path, declared: Sequence[onnx.ValueInfoProto] = ()
+) -> onnx.ModelProto:
     """Return a copy that claims nothing about inner tensors and whose weights weigh nothing.
 
     Values matter where they are shapes: those of integers and of small tensors stay. All other
     weights read one file of zeros, which takes no room.
+
+    Args:
+        proto: The model.
+        folder: Where the file of zeros goes.
+        declared: What is known of inner tensors after all.
     """
     bare = without_initializers(proto)
     _forget_claims(bare.graph)
+    bare.graph.value_info.extend(declared)
     zeros, longest = folder / "zeros", 0
     for tensor in proto.graph.initializer:
         length = bytes_of(tensor)

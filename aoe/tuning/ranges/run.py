@@ -19,7 +19,6 @@ from tempfile import mkdtemp
 
 from aoe.bank.operators import key_of
 from aoe.device.compiler import KernelSource, RowBlock, row_kernel
-from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.shape_range import (
     OpenModelShapes,
     ShapePoint,
@@ -36,8 +35,8 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement
 from aoe.om.file import WEIGHTS
+from aoe.ort.open_shapes import infer_open_tensors, tensors_at, with_proven_reshapes
 from aoe.ort.profile import ModelProfile
-from aoe.ort.static_shapes import infer_open_shapes, infer_tensors
 from aoe.results.opat import OpatReport, opat_report_to_json
 from aoe.schedule import Schedule
 from aoe.tuning.live_report import LiveReport, Phase
@@ -220,19 +219,12 @@ def _open_graph(
     tuning.time.phases.begin(Phase.PROFILE)
     tuning.progress.step("optimising the graph with ONNX Runtime")
     folder = Path(mkdtemp(prefix="optimized_", dir=tuning.scratch))
-    start = laid_out(tuning.subject.start, folder / WEIGHTS)
+    start = with_proven_reshapes(laid_out(tuning.subject.start, folder / WEIGHTS))
     file = folder / "optimized.onnx"
     proto = device.optimize(start, file, threads=threads)
     file.unlink(missing_ok=True)
-    shapes = infer_open_shapes(proto, device.open_session)
-    fixed = type(proto)()
-    fixed.CopyFrom(proto)
-    fix_input_shapes(fixed, dict(largest.shapes))
-    tensors = infer_tensors(fixed, device.open_session)
-    at_largest = ModelGraph(fixed, tensors, block=device.channel_block())
-    known = {name: at_largest.find_info(name) for name in largest.shapes}
-    inputs = {name: info for name, info in known.items() if info is not None}
-    graph = ModelGraph(proto, tensors | inputs, block=device.channel_block())
+    tensors = infer_open_tensors(proto, device.open_session)
+    graph = ModelGraph(proto, tensors_at(tensors, largest.extents), block=device.channel_block())
     tuning.progress.step("measuring the default, node by node")
     with runner.turns.measuring():
         before = device.usage()
@@ -245,6 +237,7 @@ def _open_graph(
         )
         given_share = device.usage().since(before).given_share
     profile = replace(profile, given_share=given_share)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
     return OpenGraph(graph=graph, shapes=shapes, open=open_shapes, profile=profile)
 
 

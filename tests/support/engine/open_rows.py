@@ -9,7 +9,7 @@ from aoe.graph.model_graph import ModelGraph
 from aoe.graph.open_rows import OpenShape
 from aoe.graph.regions import Partition, partition
 from aoe.kernels.registry import FUSIBLE, anchors, classify
-from aoe.ort.static_shapes import infer_open_shapes, infer_tensors
+from aoe.ort.open_shapes import infer_open_tensors, tensors_at
 from support.engine.cpu import CPU, open_session
 
 
@@ -58,16 +58,7 @@ def opened(
     model: onnx.ModelProto, extents: dict[str, int]
 ) -> tuple[ModelGraph, dict[str, OpenShape], Partition]:
     """Return a graph in one of its shapes, its open shapes, and its regions."""
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(model)
-    for value in fixed.graph.input:
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param:
-                dim.dim_value = extents[dim.dim_param]
-    tensors = infer_tensors(fixed, open_session)
-    inner = ModelGraph(fixed, tensors, block=CPU.channel_block())
-    inputs = {value.name: inner.find_info(value.name) for value in model.graph.input}
-    known = {name: info for name, info in inputs.items() if info is not None}
-    graph = ModelGraph(model, tensors | known, block=CPU.channel_block())
+    tensors = infer_open_tensors(model, open_session)
+    graph = ModelGraph(model, tensors_at(tensors, extents), block=CPU.channel_block())
     parts = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
-    return graph, infer_open_shapes(model, open_session), parts
+    return graph, {name: tensor.shape for name, tensor in tensors.items()}, parts

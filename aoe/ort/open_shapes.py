@@ -1,0 +1,318 @@
+"""Shapes of a model with open extents, proven by the names of these.
+
+ONNX Runtime infers shapes when it loads a model, and carries the names of open extents along. It
+loses them where a shape is computed: `Shape`, `Gather`, `Concat` in front of a Reshape, a Range up
+to an extent. What these compute is followed here, for lists of extents alone; what follows from it
+is told to the inference, until nothing new is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper, shape_inference
+
+from aoe.folders.scratch import ScratchFolder
+from aoe.graph.model_graph import TensorInfo
+from aoe.graph.weights import array_of, place_of
+from aoe.ort.sessions import OpenSession
+from aoe.ort.static_shapes import bare_model, element_type, load_outputs
+
+Extent = int | str
+"""A name stands for an extent that is open; equal names are equal extents in every run."""
+OpenShape = tuple[Extent, ...]
+Values = list[Extent | None]
+"""Elements of a small tensor of integers; None for one that is not known."""
+_MOST_VALUES = 16
+_MOST_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTensor:
+    """Element type (NumPy spelling) and shape of a tensor, a name for each open extent."""
+
+    dtype: str
+    shape: OpenShape
+
+
+def infer_open_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dict[str, OpenTensor]:
+    """Return inputs and node results whose extents are all known or have a name.
+
+    Args:
+        proto: A model whose open input extents have names.
+        open_session: Loads a model on the device it is for.
+
+    Raises:
+        RunError: ONNX Runtime cannot load the model.
+    """
+    made = [name for node in proto.graph.node for name in node.output if name]
+
+    def inferred(known: Mapping[str, OpenShape]) -> dict[str, OpenTensor]:
+        with ScratchFolder("shapes") as folder:
+            bare = bare_model(proto, folder, _declared(known))
+            found = dict(_inputs(proto))
+            for value in load_outputs(bare, made, folder, open_session):
+                if value.shape and all(isinstance(one, int | str) for one in value.shape):
+                    kind = element_type(value)
+                    found[value.name] = OpenTensor(dtype=kind, shape=tuple(value.shape))
+            return found
+
+    return _with_ranges(proto, inferred)
+
+
+def tensors_at(
+    tensors: Mapping[str, OpenTensor], extents: Mapping[str, int]
+) -> dict[str, TensorInfo]:
+    """Return the tensors whose extents are known where open dimensions have these."""
+    return {
+        name: TensorInfo(
+            dtype=tensor.dtype,
+            shape=tuple(extents[one] if isinstance(one, str) else one for one in tensor.shape),
+        )
+        for name, tensor in tensors.items()
+        if all(one in extents for one in tensor.shape if isinstance(one, str))
+    }
+
+
+def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose Reshapes say their shapes as constants where these are proven.
+
+    0 stands for an extent that is that of the input at the same place, -1 for one that follows
+    from the others. Nothing computes such a shape any more, and what is behind is proven as well.
+    A Transpose of the last two dimensions between two Reshapes, which fold the others into one and
+    unfold them again, becomes one of all dimensions.
+
+    Args:
+        proto: A model whose open input extents have names.
+    """
+    changed = onnx.ModelProto()
+    changed.CopyFrom(proto)
+    for _ in range(_MOST_ROUNDS):
+        shapes = {name: tensor.shape for name, tensor in _inferred_by_onnx(changed).items()}
+        if _unfold_transposes(changed, shapes) + _make_constant(changed, shapes) == 0:
+            break
+    return changed
+
+
+def _inferred_by_onnx(proto: onnx.ModelProto) -> dict[str, OpenTensor]:
+    def inferred(known: Mapping[str, OpenShape]) -> dict[str, OpenTensor]:
+        with ScratchFolder("reshapes") as folder:
+            bare = bare_model(proto, folder, _declared(known))
+            found = shape_inference.infer_shapes(bare, data_prop=True).graph
+        return dict(_inputs(proto)) | {
+            value.name: tensor
+            for value in (*found.value_info, *found.output)
+            if (tensor := _open_tensor(value)) is not None
+        }
+
+    return _with_ranges(proto, inferred)
+
+
+def _make_constant(proto: onnx.ModelProto, shapes: Mapping[str, OpenShape]) -> int:
+    """Give Reshapes constant shapes, in place; return for how many that was possible."""
+    constants, count = {tensor.name for tensor in proto.graph.initializer}, 0
+    for node in proto.graph.node:
+        if node.op_type != "Reshape" or node.domain or node.input[1] in constants:
+            continue
+        said = constant_shape(shapes.get(node.input[0]), shapes.get(node.output[0]))
+        if said is not None:
+            name = f"{node.output[0]}/shape"
+            tensor = numpy_helper.from_array(np.array(said, dtype=np.int64), name)
+            proto.graph.initializer.append(tensor)
+            node.input[1] = name
+            _drop_attribute(node, "allowzero")
+            count += 1
+    return count
+
+
+def _unfold_transposes(proto: onnx.ModelProto, shapes: Mapping[str, OpenShape]) -> int:
+    """Make Reshape, Transpose, Reshape one Transpose, in place; return how often."""
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    count = 0
+    for node in proto.graph.node:
+        if node.op_type != "Reshape" or node.domain:
+            continue
+        turn = makers.get(node.input[0])
+        fold = makers.get(turn.input[0]) if turn is not None else None
+        if turn is None or fold is None:
+            continue
+        if (turn.op_type, fold.op_type) != ("Transpose", "Reshape") or fold.domain:
+            continue
+        if [list(one.ints) for one in turn.attribute if one.name == "perm"] != [[0, 2, 1]]:
+            continue
+        given, folded, made = (
+            shapes.get(name) for name in (fold.input[0], *fold.output, *node.output)
+        )
+        if given is None or folded is None or made is None or len(given) < 3:
+            continue
+        rank = len(given)
+        if folded[1:] == given[-2:] and made == (*given[:-2], given[-1], given[-2]):
+            node.op_type = "Transpose"
+            del node.input[:], node.attribute[:]
+            node.input.append(fold.input[0])
+            axes = [*range(rank - 2), rank - 1, rank - 2]
+            node.attribute.append(helper.make_attribute("perm", axes))
+            count += 1
+    return count
+
+
+def _drop_attribute(node: onnx.NodeProto, name: str) -> None:
+    kept = [attribute for attribute in node.attribute if attribute.name != name]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+
+
+def constant_shape(given: OpenShape | None, made: OpenShape | None) -> list[int] | None:
+    """Return what a Reshape may have as its shape, None where that is not proven.
+
+    >>> constant_shape(("n", "s", 768), ("n", "s", 12, 64))
+    [0, 0, 12, 64]
+    >>> constant_shape(("n", 12, "s", 64), ("n", "s", 768))
+    [0, -1, 768]
+    """
+    if given is None or made is None or 0 in made:  # 0 would mean "copied"
+        return None
+    said: list[int] = []
+    for axis, extent in enumerate(made):
+        if isinstance(extent, int):
+            said.append(extent)
+        elif axis < len(given) and given[axis] == extent:
+            said.append(0)
+        elif -1 not in said:
+            said.append(-1)
+        else:
+            return None
+    return said
+
+
+def _with_ranges(
+    proto: onnx.ModelProto, inferred: Callable[[Mapping[str, OpenShape]], dict[str, OpenTensor]]
+) -> dict[str, OpenTensor]:
+    """Infer shapes until no Range becomes known by them that was not."""
+    known: dict[str, OpenShape] = {}
+    for _ in range(_MOST_ROUNDS):
+        found = inferred(known)
+        shapes = {name: tensor.shape for name, tensor in found.items()}
+        ranges = _range_shapes(proto.graph, shapes)
+        if ranges == known:
+            break
+        known = ranges
+    return found
+
+
+def _range_shapes(graph: onnx.GraphProto, shapes: Mapping[str, OpenShape]) -> dict[str, OpenShape]:
+    """Return the shapes of Ranges from 0 to an extent by steps of 1."""
+    values = followed_values(graph, shapes)
+    found: dict[str, OpenShape] = {}
+    for node in graph.node:
+        if node.op_type == "Range" and not node.domain:
+            start, limit, step = (values.get(name) for name in node.input)
+            if start == [0] and step == [1] and limit is not None and limit[0] is not None:
+                found[node.output[0]] = (limit[0],)
+    return found
+
+
+def followed_values(graph: onnx.GraphProto, shapes: Mapping[str, OpenShape]) -> dict[str, Values]:
+    """Return the elements of small tensors of integers that are made of constants and extents.
+
+    Args:
+        graph: In topological order.
+        shapes: Of its tensors, as far as they are proven.
+    """
+    values: dict[str, Values] = {}
+    for tensor in graph.initializer:
+        small = len(tensor.dims) <= 1 and int(np.prod(tensor.dims)) <= _MOST_VALUES
+        integers = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+        if small and tensor.data_type in integers and place_of(tensor) is None:
+            values[tensor.name] = [int(one) for one in array_of(tensor).reshape(-1)]
+    for node in graph.node:
+        step = _STEPS.get(node.op_type) if not node.domain else None
+        made = step(node, values, shapes) if step is not None else None
+        if made is not None and len(made) <= _MOST_VALUES:
+            values[node.output[0]] = made
+    return values
+
+
+Step = Callable[[onnx.NodeProto, Mapping[str, Values], Mapping[str, OpenShape]], Values | None]
+
+
+def _shape(
+    node: onnx.NodeProto, values: Mapping[str, Values], shapes: Mapping[str, OpenShape]
+) -> Values | None:
+    shape = shapes.get(node.input[0])
+    bounds = {attribute.name: attribute.i for attribute in node.attribute}
+    return None if shape is None else list(shape[bounds.get("start", 0) : bounds.get("end")])
+
+
+def _same(
+    node: onnx.NodeProto, values: Mapping[str, Values], shapes: Mapping[str, OpenShape]
+) -> Values | None:
+    return values.get(node.input[0])
+
+
+def _concat(
+    node: onnx.NodeProto, values: Mapping[str, Values], shapes: Mapping[str, OpenShape]
+) -> Values | None:
+    parts = [values.get(name) for name in node.input]
+    return None if None in parts else [one for part in parts if part for one in part]
+
+
+def _gather(
+    node: onnx.NodeProto, values: Mapping[str, Values], shapes: Mapping[str, OpenShape]
+) -> Values | None:
+    data, places = (values.get(name) for name in node.input)
+    if data is None or places is None:
+        return None
+    inside = [isinstance(one, int) and -len(data) <= one < len(data) for one in places]
+    return [data[one] for one in places if isinstance(one, int)] if all(inside) else None
+
+
+def _slice(
+    node: onnx.NodeProto, values: Mapping[str, Values], shapes: Mapping[str, OpenShape]
+) -> Values | None:
+    data, *bounds = (values.get(name) for name in node.input)
+    if data is None or len(bounds) < 2:
+        return None
+    numbers = [one[0] if one and isinstance(one[0], int) else None for one in bounds]
+    start, end, axis, step = [*numbers, *[0, 1][len(numbers) - 2 :]]
+    if start is None or end is None or axis not in (0, -1) or step != 1:
+        return None
+    return data[start:end]
+
+
+_STEPS: Mapping[str, Step] = {
+    "Shape": _shape,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Slice": _slice,
+    **dict.fromkeys(("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"), _same),
+}
+"""Operators lists of extents go through; one more is a line."""
+
+
+def _declared(known: Mapping[str, OpenShape]) -> Sequence[onnx.ValueInfoProto]:
+    """Return declarations of tensors of integers whose shape is proven."""
+    return [
+        helper.make_tensor_value_info(name, onnx.TensorProto.INT64, shape)
+        for name, shape in known.items()
+    ]
+
+
+def _inputs(proto: onnx.ModelProto) -> Mapping[str, OpenTensor]:
+    found = {value.name: _open_tensor(value) for value in proto.graph.input}
+    return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+
+def _open_tensor(value: onnx.ValueInfoProto) -> OpenTensor | None:
+    """Return what is declared of a tensor, None if an extent has neither a number nor a name."""
+    kind = value.type.tensor_type
+    if not kind.elem_type or not kind.HasField("shape"):
+        return None
+    shape = [dim.dim_param or dim.dim_value for dim in kind.shape.dim]
+    if not all(dim.dim_param or dim.HasField("dim_value") for dim in kind.shape.dim):
+        return None
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)).name
+    return OpenTensor(dtype=dtype, shape=tuple(shape))

@@ -1,0 +1,153 @@
+"""Shapes of models with open extents, proven by names; Reshapes that say theirs as constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime as ort
+import pytest
+from support.engine.cpu import open_session
+
+from aoe.ort.open_shapes import (
+    constant_shape,
+    followed_values,
+    infer_open_tensors,
+    tensors_at,
+    with_proven_reshapes,
+)
+
+_HEADS = """
+    zero = Constant <value = int64[1] {0}> ()
+    one = Constant <value = int64[1] {1}> ()
+    rest = Constant <value = int64[2] {2, 4}> ()
+    shape = Shape (x)
+    n = Gather <axis = 0> (shape, zero)
+    s = Slice (shape, one, two)
+    wanted = Concat <axis = 0> (n, s, rest)
+    heads = Reshape (x, wanted)
+    turned = Transpose <perm = [0, 2, 1, 3]> (heads)
+"""
+_WEIGHTS = "int64[1] two = {2}, int64[1] minus = {-1}, int64[1] four = {4}"
+
+
+def _model(body: str, inputs: str = "float[N,S,8] x") -> onnx.ModelProto:
+    text = (
+        f'<ir_version: 9, opset_import: ["": 17]> g ({inputs}) => (float y) <{_WEIGHTS}> '
+        f"{{ {body} }}"
+    )
+    model = onnx.parser.parse_model(text)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    _constants_are_initializers(model.graph)
+    return model
+
+
+def _constants_are_initializers(graph: onnx.GraphProto) -> None:
+    kept = []
+    for node in graph.node:
+        if node.op_type == "Constant":
+            tensor = graph.initializer.add()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+        else:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _agree(one: onnx.ModelProto, other: onnx.ModelProto, shapes: Sequence[tuple[int, ...]]) -> bool:
+    sessions = [ort.InferenceSession(model.SerializeToString()) for model in (one, other)]
+    feeds = [{"x": np.random.default_rng(0).standard_normal(s).astype(np.float32)} for s in shapes]
+    return all(
+        np.array_equal(*(session.run(None, feed)[0] for session in sessions)) for feed in feeds
+    )
+
+
+def _shapes(model: onnx.ModelProto) -> dict[str, tuple[Any, ...]]:
+    return {name: one.shape for name, one in infer_open_tensors(model, open_session).items()}
+
+
+def _computed(model: onnx.ModelProto) -> int:
+    """Return how many Reshapes have a shape that is computed."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return sum(n.op_type == "Reshape" and n.input[1] not in constants for n in model.graph.node)
+
+
+def test_heads_are_told_apart_and_put_together_by_constants() -> None:
+    body = f"{_HEADS} back = Transpose <perm = [0, 2, 1, 3]> (turned) y = Reshape (back, shape)"
+    model = _model(body)
+    changed = with_proven_reshapes(model)
+    assert (_computed(model), _computed(changed)) == (2, 0)
+    assert _agree(model, changed, [(1, 1, 8), (2, 5, 8), (3, 17, 8), (1, 0, 8)])
+    shapes = _shapes(changed)
+    assert shapes["heads"] == ("N", "S", 2, 4) and shapes["y"] == ("N", "S", 8)
+
+
+def test_a_folded_transpose_becomes_one_of_all_dimensions() -> None:
+    body = f"""{_HEADS}
+        folds = Concat <axis = 0> (minus, s, four)
+        folded = Reshape (turned, folds)
+        swapped = Transpose <perm = [0, 2, 1]> (folded)
+        unfolds = Concat <axis = 0> (n, two, four, s)
+        y = Reshape (swapped, unfolds)"""
+    model = _model(body)
+    changed = with_proven_reshapes(model)
+    assert [node.op_type for node in changed.graph.node if "y" in node.output] == ["Transpose"]
+    assert _agree(model, changed, [(1, 1, 8), (2, 5, 8), (3, 17, 8)])
+    assert _shapes(changed)["y"] == ("N", 2, 4, "S")
+
+
+def test_what_is_not_proven_stays_computed() -> None:
+    model = _model("shape = Shape (z) y = Reshape (x, shape)", "float[N,S,8] x, float[A,B,C] z")
+    assert _computed(with_proven_reshapes(model)) == 1
+
+
+def test_positions_up_to_a_length_have_its_name() -> None:
+    body = """start = Constant <value = int64 {0}> ()
+        step = Constant <value = int64 {1}> ()
+        first = Constant <value = int64 {1}> ()
+        shape = Shape (x)
+        length = Gather <axis = 0> (shape, first)
+        places = Range (start, length, step)
+        y = Cast <to = 1> (places)"""
+    assert _shapes(_model(body))["y"] == ("S",)
+
+
+def test_tensors_of_extents_that_are_not_named_are_left_out() -> None:
+    body = "keep = Cast <to = 9> (x) y = Compress <axis = 0> (x, b)"
+    found = infer_open_tensors(_model(body, "float[N,S,8] x, bool[N] b"), open_session)
+    at = tensors_at(found, {"N": 3, "S": 5})
+    assert at["keep"].shape == (3, 5, 8) and at["x"].dtype == "float32"
+    assert "y" not in at
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "said"),
+    [
+        (("n", "s", 768), ("n", "s", 12, 64), [0, 0, 12, 64]),
+        (("n", 12, "s", 64), ("n", "s", 768), [0, -1, 768]),
+        (("n", "s"), ("s", "n"), None),
+        (("n", 4), ("n", 0), None),
+        (None, ("n",), None),
+        ((6, 4), (24,), [24]),
+    ],
+)
+def test_constant_shapes(given: Any, made: Any, said: list[int] | None) -> None:
+    assert constant_shape(given, made) == said
+
+
+def test_lists_of_extents_are_followed_through_their_operators() -> None:
+    body = """shape = Shape <start = 1> (x)
+        last = Slice (shape, minus, end)
+        many = Concat <axis = 0> (last, shape, four)
+        same = Squeeze (last)
+        y = Cast <to = 1> (many)"""
+    model = _model(body.replace("end", "two"))
+    shapes: Mapping[str, tuple[Any, ...]] = {"x": ("N", "S", 8)}
+    values = followed_values(model.graph, shapes)
+    assert values["shape"] == ["S", 8]
+    assert values["last"] == [8] and values["same"] == [8]
+    assert values["many"] == [8, "S", 8, 4]
