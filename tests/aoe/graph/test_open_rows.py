@@ -14,8 +14,8 @@ def _only(inputs: str, body: str, weights: str = "", opset: int = 17) -> OpenRow
     """Return what is found of the region that makes `y`."""
     model = parsed(inputs, body, weights=weights, opset=opset)
     _, shapes, parts = opened(model, _EXTENTS)
-    region = next(region for region in parts.regions if region.output == "y")
-    return find_open_rows(region, shapes)
+    found = [region for region in parts.regions if region.output == "y"]
+    return find_open_rows(found[0], shapes) if found else "no shape of y is proven"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_mixes_rows_or_has_others_is_left_alone(inputs: str, body: str, wei
 def test_extents_that_agree_by_chance_prove_nothing() -> None:
     # S and M are both 5 in the shape the graph is looked at
     found = _only("float[N,S,8] x, float[N,M,8] z", "y = Mul(x, z)")
-    assert found == "an input has other open extents than the result" or "proven" in str(found)
+    assert found == "no shape of y is proven"
 
 
 def test_fixed_shapes_have_no_rows() -> None:
