@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from aoebank.errors import UsageError
 from aoebank.model.snapshot import HistorySource
@@ -21,12 +22,15 @@ from aoebank.parameters.param import DRY_RUN, KEY, MOVE_TAG, OP, ROOT, SOC, WITH
 
 if TYPE_CHECKING:
     from aoebank.history.blame import BlameResult
+    from aoebank.history.edits import EditPlan, Kept
     from aoebank.history.log import LogResult
     from aoebank.history.restore import RestoreResult
     from aoebank.history.revert import RevertResult
     from aoebank.history.snapshot import SnapshotResult
     from aoebank.history.tag import TagResult
     from aoebank.history.verify import VerifyResult
+
+_Plan = TypeVar("_Plan", bound="EditPlan")
 
 
 def snapshot(
@@ -228,20 +232,14 @@ def restore(
         HistoryError: there is no such version, or it has nothing of what is asked for.
         BankPathError: a file cannot be written, or has a binary twin.
     """
-    from aoebank.history import restore as verb
-    from aoebank.history.edits import put_back_edits
-    from aoebank.storage.writing.lock import hold_folder
+    from aoebank.history.restore import RestoreResult, plan_restore
 
-    place = bank_in_use(root)
     today = None if with_quarantined else current_day()
     wanted = make_filter(soc, op, key)
-    if dry_run:
-        plan = verb.plan_restore(place, version, wanted, today=today)
-        return verb.RestoreResult(plan=plan, kept=None)
-    with hold_folder(place):
-        put_back_edits(place)
-        plan = verb.plan_restore(place, version, wanted, today=today)
-        return verb.restore(plan, current_author(place))
+    plan, kept = _go_back(
+        root, lambda place: plan_restore(place, version, wanted, today=today), dry_run=dry_run
+    )
+    return RestoreResult(plan=plan, kept=kept)
 
 
 def revert(
@@ -277,17 +275,27 @@ def revert(
         HistoryError: there is no such version, or none before it.
         BankPathError: a file cannot be written, or has a binary twin.
     """
-    from aoebank.history import revert as verb
-    from aoebank.history.edits import put_back_edits
+    from aoebank.history.revert import RevertResult, plan_revert
+
+    today = None if with_quarantined else current_day()
+    wanted = make_filter(soc, op, key)
+    plan, kept = _go_back(
+        root, lambda place: plan_revert(place, version, wanted, today=today), dry_run=dry_run
+    )
+    return RevertResult(plan=plan, kept=kept)
+
+
+def _go_back(
+    root: AnyPath | None, make_plan: Callable[[Path], _Plan], *, dry_run: bool
+) -> tuple[_Plan, Kept | None]:
+    """Plan the edits of a bank and carry them out; a dry run writes nothing."""
+    from aoebank.history.edits import carry_out, put_back_edits
     from aoebank.storage.writing.lock import hold_folder
 
     place = bank_in_use(root)
-    today = None if with_quarantined else current_day()
-    wanted = make_filter(soc, op, key)
     if dry_run:
-        plan = verb.plan_revert(place, version, wanted, today=today)
-        return verb.RevertResult(plan=plan, kept=None)
+        return make_plan(place), None
     with hold_folder(place):
         put_back_edits(place)
-        plan = verb.plan_revert(place, version, wanted, today=today)
-        return verb.revert(plan, current_author(place))
+        plan = make_plan(place)
+        return plan, carry_out(plan, current_author(place))

@@ -101,7 +101,7 @@ def _find_removed(
     """Return file and key of such a record in the newest version that has one."""
     known: dict[tuple[str, str], tuple[str, ...]] = {}  # versions share most of their files
     for version in history.iter_versions():
-        side = history.banks(version.id)
+        side = history.files(version.id)
         places: dict[tuple[str, str], None] = {}
         for name in side.names():
             if not holds_file(wanted, name):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
 
 from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.digest import record_digest
+from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.model.record import Record
 from aoebank.selection import RecordFilter, holds_file, parts_of
 from aoebank.storage.history.counts import Counts
+from aoebank.storage.quarantine import find_entry
 from aoebank.storage.sides.side import Side, StoredSide
 
 
@@ -82,18 +86,34 @@ def is_same_record(a: bytes | None, b: bytes | None) -> bool:
     return a is not None and b is not None and record_digest(a) == record_digest(b)
 
 
+def get_record(parsed: ParsedFile | None, key: str) -> Record | None:
+    """Return the record readers use for a key, None if there is none.
+
+    Raises:
+        RecordError: it is broken.
+    """
+    number = parsed.find(key) if parsed is not None else None
+    return parsed.format.record(parsed, number) if parsed and number is not None else None
+
+
 def read_record(parsed: ParsedFile | None, key: str) -> Record | None:
     """Return the record readers use for a key; None if there is none or it is broken."""
+    with suppress(RecordError):
+        return get_record(parsed, key)
+    return None
+
+
+def find_quarantine_entry(
+    parsed: ParsedFile | None, key: str, quarantine: Quarantine, today: date
+) -> QuarantineEntry | None:
+    """Return the entry that keeps the record of a key out, or None."""
     number = parsed.find(key) if parsed is not None else None
     if parsed is None or number is None:
         return None
-    try:
-        return parsed.format.record(parsed, number)
-    except RecordError:
-        return None
+    return find_entry(parsed, number, quarantine, today=today)
 
 
-def count_moves(moves: Iterator[RecordMove] | tuple[RecordMove, ...]) -> Counter[Move]:
+def count_moves(moves: Iterable[RecordMove]) -> Counter[Move]:
     """Return how many records moved in each way."""
     return Counter(move.kind for move in moves)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from aoebank.errors import HistoryError
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
@@ -18,6 +19,7 @@ from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.history.database import history_path, open_history
 from aoebank.storage.history.store import list_snapshots, members_of
 from aoebank.storage.sides.git import GitHistory, is_tracked
+from aoebank.storage.sides.versions import Version
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 from aoebank.storage.writing.journal import roll_back
 from aoebank.storage.writing.staged import staged_changes
@@ -51,6 +53,21 @@ class Kept:
     after: Snapshot | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditPlan:
+    """Files to change on the way back, whole or record by record.
+
+    Attributes:
+        version: Where the way leads to, or what is taken back.
+    """
+
+    verb: ClassVar[str]
+
+    root: Path
+    version: Version
+    edits: tuple[FileEdit, ...]
+
+
 def load_if_there(path: Path) -> ParsedFile | None:
     """Read a bank file, broken or not; None if there is none."""
     return load_file(path) if path.exists() else None
@@ -80,6 +97,16 @@ def edit_records(
         parsed = format_.parse(format_.empty, path)
     raise_if_broken(parsed)
     return format_.serialize(parsed, changes)
+
+
+def carry_out(plan: EditPlan, author: Author) -> Kept:
+    """Write what was planned, the present state recorded first.
+
+    Raises:
+        BankPathError: a file cannot be written, or was changed meanwhile.
+    """
+    message = f"{plan.verb} {plan.version.label}"
+    return apply_edits(plan.root, plan.edits, author, message=message)
 
 
 def apply_edits(root: Path, edits: Iterable[FileEdit], author: Author, *, message: str) -> Kept:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.history.changes import Move, iter_moves, tally
-from aoebank.model.snapshot import HistorySource, Snapshot
+from aoebank.model.snapshot import HistorySource
 from aoebank.selection import RecordFilter, is_whole
 from aoebank.storage.sides.open import open_versions
 from aoebank.storage.sides.side import SideKind
-from aoebank.storage.sides.snapshots import SnapshotHistory
 from aoebank.storage.sides.versions import Version
 
 
@@ -20,13 +19,11 @@ class LoggedVersion:
     """A version and what it changed.
 
     Attributes:
-        snapshot: All a snapshot tells; None for a commit.
         moves: How many of the records asked for moved.
         socs: The same by soc_version.
     """
 
     version: Version
-    snapshot: Snapshot | None
     moves: Mapping[Move, int]
     socs: Mapping[str, int]
 
@@ -58,12 +55,7 @@ def log(
         HistoryError: the bank has no history.
     """
     history = open_versions(root, source)
-    snapshots = (
-        {snapshot.id: snapshot for snapshot in history.snapshots()}
-        if isinstance(history, SnapshotHistory)
-        else {}
-    )
-    noted = history.counts() if isinstance(history, SnapshotHistory) and is_whole(wanted) else {}
+    noted = history.counts() if is_whole(wanted) else {}
     found: list[LoggedVersion] = []
     for version in history.iter_versions():
         if limit is not None and len(found) == limit and is_whole(wanted):
@@ -76,7 +68,6 @@ def log(
         found.append(
             LoggedVersion(
                 version=version,
-                snapshot=snapshots.get(version.id),
                 moves={kind: counts.moves[kind] for kind in Move if counts.moves.get(kind)},
                 socs=counts.socs,
             )

@@ -106,6 +106,6 @@ def _write(text: Text, logged: LoggedVersion) -> None:
 
 def _document(logged: LoggedVersion) -> dict[str, object]:
     members = version_document(logged.version)
-    if logged.snapshot is not None:
-        members |= snapshot_document(logged.snapshot)
+    if logged.version.snapshot is not None:
+        members |= snapshot_document(logged.version.snapshot)
     return {**members, "moves": moves_document(logged.moves), "socs": dict(logged.socs)}

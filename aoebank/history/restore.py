@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import ClassVar
 
 from aoebank.errors import BankPathError, HistoryError, shell_word
-from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.provenance import SUFFIX
-from aoebank.history.changes import RecordMove, file_moves
-from aoebank.history.edits import FileEdit, Kept, apply_edits, edit_records, load_if_there
-from aoebank.history.guard import KeptOut, find_quarantined, without
-from aoebank.model.quarantine import Quarantine
-from aoebank.model.record import Record
-from aoebank.model.snapshot import Author
+from aoebank.history.changes import (
+    RecordMove,
+    file_moves,
+    find_quarantine_entry,
+    get_record,
+)
+from aoebank.history.edits import EditPlan, FileEdit, Kept, edit_records, load_if_there
+from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.selection import (
     RecordFilter,
     bank_name_of,
@@ -30,12 +33,20 @@ from aoebank.storage.history.recording import iter_bank_files
 from aoebank.storage.quarantine import load_quarantine
 from aoebank.storage.sides.open import open_versions, split_reference
 from aoebank.storage.sides.side import PathSide, SideKind, StoredSide
-from aoebank.storage.sides.snapshots import get_snapshot
 from aoebank.storage.sides.versions import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestorePlan:
+class KeptOut:
+    """A record that did not come back, and the entry that says why."""
+
+    file: str
+    key: str
+    entry: QuarantineEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan(EditPlan):
     """What would change on the way to a version.
 
     Attributes:
@@ -44,9 +55,8 @@ class RestorePlan:
         kept_out: Records of the version that do not come back, being in quarantine.
     """
 
-    root: Path
-    version: Version
-    edits: tuple[FileEdit, ...]
+    verb: ClassVar[str] = "restore"
+
     moves: tuple[RecordMove, ...]
     unknown: tuple[str, ...] = ()
     kept_out: tuple[KeptOut, ...] = ()
@@ -108,17 +118,6 @@ def plan_restore(
     )
 
 
-def restore(plan: RestorePlan, author: Author) -> RestoreResult:
-    """Write what was planned, the present state recorded first.
-
-    Raises:
-        BankPathError: a file cannot be written, or was changed meanwhile.
-    """
-    message = f"restore {plan.version.label}"
-    kept = apply_edits(plan.root, plan.edits, author, message=message)
-    return RestoreResult(plan=plan, kept=kept)
-
-
 class _Guard:
     """Takes records in quarantine out of the files of a version."""
 
@@ -131,8 +130,14 @@ class _Guard:
 
     def clean(self, name: str, parsed: ParsedFile | None) -> ParsedFile | None:
         """Return a file of a version as it may come back."""
-        found = [*find_quarantined(name, parsed, self._quarantine, self._today)]
-        if parsed is None or not found:
+        if parsed is None or not len(self._quarantine):
+            return parsed
+        found = [
+            KeptOut(file=name, key=key, entry=entry)
+            for key in dict.fromkeys(parsed.keys)
+            if (entry := find_quarantine_entry(parsed, key, self._quarantine, self._today))
+        ]
+        if not found:
             return parsed
         if _binary_cache_name(name) in self._stored:
             raise BankPathError(
@@ -142,7 +147,9 @@ class _Guard:
                 got=found[0].key,
                 hint="--with-quarantined brings the file back as it was",
             )
-        data = without(parsed, found)
+        if find_error(parsed) is not None:
+            return parsed
+        data = parsed.format.serialize(parsed, dict.fromkeys(kept.key for kept in found))
         if data == parsed.data:
             return parsed
         self.kept_out += found
@@ -156,13 +163,11 @@ def _known(
     """Return the bank files in question, and those the version knows nothing about."""
     here = PathSide(label=str(root), path=root).names() if root.is_dir() else ()
     names = [name for name in sorted({*here, *side.names()}) if holds_file(wanted, name)]
-    if version.kind is not SideKind.SNAPSHOT:
+    snapshot = version.snapshot
+    if snapshot is None or snapshot.scope is None:
         return names, ()
-    snapshot = get_snapshot(version.id, root=root)
     unknown = tuple(
-        name
-        for name in names
-        if not any(map(snapshot.covers, parts_of(name).soc_versions)) and snapshot.scope is not None
+        name for name in names if not any(map(snapshot.covers, parts_of(name).soc_versions))
     )
     return [name for name in names if name not in unknown], unknown
 
@@ -175,7 +180,7 @@ def _record_edit(
     moves: list[RecordMove],
 ) -> Iterator[FileEdit]:
     """Yield the edit of a file of which only some records are put back."""
-    changes = {move.key: _record(after, move.key) for move in moves if move.file == name}
+    changes = {move.key: get_record(after, move.key) for move in moves if move.file == name}
     like = before or after
     if not changes or like is None:
         return
@@ -183,11 +188,6 @@ def _record_edit(
     result = edit_records(root / name, before, like, changes)
     if result != data:
         yield FileEdit(name=name, before=data, after=result)
-
-
-def _record(parsed: ParsedFile | None, key: str) -> Record | None:
-    number = parsed.find(key) if parsed is not None else None
-    return parsed.format.record(parsed, number) if parsed and number is not None else None
 
 
 def _file_edits(

@@ -6,21 +6,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import ClassVar
 
 from aoebank.errors import HistoryError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import provenance_path
-from aoebank.history.changes import RecordMove, is_same_record, iter_moves, raw_of
-from aoebank.history.edits import FileEdit, Kept, apply_edits, edit_records, load_if_there
-from aoebank.history.guard import entry_for
+from aoebank.history.changes import (
+    RecordMove,
+    find_quarantine_entry,
+    get_record,
+    is_same_record,
+    iter_moves,
+    raw_of,
+)
+from aoebank.history.edits import EditPlan, FileEdit, Kept, edit_records, load_if_there
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
-from aoebank.model.record import Record
-from aoebank.model.snapshot import Author
 from aoebank.selection import RecordFilter
 from aoebank.storage.quarantine import load_quarantine
 from aoebank.storage.sides.open import open_versions, split_reference
 from aoebank.storage.sides.side import StoredSide
-from aoebank.storage.sides.versions import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,7 @@ class RevertConflict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevertPlan:
+class RevertPlan(EditPlan):
     """What would be taken back.
 
     Attributes:
@@ -47,9 +51,8 @@ class RevertPlan:
         done: How many records are already as they were before the version.
     """
 
-    root: Path
-    version: Version
-    edits: tuple[FileEdit, ...]
+    verb: ClassVar[str] = "revert"
+
     taken_back: tuple[RecordMove, ...]
     conflicts: tuple[RevertConflict, ...]
     done: int
@@ -100,17 +103,6 @@ def plan_revert(
     )
 
 
-def revert(plan: RevertPlan, author: Author) -> RevertResult:
-    """Write what was planned, the present state recorded first.
-
-    Raises:
-        BankPathError: a file cannot be written, or was changed meanwhile.
-    """
-    message = f"revert {plan.version.label}"
-    kept = apply_edits(plan.root, plan.edits, author, message=message)
-    return RevertResult(plan=plan, kept=kept)
-
-
 class _Planning:
     """Sorts the moves of a version into what goes back, what cannot, and what is done."""
 
@@ -131,7 +123,7 @@ class _Planning:
         if not clean:
             return
         self.taken_back += clean
-        changes = {move.key: _record(old, move) for move in clean}
+        changes = {move.key: get_record(old, move.key) for move in clean}
         like = here or old
         assert like is not None  # a clean move has its record here, or had it before
         data = here.data if here is not None else None
@@ -146,15 +138,10 @@ class _Planning:
     ) -> Iterator[RecordMove]:
         for move in moves:
             now = raw_of(here, move.key)
-            entry = entry_for(old, move.key, self._quarantine, self._today)
+            entry = find_quarantine_entry(old, move.key, self._quarantine, self._today)
             if is_same_record(now, move.before):
                 self.done += 1
             elif entry is None and is_same_record(now, move.after):
                 yield move
             else:
                 self.conflicts.append(RevertConflict(move=move, now=now, quarantine=entry))
-
-
-def _record(old: ParsedFile | None, move: RecordMove) -> Record | None:
-    number = old.find(move.key) if old is not None and move.before is not None else None
-    return old.format.record(old, number) if old is not None and number is not None else None

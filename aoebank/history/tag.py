@@ -41,7 +41,7 @@ def show_tags(root: Path) -> TagResult:
         HistoryError: the bank has no history.
     """
     with open_history(root) as database:
-        return TagResult(root=root, tags=dict(sorted(list_tags(database).items())))
+        return TagResult(root=root, tags=list_tags(database))
 
 
 def add_tag(
@@ -56,7 +56,7 @@ def add_tag(
         snapshot: Snapshot = find_snapshot(list_snapshots(database), reference)
         with transaction(database):
             put_tag(database, name, snapshot, who=author.who, time=author.time, force=force)
-        tags = dict(sorted(list_tags(database).items()))
+        tags = list_tags(database)
     return TagResult(root=root, tags=tags, name=name, snapshot=snapshot.id)
 
 
@@ -68,5 +68,5 @@ def delete_tag(root: Path, name: str, author: Author) -> TagResult:
     """
     with open_history(root) as database:
         meant = remove_tag(database, name, who=author.who, time=author.time)
-        tags = dict(sorted(list_tags(database).items()))
+        tags = list_tags(database)
     return TagResult(root=root, tags=tags, name=name, snapshot=meant, is_removed=True)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -25,20 +24,10 @@ _HEX = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,99}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagChange:
-    """A tag that was set, or with `snapshot` None removed."""
-
-    name: str
-    snapshot: str | None
-    who: str
-    time: str
-
-
 def list_snapshots(database: Database) -> tuple[Snapshot, ...]:
     """Return all snapshots, oldest first."""
     tags: dict[str, list[str]] = {}
-    for name, id_ in sorted(list_tags(database).items()):
+    for name, id_ in list_tags(database).items():
         tags.setdefault(id_, []).append(name)
     columns = "id, parent, who, time, message, environment, scope, records, record_set"
     query = f"SELECT {columns} FROM snapshot ORDER BY number"
@@ -46,19 +35,12 @@ def list_snapshots(database: Database) -> tuple[Snapshot, ...]:
 
 
 def list_tags(database: Database) -> dict[str, str]:
-    """Return the id of the snapshot each tag means now."""
-    tags: dict[str, str] = {}
-    for change in list_tag_changes(database):
-        tags.pop(change.name, None)
-        if change.snapshot is not None:
-            tags[change.name] = change.snapshot
-    return tags
-
-
-def list_tag_changes(database: Database) -> list[TagChange]:
-    """Return every setting, moving and removing of a tag, oldest first."""
-    query = "SELECT name, snapshot, who, time FROM tag ORDER BY number"
-    return [TagChange(**found) for found in database.query(query)]
+    """Return the id of the snapshot each tag means now, sorted by name; the last line counts."""
+    query = """
+        SELECT name, snapshot FROM tag WHERE number IN (SELECT max(number) FROM tag GROUP BY name)
+        AND snapshot IS NOT NULL ORDER BY name
+    """
+    return {found["name"]: found["snapshot"] for found in database.query(query)}
 
 
 def find_snapshot(snapshots: tuple[Snapshot, ...], reference: str) -> Snapshot:
@@ -217,7 +199,7 @@ def put_tag(
             got=now[:12],
             hint="move it with --force",
         )
-    _change_tag(database, TagChange(name=name, snapshot=snapshot.id, who=who, time=time))
+    _change_tag(database, name, snapshot.id, who=who, time=time)
 
 
 def remove_tag(database: Database, name: str, *, who: str, time: str) -> str:
@@ -230,9 +212,9 @@ def remove_tag(database: Database, name: str, *, who: str, time: str) -> str:
         tags = list_tags(database)
         if name not in tags:
             raise HistoryError(
-                "no such tag", where=name, expected=", ".join(sorted(tags)) or "none is there"
+                "no such tag", where=name, expected=", ".join(tags) or "none is there"
             )
-        _change_tag(database, TagChange(name=name, snapshot=None, who=who, time=time))
+        _change_tag(database, name, None, who=who, time=time)
     return tags[name]
 
 
@@ -259,10 +241,12 @@ def _add_chunk(database: Database, packing: Packing, place: int) -> int:
     return int(cursor.lastrowid or 0)
 
 
-def _change_tag(database: Database, change: TagChange) -> None:
+def _change_tag(
+    database: Database, name: str, snapshot: str | None, *, who: str, time: str
+) -> None:
     database.conn.execute(
         "INSERT INTO tag (name, snapshot, who, time) VALUES (?, ?, ?, ?)",
-        [change.name, change.snapshot, change.who, change.time],
+        [name, snapshot, who, time],
     )
 
 

@@ -20,6 +20,7 @@ from aoebank.storage.git.program import (
     iter_blobs,
     iter_git,
 )
+from aoebank.storage.history.counts import Counts
 from aoebank.storage.sides.side import SideKind, StoredSide
 from aoebank.storage.sides.versions import Version, empty_side
 
@@ -160,12 +161,10 @@ class GitHistory:
         blobs = _list_files(commit, self._top, self._inside)
         return self._make_side(blobs, version) if blobs else empty_side(self.kind)
 
-    def banks(self, version: str) -> StoredSide:
-        """Return the bank files of a commit and nothing else."""
-        return self._make_side(self._banks.files(version), version)
-
-    def files(self, version: str, names: Collection[str]) -> StoredSide:
-        """Return some files of a commit and nothing else."""
+    def files(self, version: str, names: Collection[str] = ()) -> StoredSide:
+        """Return some files of a commit, by default all of the bank, and nothing else."""
+        if not names:
+            return self._make_side(self._banks.files(version), version)
         wanted = tuple(sorted(names))
         if wanted not in self._readers:
             pathspecs = self._pathspecs(wanted)
@@ -183,6 +182,10 @@ class GitHistory:
             if new is not None:
                 after[path] = new
         return self._make_side(before, parent), self._make_side(after, version.id)
+
+    def counts(self) -> dict[str, Counts]:
+        """Return nothing: a commit is compared with its parent when it is asked for."""
+        return {}
 
     @property
     def has_files(self) -> bool:

@@ -92,11 +92,7 @@ class SnapshotHistory:
             return empty_side(self.kind)
         return open_snapshot_side(version, root=self.root)
 
-    def banks(self, version: str) -> StoredSide:
-        """Return the bank as a snapshot has it."""
-        return self.side(version)
-
-    def files(self, version: str, names: Collection[str]) -> StoredSide:
+    def files(self, version: str, names: Collection[str] = ()) -> StoredSide:
         """Return the bank as a snapshot has it."""
         return self.side(version)
 
@@ -125,4 +121,5 @@ def _version(snapshot: Snapshot) -> Version:
         time=snapshot.time,
         message=snapshot.message,
         tags=snapshot.tags,
+        snapshot=snapshot,
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from aoebank.model.snapshot import Snapshot
+from aoebank.storage.history.counts import Counts
 from aoebank.storage.sides.side import SideKind, StoredSide
 
 SHORT_ID = 12
@@ -19,6 +21,7 @@ class Version:
         id: Of the snapshot or commit, in full.
         parents: The versions before it; the first one is what it is compared with.
         time: RFC 3339 in UTC.
+        snapshot: All a snapshot tells of itself; None for a commit.
     """
 
     kind: SideKind
@@ -28,6 +31,7 @@ class Version:
     time: str
     message: str
     tags: tuple[str, ...] = ()
+    snapshot: Snapshot | None = None
 
     @property
     def label(self) -> str:
@@ -66,16 +70,16 @@ class History(Protocol):
         """Return the bank as a version has it, by full id; empty for an empty id."""
         ...
 
-    def banks(self, version: str) -> StoredSide:
-        """Return the bank files of a version; cheap where versions are asked for in a row."""
-        ...
-
-    def files(self, version: str, names: Collection[str]) -> StoredSide:
-        """Return some files of a version; cheap where versions are asked for in a row."""
+    def files(self, version: str, names: Collection[str] = ()) -> StoredSide:
+        """Return some files of a version, by default all; cheap for many versions in a row."""
         ...
 
     def changes(self, version: Version) -> tuple[StoredSide, StoredSide]:
         """Return the bank before a version and as it has it; what both share may be missing."""
+        ...
+
+    def counts(self) -> Mapping[str, Counts]:
+        """Return how many records versions changed, by full id, where that was noted."""
         ...
 
 

@@ -9,10 +9,10 @@ from support import version_banks as banks
 
 from aoebank import HistoryError
 from aoebank.history.blame import blame
-from aoebank.history.edits import Kept
+from aoebank.history.edits import Kept, carry_out
 from aoebank.history.log import log
-from aoebank.history.restore import plan_restore, restore
-from aoebank.history.revert import plan_revert, revert
+from aoebank.history.restore import plan_restore
+from aoebank.history.revert import plan_revert
 from aoebank.model.snapshot import HistorySource
 from aoebank.selection import RecordFilter
 from aoebank.storage.history.database import history_path
@@ -125,7 +125,7 @@ def test_records_under_another_name_are_looked_for_in_json_only(bank: Path, name
 
 def test_commit_is_restored_and_git_keeps_what_was_there(bank: Path) -> None:
     plan = plan_restore(bank, "git:v1", ALL)
-    kept = restore(plan, banks.author()).kept
+    kept = carry_out(plan, banks.author())
     assert banks.costs(bank) == {K1: 11.5, K2: 12.5}
     assert not banks.file_of(bank, "LRN").exists()
     assert kept == Kept()  # all of it was committed, so no snapshot is needed
@@ -142,7 +142,7 @@ def test_strangers_beside_the_bank_are_left_alone(bank: Path) -> None:
             stranger.parent.mkdir(exist_ok=True)
             stranger.write_text(version)
         _commit(bank, version)
-    restore(plan_restore(bank, "git:HEAD~1", ALL), banks.author())
+    carry_out(plan_restore(bank, "git:HEAD~1", ALL), banks.author())
     assert [stranger.read_text() for stranger in strangers] == ["new"] * 3
 
 
@@ -155,7 +155,7 @@ def test_tag_of_git_needs_its_prefix_and_the_error_says_so(bank: Path) -> None:
 def test_what_was_not_committed_is_recorded_first(bank: Path) -> None:
     banks.put(bank, make_record(7))
     mine = banks.file_of(bank).read_bytes()
-    kept = restore(plan_restore(bank, "git:v1", ALL), banks.author()).kept
+    kept = carry_out(plan_restore(bank, "git:v1", ALL), banks.author())
     assert kept is not None
     assert kept.before is not None
     side = open_snapshot_side(kept.before.id, root=bank)
@@ -166,15 +166,15 @@ def test_what_was_not_committed_is_recorded_first(bank: Path) -> None:
 
 
 def test_part_of_a_commit_is_restored(bank: Path) -> None:
-    restore(plan_restore(bank, "git:HEAD~1", RecordFilter(op=("LRN",))), banks.author())
+    carry_out(plan_restore(bank, "git:HEAD~1", RecordFilter(op=("LRN",))), banks.author())
     assert not banks.file_of(bank, "LRN").exists()
-    restore(plan_restore(bank, "git:v1", RecordFilter(key=(K1,))), banks.author())
+    carry_out(plan_restore(bank, "git:v1", RecordFilter(key=(K1,))), banks.author())
     assert banks.costs(bank)[K1] == 11.5
 
 
 def test_commit_is_taken_back_record_by_record(bank: Path) -> None:
     banks.put(bank, make_record(8))
-    revert(plan_revert(bank, "git:HEAD~1", RecordFilter(op=("Softmax",))), banks.author())
+    carry_out(plan_revert(bank, "git:HEAD~1", RecordFilter(op=("Softmax",))), banks.author())
     assert banks.costs(bank) == {K1: 11.5, K2: 12.5, make_record(8).key: 18.5}
     assert banks.costs(bank, "LRN") == {K3: 13.5}
 
@@ -187,7 +187,7 @@ def test_merge_is_taken_back_against_its_first_parent(bank: Path) -> None:
     banks.put(bank, make_record(4), op="LRN")
     _commit(bank, "good work")
     banks.git(bank, "merge", "-q", "--no-ff", "-m", "merged", "side")
-    revert(plan_revert(bank, "git:HEAD", ALL), banks.author())
+    carry_out(plan_revert(bank, "git:HEAD", ALL), banks.author())
     assert banks.costs(bank)[K2] == 12.5
     assert make_record(4).key in banks.costs(bank, "LRN")
 

@@ -15,8 +15,8 @@ from support.faulty_system import FaultySystem
 
 from aoebank import Bank, BankFormatError, BankPathError, BankPermissionError, HistoryError
 from aoebank.history.changes import Move, count_moves
-from aoebank.history.edits import Kept
-from aoebank.history.restore import RestorePlan, plan_restore, restore
+from aoebank.history.edits import Kept, carry_out
+from aoebank.history.restore import RestorePlan, plan_restore
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.selection import RecordFilter
@@ -32,7 +32,7 @@ ALL = RecordFilter()
 
 def _restore(root: Path, reference: str, wanted: RecordFilter = ALL, **options: Any) -> RestorePlan:
     plan = plan_restore(root, reference, wanted, **options)
-    restore(plan, banks.author(99))
+    carry_out(plan, banks.author(99))
     return plan
 
 
@@ -78,7 +78,7 @@ def test_whole_bank_comes_back_byte_for_byte(bank: Path) -> None:
 def test_recorded_state_is_not_recorded_again(bank: Path) -> None:
     banks.snap(bank, "mine")
     plan = plan_restore(bank, "v1", ALL)
-    kept = restore(plan, banks.author()).kept
+    kept = carry_out(plan, banks.author())
     assert kept is not None
     assert kept.before is None
     assert kept.after is not None
@@ -95,7 +95,7 @@ def test_state_that_is_there_already_needs_nothing(bank: Path) -> None:
     banks.snap(bank)
     plan = plan_restore(bank, "latest", ALL)
     assert (plan.edits, plan.moves) == ((), ())
-    assert restore(plan, banks.author()).kept == Kept()
+    assert carry_out(plan, banks.author()) == Kept()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_file_changed_meanwhile_stays_and_nothing_is_lost(bank: Path) -> None:
     banks.put(bank, make_record(7))
     before = _here(bank)
     with pytest.raises(BankPathError, match="changed meanwhile"):
-        restore(plan, banks.author())
+        carry_out(plan, banks.author())
     assert _here(bank) == before
 
 
@@ -195,7 +195,7 @@ def test_file_to_remove_that_changed_meanwhile_stays(bank: Path) -> None:
     plan = plan_restore(bank, "v1", RecordFilter(op=("Elu",)))
     banks.put(bank, make_record(7), op="Elu")
     with pytest.raises(BankPathError, match="changed meanwhile"):
-        restore(plan, banks.author())
+        carry_out(plan, banks.author())
     assert len(banks.costs(bank, "Elu")) == 2
 
 
@@ -204,7 +204,7 @@ def test_place_that_cannot_be_written_is_one_clear_error(bank: Path, system: Fau
     plan = plan_restore(bank, "v1", ALL)
     system.fail("os.fsync", PermissionError(13, "Permission denied"))
     with pytest.raises(BankPermissionError):
-        restore(plan, banks.author())
+        carry_out(plan, banks.author())
     assert _recorded(bank, "latest") == before  # recorded before the first write
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support import version_banks as banks
 
 from aoebank import BankPathError, HistoryError
-from aoebank.history.revert import RevertPlan, plan_revert, revert
+from aoebank.history.edits import carry_out
+from aoebank.history.revert import RevertPlan, plan_revert
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.selection import RecordFilter
 from aoebank.storage.history.database import history_path
@@ -25,7 +26,7 @@ K1, K2, K3, K4 = (make_record(number).key for number in (1, 2, 3, 4))
 
 def _revert(root: Path, reference: str, wanted: RecordFilter = ALL) -> RevertPlan:
     plan = plan_revert(root, reference, wanted)
-    revert(plan, banks.author(99))
+    carry_out(plan, banks.author(99))
     return plan
 
 
@@ -147,7 +148,7 @@ def test_file_changed_meanwhile_is_an_error(bank: Path) -> None:
     banks.put(bank, make_record(4), op="LRN")
     before = banks.state(bank)
     with pytest.raises(BankPathError, match="changed meanwhile"):
-        revert(plan, banks.author())
+        carry_out(plan, banks.author())
     assert banks.state(bank) == before
 
 
@@ -157,7 +158,7 @@ def test_record_in_quarantine_does_not_come_back(bank: Path) -> None:
     )
     update_quarantine(bank, lambda old: [*old, entry])
     plan = plan_revert(bank, "drop", ALL, today=date(2026, 1, 1))
-    revert(plan, banks.author())
+    carry_out(plan, banks.author())
     assert banks.costs(bank) == {K1: 11.5}
     assert banks.costs(bank, "LRN") == {K1: 11.5, K2: 12.5}
     (conflict,) = plan.conflicts
