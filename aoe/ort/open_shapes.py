@@ -273,14 +273,13 @@ def _gather(
 def _slice(
     node: onnx.NodeProto, values: Mapping[str, Values], shapes: Mapping[str, OpenShape]
 ) -> Values | None:
-    data, *bounds = (values.get(name) for name in node.input)
-    if data is None or len(bounds) < 2:
+    data = values.get(node.input[0])
+    bounds = [(values.get(name) or [None])[0] for name in node.input[1:]]
+    numbers = [one for one in bounds if isinstance(one, int)]
+    if data is None or len(numbers) < len(bounds) or len(numbers) < 2:
         return None
-    numbers = [one[0] if one and isinstance(one[0], int) else None for one in bounds]
-    start, end, axis, step = [*numbers, *[0, 1][len(numbers) - 2 :]]
-    if start is None or end is None or axis not in (0, -1) or step != 1:
-        return None
-    return data[start:end]
+    axis, step = numbers[2:3] or [0], numbers[3:4] or [1]
+    return data[numbers[0] : numbers[1]] if axis[0] in (0, -1) and step == [1] else None
 
 
 _STEPS: Mapping[str, Step] = {

@@ -84,7 +84,7 @@ def _load(
 
 def element_type(value: ort.NodeArg) -> str:
     """Return the element type of a tensor in NumPy's spelling."""
-    dtype = value.type.removeprefix("tensor(").removesuffix(")")
+    dtype: str = value.type.removeprefix("tensor(").removesuffix(")")
     return _NUMPY_NAMES.get(dtype, dtype)
 
 
