@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import BankPathError, UsageError
-from aoebank.merging.conflict_file import ASIDE_GLOB
-from aoebank.merging.document import conflict_path
+from aoebank.merging.document import ASIDE_GLOB, conflict_path
 from aoebank.model.digest import sha256_of
 from aoebank.storage.git.attributes import (
     DRIVER,

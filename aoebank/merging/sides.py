@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, UsageError
+from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
 from aoebank.formats.names import plain_soc
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import find_format
@@ -37,13 +37,10 @@ def check_sides(
     All are files or all are trees, each has a bank file, and all of it can be read.
 
     Raises:
-        UsageError: there are fewer than two sides.
         BankNotFoundError: one is of another kind, or no bank.
         BankPathError: something in one cannot be read, so what is there is not known.
         BankFormatError: they are for different targets.
     """
-    if len(sides) < 2:
-        raise UsageError("needs two sides or more", where="merge", got=f"{len(sides)}")
     others: list[OtherFile] = []
     for side in (*sides, *([base] if base else [])):
         if side.is_tree != sides[0].is_tree:
