@@ -12,10 +12,7 @@ from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import find_format
 from aoebank.merging.destination import demand_whole
 from aoebank.merging.document import CONFLICT_SUFFIX
-from aoebank.merging.versions import (
-    OTHER_TARGET_HINT,
-    empty_file,
-)
+from aoebank.merging.versions import OTHER_TARGET_HINT
 from aoebank.storage.binary_caches import bank_of_binary_cache
 from aoebank.storage.sides.side import PathSide, Side, StoredSide
 from aoebank.storage.tree import FileKind, TreeEntry, iter_tree
@@ -137,8 +134,9 @@ def _loose_targets(side: Side) -> frozenset[str]:
     """Return the soc_versions of files that are not in a folder of that name."""
     found = set()
     for name in side.names() if side.is_tree else ():
-        parsed = empty_file(name)
-        soc = parsed.name.soc_version if parsed is not None and parsed.name else None
+        known = find_format(Path(name))
+        target = known.parse_name(Path(name).name) if known else None
+        soc = target.soc_version if target else None
         if soc and all(plain_soc(part) != plain_soc(soc) for part in Path(name).parts[:-1]):
             found.add(plain_soc(soc))
     return frozenset(found)
