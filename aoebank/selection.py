@@ -92,7 +92,7 @@ def parts_of(name: str) -> NameParts:
     path = Path(bank_name_of(name))
     folder = {soc_folder(path)} - {""}
     format_ = find_format(path)
-    found = format_.parse(b"", path).name if format_ else None
+    found = format_.parse_name(path.name) if format_ else None
     if found is None:
         return NameParts(soc_versions=frozenset(folder), op_type=None)
     return NameParts(soc_versions=frozenset({found.soc_version, *folder}), op_type=found.op_type)

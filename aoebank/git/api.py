@@ -172,14 +172,15 @@ def git_verify_merge(
 def _rules(policy: str, untimed: str, noise: str, overrides: tuple[str, ...]) -> MergeRules:
     """Return the rules of git's settings, with what this call says instead."""
     from aoebank.git.rules import parse_policy, parse_untimed, read_rules
-    from aoebank.merging.decisions import parse_noise, parse_override
+    from aoebank.merging.decisions import parse_override
+    from aoebank.parameters.ratio import parse_ratio
 
     rules = read_rules(Path.cwd())
     return replace(
         rules,
         policy=parse_policy(policy) if policy else rules.policy,
         untimed=parse_untimed(untimed) if untimed else rules.untimed,
-        noise_ratio=parse_noise(noise) if noise else rules.noise_ratio,
+        noise_ratio=parse_ratio(noise, option="--noise") if noise else rules.noise_ratio,
         overrides=tuple(map(parse_override, overrides)) or rules.overrides,
     )
 

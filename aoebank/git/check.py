@@ -14,7 +14,7 @@ from aoebank.errors import HistoryError, shell_word
 from aoebank.formats.provenance import SUFFIX
 from aoebank.git.conflicts import StandingConflicts, find_conflict_files, waiting_text
 from aoebank.git.install import command_of, conflict_glob, driver_settings, exclude_patterns
-from aoebank.merging.conflict_file import STALE
+from aoebank.merging.settle import STALE
 from aoebank.storage.git.attributes import (
     DRIVER,
     QUARANTINE,

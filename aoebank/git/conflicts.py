@@ -7,14 +7,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import AoebankError
-from aoebank.merging.conflict_file import ConflictFile, parse_conflict_file
-from aoebank.merging.document import CONFLICT_SUFFIX
+from aoebank.errors import AoebankError, BankFormatError
+from aoebank.merging.document import (
+    CONFLICT_SUFFIX,
+    CONFLICTS,
+    iter_decisions,
+    point_of,
+    read_document,
+)
 from aoebank.storage.bank import read_file
-from aoebank.storage.git.merge_point import Standing, find_standing
+from aoebank.storage.git.merge_point import MergePoint, Standing, find_standing
 from aoebank.storage.git.program import run_git
 
 _OURS = f".json{CONFLICT_SUFFIX}"  # names other programs hardly give
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConflictFile:
+    """What waits in a conflict file.
+
+    Attributes:
+        open: Decisions nobody made.
+        chosen: Decisions a person made that the bank does not have yet.
+        point: The merge it is of, where that was in a git work tree.
+        problem: Why it cannot be read; empty if it can.
+    """
+
+    open: int = 0
+    chosen: int = 0
+    point: MergePoint | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +82,22 @@ def find_conflicts(data: bytes, path: str) -> ConflictFile | None:
     """Return the open conflicts of a file, or None if it is no conflict file."""
     if not path.endswith(CONFLICT_SUFFIX):
         return None
-    file = parse_conflict_file(data, Path(path))
+    file = _parse(data, Path(path))
     return None if file.problem and not path.endswith(_OURS) else file
+
+
+def _parse(data: bytes, path: Path) -> ConflictFile:
+    """Return the conflicts in a conflict file, also where an edit broke it."""
+    try:
+        document = read_document(data, path, [CONFLICTS])
+        actions = [action for _, action in iter_decisions(document, path)]
+    except BankFormatError as error:
+        return ConflictFile(problem=error.headline)
+    return ConflictFile(
+        open=actions.count(None),
+        chosen=len(actions) - actions.count(None),
+        point=point_of(document),
+    )
 
 
 def waiting_text(file: ConflictFile) -> str:

@@ -18,10 +18,14 @@ from aoebank.errors import AoebankError, BankFormatError, BankPathError, shell_w
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, provenance_path
 from aoebank.formats.registry import find_format
 from aoebank.git.rules import read_rules
-from aoebank.merging.conflict_file import aside_path, keep_choices
 from aoebank.merging.context import Measurements, MergeContext
 from aoebank.merging.decisions import FilePlan, Three
-from aoebank.merging.document import conflict_document, conflict_path
+from aoebank.merging.document import (
+    aside_path,
+    conflict_document,
+    conflict_path,
+    keep_choices,
+)
 from aoebank.merging.exclusions import Exclusions
 from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
 from aoebank.model.digest import sha256_of

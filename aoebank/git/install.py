@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import BankPathError, UsageError
-from aoebank.merging.conflict_file import ASIDE_GLOB
-from aoebank.merging.document import conflict_path
+from aoebank.merging.document import ASIDE_GLOB, conflict_path
 from aoebank.model.digest import sha256_of
 from aoebank.storage.git.attributes import (
     DRIVER,
@@ -32,7 +31,7 @@ from aoebank.storage.git.config import (
     find_setting,
     set_setting,
 )
-from aoebank.storage.git.refs import delete_ref, find_refs
+from aoebank.storage.git.program import run_git, try_git
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 from aoebank.storage.writing.staged import staged_changes
 
@@ -192,7 +191,7 @@ def plan_uninstall(scope: Scope, *, cwd: Path, env: Mapping[str, str]) -> Instal
         settings=settings,
         hook=hook,
         files=tuple(files),
-        forgotten=find_refs(_CACHE, cwd=cwd) if scope is Scope.LOCAL else (),
+        forgotten=_find_caches(cwd) if scope is Scope.LOCAL else (),
     )
 
 
@@ -207,7 +206,7 @@ def apply_plan(plan: InstallPlan) -> None:
         if setting.before != setting.after:
             set_setting(setting.key, setting.after, cwd=plan.cwd, scope=plan.scope)
     for name in plan.forgotten:
-        delete_ref(name, cwd=plan.cwd)
+        run_git(["update-ref", "-d", name], cwd=plan.cwd)
     with staged_changes() as changes:
         for change in plan.files:
             digest = sha256_of(change.before)
@@ -239,3 +238,9 @@ def _mode_of_user() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+def _find_caches(cwd: Path) -> tuple[str, ...]:
+    """Return the references under which git keeps what textconv printed."""
+    result = try_git(["for-each-ref", "--format=%(refname)", _CACHE], cwd=cwd)
+    return tuple(result.stdout.decode("utf-8", errors="surrogateescape").split())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aoebank.errors import UsageError
-from aoebank.merging.decisions import MergeRules, Override, Policy, parse_noise, parse_override
+from aoebank.merging.decisions import MergeRules, Override, Policy, parse_override
+from aoebank.parameters.ratio import parse_ratio
 from aoebank.storage.git.config import list_settings
 
 SECTION = "aoebank.merge"
@@ -75,7 +77,7 @@ _SWITCH = {  # as git reads them
 _SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "policy": ("policy", parse_policy),
     "untimed": ("untimed", parse_untimed),
-    "noise": ("noise_ratio", parse_noise),
+    "noise": ("noise_ratio", partial(parse_ratio, option="--noise")),
     "containment": ("takes_containing", _parse_switch),
 }
 

@@ -7,10 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from aoebank.errors import AoebankError
-from aoebank.git.conflicts import find_conflict_files, find_conflicts, waiting_text
+from aoebank.git.conflicts import (
+    ConflictFile,
+    find_conflict_files,
+    find_conflicts,
+    waiting_text,
+)
 from aoebank.git.re_merge import MergePaths, ReMerge, read_trees
 from aoebank.git.verify_records import CommittedFile, compare_lines, compare_records, is_same_answer
-from aoebank.merging.conflict_file import ConflictFile
 from aoebank.merging.decisions import CLEAN, FilePlan, MergeRules, Reason, Three
 from aoebank.merging.document import CONFLICT_SUFFIX
 from aoebank.merging.lines import is_of_lines

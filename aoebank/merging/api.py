@@ -152,9 +152,11 @@ def merge(
     """
     from aoebank.merging import run
     from aoebank.merging.destination import find_destination, put_back_merge
+    from aoebank.merging.document import serialize_decisions
     from aoebank.merging.exclusions import find_exclusions
-    from aoebank.merging.saved import SavedVerdicts, load_verdicts
+    from aoebank.merging.saved import load_verdicts
     from aoebank.storage.sides.open import is_stored
+    from aoebank.storage.writing.staged import update_file
 
     if Policy(untimed) is Policy.KEEP_BEST:
         raise UsageError("without times there is no best", where="--untimed", got=untimed)
@@ -175,7 +177,7 @@ def merge(
     texts = [str(side) for side in sides]
     _demand_sides(texts, output, writes=not dry_run)
     if output is not None and not dry_run and not is_stored(str(output)):
-        is_a_side = any(_is_same(Path(text), Path(output)) for text in texts)
+        is_a_side = Path(output).resolve() in (Path(text).resolve() for text in texts)
         put_back_merge(Path(output), takes_tree=not is_a_side)
     opened = tuple(open_bank(side, beside=texts[at == 0]) for at, side in enumerate(texts))
     place = find_destination(str(output), opened, cwd=_HERE) if output is not None else None
@@ -194,16 +196,13 @@ def merge(
         skips_broken=skip_broken,
         verdicts=load_verdicts(Path(apply), all_open=_source(all_open))
         if apply is not None
-        else SavedVerdicts(),
+        else {},
     )
     result = run.merge(request)
     if decisions is not None:
-        _save(result, Path(decisions))
+        document = serialize_decisions(result.steps, base=result.base, ours=result.sides[0])
+        update_file(Path(decisions), lambda _: document)
     return result
-
-
-def _is_same(a: Path, b: Path) -> bool:
-    return a.resolve() == b.resolve()
 
 
 def _demand_sides(texts: list[str], output: AnyPath | None, *, writes: bool) -> None:
@@ -224,15 +223,6 @@ def _demand_sides(texts: list[str], output: AnyPath | None, *, writes: bool) -> 
 
 def _path(path: AnyPath | None) -> Path | None:
     return Path(path) if path else None
-
-
-def _save(result: MergeResult, file: Path) -> None:
-    """Save all decisions, to be edited and applied."""
-    from aoebank.merging.document import serialize_decisions
-    from aoebank.storage.writing.staged import update_file
-
-    data = serialize_decisions(result.steps, base=result.base, ours=result.sides[0])
-    update_file(file, lambda _: data)
 
 
 def _source(side: str | None) -> Source | None:
@@ -258,9 +248,9 @@ def merge_or_settle(
     Raises:
         UsageError: sides, a base or an output are given with a conflict file.
     """
-    from aoebank.merging.settle import is_conflict_file
+    from aoebank.merging.document import CONFLICT_SUFFIX
 
-    if apply is None or not is_conflict_file(Path(apply)):
+    if apply is None or not Path(apply).name.endswith(CONFLICT_SUFFIX):
         return merge(*sides, apply=apply, **options)
     if sides or any(options[name] for name in ("output", "base", "decisions")):
         raise UsageError(

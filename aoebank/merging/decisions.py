@@ -247,10 +247,6 @@ class Decision:
     note: str = ""
 
     @property
-    def cost_base_us(self) -> float | None:
-        return self.base.cost_us if self.base else None
-
-    @property
     def cost_ours_us(self) -> float | None:
         return self.ours.cost_us if self.ours else None
 
@@ -344,17 +340,6 @@ def parse_override(text: str) -> Override:
     if not colon or policy not in tuple(Policy):
         raise _bad_override(text)
     return Override(policy=Policy(policy), **patterns)
-
-
-def parse_noise(text: str) -> float:
-    """Return the noise band a person wrote: `3%` or `0.03`.
-
-    Raises:
-        UsageError: it is none.
-    """
-    from aoebank.parameters.ratio import parse_ratio
-
-    return parse_ratio(text, option="--noise")
 
 
 def _bad_override(text: str) -> UsageError:

@@ -10,9 +10,8 @@ from pathlib import Path
 from aoebank.errors import BankNotFoundError, BankPathError, UsageError, shell_word
 from aoebank.formats.provenance import provenance_path
 from aoebank.formats.registry import get_format
-from aoebank.merging.conflict_file import keep_choices
 from aoebank.merging.decisions import Source
-from aoebank.merging.document import conflict_document, conflict_path
+from aoebank.merging.document import conflict_document, conflict_path, keep_choices
 from aoebank.merging.lines import QUARANTINE
 from aoebank.merging.step import FoundDigests, MergedFile
 from aoebank.model.digest import sha256_of

@@ -16,6 +16,7 @@ from aoebank.diffing.fields import diff_fields, plain
 from aoebank.errors import BankFormatError
 from aoebank.formats.text.json_text import JsonTextError, dumps, loads
 from aoebank.merging.decisions import ACTION_OF, Action, Decision, KeptRecord, Source
+from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.storage.git.merge_point import MergePoint
 
@@ -23,6 +24,7 @@ OPEN = "conflict"  # the action of a decision nobody made yet
 DECISIONS = "aoebank.merge-decisions/1"
 CONFLICTS = "aoebank.merge-conflicts/1"
 CONFLICT_SUFFIX = ".conflicts"
+ASIDE_GLOB = f"*.json{CONFLICT_SUFFIX}.old-*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,11 @@ def conflict_path(path: Path) -> Path:
     No reader of CANN takes it for a bank: the name does not end in `.json`.
     """
     return path.with_name(path.name + CONFLICT_SUFFIX)
+
+
+def aside_path(place: Path, old: bytes) -> Path:
+    """Return the path an older conflict file with a person's choices is moved to."""
+    return place.with_name(f"{place.name}.old-{(sha256_of(old) or '')[:8]}")
 
 
 def conflict_document(
@@ -214,3 +221,54 @@ def _problem(value: JsonValue) -> str:
         ):
             return f"has a bad {source}"
     return ""
+
+
+# ---- conflict files that are there ----
+
+
+def point_of(document: Mapping[str, JsonValue]) -> MergePoint | None:
+    """Return the merge a conflict document is of; None if it does not say."""
+    members = document.get("git")
+    if not isinstance(members, Mapping) or not isinstance(members.get("head"), str):
+        return None
+    theirs = members.get("theirs")
+    return MergePoint(head=str(members["head"]), theirs=theirs if isinstance(theirs, str) else None)
+
+
+def keep_choices(old: bytes, new: bytes, path: Path) -> tuple[bytes, int, bool]:
+    """Return a conflict document with what a person chose in an older one of the same file.
+
+    Args:
+        new: Empty if there is no conflict any more.
+
+    Returns:
+        The document; how many choices it took over; whether that is all there was to keep: not
+        so where the old one cannot be read, or chose about records that are no conflict now.
+    """
+    try:
+        chosen = {
+            _identity(members): action
+            for members, action in iter_decisions(read_document(old, path, [CONFLICTS]), path)
+            if action is not None
+        }
+    except BankFormatError:
+        return new, 0, not old.strip()
+    if not chosen or not new:
+        return new, 0, not chosen
+    document = read_document(new, path, [CONFLICTS])
+    decisions: list[JsonValue] = []
+    taken = 0
+    for members, action in iter_decisions(document, path):
+        choice = chosen.get(_identity(members))
+        taken += choice is not None
+        decisions.append({**members, "action": str(choice)} if choice else members)
+        assert action is None
+    return write_document({**document, "decisions": decisions}), taken, taken == len(chosen)
+
+
+def _identity(members: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    versions = (members.get(source) for source in Source)
+    digests = (
+        str(version["sha256"]) if isinstance(version, Mapping) else "" for version in versions
+    )
+    return str(members["key"]), *digests

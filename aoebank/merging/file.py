@@ -214,6 +214,8 @@ class Draft:
         if own is not None:
             self._replaced.pop(own, None)
             self._removed.discard(own)
+        elif key.theirs is not None:
+            self._added.pop(key.theirs, None)
         if pick is None:
             if own is not None:
                 self._removed.add(own)

@@ -19,7 +19,7 @@ from aoebank.merging.destination import Destination
 from aoebank.merging.document import StepDecisions, conflict_path
 from aoebank.merging.exclusions import Exclusions
 from aoebank.merging.lines import QUARANTINE
-from aoebank.merging.saved import SavedVerdicts
+from aoebank.merging.saved import Verdicts
 from aoebank.merging.sides import OtherFile, check_sides
 from aoebank.merging.step import (
     FoundDigests,
@@ -54,7 +54,7 @@ class MergeRequest:
     rules: MergeRules = field(default_factory=MergeRules)
     exclusions: Exclusions = field(default_factory=Exclusions)
     destination: Destination | None = None
-    verdicts: SavedVerdicts = field(default_factory=SavedVerdicts)
+    verdicts: Verdicts = field(default_factory=dict)
     verbose: bool = False
     skips_broken: bool = False
     count: Callable[[int], int] = count_processes
@@ -170,9 +170,9 @@ class _Tally:
             known[key] = reason
 
 
-def _demand_known(verdicts: SavedVerdicts, sides: Sequence[Side]) -> None:
+def _demand_known(verdicts: Verdicts, sides: Sequence[Side]) -> None:
     labels = [side.label for side in sides]
-    unknown = {*verdicts.by_step} - {*labels}
+    unknown = {*verdicts} - {*labels}
     if unknown:
         raise UsageError(
             "decisions are about other sides",
@@ -203,7 +203,7 @@ def _step(request: MergeRequest, number: int, ours: Side, theirs: Side) -> Step:
             verbose=request.verbose,
             tells_reasons=len(request.sides) > 2,
         ),
-        verdicts=request.verdicts.by_step.get(theirs.label, {}),
+        verdicts=request.verdicts.get(theirs.label, {}),
         skips_broken=request.skips_broken,
         count=request.count,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankNotFoundError
@@ -26,14 +26,11 @@ class PersonalVerdict:
     sha256: Mapping[Source, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedVerdicts:
-    """Verdicts by side and file."""
-
-    by_step: Mapping[str, Mapping[str, Mapping[str, PersonalVerdict]]] = field(default_factory=dict)
+Verdicts = Mapping[str, Mapping[str, Mapping[str, PersonalVerdict]]]
+"""By side, file and key."""
 
 
-def load_verdicts(path: Path, *, all_open: Source | None = None) -> SavedVerdicts:
+def load_verdicts(path: Path, *, all_open: Source | None = None) -> Verdicts:
     """Read decisions a person may have edited.
 
     Args:
@@ -54,7 +51,7 @@ def load_verdicts(path: Path, *, all_open: Source | None = None) -> SavedVerdict
         if key in verdicts:
             raise BankFormatError("decision comes twice", path=path, got=key)
         verdicts[key] = PersonalVerdict(action=action, sha256=_digests(members))
-    return SavedVerdicts(by_step=steps)
+    return steps
 
 
 def _digests(members: Mapping[str, JsonValue]) -> dict[Source, str]:

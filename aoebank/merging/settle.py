@@ -16,13 +16,13 @@ from aoebank.errors import (
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.splice import splice_raw
-from aoebank.merging.conflict_file import demand_current, point_of
 from aoebank.merging.decisions import SOURCE_OF, Action, Source
 from aoebank.merging.destination import demand_whole
 from aoebank.merging.document import (
     CONFLICT_SUFFIX,
     CONFLICTS,
     iter_decisions,
+    point_of,
     read_document,
     write_document,
 )
@@ -31,12 +31,19 @@ from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.storage.bank import load_file, read_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
+from aoebank.storage.git.merge_point import MergePoint, Standing, find_standing
+from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 from aoebank.storage.writing.journal import roll_back
 from aoebank.storage.writing.staged import staged_changes
 
 _Members = Mapping[str, JsonValue]  # of one decision of a conflict file
+STALE = {
+    Standing.COMMITTED: "commits were made since the merge these conflicts are of",
+    Standing.GIVEN_UP: "the merge these conflicts are of was given up",
+    Standing.ELSEWHERE: "these conflicts are of another branch, or of another merge",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +59,6 @@ class Settlement:
     settled: Mapping[str, Action]
     open: tuple[str, ...]
     written: tuple[Path, ...] = ()
-
-
-def is_conflict_file(path: Path) -> bool:
-    """Return whether a path is one of a conflict file."""
-    return path.name.endswith(CONFLICT_SUFFIX)
 
 
 def settle(
@@ -82,7 +84,7 @@ def settle(
         raise BankNotFoundError("no such file", path=path, expected="a conflict file")
     document = read_document(data, path, [CONFLICTS])
     decisions = [*iter_decisions(document, path, all_open=all_open)]
-    demand_current(path, point_of(document))
+    _demand_current(path, point_of(document))
     chosen = [(members, action) for members, action in decisions if action is not None]
     rest: list[JsonValue] = [members for members, action in decisions if action is None]
     old = read_file(bank)
@@ -107,6 +109,26 @@ def settle(
         else:
             changes.remove(path, old_sha256=sha256_of(data))
         return replace(settlement, written=changes.commit())
+
+
+def _demand_current(path: Path, point: MergePoint | None) -> None:
+    """Raise `HistoryError` if the work tree is not where a conflict file was made.
+
+    Args:
+        path: Of the conflict file.
+    """
+    top = find_work_tree(path) if point is not None else None
+    if point is None or top is None:
+        return
+    bank = path.resolve().relative_to(top.resolve()).as_posix().removesuffix(CONFLICT_SUFFIX)
+    standing = find_standing(point, bank, top=top)
+    if standing is not Standing.CURRENT:
+        raise HistoryError(
+            STALE[standing],
+            where=str(path),
+            expected=f"the work tree as the merge left it, at commit {point.head[:10]}",
+            hint="merge again; or choose in the bank itself, and remove this file",
+        )
 
 
 def _journal(bank: Path) -> Path:

@@ -6,16 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, UsageError
+from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
 from aoebank.formats.names import plain_soc
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import find_format
 from aoebank.merging.destination import demand_whole
 from aoebank.merging.document import CONFLICT_SUFFIX
-from aoebank.merging.versions import (
-    OTHER_TARGET_HINT,
-    empty_file,
-)
+from aoebank.merging.versions import OTHER_TARGET_HINT
 from aoebank.storage.binary_caches import bank_of_binary_cache
 from aoebank.storage.sides.side import PathSide, Side, StoredSide
 from aoebank.storage.tree import FileKind, TreeEntry, iter_tree
@@ -37,13 +34,10 @@ def check_sides(
     All are files or all are trees, each has a bank file, and all of it can be read.
 
     Raises:
-        UsageError: there are fewer than two sides.
         BankNotFoundError: one is of another kind, or no bank.
         BankPathError: something in one cannot be read, so what is there is not known.
         BankFormatError: they are for different targets.
     """
-    if len(sides) < 2:
-        raise UsageError("needs two sides or more", where="merge", got=f"{len(sides)}")
     others: list[OtherFile] = []
     for side in (*sides, *([base] if base else [])):
         if side.is_tree != sides[0].is_tree:
@@ -140,8 +134,9 @@ def _loose_targets(side: Side) -> frozenset[str]:
     """Return the soc_versions of files that are not in a folder of that name."""
     found = set()
     for name in side.names() if side.is_tree else ():
-        parsed = empty_file(name)
-        soc = parsed.name.soc_version if parsed is not None and parsed.name else None
+        known = find_format(Path(name))
+        target = known.parse_name(Path(name).name) if known else None
+        soc = target.soc_version if target else None
         if soc and all(plain_soc(part) != plain_soc(soc) for part in Path(name).parts[:-1]):
             found.add(plain_soc(soc))
     return frozenset(found)

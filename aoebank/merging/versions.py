@@ -16,8 +16,9 @@ from pathlib import Path
 
 from aoebank.errors import BankFormatError, RecordError
 from aoebank.formats.faults import Fault, find_fault, rank_of
+from aoebank.formats.names import BankName
 from aoebank.formats.plausibility import find_time_problem
-from aoebank.formats.protocol import ParsedFile, find_error, raise_if_broken
+from aoebank.formats.protocol import Format, ParsedFile, find_error, raise_if_broken
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.formats.text.checks import is_blank
 from aoebank.merging.context import Measurements, MergeContext
@@ -279,30 +280,28 @@ def _demand_mergeable(versions: Versions, name: str, *, may_differ_in_soc: bool)
             raise_if_broken(parsed)
     there = (versions.ours, versions.theirs, versions.base)
     found = [parsed for parsed in there if parsed is not None and not is_blank(parsed.data)]
-    result = empty_file(name) if found else None
-    if result is not None:
-        _demand_same_kind(result, found[0], may_differ_in_soc=may_differ_in_soc)
+    known = find_format(Path(name)) if found else None
+    if known is not None:
+        target = known.parse_name(Path(name).name)
+        _demand_same_kind(known, target, found[0], may_differ_in_soc=may_differ_in_soc)
     for other in found[1:]:
-        _demand_same_kind(found[0], other, may_differ_in_soc=may_differ_in_soc)
+        one = found[0]
+        _demand_same_kind(one.format, one.name, other, may_differ_in_soc=may_differ_in_soc)
     _demand_one_header(versions)
 
 
-def empty_file(name: str) -> ParsedFile | None:
-    """Return an empty file of this name, which tells its format and its target."""
-    known = find_format(Path(name))
-    return None if known is None else known.parse(known.empty, Path(name))
-
-
-def _demand_same_kind(a: ParsedFile, b: ParsedFile, *, may_differ_in_soc: bool) -> None:
-    if a.format.name != b.format.name:
+def _demand_same_kind(
+    known: Format, target: BankName | None, b: ParsedFile, *, may_differ_in_soc: bool
+) -> None:
+    if known.name != b.format.name:
         raise BankFormatError(
             "banks of different formats cannot be merged",
             path=b.path,
             got=b.format.name,
-            expected=a.format.name,
+            expected=known.name,
         )
     for member in _TARGET:
-        one, other = getattr(a.name, member, None), getattr(b.name, member, None)
+        one, other = getattr(target, member, None), getattr(b.name, member, None)
         if None in (one, other) or one == other:
             continue
         if may_differ_in_soc and member != "op_type":

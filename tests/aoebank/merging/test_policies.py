@@ -22,12 +22,12 @@ from aoebank.merging.decisions import (
     Override,
     Policy,
     Reason,
-    parse_noise,
     parse_override,
 )
 from aoebank.merging.file import FileMerge, merge_file
 from aoebank.merging.versions import Versions
 from aoebank.model.timing import NOISE_RATIO, Times
+from aoebank.parameters.ratio import parse_ratio
 
 UNIFIED = "unified"
 A, B = Answer(tile=1, cost_us=100.0), Answer(tile=2, cost_us=100.0)
@@ -256,9 +256,9 @@ def test_anything_else_is_no_override(text: str) -> None:
 
 def test_noise_is_that_of_diff() -> None:
     assert MergeRules().noise_ratio == NOISE_RATIO
-    assert parse_noise("3%") == NOISE_RATIO
+    assert parse_ratio("3%", option="--noise") == NOISE_RATIO
     with pytest.raises(UsageError):
-        parse_noise("three")
+        parse_ratio("three", option="--noise")
 
 
 def test_rules_without_a_meaning_are_refused() -> None:

@@ -277,6 +277,18 @@ def test_records_the_built_in_bank_does_better_are_dropped(banks: Path) -> None:
         run(banks, "a", "b", built_in=banks / "absent")
 
 
+def test_new_record_of_the_other_side_is_dropped_where_the_built_in_bank_is_faster(
+    banks: Path,
+) -> None:
+    slow, fast = Answer(tile=2, cost_us=50.0), Answer(tile=9, cost_us=30.0)
+    write(banks / "a", {FILE: unified({0: A})})
+    write(banks / "b", {FILE: unified({0: A, 1: slow, 2: A})})
+    write(banks / "opp", {FILE: unified({1: fast})})
+    result = run(banks, "a", "b", out="out", built_in=banks / "opp")
+    assert result.counts[Reason.BUILT_IN_FASTER] == 1
+    assert content(banks / "out")[FILE] == unified({0: A, 2: A})
+
+
 def test_conflict_stays_one_where_the_built_in_bank_is_faster(banks: Path) -> None:
     write(banks / "opp", {FILE: unified({0: Answer(tile=9, cost_us=1.0)})})
     result = run(
