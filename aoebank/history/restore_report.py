@@ -5,33 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
 from aoebank.history.changes import count_moves
 from aoebank.history.edits import FileEdit
 from aoebank.history.log_report import version_document
-from aoebank.history.moves_report import (
+from aoebank.history.restore import RestoreResult
+from aoebank.history.revert import RevertConflict, RevertResult
+from aoebank.history.snapshot_report import (
     kept_document,
     move_document,
     moves_summary,
     write_kept,
     write_moves,
 )
-from aoebank.history.restore import RestoreResult
-from aoebank.history.revert import RevertConflict, RevertResult
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Report, Text, plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreReport:
+class RestoreReport(Report):
     """The records and files that are as the version has them now."""
 
     result: RestoreResult
     schema: str = "aoebank.restore/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the version, the files and the records."""
         plan = self.result.plan
         return {
             "root": str(plan.root),
@@ -48,7 +44,6 @@ class RestoreReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write the records that move, then the files, then what was done."""
         plan, kept = self.result.plan, self.result.kept
         write_moves(text, plan.moves)
         for name in plan.unknown:
@@ -70,12 +65,11 @@ class RestoreReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevertReport:
+class RevertReport(Report):
     """The records that are as they were before the version, and those that are not."""
 
     result: RevertResult
     schema: str = "aoebank.revert/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -83,7 +77,6 @@ class RevertReport:
         return 1 if self.result.plan.conflicts else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the version, the files, the records and the conflicts."""
         plan = self.result.plan
         return {
             "root": str(plan.root),
@@ -97,7 +90,6 @@ class RevertReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write the records, then the conflicts, then what was done."""
         plan, kept = self.result.plan, self.result.kept
         write_moves(text, plan.taken_back, is_back=True)
         for conflict in plan.conflicts:

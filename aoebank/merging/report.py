@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import AoebankError
 from aoebank.merging.conflict_report import conflict_lines
 from aoebank.merging.decisions import Action, Decision, Reason
 from aoebank.merging.document import OPEN, decision_document
 from aoebank.merging.run import MergeResult
 from aoebank.merging.settle import Settlement
-from aoebank.report.output import Text, error_document, plural
+from aoebank.report.output import Report, Text, error_document, members, plural
 
 _WORDS = {
     Reason.SAME: "the same on both sides",
@@ -48,7 +47,7 @@ _ACTIONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeReport:
+class MergeReport(Report):
     """A line per decision that is not obvious, the counts, and where conflicts wait.
 
     Attributes:
@@ -60,7 +59,6 @@ class MergeReport:
     is_dry_run: bool = False
     is_verbose: bool = False
     schema: str = "aoebank.merge/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -68,7 +66,6 @@ class MergeReport:
         return 1 if self.result.conflicts or self.result.skipped else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return decisions, counts and paths."""
         result = self.result
         return {
             "base": result.base,
@@ -76,11 +73,7 @@ class MergeReport:
             "dry_run": self.is_dry_run,
             "files": result.files,
             "conflicts": result.conflicts,
-            "records": {
-                "added": result.moves.added,
-                "changed": result.moves.changed,
-                "removed": result.moves.removed,
-            },
+            "records": members(result.moves, "added changed removed"),
             "counts": {str(reason): result.counts.get(reason, 0) for reason in Reason},
             "decisions": [
                 {"theirs_side": step.theirs, **_document(decision)}
@@ -99,7 +92,6 @@ class MergeReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write the decisions by file, then the counts and the paths."""
         for step in self.result.steps:
             file = ""
             for decision in step.decisions:
@@ -161,13 +153,12 @@ def _write_open(text: Text, paths: Sequence[Path]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettlementReport:
+class SettlementReport(Report):
     """A line per settled key, and what still waits."""
 
     settlement: Settlement
     is_dry_run: bool = False
     schema: str = "aoebank.merge-settlement/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -175,7 +166,6 @@ class SettlementReport:
         return 1 if self.settlement.open else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return keys and paths."""
         return {
             "bank": str(self.settlement.bank),
             "dry_run": self.is_dry_run,
@@ -185,7 +175,6 @@ class SettlementReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write the settled keys, then the open ones."""
         text.line((str(self.settlement.bank), "bold"))
         for key, action in self.settlement.settled.items():
             text.line(f"  {key}  ", _ACTIONS[action])
