@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aoe.report.quantities import time_text
 from aoe.workload import shapes_text
-from aoebank import Report, plural
+from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
     from aoe.om.file import Manifest
@@ -47,8 +47,7 @@ class TunedModelReport(Report):
         return {
             "om": str(self.file),
             "html": str(self.html) if is_written else None,
-            "signed": self.is_signed,
-            "signer": self.signer,
+            **members(self, "signed=is_signed signer"),
             "manifest": asdict(self.manifest),
             "times": None if self.compared is None else comparison_members(self.compared),
         }

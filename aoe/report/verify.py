@@ -120,8 +120,7 @@ def _record(one: VerifiedRecord) -> Mapping[str, object]:
     return {
         **members(one.one, "file key=record.key op_type op_names"),
         "model": str(one.model) if one.model is not None else None,
-        "verdict": one.found.verdict.value,
-        "reason": one.found.reason,
+        **members(one.found, "verdict reason"),
         "recorded_speedup": recorded.speedup if recorded is not None else None,
         "recorded_low": recorded.low if recorded is not None else None,
         "recorded_time": recorded.time if recorded is not None else None,

@@ -357,8 +357,7 @@ def _field(field: FieldChange) -> dict[str, object]:
 def _group_document(group: EditGroup) -> dict[str, object]:
     return {
         "records": len(group.changes),
-        "files": group.files,
-        "op_type": group.first.op_type,
+        **members(group, "files op_type=first.op_type"),
         "example": {"file": group.first.file, "key": group.first.key},
         "fields": [_field(field) for field in group.first.fields],
     }

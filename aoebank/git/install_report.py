@@ -29,8 +29,7 @@ class InstallReport(Report):
 
     def document(self) -> Mapping[str, object]:
         return {
-            "scope": str(self.plan.scope),
-            "dry_run": self.is_dry_run,
+            **members(self, "scope=plan.scope dry_run=is_dry_run"),
             "settings": [
                 {
                     **members(setting, "key before after"),

@@ -35,8 +35,7 @@ class BlameReport(Report):
 
     def document(self) -> Mapping[str, object]:
         return {
-            "root": str(self.result.root),
-            "key": self.result.key,
+            **members(self.result, "root key"),
             "records": [_document(blamed) for blamed in self.result.records],
         }
 

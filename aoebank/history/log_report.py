@@ -26,8 +26,7 @@ class LogReport(Report):
 
     def document(self) -> Mapping[str, object]:
         return {
-            "root": str(self.result.root),
-            "kind": str(self.result.kind),
+            **members(self.result, "root kind"),
             "versions": [_document(logged) for logged in self.result.versions],
             "more": self.result.more,
         }

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aoebank.history.changes import count_moves
-from aoebank.history.edits import FileEdit
+from aoebank.history.edits import FileEdit, Kept
 from aoebank.history.log_report import version_document
-from aoebank.history.restore import RestoreResult
-from aoebank.history.revert import RevertConflict, RevertResult
+from aoebank.history.restore import RestorePlan, RestoreResult
+from aoebank.history.revert import RevertConflict, RevertPlan, RevertResult
 from aoebank.history.snapshot_report import (
     kept_document,
     move_document,
@@ -17,7 +17,7 @@ from aoebank.history.snapshot_report import (
     write_kept,
     write_moves,
 )
-from aoebank.report.output import Report, Text, plural
+from aoebank.report.output import Report, Text, members, plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,7 @@ class RestoreReport(Report):
     def document(self) -> Mapping[str, object]:
         plan = self.result.plan
         return {
-            "root": str(plan.root),
-            "version": version_document(plan.version),
-            "dry_run": self.result.kept is None,
-            "snapshots": kept_document(self.result.kept),
-            "files": _files(plan.edits),
+            **_plan_document(plan, self.result.kept),
             "unknown": list(plan.unknown),
             "records": [move_document(move) for move in plan.moves],
             "kept_out": [
@@ -79,11 +75,7 @@ class RevertReport(Report):
     def document(self) -> Mapping[str, object]:
         plan = self.result.plan
         return {
-            "root": str(plan.root),
-            "version": version_document(plan.version),
-            "dry_run": self.result.kept is None,
-            "snapshots": kept_document(self.result.kept),
-            "files": _files(plan.edits),
+            **_plan_document(plan, self.result.kept),
             "already": plan.done,
             "records": [move_document(move, is_back=True) for move in plan.taken_back],
             "conflicts": [_conflict(conflict) for conflict in plan.conflicts],
@@ -108,8 +100,14 @@ class RevertReport(Report):
         )
 
 
-def _files(edits: Sequence[FileEdit]) -> list[dict[str, str]]:
-    return [{"name": edit.name, "what": _what(edit)} for edit in edits]
+def _plan_document(plan: RestorePlan | RevertPlan, kept: Kept | None) -> dict[str, object]:
+    return {
+        "root": str(plan.root),
+        "version": version_document(plan.version),
+        "dry_run": kept is None,
+        "snapshots": kept_document(kept),
+        "files": [{"name": edit.name, "what": _what(edit)} for edit in plan.edits],
+    }
 
 
 def _what(edit: FileEdit) -> str:
@@ -134,8 +132,7 @@ def _why(conflict: RevertConflict) -> str:
 def _conflict(conflict: RevertConflict) -> dict[str, object]:
     texts = {"before": conflict.move.before, "version": conflict.move.after, "now": conflict.now}
     return {
-        "file": conflict.move.file,
-        "key": conflict.move.key,
+        **members(conflict.move, "file key"),
         "reason": _why(conflict),
         **{
             name: None if data is None else data.decode("utf-8", errors="replace")

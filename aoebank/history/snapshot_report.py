@@ -134,8 +134,7 @@ class SnapshotReport(Report):
 def snapshot_document(snapshot: Snapshot) -> dict[str, object]:
     """Return the members of a snapshot."""
     return {
-        "id": snapshot.id,
-        "parent": snapshot.parent or None,
+        **members(snapshot, "id parent?"),
         **members(snapshot, "who time message tags"),
         "environment": dict(snapshot.environment),
         "soc_versions": None if snapshot.scope is None else list(snapshot.scope),

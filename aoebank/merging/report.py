@@ -68,11 +68,9 @@ class MergeReport(Report):
     def document(self) -> Mapping[str, object]:
         result = self.result
         return {
-            "base": result.base,
-            "sides": list(result.sides),
+            **members(result, "base sides"),
             "dry_run": self.is_dry_run,
-            "files": result.files,
-            "conflicts": result.conflicts,
+            **members(result, "files conflicts"),
             "records": members(result.moves, "added changed removed"),
             "counts": {str(reason): result.counts.get(reason, 0) for reason in Reason},
             "decisions": [
@@ -80,14 +78,10 @@ class MergeReport(Report):
                 for step in result.steps
                 for decision in step.decisions
             ],
-            "followed": [
-                {"name": file.name, "base": file.base, "ours": file.ours, "theirs": file.theirs}
-                for file in result.followed
-            ],
+            "followed": [members(file, "name base ours theirs") for file in result.followed],
             "hidden": dict(result.hidden),
-            "strays": [{"side": file.side, "path": str(file.path)} for file in result.other_files],
-            "written": [str(path) for path in result.written],
-            "conflict_files": [str(path) for path in result.conflict_files],
+            "strays": [members(file, "side path") for file in result.other_files],
+            **members(result, "written conflict_files"),
             "skipped": [error_document(problem) for problem in result.skipped],
         }
 
@@ -167,8 +161,7 @@ class SettlementReport(Report):
 
     def document(self) -> Mapping[str, object]:
         return {
-            "bank": str(self.settlement.bank),
-            "dry_run": self.is_dry_run,
+            **members(self, "bank=settlement.bank dry_run=is_dry_run"),
             "settled": {key: str(action) for key, action in self.settlement.settled.items()},
             "open": list(self.settlement.open),
             "written": [str(path) for path in self.settlement.written],

@@ -9,7 +9,7 @@ from pathlib import Path
 from aoebank.history.snapshot_report import kept_document, write_kept
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.quarantine.run import ListedEntry, QuarantineResult
-from aoebank.report.output import Report, Text
+from aoebank.report.output import Report, Text, members
 from aoebank.storage.quarantine import entry_document
 
 
@@ -62,8 +62,7 @@ class QuarantineListReport(Report):
             "entries": [
                 {
                     **entry_document(listed.entry),
-                    "active": listed.is_active,
-                    "present_in": list(listed.present),
+                    **members(listed, "active=is_active present_in=present"),
                 }
                 for listed in self.entries
             ],

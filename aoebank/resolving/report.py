@@ -142,8 +142,7 @@ def _answer_document(answer: ReaderAnswer) -> dict[str, object]:
     return {
         **members(answer, "reader outcome writes"),
         "root": str(answer.root) if answer.root else None,
-        "variable": answer.variable,
-        "ignores_custom": answer.ignores_custom,
+        **members(answer, "variable ignores_custom"),
         "expected": [str(path) for path in answer.expected],
         "files": [_file_document(file) for file in answer.files],
         "tried": [

@@ -66,8 +66,7 @@ class UnpackReport(Report):
         return {
             "pack": str(result.pack),
             "root": str(result.root) if result.root is not None else None,
-            "signed": result.is_signed,
-            "signer": result.signer or None,
+            **members(result, "signed=is_signed signer?"),
             **manifest_document(result.manifest),
             "records": result.manifest.records,
         }

@@ -276,8 +276,7 @@ def names_text(one: ComparedOperators) -> str:
 
 def _compared_members(one: ComparedOperators) -> Mapping[str, object]:
     return {
-        "op_names": list(one.op_names),
-        "kind": one.kind,
+        **members(one, "op_names kind"),
         "before": [operator.name for operator in one.before],
         "after": [operator.name for operator in one.after],
         **members(one, "before_us:4 after_us:4 speedup:4"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aoebank.model.codes import CODES, Severity
 from aoebank.model.finding import Finding
-from aoebank.report.output import Text, location_document, plural
+from aoebank.report.output import Text, location_document, members, plural
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
@@ -29,18 +29,14 @@ def facts(finding: Finding) -> str:
 
 def finding_document(finding: Finding) -> dict[str, object]:
     """Return the members of a finding."""
-    members: dict[str, object] = {
-        "code": finding.code,
-        "severity": str(finding.severity),
+    found: dict[str, object] = {
+        **members(finding, "code severity"),
         "title": CODES[finding.code].title,
         **location_document(finding.location),
         "message": finding.message,
     }
-    for name in ("got", "expected", "hint", "key"):
-        value = getattr(finding, name)
-        if value:
-            members[name] = value
-    return members
+    more = members(finding, "got expected hint key")
+    return found | {name: value for name, value in more.items() if value}
 
 
 def write_finding(text: Text, finding: Finding) -> None:

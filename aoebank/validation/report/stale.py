@@ -39,8 +39,14 @@ class StaleReport(Report):
 
     def write(self, text: Text) -> None:
         if self.result.found:
-            rows = (_row(one) for one in self.result.found)
-            text.table(("state", "op_type", "key", "why", "file"), rows, kinds="-----")
+            text.columns(
+                self.result.found,
+                ("state", "-", lambda one: "stale" if one.drift.is_stale else "check"),
+                ("op_type", "-", lambda one: one.op_type or "-"),
+                ("key", "-", lambda one: one.key),
+                ("why", "-", lambda one: str(one.drift)),
+                ("file", "-", lambda one: str(one.path)),
+            )
         write_closed(text, self.result.closed)
         if self.result.uncompared:
             text.line(
@@ -56,11 +62,6 @@ class StaleReport(Report):
     @property
     def _stale(self) -> int:
         return sum(one.drift.is_stale for one in self.result.found)
-
-
-def _row(one: StaleRecord) -> tuple[str, ...]:
-    state = "stale" if one.drift.is_stale else "check"
-    return state, one.op_type or "-", one.key, str(one.drift), str(one.path)
 
 
 def _document(one: StaleRecord) -> dict[str, object]:
