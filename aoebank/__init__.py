@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from aoebank.reading.show import ShowResult
     from aoebank.report import html as pages
     from aoebank.report.html import Markup, element, html_page, join
-    from aoebank.report.output import Report, Text, emit, make_console, plural, say
+    from aoebank.report.output import Report, Text, emit, make_console, members, plural, say
     from aoebank.report.sizes import size_text
     from aoebank.resolving.api import resolve
     from aoebank.resolving.run import ResolveResult
@@ -196,6 +196,7 @@ __all__ = [
     "make_gradient_record",
     "make_graph_record",
     "make_unified_record",
+    "members",
     "merge",
     "merge_driver",
     "old_soc_versions",
@@ -358,6 +359,7 @@ _HOMES = {
         "Text",
         "emit",
         "make_console",
+        "members",
         "plural",
         "say",
     ),

@@ -59,7 +59,7 @@ def command(
 ) -> None:
     """Show what tuning a model would reuse, tune again, tune anew and drop."""
     from aoe.cli.progress import shown_progress
-    from aoe.report.reuse.plan import PlanReport
+    from aoe.report.reuse import PlanReport
     from aoe.tuning.cases.given import given_cases
     from aoe.tuning.planning.model import plan_model
     from aoe.tuning.registry import parse_job_types

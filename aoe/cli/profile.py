@@ -137,7 +137,7 @@ def _check(model: Path | None, compare: tuple[Path, Path] | None, trace: Path | 
 def _compare(files: tuple[Path, Path], html: Path | None, *, dry_run: bool, as_json: bool) -> None:
     from aoe.profiling.comparing import compare_profiles
     from aoe.profiling.document import read_profile
-    from aoe.report.profiling.comparison import ProfileComparisonReport
+    from aoe.report.profiling.text import ProfileComparisonReport
 
     before, after = (read_profile(file) for file in files)
     if html is not None and html.resolve() in [file.resolve() for file in files]:

@@ -76,7 +76,7 @@ def command(
 ) -> None:
     """Measure records of a bank again on this machine: do they still hold?"""
     from aoe.cli.progress import shown_progress
-    from aoe.report.verify.records import VerifiedBankReport
+    from aoe.report.verify import VerifiedBankReport
     from aoe.tuning.verify.run import VerifySettings, verify_bank
 
     settings = VerifySettings(

@@ -45,9 +45,8 @@ def _write_trade(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[s
     header = ("operator", "precision", "places", "saves us", alone, "in model")
     ranked = sorted(held.weighed, key=lambda kernel: (-kernel.gain_us, kernel.source.name))
     text.line(f"accuracy against speed, {held.constraint}:")
-    text.table(header, (_row(kernel, held, kept) for kernel in ranked[:_MOST_ROWS]), "n-rrr")
-    if len(ranked) > _MOST_ROWS:
-        text.line((f"{len(ranked) - _MOST_ROWS} more in summary.json", "dim"))
+    rows = (_row(kernel, held, kept) for kernel in ranked)
+    text.table(header, rows, "n-rrr", most=_MOST_ROWS, rest="in summary.json")
 
 
 def _row(

@@ -8,29 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.workload import Precision
-from aoebank import plural
+from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
     from aoe.execute.tasks import ModelComparison
     from aoe.measurement import Measurement
-    from aoebank import AoebankError, Text
+    from aoebank import Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionReport:
+class VersionReport(Report):
     """Versions of what a measurement depends on; None for what is not installed."""
 
     versions: Mapping[str, str | None]
     schema: str = "aoe.version/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the versions by package."""
         return {"versions": dict(self.versions)}
 
     def write(self, text: Text) -> None:
-        """Write a line per package."""
         for name, number in self.versions.items():
             text.line(f"{name} {number or 'not installed'}")
 
@@ -46,7 +42,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignReport:
+class SignReport(Report):
     """A tuned model that was signed.
 
     Attributes:
@@ -57,20 +53,16 @@ class SignReport:
     om: Path
     parts: int
     schema: str = "aoe.sign/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the path of the answer."""
         return {"om": str(self.om), "parts": self.parts}
 
     def write(self, text: Text) -> None:
-        """Write where it is."""
         text.line(f"signed {self.om}, {self.parts} parts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
+class RunReport(Report):
     """What a model computed.
 
     Attributes:
@@ -84,8 +76,6 @@ class RunReport:
     fallback_reason: str
     precision: Precision = Precision.FLOAT32
     schema: str = "aoe.run/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
         """Return the outputs, and which model computed them; null for what JSON cannot hold."""
@@ -93,9 +83,7 @@ class RunReport:
 
         outputs = [
             {
-                "name": output.name,
-                "dtype": output.dtype,
-                "shape": list(output.shape),
+                **members(output, "name dtype shape"),
                 "values": [finite_or_none(value) for value in output.values],
             }
             for output in self.outputs
@@ -109,7 +97,6 @@ class RunReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write a line per output."""
         kind = "untuned model" if self.fallback_reason else "tuned model"
         lower = self.precision.is_lower and not self.fallback_reason
         precision = f", {self.precision.value}" if lower else ""
@@ -120,7 +107,7 @@ class RunReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkReport:
+class BenchmarkReport(Report):
     """Two models timed in pairs.
 
     Attributes:
@@ -139,27 +126,18 @@ class BenchmarkReport:
     baseline_precision: Precision = Precision.FLOAT32
     streams: int = 1
     schema: str = "aoe.benchmark/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the times, the speed-up with its interval, and how far results differ."""
         from aoe.measurement import estimate_speedup
         from aoe.results.files import finite_or_none, machine_to_json
 
         measurement, deviation = self.comparison.measurement, self.comparison.deviation
         estimate = estimate_speedup(measurement)
         return {
-            "model": str(self.model),
-            "baseline": self.baseline,
-            "threads": self.threads,
+            **members(self, "model baseline threads"),
             **self._figures(measurement),
-            "speedup": round(estimate.median, 4),
-            "speedup_low": round(estimate.low, 4),
-            "speedup_high": round(estimate.high, 4),
-            "pairs": estimate.pairs,
-            "precision": self.precision.value,
-            "baseline_precision": self.baseline_precision.value,
+            **members(estimate, "speedup=median:4 speedup_low=low:4 speedup_high=high:4 pairs"),
+            **members(self, "precision baseline_precision"),
             "same_results": None if self._is_lower else deviation.acceptable,
             "max_abs_err": finite_or_none(deviation.max_abs_err),
             "machine": machine_to_json(measurement),
@@ -184,7 +162,6 @@ class BenchmarkReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write both times, and how they compare."""
         from aoe.measurement import QUIET_SHARE, Clock, estimate_speedup
         from aoe.report.whole_model import BY_CPU_TIME
         from aoe.results.files import finite_or_none

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.errors import RunError
-from aoebank import plural
+from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
     from aoe.bank.importing import WrittenBank
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CannReport:
+class CannReport(Report):
     """The calls, and the banks that came of them."""
 
     run: CannRun
@@ -42,16 +42,13 @@ class CannReport:
         return self.error.exit_code if self.error is not None else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the command lines, and every bank file that was written."""
         return {
             "program": str(self.run.program),
             "command_lines": [list(line) for line in self.run.command_lines],
             "program_exit_code": self.run.exit_code,
             "banks": [
                 {
-                    "file": str(bank.file),
-                    "records": bank.records,
-                    "is_new": bank.is_new,
+                    **members(bank, "file records is_new"),
                     "taken_to": str(bank.taken_to) if bank.taken_to else None,
                     "problem": bank.problem or None,
                 }
@@ -60,7 +57,6 @@ class CannReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write the calls, then a line for each bank file."""
         for line in self.run.command_lines:
             text.line(f"handed over: {shlex.join([str(self.run.program), *line])}")
         for bank in self.run.banks:

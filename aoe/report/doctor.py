@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.device.check_up import Soundness
+from aoebank import Report, members
 
 if TYPE_CHECKING:
     from aoe.tuning.configuration.resolving import ResolvedSetting
     from aoe.tuning.doctor.run import Examination
-    from aoebank import AoebankError, Text
+    from aoebank import Text
 
 _MARKS = {
     Soundness.GOOD: ("ok", "green"),
@@ -21,12 +22,11 @@ _MARKS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorReport:
+class DoctorReport(Report):
     """Settings with their sources, and what was looked at; 1 if something would stop a run."""
 
     examination: Examination
     schema: str = "aoe.doctor/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -34,16 +34,13 @@ class DoctorReport:
         return 0 if self.examination.is_ready else 1
 
     def document(self) -> Mapping[str, object]:
-        """Return all of it."""
         return {
             "ready": self.examination.is_ready,
             "settings": [
                 {
                     "name": one.setting.name,
                     "value": setting_text(one),
-                    "source": one.source.value,
-                    "place": one.place,
-                    "option": one.setting.option,
+                    **members(one, "source place option=setting.option"),
                     "file_key": one.setting.key or one.setting.ini_key,
                     "variable": one.setting.variable,
                     "valid": one.error is None,
@@ -51,18 +48,11 @@ class DoctorReport:
                 for one in self.examination.settings
             ],
             "checks": [
-                {
-                    "name": check.name,
-                    "verdict": check.verdict.value,
-                    "found": check.found,
-                    "advice": check.advice,
-                }
-                for check in self.examination.checks
+                members(check, "name verdict found advice") for check in self.examination.checks
             ],
         }
 
     def write(self, text: Text) -> None:
-        """Write two tables and a last line that says whether a run could begin."""
         text.line(("settings (option > file > environment > default)", "bold"))
         names = max(len(one.setting.name) for one in self.examination.settings)
         values = max(len(setting_text(one)) for one in self.examination.settings)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aoe.report.tuning import report_of
 from aoe.report.whole_model import whole_model_figure
+from aoebank import Report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +20,29 @@ if TYPE_CHECKING:
 _COLUMNS = ("model", "before", "after", "speed-up", "added", "from bank", "result")
 
 
+class ManyModelsReport(Report):
+    """A report on the models of a directory, of which some may have failed."""
+
+    __slots__ = ()
+
+    @property
+    def errors(self) -> Sequence[AoebankError | None]:
+        """The error of each model, None for the others."""
+        raise NotImplementedError
+
+    @property
+    def error(self) -> AoebankError | None:
+        """The first one, if all models failed."""
+        return self.errors[0] if all(self.errors) else None
+
+    @property
+    def exit_code(self) -> int:
+        """0 if no model failed, 1 if some did, that of the error if all did."""
+        return self.error.exit_code if self.error is not None else int(any(self.errors))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FolderReport:
+class FolderReport(ManyModelsReport):
     """What became of every model of a directory.
 
     Attributes:
@@ -33,27 +55,17 @@ class FolderReport:
     schema: str = "aoe.folder/1"
 
     @property
-    def error(self) -> AoebankError | None:
-        """The first one, if no model could be tuned."""
-        failed = [model.error for model in self.models if model.error is not None]
-        return failed[0] if len(failed) == len(self.models) else None
-
-    @property
-    def exit_code(self) -> int:
-        """0 if all are tuned, 1 if some are not, that of the error if none is."""
-        if self.error is not None:
-            return self.error.exit_code
-        return 1 if any(model.error is not None for model in self.models) else 0
+    def errors(self) -> Sequence[AoebankError | None]:
+        """The error of each model that could not be tuned."""
+        return [model.error for model in self.models]
 
     def document(self) -> Mapping[str, object]:
-        """Return the result of each model, and the paths of its files."""
         return {
             "folder": str(self.folder),
             "models": [_model_to_json(model) for model in self.models],
         }
 
     def write(self, text: Text) -> None:
-        """Write each model's own report, then the table, then what failed and why."""
         for model in self.models:
             if model.result is not None:
                 text.line((f"{model.path.name} ({model.report})", "bold"))

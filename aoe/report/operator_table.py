@@ -25,16 +25,14 @@ def write_operators(text: Text, result: OpatResult) -> None:
 
     All figures are in `summary.json`, also of columns and rows that are left out.
     """
-    rows = [_row(tuned, result) for tuned in result.operators[:_MOST_ROWS]]
-    columns = _columns(rows, text.width, mixed=_is_mixed(result))
+    rows = [_row(tuned, result) for tuned in result.operators]
+    columns = _columns(rows[:_MOST_ROWS], text.width, mixed=_is_mixed(result))
     kinds = "".join(
         "r" if name in _FIGURES else "-" if name == _COMPUTES else "n" for name in columns
     )
     text.line("operators, times for one place in the model:")
-    text.table(columns, ([row[name] for name in columns] for row in rows), kinds)
-    hidden = len(result.operators) - _MOST_ROWS
-    if hidden > 0:
-        text.line((f"{hidden} more in summary.json", "dim"))
+    cells = ([row[name] for name in columns] for row in rows)
+    text.table(columns, cells, kinds, most=_MOST_ROWS, rest="in summary.json")
 
 
 def _row(tuned: TunedOperator, result: OpatResult) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.report.last_line import finished_line, looked_up_finish
-from aoe.report.reuse.table import write_reuse
+from aoe.report.reuse import write_reuse
 from aoe.report.whole_model import (
     busy_note,
     gain_line,
@@ -18,34 +18,30 @@ from aoe.report.whole_model import (
     write_dropped,
     write_load,
 )
-from aoebank import plural
+from aoebank import Report, plural
 
 if TYPE_CHECKING:
     from aoe.tuning.sgat.result import SgatResult
     from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
-    from aoebank import AoebankError, Text
+    from aoebank import Text
 
 _COLUMNS = ("subgraph", "places", "nodes", "before us", "after us", "speed-up", "bank", "form")
 _KINDS = "nrrrrr--"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphTuningReport:
+class SubgraphTuningReport(Report):
     """What subgraph tuning made of a model."""
 
     result: SgatResult
     schema: str = "aoe.sgat/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the paths of all files, and the summary."""
         from aoe.tuning.sgat.result import sgat_summary
 
         return places_document(self.result, sgat_summary(self.result))
 
     def write(self, text: Text) -> None:
-        """Write the table of subgraphs, the whole model, and where it is."""
         result = self.result
         if result.subgraphs:
             text.line("subgraphs, times for one place in the model:")

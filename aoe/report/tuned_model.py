@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 
 from aoe.report.quantities import time_text
 from aoe.workload import shapes_text
+from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
     from aoe.om.file import Manifest
     from aoe.profiling.comparing import ComparedProfiles
-    from aoebank import AoebankError, Text
-
-_SUBGRAPHS = ("subgraph", "places", "ends at", "form")
-_KERNELS = ("kernel", "places", "ends at", "precision")
+    from aoebank import Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TunedModelReport:
+class TunedModelReport(Report):
     """What an `.om` file says about itself.
 
     Attributes:
@@ -41,25 +39,20 @@ class TunedModelReport:
     is_signed: bool = False
     signer: str = ""
     schema: str = "aoe.inspect_om/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the manifest, and times if they were asked for."""
-        from aoe.report.profiling.comparison import comparison_members
+        from aoe.report.profiling.text import comparison_members
 
         is_written = self.html is not None and not self.is_dry_run
         return {
             "om": str(self.file),
             "html": str(self.html) if is_written else None,
-            "signed": self.is_signed,
-            "signer": self.signer,
+            **members(self, "signed=is_signed signer"),
             "manifest": asdict(self.manifest),
             "times": None if self.compared is None else comparison_members(self.compared),
         }
 
     def write(self, text: Text) -> None:
-        """Write what it was tuned for, its subgraphs and its kernels."""
         from aoe.om.cases import case_manifest
 
         manifest = self.manifest
@@ -96,25 +89,29 @@ def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:
     if shapes:
         text.line((shapes, "bold"))
     if manifest.subgraphs:
-        rows = [
-            (use.graph_id, str(len(use.op_names)), _first(use.op_names), use.strategy)
-            for use in manifest.subgraphs
-        ]
-        text.line(f"{_counted(len(rows), 'subgraph')} in another form:")
-        text.table(_SUBGRAPHS, rows, "nrn-")
+        text.line(f"{plural(len(manifest.subgraphs), 'subgraph')} in another form:")
+        text.columns(
+            manifest.subgraphs,
+            ("subgraph", "n", lambda use: use.graph_id),
+            ("places", "r", lambda use: str(len(use.op_names))),
+            ("ends at", "n", lambda use: _first(use.op_names)),
+            ("form", "-", lambda use: use.strategy),
+        )
     if manifest.kernels:
-        kernels = [
-            (use.name, str(len(use.op_names)), _first(use.op_names), use.precision.value)
-            for use in manifest.kernels
-        ]
-        text.line(f"{_counted(len(kernels), 'kernel')}:")
-        text.table(_KERNELS, kernels, "nrn-")
+        text.line(f"{plural(len(manifest.kernels), 'kernel')}:")
+        text.columns(
+            manifest.kernels,
+            ("kernel", "n", lambda use: use.name),
+            ("places", "r", lambda use: str(len(use.op_names))),
+            ("ends at", "n", lambda use: _first(use.op_names)),
+            ("precision", "-", lambda use: use.precision.value),
+        )
     if not manifest.subgraphs and not manifest.kernels:
         text.line("the imported model as it is: nothing faster was found")
 
 
 def _write_times(text: Text, compared: ComparedProfiles) -> None:
-    from aoe.report.profiling.comparison import write_operators
+    from aoe.report.profiling.text import write_operators
 
     before, now = (time_text(side.model_us) for side in (compared.before, compared.after))
     text.line(f"where the time goes now, {now} a run; untuned {before}:")
@@ -123,7 +120,3 @@ def _write_times(text: Text, compared: ComparedProfiles) -> None:
 
 def _first(names: tuple[str, ...]) -> str:
     return names[0] if names else "-"
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" + ("" if number == 1 else "s")

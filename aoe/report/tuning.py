@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from aoe.report.accuracy import write_accuracy
 from aoe.report.last_line import finished_line, looked_up_finish
 from aoe.report.operator_table import write_operators
-from aoe.report.reuse.table import write_reuse
+from aoe.report.quantities import pairs_text, speedup_members
+from aoe.report.reuse import write_reuse
 from aoe.report.subgraph_table import SubgraphTuningReport
 from aoe.report.whole_model import (
     busy_note,
@@ -23,7 +24,7 @@ from aoe.report.whole_model import (
     write_dropped,
     write_load,
 )
-from aoebank import plural, size_text
+from aoebank import Report, plural, size_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,28 +34,24 @@ if TYPE_CHECKING:
     from aoe.tuning.mode import ModeResult
     from aoe.tuning.opat.result import OpatResult
     from aoe.tuning.run import TuneResult
-    from aoebank import AoebankError, Report, Text
+    from aoebank import AoebankError, Text
 
 _CONTROL_FLOW = ("If", "Loop", "Scan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTuningReport:
+class OperatorTuningReport(Report):
     """What operator tuning made of a model."""
 
     result: OpatResult
     schema: str = "aoe.tune/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the paths of all files, and the summary."""
         from aoe.tuning.opat.result import summary
 
         return places_document(self.result, summary(self.result))
 
     def write(self, text: Text) -> None:
-        """Write the table of operators, the whole model, and where it is."""
         result = self.result
         if result.operators:
             write_operators(text, result)
@@ -85,12 +82,11 @@ class OperatorTuningReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GradientTuningReport:
+class GradientTuningReport(Report):
     """What gradient tuning made of a training."""
 
     tuned: TunedGradients
     schema: str = "aoe.gdat/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -98,16 +94,12 @@ class GradientTuningReport:
         return self.tuned.exit_code
 
     def document(self) -> Mapping[str, object]:
-        """Return the grouping, what it is worth, and where everything is."""
         result = self.tuned.result
-        estimate = result.estimate
         return {
             "outcome": result.outcome.value,
             "reason": result.reason,
             "segments": list(result.segmentation.ends) if result.segmentation else None,
-            "speedup": estimate.median if estimate else None,
-            "speedup_low": estimate.low if estimate else None,
-            "speedup_high": estimate.high if estimate else None,
+            **speedup_members(result.estimate, digits=None),
             "stored_speedup": result.stored_speedup,
             "stored_conditions": str(result.stored_conditions or "") or None,
             "compression": _compression_members(result),
@@ -118,16 +110,13 @@ class GradientTuningReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write the grouping, the training step, communication before and after."""
         result, report = self.tuned.result, self.tuned.result.report
         segments = len(result.segmentation) if result.segmentation is not None else None
         grouping = f"{segments} segments" if segments is not None else "DDP's own buckets"
         text.line(f"{result.outcome.value}: {result.reason}; {grouping}")
         if result.estimate is not None:
-            estimate = result.estimate
             text.line(
-                f"training step: {estimate.median:.3f}x (95 % interval {estimate.low:.3f} to "
-                f"{estimate.high:.3f}, {estimate.pairs} pairs, {report.world_size} processes, "
+                f"training step: {pairs_text(result.estimate)}, {report.world_size} processes, "
                 f"{report.backend}, against {report.before.name if report.before else 'DDP'})"
             )
         for name, shown in (("before", report.before), ("after", report.after)):
@@ -147,16 +136,13 @@ class GradientTuningReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModeReport:
+class ModeReport(Report):
     """What every mode has to tell, for those without a report of their own."""
 
     result: ModeResult
     schema: str = "aoe.mode/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the paths of all files, and the gain."""
         result = self.result
         return {
             "tuning_name": result.tuning_name,
@@ -167,7 +153,6 @@ class ModeReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write where everything is."""
         if self.result.om_file is not None:
             text.line(f"tuned model: {self.result.om_file}")
         text.line(f"result: {self.result.result_file}")
@@ -176,7 +161,7 @@ class ModeReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningReport:
+class TuningReport(Report):
     """What all modes of a run have to tell; the document is that of the last.
 
     Attributes:
@@ -201,28 +186,23 @@ class TuningReport:
         return self.modes[-1].exit_code
 
     def document(self) -> Mapping[str, object]:
-        """Return the document of the last mode, with those of the modes before it."""
         earlier = [{"schema": mode.schema, **mode.document()} for mode in self.modes[:-1]]
         return {**self.modes[-1].document(), **({"earlier": earlier} if earlier else {})}
 
     def write(self, text: Text) -> None:
-        """Write them one after another, and AOE's last line."""
         for mode in self.modes:
             mode.write(text)
         text.line("Aoe process finished")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CasesReport:
+class CasesReport(Report):
     """What tuning a model for several shapes gave."""
 
     result: TuneResult
     schema: str = "aoe.tune_cases/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the path of the tuned model, and the result of every mode for every shape."""
         return {
             "om": str(self.result.om_file),
             "bank": str(self.result.bank),
@@ -246,7 +226,6 @@ class CasesReport:
         return {} if weighted is None else {"weighted_speedup": round(weighted, 4)}
 
     def write(self, text: Text) -> None:
-        """Write the reports of each shape, then all of them in a table."""
         for case in self.result.cases:
             text.line((f"{case.shapes} ({case.report})", "bold"))
             for mode in case.modes:
@@ -284,7 +263,6 @@ def _compression_members(result: GdatResult) -> Mapping[str, object] | None:
     found, compressed = result.report.compression, result.compressed
     if found is None:
         return None
-    estimate = compressed.estimate if compressed is not None else None
     grouping = compressed.segmentation if compressed is not None else None
     return {
         "summed_in": found.compression.value,
@@ -294,9 +272,7 @@ def _compression_members(result: GdatResult) -> Mapping[str, object] | None:
         "outcome": compressed.outcome.value if compressed is not None else None,
         "reason": compressed.reason if compressed is not None else found.problem,
         "segments": list(grouping.ends) if grouping is not None else None,
-        "speedup": estimate.median if estimate else None,
-        "speedup_low": estimate.low if estimate else None,
-        "speedup_high": estimate.high if estimate else None,
+        **speedup_members(compressed.estimate if compressed is not None else None, digits=None),
         "stored_speedup": compressed.stored_speedup if compressed is not None else None,
     }
 
@@ -312,11 +288,7 @@ def _write_compression(text: Text, result: GdatResult) -> None:
         return
     text.line(f"summed in {name}: {compressed.outcome.value}: {compressed.reason}")
     if compressed.estimate is not None:
-        one = compressed.estimate
-        text.line(
-            f"training step on top of that: {one.median:.3f}x (95 % interval {one.low:.3f} to "
-            f"{one.high:.3f}, {one.pairs} pairs)"
-        )
+        text.line(f"training step on top of that: {pairs_text(compressed.estimate)})")
     if result.is_compressed:
         text.line(
             f"{found.compression.words}, by {found.deviation or 0:.2%} of their length in the "

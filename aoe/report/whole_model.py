@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aoe.measurement import QUIET_SHARE, Clock
+from aoe.report.quantities import pairs_text
 from aoebank import plural
 
 if TYPE_CHECKING:
@@ -34,12 +35,10 @@ def places_document(
 
 def gain_line(result: ModelTuning[Any], precision: str = "") -> str:
     """Return the line on the speed of the tuned model."""
-    estimate = result.validation.estimate
     before, after = whole_model_figure(result), whole_model_figure(result, result.speedup)
     return (
         f"whole model{precision}: {before} -> {after}, "
-        f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
-        f"{estimate.pairs} pairs, {_conditions(result)}, "
+        f"{pairs_text(result.validation.estimate)}, {_conditions(result)}, "
         f"against ONNX Runtime with {result.optimizations})"
     )
 

@@ -108,7 +108,7 @@ VERBS: Mapping[str, Verb] = {
         summary="Write bank files as their tuner would: records by key, no byte that only "
         "disturbs.",
         function="validation.api:fmt",
-        report="validation.report.fmt:FormatReport",
+        report="validation.report.fixes:FormatReport",
         member="outcomes",
         options={"is_check": "check", "has_diff": "diff"},
         extra={"diff": Param(help="Show the difference, line by line.")},
@@ -205,14 +205,14 @@ VERBS: Mapping[str, Verb] = {
     "edit": Verb(
         summary="Set or unset fields in all records of an operator, over all files at once.",
         function="editing.api:edit",
-        report="editing.edit_report:EditReport",
+        report="editing.report:EditReport",
         options=_DRY,
     ),
     "prune": Verb(
         summary="Take out records nobody is served by; by default those shadowed, or slower than "
         "built-in.",
         function="editing.api:prune",
-        report="editing.prune_report:PruneReport",
+        report="editing.report:PruneReport",
         options=_DRY,
     ),
     "merge-driver": Verb(
@@ -247,7 +247,7 @@ VERBS: Mapping[str, Verb] = {
     "tag": Verb(
         summary="Name a snapshot, or list the names.",
         function="history.api:tag",
-        report="history.tag_report:TagReport",
+        report="history.snapshot_report:TagReport",
         bank="result.root",
     ),
     "restore": Verb(
@@ -271,7 +271,7 @@ VERBS: Mapping[str, Verb] = {
     "pack": Verb(
         summary="Put a bank into one file, with a manifest and a digest of everything in it.",
         function="shipping.api:pack",
-        report="shipping.pack_report:PackReport",
+        report="shipping.report:PackReport",
     ),
     "unpack": Verb(
         summary="Take a bank out of a pack, after every byte of it was checked.",
@@ -292,7 +292,7 @@ VERBS: Mapping[str, Verb] = {
         summary="Turn a bank into JSON lines or an SQLite table, or back: byte for byte, or not at "
         "all.",
         function="shipping.api:convert",
-        report="shipping.convert_report:ConvertReport",
+        report="shipping.report:ConvertReport",
     ),
     "git install": Verb(
         summary="Register the merge and diff drivers, and write .gitattributes.",

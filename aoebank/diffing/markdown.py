@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from aoebank.diffing.change import ChangeKind, FileMove, RecordChange, TimeVerdict
+from aoebank.diffing.change import FileMove, RecordChange
 from aoebank.diffing.report import (
     ROLLUP_HEADER,
-    WORDS,
     DiffReport,
+    changes_by_kind,
     field_value,
     rollup_cells,
     summary_lines,
     verdict_text,
 )
-from aoebank.diffing.result import DiffResult, RollupRow
-from aoebank.report.output import printable
+from aoebank.diffing.result import RollupRow
+from aoebank.report.output import cut, printable
 
 MAX_CHARACTERS = 60_000  # GitHub takes 65,536 in a comment
 MAX_ROWS = 100  # per table
@@ -85,7 +85,8 @@ def diff_markdown(report: DiffReport) -> str:
         page.add(f"- not compared: {code(problem.headline, 400)}")
     page.add("")
     if not report.is_stat:
-        _add_changes(page, result, TimeVerdict.SLOWER)
+        slower, *others = changes_by_kind(result)
+        _add_table(page, *slower, is_open=True)
     rows = [row for row in result.rollup if not row.is_quiet]
     page.table(
         "By soc_version and op_type",
@@ -103,7 +104,8 @@ def diff_markdown(report: DiffReport) -> str:
             map(_move_cells, result.moves),
             right=(2,),
         )
-        _add_changes(page, result, None)
+        for title, found in others:
+            _add_table(page, title, found, is_open=False)
     return "\n".join(page.lines).rstrip("\n") + "\n"
 
 
@@ -113,30 +115,13 @@ def code(text: str, length: int = _LONG) -> str:
     >>> code("a|b `c`")
     '`` a\\\\|b `c` ``'
     """
-    shown = printable(text)
-    shown = shown if len(shown) <= length else f"{shown[: length - 3]}..."
-    shown = shown.replace("|", "\\|")
+    shown = cut(printable(text), length).replace("|", "\\|")
     runs = [len(run) for run in _BACKTICKS.findall(shown)]
     fence = "`" * next(n for n in range(1, len(runs) + 2) if n not in runs)
     if not shown.strip():
         return ""
     pad = " " if runs else ""
     return f"{fence}{pad}{shown}{pad}{fence}"
-
-
-def _add_changes(page: _Page, result: DiffResult, verdict: TimeVerdict | None) -> None:
-    """Add the slower records, or a table per kind of the others."""
-    if verdict is not None:
-        found = [change for change in result.changes if change.verdict is verdict]
-        _add_table(page, "Slower, worst first", found, is_open=True)
-        return
-    for kind in ChangeKind:
-        found = [
-            change
-            for change in result.changes
-            if change.kind is kind and change.verdict is not TimeVerdict.SLOWER
-        ]
-        _add_table(page, WORDS[kind][0].capitalize(), found, is_open=False)
 
 
 def _add_table(page: _Page, title: str, changes: Sequence[RecordChange], *, is_open: bool) -> None:

@@ -9,6 +9,7 @@ from aoebank.diffing.report import (
     ROLLUP_HEADER,
     WORDS,
     DiffReport,
+    changes_by_kind,
     field_value,
     percent,
     rollup_cells,
@@ -28,7 +29,7 @@ from aoebank.report.html import (
     table,
     tiles,
 )
-from aoebank.report.output import plural
+from aoebank.report.output import cut, plural
 
 MAX_ROWS = 2000  # per table; a browser takes more, a reader does not
 _MOST_OPEN = 5  # strategies
@@ -51,7 +52,7 @@ def diff_html(report: DiffReport) -> str:
     result = report.result
     sections: list[Markup] = [_rollup(result)]
     if not report.is_stat:
-        slower, *others = _changes(result)
+        slower, *others = (_change_section(*one) for one in changes_by_kind(result))
         sections += [slower, _strategies(result), _moves(result.moves), *others]
     body = [_header(report), _tiles(result), _problems(result), *sections, _footer(result)]
     return html_page(f"Bank diff: {result.a} -> {result.b}", *body)
@@ -148,20 +149,6 @@ def _code_cell(text: str, **attributes: str) -> Markup:
     return element("td", element("code", text), **attributes)
 
 
-def _changes(result: DiffResult) -> list[Markup]:
-    """Return a table per kind of change, the slower ones first whatever else changed."""
-    slower = [change for change in result.changes if change.verdict is TimeVerdict.SLOWER]
-    sections = [_change_section("Slower, worst first", slower)]
-    for kind in (member for member in ChangeKind if member is not ChangeKind.SLOWER):
-        found = [
-            change
-            for change in result.changes
-            if change.kind is kind and change.verdict is not TimeVerdict.SLOWER
-        ]
-        sections.append(_change_section(WORDS[kind][0].capitalize(), found))
-    return sections
-
-
 def _change_section(title: str, changes: Sequence[RecordChange]) -> Markup:
     shown = changes[:MAX_ROWS]
     used = _used_columns([_change_words(change) for change in shown])
@@ -194,7 +181,7 @@ def _change_row(change: RecordChange, used: Sequence[int]) -> Markup:
         change.soc_version or "-",
         change.op_type or "-",
         element("td", about, file, class_="about"),
-        element("td", element("code", _cut(change.key, 40), title=change.key[:_LONG])),
+        element("td", element("code", cut(change.key, 40), title=change.key[:_LONG])),
     )
     return row(*(cells[place] for place in used))
 
@@ -227,7 +214,7 @@ def _strategy(change: RecordChange, *, is_open: bool) -> Markup:
     mood = {TimeVerdict.SLOWER: "bad", TimeVerdict.FASTER: "good"}.get(change.verdict, "")
     head = element(
         "summary",
-        element("code", _cut(change.key, 40)),
+        element("code", cut(change.key, 40)),
         f" {change.op_type or ''} ",
         element("b", _ratio(change), class_=mood),
         element("small", change.workload),
@@ -235,8 +222,8 @@ def _strategy(change: RecordChange, *, is_open: bool) -> Markup:
     rows = (
         row(
             _code_cell(field.pointer or "/"),
-            _code_cell(_cut(field_value(field, of_b=False)), class_="old"),
-            _code_cell(_cut(field_value(field, of_b=True)), class_="new"),
+            _code_cell(cut(field_value(field, of_b=False), _LONG), class_="old"),
+            _code_cell(cut(field_value(field, of_b=True), _LONG), class_="new"),
         )
         for field in change.fields
     )
@@ -265,10 +252,6 @@ def _number(text: Content, value: float | None, mood: str = "", title: str = "")
 
 def _microseconds(cost_us: float | None) -> str:
     return "" if cost_us is None else f"{cost_us:,.6g}"
-
-
-def _cut(text: str, length: int = _LONG) -> str:
-    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def _footer(result: DiffResult) -> Markup:

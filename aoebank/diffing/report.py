@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from aoebank.diffing.change import ChangeKind, FileMove, RecordChange, TimeVerdict
@@ -11,7 +11,7 @@ from aoebank.diffing.groups import EditGroup, group_edits, group_shapes
 from aoebank.diffing.result import DiffResult, RollupRow, TimeSummary
 from aoebank.errors import AoebankError
 from aoebank.formats.text.json_text import dumps
-from aoebank.report.output import Text, error_document, members, plural
+from aoebank.report.output import Report, Text, error_document, members, plural
 
 WORDS = {
     ChangeKind.BROKEN: ("broken", "bold red"),
@@ -32,7 +32,7 @@ _CHANGE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiffReport:
+class DiffReport(Report):
     """Regressions, then edits that many records got, then the others by file, then the figures.
 
     Attributes:
@@ -65,7 +65,6 @@ class DiffReport:
         return 1 if self.result.changes or self.result.moves else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the figures, the moved files and the changes."""
         result = self.result
         found: dict[str, object] = {
             **members(result, "a b unchanged moved"),
@@ -86,7 +85,6 @@ class DiffReport:
         return found
 
     def write(self, text: Text) -> None:
-        """Write the changes, the worst regressions first, then the counts."""
         if not self.is_stat:
             _write_moves(text, self.result.moves)
             changes = self.result.changes
@@ -125,6 +123,19 @@ def summary_lines(result: DiffResult, fail_on_ratio: float | None = None) -> lis
         found = plural(number, "record") if number else "no record"
         lines.append(f"{found} slower by more than {percent(fail_on_ratio)} beyond noise")
     return lines
+
+
+def changes_by_kind(result: DiffResult) -> Iterator[tuple[str, list[RecordChange]]]:
+    """Yield the slower records, whatever else changed in them, then the others by kind."""
+    others: dict[ChangeKind, list[RecordChange]] = {kind: [] for kind in ChangeKind}
+    slower: list[RecordChange] = []
+    for change in result.changes:
+        found = slower if change.verdict is TimeVerdict.SLOWER else others[change.kind]
+        found.append(change)
+    yield "Slower, worst first", slower
+    others.pop(ChangeKind.SLOWER)
+    for kind, found in others.items():
+        yield WORDS[kind][0].capitalize(), found
 
 
 def times_text(change: RecordChange) -> str:
@@ -346,8 +357,7 @@ def _field(field: FieldChange) -> dict[str, object]:
 def _group_document(group: EditGroup) -> dict[str, object]:
     return {
         "records": len(group.changes),
-        "files": group.files,
-        "op_type": group.first.op_type,
+        **members(group, "files op_type=first.op_type"),
         "example": {"file": group.first.file, "key": group.first.key},
         "fields": [_field(field) for field in group.first.fields],
     }

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
 from aoebank.git.driver import DriverOutcome
 from aoebank.merging.conflict_report import conflict_lines
 from aoebank.merging.decisions import CLEAN, Action, Decision, Reason
 from aoebank.merging.document import decision_document
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Report, Text, plural
 
 _SHOWN = 5
 _POLICY = "aoebank.merge.policy=theirs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriverReport:
+class DriverReport(Report):
     """A line per file, none if nothing had to be decided; conflicts in short."""
 
     outcome: DriverOutcome
     schema: str = "aoebank.merge-driver/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -41,7 +39,6 @@ class DriverReport:
         return sum(contested) - len(plan.conflicts)
 
     def document(self) -> Mapping[str, object]:
-        """Return the counts by reason and the decisions."""
         plan, place = self.outcome.plan, self.outcome.conflict_path
         return {
             "path": self.outcome.path,
@@ -51,7 +48,6 @@ class DriverReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write how many keys were decided, and the conflicts."""
         plan = self.outcome.plan
         if self.outcome.set_aside:
             text.line(

@@ -6,10 +6,9 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
 from aoebank.git.check import CheckProblem, CheckResult
 from aoebank.git.install import FileChange, InstallPlan, SettingChange
-from aoebank.report.output import Text, members, plural
+from aoebank.report.output import Report, Text, members, plural
 from aoebank.storage.git.attributes import find_block
 
 _SHOWN_PATHS = 5
@@ -17,24 +16,20 @@ _STYLES = {"+": "green", "-": "red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstallReport:
+class InstallReport(Report):
     """The settings and lines that were written, or would be."""
 
     plan: InstallPlan
     is_dry_run: bool
     verb: str = "install"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     @property
     def schema(self) -> str:
         return f"aoebank.git-{self.verb}/1"
 
     def document(self) -> Mapping[str, object]:
-        """Return every setting and file, changed or not."""
         return {
-            "scope": str(self.plan.scope),
-            "dry_run": self.is_dry_run,
+            **members(self, "scope=plan.scope dry_run=is_dry_run"),
             "settings": [
                 {
                     **members(setting, "key before after"),
@@ -54,7 +49,6 @@ class InstallReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write what changed, then what was so already."""
         done = "would change" if self.is_dry_run else "changed"
         settings = [setting for setting in self.plan.settings if setting.before != setting.after]
         if settings:
@@ -107,13 +101,12 @@ def _diff(change: FileChange) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+class CheckReport(Report):
     """What keeps git from merging banks record by record."""
 
     result: CheckResult
     are_conflicts_only: bool = False
     schema: str = "aoebank.git-check/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -121,11 +114,8 @@ class CheckReport:
         return 1 if self.result.problems else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the settings that count, the numbers and the problems."""
         return {
-            "work_tree": str(self.result.top),
-            "files": self.result.files,
-            "covered": self.result.covered,
+            **members(self.result, "work_tree=top files covered"),
             "settings": dict(self.result.settings),
             "problems": [
                 members(problem, "code where message hint paths")
@@ -134,7 +124,6 @@ class CheckReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write each problem with what mends it."""
         for problem in self.result.problems:
             _write_problem(text, problem)
         if self.are_conflicts_only:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
 from aoebank.model.codes import Severity
 from aoebank.model.merge_verdict import MergeProblem, MergeVerdict
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Report, Text, members, plural
 from aoebank.validation.report.github import annotation
 
 _NAME_LENGTH = 10
@@ -16,12 +15,11 @@ _WAY_OUT = "merge again where `aoebank git install` was run, or mend these recor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyMergeReport:
+class VerifyMergeReport(Report):
     """A line per merge, and one per record that is not as it should be."""
 
     verdicts: Sequence[MergeVerdict]
     schema: str = "aoebank.git-verify-merge/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -29,11 +27,9 @@ class VerifyMergeReport:
         return 1 if any(verdict.problems for verdict in self.verdicts) else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return each merge with its problems."""
         return {"merges": [_document(verdict) for verdict in self.verdicts]}
 
     def write(self, text: Text) -> None:
-        """Write the merges, oldest first."""
         for verdict in self.verdicts:
             name = verdict.commit[:_NAME_LENGTH]
             text.line((name, "bold"), f" {verdict.subject}" if name else verdict.subject)
@@ -53,7 +49,6 @@ def github_annotations(report: VerifyMergeReport) -> str:
 
 
 def _annotations(verdicts: Sequence[MergeVerdict]) -> Iterator[str]:
-    """Yield a workflow command of GitHub per problem."""
     for verdict in verdicts:
         name = verdict.commit[:_NAME_LENGTH]
         where = f"in merge {name}" if name else f"in the {verdict.subject}"
@@ -104,20 +99,8 @@ def _choices(verdict: MergeVerdict) -> str:
 
 def _document(verdict: MergeVerdict) -> Mapping[str, object]:
     return {
-        "commit": verdict.commit,
-        "subject": verdict.subject,
-        "note": verdict.note,
-        "files": verdict.files,
-        "choices": verdict.choices,
-        "choices_ours": verdict.choices_ours,
+        **members(verdict, "commit subject note files choices choices_ours"),
         "problems": [
-            {
-                "fault": str(problem.fault),
-                "path": problem.path,
-                "line": problem.line,
-                "key": problem.key,
-                "message": problem.message,
-            }
-            for problem in verdict.problems
+            members(problem, "fault path line key message") for problem in verdict.problems
         ],
     }

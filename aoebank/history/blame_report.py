@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 from aoebank.diffing.fields import diff_fields, plain
 from aoebank.diffing.report import field_value
-from aoebank.errors import AoebankError
 from aoebank.formats.text.json_text import dumps
 from aoebank.history.blame import BlamedRecord, BlameResult, RecordVersion
 from aoebank.history.changes import Move
 from aoebank.history.log_report import version_document
-from aoebank.history.moves_report import STYLES
+from aoebank.history.snapshot_report import STYLES
 from aoebank.model.record import Record
 from aoebank.reading.show_report import provenance_document, write_provenance
-from aoebank.report.output import Text
+from aoebank.report.output import Report, Text, cut, members
 
 _INDENT = " " * 11
 _MOST_FIELDS = 8
@@ -23,12 +22,11 @@ _LONGEST = 100  # of a value; --json has it whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlameReport:
+class BlameReport(Report):
     """The states of each record, newest first."""
 
     result: BlameResult
     schema: str = "aoebank.blame/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -36,15 +34,12 @@ class BlameReport:
         return 0 if self.result.records else 1
 
     def document(self) -> Mapping[str, object]:
-        """Return the records and their states."""
         return {
-            "root": str(self.result.root),
-            "key": self.result.key,
+            **members(self.result, "root key"),
             "records": [_document(blamed) for blamed in self.result.records],
         }
 
     def write(self, text: Text) -> None:
-        """Write a block per record."""
         if not self.result.records:
             text.line(f"{self.result.key}: no version has such a record")
         for number, blamed in enumerate(self.result.records):
@@ -74,7 +69,7 @@ def _write_state(text: Text, state: RecordVersion, before: Record | None) -> Non
     if state.record is None:
         return
     if before is None or state.move is not Move.CHANGED:
-        strategy = _cut(dumps(state.record.strategy))
+        strategy = cut(dumps(state.record.strategy), _LONGEST)
         text.line(f"{_INDENT}{_cost(state.record)}  strategy {strategy}")
         return
     for line in _changes(before, state.record):
@@ -87,16 +82,12 @@ def _changes(before: Record, now: Record) -> Iterator[str]:
         yield f"{_cost(before)} -> {_cost(now)}"
     changes = diff_fields(before.strategy, now.strategy)
     for change in changes[:_MOST_FIELDS]:
-        old, new = (_cut(field_value(change, of_b=of_b)) for of_b in (False, True))
+        old, new = (cut(field_value(change, of_b=of_b), _LONGEST) for of_b in (False, True))
         yield f"{change.pointer}: {old} -> {new}"
     if len(changes) > _MOST_FIELDS:
         yield f"and {len(changes) - _MOST_FIELDS} more members (--json has both strategies)"
     if not changes and _cost(before) == _cost(now):
         yield "strategy and time are the same; other members changed"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _message(state: RecordVersion) -> str:
@@ -110,9 +101,7 @@ def _cost(record: Record) -> str:
 
 def _document(blamed: BlamedRecord) -> dict[str, object]:
     return {
-        "file": blamed.file,
-        "key": blamed.key,
-        "present": blamed.is_present,
+        **members(blamed, "file key present=is_present"),
         "states": [_state(state) for state in blamed.states],
         "provenance": [provenance_document(entry) for entry in blamed.provenance],
     }

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
 from aoebank.history.log import LoggedVersion, LogResult
-from aoebank.history.moves_report import moves_document, moves_summary
-from aoebank.history.snapshot_report import snapshot_document
+from aoebank.history.snapshot_report import moves_document, moves_summary, snapshot_document
 from aoebank.history.verify import VerifyResult
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Report, Text, members, plural
 from aoebank.storage.sides.versions import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogReport:
+class LogReport(Report):
     """A block per version."""
 
     result: LogResult
     schema: str = "aoebank.log/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -28,16 +25,13 @@ class LogReport:
         return 0 if self.result.versions else 1
 
     def document(self) -> Mapping[str, object]:
-        """Return the versions."""
         return {
-            "root": str(self.result.root),
-            "kind": str(self.result.kind),
+            **members(self.result, "root kind"),
             "versions": [_document(logged) for logged in self.result.versions],
             "more": self.result.more,
         }
 
     def write(self, text: Text) -> None:
-        """Write two or three lines per version, newest first."""
         for logged in self.result.versions:
             _write(text, logged)
         if self.result.more:
@@ -47,12 +41,11 @@ class LogReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
+class VerifyReport(Report):
     """What is wrong with a history, if anything."""
 
     result: VerifyResult
     schema: str = "aoebank.log-verify/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -60,16 +53,9 @@ class VerifyReport:
         return 1 if self.result.problems else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the problems and what was read."""
-        return {
-            "root": str(self.result.root),
-            "snapshots": self.result.snapshots,
-            "contents": self.result.files,
-            "problems": list(self.result.problems),
-        }
+        return members(self.result, "root snapshots contents=files problems")
 
     def write(self, text: Text) -> None:
-        """Write the problems, then what was read."""
         for problem in self.result.problems:
             text.line((problem, "red"))
         good = "all as stored" if not self.result.problems else "not all as stored"
@@ -87,15 +73,7 @@ def write_version(text: Text, version: Version) -> None:
 
 def version_document(version: Version) -> dict[str, object]:
     """Return the members of a version."""
-    return {
-        "version": str(version.kind),
-        "id": version.id,
-        "parents": list(version.parents),
-        "who": version.who,
-        "time": version.time,
-        "message": version.message,
-        "tags": list(version.tags),
-    }
+    return members(version, "version=kind id parents who time message tags")
 
 
 def _write(text: Text, logged: LoggedVersion) -> None:

@@ -5,40 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
 from aoebank.history.changes import count_moves
-from aoebank.history.edits import FileEdit
+from aoebank.history.edits import FileEdit, Kept
 from aoebank.history.log_report import version_document
-from aoebank.history.moves_report import (
+from aoebank.history.restore import RestorePlan, RestoreResult
+from aoebank.history.revert import RevertConflict, RevertPlan, RevertResult
+from aoebank.history.snapshot_report import (
     kept_document,
     move_document,
     moves_summary,
     write_kept,
     write_moves,
 )
-from aoebank.history.restore import RestoreResult
-from aoebank.history.revert import RevertConflict, RevertResult
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Report, Text, members, plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreReport:
+class RestoreReport(Report):
     """The records and files that are as the version has them now."""
 
     result: RestoreResult
     schema: str = "aoebank.restore/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the version, the files and the records."""
         plan = self.result.plan
         return {
-            "root": str(plan.root),
-            "version": version_document(plan.version),
-            "dry_run": self.result.kept is None,
-            "snapshots": kept_document(self.result.kept),
-            "files": _files(plan.edits),
+            **_plan_document(plan, self.result.kept),
             "unknown": list(plan.unknown),
             "records": [move_document(move) for move in plan.moves],
             "kept_out": [
@@ -48,7 +40,6 @@ class RestoreReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write the records that move, then the files, then what was done."""
         plan, kept = self.result.plan, self.result.kept
         write_moves(text, plan.moves)
         for name in plan.unknown:
@@ -70,12 +61,11 @@ class RestoreReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevertReport:
+class RevertReport(Report):
     """The records that are as they were before the version, and those that are not."""
 
     result: RevertResult
     schema: str = "aoebank.revert/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -83,21 +73,15 @@ class RevertReport:
         return 1 if self.result.plan.conflicts else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the version, the files, the records and the conflicts."""
         plan = self.result.plan
         return {
-            "root": str(plan.root),
-            "version": version_document(plan.version),
-            "dry_run": self.result.kept is None,
-            "snapshots": kept_document(self.result.kept),
-            "files": _files(plan.edits),
+            **_plan_document(plan, self.result.kept),
             "already": plan.done,
             "records": [move_document(move, is_back=True) for move in plan.taken_back],
             "conflicts": [_conflict(conflict) for conflict in plan.conflicts],
         }
 
     def write(self, text: Text) -> None:
-        """Write the records, then the conflicts, then what was done."""
         plan, kept = self.result.plan, self.result.kept
         write_moves(text, plan.taken_back, is_back=True)
         for conflict in plan.conflicts:
@@ -116,8 +100,14 @@ class RevertReport:
         )
 
 
-def _files(edits: Sequence[FileEdit]) -> list[dict[str, str]]:
-    return [{"name": edit.name, "what": _what(edit)} for edit in edits]
+def _plan_document(plan: RestorePlan | RevertPlan, kept: Kept | None) -> dict[str, object]:
+    return {
+        "root": str(plan.root),
+        "version": version_document(plan.version),
+        "dry_run": kept is None,
+        "snapshots": kept_document(kept),
+        "files": [{"name": edit.name, "what": _what(edit)} for edit in plan.edits],
+    }
 
 
 def _what(edit: FileEdit) -> str:
@@ -142,8 +132,7 @@ def _why(conflict: RevertConflict) -> str:
 def _conflict(conflict: RevertConflict) -> dict[str, object]:
     texts = {"before": conflict.move.before, "version": conflict.move.after, "now": conflict.now}
     return {
-        "file": conflict.move.file,
-        "key": conflict.move.key,
+        **members(conflict.move, "file key"),
         "reason": _why(conflict),
         **{
             name: None if data is None else data.decode("utf-8", errors="replace")

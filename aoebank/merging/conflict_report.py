@@ -8,6 +8,7 @@ from aoebank.diffing.fields import FieldChange, diff_fields
 from aoebank.formats.text.json_text import dumps_compact
 from aoebank.merging.decisions import Decision, KeptRecord
 from aoebank.model.json_value import JsonValue
+from aoebank.report.output import cut
 
 _SHOWN = 4
 _WIDTH = 40  # of one value
@@ -39,5 +40,4 @@ def _changes(a: KeptRecord | None, b: KeptRecord | None) -> tuple[FieldChange, .
 
 
 def _value(value: JsonValue, is_there: bool) -> str:
-    text = dumps_compact(value) if is_there else _ABSENT
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+    return cut(dumps_compact(value) if is_there else _ABSENT, _WIDTH)

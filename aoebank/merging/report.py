@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import AoebankError
 from aoebank.merging.conflict_report import conflict_lines
 from aoebank.merging.decisions import Action, Decision, Reason
 from aoebank.merging.document import OPEN, decision_document
 from aoebank.merging.run import MergeResult
 from aoebank.merging.settle import Settlement
-from aoebank.report.output import Text, error_document, plural
+from aoebank.report.output import Report, Text, error_document, members, plural
 
 _WORDS = {
     Reason.SAME: "the same on both sides",
@@ -48,7 +47,7 @@ _ACTIONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeReport:
+class MergeReport(Report):
     """A line per decision that is not obvious, the counts, and where conflicts wait.
 
     Attributes:
@@ -60,7 +59,6 @@ class MergeReport:
     is_dry_run: bool = False
     is_verbose: bool = False
     schema: str = "aoebank.merge/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -68,38 +66,26 @@ class MergeReport:
         return 1 if self.result.conflicts or self.result.skipped else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return decisions, counts and paths."""
         result = self.result
         return {
-            "base": result.base,
-            "sides": list(result.sides),
+            **members(result, "base sides"),
             "dry_run": self.is_dry_run,
-            "files": result.files,
-            "conflicts": result.conflicts,
-            "records": {
-                "added": result.moves.added,
-                "changed": result.moves.changed,
-                "removed": result.moves.removed,
-            },
+            **members(result, "files conflicts"),
+            "records": members(result.moves, "added changed removed"),
             "counts": {str(reason): result.counts.get(reason, 0) for reason in Reason},
             "decisions": [
                 {"theirs_side": step.theirs, **_document(decision)}
                 for step in result.steps
                 for decision in step.decisions
             ],
-            "followed": [
-                {"name": file.name, "base": file.base, "ours": file.ours, "theirs": file.theirs}
-                for file in result.followed
-            ],
+            "followed": [members(file, "name base ours theirs") for file in result.followed],
             "hidden": dict(result.hidden),
-            "strays": [{"side": file.side, "path": str(file.path)} for file in result.other_files],
-            "written": [str(path) for path in result.written],
-            "conflict_files": [str(path) for path in result.conflict_files],
+            "strays": [members(file, "side path") for file in result.other_files],
+            **members(result, "written conflict_files"),
             "skipped": [error_document(problem) for problem in result.skipped],
         }
 
     def write(self, text: Text) -> None:
-        """Write the decisions by file, then the counts and the paths."""
         for step in self.result.steps:
             file = ""
             for decision in step.decisions:
@@ -161,13 +147,12 @@ def _write_open(text: Text, paths: Sequence[Path]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettlementReport:
+class SettlementReport(Report):
     """A line per settled key, and what still waits."""
 
     settlement: Settlement
     is_dry_run: bool = False
     schema: str = "aoebank.merge-settlement/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -175,17 +160,14 @@ class SettlementReport:
         return 1 if self.settlement.open else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return keys and paths."""
         return {
-            "bank": str(self.settlement.bank),
-            "dry_run": self.is_dry_run,
+            **members(self, "bank=settlement.bank dry_run=is_dry_run"),
             "settled": {key: str(action) for key, action in self.settlement.settled.items()},
             "open": list(self.settlement.open),
             "written": [str(path) for path in self.settlement.written],
         }
 
     def write(self, text: Text) -> None:
-        """Write the settled keys, then the open ones."""
         text.line((str(self.settlement.bank), "bold"))
         for key, action in self.settlement.settled.items():
             text.line(f"  {key}  ", _ACTIONS[action])

@@ -6,25 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import AoebankError
-from aoebank.history.moves_report import kept_document, write_kept
+from aoebank.history.snapshot_report import kept_document, write_kept
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.quarantine.run import ListedEntry, QuarantineResult
-from aoebank.report.output import Text
+from aoebank.report.output import Report, Text, members
 from aoebank.storage.quarantine import entry_document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineReport:
+class QuarantineReport(Report):
     """Entries that came or went, and records taken out of the bank."""
 
     result: QuarantineResult
     schema: str
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the entries and the records."""
         plan = self.result.plan
         return {
             "root": str(plan.root),
@@ -36,7 +32,6 @@ class QuarantineReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write a line per entry and per record."""
         plan, kept = self.result.plan, self.result.kept
         would = "would be " if kept is None else ""
         for entry in plan.added:
@@ -49,13 +44,12 @@ class QuarantineReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineListReport:
+class QuarantineListReport(Report):
     """A block per entry."""
 
     root: Path
     entries: tuple[ListedEntry, ...]
     schema: str = "aoebank.quarantine-list/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -63,21 +57,18 @@ class QuarantineListReport:
         return 1 if any(listed.is_active and listed.present for listed in self.entries) else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the entries."""
         return {
             "root": str(self.root),
             "entries": [
                 {
                     **entry_document(listed.entry),
-                    "active": listed.is_active,
-                    "present_in": list(listed.present),
+                    **members(listed, "active=is_active present_in=present"),
                 }
                 for listed in self.entries
             ],
         }
 
     def write(self, text: Text) -> None:
-        """Write each entry with who, when and why."""
         for listed in self.entries:
             _write(text, listed)
         active = sum(listed.is_active for listed in self.entries)

@@ -36,20 +36,20 @@ class ListReport(ReadingReport[ListResult]):
 
     def write(self, text: Text) -> None:
         """Write the table and the totals."""
-        header = (
-            "soc_version",
-            "cores",
-            "core type",
-            "op_type",
-            "format",
-            "records",
-            "best",
-            "median",
-            "keys",
-            "file",
-        )
         if self.result.files:
-            text.table(header, map(self._row, self.result.files), kinds="-r---rrr-p")
+            text.columns(
+                self.result.files,
+                ("soc_version", "-", lambda one: one.soc_version or "-"),
+                ("cores", "r", lambda one: "-" if one.core_num is None else str(one.core_num)),
+                ("core type", "-", lambda one: one.core_type or "-"),
+                ("op_type", "-", lambda one: one.op_type or "-"),
+                ("format", "-", lambda one: str(one.format)),
+                ("records", "r", lambda one: str(one.records)),
+                ("best", "r", lambda one: _times(one.best_speedup)),
+                ("median", "r", lambda one: _times(one.median_speedup)),
+                ("keys", "-", _keys),
+                ("file", "p", lambda one: one.name),
+            )
         for file in self.result.files:
             for key in file.keys if len(file.keys) > _FEW_KEYS else ():
                 text.line(f"  {shell_word(key)}")
@@ -58,20 +58,6 @@ class ListReport(ReadingReport[ListResult]):
         write_closed(text, self.result.closed)
         records = sum(file.records for file in self.result.files)
         text.line(f"{plural(len(self.result.files), 'file')}, {plural(records, 'record')}")
-
-    def _row(self, file: FileSummary) -> tuple[str, ...]:
-        return (
-            file.soc_version or "-",
-            "-" if file.core_num is None else str(file.core_num),
-            file.core_type or "-",
-            file.op_type or "-",
-            str(file.format),
-            str(file.records),
-            _times(file.best_speedup),
-            _times(file.median_speedup),
-            _keys(file),
-            file.name,
-        )
 
 
 def _place(file: FileSummary) -> str:

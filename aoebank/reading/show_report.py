@@ -7,23 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from aoebank.diffing.fields import plain
-from aoebank.errors import AoebankError
 from aoebank.formats.registry import get_format
 from aoebank.formats.text.json_text import dumps
 from aoebank.model.json_value import JsonValue
 from aoebank.model.provenance import Provenance
 from aoebank.model.record import Record
 from aoebank.reading.show import SelectorMiss, ShownRecord, ShowResult
-from aoebank.report.output import Text, location_document
+from aoebank.report.output import Report, Text, location_document, members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShowReport:
+class ShowReport(Report):
     """Records with their history, and what was not found."""
 
     result: ShowResult
     schema: str = "aoebank.show/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -31,7 +29,6 @@ class ShowReport:
         return 1 if self.result.misses else 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the records and the misses."""
         return {
             "records": [_document(shown) for shown in self.result.records],
             "misses": [
@@ -41,7 +38,6 @@ class ShowReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write a block per record."""
         for number, shown in enumerate(self.result.records):
             if number:
                 text.line()
@@ -98,10 +94,7 @@ def write_provenance(text: Text, entry: Provenance) -> None:
 def _document(shown: ShownRecord) -> dict[str, object]:
     record = shown.record
     return {
-        "key": record.key,
-        "format": str(record.format),
-        "soc_version": record.soc_version,
-        "op_type": record.op_type,
+        **members(record, "key format soc_version op_type"),
         "cost_us": _plain(record.cost_us),
         "origin": record.origin,
         "workload": _plain(record.workload),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from aoebank.errors import AoebankError, BankPathError, BankPermissionError
-from aoebank.report.output import Text
+from aoebank.report.output import Report, Text
 
 
 class _Closed(Protocol):
@@ -19,7 +19,7 @@ R = TypeVar("R", bound=_Closed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingReport(Generic[R]):
+class ReadingReport(Report, Generic[R]):
     """What banks hold, and what of them could not be read, so that something may be missing."""
 
     result: R
@@ -33,11 +33,6 @@ class ReadingReport(Generic[R]):
     def error(self) -> AoebankError | None:
         """Return why something may be missing."""
         return closed_error(self.result.closed, self.where)
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0, or that of the error: what cannot be read is not counted."""
-        return self.error.exit_code if self.error is not None else 0
 
 
 def closed_error(closed: Sequence[BankPathError], where: str = "") -> AoebankError | None:

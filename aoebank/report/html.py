@@ -12,7 +12,7 @@ import html
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup as Markup  # exported
@@ -22,6 +22,7 @@ from aoebank.report.output import printable
 Content: TypeAlias = "str | Markup"
 Block: TypeAlias = tuple[str, float, float, float, float]
 """Part of a bar: its class, x, y, width and height."""
+T = TypeVar("T")
 _TEMPLATES = Path(__file__).with_name("templates")
 _VOID = frozenset({"meta", "br", "input"})
 
@@ -104,6 +105,23 @@ def table(
         name: For those who cannot see the table.
     """
     return _part("table", heads, rows, numbers, name)
+
+
+def columns(
+    things: Iterable[T],
+    *columns: tuple[str, str, Callable[[T], Content]],
+    name: str,
+    ids: Callable[[T], str] = lambda _: "",
+) -> Markup:
+    """Return a table with a row for each thing.
+
+    Args:
+        columns: Title, `r` for one of figures, and the cell of a thing.
+        ids: Of the rows, where links lead to them.
+    """
+    rows = (row(*(cell(thing) for _, _, cell in columns), id=ids(thing)) for thing in things)
+    figures = [place for place, (_, kind, _) in enumerate(columns) if kind == "r"]
+    return table([title for title, _, _ in columns], rows, figures, name)
 
 
 def row(*cells: Content, id: str = "") -> Markup:

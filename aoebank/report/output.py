@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 from aoebank.errors import AoebankError
 from aoebank.model.finding import Location
@@ -21,6 +22,9 @@ from aoebank.report.table import lay_out
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+T = TypeVar("T")
 
 
 class ColorMode(StrEnum):
@@ -79,16 +83,44 @@ class Text:
             styled.append(printable(text), style)
         self._console.print(styled, soft_wrap=True)
 
-    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], kinds: str = "") -> None:
+    def table(
+        self,
+        header: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        kinds: str = "",
+        *,
+        most: int | None = None,
+        rest: str = "with --json",
+    ) -> None:
         """Write a table without rules, in which no number is ever folded or cut.
 
         Args:
             kinds: Of the columns, a character each: `r` for numbers, `n` for names, folded only
                 where nothing else can give, anything else for texts.
+            most: Rows that are written; below them, how many more there are.
+            rest: Where the others are.
         """
         cells = [tuple(map(printable, row)) for row in rows]
-        for line, is_title in lay_out(header, cells, kinds=kinds, width=self.width):
+        for line, is_title in lay_out(header, cells[:most], kinds=kinds, width=self.width):
             self.line((line, "bold" if is_title else ""))
+        if most is not None and len(cells) > most:
+            self.line((f"{len(cells) - most} more {rest}", "dim"))
+
+    def columns(
+        self,
+        things: Iterable[T],
+        *columns: tuple[str, str, Callable[[T], str]],
+        most: int | None = None,
+        rest: str = "with --json",
+    ) -> None:
+        """Write a table with a row for each thing; the rest is as in `table`.
+
+        Args:
+            columns: Title, kind, and the cell of a thing.
+        """
+        rows = ([cell(thing) for _, _, cell in columns] for thing in things)
+        kinds = "".join(kind for _, kind, _ in columns)
+        self.table([title for title, _, _ in columns], rows, kinds, most=most, rest=rest)
 
 
 def write_rest(text: Text, number: int, shown: int) -> None:
@@ -103,21 +135,26 @@ def write_rest(text: Text, number: int, shown: int) -> None:
 
 
 class Report(Protocol):
-    """A result ready to be told.
+    """A result ready to be told; to tell it is all that a report of its own adds.
 
     Attributes:
         schema: Name and version of the document, as in `aoebank.ls/1`.
-        error: What kept the answer from being complete, for standard error.
     """
+
+    __slots__ = ()
 
     @property
     def schema(self) -> str: ...
 
     @property
-    def error(self) -> AoebankError | None: ...
+    def error(self) -> AoebankError | None:
+        """What kept the answer from being complete, for standard error."""
+        return None
 
     @property
-    def exit_code(self) -> int: ...
+    def exit_code(self) -> int:
+        """0, or that of the error."""
+        return self.error.exit_code if self.error is not None else 0
 
     def document(self) -> Mapping[str, object]:
         """Return the members of the JSON document."""
@@ -250,12 +287,35 @@ def members(value: object, names: str) -> dict[str, object]:
     Paths and words of closed sets become texts, tuples lists.
 
     Args:
-        names: Of the attributes, in the order of the members, with blanks between them.
+        names: Of the attributes, in the order of the members, with blanks between them. `a=b.c`
+            calls an attribute of an attribute `a`; behind a name, `?` makes null of what is
+            empty, and `:4` rounds a figure, if there is one, to so many digits.
 
-    >>> members(Location(path=Path("a.json"), line=3), "path line")
-    {'path': 'a.json', 'line': 3}
+    >>> members(Location(path=Path("a.json"), line=3), "path line at=path.stem pointer?")
+    {'path': 'a.json', 'line': 3, 'at': 'a', 'pointer': None}
     """
-    return {name: _plain(getattr(value, name)) for name in names.split()}
+    found: dict[str, object] = {}
+    for name, get, is_null_if_empty, digits in _read_names(names):
+        member = _plain(get(value))
+        if is_null_if_empty:
+            member = member or None
+        elif digits is not None and isinstance(member, float):
+            member = round(member, digits)
+        found[name] = member
+    return found
+
+
+@cache
+def _read_names(names: str) -> tuple[tuple[str, attrgetter[object], bool, int | None], ...]:
+    found = []
+    for word in names.split():
+        path, _, digits = word.partition(":")
+        name, _, path = path.rpartition("=")
+        attribute = path.rstrip("?")
+        is_null_if_empty = attribute != path
+        number = int(digits) if digits else None
+        found.append((name or attribute, attrgetter(attribute), is_null_if_empty, number))
+    return tuple(found)
 
 
 def _plain(value: object) -> object:
@@ -305,6 +365,15 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return lines that cannot steer a terminal."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+
+
+def cut(text: str, length: int) -> str:
+    """Return a text of at most so many characters.
+
+    >>> cut("a long text", 9)
+    'a long...'
+    """
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def plural(number: int, noun: str) -> str:

@@ -16,7 +16,7 @@ from aoebank.model.resolution import (
     ReaderOutcome,
     Trouble,
 )
-from aoebank.report.output import Text, error_document, location_document, members
+from aoebank.report.output import Report, Text, error_document, location_document, members
 from aoebank.resolving.hazards import CONSEQUENCES
 from aoebank.resolving.run import ResolveResult
 
@@ -29,7 +29,7 @@ _OUTCOMES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResolveReport:
+class ResolveReport(Report):
     """A paragraph per reader, then the records and the warnings."""
 
     result: ResolveResult
@@ -49,20 +49,19 @@ class ResolveReport:
         return 0 if self.result.is_found else 1
 
     def document(self) -> Mapping[str, object]:
-        """Return readers, records and warnings."""
         result = self.result
         return {
-            "soc_version": result.query.soc_version,
-            "core_num": result.query.core_num,
-            "op_type": result.query.op_type,
-            "found": result.is_found,
+            **members(
+                result,
+                "soc_version=query.soc_version core_num=query.core_num "
+                "op_type=query.op_type found=is_found",
+            ),
             "readers": [_answer_document(answer) for answer in result.answers],
             "records": [_match_document(match) for match in result.matches],
             "warnings": [_hazard_document(hazard) for hazard in result.hazards],
         }
 
     def write(self, text: Text) -> None:
-        """Write the answer of each reader, with every place tried if asked to."""
         for answer in self.result.answers:
             _write_answer(text, answer)
             if self.explain:
@@ -141,12 +140,9 @@ def _hit_line(hit: Hit) -> str:
 
 def _answer_document(answer: ReaderAnswer) -> dict[str, object]:
     return {
-        "reader": str(answer.reader),
-        "outcome": str(answer.outcome),
-        "writes": answer.writes,
+        **members(answer, "reader outcome writes"),
         "root": str(answer.root) if answer.root else None,
-        "variable": answer.variable,
-        "ignores_custom": answer.ignores_custom,
+        **members(answer, "variable ignores_custom"),
         "expected": [str(path) for path in answer.expected],
         "files": [_file_document(file) for file in answer.files],
         "tried": [
@@ -155,9 +151,7 @@ def _answer_document(answer: ReaderAnswer) -> dict[str, object]:
         ],
         "troubles": [
             {
-                "effect": str(trouble.failure),
-                "tier": str(trouble.tier),
-                "cann_code": trouble.cann_code or None,
+                **members(trouble, "effect=failure tier cann_code?"),
                 **error_document(trouble.error),
             }
             for trouble in answer.troubles

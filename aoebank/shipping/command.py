@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aoebank.errors import UsageError
-from aoebank.shipping.pack_report import UnpackReport
+from aoebank.shipping.report import UnpackReport
 
 
 def show(call: Callable[..., Any], given: Mapping[str, Any]) -> UnpackReport:

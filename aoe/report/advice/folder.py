@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from aoe.advice.folder import ActionSummary, AdvisedModel, CauseSummary, FolderAdvice
 from aoe.advice.trying import TrialVerdict
 from aoe.report.advice.text import advice_to_json, by_gain, write_advice
-from aoe.report.profiling.text import write_files
+from aoe.report.folder import ManyModelsReport
+from aoe.report.profiling.text import ReportWithFiles
 from aoe.report.quantities import time_text
-from aoebank import plural
+from aoebank import members, plural
 
 if TYPE_CHECKING:
     from aoe.advice.run import ModelAdvice
@@ -23,31 +24,16 @@ SUMMARY_COLUMNS = ("model", "a run", "lost", "low performers", "best gain", "ret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FolderAdviceReport:
-    """Advice on a directory, and what was written with it.
-
-    Attributes:
-        written: Files.
-        is_dry_run: True if they were not written.
-    """
+class FolderAdviceReport(ManyModelsReport, ReportWithFiles):
+    """Advice on a directory, and what was written with it."""
 
     advice: FolderAdvice
-    written: tuple[Path, ...] = ()
-    is_dry_run: bool = False
     schema: str = "aoe.advise-folder/1"
 
     @property
-    def error(self) -> AoebankError | None:
-        """The first one, if no model could be profiled."""
-        failed = [model.error for model in self.advice.models if model.error is not None]
-        return failed[0] if len(failed) == len(self.advice.models) else None
-
-    @property
-    def exit_code(self) -> int:
-        """0 if all were profiled, 1 if some were not, that of the error if none was."""
-        if self.error is not None:
-            return self.error.exit_code
-        return 1 if any(model.error is not None for model in self.advice.models) else 0
+    def errors(self) -> Sequence[AoebankError | None]:
+        """The error of each model that could not be profiled."""
+        return [model.error for model in self.advice.models]
 
     def document(self) -> Mapping[str, object]:
         """Return the advice on each model, then causes and actions of all; see `docs/advise.md`."""
@@ -56,17 +42,16 @@ class FolderAdviceReport:
             "models": [_model_to_json(model) for model in self.advice.models],
             "causes": [_cause_to_json(one) for one in self.advice.causes()],
             "actions": [_action_to_json(one) for one in self.advice.actions()],
-            "written": [] if self.is_dry_run else [str(file) for file in self.written],
+            "written": self.files,
         }
 
     def write(self, text: Text) -> None:
-        """Write a section for each model, then the summary of all."""
         for path, advice in self.advice.advised:
             text.line((f"== {path.name} ==", "bold"))
             write_advice(text, advice)
             text.line()
         _write_summary(text, self.advice)
-        write_files(text, self.written, is_dry_run=self.is_dry_run)
+        self.write_files(text)
 
 
 def summary_row(path: Path, advice: ModelAdvice) -> Sequence[str]:
@@ -96,29 +81,22 @@ def _write_summary(text: Text, advice: FolderAdvice) -> None:
     causes, actions = advice.causes(), advice.actions()
     if causes:
         text.line()
-        text.table(
-            ["cause", "models", "operators", "lost"],
-            [
-                [one.cause, str(one.models), str(one.operators), time_text(one.room_us)]
-                for one in causes
-            ],
-            "-rrr",
+        text.columns(
+            causes,
+            ("cause", "-", lambda one: one.cause),
+            ("models", "r", lambda one: str(one.models)),
+            ("operators", "r", lambda one: str(one.operators)),
+            ("lost", "r", lambda one: time_text(one.room_us)),
         )
     if actions:
         text.line()
-        text.table(
-            ["action", "tried on", "gains on", "best", "needs retraining"],
-            [
-                [
-                    one.action,
-                    str(one.tried),
-                    str(len(one.gains)),
-                    f"{one.best:.3f}x" if one.gains else "-",
-                    "yes" if one.needs_retraining else "no",
-                ]
-                for one in actions
-            ],
-            "-rrr-",
+        text.columns(
+            actions,
+            ("action", "-", lambda one: one.action),
+            ("tried on", "r", lambda one: str(one.tried)),
+            ("gains on", "r", lambda one: str(len(one.gains))),
+            ("best", "r", lambda one: f"{one.best:.3f}x" if one.gains else "-"),
+            ("needs retraining", "-", lambda one: "yes" if one.needs_retraining else "no"),
         )
     for model in advice.models:
         if model.error is not None:
@@ -135,19 +113,8 @@ def _model_to_json(model: AdvisedModel) -> dict[str, object]:
 
 
 def _cause_to_json(one: CauseSummary) -> dict[str, object]:
-    return {
-        "cause": one.cause.value,
-        "models": one.models,
-        "operators": one.operators,
-        "lost_us": round(one.room_us, 4),
-    }
+    return members(one, "cause models operators lost_us=room_us:4")
 
 
 def _action_to_json(one: ActionSummary) -> dict[str, object]:
-    return {
-        "action": one.action,
-        "needs_retraining": one.needs_retraining,
-        "tried": one.tried,
-        "gains": list(one.gains),
-        "best": round(one.best, 4),
-    }
+    return members(one, "action needs_retraining tried gains best:4")

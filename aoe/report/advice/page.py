@@ -9,21 +9,26 @@ from aoe.advice.causes import LowPerformer
 from aoe.advice.folder import FolderAdvice
 from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
-from aoe.report.advice.charts import draw_interval
+from aoe.measurement import SpeedupEstimate
 from aoe.report.advice.folder import SUMMARY_COLUMNS, summary_row
-from aoe.report.advice.text import by_gain, causes_text, verdict_text
-from aoe.report.profiling.charts import kind_bars
-from aoe.report.profiling.parts import (
+from aoe.report.advice.text import by_gain, causes_text, verdict_text, what_text
+from aoe.report.charts import kind_bars
+from aoe.report.profiling.page import (
     names_cell,
     network_section,
     page_footer,
+    peak_cell,
     roofline_section,
     skip_link,
     subtitle,
 )
-from aoe.report.quantities import time_text
+from aoe.report.quantities import interval_text, time_text
 from aoebank import Markup, element, html_page, pages
 
+_WIDTH, _HEIGHT = 160.0, 18.0
+_MARGIN = 6.0
+_LEAST_WIDEST, _MOST_WIDEST = 0.02, 1.0
+"""So that noise does not fill the drawing, and one wild interval does not shrink the others."""
 _CLASSES = {
     TrialVerdict.GAIN: "good",
     TrialVerdict.FAILED: "bad",
@@ -108,43 +113,56 @@ def _actions(advice: ModelAdvice) -> Markup:
     shown = by_gain(advice.tried)
     estimates = [one.estimate for one in shown if one.estimate is not None]
     widest = max((abs(end - 1) for one in estimates for end in (one.low, one.high)), default=0.0)
-    rows = (pages.row(*_action_cells(one, widest)) for one in shown)
-    heads = ("action", "speed-up", "verdict", "95 % interval", "drawn", "about us", "what")
-    return pages.section(title, *notes, pages.table(heads, rows, range(1, 2), "actions"))
+    table = pages.columns(
+        shown,
+        ("action", "", lambda one: one.action),
+        ("speed-up", "r", _speedup_cell),
+        ("verdict", "", _verdict_cell),
+        ("95 % interval", "", _interval_cell),
+        ("drawn", "", lambda one: element("td", _drawn(one, widest))),
+        ("about us", "", lambda one: pages.number_cell(one.room_us, ".1f")),
+        ("what", "", lambda one: element("td", what_text(one), class_="words")),
+        name="actions",
+    )
+    return pages.section(title, *notes, table)
 
 
-def _action_cells(one: TriedAction, widest: float) -> Iterator[str | Markup]:
-    estimate = one.estimate
-    yield one.action
-    yield pages.number_cell(None if estimate is None else estimate.median, ".3f", "x")
-    yield element("td", verdict_text(one), class_=_CLASSES[one.verdict] or False)
-    between = "-" if estimate is None else f"{estimate.low:.3f} to {estimate.high:.3f}"
-    yield element("td", between, class_="interval-words")
-    yield element("td", "" if estimate is None else draw_interval(estimate, widest, one.verdict))
-    yield pages.number_cell(one.room_us, ".1f")
-    yield element("td", f"{one.what} ({one.reason})" if one.reason else one.what, class_="words")
+def _speedup_cell(one: TriedAction) -> Markup:
+    return pages.number_cell(one.estimate.median if one.estimate else None, ".3f", "x")
+
+
+def _verdict_cell(one: TriedAction) -> Markup:
+    return element("td", verdict_text(one), class_=_CLASSES[one.verdict] or False)
+
+
+def _interval_cell(one: TriedAction) -> Markup:
+    return element("td", interval_text(one.estimate), class_="interval-words")
+
+
+def _drawn(one: TriedAction, widest: float) -> str | Markup:
+    return draw_interval(one.estimate, widest, one.verdict) if one.estimate else ""
 
 
 def _low(advice: ModelAdvice, prefix: str) -> Markup:
     if not advice.low:
         return pages.section("Low performers", element("p", "No operator loses 1 % of the time."))
-    rows = (
-        pages.row(*_low_cells(one), id=f"{prefix}op-{number}")
-        for number, one in enumerate(advice.low)
+    numbers = {one.operator.name: number for number, one in enumerate(advice.low)}
+    table = pages.columns(
+        advice.low,
+        ("operator", "", lambda one: names_cell(one.operator)),
+        ("computes", "", lambda one: one.operator.kind),
+        ("us", "r", lambda one: pages.number_cell(one.operator.median_us, ".1f")),
+        ("lost us", "r", lambda one: pages.number_cell(one.operator.lost_us, ".1f")),
+        ("of peak", "r", lambda one: peak_cell(one.operator)),
+        ("cause", "", _cause_cell),
+        name="low performers",
+        ids=lambda one: f"{prefix}op-{numbers[one.operator.name]}",
     )
-    heads = ("operator", "computes", "us", "lost us", "of peak", "cause")
-    return pages.section("Low performers", pages.table(heads, rows, range(2, 5), "low performers"))
+    return pages.section("Low performers", table)
 
 
-def _low_cells(one: LowPerformer) -> Iterator[str | Markup]:
-    operator = one.operator
-    share = operator.peak_share
-    yield names_cell(operator)
-    yield operator.kind
-    yield pages.number_cell(operator.median_us, ".1f")
-    yield pages.number_cell(operator.lost_us, ".1f")
-    yield pages.number_cell(None if share is None else 100 * share, ".0f", " %")
-    yield element("td", causes_text(one) or "none that is known", class_="words")
+def _cause_cell(one: LowPerformer) -> Markup:
+    return element("td", causes_text(one) or "none that is known", class_="words")
 
 
 def _worth_tuning(advice: ModelAdvice) -> Iterator[Markup]:
@@ -178,31 +196,31 @@ def _summary(found: FolderAdvice) -> Markup:
 def _common(found: FolderAdvice) -> Iterator[Markup]:
     causes, actions = found.causes(), found.actions()
     if causes:
-        found_causes = (
-            pages.row(
-                element("td", one.cause),
-                pages.number_cell(one.models, "d"),
-                pages.number_cell(one.operators, "d"),
-                pages.number_cell(one.room_us, ".1f"),
-            )
-            for one in causes
+        table = pages.columns(
+            causes,
+            ("cause", "", lambda one: element("td", one.cause)),
+            ("models", "r", lambda one: pages.number_cell(one.models, "d")),
+            ("operators", "r", lambda one: pages.number_cell(one.operators, "d")),
+            ("lost us", "r", lambda one: pages.number_cell(one.room_us, ".1f")),
+            name="causes",
         )
-        names = ("cause", "models", "operators", "lost us")
-        yield pages.section("Causes", pages.table(names, found_causes, range(1, 4), "causes"))
+        yield pages.section("Causes", table)
     if actions:
-        found_actions = (
-            pages.row(
-                element("td", one.action),
-                pages.number_cell(one.tried, "d"),
-                pages.number_cell(len(one.gains), "d"),
-                pages.number_cell(one.best if one.gains else None, ".3f", "x"),
-                "needs retraining" if one.needs_retraining else "",
-                element("td", ", ".join(one.gains), class_="names"),
-            )
-            for one in actions
+        table = pages.columns(
+            actions,
+            ("action", "", lambda one: one.action),
+            ("tried on", "r", lambda one: pages.number_cell(one.tried, "d")),
+            ("gains on", "r", lambda one: pages.number_cell(len(one.gains), "d")),
+            (
+                "best",
+                "r",
+                lambda one: pages.number_cell(one.best if one.gains else None, ".3f", "x"),
+            ),
+            ("retraining", "", lambda one: "needs retraining" if one.needs_retraining else ""),
+            ("gains on these", "", lambda one: element("td", ", ".join(one.gains), class_="names")),
+            name="actions",
         )
-        heads = ("action", "tried on", "gains on", "best", "retraining", "gains on these")
-        yield pages.section("Actions", pages.table(heads, found_actions, range(1, 4), "actions"))
+        yield pages.section("Actions", table)
 
 
 def _opened(number: int, path: Path, advice: ModelAdvice) -> Markup:
@@ -210,3 +228,30 @@ def _opened(number: int, path: Path, advice: ModelAdvice) -> Markup:
     words = f"{path.name}: {time_text(profile.model_us)} a run, {len(advice.low)} low performers"
     parts = _model(advice, prefix=f"model-{number}-")
     return element("details", element("summary", words), *parts, id=f"model-{number}", open="")
+
+
+def draw_interval(estimate: SpeedupEstimate, widest: float, verdict: TrialVerdict) -> Markup:
+    """Return the drawing.
+
+    Args:
+        estimate: What is drawn.
+        widest: How far any end that is drawn beside it lies from 1.
+        verdict: A gain is drawn in green.
+    """
+    reach = min(max(widest, _LEAST_WIDEST), _MOST_WIDEST)
+
+    def x(speedup: float) -> float:
+        share = (speedup - 1 + reach) / (2 * reach)
+        return _MARGIN + min(max(share, 0.0), 1.0) * (_WIDTH - 2 * _MARGIN)
+
+    middle = _HEIGHT / 2
+    words = f"{estimate.median:.3f}, between {estimate.low:.3f} and {estimate.high:.3f}"
+    parts = (
+        element("line", class_="one", x1=x(1.0), x2=x(1.0), y1=0, y2=_HEIGHT),
+        element(
+            "line", class_="span", x1=x(estimate.low), x2=x(estimate.high), y1=middle, y2=middle
+        ),
+        element("circle", cx=x(estimate.median), cy=middle, r=4),
+    )
+    class_ = "interval good" if verdict is TrialVerdict.GAIN else "interval"
+    return pages.drawing(_WIDTH, _HEIGHT, *parts, class_=class_, label=words)

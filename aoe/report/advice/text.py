@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.advice.causes import LowPerformer
 from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
-from aoe.report.profiling.text import title_of, write_files
-from aoe.report.quantities import time_text
-from aoebank import plural
+from aoe.report.profiling.text import ReportWithFiles
+from aoe.report.quantities import (
+    interval_text,
+    speedup_members,
+    speedup_text,
+    time_text,
+    title_of,
+)
+from aoebank import members, plural
 
 if TYPE_CHECKING:
-    from aoebank import AoebankError, Text
+    from aoebank import Text
 
 _MOST_ROWS = 20
 _VERDICTS = {
@@ -28,49 +33,31 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdviceReport:
-    """Advice, and what was written with it.
-
-    Attributes:
-        advice: What was found.
-        written: Files.
-        is_dry_run: True if they were not written.
-    """
+class AdviceReport(ReportWithFiles):
+    """Advice, and what was written with it."""
 
     advice: ModelAdvice
-    written: tuple[Path, ...] = ()
-    is_dry_run: bool = False
     schema: str = "aoe.advise/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
         """Return every low performer and every action; see `docs/advise.md`."""
-        written = [] if self.is_dry_run else [str(file) for file in self.written]
-        return {**advice_to_json(self.advice), "written": written}
+        return {**advice_to_json(self.advice), "written": self.files}
 
     def write(self, text: Text) -> None:
-        """Write the low performers, then the actions, those that gain first."""
         write_advice(text, self.advice)
-        write_files(text, self.written, is_dry_run=self.is_dry_run)
+        self.write_files(text)
 
 
 def advice_to_json(advice: ModelAdvice) -> dict[str, object]:
     """Return the members of a document that are about one model."""
     profile = advice.profile
     return {
-        "model": profile.model,
-        "soc_version": profile.soc_version,
-        "cpu_model": profile.cpu_model,
-        "threads": profile.threads,
-        "model_us": round(profile.model_us, _DIGITS),
-        "operators_us": round(profile.operators_us, _DIGITS),
-        "lost_us": round(profile.lost_us, _DIGITS),
+        **members(
+            profile, "model soc_version cpu_model threads model_us:4 operators_us:4 lost_us:4"
+        ),
         "low_performers": [_low(one) for one in advice.low],
         "actions": [_action(one) for one in advice.tried],
-        "not_tried": list(advice.not_tried),
-        "of_untuned": advice.of_untuned,
-        "worth_tuning": list(advice.worth_tuning),
+        **members(advice, "not_tried of_untuned worth_tuning"),
     }
 
 
@@ -114,22 +101,15 @@ def _write_low(text: Text, advice: ModelAdvice) -> None:
     if not advice.low:
         return
     text.line()
-    text.table(
-        ["operator", "computes", "us", "lost us", "cause"],
-        [
-            [
-                title_of(one.operator),
-                one.operator.kind,
-                f"{one.operator.median_us:.1f}",
-                "-" if one.operator.lost_us is None else f"{one.room_us:.1f}",
-                causes_text(one) or "-",
-            ]
-            for one in advice.low[:_MOST_ROWS]
-        ],
-        "n-rr-",
+    text.columns(
+        advice.low,
+        ("operator", "n", lambda one: title_of(one.operator)),
+        ("computes", "-", lambda one: one.operator.kind),
+        ("us", "r", lambda one: f"{one.operator.median_us:.1f}"),
+        ("lost us", "r", lambda one: "-" if one.operator.lost_us is None else f"{one.room_us:.1f}"),
+        ("cause", "-", lambda one: causes_text(one) or "-"),
+        most=_MOST_ROWS,
     )
-    if len(advice.low) > _MOST_ROWS:
-        text.line((f"{len(advice.low) - _MOST_ROWS} more with --json", "dim"))
 
 
 def _write_actions(text: Text, advice: ModelAdvice) -> None:
@@ -139,10 +119,13 @@ def _write_actions(text: Text, advice: ModelAdvice) -> None:
     else:
         on = " on the untuned model inside" if advice.of_untuned else ""
         text.line(f"actions, each tried in pairs{on}:")
-        text.table(
-            ["action", "speed-up", "interval", "verdict", "what"],
-            [_cells(one) for one in by_gain(advice.tried)],
-            "-rr--",
+        text.columns(
+            by_gain(advice.tried),
+            ("action", "-", lambda one: one.action),
+            ("speed-up", "r", lambda one: speedup_text(one.estimate)),
+            ("interval", "r", lambda one: interval_text(one.estimate)),
+            ("verdict", "-", verdict_text),
+            ("what", "-", what_text),
         )
     if advice.not_tried:
         text.line(f"not tried (--most): {', '.join(advice.not_tried)}")
@@ -153,25 +136,15 @@ def _order(one: TriedAction) -> tuple[bool, float]:
     return (one.verdict is not TrialVerdict.GAIN, -speedup)
 
 
-def _cells(one: TriedAction) -> list[str]:
-    estimate = one.estimate
-    return [
-        one.action,
-        "-" if estimate is None else f"{estimate.median:.3f}x",
-        "-" if estimate is None else f"{estimate.low:.3f} to {estimate.high:.3f}",
-        verdict_text(one),
-        f"{one.what} ({one.reason})" if one.reason else one.what,
-    ]
+def what_text(one: TriedAction) -> str:
+    """Return the effect of an action, with the reason of its verdict."""
+    return f"{one.what} ({one.reason})" if one.reason else one.what
 
 
 def _low(one: LowPerformer) -> dict[str, object]:
     operator = one.operator
     return {
-        "name": operator.name,
-        "op_names": list(operator.op_names),
-        "kind": operator.kind,
-        "median_us": round(operator.median_us, _DIGITS),
-        "lost_us": None if operator.lost_us is None else round(operator.lost_us, _DIGITS),
+        **members(operator, "name op_names kind median_us:4 lost_us:4"),
         "causes": [{"cause": found.cause.value, "detail": found.detail} for found in one.causes],
     }
 
@@ -179,15 +152,8 @@ def _low(one: LowPerformer) -> dict[str, object]:
 def _action(one: TriedAction) -> dict[str, object]:
     estimate = one.estimate
     return {
-        "action": one.action,
-        "what": one.what,
-        "op_names": list(one.op_names),
-        "needs_retraining": one.needs_retraining,
-        "about_us": round(one.room_us, _DIGITS),
-        "verdict": one.verdict.value,
-        "speedup": None if estimate is None else round(estimate.median, _DIGITS),
-        "speedup_low": None if estimate is None else round(estimate.low, _DIGITS),
-        "speedup_high": None if estimate is None else round(estimate.high, _DIGITS),
+        **members(one, "action what op_names needs_retraining about_us=room_us:4 verdict"),
+        **speedup_members(estimate),
         "pairs": 0 if estimate is None else estimate.pairs,
         "reason": one.reason,
     }

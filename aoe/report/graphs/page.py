@@ -10,12 +10,14 @@ import onnx
 
 from aoe.om.file import Manifest
 from aoe.profiling.comparing import ComparedProfiles
+from aoe.report.charts import draw_nodes
 from aoe.report.graphs.alignment import AlignedNodes, Change, aligned, computed_tensors, runs
-from aoe.report.graphs.drawing import draw_nodes
-from aoe.report.graphs.times import Times, times_of, times_text
+from aoe.report.quantities import time_text
 from aoe.report.tuned_model import threads_text
 from aoebank import Markup, element, html_page, pages
 
+Times = tuple[float, float]
+"""In us, before and now."""
 _RULE = re.compile(r"([A-Za-z0-9_.-]+)@[0-9]+")
 
 
@@ -121,3 +123,28 @@ def _what(group: AlignedNodes, manifest: Manifest) -> str:
         if any(node.op_type == use.name for node in group.after)
     ]
     return "; ".join([*forms, *kernels]) or group.change.value
+
+
+def times_of(groups: Sequence[AlignedNodes], compared: ComparedProfiles) -> Mapping[int, Times]:
+    """Return the time of each group by its place; operators of two groups are the last one's.
+
+    Args:
+        groups: All nodes of the model.
+        compared: Where its time went before tuning and where it goes now.
+    """
+    place = {node.name: at for at, group in enumerate(groups) for node in group.after}
+    place |= {node.name: at for at, group in enumerate(groups) for node in group.before}
+    found: dict[int, Times] = {}
+    for one in compared.operators:
+        own = [*one.op_names, *(operator.name for operator in (*one.before, *one.after))]
+        at = max((place[name] for name in own if name in place), default=None)
+        if at is not None:
+            before_us, now_us = found.get(at, (0.0, 0.0))
+            found[at] = (before_us + one.before_us, now_us + one.after_us)
+    return found
+
+
+def times_text(times: Times) -> str:
+    """Return both times in words."""
+    before_us, now_us = times
+    return f"{time_text(before_us)} \N{RIGHTWARDS ARROW} {time_text(now_us)}"

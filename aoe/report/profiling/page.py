@@ -2,23 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from aoe.profiling.comparing import ComparedProfiles
 from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
-from aoe.report.profiling.charts import compared_bars, kind_bars
-from aoe.report.profiling.comparison import names_text
-from aoe.report.profiling.parts import (
-    names_cell,
-    network_section,
-    page_footer,
-    roofline_section,
-    skip_link,
-    subtitle,
-)
-from aoe.report.profiling.text import figure, here, result_text
+from aoe.report.charts import compared_bars, draw_network, kind_bars, roofline
+from aoe.report.profiling.text import bound_text, figure, here, names_text, result_text
 from aoe.report.quantities import time_text
-from aoebank import Markup, element, html_page, pages
+from aoebank import Markup, element, html_page, join, pages, plural
+
+_MOST_NAMES = 6
+
+
+def subtitle(profile: ProfiledModel) -> str:
+    """Return machine, threads and runs of a profile, in a line."""
+    return (
+        f"{profile.cpu_model} ({profile.soc_version}), {plural(profile.threads, 'thread')}, "
+        f"{plural(profile.runs, 'run')} under ONNX Runtime's profiler"
+    )
+
+
+def skip_link(words: str, href: str) -> Markup:
+    """Return the way past what stands in front, for a keyboard."""
+    return element("a", words, href=href, class_="skip")
+
+
+def names_cell(operator: OperatorProfile) -> Markup:
+    """Return the cell of the nodes an operator computes, or of its own name."""
+    more = operator.op_names[1:_MOST_NAMES]
+    rest = len(operator.op_names) - 1 - len(more)
+    small = ", ".join(more) + (f" and {rest} more" if rest > 0 else "")
+    name = operator.op_names[0] if operator.op_names else operator.name
+    return element("td", name, element("small", small) if small else "", class_="names")
+
+
+def peak_cell(operator: OperatorProfile) -> Markup:
+    """Return the cell of an operator's share of the machine's best."""
+    share = operator.peak_share
+    return pages.number_cell(None if share is None else 100 * share, ".0f", " %")
+
+
+def roofline_section(
+    profile: ProfiledModel, links: Mapping[str, str], before: Sequence[OperatorProfile] = ()
+) -> Markup:
+    """Return the roofline of a profile; operators of `before` are hollow."""
+    names = [("least", "half of the machine's best or more"), ("lost", "less")]
+    if before:
+        names.append(("before", "before (hollow)"))
+    drawn = roofline(profile.operators, profile.peak, links, before)
+    about = "Each point is an operator, its area the time it takes; it leads to its row."
+    box = element("div", drawn, class_="scroll", tabindex="0", role="region", aria_label="roofline")
+    return pages.section("Roofline", element("p", about), box, pages.legend(names))
+
+
+def network_section(profile: ProfiledModel, links: Mapping[str, str]) -> Markup:
+    """Return the graph of a profile, coloured by lost time."""
+    drawn = draw_network(profile.operators, links)
+    names = [("h0", "loses nothing"), ("h1", ""), ("h2", ""), ("h3", ""), ("h4", "")]
+    names.append(("h5", "as much as the worst"))
+    box = element(
+        "div", drawn, class_="tall", tabindex="0", role="region", aria_label="graph of the model"
+    )
+    return pages.section("Graph by lost time", box, pages.legend(names))
+
+
+def page_footer(profile: ProfiledModel) -> Markup:
+    """Return the machine's rates, the counters, and the versions."""
+    levels = ", ".join(
+        f"{level.bytes_per_us / 1e3:.0f} GB/s ({level.name})" for level in profile.peak.levels
+    )
+    counters = profile.counters
+    counted = counters.reason and f"no hardware counters: {counters.reason}"
+    if not counted:
+        counted = ", ".join(f"{name} {count:.3g}" for name, count in counters.per_run.items())
+    versions = ", ".join(f"{name} {number}" for name, number in sorted(profile.versions.items()))
+    lines = (
+        f"The machine at its best: {profile.peak.flops_per_us / 1e3:.0f} GF/s, {levels}.",
+        f"Counters of a run: {counted}.",
+        versions,
+    )
+    return element("footer", join(element("div", line) for line in lines))
 
 
 def render_profile(profile: ProfiledModel) -> str:
@@ -103,88 +166,71 @@ def _doubts(compared: ComparedProfiles) -> Iterator[Markup]:
 
 def _operators(profile: ProfiledModel) -> Markup:
     places = {operator.name: at for at, operator in enumerate(profile.operators)}
-    heads = (
-        "operator",
-        "computes",
-        "result",
-        "us",
-        "lost us",
-        "of peak",
-        "GF/s",
-        "GB/s",
-        "bound by",
-        "warm us",
-        "threads",
+    table = pages.columns(
+        profile.by_lost_time(),
+        ("operator", "", names_cell),
+        ("computes", "", lambda one: one.kind),
+        ("result", "", result_text),
+        ("us", "r", lambda one: _us_cell(one.median_us)),
+        ("lost us", "r", lambda one: _us_cell(one.lost_us)),
+        ("of peak", "r", peak_cell),
+        ("GF/s", "r", lambda one: pages.number_cell(one.gflops_per_s, ".1f")),
+        ("GB/s", "r", lambda one: pages.number_cell(one.gbytes_per_s, ".1f")),
+        ("bound by", "", bound_text),
+        ("warm us", "", lambda one: _us_cell(one.warm_us)),
+        ("threads", "", lambda one: pages.number_cell(one.best_threads, "d")),
+        name="operators",
+        ids=lambda one: f"op-{places[one.name]}",
     )
-    rows = (
-        pages.row(*_operator_cells(operator), id=f"op-{places[operator.name]}")
-        for operator in profile.by_lost_time()
-    )
-    rows_of = pages.table(heads, rows, range(3, 8), "operators")
-    return element("div", pages.section("Operators by lost time", rows_of), id="operators")
-
-
-def _operator_cells(operator: OperatorProfile) -> Iterator[str | Markup]:
-    yield names_cell(operator)
-    yield operator.kind
-    yield result_text(operator)
-    yield pages.number_cell(operator.median_us, ".1f")
-    yield pages.number_cell(operator.lost_us, ".1f")
-    share = operator.peak_share
-    yield pages.number_cell(None if share is None else 100 * share, ".0f", " %")
-    yield pages.number_cell(operator.gflops_per_s, ".1f")
-    yield pages.number_cell(operator.gbytes_per_s, ".1f")
-    yield operator.bound.value if operator.work is not None else "-"
-    yield pages.number_cell(operator.warm_us, ".1f")
-    yield pages.number_cell(operator.best_threads, "d")
+    return element("div", pages.section("Operators by lost time", table), id="operators")
 
 
 def _changes(compared: ComparedProfiles) -> Markup:
-    rows = (
-        pages.row(
-            element("td", names_text(one), class_="names"),
-            one.kind,
-            pages.number_cell(one.before_us if one.before else None, ".1f"),
-            pages.number_cell(one.after_us if one.after else None, ".1f"),
-            pages.number_cell(one.speedup, ".2f", "x"),
-        )
-        for one in compared.operators
+    table = pages.columns(
+        compared.operators,
+        ("nodes", "", lambda one: element("td", names_text(one), class_="names")),
+        ("compute", "", lambda one: one.kind),
+        ("before us", "r", lambda one: _us_cell(one.before_us if one.before else None)),
+        ("after us", "r", lambda one: _us_cell(one.after_us if one.after else None)),
+        ("speed-up", "r", lambda one: pages.number_cell(one.speedup, ".2f", "x")),
+        name="changes",
     )
-    heads = ("nodes", "compute", "before us", "after us", "speed-up")
-    rows_of = pages.table(heads, rows, range(2, 5), "changes")
-    return pages.section("What has changed", rows_of)
+    return pages.section("What has changed", table)
+
+
+def _us_cell(time_us: float | None) -> Markup:
+    return pages.number_cell(time_us, ".1f")
 
 
 def _threads(profile: ProfiledModel) -> Iterator[Markup]:
     if profile.best_threads is None:
         return
     best = [operator.best_threads for operator in profile.operators]
-    rows = (
-        pages.row(
-            element("td", str(threads)),
-            pages.number_cell(us, ".1f"),
-            pages.number_cell(float(best.count(threads)), ".0f"),
-        )
-        for threads, us in sorted(profile.model_us_by_threads.items())
+    table = pages.columns(
+        sorted(profile.model_us_by_threads.items()),
+        ("threads", "", lambda one: element("td", str(one[0]))),
+        ("us a run", "r", lambda one: _us_cell(one[1])),
+        (
+            "operators that are fastest with them",
+            "r",
+            lambda one: pages.number_cell(float(best.count(one[0])), ".0f"),
+        ),
+        name="threads",
     )
-    heads = ("threads", "us a run", "operators that are fastest with them")
-    yield pages.section("Threads that pay", pages.table(heads, rows, range(1, 3), "threads"))
+    yield pages.section("Threads that pay", table)
 
 
 def _fusion(fusion: Sequence[FusionLimit] | None) -> Iterator[Markup]:
     if fusion is None:
         return
-    rows = (
-        pages.row(
-            element("td", one.fusion_class),
-            element("td", ", ".join(one.op_names), class_="names"),
-            one.stop.value,
-            f"{one.stopped_at} ({one.stopped_type})" if one.stopped_at else "-",
-            pages.number_cell(float(one.without_limits), ".0f"),
-            here(one),
-        )
-        for one in sorted(fusion, key=lambda one: not one.stop.is_limit)
+    table = pages.columns(
+        sorted(fusion, key=lambda one: not one.stop.is_limit),
+        ("class", "", lambda one: element("td", one.fusion_class)),
+        ("nodes", "", lambda one: element("td", ", ".join(one.op_names), class_="names")),
+        ("ended by", "", lambda one: one.stop.value),
+        ("at", "", lambda one: f"{one.stopped_at} ({one.stopped_type})" if one.stopped_at else "-"),
+        ("nodes with O1", "r", lambda one: pages.number_cell(float(one.without_limits), ".0f")),
+        ("here", "", here),
+        name="fusions",
     )
-    heads = ("class", "nodes", "ended by", "at", "nodes with O1", "here")
-    rows_of = pages.table(heads, rows, range(4, 5), "fusions")
-    yield pages.section("AOE's fusion limits", rows_of)
+    yield pages.section("AOE's fusion limits", table)

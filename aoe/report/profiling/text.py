@@ -1,19 +1,20 @@
-"""A profile as text: operators by lost time, kinds of operators, threads, fusion limits."""
+"""Profiles as text and documents: one by lost time, two side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aoe.profiling.comparing import ComparedOperators, ComparedProfiles
 from aoe.profiling.document import SCHEMA, profile_to_json
-from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
-from aoe.report.quantities import time_text
-from aoebank import plural
+from aoe.profiling.figures import FusionLimit, KindSummary, OperatorProfile, ProfiledModel
+from aoe.report.quantities import time_text, title_of
+from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
-    from aoebank import AoebankError, Text
+    from aoebank import Text
 
 _MOST_ROWS = 25
 _MOST_LIMITS = 40
@@ -28,41 +29,47 @@ _CLASSES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileReport:
-    """A profile, and what was written with it.
+class ReportWithFiles(Report):
+    """A report, and what was written with it.
 
     Attributes:
         written: Files.
         is_dry_run: True if they were not written.
     """
 
-    profile: ProfiledModel
     written: tuple[Path, ...] = ()
     is_dry_run: bool = False
+
+    @property
+    def files(self) -> list[str]:
+        """The files that are there now."""
+        return [] if self.is_dry_run else [str(file) for file in self.written]
+
+    def write_files(self, text: Text) -> None:
+        """Say what was written."""
+        for file in self.written:
+            text.line(f"{'would write' if self.is_dry_run else 'wrote'} {file}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileReport(ReportWithFiles):
+    """A profile, and what was written with it."""
+
+    profile: ProfiledModel
     schema: str = SCHEMA
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
         """Return every figure; see `docs/profile.md`."""
-        files = [] if self.is_dry_run else [str(file) for file in self.written]
-        return {**profile_to_json(self.profile), "written": files}
+        return {**profile_to_json(self.profile), "written": self.files}
 
     def write(self, text: Text) -> None:
-        """Write the whole, the operators that lose most, the kinds, and the fusion limits."""
         for line in _head(self.profile):
             text.line(line)
         _write_operators(text, self.profile)
         _write_kinds(text, self.profile)
         if self.profile.fusion is not None:
             _write_fusion(text, self.profile.fusion)
-        write_files(text, self.written, is_dry_run=self.is_dry_run)
-
-
-def write_files(text: Text, files: Sequence[Path], *, is_dry_run: bool) -> None:
-    """Say what was written."""
-    for file in files:
-        text.line(f"{'would write' if is_dry_run else 'wrote'} {file}")
+        self.write_files(text)
 
 
 # ---- the whole model ----
@@ -103,26 +110,17 @@ def _counters(profile: ProfiledModel) -> str:
 # ---- operators ----
 
 
-def title_of(operator: OperatorProfile) -> str:
-    """Return the title of an operator: its first node, and the number of further ones.
-
-    >>> from aoe.profiling.figures import OperatorProfile
-    >>> names = {"name": "r_nchwc", "op_type": "Conv", "op_types": ("Conv", "Relu")}
-    >>> title_of(OperatorProfile(op_names=("conv", "relu"), median_us=1.0, min_us=1.0, **names))
-    'conv +1'
-    """
-    if not operator.op_names:
-        return operator.name
-    more = len(operator.op_names) - 1
-    return f"{operator.op_names[0]} +{more}" if more else operator.op_names[0]
-
-
 def result_text(operator: OperatorProfile) -> str:
     """Return type, shape and layout of the first result of an operator."""
     shape = operator.output_shapes[0] if operator.output_shapes else None
     extents = "?" if shape is None else "x".join(map(str, shape)) or "scalar"
     layout = "" if operator.layout == "plain" else f" {operator.layout}"
     return f"{operator.dtype} {extents}{layout}".strip()
+
+
+def bound_text(operator: OperatorProfile) -> str:
+    """Return the resource that bounds an operator; a dash where its work is not known."""
+    return operator.bound.value if operator.work is not None else "-"
 
 
 def figure(value: float | None, form: str) -> str:
@@ -137,59 +135,39 @@ def _write_operators(text: Text, profile: ProfiledModel) -> None:
     has_room = text.width is None or text.width >= _WIDE
     has_warm = any(operator.warm_us is not None for operator in operators)
     has_threads = profile.best_threads is not None
-    columns = [
-        "operator",
-        "computes",
-        *["result"] * has_room,
-        "us",
-        "lost us",
-        "of peak",
-        "GF/s",
-        "GB/s",
-        "bound by",
+    columns: list[tuple[str, str, Callable[[OperatorProfile], str], bool]] = [
+        ("operator", "n", title_of, True),
+        ("computes", "-", lambda one: one.kind, True),
+        ("result", "-", result_text, has_room),
+        ("us", "r", lambda one: f"{one.median_us:.1f}", True),
+        ("lost us", "r", lambda one: figure(one.lost_us, ".1f"), True),
+        ("of peak", "r", lambda one: figure(one.peak_share, ".0%"), True),
+        ("GF/s", "r", lambda one: figure(one.gflops_per_s, ".1f"), True),
+        ("GB/s", "r", lambda one: figure(one.gbytes_per_s, ".1f"), True),
+        ("bound by", "-", bound_text, True),
+        ("warm us", "r", lambda one: figure(one.warm_us, ".1f"), has_warm),
+        ("threads", "r", lambda one: figure(one.best_threads, "d"), has_threads),
     ]
-    columns += ["warm us"] * has_warm + ["threads"] * has_threads
-    rows = []
-    for operator in operators[:_MOST_ROWS]:
-        row = [
-            title_of(operator),
-            operator.kind,
-            *[result_text(operator)] * has_room,
-            f"{operator.median_us:.1f}",
-            figure(operator.lost_us, ".1f"),
-            figure(operator.peak_share, ".0%"),
-            figure(operator.gflops_per_s, ".1f"),
-            figure(operator.gbytes_per_s, ".1f"),
-            operator.bound.value if operator.work is not None else "-",
-        ]
-        row += [figure(operator.warm_us, ".1f")] * has_warm
-        row += [figure(operator.best_threads, "d")] * has_threads
-        rows.append(row)
-    kinds = "n-" + "-" * has_room + "rrrrr-" + "r" * (has_warm + has_threads)
-    text.table(columns, rows, kinds)
-    if len(operators) > _MOST_ROWS:
-        text.line((f"{len(operators) - _MOST_ROWS} more with --json", "dim"))
+    text.columns(operators, *(one[:3] for one in columns if one[3]), most=_MOST_ROWS)
 
 
 def _write_kinds(text: Text, profile: ProfiledModel) -> None:
     total = profile.operators_us or 1.0
     text.line()
     text.line("kinds, by time:")
-    text.table(
-        ["kind", "operators", "us", "share", "lost us", "GF/s"],
-        [
-            [
-                summary.kind,
-                str(summary.operators),
-                f"{summary.median_us:.1f}",
-                f"{summary.median_us / total:.1%}",
-                f"{summary.lost_us:.1f}",
-                f"{summary.flops / summary.median_us / 1e3:.1f}" if summary.median_us else "-",
-            ]
-            for summary in profile.kinds()[:_MOST_ROWS]
-        ],
-        "-rrrrr",
+    text.columns(
+        profile.kinds()[:_MOST_ROWS],
+        ("kind", "-", lambda one: one.kind),
+        ("operators", "r", lambda one: str(one.operators)),
+        ("us", "r", lambda one: f"{one.median_us:.1f}"),
+        ("share", "r", lambda one: f"{one.median_us / total:.1%}"),
+        ("lost us", "r", lambda one: f"{one.lost_us:.1f}"),
+        ("GF/s", "r", lambda one: figure(_gflops_per_s(one), ".1f")),
     )
+
+
+def _gflops_per_s(one: KindSummary) -> float | None:
+    return one.flops / one.median_us / 1e3 if one.median_us else None
 
 
 # ---- fusion limits ----
@@ -205,25 +183,17 @@ def _write_fusion(text: Text, fusion: Sequence[FusionLimit]) -> None:
             text.line(f"  {name}: {count} ({meaning})")
     if not stopped:
         return
-    text.table(
-        ["fusion", "nodes", "stopped at", "why", "with O1", "here"],
-        [
-            [
-                one.op_names[0],
-                str(len(one.op_names)),
-                f"{one.stopped_at} ({one.stopped_type})",
-                "the class has all it may"
-                if one.stop.value == "limit"
-                else "reads several computed tensors",
-                str(one.without_limits),
-                here(one),
-            ]
-            for one in stopped[:_MOST_LIMITS]
-        ],
-        "nrn-r-",
+    why = {"limit": "the class has all it may"}
+    text.columns(
+        stopped,
+        ("fusion", "n", lambda one: one.op_names[0]),
+        ("nodes", "r", lambda one: str(len(one.op_names))),
+        ("stopped at", "n", lambda one: f"{one.stopped_at} ({one.stopped_type})"),
+        ("why", "-", lambda one: why.get(one.stop.value, "reads several computed tensors")),
+        ("with O1", "r", lambda one: str(one.without_limits)),
+        ("here", "-", here),
+        most=_MOST_LIMITS,
     )
-    if len(stopped) > _MOST_LIMITS:
-        text.line((f"{len(stopped) - _MOST_LIMITS} more with --json", "dim"))
 
 
 def here(one: FusionLimit) -> str:
@@ -232,3 +202,82 @@ def here(one: FusionLimit) -> str:
         return "-"
     parts = plural(one.runs_as, "operator")
     return f"{parts}, goes on" if one.goes_on_here else parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileComparisonReport(ReportWithFiles):
+    """What became of each operator and each kind."""
+
+    compared: ComparedProfiles
+    schema: str = "aoe.profile_comparison/1"
+
+    def document(self) -> Mapping[str, object]:
+        return {**comparison_members(self.compared), "written": self.files}
+
+    def write(self, text: Text) -> None:
+        compared = self.compared
+        before, after = compared.before, compared.after
+        text.line(f"before {before.model}: {time_text(before.model_us)} a run")
+        text.line(
+            f"after  {after.model}: {time_text(after.model_us)} a run, "
+            f"{figure(compared.speedup, '.3f')}x as fast"
+        )
+        for doubt in compared.doubts:
+            text.line(f"not to be compared: {doubt}")
+        text.line()
+        text.line("operators, by what has changed:")
+        write_operators(text, compared.operators)
+        text.line()
+        text.line("kinds, by what has changed:")
+        text.columns(
+            compared.kinds()[:_MOST_ROWS],
+            ("kind", "-", lambda one: one.kind),
+            ("places", "r", lambda one: str(one.places)),
+            ("before us", "r", lambda one: f"{one.before_us:.1f}"),
+            ("after us", "r", lambda one: f"{one.after_us:.1f}"),
+            ("x", "r", lambda one: figure(one.speedup, ".2f")),
+        )
+        self.write_files(text)
+
+
+def comparison_members(compared: ComparedProfiles) -> dict[str, object]:
+    """Return the times before and after, of the model, of kinds and of operators."""
+    return {
+        **members(
+            compared,
+            "before=before.model after=after.model before_us=before.model_us "
+            "after_us=after.model_us speedup:4 doubts",
+        ),
+        "kinds": [
+            members(one, "kind places before_us:4 after_us:4 speedup:4") for one in compared.kinds()
+        ],
+        "operators": [_compared_members(one) for one in compared.operators],
+    }
+
+
+def write_operators(text: Text, operators: Sequence[ComparedOperators]) -> None:
+    """Write the first of these operators as a table, and how many more there are."""
+    text.columns(
+        operators,
+        ("operator", "n", names_text),
+        ("computes", "-", lambda one: one.kind),
+        ("before us", "r", lambda one: figure(one.before_us if one.before else None, ".1f")),
+        ("after us", "r", lambda one: figure(one.after_us if one.after else None, ".1f")),
+        ("x", "r", lambda one: figure(one.speedup, ".2f")),
+        most=_MOST_ROWS,
+    )
+
+
+def names_text(one: ComparedOperators) -> str:
+    """Return the first of the nodes, and how many more there are."""
+    more = len(one.op_names) - 1
+    return f"{one.op_names[0]} +{more}" if more else one.op_names[0]
+
+
+def _compared_members(one: ComparedOperators) -> Mapping[str, object]:
+    return {
+        **members(one, "op_names kind"),
+        "before": [operator.name for operator in one.before],
+        "after": [operator.name for operator in one.after],
+        **members(one, "before_us:4 after_us:4 speedup:4"),
+    }

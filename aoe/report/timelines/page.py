@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aoe.gradients.timeline import SegmentTime
-from aoe.report.quantities import time_text
-from aoe.report.timelines.drawing import draw_timeline
+from aoe.measurement import SpeedupEstimate
+from aoe.report.charts import draw_timeline
+from aoe.report.quantities import interval_text, time_text
 from aoe.report.timelines.text import cost_text
 from aoe.results.files import TuningResult
 from aoe.results.gradients import GdatReport, GroupingReport
@@ -74,53 +74,54 @@ def _grouping(title: str, grouping: GroupingReport | None, scale_us: float) -> I
     )
     drawing = Markup(draw_timeline(timeline, scale_us))
     drawn = element("div", drawing, class_="scroll", tabindex="0", role="region", aria_label=title)
-    rows = [
-        pages.row(
-            str(number),
-            _cell(segment.gradients, str(segment.gradients)),
-            _cell(segment.bytes, size_text(segment.bytes)),
-            *(_cell(us, time_text(us)) for us in _times(segment)),
-        )
-        for number, segment in enumerate(timeline.segments, start=1)
-    ]
-    heads = ("all-reduce", "gradients", "size", "ready", "start", "end", "takes", "waits")
-    words = element("summary", f"{len(rows)} all-reduces")
-    table = pages.table(heads, rows, range(1, len(heads)), f"{title}: all-reduces")
-    listed = element("details", words, table, open="" if len(rows) <= _MOST_OPEN_ROWS else False)
+    table = pages.columns(
+        enumerate(timeline.segments, start=1),
+        ("all-reduce", "", lambda one: str(one[0])),
+        ("gradients", "r", lambda one: _cell(one[1].gradients, str(one[1].gradients))),
+        ("size", "r", lambda one: _cell(one[1].bytes, size_text(one[1].bytes))),
+        ("ready", "r", lambda one: _time_cell(one[1].ready_us)),
+        ("start", "r", lambda one: _time_cell(one[1].start_us)),
+        ("end", "r", lambda one: _time_cell(one[1].end_us)),
+        ("takes", "r", lambda one: _time_cell(one[1].end_us - one[1].start_us)),
+        ("waits", "r", lambda one: _time_cell(max(0.0, one[1].start_us - one[1].ready_us))),
+        name=f"{title}: all-reduces",
+    )
+    number = len(timeline.segments)
+    words = element("summary", f"{number} all-reduces")
+    listed = element("details", words, table, open="" if number <= _MOST_OPEN_ROWS else False)
     name = f"{title}: {grouping.name}"
     yield pages.section(name, element("p", facts), drawn, listed)
-
-
-def _times(segment: SegmentTime) -> tuple[float, ...]:
-    """Return when a segment is ready, starts and ends, how long it takes and waits, in us."""
-    ready_us, start_us, end_us = segment.ready_us, segment.start_us, segment.end_us
-    return ready_us, start_us, end_us, end_us - start_us, max(0.0, start_us - ready_us)
 
 
 def _cell(value: float, words: str) -> Markup:
     return element("td", words, class_="right", data_sort=f"{value:.1f}")
 
 
+def _time_cell(time_us: float | None) -> Markup:
+    return pages.number_cell(None, "") if time_us is None else _cell(time_us, time_text(time_us))
+
+
+def _median_cell(estimate: SpeedupEstimate | None) -> Markup:
+    return pages.number_cell(estimate.median if estimate else None, ".3f", "x")
+
+
+def _pairs_cell(estimate: SpeedupEstimate | None) -> Markup:
+    return pages.number_cell(estimate.pairs if estimate else None, "d")
+
+
 def _candidates(report: GdatReport) -> Iterator[Markup]:
     if not report.candidates:
         return
-    rows = []
-    for candidate in report.candidates:
-        estimate, predicted_us = candidate.estimate, candidate.predicted_us
-        rows.append(
-            pages.row(
-                candidate.name,
-                pages.number_cell(candidate.segments, "d"),
-                pages.number_cell(None, "")
-                if predicted_us is None
-                else _cell(predicted_us, time_text(predicted_us)),
-                pages.number_cell(estimate.median if estimate else None, ".3f", "x"),
-                f"{estimate.low:.3f} to {estimate.high:.3f}" if estimate else "-",
-                pages.number_cell(estimate.pairs if estimate else None, "d"),
-            )
-        )
-    heads = ("grouping", "all-reduces", "predicted end", "speed-up", "interval", "pairs")
-    table = pages.table(heads, rows, (1, 2, 3, 5), "measured groupings")
+    table = pages.columns(
+        report.candidates,
+        ("grouping", "", lambda one: one.name),
+        ("all-reduces", "r", lambda one: pages.number_cell(one.segments, "d")),
+        ("predicted end", "r", lambda one: _time_cell(one.predicted_us)),
+        ("speed-up", "r", lambda one: _median_cell(one.estimate)),
+        ("interval", "", lambda one: interval_text(one.estimate)),
+        ("pairs", "r", lambda one: _pairs_cell(one.estimate)),
+        name="measured groupings",
+    )
     about = element("p", "Steps in pairs with the default grouping")
     yield pages.section("Measured groupings", about, table)
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoe.report.quantities import SHORTEST_US, time_text
-from aoebank import size_text
+from aoe.report.quantities import SHORTEST_US, interval_text, speedup_text, time_text
+from aoebank import Report, size_text
 
 if TYPE_CHECKING:
     from aoe.gradients.timeline import Timeline
     from aoe.results.gradients import GdatReport, GroupingReport
-    from aoebank import AoebankError, Text
+    from aoebank import Text
 
 _PLAIN_WIDTH = 100
 _LABEL = "  communication  "
@@ -23,7 +23,7 @@ _BACKWARD = "░"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineReport:
+class TimelineReport(Report):
     """The result of a gradient tuning, drawn.
 
     Attributes:
@@ -35,11 +35,8 @@ class TimelineReport:
     html: Path | None = None
     is_dry_run: bool = False
     schema: str = "aoe.inspect/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the result as its file has it."""
         from aoe.results.gradients import gdat_report_to_json
 
         _, section = gdat_report_to_json(self.report)
@@ -164,34 +161,30 @@ def _write_grouping(text: Text, title: str, grouping: GroupingReport, scale_us: 
 
 
 def _write_segments(text: Text, timeline: Timeline) -> None:
-    header = ("all-reduce", "gradients", "size", "ready", "start", "end", "waits")
-    rows = []
-    for number, segment in enumerate(timeline.segments[:_MOST_ROWS], start=1):
-        times = (
-            segment.ready_us,
-            segment.start_us,
-            segment.end_us,
-            max(0.0, segment.start_us - segment.ready_us),
-        )
-        cells = (str(number), str(segment.gradients), size_text(segment.bytes))
-        rows.append((*cells, *map(time_text, times)))
-    text.table(header, rows, "r" * len(header))
-    hidden = len(timeline.segments) - _MOST_ROWS
-    if hidden > 0:
-        text.line((f"{hidden} more in the result file", "dim"))
+    text.columns(
+        enumerate(timeline.segments, start=1),
+        ("all-reduce", "r", lambda one: str(one[0])),
+        ("gradients", "r", lambda one: str(one[1].gradients)),
+        ("size", "r", lambda one: size_text(one[1].bytes)),
+        ("ready", "r", lambda one: time_text(one[1].ready_us)),
+        ("start", "r", lambda one: time_text(one[1].start_us)),
+        ("end", "r", lambda one: time_text(one[1].end_us)),
+        ("waits", "r", lambda one: time_text(max(0.0, one[1].start_us - one[1].ready_us))),
+        most=_MOST_ROWS,
+        rest="in the result file",
+    )
 
 
 def _write_candidates(text: Text, report: GdatReport) -> None:
-    rows = []
-    for candidate in report.candidates:
-        estimate = candidate.estimate
-        rows.append(
-            (
-                encodable(candidate.name, text.encoding),
-                str(candidate.segments),
-                time_text(candidate.predicted_us) if candidate.predicted_us is not None else "-",
-                f"{estimate.median:.3f}x" if estimate else "-",
-                f"{estimate.low:.3f} to {estimate.high:.3f}" if estimate else "-",
-            )
-        )
-    text.table(("measured", "all-reduces", "predicted", "speed-up", "interval"), rows, "nrrrr")
+    text.columns(
+        report.candidates,
+        ("measured", "n", lambda one: encodable(one.name, text.encoding)),
+        ("all-reduces", "r", lambda one: str(one.segments)),
+        ("predicted", "r", lambda one: _predicted(one.predicted_us)),
+        ("speed-up", "r", lambda one: speedup_text(one.estimate)),
+        ("interval", "r", lambda one: interval_text(one.estimate)),
+    )
+
+
+def _predicted(time_us: float | None) -> str:
+    return time_text(time_us) if time_us is not None else "-"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from aoebank.reading.overview.result import Disagreement, OverviewResult
 from aoebank.report.sizes import size_text
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,15 +30,86 @@ class Table:
 
 def tables(result: OverviewResult) -> tuple[Table, ...]:
     """Return the parts, empty ones too."""
+    noted = [
+        part for part in result.staleness if part.fresh + part.to_check + part.stale + part.unknown
+    ]
     return (
-        _sizes(result),
-        _coverage(result),
-        _ages(result),
-        _staleness(result),
-        _outliers(result),
-        _disagreements(result),
-        _duplicates(result),
+        _table(
+            "Size",
+            result.sizes,
+            ("bank", "p", lambda one: one.bank),
+            ("files", "r", lambda one: str(one.files)),
+            ("records", "r", lambda one: str(one.records)),
+            ("size", "r", lambda one: size_text(one.size_bytes)),
+            ("broken files", "r", lambda one: _count(one.broken)),
+            ("in quarantine", "r", lambda one: _count(one.in_quarantine)),
+        ),
+        _table(
+            "Coverage and gains",
+            result.coverage,
+            ("bank", "p", lambda one: one.bank),
+            ("soc_version", "-", lambda one: one.soc_version or "-"),
+            ("op_type", "-", lambda one: one.op_type or "-"),
+            ("format", "-", lambda one: one.format),
+            ("records", "r", lambda one: str(one.records)),
+            ("measured", "r", lambda one: _count(one.measured)),
+            ("lowest", "r", lambda one: times(one.lowest)),
+            ("median", "r", lambda one: times(one.median)),
+            ("highest", "r", lambda one: times(one.highest)),
+        ),
+        _table(
+            "Age",
+            result.ages,
+            ("bank", "p", lambda one: one.bank),
+            ("measured by", "-", lambda one: one.engine or "unknown"),
+            ("on", "-", lambda one: one.cpu_model or "-"),
+            ("records", "r", lambda one: str(one.records)),
+            ("oldest", "r", lambda one: _day(one.oldest)),
+            ("newest", "r", lambda one: _day(one.newest)),
+        ),
+        _table(
+            "Staleness",
+            noted,
+            ("bank", "p", lambda one: one.bank),
+            ("measured as here", "r", lambda one: _count(one.fresh)),
+            ("to be checked again", "r", lambda one: _count(one.to_check)),
+            ("not to be used", "r", lambda one: _count(one.stale)),
+            ("not noted", "r", lambda one: _count(one.unknown)),
+        ),
+        *_judged(result),
     )
+
+
+def _judged(result: OverviewResult) -> tuple[Table, ...]:
+    opinions = [row for found in result.disagreements for row in _opinions(found)]
+    columns = ("op_type", "key", "what", "speed-up", "interval", "time us", "day", "says")
+    return (
+        _table(
+            "Outliers",
+            result.outliers,
+            ("speed-up", "r", lambda one: times(one.speedup)),
+            ("interval", "r", lambda one: _interval(one.low, one.high)),
+            ("op_type", "-", lambda one: one.op_type or "-"),
+            ("key", "-", lambda one: one.key),
+            ("file", "p", lambda one: one.file),
+            ("why", "-", lambda one: one.why),
+        ),
+        Table(title="Disagreements", columns=columns, kinds="---rrrr-", rows=opinions),
+        _table(
+            "Duplicates",
+            result.duplicates,
+            ("records", "r", lambda one: str(one.records)),
+            ("in", "p", lambda one: one.files[0]),
+            ("and in", "p", lambda one: one.files[1]),
+            ("bank", "p", lambda one: one.bank),
+        ),
+    )
+
+
+def _table(title: str, things: Iterable[T], *columns: tuple[str, str, Callable[[T], str]]) -> Table:
+    titles, kinds, _ = zip(*columns, strict=True)
+    rows = [tuple(cell(thing) for _, _, cell in columns) for thing in things]
+    return Table(title=title, columns=titles, kinds="".join(kinds), rows=rows)
 
 
 def lean(table: Table) -> Table:
@@ -61,80 +135,6 @@ def _is_one(cells: Sequence[str]) -> bool:
 def times(speedup: float | None) -> str:
     """Return a speed-up as people read it."""
     return "-" if speedup is None else f"{speedup:.2f}x"
-
-
-def _sizes(result: OverviewResult) -> Table:
-    rows = [
-        (
-            *(size.bank, str(size.files), str(size.records), size_text(size.size_bytes)),
-            *map(_count, (size.broken, size.in_quarantine)),
-        )
-        for size in result.sizes
-    ]
-    columns = ("bank", "files", "records", "size", "broken files", "in quarantine")
-    return Table(title="Size", columns=columns, kinds="prrrrr", rows=rows)
-
-
-def _coverage(result: OverviewResult) -> Table:
-    rows = [
-        (
-            *(part.bank, part.soc_version or "-", part.op_type or "-", part.format),
-            *(str(part.records), _count(part.measured)),
-            *map(times, (part.lowest, part.median, part.highest)),
-        )
-        for part in result.coverage
-    ]
-    names = ("bank", "soc_version", "op_type", "format")
-    figures = ("records", "measured", "lowest", "median", "highest")
-    return Table(
-        title="Coverage and gains", columns=(*names, *figures), kinds="p---rrrrr", rows=rows
-    )
-
-
-def _ages(result: OverviewResult) -> Table:
-    rows = [
-        (
-            *(age.bank, age.engine or "unknown", age.cpu_model or "-", str(age.records)),
-            *map(_day, (age.oldest, age.newest)),
-        )
-        for age in result.ages
-    ]
-    columns = ("bank", "measured by", "on", "records", "oldest", "newest")
-    return Table(title="Age", columns=columns, kinds="p--rrr", rows=rows)
-
-
-def _staleness(result: OverviewResult) -> Table:
-    rows = [
-        (part.bank, *map(_count, (part.fresh, part.to_check, part.stale, part.unknown)))
-        for part in result.staleness
-        if part.fresh + part.to_check + part.stale + part.unknown
-    ]
-    columns = ("bank", "measured as here", "to be checked again", "not to be used", "not noted")
-    return Table(title="Staleness", columns=columns, kinds="prrrr", rows=rows)
-
-
-def _outliers(result: OverviewResult) -> Table:
-    rows = [
-        (
-            *(times(found.speedup), _interval(found.low, found.high), found.op_type or "-"),
-            *(found.key, found.file, found.why),
-        )
-        for found in result.outliers
-    ]
-    columns = ("speed-up", "interval", "op_type", "key", "file", "why")
-    return Table(title="Outliers", columns=columns, kinds="rr--p-", rows=rows)
-
-
-def _disagreements(result: OverviewResult) -> Table:
-    rows = [row for found in result.disagreements for row in _opinions(found)]
-    columns = ("op_type", "key", "what", "speed-up", "interval", "time us", "day", "says")
-    return Table(title="Disagreements", columns=columns, kinds="---rrrr-", rows=rows)
-
-
-def _duplicates(result: OverviewResult) -> Table:
-    rows = [(str(found.records), *found.files, found.bank) for found in result.duplicates]
-    columns = ("records", "in", "and in", "bank")
-    return Table(title="Duplicates", columns=columns, kinds="rppp", rows=rows)
 
 
 def _opinions(found: Disagreement) -> Iterable[tuple[str, ...]]:

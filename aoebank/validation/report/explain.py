@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
-from aoebank.report.output import Text
+from aoebank.report.output import Report, Text, members
 from aoebank.validation.explain import Explanation
 from aoebank.validation.report.findings import STYLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainReport:
+class ExplainReport(Report):
     """A table of codes, or all there is to say about some.
 
     Attributes:
@@ -22,15 +21,11 @@ class ExplainReport:
     explanations: Sequence[Explanation]
     codes: Sequence[str]
     schema: str = "aoebank.explain/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return every part of each explanation."""
         return {"codes": [_document(explanation) for explanation in self.explanations]}
 
     def write(self, text: Text) -> None:
-        """Write a row per code, or a page per code."""
         if not self.codes:
             rows = [
                 (explanation.code, str(explanation.severity), explanation.title)
@@ -45,16 +40,7 @@ class ExplainReport:
 
 
 def _document(explanation: Explanation) -> dict[str, object]:
-    return {
-        "code": explanation.code,
-        "severity": str(explanation.severity),
-        "title": explanation.title,
-        "meaning": explanation.meaning,
-        "why": explanation.why,
-        "example": explanation.example,
-        "way_out": explanation.way_out,
-        "fixed_by": None if explanation.fixed_by is None else str(explanation.fixed_by),
-    }
+    return members(explanation, "code severity title meaning why example way_out fixed_by")
 
 
 def _write(text: Text, explanation: Explanation) -> None:

@@ -1,13 +1,15 @@
-"""Findings as text and as members of a JSON document."""
+"""Findings as text, equal ones told once, and as members of a JSON document."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from aoebank.model.codes import CODES, Severity
 from aoebank.model.finding import Finding
-from aoebank.report.output import Text, location_document, plural
+from aoebank.report.output import Text, location_document, members, plural
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
@@ -27,18 +29,14 @@ def facts(finding: Finding) -> str:
 
 def finding_document(finding: Finding) -> dict[str, object]:
     """Return the members of a finding."""
-    members: dict[str, object] = {
-        "code": finding.code,
-        "severity": str(finding.severity),
+    found: dict[str, object] = {
+        **members(finding, "code severity"),
         "title": CODES[finding.code].title,
         **location_document(finding.location),
         "message": finding.message,
     }
-    for name in ("got", "expected", "hint", "key"):
-        value = getattr(finding, name)
-        if value:
-            members[name] = value
-    return members
+    more = members(finding, "got expected hint key")
+    return found | {name: value for name, value in more.items() if value}
 
 
 def write_finding(text: Text, finding: Finding) -> None:
@@ -70,3 +68,57 @@ def summary(findings: Iterable[Finding]) -> str:
     """Return `1 error, 0 warnings, 2 notes`."""
     counts = Counter(finding.severity for finding in findings)
     return ", ".join(plural(counts[severity], str(severity)) for severity in Severity)
+
+
+NAMED_PLACES = 3  # of a group, behind its first
+# identities and numbers differ from record to record, what is wrong with them does not
+_VARIABLE = re.compile(r"\b[0-9a-f]{32}\b|\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingGroup:
+    """Findings equal but for their place and the numbers in them; one at least."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def first(self) -> Finding:
+        """Return the example."""
+        return self.findings[0]
+
+    @property
+    def files(self) -> int:
+        """Return in how many files they are."""
+        return len({finding.location.path for finding in self.findings})
+
+
+def group_findings(findings: Iterable[Finding]) -> tuple[FindingGroup, ...]:
+    """Return groups of equal findings: the worst first, then by code, then the rare ones first."""
+    groups: dict[tuple[str | None, ...], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(_sameness(finding), []).append(finding)
+    ordered = sorted(groups.values(), key=lambda group: (_rank(group[0]), len(group)))
+    return tuple(FindingGroup(findings=tuple(group)) for group in ordered)
+
+
+def write_groups(text: Text, groups: Sequence[FindingGroup]) -> None:
+    """Write the first finding of each group, and where the next ones are."""
+    for group in groups:
+        write_finding(text, group.first)
+        others = [str(finding.location) for finding in group.findings[1:]]
+        for place in others[:NAMED_PLACES]:
+            text.line(("    also: ", "dim"), place)
+        rest = len(others) - NAMED_PLACES
+        if rest > 0:
+            files = f" in {plural(group.files, 'file')}" if group.files > 1 else ""
+            text.line((f"    and {rest} more, {len(group.findings)} in all{files}", "dim"))
+
+
+def _sameness(finding: Finding) -> tuple[str | None, ...]:
+    words = (finding.message, finding.got, finding.expected, finding.hint)
+    plain = (word and _VARIABLE.sub("0", word) for word in words)
+    return (finding.severity, finding.code, *plain)
+
+
+def _rank(finding: Finding) -> tuple[int, str]:
+    return _RANKS[finding.severity], finding.code

@@ -1,11 +1,13 @@
-"""Fixes as unified diffs."""
+"""Fixes as unified diffs, and files in another form than their tuner would write."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from aoebank.report.output import Text, error_document
+from aoebank.errors import AoebankError
+from aoebank.report.output import Report, Text, error_document, plural
 from aoebank.validation.fix import FileFix, FixOutcome
 
 ALIGNED_LINES = 2000  # above it lines are not paired up: that takes quadratic time
@@ -90,3 +92,40 @@ def _one_hunk(
     yield f"@@ -{head + 1},{len(old)} +{head + 1},{len(new)} @@"
     yield from (f"-{line}" for line in old)
     yield from (f"+{line}" for line in new)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatReport(Report):
+    """A line for each file that is not, and what became of it."""
+
+    outcomes: tuple[FixOutcome, ...]
+    is_check: bool
+    has_diff: bool = False
+    schema: str = "aoebank.fmt/1"
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Return why a file could not be written."""
+        return next((outcome.error for outcome in self.outcomes if outcome.error), None)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a file that was only looked at is in another form."""
+        if self.error is not None:
+            return self.error.exit_code
+        return int(self.is_check and bool(self.outcomes))
+
+    def document(self) -> Mapping[str, object]:
+        return {"check": self.is_check, "files": fixes_document(self.outcomes)}
+
+    def write(self, text: Text) -> None:
+        for outcome in self.outcomes:
+            if self.has_diff:
+                write_diff(text, outcome.fix)
+            done = "would format" if self.is_check else "formatted"
+            if not self.is_check and not outcome.is_written:
+                done = "not formatted"
+            text.line(f"{done} {outcome.fix.path}: {', '.join(outcome.fix.classes)}")
+        number = sum(self.is_check or outcome.is_written for outcome in self.outcomes)
+        done = "would be formatted" if self.is_check else "formatted"
+        text.line(f"{plural(number, 'file')} {done}" if number else "all files are in this form")

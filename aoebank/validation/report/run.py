@@ -10,22 +10,23 @@ from aoebank.errors import AoebankError, BankNotFoundError
 from aoebank.formats.release import NEWEST, ReleaseGuess
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding
-from aoebank.report.output import Text, plural
+from aoebank.report.output import Report, Text, members, plural
 from aoebank.validation.fix import FixOutcome
 from aoebank.validation.report.findings import (
     finding_document,
+    group_findings,
     is_at_least,
     summary,
     write_finding,
+    write_groups,
     write_statistics,
 )
 from aoebank.validation.report.fixes import fixes_document, write_fixes
-from aoebank.validation.report.groups import group_findings, write_groups
 from aoebank.validation.run import ValidateResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidateReport:
+class ValidateReport(Report):
     """What was found, equal findings told once, and a summary.
 
     Attributes:
@@ -64,16 +65,10 @@ class ValidateReport:
         )
 
     def document(self) -> Mapping[str, object]:
-        """Return the findings, the counts and the fixes."""
         document: dict[str, object] = {
-            "files": self.result.files,
-            "records": self.result.records,
-            "passed_over": self.result.passed_over,
-            "known": self.result.known,
+            **members(self.result, "files records passed_over known"),
             "reader": {
-                "name": self.result.reader.name,
-                "source": self.result.reader.source,
-                "guessed": self.result.is_guessed,
+                **members(self.result, "name=reader.name source=reader.source guessed=is_guessed"),
                 **guess_members(self.result.guess),
             },
             "counts": {str(severity): self.result.count(severity) for severity in Severity},
@@ -85,7 +80,6 @@ class ValidateReport:
         return document
 
     def write(self, text: Text) -> None:
-        """Write fixes, then the findings or a table of codes, then the counts."""
         if self.fixes is not None:
             write_fixes(text, self.fixes, is_dry_run=self.is_dry_run)
         if self.has_statistics:
@@ -140,12 +134,7 @@ def guess_members(guess: ReleaseGuess | None) -> dict[str, object]:
     """Return the document's members on a guessed release."""
     if guess is None or not guess.records:
         return {}
-    return {
-        "explained": guess.explained,
-        "records": guess.records,
-        "equals": list(guess.equals),
-        "sure": guess.is_sure,
-    }
+    return members(guess, "explained records equals sure=is_sure")
 
 
 def github_page(report: ValidateReport) -> str:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from aoebank.errors import AoebankError
 from aoebank.report.closed import closed_document, closed_error, write_closed
-from aoebank.report.output import Text, members, plural
+from aoebank.report.output import Report, Text, members, plural
 from aoebank.validation.stale import StaleRecord, StaleResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaleReport:
+class StaleReport(Report):
     """A table of records with the reasons."""
 
     result: StaleResult
@@ -29,11 +29,8 @@ class StaleReport:
         return self.error.exit_code if self.error is not None else int(bool(self.result.found))
 
     def document(self) -> Mapping[str, object]:
-        """Return a member per record with something to tell."""
         return {
-            "root": self.result.root,
-            "records": self.result.looked_at,
-            "stale": self._stale,
+            **members(self, "root=result.root records=result.looked_at stale=_stale"),
             "to_check": len(self.result.found) - self._stale,
             "uncompared": self.result.uncompared,
             "found": [_document(one) for one in self.result.found],
@@ -41,10 +38,15 @@ class StaleReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write the table, then how many there are."""
         if self.result.found:
-            rows = (_row(one) for one in self.result.found)
-            text.table(("state", "op_type", "key", "why", "file"), rows, kinds="-----")
+            text.columns(
+                self.result.found,
+                ("state", "-", lambda one: "stale" if one.drift.is_stale else "check"),
+                ("op_type", "-", lambda one: one.op_type or "-"),
+                ("key", "-", lambda one: one.key),
+                ("why", "-", lambda one: str(one.drift)),
+                ("file", "-", lambda one: str(one.path)),
+            )
         write_closed(text, self.result.closed)
         if self.result.uncompared:
             text.line(
@@ -60,11 +62,6 @@ class StaleReport:
     @property
     def _stale(self) -> int:
         return sum(one.drift.is_stale for one in self.result.found)
-
-
-def _row(one: StaleRecord) -> tuple[str, ...]:
-    state = "stale" if one.drift.is_stale else "check"
-    return state, one.op_type or "-", one.key, str(one.drift), str(one.path)
 
 
 def _document(one: StaleRecord) -> dict[str, object]:

@@ -15,8 +15,7 @@ from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.errors import RunError
 from aoe.measurement import SpeedupEstimate
-from aoe.report.advice.charts import draw_interval
-from aoe.report.advice.page import render_advice, render_folder_advice
+from aoe.report.advice.page import draw_interval, render_advice, render_folder_advice
 
 _HOSTILE = '"><script>alert(1)</script>'
 

@@ -17,10 +17,9 @@ from aoe.graph.subgraphs.rewrite_candidates import form_of
 from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.om.file import KernelUse, SubgraphUse
 from aoe.profiling.comparing import compare_profiles
+from aoe.report.charts import draw_nodes
 from aoe.report.graphs.alignment import AlignedNodes, Change, aligned, computed_tensors
-from aoe.report.graphs.drawing import draw_nodes
-from aoe.report.graphs.page import render_graphs
-from aoe.report.graphs.times import times_of, times_text
+from aoe.report.graphs.page import render_graphs, times_of, times_text
 from aoe.tuning.tasks.rewrites.space import strategy_space
 from aoe.tuning.tasks.rewrites.subgraphs import find_subgraphs
 from aoe.workload import KERNEL_DOMAIN

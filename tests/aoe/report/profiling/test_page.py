@@ -12,7 +12,7 @@ from support.pages import ReadPage
 from aoe.graph.fusing.groups import StopReason
 from aoe.profiling.comparing import compare_profiles
 from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
-from aoe.report.profiling.network import draw_network, heat
+from aoe.report.charts import draw_network, heat
 from aoe.report.profiling.page import render_comparison, render_profile
 
 _HOSTILE = '"><script>alert(1)</script>'

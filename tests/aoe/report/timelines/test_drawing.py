@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.engine.gradients import make_gdat_report
 
 from aoe.gradients.timeline import SegmentTime, Timeline
+from aoe.report.charts import draw_timeline
 from aoe.report.quantities import time_text
-from aoe.report.timelines.drawing import draw_timeline
 from aoe.report.timelines.page import render_page
 from aoe.report.timelines.text import encodable, lanes
 

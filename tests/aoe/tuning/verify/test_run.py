@@ -22,7 +22,7 @@ from aoe.device.registry import default_device
 from aoe.errors import OptionError, WorkerDiedError
 from aoe.measurement import Outcome
 from aoe.ort.cold_cache import BALLAST_BYTES_MAX
-from aoe.report.verify.records import VerifiedBankReport
+from aoe.report.verify import VerifiedBankReport
 from aoe.schedule import Schedule
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.engine.parts import EngineParts, library_versions

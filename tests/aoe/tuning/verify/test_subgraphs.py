@@ -27,7 +27,7 @@ from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.errors import ModelImportError, WorkerDiedError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome
-from aoe.report.verify.records import VerifiedBankReport
+from aoe.report.verify import VerifiedBankReport
 from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, TuneSettings

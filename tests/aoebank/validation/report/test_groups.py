@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from aoebank import Finding, Severity, Text, ValidateResult
 from aoebank.model.finding import Location, make_finding
 from aoebank.report.output import ColorMode
-from aoebank.validation.report.groups import group_findings
+from aoebank.validation.report.findings import group_findings
 from aoebank.validation.report.run import ValidateReport
 
 

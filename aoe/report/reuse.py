@@ -1,4 +1,4 @@
-"""What a tuning would do, as text or as one document."""
+"""What a tuning takes from an earlier result, before it begins and afterwards."""
 
 from __future__ import annotations
 
@@ -7,32 +7,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.tuning.reuse.kinds import ReuseKind, part_to_json
+from aoebank import Report, members
 
 if TYPE_CHECKING:
     from aoe.tuning.planning.model import TuningPlan
-    from aoe.tuning.reuse.kinds import Reuse
-    from aoebank import AoebankError, Text
+    from aoe.tuning.reuse.kinds import Reuse, ReuseSummary
+    from aoebank import Text
 
 _COLUMNS = ("", "part", "places", "family", "share", "why")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanReport:
+class PlanReport(Report):
     """What a tuning would reuse, tune again, tune anew and drop."""
 
     plan: TuningPlan
     schema: str = "aoe.plan/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return every subgraph and operator with the reason."""
         plan = self.plan
         return {
-            "model": plan.model,
-            "soc_version": plan.soc_version,
-            "core_num": plan.core_num,
-            "base": plan.base,
+            **members(plan, "model soc_version core_num base"),
             "counts": {kind.value: plan.reuse.count(kind) for kind in ReuseKind},
             "most_s": round(plan.most_s, 1),
             "subgraphs": [part_to_json(part) for part in plan.subgraphs.parts],
@@ -43,7 +38,6 @@ class PlanReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write a row for each part, how many of each there are, and how long it would take."""
         plan = self.plan
         if plan.reuse.parts:
             text.table(_COLUMNS, map(self._row, plan.reuse.parts), "nnrnr-")
@@ -65,3 +59,26 @@ class PlanReport:
             "-" if share is None else f"{share:.1%}",
             part.reason,
         )
+
+
+_MOST_ROWS = 30
+_REUSED = ("", "operator", "family", "why")
+
+
+def write_reuse(text: Text, summary: ReuseSummary | None) -> None:
+    """Write how many operators became what; what was not reused, or is doubtful, line by line."""
+    if summary is None:
+        return
+    text.line(f"against {summary.base}: {summary}")
+    told = [part for part in summary.parts if _is_told(part)]
+    if told:
+        text.table(_REUSED, map(_row, told), "nnn-", most=_MOST_ROWS, rest="in the JSON document")
+
+
+def _is_told(part: Reuse) -> bool:
+    return part.kind is not ReuseKind.REUSED or ";" in part.reason
+
+
+def _row(part: Reuse) -> tuple[str, ...]:
+    name = part.op_names[0] if part.op_names else part.key
+    return part.kind.value, name, part.op_type, part.reason

@@ -1,29 +1,44 @@
-"""Tell what is in a pack, after it was made and after it was opened."""
+"""Tell what was converted, packed and unpacked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aoebank.errors import AoebankError
-from aoebank.report.output import Text, members, plural
+from aoebank.report.output import Report, Text, members, plural
 from aoebank.report.sizes import size_text
+from aoebank.shipping.convert import ConvertResult
 from aoebank.shipping.pack import PackResult
 from aoebank.shipping.unpack import UnpackResult
 from aoebank.storage.packs.manifest import PackManifest, manifest_document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackReport:
+class ConvertReport(Report):
+    """A line: how much of what is where now."""
+
+    result: ConvertResult
+    schema: str = "aoebank.convert/1"
+
+    def document(self) -> Mapping[str, object]:
+        return members(self.result, "source output files records")
+
+    def write(self, text: Text) -> None:
+        result = self.result
+        text.line(
+            f"{result.source} -> {result.output}: {plural(result.records, 'record')} in "
+            f"{plural(result.files, 'file')}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackReport(Report):
     """A pack that was written."""
 
     result: PackResult
     schema: str = "aoebank.pack/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the archive and its manifest."""
         result = self.result
         return {
             **members(result, "pack size_bytes sha256"),
@@ -33,7 +48,6 @@ class PackReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write the files and the totals."""
         _write_files(self.result.manifest, text)
         signed = ", signed" if self.result.is_signed else ""
         text.line(f"{self.result.pack}: {size_text(self.result.size_bytes)}{signed}")
@@ -41,28 +55,23 @@ class PackReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnpackReport:
+class UnpackReport(Report):
     """A pack that was opened, and found to be what it says."""
 
     result: UnpackResult
     schema: str = "aoebank.unpack/1"
-    error: AoebankError | None = None
-    exit_code: int = 0
 
     def document(self) -> Mapping[str, object]:
-        """Return the manifest, and where its bank lies now."""
         result = self.result
         return {
             "pack": str(result.pack),
             "root": str(result.root) if result.root is not None else None,
-            "signed": result.is_signed,
-            "signer": result.signer or None,
+            **members(result, "signed=is_signed signer?"),
             **manifest_document(result.manifest),
             "records": result.manifest.records,
         }
 
     def write(self, text: Text) -> None:
-        """Write what it is for, the files, and how far it can be trusted."""
         result, manifest = self.result, self.result.manifest
         _write_files(manifest, text)
         if manifest.message:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aoebank import plural
+from aoe.report.quantities import speedup_members
+from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
-    from aoe.measurement import SpeedupEstimate
     from aoe.tuning.verify.run import VerifiedBank, VerifiedRecord
     from aoe.tuning.verify.undecided import DecidedOperator
-    from aoebank import AoebankError, Text
+    from aoebank import Text
 
 _COLUMNS = ("operator", "record", "recorded", "measured", "interval", "verdict", "why")
 _KINDS = "--rrr--"
@@ -21,12 +21,11 @@ _KEY_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedBankReport:
+class VerifiedBankReport(Report):
     """Recorded gains beside those of now."""
 
     result: VerifiedBank
     schema: str = "aoe.verify/1"
-    error: AoebankError | None = None
 
     @property
     def exit_code(self) -> int:
@@ -34,15 +33,13 @@ class VerifiedBankReport:
         return 0 if self.result.holds else 1
 
     def document(self) -> Mapping[str, object]:
-        """Return every record that was measured, and why others were not."""
         result = self.result
         return {
-            "bank": str(result.root),
-            "soc_version": result.target.soc_version,
-            "core_num": result.target.core_num,
-            "holds": result.holds,
-            "dry_run": result.dry_run,
-            "left": result.left,
+            **members(
+                result,
+                "bank=root soc_version=target.soc_version core_num=target.core_num "
+                "holds dry_run left",
+            ),
             "records": [_record(one) for one in result.records],
             "decided": [_decided(one) for one in result.decided],
             "passed_over": [
@@ -52,7 +49,6 @@ class VerifiedBankReport:
         }
 
     def write(self, text: Text) -> None:
-        """Write the table, what was passed over, and what of it all still holds."""
         result = self.result
         if result.records:
             alone = "operator alone" if not _has_subgraphs(result) else "operator or subgraph alone"
@@ -107,24 +103,14 @@ def _decision(one: DecidedOperator) -> str:
     )
 
 
-def _figures(estimate: SpeedupEstimate | None) -> Mapping[str, float | None]:
-    """Return the measured speed-up and its interval; None for each where nothing was measured."""
-    figures = (None,) * 3 if estimate is None else (estimate.median, estimate.low, estimate.high)
-    names = ("speedup", "speedup_low", "speedup_high")
-    return {
-        name: None if figure is None else round(figure, 4)
-        for name, figure in zip(names, figures, strict=True)
-    }
-
-
 def _decided(one: DecidedOperator) -> Mapping[str, object]:
     return {
-        "file": str(one.file),
-        "op_type": one.one.workload.op_type,
-        "op_names": list(one.one.op_names),
-        "verdict": one.found.verdict.value,
-        "reason": one.found.reason,
-        **_figures(one.found.estimate),
+        **members(
+            one,
+            "file op_type=one.workload.op_type op_names=one.op_names "
+            "verdict=found.verdict reason=found.reason",
+        ),
+        **speedup_members(one.found.estimate),
         "written": one.written,
     }
 
@@ -132,19 +118,15 @@ def _decided(one: DecidedOperator) -> Mapping[str, object]:
 def _record(one: VerifiedRecord) -> Mapping[str, object]:
     recorded, estimate = one.one.recorded, one.found.estimate
     return {
-        "file": str(one.one.file),
-        "key": one.one.record.key,
-        "op_type": one.one.op_type,
-        "op_names": list(one.one.op_names),
+        **members(one.one, "file key=record.key op_type op_names"),
         "model": str(one.model) if one.model is not None else None,
-        "verdict": one.found.verdict.value,
-        "reason": one.found.reason,
+        **members(one.found, "verdict reason"),
         "recorded_speedup": recorded.speedup if recorded is not None else None,
         "recorded_low": recorded.low if recorded is not None else None,
         "recorded_time": recorded.time if recorded is not None else None,
         "recorded_by": recorded.engine if recorded is not None else None,
         "drift": [*one.one.drift.hard, *one.one.drift.soft],
-        **_figures(estimate),
+        **speedup_members(estimate),
         "pairs": estimate.pairs if estimate is not None else 0,
         "written": one.written,
     }

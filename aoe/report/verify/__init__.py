@@ -1,1 +1,0 @@
-"""Records measured again, as text and as a document."""
