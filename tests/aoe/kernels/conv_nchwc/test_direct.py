@@ -70,12 +70,7 @@ class TestDirect(KernelFamilyTests):
             convolution((24, 32), batch=2, blocks=(2, 2), added=True, **POINT),
             operation("Mul", "t0 x4", "t1"),
             operation("Add", "t1 x5", "t2"),
-            reads=(blocked(2, 2 * BLOCK, 1, 1), blocked(1, 2 * BLOCK, 24, 32)),
-        ),
-        "1x1, a factor for each column": chained(
-            convolution((6, 11), blocks=(1, 2), **POINT),
-            operation("Mul", "t0 x3", "t1"),
-            reads=(blocked(1, 2 * BLOCK, 1, 11),),
+            reads=(blocked(2, 2 * BLOCK, 24, 32), blocked(1, 2 * BLOCK, 24, 32)),
         ),
         "strict": replace(
             chained(convolution((6, 7)), operation("Neg", "t0", "t1")),
@@ -191,7 +186,12 @@ def test_rows_of_a_pointwise_convolution_suit_the_register_tile(
 
 
 def test_columns_that_are_read_one_by_one_stay_columns() -> None:
-    workload = TestDirect.cases["1x1, a factor for each column"]
+    # only read here: ONNX Runtime does not broadcast along the inner axes of a blocked tensor
+    workload = chained(
+        convolution((6, 11), blocks=(1, 2), **POINT),
+        operation("Mul", "t0 x3", "t1"),
+        reads=(blocked(1, 2 * BLOCK, 1, 11),),
+    )
     plan = supported(workload, read_convolution(workload, takes_long_rows=True))
     assert (plan.shape.rows, plan.shape.columns) == (6, 11)
 
