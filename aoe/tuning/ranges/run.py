@@ -79,6 +79,8 @@ _LEAST_GAIN = 1.02
 _MOST_LOST = 0.8
 """Expected speed-up at any point below which it is not: blocks of few rows take microseconds, and
 are measured no better than that."""
+_BLOCK_S = 0.5
+"""To measure a block as it goes into its kernel, when all have been searched."""
 _ROWS_POWER = 0.75
 """Of the number of rows in the time of a block, where nothing was measured: few rows take longer
 than their share."""
@@ -91,13 +93,11 @@ class OpenGraph:
     Attributes:
         graph: With the shapes its tensors have at the largest shape of the range.
         shapes: With names for open extents, as far as they are proven.
-        open: Ranges of the inputs.
         profile: Where the time goes in the middle of the range.
     """
 
     graph: ModelGraph
     shapes: dict[str, OpenShape]
-    open: OpenModelShapes
     profile: ModelProfile
 
 
@@ -142,7 +142,7 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
     tuning = _at(tuning, points[len(points) // 2])
     bank = open_bank(tuning, None)
     largest = open_shapes.points()[-1]
-    opened = _open_graph(tuning, open_shapes, largest)
+    opened = _open_graph(tuning, largest)
     report.update(baseline_ms=opened.profile.model_us / 1e3)
     rates = measure_rates(tuning)
     found = find_operators(opened.graph, opened.profile, None, Origins(proto, opened.graph.proto))
@@ -156,8 +156,9 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
     ):
         costs = ModelCosts.of(opened.profile, write_s=assembly.write_s)
         threads = tuning.machine.runner.target.core_num
-        searching = searching_time(tuning.time.stopwatch, costs, threads, len(points))
         blocks = tuple(block for one in operators for block in one.operators())
+        searching = searching_time(tuning.time.stopwatch, costs, threads, len(points))
+        searching = searching.keeping(_BLOCK_S * len(blocks))
         tools = operator_tools(tuning, bank, opened.graph, searching, compilers)
         tuned = tune_found(
             FoundOperators(fused=(), operators=blocks, refusals=tuple(refusals)),
@@ -210,9 +211,7 @@ def _at(tuning: TuneContext, point: ShapePoint) -> TuneContext:
     return replace(tuning, subject=replace(tuning.subject, inputs=inputs))
 
 
-def _open_graph(
-    tuning: TuneContext, open_shapes: OpenModelShapes, largest: ShapePoint
-) -> OpenGraph:
+def _open_graph(tuning: TuneContext, largest: ShapePoint) -> OpenGraph:
     """Return ONNX Runtime's optimised graph of the model with open dimensions, profiled."""
     runner, device = tuning.machine.runner, tuning.machine.runner.device
     threads = runner.target.core_num
@@ -238,7 +237,7 @@ def _open_graph(
         given_share = device.usage().since(before).given_share
     profile = replace(profile, given_share=given_share)
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    return OpenGraph(graph=graph, shapes=shapes, open=open_shapes, profile=profile)
+    return OpenGraph(graph=graph, shapes=shapes, profile=profile)
 
 
 def _assembly(tuning: TuneContext, opened: OpenGraph, compilers: KernelCompilers) -> Assembly:
