@@ -9,11 +9,10 @@ from itertools import islice
 
 from aoebank.diffing.change import FileMove, RecordChange
 from aoebank.diffing.report import (
-    ROLLUP_HEADER,
+    ROLLUP,
     DiffReport,
     changes_by_kind,
     field_value,
-    rollup_cells,
     summary_lines,
     verdict_text,
 )
@@ -91,9 +90,9 @@ def diff_markdown(report: DiffReport) -> str:
     page.table(
         "By soc_version and op_type",
         len(rows),
-        ROLLUP_HEADER,
+        [title for title, _, _ in ROLLUP],
         map(_rollup_cells, rows),
-        right=range(2, len(ROLLUP_HEADER)),
+        right=range(2, len(ROLLUP)),
         is_open=True,
     )
     if not report.is_stat:
@@ -162,7 +161,7 @@ def _about(change: RecordChange) -> str:
 
 def _rollup_cells(row: RollupRow) -> tuple[str, ...]:
     names = (code(name) if name else "-" for name in (row.soc_version, row.op_type))
-    return (*names, *rollup_cells(row))
+    return (*names, *(cell(row) for _, _, cell in ROLLUP[2:]))
 
 
 def _move_cells(move: FileMove) -> tuple[str, ...]:

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from aoebank.diffing.change import ChangeKind, FileMove, RecordChange, TimeVerdict
 from aoebank.diffing.report import (
-    ROLLUP_HEADER,
+    ROLLUP,
     WORDS,
     DiffReport,
     changes_by_kind,
     field_value,
     percent,
-    rollup_cells,
     summary_lines,
 )
 from aoebank.diffing.result import DiffResult
@@ -99,9 +98,9 @@ def _rollup(result: DiffResult) -> Markup:
     quiet = len(result.rollup) - len(rows)
     rest = element("p", f"{plural(quiet, 'more row')} without any change", class_="more")
     shown = rows[:MAX_ROWS]
-    cells = [(row.soc_version or "-", row.op_type or "-", *rollup_cells(row)) for row in shown]
+    cells = [tuple(cell(row) for _, _, cell in ROLLUP) for row in shown]
     used = _used_columns(cells)
-    header = [ROLLUP_HEADER[place] for place in used]
+    header = [ROLLUP[place][0] for place in used]
     right = [number for number, place in enumerate(used) if place >= 2]
     drawn = table(header, (_rollup_row(words, used) for words in cells), right, "roll-up")
     return _section("By soc_version and op_type", len(rows), drawn, *([rest] if quiet else []))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from aoebank.diffing.change import ChangeKind, FileMove, RecordChange, TimeVerdict
@@ -264,48 +264,30 @@ def _write_fields(text: Text, fields: Iterable[FieldChange]) -> None:
 
 
 def _write_rollup(text: Text, rollup: Iterable[RollupRow]) -> None:
-    rows = [_cells(row) for row in rollup if not row.is_quiet]
+    rows = [row for row in rollup if not row.is_quiet]
     if rows:
-        text.table(ROLLUP_HEADER, rows, kinds="llrrrrrrrrrr")
+        text.columns(rows, *ROLLUP)
 
 
-ROLLUP_HEADER = (
-    "soc_version",
-    "op_type",
-    "slower",
-    "faster",
-    "strategy",
-    "re-timed",
-    "added",
-    "removed",
-    "moved",
-    "unchanged",
-    "mean",
-    "worst",
+def _number(number: int) -> str:
+    return str(number) if number else "-"
+
+
+ROLLUP: tuple[tuple[str, str, Callable[[RollupRow], str]], ...] = (
+    ("soc_version", "l", lambda row: row.soc_version or "-"),
+    ("op_type", "l", lambda row: row.op_type or "-"),
+    ("slower", "r", lambda row: _number(row.slower)),
+    ("faster", "r", lambda row: _number(row.faster)),
+    ("strategy", "r", lambda row: _number(row.counts.get(ChangeKind.STRATEGY, 0))),
+    ("re-timed", "r", lambda row: _number(row.counts.get(ChangeKind.RETIMED, 0))),
+    ("added", "r", lambda row: _number(row.counts.get(ChangeKind.ADDED, 0))),
+    ("removed", "r", lambda row: _number(row.counts.get(ChangeKind.REMOVED, 0))),
+    ("moved", "r", lambda row: _number(row.moved)),
+    ("unchanged", "r", lambda row: _number(row.unchanged)),
+    ("mean", "r", lambda row: "-" if row.times is None else f"{row.times.mean_ratio:.3f}x"),
+    ("worst", "r", lambda row: "-" if row.times is None else f"{row.times.worst_ratio:.3f}x"),
 )
-
-
-def _cells(row: RollupRow) -> tuple[str, ...]:
-    return (row.soc_version or "-", row.op_type or "-", *rollup_cells(row))
-
-
-def rollup_cells(row: RollupRow) -> tuple[str, ...]:
-    """Return the figures of a row, in the order of `ROLLUP_HEADER`, `-` for none."""
-    numbers = (
-        row.slower,
-        row.faster,
-        row.counts.get(ChangeKind.STRATEGY, 0),
-        row.counts.get(ChangeKind.RETIMED, 0),
-        row.counts.get(ChangeKind.ADDED, 0),
-        row.counts.get(ChangeKind.REMOVED, 0),
-        row.moved,
-        row.unchanged,
-    )
-    times = row.times
-    means = (
-        ("-", "-") if times is None else (f"{times.mean_ratio:.3f}x", f"{times.worst_ratio:.3f}x")
-    )
-    return (*(str(number) if number else "-" for number in numbers), *means)
+"""The columns of the roll-up for a terminal, a page and a comment; the names come first."""
 
 
 def _times_line(result: DiffResult, times: TimeSummary) -> str:
