@@ -38,8 +38,6 @@ MEAN_RULE = RewriteRule(
     name=_NAME,
     what="ReduceMean over height and width becomes GlobalAveragePool",
     needs="float32; the axes are all those behind the channels",
-    exact=False,
     tolerance=1e-5,
-    version=1,
     find=find_means,
 )

@@ -115,17 +115,11 @@ PLAIN_RESIZE_RULE = RewriteRule(
     name=_PLAIN,
     what="Resize to the nearest by whole numbers is written as the blocked layout has it",
     needs="opset 11; four dimensions, known shapes, whole factors of height and width",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_resizes,
 )
 VOLUME_RESIZE_RULE = RewriteRule(
     name=_VOLUME,
     what="Resize of volumes to the nearest by whole numbers becomes two Resizes of images",
     needs="opset 11; known shapes, whole factors of depth, height and width",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_volumes,
 )

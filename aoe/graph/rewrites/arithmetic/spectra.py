@@ -201,17 +201,13 @@ DFT_RULE = RewriteRule(
     name=_DFT,
     what="DFT becomes a MatMul with the matrix of the transform",
     needs=f"known shape, a constant axis, all its elements, at most {_LONGEST} of them",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_transforms,
 )
 STFT_RULE = RewriteRule(
     name=_STFT,
     what="STFT becomes a Conv whose weights are window times wave",
     needs=f"a real signal of known shape, constant step and window, frames of at most {_LONGEST}",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_short_time,
 )

@@ -229,9 +229,7 @@ DFT_STAGES_RULE = RewriteRule(
     name=_DFT,
     what="DFT becomes two products with small matrices, one for each factor of its length",
     needs=f"known shape, constant axis and length; two factors, at most {LONGEST}",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_transforms,
 )
 STFT_STAGES_RULE = RewriteRule(
@@ -239,8 +237,6 @@ STFT_STAGES_RULE = RewriteRule(
     what="STFT becomes a Gather of frames, window, and two products with small matrices",
     needs="a real signal of known shape, constant step and window, frames whose size has factors, "
     f"at most {LONGEST}",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_short_time,
 )

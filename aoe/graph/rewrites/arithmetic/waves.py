@@ -303,17 +303,13 @@ WAVE_CONVOLUTION_RULE = RewriteRule(
     name=_FORWARD,
     what="Conv along time by windowed waves becomes frames and two products with small matrices",
     needs=_NEEDS,
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_convolutions,
 )
 WAVE_SYNTHESIS_RULE = RewriteRule(
     name=_INVERSE,
     what="ConvTranspose along time by windowed waves becomes two products and a sum of frames",
     needs=f"{_NEEDS}; frames of whole steps",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_syntheses,
 )

@@ -148,26 +148,20 @@ MULTI_HEAD_RULE = RewriteRule(
     name=_MULTI_HEAD,
     what="MatMul, scale, mask, Softmax, MatMul become MultiHeadAttention without Transposes",
     needs=f"{_FORM}; rows that are masked whole may change",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_multi_head,
 )
 OPERATOR_RULE = RewriteRule(
     name=_OPERATOR,
     what="MatMul, scale, mask, Softmax, MatMul become ONNX's Attention",
     needs=f"{_FORM}; opset 23; rows that are masked whole may change",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_operator,
 )
 APART_RULE = RewriteRule(
     name=_APART,
     what="ONNX's Attention becomes MatMul, scale, mask, Softmax, MatMul",
     needs="four dimensions, as many heads of all three, no cache, not causal, one result",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_fused,
 )

@@ -92,8 +92,5 @@ PAIRS_RULE = RewriteRule(
     name=_NAME,
     what="Two Transposes, two Casts, or two of Reshape, Flatten, Squeeze, Unsqueeze become one",
     needs="known shapes; the type between two Casts holds every value",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_pairs,
 )

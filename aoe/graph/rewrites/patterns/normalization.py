@@ -244,25 +244,20 @@ LAYER_RULE = RewriteRule(
     name=_LAYER,
     what="Mean, Sub, variance, Sqrt, Div over the last axis become LayerNormalization",
     needs=f"{_ONCE}; opset 17",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_layers,
 )
 CHANNELS_RULE = RewriteRule(
     name=_CHANNELS,
     what="The same over the channels of images becomes LayerNormalization between Transposes",
     needs=f"{_ONCE}; opset 17",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_channels,
 )
 RMS_RULE = RewriteRule(
     name=_RMS,
     what="x over the root of its mean square becomes RMSNormalization, or what is fused to it",
     needs=f"{_ONCE}; below opset 23 not what ONNX Runtime fuses as it is",
-    exact=False,
     tolerance=1e-4,
     version=2,
     find=find_root_means,
@@ -271,8 +266,6 @@ GROUPS_RULE = RewriteRule(
     name=_GROUPS,
     what="Mean and variance of groups of channels, spelled out, become InstanceNormalization",
     needs=f"{_ONCE}; a Reshape to (batch, groups, -1) in front and one behind",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_groups,
 )
