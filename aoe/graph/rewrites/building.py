@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
@@ -85,6 +86,16 @@ class Rewriting:
         name = self._name(what)
         self._constants.append(numpy_helper.from_array(value.copy(order="C"), name))
         return name
+
+    def integers(self, values: Iterable[int], what: str) -> str:
+        """Add a row of int64, as shapes, pads and bounds are, and return its name."""
+        return self.constant(np.array(tuple(values), np.int64), what)
+
+    def reshape(
+        self, name: str, extents: Iterable[int], output: str = "", *, what: str = "shape"
+    ) -> str:
+        """Add a Reshape to fixed extents; `what` names the constant that holds them."""
+        return self.add("Reshape", [name, self.integers(extents, what)], output)
 
     def replace_by_constant(self, name: str, value: Array) -> None:
         """Let a constant take the place of a result."""

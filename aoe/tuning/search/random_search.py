@@ -33,6 +33,7 @@ class RandomSearch(BookedSearch):
     def _next(self) -> Configuration | None:
         return next(filter(self._book.is_new, self._order), None)
 
+
 def random_order(
     space: Space, rng: random.Random, first: tuple[Configuration, ...]
 ) -> Iterator[Configuration]:

@@ -53,8 +53,8 @@ def find_volumes(graph: ModelGraph) -> Iterator[Finding]:
         made = _as_images(
             rewriting, made, (batch, channels, depth, height * width), (1, 1, deep, 1)
         )
-        whole = np.array((batch, channels, depth * deep, height, width), np.int64)
-        rewriting.add("Reshape", [made, rewriting.constant(whole, "shape")], node.output[0])
+        whole = (batch, channels, depth * deep, height, width)
+        rewriting.reshape(made, whole, node.output[0])
         yield rewriting.finish()
 
 
@@ -93,8 +93,7 @@ def _as_images(
 ) -> str:
     if all(factor == 1 for factor in factors):
         return name
-    target = rewriting.constant(np.array(shape, np.int64), "images")
-    images = rewriting.add("Reshape", [name, target])
+    images = rewriting.reshape(name, shape, what="images")
     return _add_resize(
         rewriting, images, rewriting.constant(np.array(factors, np.float32), "scales")
     )

@@ -117,8 +117,8 @@ class _Lifting:
         outside = set(self._graph.consumers.get(name, ())) - self._piece
         if outside or name in self._graph.output_names:
             shape = shape_of(self._graph, name)
-            target = self._rewriting.constant(np.array(shape, np.int64), "shape")
-            self._rewriting.add("Reshape", [made, target], name)
+            assert shape is not None  # known of everything that is lifted
+            self._rewriting.reshape(made, shape, name)
 
     def _read(self, node: onnx.NodeProto, at: int) -> str:
         name = str(node.input[at])
@@ -134,8 +134,7 @@ class _Lifting:
         shape = shape_of(self._graph, name)
         if not shape:
             return name
-        target = np.array((*shape[:2], 1, shape[2]), np.int64)
-        made = self._rewriting.add("Reshape", [name, self._rewriting.constant(target, "shape")])
+        made = self._rewriting.reshape(name, (*shape[:2], 1, shape[2]))
         self._lifted[name] = made
         return made
 

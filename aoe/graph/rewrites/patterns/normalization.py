@@ -27,6 +27,7 @@ from aoe.graph.rewrites.reading import (
     nodes_of,
     number_of,
     only_reader,
+    opset_lacks,
     shape_of,
     value_of,
 )
@@ -83,8 +84,7 @@ def find_layers(graph: ModelGraph) -> Iterator[Finding]:
     for found, output, shape in _cores(graph, _LAST):
         scaled = _scaled(graph, output, shape, len(shape) - 1)
         nodes = [*found.nodes, *scaled.nodes]
-        if graph.opset("") < _LAYER_SINCE:
-            why = f"opset {graph.opset('')} has no LayerNormalization, {_LAYER_SINCE} does"
+        if why := opset_lacks(graph, "LayerNormalization", _LAYER_SINCE):
             yield refuse(graph, _LAYER, nodes, why)
         else:
             yield _layer(graph, found, scaled, shape)
@@ -106,8 +106,7 @@ def find_channels(graph: ModelGraph) -> Iterator[Finding]:
             continue
         scaled = _scaled(graph, output, shape, 1)
         nodes = [*found.nodes, *scaled.nodes]
-        if graph.opset("") < _LAYER_SINCE:
-            why = f"opset {graph.opset('')} has no LayerNormalization, {_LAYER_SINCE} does"
+        if why := opset_lacks(graph, "LayerNormalization", _LAYER_SINCE):
             yield refuse(graph, _CHANNELS, nodes, why)
             continue
         rewriting = Rewriting(graph, _CHANNELS, nodes)
@@ -157,7 +156,7 @@ def _add_fused_form(
     if opset < _AXES_ARE_INPUT_SINCE:
         mean = rewriting.add("ReduceMean", [square], axes=(-1,), keepdims=1)
     else:
-        axes = rewriting.constant(np.array([-1], np.int64), "axes")
+        axes = rewriting.integers([-1], "axes")
         mean = rewriting.add("ReduceMean", [square, axes], keepdims=1)
     small = rewriting.constant(np.full((), epsilon, np.float32), "epsilon")
     root = rewriting.add("Sqrt", [rewriting.add("Add", [mean, small])])
