@@ -11,6 +11,7 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from aoe.errors import ModelImportError
 from aoe.folders.scratch import FolderHold
+from aoe.graph.protos import copied
 from aoe.graph.weights import contents_digest, is_outside, is_settled
 
 MAX_BYTES = 2**31 - 1
@@ -51,8 +52,7 @@ def digest_of(proto: onnx.ModelProto, where: str) -> str:
     """
     if not is_outside(proto):
         return hashlib.sha256(written_model(proto, where)).hexdigest()
-    told = onnx.ModelProto()
-    told.CopyFrom(proto)
+    told = copied(proto)
     for tensor in told.graph.initializer:
         if is_settled(tensor):
             digest = contents_digest(tensor)

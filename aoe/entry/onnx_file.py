@@ -25,6 +25,7 @@ from aoe.entry.input_shapes import fix_input_shapes
 from aoe.entry.outputs import cut_at_outputs
 from aoe.entry.protocol import Entry
 from aoe.errors import ModelImportError, ModelNotFoundError
+from aoe.graph.protos import copied, refill
 from aoe.graph.weights import (
     SMALL_BYTES,
     bytes_of,
@@ -68,8 +69,7 @@ def load_onnx(
     if not has_branches(proto):
         fix_input_shapes(proto, shapes, given)
         return _imported(path, proto)
-    written = onnx.ModelProto()
-    written.CopyFrom(proto)
+    written = copied(proto)
     fix_input_shapes(proto, shapes, given)
     opens = partial(is_fully_optimized, open_session=default_device().open_session)
     freed = free_branches(proto, written, opens)
@@ -110,8 +110,7 @@ def make_initializers_constant(proto: onnx.ModelProto) -> None:
         return
     weights = {tensor.name for tensor in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in weights]
-    del proto.graph.input[:]
-    proto.graph.input.extend(inputs)
+    refill(proto.graph.input, inputs)
     proto.ir_version = _MIN_IR_VERSION
 
 

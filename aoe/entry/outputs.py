@@ -9,6 +9,7 @@ import onnx
 
 from aoe.errors import ModelImportError, OptionError
 from aoe.graph.model_graph import names_read
+from aoe.graph.protos import copied, refill
 from aoe.graph.rewrite import drop_unused_initializers, live_nodes, prune_opsets
 
 _EXAMPLE = 'for example --out_nodes="conv1:0;relu2:0"'
@@ -51,11 +52,9 @@ def cut_at_outputs(proto: onnx.ModelProto, entries: Sequence[str]) -> None:
     outputs = [
         kinds.get(name) or onnx.helper.make_empty_tensor_value_info(name) for name in results
     ]
-    del graph.output[:]
-    graph.output.extend(outputs)
+    refill(graph.output, outputs)
     kept = live_nodes(graph.node, results)
-    del graph.node[:]
-    graph.node.extend(kept)
+    refill(graph.node, kept)
     _drop_unused_inputs(graph)
     drop_unused_initializers(graph)
     prune_opsets(proto)
@@ -94,20 +93,13 @@ def _typed(proto: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
         graph = onnx.shape_inference.infer_shapes(proto).graph
     except (onnx.shape_inference.InferenceError, ValueError):  # the latter of models over 2 GiB
         graph = proto.graph
-    return {value.name: _copied(value) for value in (*graph.value_info, *graph.output)}
-
-
-def _copied(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
-    copy = onnx.ValueInfoProto()
-    copy.CopyFrom(value)
-    return copy
+    return {value.name: copied(value) for value in (*graph.value_info, *graph.output)}
 
 
 def _drop_unused_inputs(graph: onnx.GraphProto) -> None:
     used = set(_names_used(graph))
     kept = [value for value in graph.input if value.name in used]
-    del graph.input[:]
-    graph.input.extend(kept)
+    refill(graph.input, kept)
 
 
 def _names_used(graph: onnx.GraphProto) -> Iterator[str]:

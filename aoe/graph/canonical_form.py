@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import onnx
 
 from aoe.graph.model_graph import names_read, own_names, subgraphs
+from aoe.graph.protos import refill, rename_tensors
 from aoe.workload import NCHWC_DOMAIN
 
 _NUMBERED = re.compile(r"_token_\d+$")
@@ -69,8 +70,7 @@ def _sort(graph: onnx.GraphProto) -> None:
     ends += sorted(range(len(nodes)), key=lambda at: _looks(nodes[at]))  # nobody needs those left
     order = list(_walk(needs, ends))
     ordered = [nodes[at] for at in order]
-    del graph.node[:]
-    graph.node.extend(ordered)
+    refill(graph.node, ordered)
 
 
 def _looks(node: onnx.NodeProto) -> tuple[str, ...]:
@@ -117,8 +117,7 @@ def _name_tensors(
             _name_tensors(inner, known, given, names)
         for name in node.output:
             rename(name)
-        node.input[:] = [known.get(name, name) for name in node.input]
-        node.output[:] = [known.get(name, name) for name in node.output]
+        rename_tensors(node, known)
     for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
         value.name = known.get(value.name, value.name)
 

@@ -22,6 +22,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo, names_read
+from aoe.graph.protos import copied, free_name, refill
 from aoe.operators import OPERATORS, OperatorKey, OperatorKind, Shape, op_key
 
 RESHAPE: OperatorKey = ("", "Reshape")
@@ -105,8 +106,7 @@ class _Sinking:
         nodes = [
             node for node in self._nodes if op_key(node) != RESHAPE or self._reads[node.output[0]]
         ]
-        del self._graph.node[:]
-        self._graph.node.extend(nodes)
+        refill(self._graph.node, nodes)
         self._drop_widened_constants()
         made = {name for node in nodes for name in node.output}
         self.tensors = {name: info for name, info in self.tensors.items() if name in made}
@@ -177,8 +177,7 @@ class _Sinking:
     def _narrowed(self, name: str, shape: Shape) -> str:
         """Return a constant in another shape: the same bytes, once for all that read it so."""
         if (name, shape) not in self._narrow:
-            made = onnx.TensorProto()
-            made.CopyFrom(self._constants[name])
+            made = copied(self._constants[name])
             made.name, made.dims[:] = self._new(f"{name}_narrow"), shape
             self._graph.initializer.append(made)
             self._narrow[name, shape] = made.name
@@ -229,9 +228,6 @@ class _Sinking:
         self._nodes.insert(self._nodes.index(node) + 1, behind)
 
     def _new(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
+        name = free_name(wanted, self._taken)
         self._taken.add(name)
         return name

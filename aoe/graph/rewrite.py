@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx
 from onnx import helper
 
 from aoe.graph.hosted.operators import HostOperators, import_microsoft
 from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
+from aoe.graph.protos import copied, refill, rename_tensors, value_info
 from aoe.graph.regions import Region
 from aoe.graph.weights import brought_in
 from aoe.workload import KERNEL_DOMAIN
@@ -44,14 +44,12 @@ def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.Mode
     replaced operators: where the kernel library is not registered, ONNX Runtime inlines the
     body and the model computes as before.
     """
-    tuned = onnx.ModelProto()
-    tuned.CopyFrom(graph.proto)
+    tuned = copied(graph.proto)
     by_sink = {replacement.region.nodes[-1]: replacement for replacement in replacements}
     nodes: list[onnx.NodeProto] = []
     for index, node in enumerate(graph.nodes):
         nodes += _nodes_of(graph, by_sink[index]) if index in by_sink else [node]
-    del tuned.graph.node[:]
-    tuned.graph.node.extend(live_nodes(nodes, graph.output_names))
+    refill(tuned.graph.node, live_nodes(nodes, graph.output_names))
     drop_unused_initializers(tuned.graph)
     for replacement in replacements:
         if replacement.operators is not None:
@@ -61,11 +59,8 @@ def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.Mode
     tuned.functions.extend(functions.values())
     for replacement in replacements:
         region = replacement.region
-        result = region.workload.output
-        kind = helper.np_dtype_to_tensor_dtype(np.dtype(result.dtype))
-        tuned.graph.value_info.append(
-            helper.make_tensor_value_info(region.output, kind, replacement.shape or result.shape)
-        )
+        result = value_info(region.output, region.workload.output, replacement.shape)
+        tuned.graph.value_info.append(result)
     _import_opsets(tuned)
     tuned.ir_version = max(tuned.ir_version, _FUNCTION_IR_VERSION)
     return tuned
@@ -76,8 +71,7 @@ def prune_opsets(proto: onnx.ModelProto) -> None:
     used = {"", "ai.onnx"}.union(_domains(proto.graph.node))
     used.update(*(_domains(function.node) for function in proto.functions))
     kept = [entry for entry in proto.opset_import if entry.domain in used]
-    del proto.opset_import[:]
-    proto.opset_import.extend(kept)
+    refill(proto.opset_import, kept)
 
 
 def kernel_node_name(node: str, kernel: str) -> str:
@@ -127,16 +121,11 @@ def _function(graph: ModelGraph, replacement: Replacement) -> onnx.FunctionProto
         constants.append(helper.make_node("Constant", [], [formal[name]], value=value))
     body = []
     for position, index in enumerate(region.nodes):
-        node = onnx.NodeProto()
-        node.CopyFrom(graph.nodes[index])
+        node = copied(graph.nodes[index])
         node.name = f"{replacement.kernel}_{position}"
         for name in filter(None, node.output):
             formal.setdefault(name, "y" if name == region.output else f"t{len(formal)}")
-        inputs = [formal.get(name, name) for name in node.input]
-        outputs = [formal.get(name, name) for name in node.output]
-        del node.input[:], node.output[:]
-        node.input.extend(inputs)
-        node.output.extend(outputs)
+        rename_tensors(node, formal)
         body.append(node)
     domains = {node.domain for node in body} | {""}
     return helper.make_function(
@@ -183,8 +172,7 @@ def drop_unused_initializers(graph: onnx.GraphProto) -> None:
     used |= {value.name for value in (*graph.output, *graph.input)}  # a default stays one
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     if len(kept) != len(graph.initializer):
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
+        refill(graph.initializer, kept)
 
 
 def _import_opsets(proto: onnx.ModelProto) -> None:
@@ -194,8 +182,7 @@ def _import_opsets(proto: onnx.ModelProto) -> None:
     registered in the process.
     """
     others = [entry for entry in proto.opset_import if entry.domain != KERNEL_DOMAIN]
-    del proto.opset_import[:]
-    proto.opset_import.extend([*others, helper.make_opsetid(KERNEL_DOMAIN, _KERNEL_OPSET)])
+    refill(proto.opset_import, [*others, helper.make_opsetid(KERNEL_DOMAIN, _KERNEL_OPSET)])
     prune_opsets(proto)
 
 
@@ -221,8 +208,7 @@ def inline_kernels(tuned: onnx.ModelProto) -> InlinedModel:
     Operators have the names they had before a kernel took their place.
     """
     functions = {function.name: function for function in tuned.functions}
-    proto = onnx.ModelProto()
-    proto.CopyFrom(tuned)
+    proto = copied(tuned)
     del proto.graph.node[:], proto.functions[:]
     parts: dict[str, Sequence[int]] = {}
     taken = {node.name for node in tuned.graph.node}
@@ -245,15 +231,13 @@ def _body(
     actual = dict(zip(function.input, node.input, strict=True))
     actual |= dict(zip(function.output, node.output, strict=True))
     for inner in function.node:
-        part = onnx.NodeProto()
-        part.CopyFrom(inner)
+        part = copied(inner)
         constant = inner.op_type == "Constant" and not inner.name
         name = "" if constant else next(names, inner.name)
         part.name = name if name and name not in taken else f"{node.name}/{inner.output[0]}"
         taken.add(part.name)
-        del part.input[:], part.output[:]
-        part.input.extend(_named(actual, node.name, name) for name in inner.input)
-        part.output.extend(_named(actual, node.name, name) for name in inner.output)
+        part.input[:] = [_named(actual, node.name, name) for name in inner.input]
+        part.output[:] = [_named(actual, node.name, name) for name in inner.output]
         yield part
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from aoe.graph.protos import copied, refill, value_info
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.operators import (
     MOVED_DTYPES,
@@ -20,7 +21,7 @@ from aoe.operators import (
     facts_of,
 )
 from aoe.operators.element_types import FLOAT16, FLOAT32, LEVELS
-from aoe.workload import KERNEL_DOMAIN, Operation, TensorSpec, Workload
+from aoe.workload import KERNEL_DOMAIN, Operation, Workload
 
 Array = np.ndarray[Any, Any]
 
@@ -71,7 +72,7 @@ def workload_model(
         if spec.constant:
             initializers.append(store(values[name], name))
         else:
-            inputs.append(_info(name, spec))
+            inputs.append(value_info(name, spec))
     shaped = _read_as(workload, lambda facts: facts.channel_values)  # one for each channel
     for number, scalar in enumerate(workload.scalars):
         shape = (1,) if f"s{number}" in shaped else ()
@@ -84,7 +85,7 @@ def workload_model(
             node.output[-1] = RESULT
         initializers += constants
         nodes.append(node)
-    output = _info(RESULT, workload.output)
+    output = value_info(RESULT, workload.output)
     graph = helper.make_graph(nodes, workload.op_type, inputs, [output], initializers)
     domains = {operation.domain for operation in workload.operations} - {""}
     opsets = [helper.make_opsetid("", max(workload.opset, _OLDEST_OPSET))]
@@ -105,22 +106,14 @@ def candidate_model(
         kernel_name: Operator of the kernel in the domain `aoe`.
         workload: What both compute.
     """
-    model = onnx.ModelProto()
-    model.CopyFrom(baseline)
+    model = copied(baseline)
     inputs = [f"x{i}" for i in range(len(workload.inputs))]
     node = helper.make_node(kernel_name, inputs, [RESULT], domain=KERNEL_DOMAIN)
-    del model.graph.node[:]
-    model.graph.node.append(node)
+    refill(model.graph.node, [node])
     kept = [tensor for tensor in model.graph.initializer if tensor.name in inputs]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
+    refill(model.graph.initializer, kept)
     model.opset_import.append(helper.make_opsetid(KERNEL_DOMAIN, 1))
     return model
-
-
-def _info(name: str, spec: TensorSpec) -> onnx.ValueInfoProto:
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(spec.dtype))
-    return helper.make_tensor_value_info(name, kind, list(spec.shape))
 
 
 def constant_values(workload: Workload, seed: int) -> Mapping[str, Array]:

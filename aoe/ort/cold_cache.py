@@ -16,6 +16,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
+from aoe.graph.protos import value_info
 from aoe.ort.sessions import BoundRun
 from aoe.workload import Workload
 
@@ -156,12 +157,7 @@ def _model(sources: Mapping[str, Array]) -> onnx.ModelProto:
     graph = helper.make_graph(
         [helper.make_node("Neg", [f"{name}_source"], [name]) for name in sources],
         "surroundings",
-        [_info(f"{name}_source", array) for name, array in sources.items()],
-        [_info(name, array) for name, array in sources.items()],
+        [value_info(f"{name}_source", array) for name, array in sources.items()],
+        [value_info(name, array) for name, array in sources.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=8)
-
-
-def _info(name: str, array: Array) -> onnx.ValueInfoProto:
-    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-    return helper.make_tensor_value_info(name, kind, list(array.shape))

@@ -15,6 +15,8 @@ from typing import TypeVar
 import onnx
 import onnxruntime as ort
 
+from aoe.graph.protos import copied, refill
+
 ALL_OR_NOTHING = "aoe.all_or_nothing"
 """Entry of options: "1" for a session that is not opened where an optimisation breaks its model."""
 _EVERYTHING = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -221,14 +223,12 @@ def _named(node: onnx.NodeProto) -> str:
 
 def _beginning(proto: onnx.ModelProto, count: int) -> onnx.ModelProto:
     """Return a model of the first nodes of another one, all results that nobody reads included."""
-    part = onnx.ModelProto()
-    part.CopyFrom(proto)
+    part = copied(proto)
     del part.graph.node[count:]
     made = [name for node in part.graph.node for name in node.output if name]
     read = {name for node in part.graph.node for name in node.input}
     kept = [value for value in proto.graph.output if value.name in made]
-    del part.graph.output[:]
-    part.graph.output.extend(kept)
+    refill(part.graph.output, kept)
     names = {value.name for value in kept}
     ends = (name for name in made if name not in read and name not in names)
     part.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in ends)

@@ -14,6 +14,7 @@ import onnx
 import onnxruntime as ort
 
 from aoe.errors import RunError
+from aoe.graph.protos import copied
 from aoe.graph.weights import is_outside, place_of, point_into
 from aoe.ort.optimizers import open_as_optimized_as_possible
 from aoe.ort.thread_pools import ThreadPool
@@ -87,8 +88,7 @@ def session_source(proto: onnx.ModelProto, options: ort.SessionOptions) -> bytes
     if not is_outside(proto):
         return bytes(proto.SerializeToString())
     options.add_session_config_entry(_WEIGHTS_FOLDER, "/")
-    light = onnx.ModelProto()
-    light.CopyFrom(proto)
+    light = copied(proto)
     for tensor in light.graph.initializer:
         place = place_of(tensor)
         if place is not None:

@@ -15,6 +15,7 @@ from threading import Lock
 
 import onnx
 
+from aoe.graph.protos import copied
 from aoe.graph.rewrites.attention.offline import offline_rule
 
 MODEL_TYPES = ("bert", "gpt2", "bart", "clip", "conformer")
@@ -55,8 +56,7 @@ def _fused(
     proto: onnx.ModelProto, model_type: str, heads: int, width: int
 ) -> onnx.ModelProto | None:
     """Return the copy the optimiser has fused, None where it gives up."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = copied(proto)
     with _quiet():
         from onnxruntime.transformers.fusion_options import FusionOptions
         from onnxruntime.transformers.optimizer import optimize_by_fusion

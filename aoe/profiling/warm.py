@@ -10,7 +10,8 @@ import onnx
 from onnx import helper
 
 from aoe.errors import RunError
-from aoe.graph.model_graph import ModelGraph, TensorInfo, names_read, subgraphs
+from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
+from aoe.graph.protos import value_info
 from aoe.ort.sessions import bound_run, random_feed, session_options, session_source
 from aoe.profiling.figures import OperatorProfile
 from aoe.profiling.subject import ProfileSubject
@@ -74,7 +75,7 @@ def single_node_model(
     infos = {name: graph.find_info(name) for name in (*computed, *made)}
     if not computed or any(info is None for info in infos.values()):
         return None
-    values = {name: _value(name, info) for name, info in infos.items() if info is not None}
+    values = {name: value_info(name, info) for name, info in infos.items() if info is not None}
     alone = helper.make_graph(
         [node],
         "alone",
@@ -88,8 +89,3 @@ def single_node_model(
         ir_version=running.ir_version,
         functions=running.functions,
     )
-
-
-def _value(name: str, info: TensorInfo) -> onnx.ValueInfoProto:
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype))
-    return helper.make_tensor_value_info(name, kind, info.shape)

@@ -17,6 +17,7 @@ import onnx
 from onnx import numpy_helper
 
 from aoe.entry.onnx_file import make_initializers_constant
+from aoe.graph.protos import copied, refill
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -45,8 +46,7 @@ def shipped_network(name: str, *, seed: int = 0) -> onnx.ModelProto:
 
 def with_random_weights(proto: onnx.ModelProto, *, seed: int) -> onnx.ModelProto:
     """Return a copy whose float weights are drawn by what reads them; shapes stay as they are."""
-    model = onnx.ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     rng = np.random.default_rng(seed)
     draws = _draws(model)
     known = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -62,8 +62,7 @@ def with_random_weights(proto: onnx.ModelProto, *, seed: int) -> onnx.ModelProto
         if tensor.name in draws and tensor.name in known:
             values = draws[tensor.name](rng, tuple(tensor.dims)).astype(np.float32)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    refill(model.graph.node, nodes)
     make_initializers_constant(model)
     return model
 

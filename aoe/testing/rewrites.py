@@ -17,6 +17,7 @@ from aoe.device.registry import default_device
 from aoe.errors import RunError
 from aoe.execute.accuracy import Tolerance, compare
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.protos import copied, refill
 from aoe.graph.rewrites.apply import apply_edits, choose_apart
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRule
@@ -120,8 +121,7 @@ def assert_equal(
 
 def read_elsewhere(proto: onnx.ModelProto, name: str, *, inside_if: bool) -> onnx.ModelProto:
     """Return a model in which a value is a result too, or is read by the branches of an If."""
-    model = onnx.ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     inferred = onnx.shape_inference.infer_shapes(proto).graph
     known = {value.name: value.type.tensor_type for value in inferred.value_info}
     kind = known[name].elem_type if name in known else TensorProto.FLOAT
@@ -169,8 +169,7 @@ def surrounded(proto: onnx.ModelProto, draw: Callable[[int], int]) -> onnx.Model
         proto: A model.
         draw: Returns a number below the one it is given.
     """
-    model = onnx.ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     before = ("Identity", "Relu", "Neg", "Tanh")
     nodes = []
     for value in proto.graph.input:
@@ -193,9 +192,8 @@ def surrounded(proto: onnx.ModelProto, draw: Callable[[int], int]) -> onnx.Model
             kept = next(v for v in model.graph.output if v.name == value.name)
             model.graph.output.remove(kept)
         model.graph.output.append(helper.make_tensor_value_info(outer, TensorProto.FLOAT, None))
-    nodes += [onnx.NodeProto.FromString(node.SerializeToString()) for node in model.graph.node]
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    nodes += [copied(node) for node in model.graph.node]
+    refill(model.graph.node, nodes)
     type_results(model)
     return model
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.advice.actions.protocol import AdviceAction, Proposal, copied
+from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph, subgraphs
 from aoe.graph.weights import is_outside
 from aoe.target import Target
@@ -59,7 +59,7 @@ def propose_larger_batch(graph: ModelGraph, target: Target) -> Iterator[Proposal
     batch = _batch(graph.proto.graph)
     if batch is None or _is_not_cut(graph):
         return
-    wide = copied(graph.proto)
+    wide = without_shapes(graph.proto)
     for value in _inputs(wide.graph):
         value.type.tensor_type.shape.dim[0].dim_value = batch * _FACTOR
     names = [value.name for value in _inputs(wide.graph)]
@@ -101,7 +101,7 @@ def _batch(graph: onnx.GraphProto) -> int | None:
 def _split(
     proto: onnx.ModelProto, inputs: Sequence[str], batch: int, parts: int
 ) -> onnx.ModelProto:
-    model = copied(proto)
+    model = without_shapes(proto)
     nodes = proto.graph.node
     del model.graph.node[:]
     rows = batch // parts

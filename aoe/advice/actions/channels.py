@@ -8,8 +8,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.advice.actions.protocol import AdviceAction, Proposal, copied
+from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.protos import refill
 from aoe.graph.rewrite import drop_unused_initializers
 from aoe.graph.rewrites.reading import UNARY, Array, attribute, is_op, nodes_of, value_of
 from aoe.target import Target
@@ -113,7 +114,7 @@ def _is_single(graph: ModelGraph, name: str) -> bool:
 def _applied(
     graph: ModelGraph, changes: list[tuple[int, int, int]], groups: list[int], width: int
 ) -> onnx.ModelProto | None:
-    model = copied(graph.proto)
+    model = without_shapes(graph.proto)
     for index, position, axis in changes:
         node = model.graph.node[index]
         name = graph.nodes[index].input[position]
@@ -129,8 +130,7 @@ def _applied(
     for index in groups:
         node = model.graph.node[index]
         kept = [item for item in node.attribute if item.name != "group"]
-        del node.attribute[:]
-        node.attribute.extend([*kept, helper.make_attribute("group", width)])
+        refill(node.attribute, [*kept, helper.make_attribute("group", width)])
     drop_unused_initializers(model.graph)
     return model
 

@@ -8,11 +8,12 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.advice.actions.protocol import AdviceAction, Proposal, copied
+from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
 from aoe.advice.constants import find_recomputed
 from aoe.device.registry import default_device
 from aoe.errors import RunError
 from aoe.graph.model_graph import ModelGraph, names_read
+from aoe.graph.protos import refill
 from aoe.graph.rewrite import drop_unused_initializers
 from aoe.graph.rewrites.reading import Array
 from aoe.ort.sessions import run_session, session_options, session_source
@@ -32,11 +33,10 @@ def propose_constants(graph: ModelGraph, target: Target) -> Iterator[Proposal]:
     values = _computed(graph, indices, names) if names else []
     if not values or sum(value.nbytes for value in values) > _MOST_BYTES:
         return
-    model = copied(graph.proto)
+    model = without_shapes(graph.proto)
     kept = [node for at, node in enumerate(model.graph.node) if at not in inside]
     kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
+    refill(model.graph.node, kept)
     model.graph.initializer.extend(map(numpy_helper.from_array, values, names))
     drop_unused_initializers(model.graph)
     yield Proposal(

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.advice.actions.protocol import AdviceAction, Proposal, copied
+from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrite import drop_unused_initializers
 from aoe.graph.rewrites.apply import apply_edits, choose_apart
@@ -66,7 +66,7 @@ def _proposed(
     spelled: dict[str, tuple[str, ...]],
 ) -> Iterator[Proposal]:
     """Yield the model with nodes replaced; `spelled` are the nodes of the user's, by result."""
-    model = copied(proto)
+    model = without_shapes(proto)
     names: list[str] = []
     for node in model.graph.node:
         made = replace(model.graph, node)

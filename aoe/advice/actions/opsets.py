@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import onnx
 from onnx import helper, version_converter
 
-from aoe.advice.actions.protocol import AdviceAction, Proposal, copied
+from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.protos import refill
 from aoe.graph.rewrite import drop_unused_initializers
 from aoe.graph.rewrites.apply import apply_edits, choose_apart
 from aoe.graph.rewrites.preparation import prepared
@@ -90,16 +91,15 @@ def _without_weights(graph: ModelGraph) -> onnx.ModelProto:
     model.opset_import.extend(graph.proto.opset_import)
     model.functions.extend(graph.proto.functions)
     model.graph.CopyFrom(light)
-    return copied(model)
+    return without_shapes(model)
 
 
 def _with_weights(light: onnx.ModelProto, graph: ModelGraph) -> onnx.ModelProto:
     """Return a model whose inputs are those of `graph`, the others constants again."""
     large = {t.name: t for t in graph.proto.graph.initializer if _is_large(t)}
-    model = copied(light)
+    model = without_shapes(light)
     kept = [value for value in light.graph.input if value.name not in large]
-    del model.graph.input[:]
-    model.graph.input.extend(kept)
+    refill(model.graph.input, kept)
     model.graph.initializer.extend(large.values())
     drop_unused_initializers(model.graph)
     return model

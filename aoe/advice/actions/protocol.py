@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx
 
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.protos import copied
 from aoe.target import Target
 
 
@@ -45,10 +46,9 @@ class AdviceAction:
     propose: Callable[[ModelGraph, Target], Iterator[Proposal]]
 
 
-def copied(proto: onnx.ModelProto) -> onnx.ModelProto:
+def without_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy without what is claimed about shapes, which an edit may change."""
-    model = onnx.ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     del model.graph.value_info[:]
     for value in model.graph.output:
         if value.type.HasField("tensor_type"):

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.advice.actions.protocol import AdviceAction, Proposal, copied
+from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.rewrites.reading import Array, nodes_of, shape_of, value_of
 from aoe.target import Target
@@ -42,7 +42,7 @@ class _Extents:
 
 def propose_integer_resizes(graph: ModelGraph, target: Target) -> Iterator[Proposal]:
     """Yield the model whose Resize nodes have integer ratios where they nearly had."""
-    model = copied(graph.proto)
+    model = without_shapes(graph.proto)
     changed, pads, told = [], dict[int, onnx.NodeProto](), []
     for index, node in nodes_of(graph, "Resize"):
         wanted = _aligned(graph, node) if _is_aligned(node) else None

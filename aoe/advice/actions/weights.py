@@ -9,6 +9,7 @@ import onnx
 
 from aoe.advice.actions.protocol import Proposal
 from aoe.graph.model_graph import names_read, own_names
+from aoe.graph.protos import copied
 
 Weights = Mapping[str, onnx.TensorProto]
 
@@ -30,8 +31,7 @@ def without_shared(proposal: Proposal, own: Weights) -> Proposal:
 
 def with_shared(proto: onnx.ModelProto, own: Weights) -> onnx.ModelProto:
     """Return a copy with the constants its nodes read and nobody makes, as the model has them."""
-    model = onnx.ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     read = {name for node in proto.graph.node for name in names_read(node)}
     read.update(value.name for value in proto.graph.output)
     missing = read - own_names(proto.graph)

@@ -18,6 +18,7 @@ from aoe.entry.protocol import Entry, ModelSource
 from aoe.errors import ModelImportError, ModelNotFoundError
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import subgraphs
+from aoe.graph.protos import refill
 from aoe.settings import tensorflow_python
 
 OPSET = 17
@@ -158,8 +159,7 @@ def _name_constants(graph: onnx.GraphProto) -> None:
         constants[old].name = new
         ordered.append(constants[old])
     found = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in ordered]
-    del graph.initializer[:]
-    graph.initializer.extend(found)
+    refill(graph.initializer, found)
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -11,6 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from aoe.graph.hosted.levels import BITS, BLOCK, levels_in_blocks, levels_in_columns
+from aoe.graph.protos import copied, refill
 from aoe.graph.workload_model import constant_values, operation_node
 from aoe.kernels.host_products import HOST_INT4, HOST_NARROW_INT8, hosted_product
 from aoe.kernels.matmul.shape import MatrixProduct
@@ -177,19 +178,16 @@ def hosted_model(
         seed: Of the baseline's constants.
         store: Makes an initializer of an array and its name.
     """
-    model = onnx.ModelProto()
-    model.CopyFrom(baseline)
+    model = copied(baseline)
     inputs = [f"x{i}" for i in range(len(workload.inputs))]
     product = hosted_product(workload)
     assert product is not None  # its schedule has been checked
     weights = constant_values(workload, seed)[f"x{product.right}"]
     made = host_operators(workload, algorithm, weights, inputs=inputs, output="y", name="hosted")
-    del model.graph.node[:]
-    model.graph.node.extend(made.nodes)
+    refill(model.graph.node, made.nodes)
     read = {name for node in made.nodes for name in node.input}
     kept = [tensor for tensor in model.graph.initializer if tensor.name in read]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
+    refill(model.graph.initializer, kept)
     for tensor in made.initializers:
         model.graph.initializer.append(store(numpy_helper.to_array(tensor), tensor.name))
     import_microsoft(model)

@@ -8,6 +8,7 @@ import onnx
 from onnx import helper
 
 from aoe.graph.model_graph import ModelGraph, names_read, own_names, subgraphs
+from aoe.graph.protos import copied, refill
 from aoe.graph.rewrite import drop_unused_initializers, live_nodes, prune_opsets
 from aoe.graph.rewrites.protocol import Edit, RewriteMatch
 
@@ -30,8 +31,7 @@ def apply_edits(proto: onnx.ModelProto, edits: Sequence[Edit]) -> onnx.ModelProt
     removed = [index for edit in edits for index in edit.removed]
     if len(removed) != len(set(removed)):
         raise ValueError("edits must not share nodes")
-    model = onnx.ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     nodes = _edited(list(model.graph.node), edits)
     aliases = _resolved(dict(alias for edit in edits for alias in edit.aliases))
     for node in nodes if aliases else ():
@@ -43,8 +43,7 @@ def apply_edits(proto: onnx.ModelProto, edits: Sequence[Edit]) -> onnx.ModelProt
     model.graph.initializer.extend(constants)
     ordered = _sorted(nodes, known | {tensor.name for tensor in constants})
     _check_results(model.graph, ordered)
-    del model.graph.node[:]
-    model.graph.node.extend(live_nodes(ordered, [value.name for value in model.graph.output]))
+    refill(model.graph.node, live_nodes(ordered, [value.name for value in model.graph.output]))
     drop_unused_initializers(model.graph)
     _drop_claims(
         model.graph, {name for edit in edits for node in edit.added for name in node.output}
@@ -88,7 +87,7 @@ def _edited(nodes: list[onnx.NodeProto], edits: Sequence[Edit]) -> list[onnx.Nod
     gone = {index for edit in edits for index in edit.removed}
     added: dict[int, list[onnx.NodeProto]] = {}
     for edit in edits:
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in edit.added]
+        copies = [copied(node) for node in edit.added]
         added.setdefault(max(edit.removed), []).extend(copies)
     edited = []
     for index, node in enumerate(nodes):
@@ -169,8 +168,7 @@ def _check_results(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> N
 def _drop_claims(graph: onnx.GraphProto, changed: set[str]) -> None:
     made = {name for node in graph.node for name in node.output} - changed
     kept = [value for value in graph.value_info if value.name in made]
-    del graph.value_info[:]
-    graph.value_info.extend(kept)
+    refill(graph.value_info, kept)
 
 
 def _import_domains(model: onnx.ModelProto) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.protos import copied, free_name, rename_tensors
 from aoe.graph.rewrites.protocol import Edit, Finding, RewriteMatch, RewriteRefusal
 from aoe.graph.rewrites.reading import Array
 
@@ -73,11 +75,8 @@ class Rewriting:
 
     def copy(self, node: onnx.NodeProto, inputs: Sequence[str], output: str = "") -> str:
         """Add a node with the operator and the attributes of another one and one result."""
-        made = onnx.NodeProto()
-        made.CopyFrom(node)
-        del made.input[:], made.output[:]
-        made.input.extend(inputs)
-        made.output.append(output or self._name(node.op_type))
+        made = copied(node)
+        made.input[:], made.output[:] = inputs, [output or self._name(node.op_type)]
         made.name = self._name(f"{node.op_type}_node")
         self._added.append(made)
         return str(made.output[0])
@@ -88,6 +87,16 @@ class Rewriting:
         self._constants.append(numpy_helper.from_array(value.copy(order="C"), name))
         return name
 
+    def integers(self, values: Iterable[int], what: str) -> str:
+        """Add a row of int64, as shapes, pads and bounds are, and return its name."""
+        return self.constant(np.array(tuple(values), np.int64), what)
+
+    def reshape(
+        self, name: str, extents: Iterable[int], output: str = "", *, what: str = "shape"
+    ) -> str:
+        """Add a Reshape to fixed extents; `what` names the constant that holds them."""
+        return self.add("Reshape", [name, self.integers(extents, what)], output)
+
     def replace_by_constant(self, name: str, value: Array) -> None:
         """Let a constant take the place of a result."""
         self._constants.append(numpy_helper.from_array(value.copy(order="C"), name))
@@ -95,8 +104,7 @@ class Rewriting:
     def rename(self, made: str, wanted: str) -> None:
         """Rename the result of an added node, and the inputs of added nodes that read it."""
         for node in self._added:
-            node.input[:] = [wanted if name == made else name for name in node.input]
-            node.output[:] = [wanted if name == made else name for name in node.output]
+            rename_tensors(node, {made: wanted})
 
     def alias(self, name: str, other: str) -> None:
         """Let whatever reads `name` read `other`."""
@@ -132,17 +140,11 @@ class Rewriting:
         return refuse(self._graph, self._rule, self._removed, why)
 
     def _name(self, what: str) -> str:
-        wanted = f"{self._anchor}/{self._rule}/{what}"
-        name, number = wanted, 1
-        while name in self._taken or self._is_known(name):
-            number += 1
-            name = f"{wanted}_{number}"
+        graph = self._graph
+        known = (self._taken, graph.producer, graph.initializers, graph.consumers)
+        name = free_name(f"{self._anchor}/{self._rule}/{what}", *known)
         self._taken.add(name)
         return name
-
-    def _is_known(self, name: str) -> bool:
-        graph = self._graph
-        return name in graph.producer or name in graph.initializers or name in graph.consumers
 
 
 def _names(graph: ModelGraph, indices: Iterable[int]) -> tuple[str, ...]:

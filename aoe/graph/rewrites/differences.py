@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import onnx
 
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.protos import copied
 from aoe.graph.rewrites.preparation import prepared
 
 
@@ -68,8 +69,7 @@ def differences(
 
 def _unnamed(node: onnx.NodeProto) -> bytes:
     """Return all that a node is but what it is called."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
+    copy = copied(node)
     copy.ClearField("name")
     copy.ClearField("doc_string")
     return bytes(copy.SerializeToString(deterministic=True))

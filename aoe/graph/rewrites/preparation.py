@@ -7,6 +7,7 @@ import onnx
 from onnx import numpy_helper
 
 from aoe.graph.model_graph import attributes_of
+from aoe.graph.protos import copied, free_name, refill
 from aoe.graph.rewrites.reading import is_op
 
 _SINGLE = {"value_float": "float32", "value_int": "int64"}
@@ -19,8 +20,7 @@ def prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
     Exporters write constants as nodes; a rule then asks one place only. Constants that are
     results of the model, or hold text or sparse tensors, stay nodes.
     """
-    model = onnx.ModelProto()
-    model.CopyFrom(proto)
+    model = copied(proto)
     results = {value.name for value in model.graph.output}
     kept = []
     for node in model.graph.node:
@@ -29,9 +29,7 @@ def prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
             kept.append(node)
         else:
             model.graph.initializer.append(tensor)
-    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
+    refill(model.graph.node, kept)
     _name_nodes(model.graph)
     return model
 
@@ -41,8 +39,7 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
         return None
     for name, value in attributes_of(node).items():
         if name == "value":
-            tensor = onnx.TensorProto()
-            tensor.CopyFrom(value)
+            tensor: onnx.TensorProto = copied(value)
             tensor.name = node.output[0]
             return tensor
         dtype = _SINGLE.get(name) or _LISTS.get(name)
@@ -59,10 +56,6 @@ def _name_nodes(graph: onnx.GraphProto) -> None:
             seen.add(node.name)
             continue
         wanted = node.name or f"{node.op_type}_{next(filter(None, node.output), '')}"
-        name, number = wanted, 1
-        while name in taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        taken.add(name)
-        seen.add(name)
-        node.name = name
+        node.name = free_name(wanted, taken)
+        taken.add(node.name)
+        seen.add(node.name)

@@ -71,10 +71,9 @@ class RewriteRule:
         name: Unique in the registry, in words with hyphens.
         what: What becomes what, one sentence without a full stop.
         needs: Preconditions, in the same form.
-        exact: True if results keep their bits (ONNX Runtime on this CPU, optimised or not).
-        tolerance: Largest difference of a result, relative to its largest magnitude; 0 if exact.
-        version: Counted up when the same graph is rewritten otherwise.
         find: Yields every match of a graph and what was refused; matches may overlap.
+        tolerance: Largest difference of a result, relative to its largest magnitude.
+        version: Counted up when the same graph is rewritten otherwise.
         is_divisible: True if parts of a match are matches again: a model may be cut there.
         is_done_anyway: True if ONNX Runtime does the same when it loads a model: there is nothing
             to choose.
@@ -83,16 +82,16 @@ class RewriteRule:
     name: str
     what: str
     needs: str
-    exact: bool
-    tolerance: float
-    version: int
     find: Callable[[ModelGraph], Iterable[Finding]]
+    tolerance: float = 0.0
+    version: int = 1
     is_divisible: bool = False
     is_done_anyway: bool = False
 
-    def __post_init__(self) -> None:
-        if self.exact != (self.tolerance == 0):
-            raise ValueError(f"{self.name}: exact rules have a tolerance of 0, others more")
+    @property
+    def exact(self) -> bool:
+        """True if results keep their bits (ONNX Runtime on this CPU, optimised or not)."""
+        return self.tolerance == 0
 
     def findings(self, graph: ModelGraph) -> Iterator[Finding]:
         """Yield the matches of the rule; if it fails, a refusal takes the place of the rest."""

@@ -36,6 +36,12 @@ def nodes_of(graph: ModelGraph, *op_types: str) -> Iterator[tuple[int, onnx.Node
             yield index, node
 
 
+def opset_lacks(graph: ModelGraph, what: str, since: int) -> str:
+    """Name the opset that has no such operator or form yet; empty if the model's has."""
+    opset = graph.opset("")
+    return f"opset {opset} has no {what}, {since} does" if opset < since else ""
+
+
 def maker(graph: ModelGraph, name: str) -> onnx.NodeProto | None:
     """Return the node that makes a tensor, None for inputs and constants."""
     index = graph.producer.get(name)

@@ -17,6 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo, attributes_of, subgraphs
+from aoe.graph.protos import copied, refill, value_info
 from aoe.graph.rewrites.apply import apply_edits
 from aoe.graph.rewrites.protocol import Edit
 from aoe.graph.subgraphs.segment import Segment, cut_out
@@ -118,8 +119,7 @@ def _readers(whole: ModelGraph, at: int) -> list[int]:
 def _memory_pruned(outer: Segment, before: set[int], behind: set[int]) -> Segment:
     """Return the subgraph between neighbours whose convolutions do nothing."""
     graph = outer.graph
-    proto = onnx.ModelProto()
-    proto.CopyFrom(graph.proto)
+    proto = copied(graph.proto)
     infos: dict[str, TensorInfo] = {}
     for at, whole_at in enumerate(outer.nodes):
         node = proto.graph.node[at]
@@ -155,10 +155,8 @@ def _stand_in(node: onnx.NodeProto, source: str, info: TensorInfo) -> onnx.Tenso
     channels = info.shape[1]
     weights = f"{node.output[0]}/ones"
     node.input[:] = [source, weights]
-    del node.attribute[:]
-    node.attribute.extend(
-        [helper.make_attribute("group", channels), helper.make_attribute("kernel_shape", [1, 1])]
-    )
+    attributes = {"group": channels, "kernel_shape": [1, 1]}
+    refill(node.attribute, (helper.make_attribute(*one) for one in attributes.items()))
     return numpy_helper.from_array(np.ones((channels, 1, 1, 1), np.float32), weights)
 
 
@@ -170,13 +168,11 @@ def _segment_of(outer: Segment, proto: onnx.ModelProto, infos: dict[str, TensorI
     constants = [tensor for tensor in graph.initializer if tensor.name in set(read)]
     known = {tensor.name for tensor in constants}
     inputs = tuple(name for name in read if name not in made and name not in known)
-    values = list(_values(outer, inputs, infos)), list(_values(outer, outer.outputs, infos))
+    values = _values(outer, inputs, infos), _values(outer, outer.outputs, infos)
     tensors = {name: info for name in made if (info := outer.graph.find_info(name)) is not None}
-    for field in (graph.initializer, graph.input, graph.output):
-        del field[:]
-    graph.initializer.extend(constants)
-    graph.input.extend(values[0])
-    graph.output.extend(values[1])
+    refill(graph.initializer, constants)
+    refill(graph.input, values[0])
+    refill(graph.output, values[1])
     changed = ModelGraph(proto, tensors | infos, block=outer.graph.block)
     return replace(outer, graph=changed, inputs=inputs)
 
@@ -187,5 +183,4 @@ def _values(
     for name in names:
         info = infos.get(name) or outer.graph.find_info(name)
         assert info is not None
-        kind = helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype))
-        yield helper.make_tensor_value_info(name, kind, info.shape)
+        yield value_info(name, info)

@@ -12,6 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
+from aoe.graph.protos import copied
 from aoe.graph.subgraphs.segment import Segment
 from aoe.graph.weights import array_of
 
@@ -156,8 +157,7 @@ def in_chunks(
     odd = [node.op_type for node in form.graph.node if node.op_type not in _ROW_BY_ROW]
     if odd:
         return f"a rewrite made a {odd[0]} of it, which may name the batch"
-    model = onnx.ModelProto()
-    model.CopyFrom(form)
+    model = copied(form)
     graph = model.graph
     bodies = list(graph.node)
     del graph.node[:], graph.value_info[:]
@@ -187,8 +187,7 @@ def _body(nodes: Sequence[onnx.NodeProto], at: int, segment: Segment) -> Iterato
     """Yield the nodes for one piece, its tensors called after it."""
     own = {*segment.inputs, *(name for node in nodes for name in node.output if name)}
     for node in nodes:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
+        copy = copied(node)
         copy.name = _part(node.name, at)
         copy.input[:] = [_part(name, at) if name in own else name for name in node.input]
         copy.output[:] = [_part(name, at) if name else name for name in node.output]

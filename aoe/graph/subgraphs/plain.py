@@ -18,6 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.protos import copied, refill
 
 _IMAGE_RANK = 4
 
@@ -34,8 +35,7 @@ def in_plain_layout(form: onnx.ModelProto) -> onnx.ModelProto:
     Args:
         form: The form, or the subgraph as it is; it stays as it is.
     """
-    model = onnx.ModelProto()
-    model.CopyFrom(form)
+    model = copied(form)
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     convolutions = [node for node in model.graph.node if _may_be_blocked(node, constants)]
     if not convolutions:
@@ -43,15 +43,13 @@ def in_plain_layout(form: onnx.ModelProto) -> onnx.ModelProto:
     nought = f"{convolutions[0].output[0]}/nought"
     nodes = [helper.make_node("RandomUniform", [], [nought], shape=[1], low=0.0, high=0.0)]
     for node in form.graph.node:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
+        copy = copied(node)
         if _may_be_blocked(node, constants):
             bias, made = _bias_of(copy, model.graph, constants), f"{node.output[0]}/bias"
             nodes.append(helper.make_node("Add", [bias, nought], [made]))
             copy.input[:] = [*copy.input[:2], made]
         nodes.append(copy)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    refill(model.graph.node, nodes)
     return model
 
 

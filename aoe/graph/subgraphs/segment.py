@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx
-from onnx import helper
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo, names_read
+from aoe.graph.protos import value_info
 from aoe.graph.weights import without_initializers
 
 
@@ -78,8 +77,8 @@ def cut_out(whole: ModelGraph, run: Sequence[int]) -> Segment | str:
     for field in (graph.node, graph.input, graph.output, graph.value_info):
         del field[:]
     graph.node.extend(nodes)
-    graph.input.extend(_value_info(name, infos[name]) for name in inputs)
-    graph.output.extend(_value_info(name, infos[name]) for name in outputs)
+    graph.input.extend(value_info(name, infos[name]) for name in inputs)
+    graph.output.extend(value_info(name, infos[name]) for name in outputs)
     graph.initializer.extend(constants)
     tensors = {name: info for name in made if (info := whole.find_info(name)) is not None}
     return Segment(
@@ -94,11 +93,6 @@ _DTYPES = frozenset(
     ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
 )
 """What inputs of a piece can be made up in."""
-
-
-def _value_info(name: str, info: TensorInfo) -> onnx.ValueInfoProto:
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype))
-    return helper.make_tensor_value_info(name, kind, info.shape)
 
 
 def _ordered(whole: ModelGraph, run: Sequence[int], outputs: Sequence[str]) -> list[int]:

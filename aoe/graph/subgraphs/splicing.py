@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx
 
 from aoe.graph.model_graph import ModelGraph, names_read
+from aoe.graph.protos import copied, free_name, rename_tensors
 from aoe.graph.rewrite import prune_opsets
 from aoe.graph.subgraphs.segment import Segment
 from aoe.graph.weights import without_initializers
@@ -74,20 +75,14 @@ def _fresh_names(one: Splice, taken: set[str]) -> dict[str, str]:
     for name in made:
         if name in own:
             continue
-        wanted, number = name, 1
-        while wanted in taken:
-            number += 1
-            wanted = f"{name}_{number}"
-        names[name] = wanted
-        taken.add(wanted)
+        names[name] = free_name(name, taken)
+        taken.add(names[name])
     return names
 
 
 def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    found = onnx.NodeProto()
-    found.CopyFrom(node)
-    found.input[:] = [names.get(name, name) for name in node.input]
-    found.output[:] = [names.get(name, name) for name in node.output]
+    found = copied(node)
+    rename_tensors(found, names)
     return found
 
 
@@ -98,8 +93,7 @@ def _constants(
     for tensor in form.graph.initializer:
         name = names.get(tensor.name, tensor.name)
         if name not in known:
-            copy = onnx.TensorProto()
-            copy.CopyFrom(tensor)
+            copy = copied(tensor)
             copy.name = name
             found[name] = copy
     return found
@@ -128,10 +122,5 @@ def _name_nodes(graph: onnx.GraphProto) -> None:
     """Give nodes that share a name, or have none, one of their own."""
     seen: set[str] = set()
     for node in graph.node:
-        wanted = node.name or f"{node.op_type}_{node.output[0]}"
-        name, number = wanted, 1
-        while name in seen:
-            number += 1
-            name = f"{wanted}_{number}"
-        seen.add(name)
-        node.name = name
+        node.name = free_name(node.name or f"{node.op_type}_{node.output[0]}", seen)
+        seen.add(node.name)

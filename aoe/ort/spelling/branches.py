@@ -15,6 +15,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from aoe.graph.model_graph import subgraphs
+from aoe.graph.protos import copied, refill
 from aoe.ort.optimizers import fewest
 
 _ANY = ".any_shape"
@@ -75,8 +76,7 @@ def _branches(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.Gra
 
 
 def _freed(proto: onnx.ModelProto, chosen: Collection[int]) -> onnx.ModelProto:
-    freed = onnx.ModelProto()
-    freed.CopyFrom(proto)
+    freed = copied(proto)
     for number, (_, branch) in enumerate(list(_branches(freed.graph))):
         if number in chosen:
             _free(branch, f"{_ANY}{number}")
@@ -89,8 +89,7 @@ def _free(branch: onnx.GraphProto, suffix: str) -> None:
     _rename(branch, names)
     if names:
         nodes = [*_loop(names, suffix), *branch.node]
-        del branch.node[:]
-        branch.node.extend(nodes)
+        refill(branch.node, nodes)
 
 
 def _read_from_outside(graph: onnx.GraphProto) -> set[str]:

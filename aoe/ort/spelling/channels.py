@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from aoe.graph.protos import copied, refill
 from aoe.ort.spelling.reading import PartsReading
 
 _SINCE = 17
@@ -57,8 +58,7 @@ def join_channel_parts(proto: onnx.ModelProto) -> onnx.ModelProto:
     found = [parts for at in roots if (parts := reading.parts_around(at)) is not None]
     if not found:
         return proto
-    joined = onnx.ModelProto()
-    joined.CopyFrom(proto)
+    joined = copied(proto)
     gone = {at for parts in found for at in parts.nodes}
     ending = {parts.nodes[-1]: parts for parts in found}
     nodes: list[onnx.NodeProto] = []
@@ -67,8 +67,7 @@ def join_channel_parts(proto: onnx.ModelProto) -> onnx.ModelProto:
             nodes += _operators(ending[at], node, joined.graph)
         elif at not in gone:
             nodes.append(node)
-    del joined.graph.node[:]
-    joined.graph.node.extend(nodes)
+    refill(joined.graph.node, nodes)
     return joined
 
 

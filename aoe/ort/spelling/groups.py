@@ -14,6 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from aoe.graph.model_graph import TensorInfo, attributes_of
+from aoe.graph.protos import copied, free_name, refill
 from aoe.graph.weights import array_of
 
 _SINCE = 21
@@ -30,12 +31,10 @@ def spell_out_groups(proto: onnx.ModelProto) -> onnx.ModelProto:
     opset = max((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), default=1)
     if opset < _SINCE or not any(_is_group_normalization(node) for node in proto.graph.node):
         return proto
-    spelled = onnx.ModelProto()
-    spelled.CopyFrom(proto)
+    spelled = copied(proto)
     spelling = _Spelling(spelled)
     nodes = [made for node in proto.graph.node for made in spelling.nodes_of(node)]
-    del spelled.graph.node[:]
-    spelled.graph.node.extend(nodes)
+    refill(spelled.graph.node, nodes)
     return spelled
 
 
@@ -117,11 +116,7 @@ class _Spelling:
         return name
 
     def _name(self, node: onnx.NodeProto, what: str) -> str:
-        name = wanted = f"{node.output[0]}_{what}"
-        number = 1
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
+        name = free_name(f"{node.output[0]}_{what}", self._taken)
         self._taken.add(name)
         return name
 

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from aoe.graph.protos import copied
 from aoe.ort.spelling.reading import PartsReading
 
 
@@ -48,8 +49,7 @@ def spell_roots(proto: onnx.ModelProto) -> onnx.ModelProto:
     found = [parts for at in roots if (parts := reading.parts_around(at)) is not None]
     if not found:
         return proto
-    spelled = onnx.ModelProto()
-    spelled.CopyFrom(proto)
+    spelled = copied(proto)
     two = _unused(proto, "two")
     spelled.graph.initializer.append(numpy_helper.from_array(np.array(2, np.float32), two))
     nodes = spelled.graph.node

@@ -20,6 +20,7 @@ from onnx import numpy_helper, version_converter
 from torch import nn
 
 from aoe.errors import EngineNotInstalledError, ModelImportError
+from aoe.graph.protos import copied, refill
 from aoe.torch.model_files.losses import register_losses
 
 _OPSET = 17
@@ -111,8 +112,7 @@ def _converter(where: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 def _readable(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """Return the model in words `onnx2torch` knows."""
-    readable = onnx.ModelProto()
-    readable.CopyFrom(proto)
+    readable = copied(proto)
     whole = {
         tensor.name
         for tensor in proto.graph.initializer
@@ -126,8 +126,7 @@ def _readable(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
                 node.output.pop()
         if node.op_type == "BatchNormalization":  # which it is in training is the module's business
             kept = [one for one in node.attribute if one.name != "training_mode"]
-            del node.attribute[:]
-            node.attribute.extend(kept)
+            refill(node.attribute, kept)
         if node.op_type == "Reshape" and node.input[1] in whole:
             del node.attribute[:]  # allowzero, which says something of extents of 0 only
     opset = next((one.version for one in readable.opset_import if one.domain in ("", "ai.onnx")), 0)

@@ -20,6 +20,7 @@ from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import ModelImportError, OptionError
 from aoe.gradients.training import Training
+from aoe.graph.protos import copied
 from aoe.ort.inputs import specs_of_proto
 from aoe.ort.sessions import made_up_array
 from aoe.torch.ddp.gradients import reduced_training
@@ -100,8 +101,7 @@ class TrainingModel:
             env=self.env,
         )
         imported = find_entry(self.framework, source).load(source)
-        proto = onnx.ModelProto()
-        proto.CopyFrom(imported.proto)
+        proto = copied(imported.proto)
         outputs = {value.name: value for value in proto.graph.output}
         loss_name = self.loss_name or next(iter(outputs))
         if loss_name not in outputs or (self.loss_name is None and len(outputs) > 1):

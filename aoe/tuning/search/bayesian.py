@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from aoe.schedule import Choice, Configuration, Space
-from aoe.tuning.search.book import TrialBook, opening
+from aoe.tuning.search.book import BookedSearch, opening
 from aoe.tuning.search.candidates import Candidates, Rows
-from aoe.tuning.search.protocol import BestTrial, Trial
+from aoe.tuning.search.protocol import Trial
 from aoe.tuning.search.surrogate import (
     Floats,
     GaussianProcess,
@@ -39,7 +39,7 @@ CONVERGED_TRIALS = 10
 """Model trials in a row without a worthwhile expectation that make a search converged."""
 
 
-class BayesianSearch:
+class BayesianSearch(BookedSearch):
     """Expected improvement over the listed legal configurations, and a polish at the end.
 
     Args:
@@ -60,8 +60,8 @@ class BayesianSearch:
         seed: int = 0,
         warm_starts: Iterable[Mapping[str, Choice]] = (),
     ) -> None:
-        self._space, self._seed = space, seed
-        self._book = TrialBook(space, budget)
+        super().__init__(space, budget)
+        self._seed = seed
         self._known = Candidates(space, seed)
         self._rng = random.Random(seed)
         first = opening(space, warm_starts)
@@ -74,32 +74,22 @@ class BayesianSearch:
         self._dull_trials = 0
 
     @property
-    def best(self) -> BestTrial | None:
-        """The fastest correct configuration told."""
-        return self._book.best
-
-    @property
     def is_converged(self) -> bool:
         """True if 10 trials in a row promised less than 1 % and the best is polished."""
         return self._dull_trials >= CONVERGED_TRIALS and not self._unpolished()
 
-    def ask(self, n: int = 1) -> tuple[Configuration, ...]:
-        """Return up to `n` configurations that are new."""
-        asked: list[Configuration] = []
-        while len(asked) < n and self._book.room > 0:
-            configuration = self._next()
-            if configuration is None:
-                break
-            self._known.close(configuration)
-            asked.append(self._book.hand_out(configuration))
-        return tuple(asked)
-
     def tell(self, configuration: Configuration, trial: Trial) -> None:
         """Report the trial of a configuration."""
-        self._book.record(configuration, trial)
+        super().tell(configuration, trial)
         self._known.close(configuration)
 
     def _next(self) -> Configuration | None:
+        chosen = self._chosen()
+        if chosen is not None:
+            self._known.close(chosen)
+        return chosen
+
+    def _chosen(self) -> Configuration | None:
         while self._seeds and self._seeds_left > 0:
             configuration = self._seeds.pop(0)
             if self._book.is_new(configuration):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
 from aoe.schedule import Choice, Configuration, Space
@@ -64,6 +65,47 @@ class TrialBook:
             raise ValueError(f"told configuration is not in the space (got {configuration})")
         self.pending.pop(configuration, None)
         self.told[configuration] = trial
+
+
+class BookedSearch(ABC):
+    """A search that chooses one configuration after another; see `Search`.
+
+    Args:
+        space: Legal configurations to choose from.
+        budget: Configurations handed out at most.
+    """
+
+    def __init__(self, space: Space, budget: int) -> None:
+        self._space = space
+        self._book = TrialBook(space, budget)
+
+    @property
+    def best(self) -> BestTrial | None:
+        """The fastest correct configuration told."""
+        return self._book.best
+
+    @property
+    def is_converged(self) -> bool:
+        """False for searches without a model of what the trials left may bring."""
+        return False
+
+    def ask(self, n: int = 1) -> tuple[Configuration, ...]:
+        """Hand out up to `n` configurations that are new."""
+        asked: list[Configuration] = []
+        while len(asked) < n and self._book.room > 0:
+            configuration = self._next()
+            if configuration is None:
+                break
+            asked.append(self._book.hand_out(configuration))
+        return tuple(asked)
+
+    def tell(self, configuration: Configuration, trial: Trial) -> None:
+        """Report the trial of a configuration."""
+        self._book.record(configuration, trial)
+
+    @abstractmethod
+    def _next(self) -> Configuration | None:
+        """Choose a configuration that is new; None when none is left."""
 
 
 def opening(space: Space, warm_starts: Iterable[Mapping[str, Choice]]) -> tuple[Configuration, ...]:

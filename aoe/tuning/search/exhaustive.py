@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from aoe.schedule import Choice, Configuration, Space
-from aoe.tuning.search.book import TrialBook, opening
-from aoe.tuning.search.protocol import BestTrial, Trial
+from aoe.tuning.search.book import BookedSearch, opening
 
 
-class ExhaustiveSearch:
+class ExhaustiveSearch(BookedSearch):
     """Every legal configuration, in an order that still helps when time runs out before the end.
 
     First guesses and warm starts, then always a neighbour of the best so far, and the next one
@@ -32,34 +31,12 @@ class ExhaustiveSearch:
     ) -> None:
         if not space.is_enumerable:
             raise ValueError(f"space: too large to enumerate (got {space.combinations})")
-        self._space = space
-        self._book = TrialBook(space, budget)
+        super().__init__(space, budget)
         self._opening = iter(opening(space, warm_starts))
         self._rest = iter(space.configurations())
 
-    @property
-    def best(self) -> BestTrial | None:
-        """The fastest correct configuration told."""
-        return self._book.best
-
-    @property
-    def is_converged(self) -> bool:
-        """False: only the whole space is enough."""
-        return False
-
-    def ask(self, n: int = 1) -> tuple[Configuration, ...]:
-        """Return up to `n` configurations that are new."""
-        asked: list[Configuration] = []
-        while len(asked) < min(n, len(asked) + self._book.room):
-            configuration = next(self._ahead(), None)
-            if configuration is None:
-                break
-            asked.append(self._book.hand_out(configuration))
-        return tuple(asked)
-
-    def tell(self, configuration: Configuration, trial: Trial) -> None:
-        """Report the trial of a configuration."""
-        self._book.record(configuration, trial)
+    def _next(self) -> Configuration | None:
+        return next(self._ahead(), None)
 
     def _ahead(self) -> Iterator[Configuration]:
         """Yield new configurations, the next to be asked first."""

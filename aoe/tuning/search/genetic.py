@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from aoe.schedule import Choice, Configuration, Knob, Space
-from aoe.tuning.search.book import TrialBook, opening
-from aoe.tuning.search.protocol import BestTrial, Trial
+from aoe.tuning.search.book import BookedSearch, opening
+from aoe.tuning.search.protocol import Trial
 from aoe.tuning.search.random_search import random_order
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MISSES_MAX = 50
 """Offspring in a row, illegal or known, after which a configuration is drawn by chance."""
 
 
-class GeneticSearch:
+class GeneticSearch(BookedSearch):
     """First guesses, warm starts, then offspring of the fastest configurations.
 
     Offspring that are illegal or known cost no trial. What failed has no offspring. A trial told a
@@ -45,38 +45,17 @@ class GeneticSearch:
         seed: int = 0,
         warm_starts: Iterable[Mapping[str, Choice]] = (),
     ) -> None:
-        self._space = space
-        self._book = TrialBook(space, budget)
+        super().__init__(space, budget)
         self._opening = iter(opening(space, warm_starts))
         self._by_chance = random_order(space, random.Random(seed), ())
         self._study = _make_study(seed, budget)
         self._distributions = {knob.name: _distribution(knob) for knob in space.knobs}
         self._asked: dict[Configuration, optuna.Trial] = {}
 
-    @property
-    def best(self) -> BestTrial | None:
-        """The fastest correct configuration told."""
-        return self._book.best
-
-    @property
-    def is_converged(self) -> bool:
-        """False: a mutation may always bring something new."""
-        return False
-
-    def ask(self, n: int = 1) -> tuple[Configuration, ...]:
-        """Return up to `n` configurations that are new."""
-        asked: list[Configuration] = []
-        while len(asked) < min(n, len(asked) + self._book.room):
-            configuration = self._next()
-            if configuration is None:
-                break
-            asked.append(self._book.hand_out(configuration))
-        return tuple(asked)
-
     def tell(self, configuration: Configuration, trial: Trial) -> None:
         """Report the trial of a configuration."""
         is_first = configuration not in self._book.told
-        self._book.record(configuration, trial)
+        super().tell(configuration, trial)
         if not is_first:
             return
         individual = self._asked.pop(configuration, None) or self._individual(configuration)

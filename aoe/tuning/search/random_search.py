@@ -6,11 +6,10 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 
 from aoe.schedule import Choice, Configuration, Space
-from aoe.tuning.search.book import TrialBook, opening
-from aoe.tuning.search.protocol import BestTrial, Trial
+from aoe.tuning.search.book import BookedSearch, opening
 
 
-class RandomSearch:
+class RandomSearch(BookedSearch):
     """First guesses, warm starts, then every legal configuration with equal chance.
 
     Args:
@@ -28,33 +27,11 @@ class RandomSearch:
         seed: int = 0,
         warm_starts: Iterable[Mapping[str, Choice]] = (),
     ) -> None:
-        self._book = TrialBook(space, budget)
+        super().__init__(space, budget)
         self._order = random_order(space, random.Random(seed), opening(space, warm_starts))
 
-    @property
-    def best(self) -> BestTrial | None:
-        """The fastest correct configuration told."""
-        return self._book.best
-
-    @property
-    def is_converged(self) -> bool:
-        """False: random search expects nothing, so nothing can disappoint it."""
-        return False
-
-    def ask(self, n: int = 1) -> tuple[Configuration, ...]:
-        """Return up to `n` configurations that are new."""
-        asked: list[Configuration] = []
-        while len(asked) < min(n, len(asked) + self._book.room):
-            configuration = next(self._order, None)
-            if configuration is None:
-                break
-            if self._book.is_new(configuration):
-                asked.append(self._book.hand_out(configuration))
-        return tuple(asked)
-
-    def tell(self, configuration: Configuration, trial: Trial) -> None:
-        """Report the trial of a configuration."""
-        self._book.record(configuration, trial)
+    def _next(self) -> Configuration | None:
+        return next(filter(self._book.is_new, self._order), None)
 
 
 def random_order(

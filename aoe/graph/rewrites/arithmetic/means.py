@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
@@ -29,8 +27,7 @@ def find_means(graph: ModelGraph) -> Iterator[Finding]:
         keeps = attribute(node, "keepdims", 1)
         made = rewriting.add("GlobalAveragePool", [node.input[0]], node.output[0] if keeps else "")
         if not keeps:
-            flat = rewriting.constant(np.array(shape[:2], np.int64), "shape")
-            rewriting.add("Reshape", [made, flat], node.output[0])
+            rewriting.reshape(made, shape[:2], node.output[0])
         yield rewriting.finish()
 
 
@@ -38,8 +35,6 @@ MEAN_RULE = RewriteRule(
     name=_NAME,
     what="ReduceMean over height and width becomes GlobalAveragePool",
     needs="float32; the axes are all those behind the channels",
-    exact=False,
     tolerance=1e-5,
-    version=1,
     find=find_means,
 )

@@ -73,8 +73,6 @@ POWER_RULE = RewriteRule(
     name=_NAME,
     what="Pow by 2, 3, 4, -1, 1/2 or -1/2 becomes Mul, Reciprocal or Sqrt",
     needs="float32; for roots what is never negative",
-    exact=False,
     tolerance=1e-6,
-    version=1,
     find=find_powers,
 )

@@ -53,8 +53,8 @@ def find_volumes(graph: ModelGraph) -> Iterator[Finding]:
         made = _as_images(
             rewriting, made, (batch, channels, depth, height * width), (1, 1, deep, 1)
         )
-        whole = np.array((batch, channels, depth * deep, height, width), np.int64)
-        rewriting.add("Reshape", [made, rewriting.constant(whole, "shape")], node.output[0])
+        whole = (batch, channels, depth * deep, height, width)
+        rewriting.reshape(made, whole, node.output[0])
         yield rewriting.finish()
 
 
@@ -93,8 +93,7 @@ def _as_images(
 ) -> str:
     if all(factor == 1 for factor in factors):
         return name
-    target = rewriting.constant(np.array(shape, np.int64), "images")
-    images = rewriting.add("Reshape", [name, target])
+    images = rewriting.reshape(name, shape, what="images")
     return _add_resize(
         rewriting, images, rewriting.constant(np.array(factors, np.float32), "scales")
     )
@@ -115,17 +114,11 @@ PLAIN_RESIZE_RULE = RewriteRule(
     name=_PLAIN,
     what="Resize to the nearest by whole numbers is written as the blocked layout has it",
     needs="opset 11; four dimensions, known shapes, whole factors of height and width",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_resizes,
 )
 VOLUME_RESIZE_RULE = RewriteRule(
     name=_VOLUME,
     what="Resize of volumes to the nearest by whole numbers becomes two Resizes of images",
     needs="opset 11; known shapes, whole factors of depth, height and width",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_volumes,
 )

@@ -149,11 +149,9 @@ def find_transforms(graph: ModelGraph) -> Iterator[Finding]:
         matrix = _matrix(found.length, bins, found.parts, inverse=found.inverse)
         turned = rewriting.add("Transpose", [node.input[0]], perm=found.axes_to_rows)
         outer = tuple(shape[axis] for axis in found.axes_to_rows[:-2])
-        flat = rewriting.constant(np.array((*outer, matrix.shape[0]), np.int64), "flat")
-        rows = rewriting.add("Reshape", [turned, flat])
+        rows = rewriting.reshape(turned, (*outer, matrix.shape[0]), what="flat")
         made = rewriting.add("MatMul", [rows, rewriting.constant(matrix, "matrix")])
-        apart = rewriting.constant(np.array((*outer, bins, 2), np.int64), "apart")
-        spectrum = rewriting.add("Reshape", [made, apart])
+        spectrum = rewriting.reshape(made, (*outer, bins, 2), what="apart")
         rewriting.add("Transpose", [spectrum], node.output[0], perm=found.axes_back)
         yield rewriting.finish()
 
@@ -187,12 +185,10 @@ def find_short_time(graph: ModelGraph) -> Iterator[Finding]:
         if found.window is not None:
             matrix = matrix * found.window.reshape(-1, 1, 1)
         weight = matrix.transpose(2, 1, 0).reshape(2 * bins, 1, size).astype(np.float32)
-        target = rewriting.constant(np.array((batch, 1, found.shape[1]), np.int64), "signal")
-        signal = rewriting.add("Reshape", [node.input[0], target])
+        signal = rewriting.reshape(node.input[0], (batch, 1, found.shape[1]), what="signal")
         inputs = [signal, rewriting.constant(weight, "weight")]
         made = rewriting.add("Conv", inputs, strides=[found.step], kernel_shape=[size])
-        apart = rewriting.constant(np.array((batch, 2, bins, found.frames), np.int64), "apart")
-        spectrum = rewriting.add("Reshape", [made, apart])
+        spectrum = rewriting.reshape(made, (batch, 2, bins, found.frames), what="apart")
         rewriting.add("Transpose", [spectrum], node.output[0], perm=[0, 3, 2, 1])
         yield rewriting.finish()
 
@@ -201,17 +197,13 @@ DFT_RULE = RewriteRule(
     name=_DFT,
     what="DFT becomes a MatMul with the matrix of the transform",
     needs=f"known shape, a constant axis, all its elements, at most {_LONGEST} of them",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_transforms,
 )
 STFT_RULE = RewriteRule(
     name=_STFT,
     what="STFT becomes a Conv whose weights are window times wave",
     needs=f"a real signal of known shape, constant step and window, frames of at most {_LONGEST}",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_short_time,
 )

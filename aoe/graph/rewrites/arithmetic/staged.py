@@ -118,8 +118,7 @@ def find_transforms(graph: ModelGraph) -> Iterator[Finding]:
         outer = [found.shape[axis] for axis in found.axes_to_rows[:-2]]
         rows = of_length(rewriting, rows, found.shape[found.axis], found.length, len(outer))
         spectrum = in_stages(rewriting, rows, math.prod(outer), stages)
-        apart = shape_constant(rewriting, *outer, found.bins, 2)
-        turned = rewriting.add("Reshape", [spectrum, apart])
+        turned = rewriting.reshape(spectrum, (*outer, found.bins, 2))
         rewriting.add("Transpose", [turned], node.output[0], perm=found.axes_back)
         yield rewriting.finish()
 
@@ -139,8 +138,7 @@ def find_short_time(graph: ModelGraph) -> Iterator[Finding]:
         batch = found.shape[0]
         frames = add_frames(rewriting, node.input[0], found)
         spectrum = in_stages(rewriting, frames, batch * found.frames, stages)
-        apart = shape_constant(rewriting, batch, found.frames, found.bins, 2)
-        rewriting.add("Reshape", [spectrum, apart], node.output[0])
+        rewriting.reshape(spectrum, (batch, found.frames, found.bins, 2), node.output[0])
         yield rewriting.finish()
 
 
@@ -152,9 +150,9 @@ def add_frames(rewriting: Rewriting, name: str, asked: ShortTime) -> str:
     batch, samples = asked.shape[0], math.prod(asked.shape[1:])
     part = math.gcd(asked.size, asked.step)
     parts = samples // part
-    signal = rewriting.add("Reshape", [name, shape_constant(rewriting, batch, samples)])
+    signal = rewriting.reshape(name, (batch, samples))
     signal = of_length(rewriting, signal, samples, parts * part, 1)
-    rows = rewriting.add("Reshape", [signal, shape_constant(rewriting, batch, parts, part)])
+    rows = rewriting.reshape(signal, (batch, parts, part))
     starts = np.arange(asked.frames)[:, None] * (asked.step // part)
     places = starts + np.arange(asked.size // part)
     frames = rewriting.add("Gather", [rows, rewriting.constant(places, "places")], axis=1)
@@ -175,16 +173,18 @@ def of_length(rewriting: Rewriting, name: str, length: int, wanted: int, axis: i
         axis: Its number.
     """
     if wanted < length:
-        bounds = [
-            rewriting.constant(np.array([value], np.int64), what)
-            for what, value in (("start", 0), ("end", wanted), ("axis", axis))
-        ]
-        return rewriting.add("Slice", [name, *bounds])
+        return sliced(rewriting, name, 0, wanted, axis)
     if wanted == length:
         return name
     pads = np.zeros(2 * (axis + 2), np.int64)
     pads[-2] = wanted - length
     return rewriting.add("Pad", [name, rewriting.constant(pads, "pads")])
+
+
+def sliced(rewriting: Rewriting, name: str, start: int, end: int, axis: int) -> str:
+    """Add a Slice of `start` to `end` along one axis."""
+    bounds = (("start", start), ("end", end), ("axis", axis))
+    return rewriting.add("Slice", [name, *(rewriting.integers([v], what) for what, v in bounds)])
 
 
 def in_stages(
@@ -203,35 +203,27 @@ def in_stages(
     matrices = stages.second_matrices() if matrices is None else matrices
     parts = matrices.shape[-1]
     if stages.parts == 2:
-        apart = rewriting.add("Reshape", [rows, shape_constant(rewriting, count, n1, n2, 2)])
+        apart = rewriting.reshape(rows, (count, n1, n2, 2))
         rows = rewriting.add("Transpose", [apart], perm=[0, 3, 1, 2])
-    columns = rewriting.add(
-        "Reshape", [rows, shape_constant(rewriting, count, stages.parts * n1, n2)]
-    )
+    columns = rewriting.reshape(rows, (count, stages.parts * n1, n2))
     first = rewriting.constant(stages.first_matrix(), "first")
     made = rewriting.add("MatMul", [first, columns])
-    made = rewriting.add("Reshape", [made, shape_constant(rewriting, count, 2, n1, n2)])
+    made = rewriting.reshape(made, (count, 2, n1, n2))
     made = rewriting.add("Transpose", [made], perm=[2, 0, 1, 3])
-    made = rewriting.add("Reshape", [made, shape_constant(rewriting, n1, count, 2 * n2)])
+    made = rewriting.reshape(made, (n1, count, 2 * n2))
     flat = matrices.reshape(n1, 2 * n2, kept * parts).astype(np.float32)
     made = rewriting.add("MatMul", [made, rewriting.constant(flat, "second")])
-    made = rewriting.add("Reshape", [made, shape_constant(rewriting, n1, count, kept, parts)])
+    made = rewriting.reshape(made, (n1, count, kept, parts))
     made = rewriting.add("Transpose", [made], perm=[1, 2, 0, 3])
-    made = rewriting.add("Reshape", [made, shape_constant(rewriting, count, kept * n1, parts)])
+    made = rewriting.reshape(made, (count, kept * n1, parts))
     return of_length(rewriting, made, kept * n1, stages.bins, 1)
-
-
-def shape_constant(rewriting: Rewriting, *extents: int) -> str:
-    return rewriting.constant(np.array(extents, np.int64), "shape")
 
 
 DFT_STAGES_RULE = RewriteRule(
     name=_DFT,
     what="DFT becomes two products with small matrices, one for each factor of its length",
     needs=f"known shape, constant axis and length; two factors, at most {LONGEST}",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_transforms,
 )
 STFT_STAGES_RULE = RewriteRule(
@@ -239,8 +231,6 @@ STFT_STAGES_RULE = RewriteRule(
     what="STFT becomes a Gather of frames, window, and two products with small matrices",
     needs="a real signal of known shape, constant step and window, frames whose size has factors, "
     f"at most {LONGEST}",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_short_time,
 )

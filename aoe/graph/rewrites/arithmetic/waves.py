@@ -19,12 +19,12 @@ from aoe.graph.rewrites.arithmetic.staged import (
     Stages,
     add_frames,
     in_stages,
-    shape_constant,
+    sliced,
     stages_of,
 )
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
-from aoe.graph.rewrites.reading import Array, Shape, nodes_of, shape_of, value_of
+from aoe.graph.rewrites.reading import Array, nodes_of, shape_of, value_of
 
 _FORWARD, _INVERSE = "wave-convolution-in-stages", "wave-synthesis-in-stages"
 _SINCE = 13
@@ -188,18 +188,16 @@ def find_convolutions(graph: ModelGraph) -> Iterator[Finding]:
         rewriting = Rewriting(graph, _FORWARD, [index])
         signal, batch, kinds = node.input[0], asked.shape[0], len(waves.kinds)
         if any(pads):
-            around = np.array([0, 0, pads[0], 0, 0, pads[1]], np.int64)
-            signal = rewriting.add("Pad", [signal, rewriting.constant(around, "pads")])
+            around = rewriting.integers([0, 0, pads[0], 0, 0, pads[1]], "pads")
+            signal = rewriting.add("Pad", [signal, around])
         frames = add_frames(rewriting, signal, asked)
         # bins are sums by cosines, and by sines with a minus
         gains = _by_stage(waves.gains * np.array([1, -1])[list(waves.kinds)], stages)
         matrices = stages.second_matrices()[..., list(waves.kinds)] * gains[:, None, None]
         made = in_stages(rewriting, frames, batch * asked.frames, stages, matrices)
-        apart = shape_constant(rewriting, batch, asked.frames, asked.bins, kinds)
-        made = rewriting.add("Reshape", [made, apart])
+        made = rewriting.reshape(made, (batch, asked.frames, asked.bins, kinds))
         made = rewriting.add("Transpose", [made], perm=[0, 3, 2, 1])
-        flat = shape_constant(rewriting, batch, kinds * asked.bins, asked.frames)
-        rewriting.add("Reshape", [made, flat], node.output[0])
+        rewriting.reshape(made, (batch, kinds * asked.bins, asked.frames), node.output[0])
         yield rewriting.finish()
 
 
@@ -219,17 +217,8 @@ def find_syntheses(graph: ModelGraph) -> Iterator[Finding]:
         frames = _synthesised(rewriting, node.input[0], waves, stages, asked)
         made = _overlapped(rewriting, frames, asked)
         if any(pads):
-            bounds = [
-                rewriting.constant(np.array([value], np.int64), what)
-                for what, value in (
-                    ("start", pads[0]),
-                    ("end", asked.shape[1] - pads[1]),
-                    ("axis", 1),
-                )
-            ]
-            made = rewriting.add("Slice", [made, *bounds])
-        whole: Shape = (asked.shape[0], 1, asked.shape[1] - sum(pads))
-        rewriting.add("Reshape", [made, shape_constant(rewriting, *whole)], node.output[0])
+            made = sliced(rewriting, made, pads[0], asked.shape[1] - pads[1], 1)
+        rewriting.reshape(made, (asked.shape[0], 1, asked.shape[1] - sum(pads)), node.output[0])
         yield rewriting.finish()
 
 
@@ -249,22 +238,21 @@ def _synthesised(
     """
     batch, frames, bins, kinds = asked.shape[0], asked.frames, asked.bins, len(waves.kinds)
     n1, n2, kept, count = stages.first, stages.second, stages.kept, batch * frames
-    given = shape_constant(rewriting, batch, kinds, bins, frames)
-    made = rewriting.add("Reshape", [spectrum, given])
+    made = rewriting.reshape(spectrum, (batch, kinds, bins, frames))
     made = rewriting.add("Transpose", [made], perm=[0, 3, 1, 2])
     if n1 * kept != bins:
-        behind = np.array([0] * 7 + [n1 * kept - bins], np.int64)
-        made = rewriting.add("Pad", [made, rewriting.constant(behind, "pads")])
-    made = rewriting.add("Reshape", [made, shape_constant(rewriting, count, kinds, kept, n1)])
+        behind = rewriting.integers([0] * 7 + [n1 * kept - bins], "pads")
+        made = rewriting.add("Pad", [made, behind])
+    made = rewriting.reshape(made, (count, kinds, kept, n1))
     made = rewriting.add("Transpose", [made], perm=[3, 0, 1, 2])
-    made = rewriting.add("Reshape", [made, shape_constant(rewriting, n1, count, kinds * kept)])
+    made = rewriting.reshape(made, (n1, count, kinds * kept))
     gains = _by_stage(waves.gains * np.array([1, -1])[list(waves.kinds)], stages)
     matrices = stages.second_matrices()[..., list(waves.kinds)] * gains[:, None, None]
     turned = matrices.transpose(0, 4, 3, 1, 2).reshape(n1, kinds * kept, 2 * n2)
     made = rewriting.add("MatMul", [made, rewriting.constant(turned.astype(np.float32), "second")])
-    made = rewriting.add("Reshape", [made, shape_constant(rewriting, n1, count, 2, n2)])
+    made = rewriting.reshape(made, (n1, count, 2, n2))
     made = rewriting.add("Transpose", [made], perm=[1, 2, 0, 3])
-    made = rewriting.add("Reshape", [made, shape_constant(rewriting, count, 2 * n1, n2)])
+    made = rewriting.reshape(made, (count, 2 * n1, n2))
     first = rewriting.constant(np.ascontiguousarray(stages.first_matrix().T), "first")
     return rewriting.add("MatMul", [first, made])
 
@@ -274,25 +262,17 @@ def _overlapped(rewriting: Rewriting, frames: str, asked: ShortTime) -> str:
     batch, over = asked.shape[0], asked.size // asked.step
     assert asked.window is not None
     window = asked.window.reshape(over, asked.step)
-    apart = shape_constant(rewriting, batch, asked.frames, over, asked.step)
-    made = rewriting.add("Reshape", [frames, apart])
+    made = rewriting.reshape(frames, (batch, asked.frames, over, asked.step))
     made = rewriting.add("Mul", [made, rewriting.constant(window, "window")])
-    sizes = rewriting.constant(np.ones(over, np.int64), "sizes")
+    sizes = rewriting.integers([1] * over, "sizes")
     steps = rewriting.add_many("Split", [made, sizes], [""] * over, axis=2)
+    pads = ((0, at, 0, 0, 0, over - 1 - at, 0, 0) for at in range(over))
     moved = [
-        rewriting.add(
-            "Pad",
-            [
-                step,
-                rewriting.constant(
-                    np.array([0, at, 0, 0, 0, over - 1 - at, 0, 0], np.int64), "pads"
-                ),
-            ],
-        )
-        for at, step in enumerate(steps)
+        rewriting.add("Pad", [step, rewriting.integers(around, "pads")])
+        for step, around in zip(steps, pads, strict=True)
     ]
     total = rewriting.add("Sum", moved)
-    return rewriting.add("Reshape", [total, shape_constant(rewriting, batch, asked.shape[1])])
+    return rewriting.reshape(total, (batch, asked.shape[1]))
 
 
 _NEEDS = (
@@ -303,17 +283,13 @@ WAVE_CONVOLUTION_RULE = RewriteRule(
     name=_FORWARD,
     what="Conv along time by windowed waves becomes frames and two products with small matrices",
     needs=_NEEDS,
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_convolutions,
 )
 WAVE_SYNTHESIS_RULE = RewriteRule(
     name=_INVERSE,
     what="ConvTranspose along time by windowed waves becomes two products and a sum of frames",
     needs=f"{_NEEDS}; frames of whole steps",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_syntheses,
 )

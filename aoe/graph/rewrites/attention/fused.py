@@ -16,7 +16,7 @@ from aoe.graph.rewrites.attention.products import (
 )
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
-from aoe.graph.rewrites.reading import attribute, nodes_of, shape_of
+from aoe.graph.rewrites.reading import attribute, nodes_of, opset_lacks, shape_of
 
 _MULTI_HEAD = "attention-multi-head"
 _OPERATOR = "attention-operator"
@@ -62,15 +62,14 @@ def _rows(graph: ModelGraph, rewriting: Rewriting, name: str) -> str:
     shape = shape_of(graph, name)
     assert shape is not None
     turned = rewriting.add("Transpose", [name], perm=_TO_HEADS)
-    target = np.array([shape[0], shape[2], shape[1] * shape[3]], np.int64)
-    return rewriting.add("Reshape", [turned, rewriting.constant(target, "rows")])
+    return rewriting.reshape(turned, (shape[0], shape[2], shape[1] * shape[3]), what="rows")
 
 
 def _to_heads(graph: ModelGraph, rewriting: Rewriting, made: str, output: str) -> None:
     shape = shape_of(graph, output)
     assert shape is not None
-    target = np.array([shape[0], shape[2], shape[1], shape[3]], np.int64)
-    apart = rewriting.add("Reshape", [made, rewriting.constant(target, "heads")])
+    heads = (shape[0], shape[2], shape[1], shape[3])
+    apart = rewriting.reshape(made, heads, what="heads")
     rewriting.add("Transpose", [apart], output, perm=_TO_HEADS)
 
 
@@ -88,8 +87,7 @@ def _mask(graph: ModelGraph, rewriting: Rewriting, found: SpelledAttention) -> s
     full = (*wide[:2], *found.shape[2:])
     if shape == full:
         return found.mask
-    target = rewriting.constant(np.array(full, np.int64), "mask_shape")
-    return rewriting.add("Expand", [found.mask, target])
+    return rewriting.add("Expand", [found.mask, rewriting.integers(full, "mask_shape")])
 
 
 def find_operator(graph: ModelGraph) -> Iterator[Finding]:
@@ -98,8 +96,7 @@ def find_operator(graph: ModelGraph) -> Iterator[Finding]:
         if isinstance(found, tuple):
             yield refuse(graph, _OPERATOR, [found[0]], found[1])
             continue
-        if graph.opset("") < _SINCE:
-            why = f"opset {graph.opset('')} has no Attention, {_SINCE} does"
+        if why := opset_lacks(graph, "Attention", _SINCE):
             yield refuse(graph, _OPERATOR, found.nodes, why)
             continue
         rewriting = Rewriting(graph, _OPERATOR, found.nodes)
@@ -148,26 +145,20 @@ MULTI_HEAD_RULE = RewriteRule(
     name=_MULTI_HEAD,
     what="MatMul, scale, mask, Softmax, MatMul become MultiHeadAttention without Transposes",
     needs=f"{_FORM}; rows that are masked whole may change",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_multi_head,
 )
 OPERATOR_RULE = RewriteRule(
     name=_OPERATOR,
     what="MatMul, scale, mask, Softmax, MatMul become ONNX's Attention",
     needs=f"{_FORM}; opset 23; rows that are masked whole may change",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_operator,
 )
 APART_RULE = RewriteRule(
     name=_APART,
     what="ONNX's Attention becomes MatMul, scale, mask, Softmax, MatMul",
     needs="four dimensions, as many heads of all three, no cache, not causal, one result",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_fused,
 )

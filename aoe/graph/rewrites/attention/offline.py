@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from aoe.graph.model_graph import ModelGraph, attributes_of, subgraphs
+from aoe.graph.protos import copied
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.differences import Difference, differences
 from aoe.graph.rewrites.protocol import Finding, RewriteMatch, RewriteRule
@@ -86,9 +87,7 @@ def offline_rule(optimizer: OfflineOptimizer, nodes_max: int = _NODES_MAX) -> Re
         "mask, Softmax and product become Attention or MultiHeadAttention, bias and GELU BiasGelu",
         needs="onnxruntime.transformers; known shapes, constant projections, at most "
         f"{nodes_max} nodes; a pattern of its BERT, GPT-2, BART, CLIP or Conformer",
-        exact=False,
         tolerance=1e-4,
-        version=1,
         find=partial(_find, optimizer, nodes_max),
         is_divisible=True,  # it reads a subgraph as it is, and keeps none together
     )
@@ -126,8 +125,7 @@ def _with_normalized_results(graph: ModelGraph) -> tuple[onnx.ModelProto, set[st
 
     The optimiser looks for attention from the normalisation behind it, where a subgraph has ended.
     """
-    proto = onnx.ModelProto()
-    proto.CopyFrom(graph.proto)
+    proto = copied(graph.proto)
     del proto.graph.value_info[:]
     made = [name for node in graph.nodes for name in node.output if name]
     outputs = {value.name for value in proto.graph.output}

@@ -168,17 +168,12 @@ MERGED_RULE = RewriteRule(
     name=_MERGED,
     what="MatMuls or Gemms of one tensor, with their biases, become one and a Split",
     needs="constant float32 weights of as many rows; opset 13",
-    exact=False,
     tolerance=1e-5,
-    version=1,
     find=find_projections,
 )
 TAKEN_RULE = RewriteRule(
     name=_TAKEN,
     what="Query, key and value are split from their joined projection before it is transposed",
     needs="Reshape, Transpose and one Slice or Gather for each as PyTorch exports them; opset 13",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_joined_projections,
 )

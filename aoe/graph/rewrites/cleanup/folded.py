@@ -82,9 +82,6 @@ CONSTANTS_RULE = RewriteRule(
     name=_NAME,
     what="Operators on constants, and Shape of what has the same in every run, become constants",
     needs="operators that do not round; the result is none of the model's",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_constants,
     is_done_anyway=True,
 )

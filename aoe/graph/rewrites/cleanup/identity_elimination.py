@@ -76,17 +76,11 @@ IDLE_RULE = RewriteRule(
     name=_IDENTITY,
     what="Identity, Dropout, and Cast, Reshape, Transpose, Expand to what is there already, go",
     needs="the same type and shape in every run; the result is none of the model's",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_idle,
 )
 DUPLICATES_RULE = RewriteRule(
     name=_TWICE,
     what="Equal operators on equal inputs become one",
     needs="nothing random, no control flow; the result is none of the model's",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_duplicates,
 )

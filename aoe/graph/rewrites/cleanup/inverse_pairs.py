@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -52,8 +51,7 @@ def _join_views(
     if source == shape and node.output[0] not in graph.output_names:
         rewriting.alias(node.output[0], before.input[0])
         return True
-    target = rewriting.constant(np.array(shape, np.int64), "shape")
-    rewriting.add("Reshape", [before.input[0], target], node.output[0])
+    rewriting.reshape(before.input[0], shape, node.output[0])
     return True
 
 
@@ -92,8 +90,5 @@ PAIRS_RULE = RewriteRule(
     name=_NAME,
     what="Two Transposes, two Casts, or two of Reshape, Flatten, Squeeze, Unsqueeze become one",
     needs="known shapes; the type between two Casts holds every value",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_pairs,
 )

@@ -65,8 +65,6 @@ SPLIT_RULE = RewriteRule(
     name=_NAME,
     what="Conv, element-wise operators and a Split of channels become one Conv per part",
     needs="constant weights, one group; nobody else reads what is divided",
-    exact=False,  # parts of 16 channels keep their bits; few channels are summed in another order
-    tolerance=1e-5,
-    version=1,
+    tolerance=1e-5,  # few channels are summed in another order; parts of 16 keep their bits
     find=find_divided,
 )

@@ -66,8 +66,6 @@ JOINED_RULE = RewriteRule(
     name=_NAME,
     what="Concat of channels, element-wise operators and a Conv become a sum of Convs",
     needs=f"constant weights, one group, at most {_MOST_PARTS} parts; nobody else reads the Concat",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_joined,
 )

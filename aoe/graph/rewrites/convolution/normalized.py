@@ -170,17 +170,13 @@ BEFORE_RULE = RewriteRule(
     name=_INTO_NEXT,
     what="BatchNormalization in front of a Conv goes into that Conv's weights",
     needs="constant parameters, a Conv without padding as the only reader, no Conv in front",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_before,
 )
 BEHIND_RULE = RewriteRule(
     name=_INTO_MAKERS,
     what="BatchNormalization behind sums, joins and means of Convs goes into their weights",
     needs="constant parameters; every value in between is read once",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_behind,
 )

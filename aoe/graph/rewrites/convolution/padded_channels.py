@@ -127,8 +127,6 @@ WIDEN_RULE = RewriteRule(
     what="Convs that a Concat joins make whole blocks of channels, the Conv behind skips the rest",
     needs="constant weights, one group; one reader each; finite inputs (a zero weight of infinity"
     " is not a number)",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_narrow,
 )

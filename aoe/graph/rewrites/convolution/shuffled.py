@@ -122,8 +122,6 @@ SHUFFLE_RULE = RewriteRule(
     name=_NAME,
     what="Channel shuffle in front of a Conv becomes another order of that Conv's weights",
     needs="constant weights, one group; only element-wise operators and a depthwise Conv between",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_shuffles,
 )

@@ -71,8 +71,6 @@ GATE_RULE = RewriteRule(
     name=_NAME,
     what="Mul by one number per channel and a pointwise Conv become a product of scaled weights",
     needs="one image, constant weights, one group, no stride; the Conv alone reads the product",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_gates,
 )

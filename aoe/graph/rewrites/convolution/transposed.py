@@ -69,8 +69,6 @@ TRANSPOSED_RULE = RewriteRule(
     name=_NAME,
     what="ConvTranspose whose stride is its kernel becomes a pointwise Conv and DepthToSpace",
     needs="constant weights, one group, a square kernel, no padding, opset 11",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_apart,
 )

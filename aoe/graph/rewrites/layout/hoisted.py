@@ -12,6 +12,7 @@ import onnx
 from onnx import helper
 
 from aoe.graph.model_graph import ModelGraph, attributes_of, subgraphs
+from aoe.graph.protos import copied, refill
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
 from aoe.graph.rewrites.reading import UNARY, attribute, is_op, nodes_of, shape_of, value_of
@@ -104,8 +105,7 @@ class _Lifting:
 
     def lift(self, node: onnx.NodeProto) -> None:
         """Add a node in four dimensions, and what brings its result back if others read it."""
-        wide = onnx.NodeProto()
-        wide.CopyFrom(node)
+        wide = copied(node)
         if is_op(node, *_WINDOWED, *_POOLS):
             self._widen_window(wide)
         if is_op(node, "Concat") and attribute(node, "axis", 0) == 2:
@@ -117,8 +117,8 @@ class _Lifting:
         outside = set(self._graph.consumers.get(name, ())) - self._piece
         if outside or name in self._graph.output_names:
             shape = shape_of(self._graph, name)
-            target = self._rewriting.constant(np.array(shape, np.int64), "shape")
-            self._rewriting.add("Reshape", [made, target], name)
+            assert shape is not None  # known of everything that is lifted
+            self._rewriting.reshape(made, shape, name)
 
     def _read(self, node: onnx.NodeProto, at: int) -> str:
         name = str(node.input[at])
@@ -134,8 +134,7 @@ class _Lifting:
         shape = shape_of(self._graph, name)
         if not shape:
             return name
-        target = np.array((*shape[:2], 1, shape[2]), np.int64)
-        made = self._rewriting.add("Reshape", [name, self._rewriting.constant(target, "shape")])
+        made = self._rewriting.reshape(name, (*shape[:2], 1, shape[2]))
         self._lifted[name] = made
         return made
 
@@ -160,17 +159,14 @@ def _is_parameter(node: onnx.NodeProto, at: int) -> bool:
 
 def _set(node: onnx.NodeProto, name: str, value: int | list[int]) -> None:
     kept = [attribute for attribute in node.attribute if attribute.name != name]
-    del node.attribute[:]
-    node.attribute.extend([*kept, helper.make_attribute(name, value)])
+    refill(node.attribute, [*kept, helper.make_attribute(name, value)])
 
 
 LIFT_RULE = RewriteRule(
     name=_NAME,
     what="Chains of Convs over (batch, channels, time) are computed as images of height 1",
     needs="constant weights; known shapes; what a MaxPool makes of NaN may change",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_flat,
     is_divisible=True,
 )

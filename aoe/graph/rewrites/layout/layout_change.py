@@ -142,26 +142,18 @@ THROUGH_RULE = RewriteRule(
     name=_THROUGH,
     what="Reshape, Transpose, Reshape that swap the last two axes become one Transpose",
     needs="known shapes; nobody else reads the Transpose",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_between_reshapes,
 )
 SUNK_RULE = RewriteRule(
     name=_SUNK,
     what="Transpose in front of element-wise operators moves behind them, up to the next one",
     needs="one reader each; other inputs are constants; a Transpose follows, to be joined with it",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_sinkable,
 )
 INTO_RULE = RewriteRule(
     name=_INTO,
     what="Transposes of the last two axes go into the MatMul that reads them (FusedMatMul)",
     needs="float32, known shapes",
-    exact=False,
     tolerance=1e-5,
-    version=1,
     find=find_before_products,
 )

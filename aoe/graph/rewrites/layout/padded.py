@@ -9,6 +9,7 @@ import onnx
 from onnx import helper
 
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.protos import copied, refill
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
 from aoe.graph.rewrites.reading import (
@@ -48,11 +49,9 @@ def find_zeros(graph: ModelGraph) -> Iterator[Finding]:
         else:
             own = attribute(conv, "pads", (0,) * (len(before) - 2) * 2)
             total = [one + other for one, other in zip(own, before[2:] + behind[2:], strict=True)]
-            wide = onnx.NodeProto()
-            wide.CopyFrom(conv)
+            wide = copied(conv)
             kept = [item for item in conv.attribute if item.name not in ("pads", "auto_pad")]
-            del wide.attribute[:]
-            wide.attribute.extend([*kept, helper.make_attribute("pads", total)])
+            refill(wide.attribute, [*kept, helper.make_attribute("pads", total)])
             rewriting = Rewriting(graph, _INTO_WINDOW, [index, reader])
             rewriting.copy(wide, [node.input[0], *conv.input[1:]], conv.output[0])
             yield rewriting.finish()
@@ -107,17 +106,12 @@ ZERO_PAD_RULE = RewriteRule(
     name=_INTO_WINDOW,
     what="Pad with zeros in front of a Conv becomes padding of the Conv",
     needs="constant pads of height and width, none negative; the Conv alone reads it",
-    exact=False,
     tolerance=1e-5,
-    version=1,
     find=find_zeros,
 )
 MIRRORED_PAD_RULE = RewriteRule(
     name=_AS_GATHER,
     what="Pad by reflection or by the edge becomes a Gather for each padded axis",
     needs="constant pads, none negative; known shapes",
-    exact=True,
-    tolerance=0.0,
-    version=1,
     find=find_mirrored,
 )

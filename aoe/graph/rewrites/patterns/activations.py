@@ -138,9 +138,7 @@ def _rule(
         name=name,
         what=what,
         needs=needs,
-        exact=False,
         tolerance=1e-5 if name != "gelu-tanh" else 1e-4,
-        version=1,
         find=partial(find_activations, rule=name, pattern=pattern, write=write, since=since),
     )
 

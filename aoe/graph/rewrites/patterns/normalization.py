@@ -27,6 +27,7 @@ from aoe.graph.rewrites.reading import (
     nodes_of,
     number_of,
     only_reader,
+    opset_lacks,
     shape_of,
     value_of,
 )
@@ -83,8 +84,7 @@ def find_layers(graph: ModelGraph) -> Iterator[Finding]:
     for found, output, shape in _cores(graph, _LAST):
         scaled = _scaled(graph, output, shape, len(shape) - 1)
         nodes = [*found.nodes, *scaled.nodes]
-        if graph.opset("") < _LAYER_SINCE:
-            why = f"opset {graph.opset('')} has no LayerNormalization, {_LAYER_SINCE} does"
+        if why := opset_lacks(graph, "LayerNormalization", _LAYER_SINCE):
             yield refuse(graph, _LAYER, nodes, why)
         else:
             yield _layer(graph, found, scaled, shape)
@@ -106,8 +106,7 @@ def find_channels(graph: ModelGraph) -> Iterator[Finding]:
             continue
         scaled = _scaled(graph, output, shape, 1)
         nodes = [*found.nodes, *scaled.nodes]
-        if graph.opset("") < _LAYER_SINCE:
-            why = f"opset {graph.opset('')} has no LayerNormalization, {_LAYER_SINCE} does"
+        if why := opset_lacks(graph, "LayerNormalization", _LAYER_SINCE):
             yield refuse(graph, _CHANNELS, nodes, why)
             continue
         rewriting = Rewriting(graph, _CHANNELS, nodes)
@@ -157,7 +156,7 @@ def _add_fused_form(
     if opset < _AXES_ARE_INPUT_SINCE:
         mean = rewriting.add("ReduceMean", [square], axes=(-1,), keepdims=1)
     else:
-        axes = rewriting.constant(np.array([-1], np.int64), "axes")
+        axes = rewriting.integers([-1], "axes")
         mean = rewriting.add("ReduceMean", [square, axes], keepdims=1)
     small = rewriting.constant(np.full((), epsilon, np.float32), "epsilon")
     root = rewriting.add("Sqrt", [rewriting.add("Add", [mean, small])])
@@ -244,25 +243,20 @@ LAYER_RULE = RewriteRule(
     name=_LAYER,
     what="Mean, Sub, variance, Sqrt, Div over the last axis become LayerNormalization",
     needs=f"{_ONCE}; opset 17",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_layers,
 )
 CHANNELS_RULE = RewriteRule(
     name=_CHANNELS,
     what="The same over the channels of images becomes LayerNormalization between Transposes",
     needs=f"{_ONCE}; opset 17",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_channels,
 )
 RMS_RULE = RewriteRule(
     name=_RMS,
     what="x over the root of its mean square becomes RMSNormalization, or what is fused to it",
     needs=f"{_ONCE}; below opset 23 not what ONNX Runtime fuses as it is",
-    exact=False,
     tolerance=1e-4,
     version=2,
     find=find_root_means,
@@ -271,8 +265,6 @@ GROUPS_RULE = RewriteRule(
     name=_GROUPS,
     what="Mean and variance of groups of channels, spelled out, become InstanceNormalization",
     needs=f"{_ONCE}; a Reshape to (batch, groups, -1) in front and one behind",
-    exact=False,
     tolerance=1e-4,
-    version=1,
     find=find_groups,
 )

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aoe.graph.rewrites.apply import apply_edits, choose_apart
 from aoe.graph.rewrites.preparation import prepared
-from aoe.graph.rewrites.protocol import Edit, RewriteMatch, RewriteRule
+from aoe.graph.rewrites.protocol import Edit, RewriteMatch
 from aoe.graph.rewrites.registry import RULES
 from aoe.testing.rewrites import read_elsewhere, view
 from aoe.testing.small_models import SmallModel
@@ -115,10 +115,3 @@ def test_rules_say_what_they_do() -> None:
         assert name == rule.name
         assert rule.what and not rule.what.endswith(".")
         assert rule.needs and not rule.needs.endswith(".")
-
-
-def test_exact_rules_have_no_tolerance() -> None:
-    with pytest.raises(ValueError, match="exact rules have a tolerance of 0"):
-        RewriteRule(
-            name="r", what="", needs="", exact=True, tolerance=1e-5, version=1, find=lambda g: ()
-        )
