@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper, shape_inference
 
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import TensorInfo
+from aoe.graph.protos import copied, refill
 from aoe.graph.weights import array_of, place_of
 from aoe.ort.sessions import OpenSession
 from aoe.ort.static_shapes import bare_model, element_type, load_outputs
@@ -88,8 +89,7 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     Args:
         proto: A model whose open input extents have names.
     """
-    changed = onnx.ModelProto()
-    changed.CopyFrom(proto)
+    changed = copied(proto)
     for _ in range(_MOST_ROUNDS):
         shapes = {name: tensor.shape for name, tensor in _inferred_by_onnx(changed).items()}
         if _unfold_transposes(changed, shapes) + _make_constant(changed, shapes) == 0:
@@ -151,18 +151,15 @@ def _unfold_transposes(proto: onnx.ModelProto, shapes: Mapping[str, OpenShape]) 
         rank = len(given)
         if folded[1:] == given[-2:] and made == (*given[:-2], given[-1], given[-2]):
             node.op_type = "Transpose"
-            del node.input[:], node.attribute[:]
-            node.input.append(fold.input[0])
+            refill(node.input, [fold.input[0]])
             axes = [*range(rank - 2), rank - 1, rank - 2]
-            node.attribute.append(helper.make_attribute("perm", axes))
+            refill(node.attribute, [helper.make_attribute("perm", axes)])
             count += 1
     return count
 
 
 def _drop_attribute(node: onnx.NodeProto, name: str) -> None:
-    kept = [attribute for attribute in node.attribute if attribute.name != name]
-    del node.attribute[:]
-    node.attribute.extend(kept)
+    refill(node.attribute, [one for one in node.attribute if one.name != name])
 
 
 def constant_shape(given: OpenShape | None, made: OpenShape | None) -> list[int] | None:
