@@ -116,6 +116,9 @@ class InferenceSession(SwappingSession):
         _check_providers(providers, provider)
         _check_model(path_or_bytes)
         self._range = _range_of(input_shape)
+        self._range_shapes = {
+            name: tuple(map(range_form, shape)) for name, shape in self._range.items()
+        }
         if isinstance(path_or_bytes, onnx.ModelProto):
             path_or_bytes = written_model(path_or_bytes, "model")
         operators = operator_paths(custom_ops_library)
@@ -210,16 +213,13 @@ class InferenceSession(SwappingSession):
             return False
         return self.static_form is not None  # calls of any shape may be its own
 
-    def _form_of(self, feed: Mapping[str, Any]) -> CallForm | None:
-        form = super()._form_of(feed)
-        if not self._range or form is None:
+    def _sought(self, form: CallForm) -> CallForm:
+        if not self._range:
             return form
         shapes = {name: tuple(map(int, shape)) for name, _, shape in form}
         if not holds(self._range, shapes):
             return form
-        return tuple(
-            (name, kind, tuple(map(range_form, self._range[name]))) for name, kind, _ in form
-        )
+        return tuple((name, kind, self._range_shapes[name]) for name, kind, _ in form)
 
     def _saw(self, form: CallForm) -> None:
         if self.static_form is None:

@@ -212,7 +212,7 @@ class InputSpec:
         """NumPy's element type, object for strings; None for what NumPy does not have."""
         return numpy_type(self.type)
 
-    def takes(self, shape: tuple[int, ...]) -> bool:
+    def takes(self, shape: Sequence[int | str]) -> bool:
         """Return whether an array of that shape fits."""
         return len(shape) == len(self.shape) and all(
             wanted in (None, extent) for wanted, extent in zip(self.shape, shape, strict=True)

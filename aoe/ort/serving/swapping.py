@@ -101,9 +101,9 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
         self._inputs = input_specs(self)
         self.static_form = declared_form(self._inputs)
 
-    def _form_of(self, feed: Mapping[str, Any]) -> CallForm | None:
-        """Return the form under which a call is looked for."""
-        return form_of(feed)
+    def _sought(self, form: CallForm) -> CallForm:
+        """Return the form under which the substitute for calls of a form is kept."""
+        return form
 
     def _saw(self, form: CallForm) -> None:
         """Is told the form of every call that the model itself computes, unless it is wrong."""
@@ -177,19 +177,19 @@ class SwappingSession(ort.InferenceSession):  # type: ignore[misc]
         return str(super().end_profiling())
 
     def _session_for(self, feed: Mapping[str, Any]) -> ort.InferenceSession | None:
-        form = self._form_of(feed)
-        session = self.substitutes.find(form)
-        if session is None and form is not None and self._takes(feed):
-            self._saw(form)
+        form = form_of(feed)
+        if form is None:
+            return None
+        sought = self._sought(form)
+        session = self.substitutes.find(sought)
+        if session is None and self._takes(form):
+            self._saw(sought)
         return session
 
-    def _takes(self, feed: Mapping[str, Any]) -> bool:
+    def _takes(self, form: CallForm) -> bool:
         """True if the extents of a call are those the model declares."""
-        shapes = {name: shape for name, _, shape in form_of(feed) or ()}
-        return all(
-            spec.name in shapes and spec.takes(tuple(map(int, shapes[spec.name])))
-            for spec in self._inputs
-        )
+        shapes = {name: shape for name, _, shape in form}
+        return all(spec.name in shapes and spec.takes(shapes[spec.name]) for spec in self._inputs)
 
     def _tried(
         self,
