@@ -306,8 +306,7 @@ def kernel_table(sources: Sequence[KernelSource], target: Target) -> str:
         entries[name] = _entry(part, pipeline, packings)
     for source in sources:
         if isinstance(source, RowKernel):
-            blocks = {one.source.name: entries[one.source.name] for one in source.blocks}
-            lines += _row_declarations(source, blocks)
+            lines += _row_declarations(source, entries)
             entries[source.name] = _row_entry(source)
     lines += ["const aoe_kernel aoe_kernel_table[] = {"]
     lines += [*(f"  {entries[source.name]}," for source in sources), "};"]

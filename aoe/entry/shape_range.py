@@ -30,6 +30,12 @@ class Extents:
     low: int
     high: int
 
+    def __contains__(self, extent: int) -> bool:
+        return self.low <= extent <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.low}{_SIGN}{self.high}"
+
 
 RangeShape = tuple[int | Extents, ...]
 
@@ -106,16 +112,13 @@ class OpenModelShapes:
                 known = extents.setdefault(one, extent) if isinstance(one, str) else one
                 if known != extent:
                     return None
-        inside = (
-            self.ranges[name].low <= extent <= self.ranges[name].high
-            for name, extent in extents.items()
-        )
-        return extents if all(inside) else None
+        is_inside = all(extent in self.ranges[name] for name, extent in extents.items())
+        return extents if is_inside else None
 
 
 def range_form(extent: int | Extents) -> int | str:
     """Return an extent as the option has it."""
-    return extent if isinstance(extent, int) else f"{extent.low}{_SIGN}{extent.high}"
+    return extent if isinstance(extent, int) else str(extent)
 
 
 def holds(shapes: Mapping[str, RangeShape], given: Mapping[str, tuple[int, ...]]) -> bool:
@@ -128,9 +131,7 @@ def holds(shapes: Mapping[str, RangeShape], given: Mapping[str, tuple[int, ...]]
 
 
 def _is_in(allowed: int | Extents, extent: int) -> bool:
-    if isinstance(allowed, int):
-        return extent == allowed
-    return allowed.low <= extent <= allowed.high
+    return extent == allowed if isinstance(allowed, int) else extent in allowed
 
 
 def is_range(text: str) -> bool:
@@ -238,8 +239,8 @@ def _opened(
         raise ModelImportError(
             where,
             "has two ranges, and is one dimension in the model",
-            got=f"{given.low}{_SIGN}{given.high}",
-            expected=f"{known.low}{_SIGN}{known.high}",
+            got=given,
+            expected=str(known),
         )
     dim.dim_param = symbol
     return symbol

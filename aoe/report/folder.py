@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,9 +27,9 @@ class ManyModelsReport(Report):
     __slots__ = ()
 
     @property
+    @abstractmethod
     def errors(self) -> Sequence[AoebankError | None]:
         """The error of each model, None for the others."""
-        raise NotImplementedError
 
     @property
     def error(self) -> AoebankError | None:

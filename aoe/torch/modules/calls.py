@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aoe.errors import ModelImportError
-from aoe.torch.modules.open_shapes import OpenDims, fits, open_dims_of
+from aoe.torch.modules.open_shapes import OpenDims, open_dims_of
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device)
 """Types of arguments whose value never changes behind our back."""
@@ -56,14 +56,22 @@ class TensorForm:
     def __str__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
 
-    def takes(self, shape: Sequence[int]) -> bool:
-        """True for a shape that differs in open dimensions at most."""
+    def takes(self, shape: Sequence[int], extents: dict[str, int]) -> bool:
+        """True for a shape that differs in open dimensions at most, within their ranges.
+
+        Args:
+            shape: Of a tensor of a call.
+            extents: Those of open dimensions by name, of the tensors of the call before this one;
+                equal names mean equal extents, and those of this one are added.
+        """
         if not self.open_dims:
             return shape == self.shape
-        axes = {dim.axis for dim in self.open_dims}
+        dims = {dim.axis: dim for dim in self.open_dims}
         return len(shape) == len(self.shape) and all(
-            one == other or axis in axes
-            for axis, (one, other) in enumerate(zip(shape, self.shape, strict=True))
+            (one == own)
+            if (dim := dims.get(axis)) is None
+            else (one in dim.extents and extents.setdefault(dim.name, one) == one)
+            for axis, (one, own) in enumerate(zip(shape, self.shape, strict=True))
         )
 
 
@@ -191,21 +199,15 @@ class CallForm:
     leaves: tuple[TensorForm | Constant, ...]
 
     @property
-    def open_dims(self) -> tuple[OpenDims, ...]:
-        """Open dimensions of each tensor."""
-        return tuple(leaf.open_dims for leaf in self.leaves if isinstance(leaf, TensorForm))
-
-    @property
     def is_open(self) -> bool:
         """True if calls of several shapes are accepted."""
-        return any(self.open_dims)
+        return any(isinstance(leaf, TensorForm) and leaf.open_dims for leaf in self.leaves)
 
     def accepts(self, call: FlatCall) -> bool:
         """Return True if the exported model computes this very call."""
-        return (
-            call.spec == self.spec
-            and all(_fits(leaf, form) for leaf, form in zip(call.leaves, self.leaves, strict=True))
-            and (not self.is_open or fits([one.shape for one in call.tensors], self.open_dims))
+        extents: dict[str, int] = {}
+        return call.spec == self.spec and all(
+            _fits(leaf, form, extents) for leaf, form in zip(call.leaves, self.leaves, strict=True)
         )
 
 
@@ -265,13 +267,13 @@ def _leaf_form(leaf: Any, where: str) -> TensorForm | Constant:
     return Constant(value=leaf)
 
 
-def _fits(leaf: Any, form: TensorForm | Constant) -> bool:
+def _fits(leaf: Any, form: TensorForm | Constant, extents: dict[str, int]) -> bool:
     if isinstance(form, Constant):
         return form.matches(leaf)
     return (
         type(leaf) in _TENSORS
         and leaf.dtype is form.dtype
-        and form.takes(leaf.shape)
+        and form.takes(leaf.shape, extents)
         and leaf.layout is torch.strided
         and leaf.device.type == "cpu"
     )

@@ -93,16 +93,3 @@ def _check_names(dims: Sequence[OpenDim]) -> None:
     for dim in dims:
         if known.setdefault(dim.name, dim.extents) != dim.extents:
             raise OptionError(OPTION, "one name for two ranges", got=dim.name)
-
-
-def fits(shapes: Sequence[Sequence[int]], dims: Sequence[OpenDims]) -> bool:
-    """True if the open extents of a call lie in their ranges, and those of one name agree."""
-    extents: dict[str, int] = {}
-    for shape, open_dims in zip(shapes, dims, strict=True):
-        for dim in open_dims:
-            extent = shape[dim.axis]
-            if not dim.extents.low <= extent <= dim.extents.high:
-                return False
-            if extents.setdefault(dim.name, extent) != extent:
-                return False
-    return True

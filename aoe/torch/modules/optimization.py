@@ -18,7 +18,6 @@ import torch
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from torch.utils import _pytree as pytree
 
-from aoe.entry.shape_range import range_form
 from aoe.errors import AccuracyError, ModelImportError, OptionError, OutputError
 from aoe.execute.accuracy import compare_model_results
 from aoe.folders.scratch import ScratchFolder
@@ -368,7 +367,7 @@ def _range_text(exported: ExportedModule) -> str | None:
     read = {value.name for value in exported.proto.graph.input}
     shapes = {}
     for name, tensor in zip(exported.interface.inputs, tensors, strict=True):
-        ranges = {dim.axis: range_form(dim.extents) for dim in tensor.open_dims}
+        ranges = {dim.axis: str(dim.extents) for dim in tensor.open_dims}
         if name in read:
             shapes[name] = [ranges.get(at, extent) for at, extent in enumerate(tensor.shape)]
     return shapes_text(shapes)
