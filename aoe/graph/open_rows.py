@@ -137,7 +137,7 @@ def find_open_rows(region: Region, shapes: Mapping[str, OpenShape]) -> OpenRows 
 
 
 def _is_open(spec: TensorSpec, shape: OpenShape | None, lead: OpenShape, rank: int) -> bool | None:
-    """Tell whether an input has the open dimensions, or none at all; None for anything else."""
+    """Return True for an input with the open dimensions, False for one with none, else None."""
     if shape is None:
         return False if spec.constant and _is_beside(spec.shape, len(lead), rank) else None
     if any(isinstance(extent, str) for extent in shape):

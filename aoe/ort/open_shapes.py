@@ -163,7 +163,7 @@ def _drop_attribute(node: onnx.NodeProto, name: str) -> None:
 
 
 def constant_shape(given: OpenShape | None, made: OpenShape | None) -> list[int] | None:
-    """Return what a Reshape may have as its shape, None where that is not proven.
+    """Return the constant second input of a Reshape, None where no constant is proven.
 
     >>> constant_shape(("n", "s", 768), ("n", "s", 12, 64))
     [0, 0, 12, 64]
@@ -303,7 +303,7 @@ def _inputs(proto: onnx.ModelProto) -> Mapping[str, OpenTensor]:
 
 
 def _open_tensor(value: onnx.ValueInfoProto) -> OpenTensor | None:
-    """Return what is declared of a tensor, None if an extent has neither a number nor a name."""
+    """Return the declared type and shape, None if an extent has neither a number nor a name."""
     kind = value.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None

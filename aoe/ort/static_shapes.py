@@ -91,7 +91,7 @@ def element_type(value: ort.NodeArg) -> str:
 def load_outputs(
     bare: onnx.ModelProto, names: Sequence[str], folder: Path, open_session: OpenSession
 ) -> Sequence[ort.NodeArg]:
-    """Return what ONNX Runtime says of results when it loads a model."""
+    """Return the types and shapes ONNX Runtime infers for results when it loads a model."""
     del bare.graph.output[:]
     bare.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
     file = folder / "bare.onnx"

@@ -1,4 +1,4 @@
-"""Tell what an edit changed, and which records were pruned."""
+"""Reports on edits: changed fields, and pruned records."""
 
 from __future__ import annotations
 

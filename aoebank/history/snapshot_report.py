@@ -1,4 +1,4 @@
-"""Tell what snapshots record, which records moved, and which tags there are."""
+"""Reports on snapshots: their records, moved records, and tags."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class ReportWithFiles(Report):
         return [] if self.is_dry_run else [str(file) for file in self.written]
 
     def write_files(self, text: Text) -> None:
-        """Say what was written."""
+        """Write a line for each written file."""
         for file in self.written:
             text.line(f"{'would write' if self.is_dry_run else 'wrote'} {file}")
 

@@ -115,7 +115,7 @@ def _decided(
 def _against(
     gains: Sequence[ModelGain], estimates: Sequence[SpeedupEstimate], headline: SpeedupEstimate
 ) -> str:
-    """Return why kernels do not stay, the empty string if they do."""
+    """Return the reason to leave out kernels, the empty string for kernels that stay."""
     if any(not gain.comparison.deviation.acceptable for gain in gains):
         return "the model computes something else with it at another shape"
     if any(estimate.high < 1 for estimate in estimates):

@@ -150,7 +150,7 @@ def _refusal(graph: ModelGraph, region: Region, reason: str) -> Refusal:
 
 
 def _key(rows: OpenRows) -> str:
-    """Return what equal places have in common: the workload of a row, and what is open of it."""
+    """Return the key of equal operators: the workload of a row, and which inputs are open."""
     ranks = [len(spec.shape) for spec in rows.region.workload.inputs]
     facts = [rows.open_rank, rows.open_inputs, ranks, workload_to_json(rows.workload)]
     return json.dumps(facts)

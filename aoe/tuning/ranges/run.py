@@ -197,7 +197,7 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
 
 
 def _points(tuning: TuneContext, open_shapes: OpenModelShapes) -> tuple[ShapePoint, ...]:
-    """Return where the model is judged: at the shapes it serves where a log says them."""
+    """Return the shapes the model is judged at: those of the log of calls if there is one."""
     log = tuning.settings.shape_log
     served = open_shapes.served_points(log) if log is not None else ()
     if log is not None and not served:
