@@ -33,7 +33,7 @@ import onnxruntime as ort
 from comparison.files import write_whole
 from comparison.prepared import INPUTS, MODEL, PreparedNetwork
 from comparison.processes import RuntimeProcess
-from comparison.tables import put_between, table_row
+from comparison.tables import table_row, write_between
 from runtimes.registry import BASELINE, PEERS
 
 from aoe.advice.actions.registry import ACTIONS
@@ -92,7 +92,7 @@ def main(words: Sequence[str] | None = None, page: Path = PAGE) -> int:
                 print(_line(records[-1]), file=sys.stderr, flush=True)
     text = tables(records, json.loads(file.read_text())["machine"])
     if arguments.write_docs:
-        write_whole(page, put_between(page, BEGIN, END, text))
+        write_between(page, BEGIN, END, text)
     print(text)
     return 0
 

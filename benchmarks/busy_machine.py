@@ -25,11 +25,10 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from comparison.files import write_whole
 from comparison.preparation import prepare
 from comparison.prepared import MODEL
 from comparison.steps import Steps, run_aoe, where_measured
-from comparison.tables import PAGE, put_between, table_row
+from comparison.tables import PAGE, table_row, write_between
 from networks.registry import NETWORKS
 
 BEGIN, END = "<!-- busy machine: begin -->", "<!-- busy machine: end -->"
@@ -136,7 +135,7 @@ def main(words: list[str] | None = None) -> int:
     sys.stdout.write(text)
     if given.write_docs:
         page = _HERE.parent / "docs" / PAGE
-        write_whole(page, put_between(page, BEGIN, END, text))
+        write_between(page, BEGIN, END, text)
     return 0
 
 

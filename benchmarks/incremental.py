@@ -33,10 +33,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from comparison.files import write_whole
 from comparison.preparation import export
 from comparison.steps import Steps, run_aoe, where_measured
-from comparison.tables import PAGE, put_between, table_row
+from comparison.tables import PAGE, table_row, write_between
 from networks.registry import NETWORKS
 from torch import nn
 
@@ -88,7 +87,7 @@ def main(words: list[str] | None = None) -> int:
     sys.stdout.write(text)
     if given.write_docs:
         page = _HERE.parent / "docs" / PAGE
-        write_whole(page, put_between(page, BEGIN, END, text))
+        write_between(page, BEGIN, END, text)
     return 0
 
 

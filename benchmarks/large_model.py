@@ -33,7 +33,7 @@ import onnx
 from comparison.files import write_whole
 from comparison.results import environment
 from comparison.steps import where_measured
-from comparison.tables import PAGE, put_between, table_row
+from comparison.tables import PAGE, table_row, write_between
 from onnx import TensorProto, helper, numpy_helper
 
 BEGIN, END = "<!-- large models: begin -->", "<!-- large models: end -->"
@@ -236,7 +236,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if given.write_docs:
         write_whole(given.results, json.dumps(document, indent=1) + "\n")
         page = _HERE.parent / "docs" / PAGE
-        write_whole(page, put_between(page, BEGIN, END, text))
+        write_between(page, BEGIN, END, text)
     return int(any(row["exit_code"] for row in document["rows"]))
 
 

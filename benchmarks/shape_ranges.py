@@ -29,13 +29,12 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from comparison.files import write_whole
 from comparison.preparation import OPSET, run_module
 from comparison.prepared import INPUTS, MODEL, REFERENCE, PreparedNetwork
 from comparison.processes import PeerFailure, RuntimeProcess
 from comparison.rounds import RoundSettings, interleaved
 from comparison.steps import Steps, run_aoe, where_measured
-from comparison.tables import PAGE, put_between, table_row
+from comparison.tables import PAGE, table_row, write_between
 from networks.building import build_module
 from networks.network import Array, Network, sample_inputs
 from networks.registry import NETWORKS
@@ -248,7 +247,7 @@ def main(words: list[str] | None = None) -> int:
     sys.stdout.write(text)
     if given.write_docs:
         page = _HERE.parent / "docs" / PAGE
-        write_whole(page, put_between(page, BEGIN, END, text))
+        write_between(page, BEGIN, END, text)
     return 0
 
 

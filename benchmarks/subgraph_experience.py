@@ -19,9 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from comparison.files import write_whole
 from comparison.results import ResultsError
-from comparison.tables import PAGE, put_between, table_row
+from comparison.tables import PAGE, table_row, write_between
 
 from aoe.tuning.tasks.rewrites.experience import Experience
 
@@ -71,7 +70,7 @@ def main(words: list[str] | None = None, work: Path = _WORK) -> int:
         print(table, end="")
         if arguments.write_docs:
             page = arguments.docs / PAGE
-            write_whole(page, put_between(page, BEGIN, END, table))
+            write_between(page, BEGIN, END, table)
     except ResultsError as error:
         print(f"subgraph_experience: {error}", file=sys.stderr)
         return 3

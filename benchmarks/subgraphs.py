@@ -24,11 +24,10 @@ from types import MappingProxyType
 from typing import Any
 
 from comparison.figures import NetworkFigures, PeerFigure, figures_of, geometric_mean, shared_rows
-from comparison.files import write_whole
 from comparison.prepared import PreparationError, PreparedNetwork
 from comparison.results import ResultsError, ResultsFile, environment, load_results, open_results
 from comparison.rounds import Comparison, RoundSettings, compare
-from comparison.tables import PAGE, facts_lines, put_between, ratio_cell, table_row
+from comparison.tables import PAGE, facts_lines, ratio_cell, table_row, write_between
 from networks.registry import NETWORKS
 from runtimes.registry import BASELINE, PEERS
 from runtimes.runtime import Peer
@@ -162,7 +161,7 @@ def write_docs(results: Path, docs: Path) -> None:
     """
     document = load_results(results)
     page = docs / PAGE
-    write_whole(page, put_between(page, BEGIN, END, table(document, results.name)))
+    write_between(page, BEGIN, END, table(document, results.name))
 
 
 def table(document: Mapping[str, Any], file: str) -> str:

@@ -24,9 +24,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from comparison.files import write_whole
 from comparison.steps import Steps, where_measured
-from comparison.tables import PAGE, put_between, table_row
+from comparison.tables import PAGE, table_row, write_between
 
 BEGIN, END = "<!-- time limits: begin -->", "<!-- time limits: end -->"
 _HERE = Path(__file__).resolve().parent
@@ -117,7 +116,7 @@ def main(words: list[str] | None = None) -> int:
     sys.stdout.write(text)
     if given.write_docs:
         page = _HERE.parent / "docs" / PAGE
-        write_whole(page, put_between(page, BEGIN, END, text))
+        write_between(page, BEGIN, END, text)
     rows = steps.document["steps"].items()
     return int(not all(holds(row, float(key.split()[-1])) for key, row in rows))
 

@@ -280,10 +280,9 @@ def page_text(document: Any) -> str:
 
 def write_page(page: Path, document: Any) -> None:
     """Put the figures between the markers of a page."""
-    from comparison.files import write_whole
-    from comparison.tables import put_between
+    from comparison.tables import write_between
 
-    write_whole(page, put_between(page, BEGIN, END, page_text(document)))
+    write_between(page, BEGIN, END, page_text(document))
 
 
 if __name__ == "__main__":

@@ -55,6 +55,11 @@ def put_between(page: Path, begin: str, end: str, text: str) -> str:
     return f"{before}{begin}\n{text}{end}{after}"
 
 
+def write_between(page: Path, begin: str, end: str, text: str) -> None:
+    """Write other text between two markers of a page; see `put_between`."""
+    write_whole(page, put_between(page, begin, end, text))
+
+
 def page_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
     """Return the section of the documentation as Markdown: float32 against other runtimes."""
     parts = [facts_lines(document, rows, file)]
