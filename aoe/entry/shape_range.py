@@ -14,6 +14,7 @@ import onnx
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.shape_log import ShapeLog
 from aoe.errors import ModelImportError, OptionError
+from aoe.graph.model_graph import OpenShape, shape_at
 from aoe.workload import shapes_text
 
 OPTION = "--input_shape"
@@ -67,15 +68,12 @@ class OpenModelShapes:
         ranges: Of each open dimension, by its name.
     """
 
-    inputs: Mapping[str, tuple[int | str, ...]]
+    inputs: Mapping[str, OpenShape]
     ranges: Mapping[str, Extents]
 
     def point(self, extents: Mapping[str, int], count: int = 1) -> ShapePoint:
         """Return the point where open dimensions have these extents."""
-        shapes = {
-            name: tuple(extents[one] if isinstance(one, str) else one for one in shape)
-            for name, shape in self.inputs.items()
-        }
+        shapes = {name: shape_at(shape, extents) for name, shape in self.inputs.items()}
         return ShapePoint(extents=dict(extents), shapes=shapes, count=count)
 
     def points(self) -> tuple[ShapePoint, ...]:
@@ -195,7 +193,7 @@ def open_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, RangeShape]) 
         raise ModelImportError(
             OPTION, "the model has no such input", got=name, expected=", ".join(inputs)
         )
-    found: dict[str, tuple[int | str, ...]] = {}
+    found: dict[str, OpenShape] = {}
     ranges: dict[str, Extents] = {}
     for name, value in inputs.items():
         dims = value.type.tensor_type.shape.dim

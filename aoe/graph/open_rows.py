@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from aoe.graph.model_graph import OpenShape, is_closed, shape_at
 from aoe.graph.regions import Region
 from aoe.kernels.halide.shapes import infer_shapes, shapes_of
 from aoe.kernels.registry import classify
@@ -20,14 +21,10 @@ from aoe.operators import (
     OperatorKind,
     Shape,
     facts_of,
-    number,
     op_key,
 )
-from aoe.operators.axes import reduced_axes
+from aoe.operators.axes import normalized_axis, reduced_axes, softmax_axis
 from aoe.workload import Layout, Operation, TensorSpec, Workload
-
-OpenShape = tuple[int | str, ...]
-"""Extents of a tensor; a name stands for one that is open."""
 
 _LAST_AXES = frozenset(
     {
@@ -87,11 +84,11 @@ class OpenRows:
             output=replace(self.workload.output, shape=(rows, *self.workload.output.shape[1:])),
         )
         found = classify(made)
-        return None if isinstance(found, str) else replace(found, precision=made.precision)
+        return None if isinstance(found, str) else found
 
     def rows(self, extents: Mapping[str, int]) -> int:
         """Return the number of rows where open dimensions have these extents."""
-        return prod(extents[one] if isinstance(one, str) else one for one in self.lead)
+        return prod(shape_at(self.lead, extents))
 
 
 def find_open_rows(region: Region, shapes: Mapping[str, OpenShape]) -> OpenRows | str:
@@ -103,14 +100,14 @@ def find_open_rows(region: Region, shapes: Mapping[str, OpenShape]) -> OpenRows 
     """
     workload = region.workload
     result = shapes.get(region.output)
-    if result is None or not any(isinstance(extent, str) for extent in result):
+    if result is None or is_closed(result):
         return "no open extent of the result is proven"
     if any(spec.layout is not Layout.PLAIN for spec in (*workload.inputs, workload.output)):
         return "blocked layouts are for fixed shapes"
     rank = 1 + max(at for at, extent in enumerate(result) if isinstance(extent, str))
     lead = result[:rank]
     given = zip(region.inputs, workload.inputs, strict=True)
-    places = [_is_open(spec, shapes.get(name), lead, len(result)) for name, spec in given]
+    places = [_is_open(spec, shapes.get(name), lead) for name, spec in given]
     if any(place is None for place in places):
         return "an input has other open extents than the result"
     is_open = tuple(place is True for place in places)
@@ -136,23 +133,13 @@ def find_open_rows(region: Region, shapes: Mapping[str, OpenShape]) -> OpenRows 
     return found
 
 
-def _is_open(spec: TensorSpec, shape: OpenShape | None, lead: OpenShape, rank: int) -> bool | None:
+def _is_open(spec: TensorSpec, shape: OpenShape | None, lead: OpenShape) -> bool | None:
     """Return True for an input with the open dimensions, False for one with none, else None."""
     if shape is None:
-        return False if spec.constant and _is_beside(spec.shape, len(lead), rank) else None
-    if any(isinstance(extent, str) for extent in shape):
-        return True if shape[: len(lead)] == lead and _is_closed(shape[len(lead) :]) else None
-    return False if _is_beside(spec.shape, len(lead), rank) else None
-
-
-def _is_closed(shape: OpenShape) -> bool:
-    return not any(isinstance(extent, str) for extent in shape)
-
-
-def _is_beside(shape: Shape, lead: int, rank: int) -> bool:
-    """True if a closed tensor does not reach the open dimensions of a result it is broadcast to."""
-    reaching = len(shape) - (rank - lead)
-    return reaching <= 0 or all(extent == 1 for extent in shape[:reaching]) or len(shape) == 2
+        return False if spec.constant else None
+    if is_closed(shape):
+        return False
+    return True if shape[: len(lead)] == lead and is_closed(shape[len(lead) :]) else None
 
 
 def _stripped(spec: TensorSpec, inner: int) -> TensorSpec:
@@ -222,9 +209,10 @@ def _with_axes(operation: Operation, rank: int, first: int) -> Operation | None:
         first: Leading dimensions are those before it.
     """
     key, attributes = op_key(operation), dict(operation.attributes)
-    if key in _LAST_AXES or (key in _SOFTMAX and operation.version >= SOFTMAX_ONE_AXIS_SINCE):
-        axis = int(number(attributes, "axis", -1))
-        reached = axis + rank if axis < 0 else axis
+    is_softmax = key in _SOFTMAX and operation.version >= SOFTMAX_ONE_AXIS_SINCE
+    if key in _LAST_AXES or is_softmax:
+        axis = softmax_axis(operation) if is_softmax else normalized_axis(operation)
+        reached = axis % rank
         if "axis" in attributes:
             attributes["axis"] = reached - rank
     elif key in _REDUCTIONS:

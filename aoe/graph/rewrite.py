@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from aoe.graph.hosted.operators import HostOperators, import_microsoft
-from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
+from aoe.graph.model_graph import ModelGraph, OpenShape, names_read, subgraphs
 from aoe.graph.protos import copied, refill, rename_tensors, value_info
 from aoe.graph.regions import Region
 from aoe.graph.weights import brought_in
@@ -34,7 +34,7 @@ class Replacement:
     region: Region
     kernel: str
     operators: HostOperators | None = None
-    shape: tuple[int | str, ...] | None = None
+    shape: OpenShape | None = None
 
 
 def rewrite(graph: ModelGraph, replacements: Sequence[Replacement]) -> onnx.ModelProto:

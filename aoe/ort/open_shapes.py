@@ -16,15 +16,12 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from aoe.folders.scratch import ScratchFolder
-from aoe.graph.model_graph import TensorInfo
+from aoe.graph.model_graph import Extent, OpenShape, TensorInfo, shape_at
 from aoe.graph.protos import copied, refill
 from aoe.graph.weights import array_of, place_of
 from aoe.ort.sessions import OpenSession
 from aoe.ort.static_shapes import bare_model, element_type, load_outputs
 
-Extent = int | str
-"""A name stands for an extent that is open; equal names are equal extents in every run."""
-OpenShape = tuple[Extent, ...]
 Values = list[Extent | None]
 """Elements of a small tensor of integers; None for one that is not known."""
 _MOST_VALUES = 16
@@ -69,10 +66,7 @@ def tensors_at(
 ) -> dict[str, TensorInfo]:
     """Return the tensors whose extents are known where open dimensions have these."""
     return {
-        name: TensorInfo(
-            dtype=tensor.dtype,
-            shape=tuple(extents[one] if isinstance(one, str) else one for one in tensor.shape),
-        )
+        name: TensorInfo(dtype=tensor.dtype, shape=shape_at(tensor.shape, extents))
         for name, tensor in tensors.items()
         if all(one in extents for one in tensor.shape if isinstance(one, str))
     }

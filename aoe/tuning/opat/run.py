@@ -72,12 +72,19 @@ def run(context: ModeContext) -> OpatResult:
         AoeError: the model cannot be run at all, or a result cannot be written. Records found
             before that are in the bank.
     """
+    return run_operators(context, _tune_model)
+
+
+def run_operators(
+    context: ModeContext, tune: Callable[[TuneContext, LiveReport[OpatReport]], OpatResult]
+) -> OpatResult:
+    """Tune the operators of a model file by `tune`, with the result file of operator tuning."""
     return run_reported(
         context,
         JobType.OPAT,
         empty=lambda tuning: OpatReport(**report_facts(tuning)),
         to_json=opat_report_to_json,
-        tune=_tune_model,
+        tune=tune,
     )
 
 

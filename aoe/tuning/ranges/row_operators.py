@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from aoe.bank.operators import key_of
 from aoe.device.compiler import RowBlock
-from aoe.graph.model_graph import ModelGraph
-from aoe.graph.open_rows import OpenRows, OpenShape, find_open_rows
+from aoe.graph.model_graph import ModelGraph, OpenShape
+from aoe.graph.open_rows import OpenRows, find_open_rows
 from aoe.graph.regions import Refusal, Region, take_apart
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.ort.profile import ModelProfile

@@ -27,8 +27,7 @@ from aoe.entry.shape_range import (
 )
 from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
-from aoe.graph.model_graph import ModelGraph
-from aoe.graph.open_rows import OpenShape
+from aoe.graph.model_graph import ModelGraph, OpenShape
 from aoe.graph.origins import Origins
 from aoe.graph.weights import laid_out
 from aoe.kernels.family import KernelTarget
@@ -37,11 +36,12 @@ from aoe.measurement import Measurement
 from aoe.om.file import WEIGHTS
 from aoe.ort.open_shapes import infer_open_tensors, tensors_at, with_proven_reshapes
 from aoe.ort.profile import ModelProfile
-from aoe.results.opat import OpatReport, opat_report_to_json
+from aoe.results.opat import OpatReport
 from aoe.schedule import Schedule
 from aoe.tuning.live_report import LiveReport, Phase
-from aoe.tuning.mode import JobType, ModeContext
-from aoe.tuning.model_mode import check_search, report_facts, run_facts, run_reported
+from aoe.tuning.mode import ModeContext
+from aoe.tuning.model_mode import run_facts
+from aoe.tuning.opat import run as opat_run
 from aoe.tuning.opat.opening import (
     make_budget,
     measure_rates,
@@ -50,9 +50,9 @@ from aoe.tuning.opat.opening import (
     open_measure_pool,
     operator_tools,
 )
-from aoe.tuning.opat.profiles import profile_tuned
+from aoe.tuning.opat.profiles import profile_graph, profile_tuned
 from aoe.tuning.opat.result import OpatResult, write_details
-from aoe.tuning.opat.run import finished_report, operator_teller
+from aoe.tuning.opat.run import finished_report, operator_teller, run_operators
 from aoe.tuning.opat.tuned_model import write_model
 from aoe.tuning.policies import screen_policy
 from aoe.tuning.ranges.points import validate_points
@@ -69,7 +69,7 @@ from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.tasks.operators.operator_task import OperatorTask, measure_schedules
 from aoe.tuning.tasks.operators.operator_tasks import TunedOperators, tune_found
 from aoe.tuning.tasks.operators.operators import FoundOperators, find_operators
-from aoe.tuning.tune_context import TuneContext, model_path
+from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.kernel_assembly import Assembly
 from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
 from aoe.workload import Workload
@@ -103,8 +103,7 @@ class OpenGraph:
 
 def check(context: ModeContext) -> None:
     """Refuse what only fixed shapes have; see `Mode.check`."""
-    model_path(context, JobType.OPAT)
-    check_search(context)
+    opat_run.check(context)
     settings = context.settings
     others = {
         "--workers": settings.workers is not None,
@@ -125,13 +124,7 @@ def run(context: ModeContext) -> OpatResult:
         AoeError: the model cannot be run at all, or a result cannot be written. Records found
             before that are in the bank.
     """
-    return run_reported(
-        context,
-        JobType.OPAT,
-        empty=lambda tuning: OpatReport(**report_facts(tuning)),
-        to_json=opat_report_to_json,
-        tune=_tune_range,
-    )
+    return run_operators(context, _tune_range)
 
 
 def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResult:
@@ -213,8 +206,7 @@ def _at(tuning: TuneContext, point: ShapePoint) -> TuneContext:
 
 def _open_graph(tuning: TuneContext, largest: ShapePoint) -> OpenGraph:
     """Return ONNX Runtime's optimised graph of the model with open dimensions, profiled."""
-    runner, device = tuning.machine.runner, tuning.machine.runner.device
-    threads = runner.target.core_num
+    device, threads = tuning.machine.runner.device, tuning.machine.runner.target.core_num
     tuning.time.phases.begin(Phase.PROFILE)
     tuning.progress.step("optimising the graph with ONNX Runtime")
     folder = Path(mkdtemp(prefix="optimized_", dir=tuning.scratch))
@@ -224,20 +216,8 @@ def _open_graph(tuning: TuneContext, largest: ShapePoint) -> OpenGraph:
     file.unlink(missing_ok=True)
     tensors = infer_open_tensors(proto, device.open_session)
     graph = ModelGraph(proto, tensors_at(tensors, largest.extents), block=device.channel_block())
-    tuning.progress.step("measuring the default, node by node")
-    with runner.turns.measuring():
-        before = device.usage()
-        profile = tuning.engine.profile_model(
-            proto,
-            tuning.scratch,
-            device.open_session,
-            threads=threads,
-            inputs=tuning.subject.inputs,
-        )
-        given_share = device.usage().since(before).given_share
-    profile = replace(profile, given_share=given_share)
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    return OpenGraph(graph=graph, shapes=shapes, profile=profile)
+    return OpenGraph(graph=graph, shapes=shapes, profile=profile_graph(tuning, proto))
 
 
 def _assembly(tuning: TuneContext, opened: OpenGraph, compilers: KernelCompilers) -> Assembly:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx.parser
+from onnx import numpy_helper
 
-from aoe.graph.model_graph import ModelGraph
-from aoe.graph.open_rows import OpenShape
+from aoe.graph.model_graph import ModelGraph, OpenShape
 from aoe.graph.regions import Partition, partition
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.ort.open_shapes import infer_open_tensors, tensors_at
@@ -38,9 +39,6 @@ def parsed(inputs: str, body: str, *, opset: int = 17, weights: str = "") -> onn
 
 
 def _make_constant(model: onnx.ModelProto, names: list[str]) -> None:
-    import numpy as np
-    from onnx import numpy_helper
-
     rng = np.random.default_rng(0)
     kept = []
     for value in model.graph.input:
