@@ -4,24 +4,25 @@
     python benchmarks/shape_ranges.py bert6 --limit 240 --fixed_limit 60
     python benchmarks/shape_ranges.py --write-docs
 
-A network is exported with open batch and length and tuned for its range, and for each of three
-shapes alone. At every measured shape, some of which no run has seen, ONNX Runtime and OpenVINO
-(float32) with open shapes, the engine's model for the range and, where there is one, its model for
-that shape take turns in processes of their own, as in `benchmarks/peers.py`. Results are compared
-with torch in float64. What is done is kept: the same command goes on where it was ended.
+A network is exported with open extents and tuned for their range, and for some shapes alone. At
+every measured shape, some of which no run has seen, ONNX Runtime and OpenVINO (float32) with open
+shapes, the engine's model for the range and, where there is one, its model for that shape take
+turns in processes of their own, as in `benchmarks/peers.py`. Results are compared with torch in
+float64. What is done is kept: the same command goes on where it was ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import shutil
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -51,42 +52,99 @@ _ROUNDS = RoundSettings(rounds=7, turn_s=0.5, budget_s=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """The range of a network: batch and length, and where it is measured.
+    """The range of a network, and where it is measured.
 
     Attributes:
-        batch: Largest, from 1 on.
-        length: Largest, from 1 on.
-        fixed: (batch, length) for which the engine tunes a model of its own, too.
+        ends: Least and largest extent of each open dimension, by its name.
+        inputs: Names of the open dimensions of an input by their axes; by default those of
+            `ends` in their order, from the first axis on. What begins like a key counts as it.
+        fixed: Extents for which the engine tunes a model of its own, too.
         unseen: Measured besides; primes and neighbours of powers of two.
     """
 
-    batch: int
-    length: int
-    fixed: tuple[tuple[int, int], ...]
-    unseen: tuple[tuple[int, int], ...]
+    ends: Mapping[str, tuple[int, int]]
+    inputs: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    fixed: tuple[tuple[int, ...], ...]
+    unseen: tuple[tuple[int, ...], ...]
+
+    def open_axes(self, name: str) -> Mapping[int, str]:
+        """Return the names of the open dimensions of an input, by axis."""
+        named = (axes for prefix, axes in self.inputs.items() if name.startswith(prefix))
+        return next(named, dict(enumerate(self.ends)))
+
+    def at(self, network: Network, extents: Sequence[int]) -> Network:
+        """Return the network in a shape of the range, extents in the order of `ends`."""
+        known = dict(zip(self.ends, extents, strict=True))
+        inputs = []
+        for one in network.inputs:
+            axes = self.open_axes(one.name)
+            shape = (known[axes[at]] if at in axes else e for at, e in enumerate(one.shape))
+            inputs.append(replace(one, shape=tuple(shape)))
+        return replace(network, inputs=tuple(inputs))
+
+    def option(self, network: Network) -> str:
+        """Return the range as `--input_shape` has it."""
+        texts = []
+        for one in network.inputs:
+            axes = self.open_axes(one.name)
+            extents = [
+                "{}~{}".format(*self.ends[axes[at]]) if at in axes else str(extent)
+                for at, extent in enumerate(one.shape)
+            ]
+            texts.append(f"{one.name}:{','.join(extents)}")
+        return ";".join(texts)
 
 
+_TEXTS: Mapping[str, tuple[int, int]] = {"batch": (1, 4), "length": (1, 128)}
 RANGES = {
-    "bert6": Range(batch=4, length=128, fixed=((1, 16), (1, 128)), unseen=((1, 31), (3, 65))),
-    "gpt2": Range(batch=2, length=128, fixed=((1, 16), (1, 128)), unseen=((1, 1), (1, 61))),
+    "bert6": Range(ends=_TEXTS, fixed=((1, 16), (1, 128)), unseen=((1, 31), (3, 65))),
+    # the middles of the fifths of the lengths of the sentences of docs/, in words and signs
+    "minilm6": Range(ends=_TEXTS, fixed=((1, 8), (1, 39)), unseen=((1, 12), (1, 17), (1, 24))),
+    "gpt2": Range(ends=_TEXTS, fixed=((1, 16), (1, 128)), unseen=((1, 1), (1, 61))),
+    "gpt2_cached": Range(
+        ends={"kept": (1, 512)},
+        inputs={"tokens": {}, "past": {3: "kept"}},
+        fixed=((63,), (255,)),
+        unseen=((17,), (131,)),
+    ),
+    "whisper_tiny_encoder": Range(
+        ends={"frames": (100, 3000)},
+        inputs={"mel": {2: "frames"}},
+        fixed=((500,), (3000,)),
+        unseen=((211,), (1000,)),
+    ),
+    "whisper_tiny_decoder": Range(
+        ends={"length": (1, 64), "frames": (50, 1500)},
+        inputs={"tokens": {1: "length"}, "frames": {1: "frames"}},
+        fixed=((4, 250), (32, 1500)),
+        unseen=((1, 107), (17, 500)),
+    ),
     "conformer_block": Range(
-        batch=2, length=400, fixed=((1, 100), (1, 400)), unseen=((1, 33), (2, 211))
+        ends={"batch": (1, 2), "length": (1, 200)},
+        fixed=((1, 50), (1, 200)),
+        unseen=((1, 33), (2, 101)),
     ),
 }
 
 
 def export_open(name: str, file: Path) -> None:
-    """Write a network with batch and length open in every input."""
-    network, module = NETWORKS[name], build_module(name)
-    batch, length = torch.export.Dim("batch", max=64), torch.export.Dim("length", max=512)
-    inputs = sample_inputs(_with_shape(network, 2, 48), seed=0)
+    """Write a network with the dimensions of its range open in every input."""
+    network, module, here = NETWORKS[name], build_module(name), RANGES[name]
+    dims = {one: torch.export.Dim(one, max=most) for one, (_, most) in here.ends.items()}
+    inputs = sample_inputs(here.at(network, [most // 2 for _, most in here.ends.values()]), seed=0)
+    shapes = tuple(
+        {axis: dims[one] for axis, one in here.open_axes(name).items()} for name in inputs
+    )
+    parameters = inspect.signature(module.forward).parameters.values()
+    single = [one for one in parameters if one.kind is not inspect.Parameter.VAR_POSITIONAL]
+    first, rest = shapes[: len(single)], shapes[len(single) :]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             module,
             tuple(torch.from_numpy(values) for values in inputs.values()),
             input_names=list(inputs),
-            dynamic_shapes=tuple({0: batch, 1: length} for _ in inputs),
+            dynamic_shapes=(*first, rest) if rest else first,
             opset_version=OPSET,
             dynamo=True,
             verbose=False,
@@ -99,17 +157,11 @@ def export_open(name: str, file: Path) -> None:
     onnx.save(model, file)
 
 
-def _with_shape(network: Network, batch: int, length: int) -> Network:
-    """Return a network whose inputs have another batch and length."""
-    inputs = tuple(replace(one, shape=(batch, length, *one.shape[2:])) for one in network.inputs)
-    return replace(network, inputs=inputs)
-
-
-def prepare(name: str, shape: tuple[int, int], model: Path, folder: Path) -> PreparedNetwork:
+def prepare(name: str, extents: Sequence[int], model: Path, folder: Path) -> PreparedNetwork:
     """Write the inputs and the results in float64 of one shape, beside a link to the model."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / REFERENCE).exists():
-        inputs = sample_inputs(_with_shape(NETWORKS[name], *shape), seed=0)
+        inputs = sample_inputs(RANGES[name].at(NETWORKS[name], extents), seed=0)
         np.savez(folder / INPUTS, **inputs)
         exact: list[Array] = run_module(build_module(name).double(), inputs)
         np.savez(folder / REFERENCE, *exact)
@@ -126,24 +178,19 @@ def tune(model: Path, shapes: str, folder: Path, limit_s: float) -> Mapping[str,
     return found
 
 
-def _shapes(name: str, batch: str, length: str) -> str:
-    inputs = NETWORKS[name].inputs
-    rest = {one.name: "".join(f",{extent}" for extent in one.shape[2:]) for one in inputs}
-    return ";".join(f"{one}:{batch},{length}{more}" for one, more in rest.items())
-
-
 def measure(
-    name: str, shape: tuple[int, int], work: Path, given: argparse.Namespace
+    name: str, extents: tuple[int, ...], work: Path, given: argparse.Namespace
 ) -> dict[str, Any]:
     """Return the times of everyone at a shape, in turns."""
-    network = prepare(name, shape, work / MODEL, work / f"{shape[0]}x{shape[1]}")
+    here, text = RANGES[name], "x".join(map(str, extents))
+    network = prepare(name, extents, work / MODEL, work / text)
     sources = {"engine range": work / "range" / _OM}
-    if shape in RANGES[name].fixed:
-        folder = work / f"fixed_{shape[0]}x{shape[1]}"
+    if extents in here.fixed:
+        folder = work / f"fixed_{text}"
         if not (folder / _OM).exists():
             folder.mkdir(exist_ok=True)
-            texts = _shapes(name, *map(str, shape))
-            tune(work / MODEL, texts, folder, given.fixed_limit)
+            shapes = replace(here, ends={}, inputs={}).option(here.at(NETWORKS[name], extents))
+            tune(work / MODEL, shapes, folder, given.fixed_limit)
         sources["engine fixed"] = folder / _OM
     peers = {"ort": PEERS["ort"], "openvino-f32": PEERS["openvino-f32"]}
     rows: dict[str, Any] = {}
@@ -186,7 +233,7 @@ def table(document: Mapping[str, Any]) -> str:
     lines = [
         f"`shape_ranges.py`, {_THREADS} threads, float32. {where_measured(document)}",
         "",
-        "| network, batch x length | ONNX Runtime ms | engine, range | engine, fixed | OpenVINO |",
+        "| network, open extents | ONNX Runtime ms | engine, range | engine, fixed | OpenVINO |",
         "|---|---|---|---|---|",
     ]
     found: dict[str, list[float]] = {}
@@ -228,7 +275,7 @@ def main(words: list[str] | None = None) -> int:
         work.mkdir(parents=True, exist_ok=True)
         if not (work / MODEL).exists():
             export_open(name, work / MODEL)
-        texts = _shapes(name, f"1~{here.batch}", f"1~{here.length}")
+        texts = here.option(NETWORKS[name])
         (work / "range").mkdir(exist_ok=True)
         steps.once(
             f"{name}, tuned for {texts}",
@@ -236,10 +283,10 @@ def main(words: list[str] | None = None) -> int:
                 "points": tune(w / MODEL, t, w / "range", given.limit).get("points", [])
             },
         )
-        for shape in sorted((*here.fixed, *here.unseen)):
+        for extents in sorted((*here.fixed, *here.unseen)):
             steps.once(
-                f"{NETWORKS[name].title}, {shape[0]} x {shape[1]}",
-                lambda n=name, s=shape, w=work: measure(n, s, w, given),
+                f"{NETWORKS[name].title}, {' x '.join(map(str, extents))}",
+                lambda n=name, e=extents, w=work: measure(n, e, w, given),
             )
     # what was measured elsewhere can be written without being measured here
     document = steps.document if given.networks else json.loads(given.results.read_text())

@@ -1,17 +1,17 @@
-"""Sound: Whisper's encoder, a Conformer block, the HiFi-GAN vocoder."""
+"""Sound: Whisper's encoder and decoder, a Conformer block, the HiFi-GAN vocoder."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from networks.layers import EncoderLayer, SplitAttention
+from networks.layers import EncoderLayer, FeedForward, SplitAttention
 from torch import Tensor, nn
 from torch.nn import functional
 
 
 class WhisperEncoder(nn.Module):
-    """Two convolutions over a mel spectrogram of 30 s, fixed positions, layers."""
+    """Two convolutions over a mel spectrogram of at most 30 s, fixed positions, layers."""
 
     def __init__(self, width: int = 384, depth: int = 4, heads: int = 6) -> None:
         super().__init__()
@@ -27,9 +27,48 @@ class WhisperEncoder(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, mel: Tensor) -> Tensor:
-        """(n, 80, 3000) to (n, 1500, width)."""
-        x = functional.gelu(self.conv2(functional.gelu(self.conv1(mel))))
-        return self.norm(self.layers(x.transpose(1, 2) + self.positions))
+        """(n, 80, frames) to (n, ceil(frames / 2), width)."""
+        x = functional.gelu(self.conv2(functional.gelu(self.conv1(mel)))).transpose(1, 2)
+        return self.norm(self.layers(x + self.positions[: x.shape[1]]))
+
+
+class DecoderLayer(nn.Module):
+    """Attention to what came before, attention to the sound, two matrix products."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) for _ in range(3))
+        self.before = SplitAttention(width, heads, has_key_bias=False)
+        self.sound = SplitAttention(width, heads, has_key_bias=False)
+        self.feed = FeedForward(width, 4 * width)
+
+    def forward(self, x: Tensor, mask: Tensor, frames: Tensor) -> Tensor:
+        """(n, length, width), (length, length) and (n, frames, width) to the first one's shape."""
+        x = x + self.before(self.norm1(x), mask)
+        x = x + self.sound(self.norm2(x), source=frames)
+        return x + self.feed(self.norm3(x))
+
+
+class WhisperDecoder(nn.Module):
+    """Tokens so far and what the encoder made of the sound to scores of the next token."""
+
+    def __init__(
+        self, width: int = 384, depth: int = 4, heads: int = 6, tokens: int = 51865
+    ) -> None:
+        super().__init__()
+        self.words = nn.Embedding(tokens, width)
+        self.positions = nn.Embedding(448, width)
+        self.layers = nn.ModuleList(DecoderLayer(width, heads) for _ in range(depth))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, tokens: Tensor, frames: Tensor) -> Tensor:
+        """(n, length) and (n, frames, width) to (n, length, tokens)."""
+        length = tokens.shape[1]
+        x = self.words(tokens) + self.positions.weight[:length]
+        mask = torch.full((length, length), -1e4, dtype=x.dtype).triu(1)
+        for layer in self.layers:
+            x = layer(x, mask, frames)
+        return functional.linear(self.norm(x), self.words.weight)
 
 
 class RelativeAttention(nn.Module):
@@ -48,6 +87,7 @@ class RelativeAttention(nn.Module):
         self.out = nn.Linear(width, width)
         self.content_bias = nn.Parameter(torch.zeros(heads, 1, width // heads))
         self.position_bias = nn.Parameter(torch.zeros(heads, 1, width // heads))
+        self.longest = length
         distances = torch.arange(length - 1, -length, -1)
         self.register_buffer("distances", sinusoids(distances, width))
 
@@ -55,7 +95,8 @@ class RelativeAttention(nn.Module):
         """(n, length, width) to the same."""
         n, length, width = x.shape
         query, key, value = (self._heads(layer(x)) for layer in (self.query, self.key, self.value))
-        apart = self._heads(self.position(self.distances).unsqueeze(0))
+        distances = self.distances[self.longest - length : self.longest + length - 1]
+        apart = self._heads(self.position(distances).unsqueeze(0))
         content = (query + self.content_bias) @ key.transpose(-2, -1)
         position = (query + self.position_bias) @ apart.transpose(-2, -1)
         padded = functional.pad(position, (1, 0)).reshape(n, self.heads, 2 * length, length)
@@ -159,6 +200,11 @@ def sinusoids(places: Tensor, width: int) -> Tensor:
 def whisper_tiny_encoder() -> nn.Module:
     """The encoder of Whisper-tiny."""
     return WhisperEncoder()
+
+
+def whisper_tiny_decoder() -> nn.Module:
+    """The decoder of Whisper-tiny, without kept keys and values."""
+    return WhisperDecoder()
 
 
 def conformer_block() -> nn.Module:

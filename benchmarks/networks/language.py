@@ -1,4 +1,4 @@
-"""Networks over tokens: BERT, GPT-2 with and without cached keys and values, an LSTM tagger."""
+"""Networks over tokens: BERT, sentence embedding, GPT-2 with and without cache, LSTM tagger."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ class PostNormLayer(nn.Module):
 class Bert(nn.Module):
     """BERT-base's layers; the result is the last hidden state."""
 
-    def __init__(self, depth: int, width: int = 768, tokens: int = 30522) -> None:
+    def __init__(
+        self, depth: int, width: int = 768, tokens: int = 30522, head_width: int = 64
+    ) -> None:
         super().__init__()
         self.words = nn.Embedding(tokens, width)
         self.positions = nn.Embedding(512, width)
         self.segments = nn.Embedding(2, width)
         self.norm = nn.LayerNorm(width, eps=1e-12)
-        self.layers = nn.ModuleList(PostNormLayer(width, width // 64) for _ in range(depth))
+        heads = width // head_width
+        self.layers = nn.ModuleList(PostNormLayer(width, heads) for _ in range(depth))
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """(n, length) tokens and mask of 0 and 1 to (n, length, width)."""
@@ -46,6 +49,21 @@ class Bert(nn.Module):
         for layer in self.layers:
             x = layer(x, added)
         return x
+
+
+class SentenceEmbedding(nn.Module):
+    """The mean of the last hidden state over the tokens of a text, of length 1."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """(n, length) tokens and mask of 0 and 1 to (n, width)."""
+        hidden = self.encoder(tokens, mask)
+        counted = mask[:, :, None].to(hidden.dtype)
+        mean = (hidden * counted).sum(1) / counted.sum(1).clamp(min=1e-9)
+        return functional.normalize(mean, dim=-1)
 
 
 class CausalAttention(nn.Module):
@@ -131,6 +149,11 @@ class LstmTagger(nn.Module):
 def bert6() -> nn.Module:
     """Six layers of BERT-base."""
     return Bert(6)
+
+
+def minilm6() -> nn.Module:
+    """MiniLM of six layers with the pooling of Sentence Transformers."""
+    return SentenceEmbedding(Bert(6, width=384, head_width=32))
 
 
 def gpt2() -> nn.Module:

@@ -103,11 +103,20 @@ class SplitAttention(nn.Module):
         self.value = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(n, length, width) to the same; `mask` is added to the scores."""
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, source: Tensor | None = None
+    ) -> Tensor:
+        """(n, length, width) to the same.
+
+        Args:
+            x: What asks.
+            mask: Added to the scores.
+            source: (n, other length, width), what is attended to; `x` by default.
+        """
         n, length, width = x.shape
-        projections = (self.query(x), self.key(x), self.value(x))
-        heads = [p.reshape(n, length, self.heads, -1).transpose(1, 2) for p in projections]
+        given = x if source is None else source
+        projections = (self.query(x), self.key(given), self.value(given))
+        heads = [p.reshape(n, p.shape[1], self.heads, -1).transpose(1, 2) for p in projections]
         mixed = functional.scaled_dot_product_attention(*heads, mask)
         return self.out(mixed.transpose(1, 2).reshape(n, length, width))
 

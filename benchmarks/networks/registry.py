@@ -132,6 +132,15 @@ NETWORKS: dict[str, Network] = {
         ),
         source="arXiv:1810.04805",
     ),
+    "minilm6": Network(
+        title="MiniLM, 6 layers",
+        builder="language:minilm6",
+        inputs=(
+            _tokens(32, 30522),
+            NetworkInput(name="mask", shape=(1, 32), draw=Draw.MASK),
+        ),
+        source="arXiv:2002.10957",
+    ),
     "yolo_silu": Network(
         title="YOLO, SiLU",
         builder="detection:yolo_silu",
@@ -197,6 +206,12 @@ NETWORKS: dict[str, Network] = {
         title="Whisper-tiny encoder",
         builder="audio:whisper_tiny_encoder",
         inputs=(NetworkInput(name="mel", shape=(1, 80, 3000)),),
+        source="arXiv:2212.04356",
+    ),
+    "whisper_tiny_decoder": Network(
+        title="Whisper-tiny decoder",
+        builder="audio:whisper_tiny_decoder",
+        inputs=(_tokens(32, 51865), NetworkInput(name="frames", shape=(1, 1500, 384))),
         source="arXiv:2212.04356",
     ),
     "conformer_block": Network(
