@@ -18,7 +18,7 @@ from aoebank.errors import AoebankError, BankFormatError, BankPathError, shell_w
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, provenance_path
 from aoebank.formats.registry import find_format
 from aoebank.git.rules import read_rules
-from aoebank.merging.context import Measurements, MergeContext
+from aoebank.merging.context import Exclusions, Measurements, MergeContext
 from aoebank.merging.decisions import FilePlan, Three
 from aoebank.merging.document import (
     aside_path,
@@ -26,8 +26,8 @@ from aoebank.merging.document import (
     conflict_path,
     keep_choices,
 )
-from aoebank.merging.exclusions import Exclusions
-from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
+from aoebank.merging.edits import FileMerge
+from aoebank.merging.file import merge_ancestors, merge_bytes
 from aoebank.model.digest import sha256_of
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import demand_no_binary_cache

@@ -17,8 +17,8 @@ from aoebank.git.re_merge import MergePaths, ReMerge, read_trees
 from aoebank.git.verify_records import CommittedFile, compare_lines, compare_records, is_same_answer
 from aoebank.merging.decisions import CLEAN, FilePlan, MergeRules, Reason, Three
 from aoebank.merging.document import CONFLICT_SUFFIX
+from aoebank.merging.file import parse_version
 from aoebank.merging.lines import is_of_lines
-from aoebank.merging.versions import parse_version
 from aoebank.model.merge_verdict import MergeFault, MergeProblem, MergeVerdict
 from aoebank.storage.git.long_lived import TreeReader
 from aoebank.storage.git.merges import Commit, demand_full_history, list_merges

@@ -151,10 +151,9 @@ def merge(
         AoebankError: a side cannot be merged, or the result not be written; nothing is changed.
     """
     from aoebank.merging import run
+    from aoebank.merging.context import find_exclusions
     from aoebank.merging.destination import find_destination, put_back_merge
-    from aoebank.merging.document import serialize_decisions
-    from aoebank.merging.exclusions import find_exclusions
-    from aoebank.merging.saved import load_verdicts
+    from aoebank.merging.document import load_verdicts, serialize_decisions
     from aoebank.storage.sides.open import is_stored
     from aoebank.storage.writing.staged import update_file
 

@@ -1,19 +1,37 @@
-"""What decides about the keys of a file besides its records: rules, a person, times."""
+"""What decides about the keys of a file besides its records.
+
+Rules, a person's verdicts, how times were measured, and the records that stay out: those in a
+quarantine, those a built-in bank does better.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from math import isclose
+from pathlib import Path
 from statistics import median
 
+from aoebank.errors import BankNotFoundError
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.merging.decisions import MergeRules
-from aoebank.merging.exclusions import Exclusions
-from aoebank.merging.saved import PersonalVerdict
+from aoebank.merging.document import PersonalVerdict
 from aoebank.model.provenance import Event, Provenance
+from aoebank.model.quarantine import Quarantine
 from aoebank.model.record import Record
 from aoebank.model.timing import Timing, fingerprint_of, timing_of
+from aoebank.storage.quarantine import (
+    FILE,
+    FOLDER,
+    find_entry,
+    find_quarantine_root,
+    load_quarantine,
+    parse_quarantine,
+)
+from aoebank.storage.sides.side import PathSide, Side
+from aoebank.validation.built_in import BuiltInBank, find_built_in
 
 _STORED = (Event.ADD, Event.UPDATE)  # the events that put a time into the bank
 _ROUNDING = 1e-3  # banks keep times rounded
@@ -60,6 +78,45 @@ def _no_log() -> ProvenanceLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusions:
+    """What to keep out.
+
+    Attributes:
+        quarantines: Of the result and of the sides.
+        today: Decides which entries still hold.
+        built_in: Records slower than the ones here they hide go.
+    """
+
+    quarantines: tuple[Quarantine, ...] = ()
+    today: date = date.min
+    built_in: BuiltInBank | None = None
+
+    def find_quarantined(self, parsed: ParsedFile | None) -> Mapping[int, str]:
+        """Return by position the records of a file under quarantine, each with the reason."""
+        found: dict[int, str] = {}
+        filled = [quarantine for quarantine in self.quarantines if len(quarantine)]
+        if parsed is None or not filled:
+            return found
+        for number in range(len(parsed)):
+            for quarantine in filled:
+                entry = find_entry(parsed, number, quarantine, today=self.today)
+                if entry is not None:
+                    ticket = f" ({entry.ticket})" if entry.ticket else ""
+                    found[number] = f"{entry.reason}{ticket}"
+        return found
+
+    def find_slower(self, parsed: ParsedFile) -> Mapping[int, str]:
+        """Return by position the records that hide a faster built-in one, each with times."""
+        if self.built_in is None:
+            return {}
+        numbers = {start: number for number, start in enumerate(parsed.starts)}
+        return {
+            numbers[finding.location.start]: f"{finding.got}, {finding.expected} in the built-in"
+            for finding in self.built_in.check(parsed)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergeContext:
     """What decides about the keys of one file, besides the records themselves.
 
@@ -83,3 +140,36 @@ class MergeContext:
     takes_base: bool = False
     verbose: bool = False
     tells_reasons: bool = False
+
+
+def find_exclusions(
+    sides: Sequence[Side], *, output: Path | None, built_in: Path | None, today: date
+) -> Exclusions:
+    """Return the exclusions: quarantines of the sides and of the result, and a built-in bank.
+
+    Args:
+        output: Where the result goes, if that is known.
+        built_in: Directory of a built-in bank.
+
+    Raises:
+        BankFormatError: a quarantine is broken: what it keeps out is not known.
+        BankNotFoundError: there is no such built-in bank.
+    """
+    quarantines = [_quarantine(side) for side in sides]
+    root = find_quarantine_root(output) if output is not None else None
+    if root is not None:
+        quarantines.append(load_quarantine(root))
+    found = None if built_in is None else find_built_in(built_in, env={}, cwd=Path())
+    if found is not None and next(found.findings(), None) is not None:
+        raise BankNotFoundError(
+            "holds no built-in bank file", path=built_in, expected="the directory of a bank"
+        )
+    return Exclusions(quarantines=tuple(quarantines), today=today, built_in=found)
+
+
+def _quarantine(side: Side) -> Quarantine:
+    if isinstance(side, PathSide):
+        root = find_quarantine_root(side.path)
+        return load_quarantine(root) if root is not None else Quarantine()
+    data = side.read_bytes(f"{FOLDER}/{FILE}")
+    return parse_quarantine(data or b"", Path(side.label, FOLDER, FILE))

@@ -50,7 +50,7 @@ from aoebank.merging.decisions import (
     Reason,
     Source,
 )
-from aoebank.merging.saved import PersonalVerdict
+from aoebank.merging.document import PersonalVerdict
 from aoebank.merging.versions import Inputs, KeyVersions
 from aoebank.model.digest import canonical_text, sha256_of
 from aoebank.model.json_value import JsonValue

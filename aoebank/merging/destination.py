@@ -1,19 +1,21 @@
-"""Where a merge goes: checked before anything is read, filled when all of it is decided."""
+"""Where a merge goes: checked before anything is read, filled when all of it is decided.
+
+All that a merge writes passes `Destination.stage`, which guards what stands there.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import BankNotFoundError, BankPathError, UsageError, shell_word
+from aoebank.errors import AoebankError, BankNotFoundError, BankPathError, UsageError, shell_word
 from aoebank.formats.provenance import provenance_path
 from aoebank.formats.registry import get_format
-from aoebank.merging.decisions import Source
+from aoebank.merging.decisions import Decision, FilePlan, Relatedness, Source
 from aoebank.merging.document import conflict_document, conflict_path, keep_choices
 from aoebank.merging.lines import QUARANTINE
-from aoebank.merging.step import FoundDigests, MergedFile
 from aoebank.model.digest import sha256_of
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import BY_TUNER_ONLY, USE_TUNER
@@ -23,6 +25,51 @@ from aoebank.storage.sides.side import PathSide, Side
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 from aoebank.storage.writing.journal import roll_back
 from aoebank.storage.writing.staged import StagedChanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundDigests:
+    """SHA-256 of a file and of what stands beside it, as they were read; None: not there."""
+
+    bank: str | None = None
+    side_car: str | None = None
+    binary_cache: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftFile:
+    """A file that has another name in the result, so that this one goes."""
+
+    name: str
+    found: FoundDigests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedFile:
+    """One file of the result and what stands beside it; None where there is to be none.
+
+    Attributes:
+        binary_cache: Bytes of the binary twin, where readers want one.
+        found: What there is where the result goes, if that is a side.
+        left: What the file is called there, if that is another name.
+        conflicts: Decisions nobody made yet, also those of earlier steps.
+        relatedness: How the base and each side are related here.
+        error: Why the versions could not be merged: the file is as ours has it, or left alone.
+    """
+
+    plan: FilePlan
+    data: bytes | None
+    side_car: bytes | None = None
+    binary_cache: bytes | None = None
+    found: FoundDigests | None = None
+    left: LeftFile | None = None
+    conflicts: tuple[Decision, ...] = ()
+    relatedness: Mapping[Source, Relatedness]
+    error: AoebankError | None = None
+
+    def binary_cache_of(self, bank: Path) -> Path | None:
+        """Return the path of the binary cache readers want beside a bank, None for none."""
+        return get_format(self.plan.format).companion(bank) if self.plan.format else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

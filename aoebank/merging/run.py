@@ -1,39 +1,53 @@
-"""The verb: merge sides into one file or tree, or tell what a merge would do."""
+"""The verb: merge sides into one file or tree, or tell what a merge would do.
+
+Sides come into the first one after the other, a `Step` each; a step merges file by file, and
+nothing is written before the last one has ended.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from aoebank.diffing.moves import FollowedFile, follow_moves
-from aoebank.errors import AoebankError, UsageError
+from aoebank.errors import AoebankError, BankFormatError, BankPathError, HistoryError, UsageError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.registry import format_of
-from aoebank.merging.context import MergeContext
-from aoebank.merging.decisions import Decision, FilePlan, MergeRules, Reason, RecordMoves, Source
-from aoebank.merging.destination import Destination
-from aoebank.merging.document import StepDecisions, conflict_path
-from aoebank.merging.exclusions import Exclusions
-from aoebank.merging.lines import QUARANTINE
-from aoebank.merging.saved import Verdicts
-from aoebank.merging.sides import OtherFile, check_sides
-from aoebank.merging.step import (
-    FoundDigests,
-    LeftFile,
-    MergedFile,
-    Step,
-    ThreeSides,
-    merge_quarantine,
-    merge_sides,
+from aoebank.formats.registry import HEAD_BYTES, find_format, format_of
+from aoebank.merging.context import Exclusions, Measurements, MergeContext
+from aoebank.merging.decisions import (
+    Decision,
+    FilePlan,
+    MergeRules,
+    Reason,
+    RecordMoves,
+    Relatedness,
+    Source,
+    Three,
 )
-from aoebank.processes import count_processes
+from aoebank.merging.destination import Destination, FoundDigests, LeftFile, MergedFile
+from aoebank.merging.document import (
+    PersonalVerdict,
+    StepDecisions,
+    Verdicts,
+    conflict_path,
+)
+from aoebank.merging.file import merge_file
+from aoebank.merging.lines import QUARANTINE, merge_lines
+from aoebank.merging.sides import OtherFile, ThreeSides, check_sides, read_beside
+from aoebank.merging.versions import Versions
+from aoebank.model.digest import sha256_of
+from aoebank.processes import count_processes, map_in_order
+from aoebank.storage.binary_caches import BY_TUNER_ONLY
 from aoebank.storage.git.merge_point import current_point
-from aoebank.storage.sides.side import Side, SideKind, StoredSide
+from aoebank.storage.sides.side import Side, SideKind, StoredSide, size_on_disk
 from aoebank.storage.writing.staged import StagedChanges, staged_changes
+
+_BOTH = (Source.OURS, Source.THEIRS)
+_NAMED = 5  # broken files an error names besides the first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,3 +318,199 @@ def _tallied_quarantine(step: Step, tally: _Tally) -> bytes | None:
     data, found = merge_quarantine(step)
     tally.found_quarantine = tally.found_quarantine or found
     return data
+
+
+# ---- one step ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The merge of one side into what there is so far.
+
+    Attributes:
+        context: Of every file, but for what a person decided and how times were measured.
+        verdicts: What a person decided, by file.
+        target: The version that is where the result goes, if it is one of them.
+        skips_broken: Whether a file of a tree that cannot be merged stays as ours has it.
+        count: Says how many processes merge so many bytes.
+    """
+
+    sides: ThreeSides
+    context: MergeContext
+    verdicts: Mapping[str, Mapping[str, PersonalVerdict]]
+    target: Source | None = None
+    skips_broken: bool = False
+    count: Callable[[int], int] = count_processes
+
+
+def merge_sides(step: Step) -> Iterator[MergedFile]:
+    """Yield the files of the result, one at a time in memory.
+
+    Raises:
+        BankFormatError: a file is broken, or versions do not fit together.
+        BankPathError: a file cannot be read, or has a twin only its tuner can write.
+        HistoryError: the base shares no record with a side, or verdicts are stale.
+    """
+    sides, names = step.sides, step.sides.names()
+    _demand_all_known(step.verdicts, names)
+    processes = step.count(size_on_disk((sides.base, sides.ours, sides.theirs)))
+    known = {source: Relatedness() for source in _BOTH}
+    work = partial(_merge_or_tell if sides.is_tree else _merge_one, step)
+    broken: list[BankFormatError] = []
+    for file in map_in_order(work, names, processes):
+        known = {source: known[source] | file.relatedness[source] for source in _BOTH}
+        if isinstance(file.error, BankFormatError) and not step.skips_broken:
+            broken.append(file.error)
+        yield file
+    if broken:
+        raise _told_together(broken)
+    if sides.base is not None and not step.context.rules.may_be_unrelated:
+        _demand_related(sides, known)
+
+
+def merge_quarantine(step: Step) -> tuple[bytes | None, str | None]:
+    """Return the merged quarantine of trees, and the SHA-256 of what the target has.
+
+    Both are None where there is none.
+    """
+    if not step.sides.is_tree:
+        return None, None
+    texts = read_beside(step.sides, dict.fromkeys(Source, Path(QUARANTINE)))
+    if texts.ours is None and texts.theirs is None:
+        return None, None
+    merged = merge_lines(texts, Path(QUARANTINE))
+    return merged, sha256_of(texts.of(step.target)) if step.target else None
+
+
+def _merge_or_tell(step: Step, name: str) -> MergedFile:
+    """Return the merge of a file of a tree; of one that is broken, what ours has, and why."""
+    try:
+        return _merge_one(step, name)
+    except BankFormatError as error:
+        ours, moved = step.sides.ours, step.sides.followed.get(name)
+        name = moved.ours if moved is not None else name
+        data = ours.read_bytes(name)
+        known = find_format(Path(name), (data or b"")[:HEAD_BYTES])
+        binary_cache = known.companion(Path(name)) if known else None
+        return MergedFile(
+            plan=FilePlan(name=name, format=known.name if known else None),
+            data=data,
+            side_car=ours.read_bytes(name + SUFFIX),
+            binary_cache=ours.read_bytes(binary_cache.as_posix()) if binary_cache else None,
+            relatedness=dict.fromkeys(_BOTH, Relatedness()),
+            error=error,
+        )
+
+
+def _told_together(broken: Sequence[BankFormatError]) -> BankFormatError:
+    """Return the error of the first broken file, which names the others too."""
+    first = broken[0]
+    others = [str(error.path) for error in broken[1:]]
+    words = [f"also: {', '.join(others[:_NAMED])}"] if others else []
+    words += [f"and {len(others) - _NAMED} more files"] if len(others) > _NAMED else []
+    first.hint = "; ".join(
+        filter(None, (first.hint, *words, "--skip-broken leaves broken files as ours has them"))
+    )
+    return first
+
+
+def _merge_one(step: Step, name: str) -> MergedFile:
+    sides = step.sides
+    own = {source: sides.name_in(source, name) for source in Source}
+    versions = sides.load(name)
+    context = replace(
+        step.context,
+        verdicts=step.verdicts.get(name, {}),
+        times_of_ours=Measurements(partial(sides.ours.load_provenance, own[Source.OURS])),
+        times_of_theirs=Measurements(partial(sides.theirs.load_provenance, own[Source.THEIRS])),
+    )
+    merge = merge_file(versions, name, context)
+    side_cars = read_beside(sides, {source: Path(own[source] + SUFFIX) for source in Source})
+    companion = versions.any().format.companion
+    binary_caches = read_beside(sides, {source: companion(Path(own[source])) for source in Source})
+    found = left = None
+    if step.target is not None:
+        there = versions.of(step.target)
+        found = FoundDigests(
+            bank=sha256_of(there.data) if there else None,
+            side_car=sha256_of(side_cars.of(step.target)),
+            binary_cache=sha256_of(binary_caches.of(step.target)),
+        )
+        if sides.is_tree and own[step.target] != name:
+            found, left = FoundDigests(), LeftFile(name=own[step.target], found=found)
+    return MergedFile(
+        plan=merge.plan,
+        data=merge.data,
+        side_car=_merge_side_cars(side_cars, name, is_gone=merge.data is None),
+        binary_cache=_choose_binary_cache(
+            binary_caches, versions, merge.data, companion(Path(name))
+        ),
+        conflicts=merge.plan.conflicts,
+        found=found,
+        left=left,
+        relatedness={
+            source: _find_relatedness(versions.base, versions.of(source)) for source in _BOTH
+        },
+    )
+
+
+def _merge_side_cars(texts: Three[bytes | None], name: str, *, is_gone: bool) -> bytes | None:
+    if texts.ours is None and texts.theirs is None:
+        return None
+    merged = merge_lines(texts, Path(name + SUFFIX))
+    return None if is_gone and not merged else merged
+
+
+def _choose_binary_cache(
+    binary_caches: Three[bytes | None], versions: Versions, data: bytes | None, place: Path | None
+) -> bytes | None:
+    """Return the binary twin that goes with the merged file.
+
+    Args:
+        place: Where it lies in the result; None if readers want none.
+
+    Raises:
+        BankPathError: there would have to be a new one.
+    """
+    if place is None or data is None:
+        return None
+    for source in _BOTH:
+        version = versions.of(source)
+        if version is not None and version.data == data:
+            return binary_caches.of(source)
+    if binary_caches.ours is not None or binary_caches.theirs is not None:
+        hint = "take the file of one side, with its twin"
+        raise BankPathError(BY_TUNER_ONLY, path=place, hint=hint)
+    return None
+
+
+def _find_relatedness(base: ParsedFile | None, side: ParsedFile | None) -> Relatedness:
+    """Return the relation of a file's base and a side: their records, and common keys."""
+    has_base, has_side = (parsed is not None and len(parsed) > 0 for parsed in (base, side))
+    share = False
+    if base is not None and side is not None:
+        share = not side.places.keys().isdisjoint(base.keys)
+    return Relatedness(base_has_records=has_base, side_has_records=has_side, share_a_key=share)
+
+
+def _demand_related(sides: ThreeSides, known: Mapping[Source, Relatedness]) -> None:
+    for source, relatedness in known.items():
+        side = sides.of(source)
+        if relatedness.are_strangers:
+            raise HistoryError(
+                "base shares no record with this side",
+                where=side.label if side else "",
+                got=sides.base.label if sides.base else None,
+                expected="the version both sides started from",
+                hint="--allow-unrelated",
+            )
+
+
+def _demand_all_known(decided: Mapping[str, object], names: Sequence[str]) -> None:
+    for name in decided:
+        if name not in names:
+            raise HistoryError(
+                "decision about a file that no side has",
+                where=name,
+                hint="save the decisions again: --decisions",
+            )

@@ -16,6 +16,7 @@ from aoebank.errors import (
 from aoebank.formats.protocol import ParsedFile, raise_if_broken
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.splice import splice_raw
+from aoebank.merging.context import Exclusions
 from aoebank.merging.decisions import SOURCE_OF, Action, Source
 from aoebank.merging.destination import demand_whole
 from aoebank.merging.document import (
@@ -26,7 +27,6 @@ from aoebank.merging.document import (
     read_document,
     write_document,
 )
-from aoebank.merging.exclusions import Exclusions
 from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.storage.bank import load_file, read_file

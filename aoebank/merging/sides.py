@@ -1,20 +1,25 @@
-"""Check the sides of a merge before anything is read: files or trees of banks, for one target."""
+"""The sides of a merge, files or trees of banks for one target: checked, then read file by file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from aoebank.diffing.moves import FollowedFile
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
 from aoebank.formats.names import plain_soc
+from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.registry import find_format
+from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.formats.text.checks import is_blank
+from aoebank.merging.decisions import Source, Three
 from aoebank.merging.destination import demand_whole
 from aoebank.merging.document import CONFLICT_SUFFIX
-from aoebank.merging.versions import OTHER_TARGET_HINT
+from aoebank.merging.versions import OTHER_TARGET_HINT, Versions
+from aoebank.storage.bank import demand_no_backup
 from aoebank.storage.binary_caches import bank_of_binary_cache
-from aoebank.storage.sides.side import PathSide, Side, StoredSide
+from aoebank.storage.sides.side import PathSide, Side, SideKind, StoredSide
 from aoebank.storage.tree import FileKind, TreeEntry, iter_tree
 
 
@@ -140,3 +145,87 @@ def _loose_targets(side: Side) -> frozenset[str]:
         if soc and all(plain_soc(part) != plain_soc(soc) for part in Path(name).parts[:-1]):
             found.add(plain_soc(soc))
     return frozenset(found)
+
+
+# ---- read ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreeSides:
+    """The three sides of one merge.
+
+    Attributes:
+        name: What a single file is called in the result.
+        followed: Files that are called in another way on a side, by their names in the result.
+    """
+
+    base: Side | None
+    ours: Side
+    theirs: Side
+    name: str = ""
+    followed: Mapping[str, FollowedFile] = field(default_factory=dict)
+
+    @property
+    def is_tree(self) -> bool:
+        return self.ours.is_tree
+
+    def of(self, source: Source) -> Side | None:
+        """Return one of them."""
+        return {Source.BASE: self.base, Source.OURS: self.ours}.get(source, self.theirs)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the files of the result, sorted, those that may be gone too."""
+        if not self.is_tree:
+            return (self.name,)
+        sides = [side for side in (self.base, self.ours, self.theirs) if side is not None]
+        old = {file.base for file in self.followed.values()}
+        return tuple(sorted({name for side in sides for name in side.names()} - old))
+
+    def load(self, name: str) -> Versions:
+        """Read and parse the versions of a file; what they share is parsed once.
+
+        Raises:
+            BankFormatError: one is no bank file, or lost its content to a writer that died.
+            BankPathError: one cannot be read.
+        """
+        own = {source: self.name_in(source, name) for source in Source}
+        ours = _load(self.ours, name=own[Source.OURS], like=None)
+        theirs = _load(self.theirs, name=own[Source.THEIRS], like=ours)
+        like = ours if ours is not None else theirs
+        base = _load(self.base, name=own[Source.BASE], like=like)
+        return Versions(base=base, ours=ours, theirs=theirs)
+
+    def name_in(self, source: Source, name: str) -> str:
+        """Return the name a file of the result has on a side."""
+        side, file = self.of(source), self.followed.get(name)
+        if file is not None:
+            return str(getattr(file, source))
+        return name if side is None or side.is_tree else side.names()[0]
+
+
+def read_beside(sides: ThreeSides, places: Mapping[Source, Path | None]) -> Three[bytes | None]:
+    """Return the bytes of files that stand beside bank files, by what each side calls them."""
+
+    def read(source: Source) -> bytes | None:
+        side, place = sides.of(source), places[source]
+        return None if side is None or place is None else side.read_bytes(place.as_posix())
+
+    return Three(base=read(Source.BASE), ours=read(Source.OURS), theirs=read(Source.THEIRS))
+
+
+def _load(side: Side | None, *, name: str, like: ParsedFile | None) -> ParsedFile | None:
+    """Return one version of a file, known to be of a bank; None where a side has none."""
+    if side is None:
+        return None
+    own = name if side.is_tree else side.names()[0]
+    parsed = side.load(own, like=like)
+    if parsed is None:
+        return None
+    head, path = parsed.data[:HEAD_BYTES], parsed.path
+    if not side.is_tree and not is_blank(parsed.data) and find_format(path, head) is None:
+        raise BankFormatError(
+            "is no bank file", path=path, expected="a file of a format of docs/formats.md"
+        )
+    if is_blank(parsed.data) and side.kind in (SideKind.FILE, SideKind.TREE):
+        demand_no_backup(path)
+    return parsed

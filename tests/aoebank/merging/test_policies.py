@@ -24,7 +24,8 @@ from aoebank.merging.decisions import (
     Reason,
     parse_override,
 )
-from aoebank.merging.file import FileMerge, merge_file
+from aoebank.merging.edits import FileMerge
+from aoebank.merging.file import merge_file
 from aoebank.merging.versions import Versions
 from aoebank.model.timing import NOISE_RATIO, Times
 from aoebank.parameters.ratio import parse_ratio

@@ -1,0 +1,273 @@
+"""The edits a merge makes to one version of a file, and the file with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from aoebank.errors import RecordError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.formats.text.splice import splice_raw
+from aoebank.formats.text.workload import workload_text
+from aoebank.merging.decisions import (
+    SOURCE_OF,
+    Action,
+    Choice,
+    Decision,
+    FilePlan,
+    KeptDuplicate,
+    KeptRecord,
+    Reason,
+    RecordMoves,
+    Source,
+)
+from aoebank.merging.versions import Inputs, KeyVersions
+from aoebank.model.digest import sha256_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileMerge:
+    """What becomes of one file.
+
+    Attributes:
+        plan: What was decided; without decisions for files of lines.
+        data: The merged file; None if there is to be none.
+    """
+
+    plan: FilePlan
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pick:
+    """The record a key gets: the one at a position of a version, or bytes made of two.
+
+    Attributes:
+        raw: A record with the alternatives of both sides; None for all others.
+    """
+
+    source: Source
+    number: int
+    raw: bytes | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Edits:
+    """The edits of one version, the frame; a key nobody mentions keeps what the frame has."""
+
+    name: str
+    inputs: Inputs
+    counts: Counter[Reason] = field(default_factory=Counter)
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    reasons: dict[str, Reason] = field(default_factory=dict)
+    _replaced: dict[int, _Pick] = field(default_factory=dict)
+    _removed: set[int] = field(default_factory=set)
+    _added: dict[int, _Pick] = field(default_factory=dict)
+    _last: list[_Pick] = field(default_factory=list)
+
+    def give(self, key: KeyVersions, action: Action) -> None:
+        """Give a key the record an action says, or none, in the place of what it had."""
+        pick = None
+        if action is Action.KEEP_BOTH:
+            pick = _united(key)
+        elif action is not Action.REMOVE:
+            source = SOURCE_OF[action]
+            number = key.of(source)
+            pick = None if number is None else _Pick(source, number)
+        own = key.ours if self.inputs.frame is Source.OURS else key.theirs
+        if own is not None:
+            self._replaced.pop(own, None)
+            self._removed.discard(own)
+        elif key.theirs is not None:
+            self._added.pop(key.theirs, None)
+        if pick is None:
+            if own is not None:
+                self._removed.add(own)
+        elif pick.source is not self.inputs.frame or pick.raw is not None:
+            self._put(key, own, pick)
+
+    def _put(self, key: KeyVersions, own: int | None, pick: _Pick) -> None:
+        """Bring a record into the frame, where `own` is the place of the key."""
+        if own is not None:
+            self._replaced[own] = pick
+        elif self.inputs.frame is Source.OURS and key.theirs is not None:
+            self._added[key.theirs] = pick
+        else:
+            self._last.append(pick)
+
+    def say(self, key: KeyVersions, choice: Choice) -> None:
+        """Keep the decision about a key, in the place of an earlier one."""
+        records = (key.record(source) for source in (Source.OURS, Source.THEIRS, Source.BASE))
+        record = next((record for record in records if record is not None), None)
+        name = self.inputs.versions.any().name
+        self.decisions[key.key] = Decision(
+            file=self.name,
+            key=key.key,
+            action=choice.action,
+            reason=choice.reason,
+            conflict=choice.conflict,
+            soc_version=name.soc_version if name else None,
+            op_type=record.op_type if record else name.op_type if name else None,
+            workload=workload_text(record) if record and choice.conflict else "",
+            note=choice.note,
+            base=_keep_of(key, Source.BASE),
+            ours=_keep_of(key, Source.OURS),
+            theirs=_keep_of(key, Source.THEIRS),
+            left_out=tuple(_left_out(key, self.inputs)),
+        )
+
+    def iter_output(self) -> Iterator[tuple[KeyVersions, _Pick]]:
+        """Yield the record of each key that gets one."""
+        for key, base, ours, theirs in self.inputs.versions.iter_places():
+            own = ours if self.inputs.frame is Source.OURS else theirs
+            pick = self._added.get(theirs) if theirs is not None else None
+            if self.inputs.frame is not None and own is not None and own not in self._removed:
+                pick = self._replaced.get(own) or _Pick(self.inputs.frame, own)
+            if pick is not None:
+                found = KeyVersions(
+                    key=key, base=base, ours=ours, theirs=theirs, files=self.inputs.versions
+                )
+                yield found, pick
+
+    def finish(self) -> FileMerge:
+        """Return what was decided, and the file with the edits."""
+        versions, frame = self.inputs.versions, self.inputs.frame
+        parsed = versions.of(frame) if frame else None
+        if frame is None or parsed is None:
+            known = versions.base.format.name if versions.base else None
+            plan = FilePlan(name=self.name, format=known, reasons=self.reasons)
+            return FileMerge(plan=plan, data=None)
+        hidden = {source: versions.hidden(source) for source in Source}
+        for key, numbers in hidden[frame].items():
+            place = parsed.find(key)
+            is_joined = parsed.format.joins_equal_keys
+            if not is_joined or place in self._removed or place in self._replaced:
+                self._removed.update(numbers)
+        left = len(parsed) - len(self._removed) + len(self._added) + len(self._last)
+        was_deleted = versions.base is not None and None in (versions.ours, versions.theirs)
+        plan = FilePlan(
+            name=self.name,
+            format=parsed.format.name,
+            decisions=tuple(self.decisions.values()),
+            counts=self.counts,
+            reasons=self.reasons,
+            hidden={
+                source: sum(map(len, keys.values())) for source, keys in hidden.items() if keys
+            },
+            moves=self._moves(parsed, left),
+        )
+        return FileMerge(plan=plan, data=self._edited(parsed) if left or not was_deleted else None)
+
+    def _edited(self, frame: ParsedFile) -> bytes:
+        if not (self._replaced or self._removed or self._added or self._last):
+            return frame.data
+        return splice_raw(
+            frame,
+            replaced={number: self._raw(pick) for number, pick in self._replaced.items()},
+            removed=frozenset(self._removed),
+            added=[(after, self._raw(pick)) for after, pick in self._anchored(frame)],
+        )
+
+    def _raw(self, pick: _Pick) -> bytes:
+        parsed = self.inputs.versions.of(pick.source)
+        assert parsed is not None
+        return parsed.raw(pick.number) if pick.raw is None else pick.raw
+
+    def _moves(self, frame: ParsedFile, left: int) -> RecordMoves:
+        """Return the changes for a reader of our file; the frame may be another text.
+
+        Args:
+            left: Records of the result.
+        """
+        ours = self.inputs.versions.ours
+        if ours is None:
+            return RecordMoves(added=left)
+        taken_out = {frame.keys[number] for number in self._removed}
+        gone = sum(ours.find(key) is not None for key in taken_out)
+        if self.inputs.frame is Source.OURS:
+            added = len(self._added) + len(self._last)
+            return RecordMoves(added=added, changed=len(self._replaced), removed=gone)
+        return RecordMoves(  # ours is the base: what theirs did is done, but for what rules say
+            added=self.counts[Reason.THEIRS_ADDED],
+            changed=self.counts[Reason.THEIRS_CHANGED],
+            removed=self.counts[Reason.THEIRS_REMOVED] + gone,
+        )
+
+    def _anchored(self, frame: ParsedFile) -> Iterator[tuple[int, _Pick]]:
+        """Yield the new records, each with the position of the record of the frame it follows."""
+        if self._added:
+            yield from sorted(self._neighbours(frame), key=itemgetter(0))
+        end = self._kept_before(len(frame))
+        for pick in self._last:
+            yield end, pick
+
+    def _neighbours(self, frame: ParsedFile) -> Iterator[tuple[int, _Pick]]:
+        theirs = self.inputs.versions.theirs
+        assert theirs is not None
+        leading: list[_Pick] = []
+        after: int | None = None
+        for number, key in enumerate(theirs.keys):
+            pick = self._added.get(number)
+            if pick is not None:
+                if after is None:
+                    leading.append(pick)
+                else:
+                    yield after, pick
+                continue
+            place = frame.find(key)
+            if place is None or place in self._removed:
+                continue
+            if after is None:
+                before = self._kept_before(place)
+                yield from ((before, first) for first in leading)
+                leading.clear()
+            after = place
+        end = self._kept_before(len(frame))
+        yield from ((end, first) for first in leading)
+
+    def _kept_before(self, number: int) -> int:
+        """Return the last position before this one whose record stays; -1 for the start."""
+        for place in range(number - 1, -1, -1):
+            if place not in self._removed:
+                return place
+        return -1
+
+
+def _united(key: KeyVersions) -> _Pick:
+    """Return the record with the answers of both sides."""
+    ours, theirs = key.raw(Source.OURS), key.raw(Source.THEIRS)
+    assert ours is not None
+    assert theirs is not None
+    assert key.ours is not None
+    return _Pick(Source.OURS, key.ours, key.files.any().format.unite(ours, theirs))
+
+
+def _keep_of(key: KeyVersions, source: Source) -> KeptRecord | None:
+    parsed, number = key.files.of(source), key.of(source)
+    return None if parsed is None or number is None else _keep(parsed, number)
+
+
+def _left_out(key: KeyVersions, inputs: Inputs) -> Iterator[KeptDuplicate]:
+    """Yield the records of a key that do not count."""
+    for source, numbers in inputs.repeated.get(key.key, {}).items():
+        parsed = key.files.of(source)
+        assert parsed is not None
+        for number in numbers:
+            yield KeptDuplicate(side=source, record=_keep(parsed, number))
+
+
+def _keep(parsed: ParsedFile, number: int) -> KeptRecord:
+    """Return the record at a position as a decision keeps it."""
+    record = None
+    with suppress(RecordError):
+        record = parsed.format.record(parsed, number)
+    raw = parsed.raw(number)
+    return KeptRecord(
+        raw=raw,
+        sha256=sha256_of(raw),
+        cost_us=record.cost_us if record else None,
+        strategy=record.strategy if record else None,
+    )
