@@ -10,8 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aoebank.cli.errors import Program, run_program
-    from aoebank.cli.loading import CommandGroup
     from aoebank.diffing.api import diff, textconv
     from aoebank.diffing.result import DiffResult
     from aoebank.editing.api import edit, prune
@@ -62,6 +60,7 @@ if TYPE_CHECKING:
     from aoebank.model.quarantine import Quarantine
     from aoebank.model.record import Alternative, Record
     from aoebank.model.resolution import Reader, Resolution, Tier
+    from aoebank.program import CommandGroup, Program, run_program
     from aoebank.quarantine.api import quarantine_add, quarantine_list, quarantine_remove
     from aoebank.quarantine.run import ListedEntry, QuarantineResult
     from aoebank.reading.api import hits, list_bank, overview, query, show, stats
@@ -234,11 +233,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "cli.errors": (
-        "Program",
-        "run_program",
-    ),
-    "cli.loading": ("CommandGroup",),
     "diffing.api": (
         "diff",
         "textconv",
@@ -325,6 +319,11 @@ _HOMES = {
         "Reader",
         "Resolution",
         "Tier",
+    ),
+    "program": (
+        "CommandGroup",
+        "Program",
+        "run_program",
     ),
     "quarantine.api": (
         "quarantine_add",

@@ -2,7 +2,7 @@
 
 import sys
 
-from aoebank.cli.app import main
+from aoebank.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

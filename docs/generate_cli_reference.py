@@ -25,7 +25,7 @@ _EXAMPLES = re.compile(r"\x08\nExamples:\n(?P<lines>(?:  .+\n)+)")
 def references() -> dict[Path, str]:
     """Return the text of each reference page by file."""
     from aoe.cli.app import app
-    from aoebank.cli.app import app as bank_app
+    from aoebank.cli import app as bank_app
 
     return {
         FOLDER / "cli-aoe.md": _page(app, "aoe"),

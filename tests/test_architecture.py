@@ -34,8 +34,9 @@ HARMLESS_PRINTS = {"print(f'aoebank {__version__}')", "print(f'aoe {__version__}
 # a part may import the parts behind it, never one before it
 LAYERS = {
     "aoebank": (
-        *("cli", "git", "editing", "merging", "quarantine", "history", "reading", "validation"),
-        *("diffing", "shipping", "resolving", "parameters", "selection", "report"),
+        *("cli", "verbs", "git", "editing", "merging", "quarantine", "history", "reading"),
+        *("validation", "diffing", "shipping", "resolving", "parameters", "selection"),
+        *("program", "report"),
         *("storage", "formats", "model", "processes", "errors"),
     ),
     "aoe": (

@@ -22,7 +22,7 @@ import pytest
 import typer
 
 from aoe.cli.app import app as aoe_app
-from aoebank.cli.app import app as aoebank_app
+from aoebank.cli import app as aoebank_app
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

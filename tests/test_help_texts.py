@@ -16,7 +16,7 @@ import typer
 from support.aoe_contract import call
 
 from aoe.cli.app import app as aoe_app
-from aoebank.cli.app import app as aoebank_app
+from aoebank.cli import app as aoebank_app
 
 GOLDEN = Path(__file__).resolve().parent / "golden" / "help"
 COLUMNS = 80

@@ -179,7 +179,7 @@ def _merged(work: Path, runs: Runs, *, driver: bool) -> str:
         program = work / "aoebank"
         program.write_text(
             f"#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -c "
-            "'import sys; from aoebank.cli.app import main; sys.exit(main())' \"$@\"\n"
+            "'import sys; from aoebank.cli import main; sys.exit(main())' \"$@\"\n"
         )
         program.chmod(0o755)
         assert call(f"aoebank git install --command {program}", work).code == 0

@@ -34,7 +34,7 @@ def _programs(folder: Path) -> Path:
     calls = {
         "python": '"$@"',
         "aoe": "-c 'from aoe.cli.app import main; main()' \"$@\"",
-        "aoebank": "-c 'import sys; from aoebank.cli.app import main; sys.exit(main())' \"$@\"",
+        "aoebank": "-c 'import sys; from aoebank.cli import main; sys.exit(main())' \"$@\"",
     }
     for name, arguments in calls.items():
         program = folder / name

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aoebank.diffing.change import ChangeKind, FileMove, RecordChange, TimeVerdict
 from aoebank.diffing.fields import FieldChange
 from aoebank.diffing.groups import EditGroup, group_edits, group_shapes
 from aoebank.diffing.result import DiffResult, RollupRow, TimeSummary
-from aoebank.errors import AoebankError
+from aoebank.errors import AoebankError, UsageError
 from aoebank.formats.text.json_text import dumps
+from aoebank.parameters.context import make_ratio
 from aoebank.report.output import Report, Text, error_document, members, plural
 
 WORDS = {
@@ -343,3 +345,22 @@ def _group_document(group: EditGroup) -> dict[str, object]:
         "example": {"file": group.first.file, "key": group.first.key},
         "fields": [_field(field) for field in group.first.fields],
     }
+
+
+def show(call: Callable[..., Any], given: Mapping[str, Any]) -> DiffReport:
+    """Return the report on a comparison.
+
+    Raises:
+        UsageError: there is nothing to compare a path with, or a ratio is none.
+    """
+    if given["b"] is None and not given["a"].startswith(("git:", "snapshot:")):
+        raise UsageError("Missing argument 'B'.", hint="aoebank diff --help")
+    limit = given["fail_on_regression"]
+    fail_on = None if limit is None else make_ratio(limit, "--fail-on-regression")
+    return DiffReport(
+        result=call(b=given["b"] or ".", fields=not given["stat"]),
+        is_stat=given["stat"],
+        has_all=given["has_all"],
+        fail_on_ratio=fail_on,
+        skips_broken=given["skip_broken"],
+    )

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile, find_error
@@ -20,7 +21,8 @@ from aoebank.model.digest import sha256_of
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
-from aoebank.report.output import plural, printable
+from aoebank.report.output import plural, printable, write_document, write_text
+from aoebank.storage.bank import load_file
 
 _WIDTH = 400  # of a workload; longer ones end in a digest
 _MOST_FINDINGS = 3  # per line; one record can lack all of its members
@@ -135,3 +137,15 @@ def _finding_line(finding: Finding) -> str:
     place = f"line {finding.location.line}: " if finding.location.line else ""
     got = f" (got {finding.got})" if finding.got is not None else ""
     return f"! {place}{finding.code} {finding.message}{got}"
+
+
+def show(call: Callable[..., Any], given: Mapping[str, Any]) -> int:
+    """Write a bank file as text: git takes it as it is."""
+    text = call()
+    if given["as_json"]:
+        parsed = load_file(given["file"])
+        facts = {"format": str(parsed.format.name), "records": len(parsed), "text": text}
+        write_document({"schema": "aoebank.textconv/1", **facts})
+    else:
+        write_text(text)
+    return 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aoebank.git.driver import DriverOutcome
 from aoebank.merging.conflict_report import conflict_lines
@@ -91,3 +92,11 @@ def _times(decision: Decision) -> str:
         return ""
     words = ("-" if cost is None else f"{cost:g} us" for cost in (ours, theirs))
     return " (ours {}, theirs {})".format(*words)
+
+
+def show(call: Callable[..., Any], given: Mapping[str, Any]) -> DriverReport | int:
+    """Return the report on a merge, or the exit code where there is nothing to tell."""
+    report = DriverReport(outcome=call(verbose=given["as_json"]))
+    if report.is_silent and not given["as_json"]:  # git starts us for every file: rich costs time
+        return report.exit_code
+    return report

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from aoebank.history.api import verify_history
 from aoebank.history.log import LoggedVersion, LogResult
 from aoebank.history.snapshot_report import moves_document, moves_summary, snapshot_document
 from aoebank.history.verify import VerifyResult
@@ -87,3 +89,10 @@ def _document(logged: LoggedVersion) -> dict[str, object]:
     if logged.version.snapshot is not None:
         members |= snapshot_document(logged.version.snapshot)
     return {**members, "moves": moves_document(logged.moves), "socs": dict(logged.socs)}
+
+
+def show(call: Callable[..., Any], given: Mapping[str, Any]) -> LogReport | VerifyReport:
+    """Return the report on the versions of a bank, or on the check of its snapshots."""
+    if given["verify"]:
+        return VerifyReport(result=verify_history(given["root"]))
+    return LogReport(result=call())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aoebank.history.snapshot_report import kept_document, write_kept
 from aoebank.model.quarantine import QuarantineEntry
+from aoebank.parameters.context import bank_root
 from aoebank.quarantine.run import ListedEntry, QuarantineResult
 from aoebank.report.output import Report, Text, members
 from aoebank.storage.quarantine import entry_document
@@ -95,3 +97,9 @@ def _about(entry: QuarantineEntry) -> str:
     strategy = entry.strategy_sha256
     names.append(f"strategy {strategy[:12]}" if strategy else "any strategy")
     return f"  {', '.join(names)}"
+
+
+def show(call: Callable[..., Any], given: Mapping[str, Any]) -> QuarantineListReport:
+    """Return the report on what is in quarantine."""
+    root = bank_root(given["root"])
+    return QuarantineListReport(root=root, entries=call(root=root))

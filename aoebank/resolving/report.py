@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aoebank.errors import AoebankError
 from aoebank.model.resolution import (
@@ -12,13 +13,16 @@ from aoebank.model.resolution import (
     Hazard,
     Hit,
     Match,
+    Reader,
     ReaderAnswer,
     ReaderOutcome,
     Trouble,
 )
-from aoebank.report.output import Report, Text, error_document, location_document, members
+from aoebank.report.output import Report, Text, error_document, location_document, members, say
 from aoebank.resolving.hazards import CONSEQUENCES
 from aoebank.resolving.run import ResolveResult
+from aoebank.storage.readers.environment import current_environment
+from aoebank.storage.readers.toolkit import find_toolkit
 
 _OUTCOMES = {
     ReaderOutcome.CUSTOM: ("custom", "green"),
@@ -183,3 +187,22 @@ def _hit_document(hit: Hit) -> dict[str, object]:
 
 def _hazard_document(hazard: Hazard) -> dict[str, object]:
     return members(hazard, "code message path readers hint")
+
+
+_CANN = ("soc", "writer", "shape", "record", "op_bank_path", "mdl_bank_path", "opp_path")
+
+
+def show(call: Callable[..., Any], given: Mapping[str, Any]) -> ResolveReport:
+    """Return the report on the places of banks."""
+    readers = given["reader"]
+    if not readers and not any(given[name] for name in _CANN) and not _has_toolkit():
+        readers = [Reader.HOST]
+    return ResolveReport(result=call(reader=readers), explain=given["explain"])
+
+
+def _has_toolkit() -> bool:
+    """Tell whether CANN's readers can be meant; if not, say so: nobody asked for less."""
+    if find_toolkit(current_environment()):
+        return True
+    say("no CANN toolkit here: this is what aoe would use; --soc or --reader asks CANN's readers")
+    return False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from aoebank.errors import UsageError
 from aoebank.report.output import Report, Text, members, plural
 from aoebank.report.sizes import size_text
 from aoebank.shipping.convert import ConvertResult
@@ -97,3 +99,15 @@ def _write_files(manifest: PackManifest, text: Text) -> None:
         f"{plural(len(manifest.files), 'file')}, {plural(manifest.records, 'record')} for "
         f"{', '.join(manifest.soc_versions) or 'no target'}"
     )
+
+
+def show(call: Callable[..., Any], given: Mapping[str, Any]) -> UnpackReport:
+    """Return the report on an unpacked bank.
+
+    Raises:
+        UsageError: the folder is given twice.
+    """
+    root, output = given["root"], given["output"]
+    if root is not None and output is not None:
+        raise UsageError("given twice: DIR and --output", where="unpack", got=f"{root}, {output}")
+    return UnpackReport(result=call(root=root if output is None else output))

@@ -14,7 +14,7 @@ from support import golden_harness
 
 import aoebank
 from aoebank import Event, errors
-from aoebank.cli.app import COMMANDS
+from aoebank.cli import COMMANDS
 from aoebank.formats import registry
 from aoebank.formats.provenance import SCHEMA
 from aoebank.model.codes import CODES

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from support import golden_harness
 from support.documents import FOLDER, find_faults
 
-from aoebank.cli.app import COMMANDS, load
+from aoebank.cli import COMMANDS, load
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = re.compile(r'"(aoebank\.[a-z_-]+/\d+)"')

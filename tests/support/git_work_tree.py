@@ -21,7 +21,7 @@ from support import sample_bank_files as samples
 ROOT = Path(__file__).resolve().parents[2]
 _PROGRAM = f"""#!/bin/sh
 exec '{sys.executable}' -W ignore -c \
-'import sys; sys.path.insert(0, "{ROOT}"); from aoebank.cli.app import main; sys.exit(main())' "$@"
+'import sys; sys.path.insert(0, "{ROOT}"); from aoebank.cli import main; sys.exit(main())' "$@"
 """
 
 

@@ -106,7 +106,8 @@ def check_case(
 
 def run(program: str, arguments: Sequence[str]) -> Outcome:
     """Run a program of this project in this process."""
-    main: Callable[[Sequence[str]], int] = importlib.import_module(f"{program}.cli.app").main
+    module = {"aoe": "aoe.cli.app", "aoebank": "aoebank.cli"}[program]
+    main: Callable[[Sequence[str]], int] = importlib.import_module(module).main
     stdout, stderr = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         try:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from aoebank.errors import AoebankError, BankNotFoundError
+from aoebank.errors import AoebankError, BankNotFoundError, UsageError
 from aoebank.formats.release import NEWEST, ReleaseGuess
 from aoebank.model.codes import Severity
 from aoebank.model.finding import Finding
-from aoebank.report.output import Report, Text, members, plural
+from aoebank.report.output import Report, Text, members, plural, say
+from aoebank.validation.api import fix
 from aoebank.validation.fix import FixOutcome
 from aoebank.validation.report.findings import (
     finding_document,
@@ -21,7 +23,7 @@ from aoebank.validation.report.findings import (
     write_groups,
     write_statistics,
 )
-from aoebank.validation.report.fixes import fixes_document, write_fixes
+from aoebank.validation.report.fixes import diff_lines, fixes_document, write_fixes
 from aoebank.validation.run import ValidateResult
 
 
@@ -163,3 +165,32 @@ def sarif_page(report: ValidateReport) -> str:
         is_complete=report.error is None,
     )
     return json.dumps(log, indent=2) + "\n"
+
+
+def show(call: Callable[..., Any], given: Mapping[str, Any]) -> ValidateReport:
+    """Return the report on a validation, with what was mended before it.
+
+    Raises:
+        UsageError: an option has no meaning without `--fix`.
+    """
+    if not given["fix"] and (given["dry_run"] or given["fix_class"]):
+        option = "--dry-run" if given["dry_run"] else "--fix-class"
+        raise UsageError("has no meaning without --fix", where=option, hint="add --fix")
+    fixes = None
+    if given["fix"]:
+        same = {name: given[name] for name in ("select", "ignore", "fix_class", "dry_run")}
+        fixes = fix(given["paths"], **same)
+    report = ValidateReport(
+        result=call(),
+        fail_on=Severity.NOTE if given["strict"] else given["fail_on"],
+        fixes=fixes,
+        is_dry_run=given["dry_run"],
+        has_statistics=given["statistics"],
+        has_notes=given["notes"] or bool(given["select"]),
+        has_each=given["has_each"],
+    )
+    if given["output"] not in ("text", "json"):  # standard output is for a program's document
+        for outcome in fixes or ():
+            for line in diff_lines(outcome.fix):
+                say(line)
+    return report

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((ROOT / "sample_banks").rglob("*.json"))
 NAME = Path(file_name())
 SHORT = make_record().key[:8]
-MAIN = "import sys; from aoebank.cli.app import main; sys.exit(main())"
+MAIN = "import sys; from aoebank.cli import main; sys.exit(main())"
 
 
 def parse(data: bytes, name: str = NAME.name) -> ParsedFile:

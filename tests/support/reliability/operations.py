@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank import Bank, merge, snapshot
-from aoebank.cli.app import main
+from aoebank.cli import main
 from aoebank.formats.provenance import SUFFIX
 from aoebank.testing.factories import make_provenance, make_record
 from support.merge_files import NAMES, Answer, make_file

@@ -12,7 +12,7 @@ from support.documents import find_faults
 
 import aoebank
 from aoebank import Bank, Event, OverviewResult
-from aoebank.cli.app import main
+from aoebank.cli import main
 from aoebank.reading.overview.page import overview_page
 from aoebank.reading.overview.report import OverviewReport
 from aoebank.testing.factories import make_provenance, make_record

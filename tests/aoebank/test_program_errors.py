@@ -7,7 +7,7 @@ from support.error_contract import ErrorTests
 
 from aoe.errors import AoeError
 from aoebank import AoebankError
-from aoebank.cli.errors import Program, run_program
+from aoebank.program import Program, run_program
 
 
 class TestErrors(ErrorTests):

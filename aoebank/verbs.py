@@ -1,4 +1,7 @@
-"""The commands: a row names the public function behind one, and how its result is shown."""
+"""The commands: a row names the public function behind one, and how its result is shown.
+
+Groups, sections, examples and notes of the help stand here too.
+"""
 
 from __future__ import annotations
 
@@ -62,13 +65,13 @@ VERBS: Mapping[str, Verb] = {
     "resolve": Verb(
         summary="Print which bank directories and files each reader would use.",
         function="resolving.api:resolve",
-        show="resolving.command:show",
+        show="resolving.report:show",
         extra={"explain": Param(help="Tell every place tried, and why.")},
     ),
     "validate": Verb(
         summary="Check bank files and trees; tell everything that is wrong in one run.",
         function="validation.api:validate",
-        show="validation.command:show",
+        show="validation.report.run:show",
         format_help="How to write the findings.",
         pages={
             "sarif": "validation.report.run:sarif_page",
@@ -170,7 +173,7 @@ VERBS: Mapping[str, Verb] = {
     "diff": Verb(
         summary="Compare two bank files or trees, record by record.",
         function="diffing.api:diff",
-        show="diffing.command:show",
+        show="diffing.report:show",
         format_help="How to write the difference.",
         pages={"markdown": "diffing.markdown:diff_markdown", "html": "diffing.page:diff_html"},
         extra={
@@ -191,7 +194,7 @@ VERBS: Mapping[str, Verb] = {
     "textconv": Verb(
         summary="Print a bank file as text, one line per member, as git shows it in diffs.",
         function="diffing.api:textconv",
-        show="diffing.text_command:show",
+        show="diffing.textconv:show",
     ),
     "merge": Verb(
         summary="Merge banks record by record, with a base or without.",
@@ -220,7 +223,7 @@ VERBS: Mapping[str, Verb] = {
         details="Exit code 0: merged; 1: conflicts, the result has our records for them; 1 with an "
         "error: a\nversion is damaged, 129: another error; the result is our version then.",
         function="git.api:merge_driver",
-        show="git.command:show",
+        show="git.driver_report:show",
         extra={
             "marker_size": Param(
                 kind=int,
@@ -240,7 +243,7 @@ VERBS: Mapping[str, Verb] = {
     "log": Verb(
         summary="List the versions of a bank, newest first, with what each changed.",
         function="history.api:log",
-        show="history.command:show",
+        show="history.log_report:show",
         bank="result.root",
         extra={"verify": Param(help="Check that the snapshots are what was stored.")},
     ),
@@ -276,7 +279,7 @@ VERBS: Mapping[str, Verb] = {
     "unpack": Verb(
         summary="Take a bank out of a pack, after every byte of it was checked.",
         function="shipping.api:unpack",
-        show="shipping.command:show",
+        show="shipping.report:show",
         extra={
             "output": Param(
                 kind=str,
@@ -339,6 +342,106 @@ VERBS: Mapping[str, Verb] = {
     "quarantine list": Verb(
         summary="List what is in quarantine, and what of it the bank holds all the same.",
         function="quarantine.api:quarantine_list",
-        show="quarantine.command:show",
+        show="quarantine.report:show",
+    ),
+}
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "Find": ("resolve", "ls", "show", "query", "stats", "report", "hits"),
+    "Check": ("validate", "stale", "fmt", "explain", "schema", "quarantine"),
+    "Compare": ("diff", "textconv"),
+    "Merge and change": ("merge", "merge-driver", "edit", "prune"),
+    "Version": ("snapshot", "log", "tag", "blame", "restore", "revert"),
+    "Ship": ("pack", "unpack", "convert"),
+    "Git": ("git",),
+}
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "": (
+        "aoebank validate banks/                    # is anything wrong?",
+        "aoebank diff git:v1.0 git:HEAD             # what changed, record by record?",
+        "aoebank merge mine/ theirs/ -o merged/     # of both people, the best of each",
+        "aoebank git install                        # let git merge banks by record",
+    ),
+    "resolve": ("aoebank resolve", "aoebank resolve --soc Ascend910B1"),
+    "validate": (
+        "aoebank validate banks/",
+        "aoebank validate banks/ --baseline git:main",
+        "aoebank validate banks/ --fix --dry-run",
+    ),
+    "stale": ("aoebank stale banks/", "aoebank stale --soc 'x86-64-*' --json"),
+    "fmt": ("aoebank fmt banks/", "aoebank fmt banks/ --check --diff"),
+    "explain": ("aoebank explain", "aoebank explain AB211"),
+    "schema list": ("aoebank schema list",),
+    "schema import": ("aoebank schema import git:v9.1.0 --json > cann-9.1.0.json",),
+    "ls": ("aoebank ls", "aoebank ls git:v1.0"),
+    "show": ("aoebank show 2f1c banks/", "aoebank show 4115235782 banks/"),
+    "query": (
+        "aoebank query 'SELECT op_type, count(*) FROM records GROUP BY op_type'",
+        "aoebank query 'SELECT key, file FROM records WHERE speedup < 1.05' banks/",
+        "aoebank query \"SELECT key FROM records_fts WHERE records_fts MATCH 'relu'\"",
+    ),
+    "stats": ("aoebank stats banks/", "aoebank stats mine/ theirs/ --by bank --by op_type"),
+    "report": (
+        "aoebank report banks/",
+        "aoebank report mine/ theirs/ --html > banks.html",
+    ),
+    "hits": (
+        "aoebank hits ~/ascend/log/debug/plog",
+        "aoebank hits result/summary.json --bank banks/",
+    ),
+    "diff": (
+        "aoebank diff old/ new/",
+        "aoebank diff git:HEAD~1 . --fail-on-regression 5%",
+        "aoebank diff snapshot:v1 . --format html > diff.html",
+    ),
+    "textconv": ("aoebank textconv Ascend910B1_24_AiCore_matmul.json",),
+    "merge": (
+        "aoebank merge mine/ theirs/ -o merged/",
+        "aoebank merge mine/ theirs/ --base git:main -o mine/ --decisions open.json",
+        "aoebank merge --apply open.json",
+    ),
+    "merge-driver": ("aoebank merge-driver base.json ours.json theirs.json 7 where/it/lies.json",),
+    "edit": ("aoebank edit banks/ --op MatMulV3 --set stepM=0 --dry-run",),
+    "prune": (
+        "aoebank prune banks/ --dry-run",
+        "aoebank prune banks/ --unused results/ --dry-run",
+    ),
+    "snapshot": (
+        "aoebank snapshot banks/",
+        "aoebank snapshot banks/ -m 'before the driver update'",
+    ),
+    "log": ("aoebank log banks/", "aoebank log banks/ --op 'MatMul*' -n 5"),
+    "tag": ("aoebank tag v1 banks/", "aoebank tag"),
+    "restore": ("aoebank restore v1 banks/ --dry-run", "aoebank restore v1 banks/ --op 'MatMul*'"),
+    "revert": ("aoebank revert v2 banks/ --dry-run",),
+    "blame": ("aoebank blame 2f1c banks/",),
+    "pack": (
+        "aoebank pack banks/ -o bank-1.0.tar.gz",
+        "aoebank pack git:v1.0 -o b.tar.gz --soc 'Ascend910B*' --sign ~/.ssh/id_rsa",
+    ),
+    "unpack": (
+        "aoebank unpack bank-1.0.tar.gz banks/",
+        "aoebank unpack bank-1.0.tar.gz --check --allowed-signers signers",
+    ),
+    "convert": (
+        "aoebank convert banks/ -o bank.db",
+        "aoebank convert git:v1.0 -o v1.jsonl",
+        "aoebank convert v1.jsonl -o banks/",
+    ),
+    "git install": ("aoebank git install", "aoebank git install --global"),
+    "git uninstall": ("aoebank git uninstall",),
+    "git check": ("aoebank git check",),
+    "git verify-merge": ("aoebank git verify-merge HEAD", "aoebank git verify-merge main..HEAD"),
+    "quarantine add": ("aoebank quarantine add 2f1c --reason 'aicore error' --until 2027-01-31",),
+    "quarantine list": ("aoebank quarantine list",),
+    "quarantine rm": ("aoebank quarantine rm 2f1c",),
+}
+NOTES: Mapping[str, Sequence[str]] = {
+    "Where banks are": (
+        "$TUNE_BANK_PATH, else $ASCEND_CACHE_PATH/aoe_data, else",
+        "~/Ascend/latest/data/aoe/custom/op; `aoebank resolve` tells who reads what",
+    ),
+    "Exit codes": (
+        "0 done, equal, valid   1 differences, findings, misses   2 usage",
+        "3 an error with its way out   4 a bug   130, 143, 129 interrupted",
     ),
 }

@@ -1,29 +1,149 @@
-"""Commands made from the public functions behind them, as the rows of `VERBS` say."""
+"""The command `aoebank`: global options, and commands made of the public functions behind them.
+
+The rows of `VERBS` name the functions; a function's signature has its options.
+"""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 from importlib import import_module
 from inspect import Parameter
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, TypeAlias, get_origin
 
 import typer
 
-from aoebank.cli.loading import HelpfulGroup
-from aoebank.cli.options import AsJson, finish
-from aoebank.cli.verbs import GROUPS, VERBS, Verb
 from aoebank.errors import UsageError
 from aoebank.parameters.param import Param
-from aoebank.report.output import Report, say, write_error, write_text
+from aoebank.program import CommandGroup, HelpfulGroup, Program, run_program
+from aoebank.report.output import ColorMode, Report, emit, say, write_error, write_text
+from aoebank.verbs import EXAMPLES, GROUPS, NOTES, SECTIONS, VERBS, Verb
 
+# what each is for, in a line
+COMMANDS: dict[str, str] = {
+    name: GROUPS[name] if name in GROUPS else VERBS[name].summary
+    for name in dict.fromkeys(place.partition(" ")[0] for place in VERBS)
+}
+EXIT_DRIVER = 129  # git reads more than 128 as: not merged; 2 to 4 would mean conflicts
 _FORMATS = ["text", "json"]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write exactly one JSON document.")]
 
 
-def load_verb(name: str) -> Any:
+# ---- the program ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What the options before the command decided."""
+
+    color: ColorMode = ColorMode.AUTO
+    debug: bool = False
+
+
+class _Commands(CommandGroup):
+    summaries = COMMANDS
+    sections = SECTIONS
+    examples = EXAMPLES
+    notes = NOTES
+
+    @classmethod
+    def load(cls, name: str) -> Any:
+        """Return the function of a command, or the `typer.Typer` of a group of commands."""
+        return load(name)
+
+
+app = typer.Typer(
+    name="aoebank",
+    cls=_Commands,
+    subcommand_metavar="COMMAND [ARGS]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+
+@app.callback()
+def start(
+    context: typer.Context,
+    color: Annotated[
+        ColorMode, typer.Option("--color", help="Colour the text; see also NO_COLOR.")
+    ] = ColorMode.AUTO,
+    debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version.",
+            is_eager=True,
+            callback=lambda asked: _print_version(asked),
+        ),
+    ] = False,
+) -> None:
+    """Manage tuning knowledge banks: find, check, read and compare them."""
+    context.obj = Session(color=color, debug=debug)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from aoebank import __version__
+
+        print(f"aoebank {__version__}")
+        raise typer.Exit
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = _spread(sys.argv[1:] if argv is None else argv)
+    code = run_program(PROGRAM, arguments or ["--help"])
+    if not arguments:
+        return UsageError.exit_code
+    return EXIT_DRIVER if code > 1 and _verb(arguments) == "merge-driver" else code
+
+
+def _spread(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with `--fix=order,text` as what it stands for.
+
+    Typer knows no option that may have a value and need not.
+    """
+    spread: list[str] = []
+    for number, word in enumerate(arguments):
+        if word == "--":
+            return [*spread, *arguments[number:]]
+        option, _, classes = word.partition("=")
+        if option == "--fix" and classes:
+            spread += ["--fix", *(f"--fix-class={name}" for name in classes.split(","))]
+        else:
+            spread.append(word)
+    return spread
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    """Return the name of the command, of one in a group as in `git-check`."""
+    place = next((n for n, word in enumerate(arguments) if word in COMMANDS), None)
+    if place is None:
+        return "error"
+    verb = arguments[place]
+    group = load(verb)
+    if not isinstance(group, typer.Typer):
+        return verb
+    members = {command.name for command in group.registered_commands}
+    member = next((word for word in arguments[place + 1 :] if word in members), None)
+    return f"{verb}-{member}" if member else verb
+
+
+PROGRAM = Program(name="aoebank", app=app, schema=lambda arguments: f"aoebank.{_verb(arguments)}/1")
+
+
+# ---- a command of a row ----
+
+
+def load(name: str) -> Any:
     """Return the function of a command as typer takes it, or the `typer.Typer` of a group."""
     if name not in GROUPS:
         return _command(VERBS[name])
@@ -63,7 +183,7 @@ def _command(verb: Verb) -> Callable[..., int]:
             say(f"bank: {reduce(getattr, verb.bank.split('.'), made)}")
         if page is None:
             is_json = as_json or values.get("output") == "json"
-            return finish(context, made, as_json=is_json)
+            return _finish(context, made, as_json=is_json)
         write_text(page(made))
         if made.error is not None:
             write_error(made.error)
@@ -191,3 +311,12 @@ def _value(parameter: Parameter, value: Any) -> Any:
     """Return the value for the function: no list is an empty one."""
     is_list = get_origin(parameter.annotation.kind) is list
     return () if is_list and value is None else value
+
+
+def _finish(context: typer.Context, report: Report, *, as_json: bool) -> int:
+    """Write a report the way this call asked for; return the exit code."""
+    from aoebank.storage.readers.environment import current_environment
+
+    session = context.find_object(Session) or Session()
+    no_color = bool(current_environment().get("NO_COLOR"))
+    return emit(report, as_json=as_json, color=session.color, no_color=no_color)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.help_texts import missing_examples, parse_example
 
-from aoebank.cli.app import COMMANDS, app, main
-from aoebank.cli.help import EXAMPLES, SECTIONS
+from aoebank.cli import COMMANDS, app, main
+from aoebank.verbs import EXAMPLES, SECTIONS
 
 _LINES = [line for lines in EXAMPLES.values() for line in lines]
 

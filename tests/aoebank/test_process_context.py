@@ -16,7 +16,7 @@ _PROGRAM = """
 import os, sys, time
 from pathlib import Path
 import typer
-from aoebank.cli.errors import Program, run_program
+from aoebank.program import Program, run_program
 from aoebank.errors import AoebankError
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -180,7 +180,7 @@ def test_forked_child_is_ended_as_ever(tmp_path: Path) -> None:
 
 
 def test_handlers_are_as_before_after_a_call_in_the_same_process() -> None:
-    from aoebank.cli.process_context import stopped_by_signals
+    from aoebank.program import stopped_by_signals
 
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with stopped_by_signals() as came:

@@ -11,7 +11,7 @@ import typer
 from support import golden_harness
 
 import aoebank
-from aoebank.cli.app import load
+from aoebank.cli import load
 
 VERSION = (re.compile(rf'"version": "{re.escape(aoebank.__version__)}"'), '"version": "$VERSION"')
 # what one option makes of a command has a shape of its own

@@ -14,11 +14,11 @@ from support import golden_harness
 from support.faulty_system import FaultySystem
 
 import aoebank
-from aoebank.cli.app import COMMANDS, load
+from aoebank.cli import COMMANDS, load
 from aoebank.report.output import printable
 
 run = golden_harness.run
-MAIN = "import sys; from aoebank.cli.app import main; sys.exit(main())"
+MAIN = "import sys; from aoebank.cli import main; sys.exit(main())"
 
 
 def test_public_names_can_all_be_imported() -> None:
@@ -95,7 +95,7 @@ def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
 
 
 HEAVY = ("rich", "deepdiff", "jsonschema", "sqlite_utils", "hashlib", "importlib.metadata")
-BANK = Path(__file__).resolve().parents[3] / "sample_banks" / "x86-64-icelake"
+BANK = Path(__file__).resolve().parents[2] / "sample_banks" / "x86-64-icelake"
 # most modules of this package a call may load: none of another command, no format it has no use for
 MOST_MODULES = {
     "--help": ([], 18),
@@ -108,7 +108,7 @@ MOST_MODULES = {
 
 def _loaded(arguments: list[str]) -> set[str]:
     code = (
-        "import sys; from aoebank.cli.app import main; main(sys.argv[1:]);"
+        "import sys; from aoebank.cli import main; main(sys.argv[1:]);"
         "print('modules', *sys.modules)"
     )
     process = subprocess.run(

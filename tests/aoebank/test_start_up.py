@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-BANKS = Path(__file__).resolve().parents[3] / "sample_banks"
+BANKS = Path(__file__).resolve().parents[2] / "sample_banks"
 # what takes long to import, or belongs to other commands
 HEAVY = (
     "aoe",
@@ -27,7 +27,7 @@ HEAVY = (
 )
 _PROGRAM = """
 import sys
-from aoebank.cli.app import main
+from aoebank.cli import main
 code = main(sys.argv[1:])
 print(*sorted(sys.modules), file=sys.stderr)
 sys.exit(code)

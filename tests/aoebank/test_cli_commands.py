@@ -9,7 +9,7 @@ import pytest
 import typer
 
 import aoebank
-from aoebank.cli.app import COMMANDS, load
+from aoebank.cli import COMMANDS, load
 
 # the functions behind a command, where they are not one of its name
 FUNCTIONS: dict[str, tuple[str, ...]] = {
