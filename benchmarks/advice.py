@@ -3,7 +3,7 @@
     python benchmarks/advice.py --output DIR [--prepared DIR] [--planted ...] [--sound ...]
     python benchmarks/advice.py --output DIR --write-docs      # docs/advise.md of what is there
 
-Each planted model (`aoe/testing/planted_models.py`) is advised on with its action alone, each sound
+Each planted model (`planted_models.py`) is advised on with its action alone, each sound
 one (`SOUND`, networks of the suite against the peers) with the actions about most lost time.
 Every gain that is claimed is tried again without the engine's measuring: model and copy run in
 processes of their own, which take turns while the other one is stopped, three pairs of processes
@@ -34,6 +34,7 @@ from comparison.files import write_whole
 from comparison.prepared import INPUTS, MODEL, PreparedNetwork
 from comparison.processes import RuntimeProcess
 from comparison.tables import table_row, write_between
+from planted_models import PLANTED
 from runtimes.registry import BASELINE, PEERS
 
 from aoe.advice.actions.registry import ACTIONS
@@ -48,7 +49,6 @@ from aoe.graph.rewrites.preparation import prepared
 from aoe.ort.inputs import MADE_UP
 from aoe.ort.static_shapes import infer_tensors
 from aoe.profiling.run import ProfileSettings
-from aoe.testing.planted_models import PLANTED
 
 SOUND = (
     *(

@@ -1,1 +1,1 @@
-"""Contract suites and fakes for tests of the engine and of its extensions."""
+"""Contract suites for kernel families, rewrite rules and searches, with what they stand on."""

@@ -22,6 +22,7 @@ import pytest
 from onnx import helper
 from support.engine.cpu import open_session
 from support.engine.environments import run_environment
+from support.engine.fakes import RecordingProgress
 from support.engine.models import Array, make_model, matmul_net, save_model, two_chains_net
 from support.engine.scripted_runs import ScriptedRuns
 
@@ -31,7 +32,6 @@ from aoe.device.cpu.device import Cpu
 from aoe.om.file import read_manifest
 from aoe.ort.inputs import read_input_sets
 from aoe.ort.sessions import session_options
-from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.result import OpatResult

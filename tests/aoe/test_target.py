@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 
 import pytest
+from support.engine.fakes import make_target
 
 from aoe.target import HOST_INT8, InstructionSet, unmet_cores
-from aoe.testing.fakes import make_target
 from aoe.workload import Precision
 
 _DOT = InstructionSet(features=("avx512_zen4",), cpu_features=("avx2", "avx512_bf16"))

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from networks.registry import NETWORKS
+from planted_models import PLANTED
 from support.engine.profiles import make_operator_profile, make_profile
 from support.engine.tuning import make_estimate
 
@@ -17,7 +18,6 @@ from aoe.advice.causes import Cause, FoundCause, LowPerformer
 from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.device.registry import default_device
-from aoe.testing.planted_models import PLANTED
 
 _MACHINE = {"cpu_model": "Test CPU", "threads": 2, "onnxruntime": "1.31", "date": "2026-01-01"}
 

@@ -10,9 +10,9 @@ import onnx
 import onnxruntime as ort
 import pytest
 from false_accepts import Run, TwoModels, at_most, blocks, compared, scatter, table
+from support.engine.fakes import ScriptedRunner
 
 from aoe.execute.messages import ModelPart
-from aoe.testing.fakes import ScriptedRunner
 
 _RUN = Run(
     model="tiny",

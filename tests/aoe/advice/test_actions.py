@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from support.engine.fakes import make_target
 
 from aoe.advice.actions import registry
 from aoe.advice.actions.protocol import Proposal
@@ -18,9 +19,8 @@ from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.weights import settle
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
-from aoe.testing.fakes import make_target
-from aoe.testing.planted_models import PLANTED
 from aoe.testing.small_models import SmallModel
+from benchmarks.planted_models import PLANTED
 
 Array = np.ndarray[Any, Any]
 _BLOCK = 16

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.fakes import ScriptedRunner
 from support.engine.profiles import PEAK
 from support.tiers import few_every_day
 
@@ -22,8 +23,7 @@ from aoe.advice.threads import THREADS_ACTION
 from aoe.profiling.figures import ProfiledModel
 from aoe.profiling.probe import ProbedPeak
 from aoe.profiling.run import ProfileSettings, profile_subject
-from aoe.testing.fakes import ScriptedRunner
-from aoe.testing.planted_models import PLANTED
+from benchmarks.planted_models import PLANTED
 
 
 def _profile(*arguments: Any) -> ProfiledModel:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from support.engine.fakes import ScriptedRunner
 from support.engine.models import conv_net
 from support.engine.profiles import PEAK, make_operator_profile, make_profile
 
@@ -21,7 +22,6 @@ from aoe.execute.messages import ModelPart
 from aoe.profiling.figures import ProfiledModel
 from aoe.profiling.probe import ProbedPeak
 from aoe.profiling.run import ProfileSettings, profile_subject
-from aoe.testing.fakes import ScriptedRunner
 from aoe.testing.small_models import SmallModel
 
 

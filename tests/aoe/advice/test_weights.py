@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.engine.fakes import make_target
 
 from aoe.advice.actions.registry import ACTIONS
 from aoe.advice.actions.weights import with_shared, without_shared
@@ -10,8 +11,7 @@ from aoe.device.registry import default_device
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
 from aoe.ort.static_shapes import infer_tensors
-from aoe.testing.fakes import make_target
-from aoe.testing.planted_models import PLANTED
+from benchmarks.planted_models import PLANTED
 
 
 @pytest.mark.parametrize("name", ["odd-channels", "instance-norm", "constant", "single-rows"])

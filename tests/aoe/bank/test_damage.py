@@ -7,13 +7,13 @@ from pathlib import Path
 
 import onnx
 import pytest
+from support.engine.fakes import RecordingProgress
 from support.engine.families import chain_workload
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.tuning import FINGERPRINT, guess_of, make_bank, make_verdict
 
 from aoe.bank.damage import without_damaged
 from aoe.report.tuning import report_of
-from aoe.testing.fakes import RecordingProgress
 from aoebank import Bank, Event, Tier, emit
 
 _EXP = chain_workload(("Exp",))

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.fakes import make_target
 from support.engine.tuning import make_estimate
 
 from aoe.bank.journal import BankJournal, Note, machine_fingerprint
-from aoe.testing.fakes import make_target
 from aoebank import Bank, Event, make_gradient_record
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import update_quarantine

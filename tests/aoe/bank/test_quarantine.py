@@ -7,13 +7,13 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from support.engine.fakes import RecordingProgress, ScriptedRunner
 from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, make_bank, make_operator, make_verdict
 
 from aoe.measurement import Outcome
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
-from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.tasks.operators.lookup import look_up
 from aoe.tuning.tasks.operators.operator import OperatorTools, TunedOperator, tune_operator

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from support.engine.cpu import open_session
+from support.engine.fakes import make_target
 from support.engine.families import chain_workload, schedules_of
 
 from aoe.device.compiler import (
@@ -27,7 +28,6 @@ from aoe.graph.workload_model import candidate_model, workload_model
 from aoe.ort.sessions import random_feed, run_session, session_options
 from aoe.schedule import ComputeRoot, Schedule, Split, Vectorize
 from aoe.target import InstructionSet, Target
-from aoe.testing.fakes import make_target
 from aoe.workload import Precision, TensorSpec, Workload
 
 _EXP = chain_workload(("Exp",))

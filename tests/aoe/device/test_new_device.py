@@ -13,6 +13,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from support.engine.cpu import CPU
+from support.engine.fakes import RecordingProgress, ScriptedRunner, make_target
 from support.engine.models import chain_model, save_model
 
 from aoe import load
@@ -27,7 +28,6 @@ from aoe.measurement import CpuUse
 from aoe.measurement.memory import MemoryUse
 from aoe.om.file import read_manifest
 from aoe.target import Target
-from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.result import OpatResult

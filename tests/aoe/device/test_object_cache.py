@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.engine.fakes import make_target
 from support.engine.families import chain_workload, schedules_of
 
 from aoe.device.compiler import KernelSource
 from aoe.device.object_cache import ObjectCache, object_key, sources_digest
 from aoe.kernels.registry import FAMILIES
 from aoe.target import Target
-from aoe.testing.fakes import make_target
 
 _TARGET = make_target()
 _EXP = chain_workload(("Exp",))

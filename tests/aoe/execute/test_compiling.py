@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.engine.cpu import CPU
+from support.engine.fakes import ScriptedRunner, make_target
 from support.engine.families import chain_workload, schedules_of
 
 from aoe.device.compiler import KernelSource, objects_of
@@ -21,7 +22,6 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.runner import Runner, SeparateCompiler
-from aoe.testing.fakes import ScriptedRunner, make_target
 
 _EXP = chain_workload(("Exp",))
 _SCHEDULES = schedules_of(_EXP, make_target(), 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.engine.fakes import make_target
 
 from aoe.kernels.algorithms import KNOB, allowed_space
 from aoe.kernels.family import KernelTarget
@@ -15,7 +16,6 @@ from aoe.kernels.host_products import (
 from aoe.kernels.registry import get_family
 from aoe.schedule import Configuration, Space
 from aoe.target import HOST_INT8, InstructionSet, Target
-from aoe.testing.fakes import make_target
 from aoe.testing.kernels import operation, plain
 from aoe.workload import Precision, Workload
 

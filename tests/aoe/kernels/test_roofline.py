@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 from support.engine.convolutions import BLOCK, convolution
+from support.engine.fakes import make_target
 from support.engine.families import chain_workload
 
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import classify, get_family
 from aoe.kernels.roofline import MachineRates, least_us, multiply_adds, touched_elements
-from aoe.testing.fakes import make_target
 from aoe.testing.kernels import block_size, operation, plain
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 

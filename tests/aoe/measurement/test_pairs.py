@@ -10,6 +10,7 @@ from statistics import median
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.fake_runner import FakeRunner
 
 from aoe.measurement import (
     Measurement,
@@ -22,7 +23,6 @@ from aoe.measurement import (
     median_interval,
     run_pairs,
 )
-from aoe.testing.fake_runner import FakeRunner
 
 
 def make_runner(seed: int = 0, *, speedup: float = 1.0, **noise: float) -> FakeRunner:

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.engine.cpu import open_session
 from support.engine.environments import run_environment
+from support.engine.fakes import RecordingProgress
 from support.engine.models import make_model, save_model
 
 import aoe
@@ -25,7 +26,6 @@ from aoe.ort.optimizers import (
     optimizations_of,
 )
 from aoe.ort.sessions import session_options
-from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.model_mode import ModelTuning
 from aoe.tuning.run import tune_with

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.engine.cpu import CPU
+from support.engine.fakes import RATES
 
 from aoe.device.cpu.device import Cpu
 from aoe.device.protocol import Device
@@ -16,7 +17,6 @@ from aoe.measurement import CpuUse
 from aoe.profiling.peak import MachinePeak
 from aoe.profiling.probe import ProbedPeak, machine_peak, measure_peak, peak_of_rates
 from aoe.target import Target
-from aoe.testing.fakes import RATES
 
 _QUIET = CpuUse(cpu_s=1.0)
 _BUSY = CpuUse(cpu_s=1.0, waited_s=1.0)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.fakes import MEMORY
 from support.engine.gradients import make_gdat_report
 from support.engine.tuning import make_opat_result, make_tuned
 
@@ -19,7 +20,6 @@ from aoe.measurement.memory import ModelMemory
 from aoe.profiling.figures import OperatorProfile
 from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
 from aoe.results.files import NOT_TRIED_OUT, ONLY_LOOKED_UP, RepoOutcome
-from aoe.testing.fakes import MEMORY
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
 from aoe.tuning.opat.result import OpatResult, summary
 from aoe.tuning.validation.candidates import Drop

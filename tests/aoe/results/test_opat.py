@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.engine.fakes import MEMORY
 
 from aoe.results.files import RepoOutcome, TuningResult, repo_summary
 from aoe.results.gains import Gain, GainKind
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
-from aoe.testing.fakes import MEMORY
 
 _TIMES = st.floats(0.001, 1e9)
 _GAINS = st.builds(Gain, kind=st.sampled_from(GainKind), before_us=_TIMES, after_us=_TIMES)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aoe.testing.fakes import RecordingProgress
+from support.engine.fakes import RecordingProgress
+
 from aoe.tuning.progress import continued
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.engine.fakes import RecordingProgress, ScriptedRunner
 from support.engine.models import save_model
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.subgraphs import c2f_network
@@ -21,7 +22,6 @@ from aoe.errors import RunError, RunTimeoutError
 from aoe.measurement import Outcome
 from aoe.report.tuning import TuningReport, report_of
 from aoe.results.files import TuningResult
-from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoebank import emit
 
 _FAILURES = (

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.engine.environments import run_environment
+from support.engine.fakes import RecordingProgress, make_target
 from support.engine.models import chain_model, save_model
 
 from aoe.device.registry import default_device
@@ -27,7 +28,6 @@ from aoe.errors import (
 from aoe.folders.scratch import OWNER
 from aoe.ort.inputs import parse_inputs
 from aoe.target import Target
-from aoe.testing.fakes import RecordingProgress, make_target
 from aoe.tuning.engine.parts import EngineParts, library_versions
 from aoe.tuning.mode import JobType, ModeContext, TuneSettings
 from aoe.tuning.precision.settings import parse_precision

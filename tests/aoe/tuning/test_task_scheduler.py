@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from support.engine.fakes import ScriptedRunner
 from support.engine.tuning import make_measurement
 
 from aoe.errors import AoeError
@@ -14,7 +15,6 @@ from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import SerialExecutor
 from aoe.measurement import Measurement, MeasurePolicy
 from aoe.schedule import Configuration, Knob, Space
-from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.search.protocol import Trial
 from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
 from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord

@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 import pytest
+from support.engine.fakes import make_target
 from support.engine.models import save_model
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns, blocks_net
 from support.engine.subgraphs import c2f_network
@@ -15,7 +16,6 @@ from support.engine.subgraphs import c2f_network
 from aoe.om.file import read_manifest
 from aoe.report.tuned_model import TunedModelReport
 from aoe.report.tuning import report_of
-from aoe.testing.fakes import make_target
 from aoe.tuning.model_mode import ModelTuning
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.sgat.result import SgatResult

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+from support.engine.fakes import RecordingProgress
 from support.engine.models import chain_model, save_model
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.stand_in_modes import StandInMode, StandInResult
@@ -20,7 +21,6 @@ from aoe import TuneResult
 from aoe.device.registry import default_device
 from aoe.errors import ModelImportError, OptionError, TurnTimeoutError
 from aoe.ort.inputs import read_input_sets
-from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.configuration.options import SETTINGS
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, Mode, ModeContext, TuneSettings

@@ -12,8 +12,8 @@ from aoe.device.object_cache import ObjectCache
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.runner import Runner
 from aoe.graph.model_graph import ModelGraph
-from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.validation.kernel_assembly import Assembly
+from support.engine.fakes import ScriptedRunner
 
 
 @contextmanager

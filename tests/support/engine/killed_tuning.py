@@ -24,9 +24,9 @@ import aoe.tuning.validation.kernel_assembly
 from aoe.errors import AoeError
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrites.registry import RULES
-from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.engine.parts import EngineParts
 from aoebank import AoebankError
+from support.engine.fakes import ScriptedRunner
 from support.engine.subgraphs import by_kernels, by_splits
 
 _CHANGES = ("os.rename", "os.remove", "os.link", "os.mkdir", "os.truncate")

@@ -19,10 +19,10 @@ from typing import Any
 
 import aoe.tuning.validation.kernel_assembly
 from aoe.cli.app import main as aoe_main
-from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.engine.parts import EngineParts
 from aoe.workload import workload_from_json, workload_to_json
 from aoebank import workload_key
+from support.engine.fakes import ScriptedRunner
 
 
 class NotedTrials:

@@ -19,7 +19,7 @@ from aoe.execute.workers.local import connected, local_scheduler, started_worker
 from aoe.execute.workers.remote_pool import RemotePool
 from aoe.measurement import MeasurePolicy
 from aoe.schedule import Schedule, schedule_to_json
-from aoe.testing.fakes import ScriptedRunner, make_target
+from support.engine.fakes import ScriptedRunner, make_target
 from support.engine.subgraphs import by_splits
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from aoe.execute.messages import ModelPart
 from aoe.ort.profile import ModelProfile
 from aoe.schedule import Schedule
 from aoe.target import Target
-from aoe.testing.fakes import ScriptedRunner, always_twice_as_fast
 from aoe.tuning.engine.parts import EngineParts
+from support.engine.fakes import ScriptedRunner, always_twice_as_fast
 from support.engine.models import make_model
 
 _MODEL_US = 10_000.0

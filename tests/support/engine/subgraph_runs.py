@@ -13,12 +13,12 @@ import onnx
 from aoe.execute.messages import ModelPart
 from aoe.graph.rewrites.registry import RULES
 from aoe.schedule import Schedule
-from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
 from support.engine.environments import run_environment
+from support.engine.fakes import RecordingProgress, ScriptedRunner
 from support.engine.scripted_runs import ScriptedRuns
 from support.engine.subgraphs import by_splits, c2f_network
 

@@ -22,7 +22,6 @@ from aoe.ort.profile import ModelProfile
 from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.opat import OpatReport
 from aoe.schedule import Configuration, Schedule
-from aoe.testing.fakes import BASELINE_US, make_target
 from aoe.testing.kernels import operation, plain
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.task_search import SearchResult, TrialRecord
@@ -33,6 +32,7 @@ from aoe.tuning.tune_context import ResultPlaces
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.workload import Precision, Workload
 from aoebank import Event
+from support.engine.fakes import BASELINE_US, make_target
 from support.engine.families import chain_workload
 
 FINGERPRINT: Mapping[str, Any] = {

@@ -24,11 +24,11 @@ from aoe.execute.tasks import ModelComparison
 from aoe.measurement import Measurement, Outcome
 from aoe.schedule import Choice, Space
 from aoe.target import Target
-from aoe.testing.fakes import RATES
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.policies import single_run_policy
 from aoe.tuning.search.protocol import Search
 from aoe.tuning.search.random_search import RandomSearch
+from support.engine.fakes import RATES
 from support.engine.scripted_runs import evenly_profiled
 from support.engine.subgraphs import kernels
 from support.engine.tuning import make_measurement

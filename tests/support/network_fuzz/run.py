@@ -27,7 +27,6 @@ from aoe.device.registry import default_device
 from aoe.execute.accuracy import MODEL_TOLERANCE, compare_model_results
 from aoe.ort.sessions import random_feed, run_session, session_options
 from aoe.target import Target
-from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.result import OpatResult
@@ -36,6 +35,7 @@ from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
 from aoe.tuning.run import tune_with
 from support.engine.cpu import open_session
 from support.engine.environments import run_environment
+from support.engine.fakes import RecordingProgress
 from support.fuzz.run import FuzzState
 from support.network_fuzz.doubles import exact_results
 from support.network_fuzz.engine import DrawnRuns, drawn_engine

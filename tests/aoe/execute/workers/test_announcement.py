@@ -7,11 +7,11 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
+from support.engine.fakes import make_target
 from support.engine.remote_pools import VERSIONS
 
 from aoe.device.registry import default_device
 from aoe.execute.workers.announcement import Announcement, WorkerPart, announce, part_of
-from aoe.testing.fakes import make_target
 
 
 def _announced(**changes: Any) -> Announcement:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from support.engine.fakes import make_target
 
 from aoe.device.registry import default_device
 from aoe.execute.workers.pool_on_demand import PoolOnDemand
 from aoe.measurement import MeasurePolicy
-from aoe.testing.fakes import make_target
 
 _POLICY = MeasurePolicy(pairs_min=6, pairs_max=12)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.engine.fakes import ScriptedRunner, make_target
 from support.engine.families import chain_workload, schedules_of
 from support.engine.remote_pools import POLICY, SimulatedPool, simulated_pool, speed_of
 
@@ -24,7 +25,6 @@ from aoe.execute.workers.remote_pool import (
 )
 from aoe.execute.workers.remote_runner import RemoteRunner
 from aoe.schedule import schedule_to_json
-from aoe.testing.fakes import ScriptedRunner, make_target
 from aoe.workload import workload_to_json
 
 _EXP = chain_workload(("Exp",))

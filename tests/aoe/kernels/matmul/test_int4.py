@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.engine.cpu import open_session
+from support.engine.fakes import make_target
 
 from aoe.device.compiler import KernelSource, build_library, compile_kernel
 from aoe.device.toolchain import Toolchain
@@ -21,7 +22,6 @@ from aoe.kernels.matmul.family import MatMul
 from aoe.ort.sessions import run_session, session_options
 from aoe.schedule import Configuration, Schedule
 from aoe.target import InstructionSet, Target
-from aoe.testing.fakes import make_target
 from aoe.testing.kernels import (
     SEED,
     Array,

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from support.engine.cpu import open_session  # noqa: E402
 from support.engine.environments import run_environment  # noqa: E402
+from support.engine.fakes import RecordingProgress  # noqa: E402
 from support.engine.offline import regions_of, view_of  # noqa: E402
 from support.engine.untuned import UntunedEngine  # noqa: E402
 from torch import nn  # noqa: E402
@@ -28,7 +29,6 @@ from aoe.entry.torch_dump import load_torch_dump  # noqa: E402
 from aoe.errors import ModelImportError, OptionError, OutputError  # noqa: E402
 from aoe.ort.sessions import session_options  # noqa: E402
 from aoe.target import Target  # noqa: E402
-from aoe.testing.fakes import RecordingProgress  # noqa: E402
 from aoe.torch.collecting import collect  # noqa: E402
 from aoe.torch.collecting.dump import DumpWriter  # noqa: E402
 from aoe.torch.modules import optimization  # noqa: E402

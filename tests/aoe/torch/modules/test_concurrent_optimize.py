@@ -14,13 +14,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.engine.fakes import RecordingProgress  # noqa: E402
 from support.engine.untuned import UntunedEngine  # noqa: E402
 from support.optimized_modules import optimize  # noqa: E402
 from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
 from aoe.errors import ModelImportError, OutputError  # noqa: E402
-from aoe.testing.fakes import RecordingProgress  # noqa: E402
 from aoe.torch.modules.optimization import OptimizeOptions, optimize_call  # noqa: E402
 from aoe.tuning.mode import TuneSettings  # noqa: E402
 from aoe.tuning.progress import Progress, SilentProgress  # noqa: E402

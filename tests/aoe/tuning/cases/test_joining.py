@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.engine.fakes import RecordingProgress
 from support.engine.models import conv_net, save_model
 from support.engine.scripted_runs import ScriptedRuns, evenly_profiled
 
@@ -16,7 +17,6 @@ import aoe
 from aoe.errors import TurnTimeoutError
 from aoe.om.file import read_manifest
 from aoe.report.tuning import CasesReport
-from aoe.testing.fakes import RecordingProgress
 from aoebank import emit
 
 

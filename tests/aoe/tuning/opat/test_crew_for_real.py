@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.engine.fakes import RecordingProgress
 from support.engine.models import conv_net, save_model
 
 import aoe
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import run_session
 from aoe.results.files import RepoOutcome
-from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.run import tune_with

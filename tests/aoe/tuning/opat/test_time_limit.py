@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import pytest
 from support.engine.environments import run_environment
+from support.engine.fakes import RecordingProgress, ScriptedRunner
 from support.engine.models import conv_net, save_model
 from support.engine.scripted_runs import ScriptedCpu
 from support.tiers import few_every_day
@@ -31,7 +32,6 @@ from aoe.graph.weights import WeightStore
 from aoe.om.file import MODEL, unpack
 from aoe.ort import profile
 from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
-from aoe.testing.fakes import RecordingProgress, ScriptedRunner
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import ModeContext, TuneSettings
 from aoe.tuning.opat import run as opat_run

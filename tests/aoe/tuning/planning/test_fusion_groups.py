@@ -11,11 +11,11 @@ import onnx
 import pytest
 from support.documents import find_faults
 from support.engine.environments import run_environment
+from support.engine.fakes import RecordingProgress, ScriptedRunner, make_target
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
 from support.engine.subgraphs import by_kernels, chains_network
 
 from aoe.cli.app import main
-from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.engine.fakes import make_target
 
 from aoe.errors import OptionError, TargetError
 from aoe.target import InstructionSet
-from aoe.testing.fakes import make_target
 from aoe.tuning.precision.mixlist import Listing
 from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings, parse_precision
 from aoe.workload import Precision

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.fakes import ScriptedRunner
 from support.engine.subgraph_runs import Run
 
 from aoe.results.files import RepoOutcome
-from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.mode import JobType
 
 _BOTH = (JobType.SGAT, JobType.OPAT)

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from support.engine.convolutions import BLOCK
+from support.engine.fakes import always_twice_as_fast
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import splits
 
 from aoe.errors import RunError
 from aoe.execute.messages import ModelPart
 from aoe.om.file import read_manifest
-from aoe.testing.fakes import always_twice_as_fast
 from aoe.tuning.mode import JobType
 from aoe.tuning.sgat.result import SgatResult
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import onnx
 import pytest
 from support.engine.environments import run_environment
+from support.engine.fakes import RecordingProgress
 from support.engine.remote_pools import OpenedPools, SimulatedProcesses, simulated_workers, speed_of
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.subgraphs import by_kernels
 
 from aoe.om.file import read_manifest
-from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import pytest
 from support.engine.environments import run_environment
+from support.engine.fakes import RecordingProgress, ScriptedRunner, make_target
 from support.engine.models import conv_net
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
 from support.engine.subgraphs import by_kernels, chains_network
@@ -33,7 +34,6 @@ from aoe.ort.sessions import session_options
 from aoe.results.files import RepoOutcome
 from aoe.schedule import schedule_from_json
 from aoe.target import InstructionSet
-from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.testing.kernels import block_size
 from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import JobType, OptimizationLevel, TuneSettings

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support.engine.fakes import ScriptedRunner
 from support.engine.tuning import make_kernel
 from support.engine.validating import SCREEN, FakeAssembly
 from support.tiers import few_every_day
@@ -17,7 +18,6 @@ from aoe.execute.messages import ModelPart
 from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms
 from aoe.measurement import MeasurePolicy, Outcome, Scatter
 from aoe.ort.inputs import MADE_UP
-from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.validation.comparing import ModelComparer, TimeIsUpError
 from aoe.tuning.validation.model_validator import ModelValidator
 from aoe.tuning.validation.time_reserve import HURRIED_PROCESSES, PROCESSES, ModelCosts

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from support.engine.assembling import assembling
 from support.engine.cpu import CPU, open_session
+from support.engine.fakes import ScriptedRunner
 from support.engine.models import matmul_net
 from support.engine.offline import first_guess
 from support.engine.tuning import make_kernel, make_tuned
@@ -29,7 +30,6 @@ from aoe.ort.profile import profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Schedule
 from aoe.target import Target
-from aoe.testing.fakes import ScriptedRunner
 from aoe.testing.networks import shipped_network
 from aoe.tuning.precision.constraint import parse_accuracy
 from aoe.tuning.precision.plan import PrecisionPlan

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import onnx
 import pytest
 from support.engine.assembling import assembling
+from support.engine.fakes import ScriptedRunner
 from support.engine.models import conv_net
 from support.engine.offline import first_guess, regions_of, view_of
 from support.engine.scripted_runs import ScriptedCpu
@@ -26,7 +27,6 @@ from aoe.graph.rewrite import Replacement, rewrite
 from aoe.graph.weights import WeightStore
 from aoe.om.file import FALLBACK, LIBRARY, MODEL, WEIGHTS
 from aoe.target import Target
-from aoe.testing.fakes import ScriptedRunner
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tuning.validation.kernel_assembly import Assembly
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.engine.fakes import MEMORY, RecordingProgress, ScriptedRunner
 from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, make_journal, make_operator, make_verdict
 from support.engine.validating import FakeAssembly, Machine
@@ -24,7 +25,6 @@ from aoe.execute.messages import ModelPart
 from aoe.measurement.memory import MemoryUse, ModelMemory
 from aoe.ort.inputs import MADE_UP
 from aoe.results.files import RepoOutcome
-from aoe.testing.fakes import MEMORY, RecordingProgress, ScriptedRunner
 from aoe.tuning.live_report import PhaseTimes, start_stopwatch
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings, parse_precision
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from support.engine.fakes import MEMORY
 from support.engine.validating import model_of
 
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome, Scatter
-from aoe.testing.fakes import MEMORY
 from aoe.tuning.validation.group_tests import MOST_COMPARISONS
 from aoe.tuning.validation.time_reserve import PROCESSES
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.commands import aoe_exit_code
+from support.engine.fakes import RecordingProgress, ScriptedRunner, make_target
 from support.engine.families import chain_workload
 from support.engine.tuning import guess_of, guesses_of, make_bank, make_verdict
 
@@ -24,7 +25,6 @@ from aoe.measurement import Outcome
 from aoe.ort.cold_cache import BALLAST_BYTES_MAX
 from aoe.report.verify import VerifiedBankReport
 from aoe.schedule import Schedule
-from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.engine.parts import EngineParts, library_versions
 from aoe.tuning.tune_context import fingerprint
 from aoe.tuning.verify.run import VerifySettings, verify_bank

@@ -15,6 +15,7 @@ import pytest
 from onnx import helper
 from support.commands import aoe_exit_code
 from support.engine.environments import run_environment
+from support.engine.fakes import RecordingProgress, ScriptedRunner, make_target
 from support.engine.models import make_model
 from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
 from support.engine.subgraph_runs import Run
@@ -28,7 +29,6 @@ from aoe.errors import ModelImportError, WorkerDiedError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome
 from aoe.report.verify import VerifiedBankReport
-from aoe.testing.fakes import RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.fakes import RATES, RecordingProgress, ScriptedRunner, make_target
 from support.engine.families import chain_workload
 from support.engine.remote_pools import (
     SimulatedPool,
@@ -25,7 +26,6 @@ from aoe.errors import AoeError
 from aoe.execute.workers.measure_pool import RemoteMeasurePool
 from aoe.kernels.family import KernelTarget
 from aoe.results.files import RepoOutcome
-from aoe.testing.fakes import RATES, RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.tasks.operators.operator import OperatorTools
 from aoe.tuning.tasks.operators.operator_budget import OperatorBudget

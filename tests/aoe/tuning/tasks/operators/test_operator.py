@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
 from support.engine.families import chain_workload
 from support.engine.tuning import (
     guess_of,
@@ -24,7 +25,6 @@ from aoe.kernels.registry import FAMILIES, get_family
 from aoe.measurement import Outcome
 from aoe.results.files import NOT_TRIED_OUT, NOTHING_BETTER, OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule, Space
-from aoe.testing.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
 from aoe.testing.kernels import operation, plain
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.tasks.operators.operator import OperatorTools, TunedOperator, tune_operator

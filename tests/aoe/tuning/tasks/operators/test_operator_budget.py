@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.engine.convolutions import convolution
+from support.engine.fakes import RATES, make_target
 from support.engine.families import chain_workload
 from support.engine.tuning import (
     make_estimate,
@@ -18,7 +19,6 @@ from support.engine.tuning import (
 from aoe.kernels.family import KernelTarget
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Configuration, Schedule
-from aoe.testing.fakes import RATES, make_target
 from aoe.tuning.task_search import SearchResult, TrialRecord
 from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.tasks.operators.operator_budget import OperatorBudget

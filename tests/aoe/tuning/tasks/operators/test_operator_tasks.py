@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.fakes import RATES, RecordingProgress, ScriptedRunner, make_target
 from support.engine.families import chain_workload
 from support.engine.tuning import make_bank, matrix_product, placed_operator
 
@@ -19,7 +20,6 @@ from aoe.graph.regions import Region
 from aoe.kernels.family import KernelTarget
 from aoe.results.files import OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule, Space
-from aoe.testing.fakes import RATES, RecordingProgress, ScriptedRunner, make_target
 from aoe.tuning import task_search
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.search.protocol import Search

@@ -30,8 +30,8 @@ from aoe.measurement.memory import MemoryUse, ModelMemory
 from aoe.ort.inputs import ModelInputs
 from aoe.schedule import Schedule, schedule_from_json
 from aoe.target import Target
-from aoe.testing.fake_runner import FakeRunner
 from aoe.workload import Workload, workload_from_json
+from support.engine.fake_runner import FakeRunner
 
 BASELINE_US = 1000.0
 RATES = MachineRates(multiply_adds_per_us=1e5, bytes_per_us=1e5)
