@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradient_lists import NETWORKS, gradient_trace
-from gradient_scaling import LABEL, ge_greedy, ring_cost
+from gradient_scaling import LABEL, ge_greedy, hccl_default, ring_cost
 
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import (
     Segmentation,
     from_bucket_caps,
-    hccl_default,
     optimal,
 )
 from aoe.gradients.timeline import Timeline, simulate

@@ -9,12 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+import numpy as np
+
 from aoe.gradients.cost import AllReduceCost, CostModel
-from aoe.gradients.segmentation import Segmentation, finish_us, hccl_default
+from aoe.gradients.segmentation import Segmentation, finish_us
 from aoe.gradients.timeline import Timeline, simulate
 from aoe.gradients.trace import GradientTrace
 
 GE_MOST_SEGMENTS = 8
+HCCL_PERCENT = (96.54, 3.46)
+"""Share of the bytes in each segment. Source: HCCL documentation, set_split_strategy_by_size."""
 LABEL = "simulation"
 """Goes with every figure made here."""
 
@@ -161,3 +165,22 @@ def _greedy_end(
         if computed_us > budget_us or prefix[place + 1] - prefix[start] > most_bytes:
             return max(place, start + 1)
     return len(trace)
+
+
+def by_percent(sizes_bytes: Sequence[int], percents: Sequence[float]) -> Segmentation:
+    """Return the segments that hold these shares of the bytes, each cut at the nearest gradient.
+
+    Args:
+        sizes_bytes: Sizes in the order of readiness.
+        percents: Shares; cuts at the same gradient count once, and none comes after the last.
+    """
+    prefix = np.cumsum(np.asarray(sizes_bytes, dtype=np.float64))
+    marks = np.cumsum(np.asarray(percents, dtype=np.float64))[:-1] / 100 * prefix[-1]
+    inner = prefix[:-1]
+    cuts = {int(np.argmin(np.abs(inner - mark))) + 1 for mark in marks} if len(inner) else set()
+    return Segmentation(ends=(*sorted(cuts), len(sizes_bytes)))
+
+
+def hccl_default(sizes_bytes: Sequence[int]) -> Segmentation:
+    """Return HCCL's split when nothing is tuned: 96.54 % of the bytes, then the rest."""
+    return by_percent(sizes_bytes, HCCL_PERCENT)

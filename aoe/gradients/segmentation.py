@@ -1,4 +1,4 @@
-"""How gradients are grouped for all-reduce: the optimum, and the rules others use."""
+"""How gradients are grouped for all-reduce: the optimum, and the rule of PyTorch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ DDP_FIRST_BYTES = 1024 * 1024
 DDP_CAP_BYTES = 25 * 1024 * 1024
 """Bucket sizes of PyTorch. Source: torch.distributed, `_DEFAULT_FIRST_BUCKET_BYTES` and
 `bucket_cap_mb` of DistributedDataParallel."""
-HCCL_PERCENT = (96.54, 3.46)
-"""Share of the bytes in each segment. Source: HCCL documentation, set_split_strategy_by_size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +56,6 @@ def optimal(
         trace: The gradients.
         cost: Of one all-reduce.
         max_segments: Most segments, None for no limit.
-
-    Source: dynamic programming over the end of the last segment, F(j) = min over i of
-    max(F(i), r_j) + c(P_j - P_i).
     """
     if max_segments is not None and max_segments < 1:
         raise ValueError(f"max_segments must be 1 or more (got {max_segments})")
@@ -99,25 +94,6 @@ def from_cap_list(sizes_bytes: Sequence[int], caps_bytes: Sequence[int]) -> Segm
             ends.append(place + 1)
             held = 0
     return _closed(ends, len(sizes_bytes))
-
-
-def by_percent(sizes_bytes: Sequence[int], percents: Sequence[float]) -> Segmentation:
-    """Return the segments that hold these shares of the bytes, each cut at the nearest gradient.
-
-    Args:
-        sizes_bytes: Sizes in the order of readiness.
-        percents: Shares; cuts at the same gradient count once, and none comes after the last.
-    """
-    prefix = np.cumsum(np.asarray(sizes_bytes, dtype=np.float64))
-    marks = np.cumsum(np.asarray(percents, dtype=np.float64))[:-1] / 100 * prefix[-1]
-    inner = prefix[:-1]
-    cuts = {int(np.argmin(np.abs(inner - mark))) + 1 for mark in marks} if len(inner) else set()
-    return _closed(sorted(cuts), len(sizes_bytes))
-
-
-def hccl_default(sizes_bytes: Sequence[int]) -> Segmentation:
-    """Return HCCL's split when nothing is tuned: 96.54 % of the bytes, then the rest."""
-    return by_percent(sizes_bytes, HCCL_PERCENT)
 
 
 def neighbours(segmentation: Segmentation, n: int) -> Iterator[Segmentation]:

@@ -41,7 +41,7 @@ class GradientTrace:
         if not all(math.isfinite(ready) and ready >= 0 for ready in self.ready_us):
             raise ValueError("ready times must be finite and not negative")
         if any(later < earlier for earlier, later in pairwise(self.ready_us)):
-            raise ValueError("ready times must not decrease, see make_trace")
+            raise ValueError("ready times must not decrease")
 
     def __len__(self) -> int:
         return len(self.sizes_bytes)
@@ -93,38 +93,6 @@ def average_loops(
         raise MeasurementError("gradient times", "a time is negative or not finite")
     kept = len(loops) - dropped
     return tuple(math.fsum(sorted(samples)[:kept]) / kept for samples in zip(*loops, strict=True))
-
-
-def make_trace(
-    *,
-    names: Sequence[str],
-    dtypes: Sequence[str],
-    sizes_bytes: Sequence[int],
-    loops: Sequence[Sequence[float]],
-) -> GradientTrace:
-    """Return the trace of recorded loops: averaged, then sorted by readiness.
-
-    Loops may differ in which gradient came first; the order of the means counts, and gradients
-    with equal means stay in the order given.
-
-    Args:
-        names: Parameters in any order, the same for all arguments.
-        dtypes: Their data types.
-        sizes_bytes: Sizes of their gradients.
-        loops: A list of times since the start of backward per backward pass, us.
-
-    Raises:
-        MeasurementError: as `average_loops`.
-    """
-    means = average_loops(loops)
-    order = sorted(range(len(means)), key=means.__getitem__)
-    return GradientTrace(
-        sizes_bytes=tuple(sizes_bytes[place] for place in order),
-        dtypes=tuple(dtypes[place] for place in order),
-        names=tuple(names[place] for place in order),
-        ready_us=tuple(means[place] for place in order),
-        loops=len(loops),
-    )
 
 
 def model_hash(dtypes: Sequence[str], sizes_bytes: Sequence[int], *, summed_in: str = "") -> int:

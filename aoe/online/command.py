@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,6 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from aoe.cli.app import main; main()"
 )
-
-RunAoe = Callable[[Sequence[str], Mapping[str, str], Path | None], int]
-"""Runs the command with arguments and variables in a directory; returns its exit code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +90,7 @@ class FolderTuning:
 
 
 def run_aoe(arguments: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> int:
-    """Run `aoe`; see `RunAoe`.
+    """Run `aoe` with arguments and variables in a directory; return its exit code.
 
     Under the Python `AOE_ENGINE_PYTHON` names, else under this one with what it can import now.
 

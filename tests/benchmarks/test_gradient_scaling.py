@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from gradient_scaling import LABEL, ge_greedy, ring_cost, scale_cost, simulate_scaling
+from gradient_scaling import (
+    LABEL,
+    by_percent,
+    ge_greedy,
+    hccl_default,
+    ring_cost,
+    scale_cost,
+    simulate_scaling,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.gradients import COSTS, is_no_worse, make_gradient_trace, traces
 
 from aoe.gradients.cost import AllReduceCost, CostModel
-from aoe.gradients.segmentation import finish_us, hccl_default, optimal
+from aoe.gradients.segmentation import finish_us, optimal
 from aoe.gradients.trace import GradientTrace
 
 COST = AllReduceCost(latency_us=10, us_per_byte=1)
@@ -87,3 +95,17 @@ def test_greedy_closes_a_segment_that_got_too_large() -> None:
     greedy = ge_greedy(trace, AllReduceCost(latency_us=1, us_per_byte=2), most_bytes=200)
     sizes = [end - start for start, end in greedy.ranges]
     assert max(sizes) <= 2
+
+
+@given(st.lists(st.integers(0, 10**8), min_size=2, max_size=50).filter(any))
+def test_percents_cut_at_the_nearest_gradient(sizes: list[int]) -> None:
+    cut = by_percent(sizes, (50, 50)).ends
+    halves = [abs(sum(sizes[:place]) - sum(sizes) / 2) for place in range(1, len(sizes))]
+    assert halves[cut[0] - 1] == min(halves)
+
+
+def test_hccl_leaves_the_last_few_percent() -> None:
+    assert hccl_default([9654, 346]).ends == (1, 2)
+    assert hccl_default([10]).ends == (1,)
+    assert hccl_default([50, 50]).ends == (1, 2)
+    assert hccl_default([1] * 100).ends == (97, 100)

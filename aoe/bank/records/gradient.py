@@ -135,11 +135,6 @@ class StoredGradients:
     speedup_high: float | None = None
     conditions: GradientConditions = GradientConditions()
 
-    @property
-    def has_names(self) -> bool:
-        """True if the lists can be matched with parameters by name."""
-        return "?" not in self.trace.names
-
     def segment(self, cost: CostModel, *, world_size: int, backend: str) -> Segmentation:
         """Return the segmentation to use now.
 

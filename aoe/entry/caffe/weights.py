@@ -59,12 +59,10 @@ class StoredBlob:
 
     Attributes:
         shape: As it is written.
-        is_old: True if it is written as num, channels, height, width.
         values: float32, one axis.
     """
 
     shape: tuple[int, ...]
-    is_old: bool
     values: Array
 
     def shaped(self, shape: tuple[int, ...]) -> Array | None:
@@ -133,7 +131,7 @@ def _blob(blob: Any, place: str) -> StoredBlob:
             expected=f"{math.prod(shape)} for shape {list(shape[:8])}",
             hint="the file is truncated or damaged; get it again",
         )
-    return StoredBlob(shape=shape, is_old=is_old, values=values)
+    return StoredBlob(shape=shape, values=values)
 
 
 _NONE = np.empty(0, np.float32)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -312,17 +312,6 @@ def check_supported(ddp: Any) -> None:
             f"gradients cannot be regrouped together with {problem}",
             hint="turn it off, or leave the buckets to DDP",
         )
-
-
-def bucket_sizes_bytes(ddp: Any) -> tuple[int, ...]:
-    """Return the bucket sizes DDP uses now, in the order they are sent.
-
-    Right after construction, before DDP filled its buckets again, these are the initial ones.
-    """
-    data = ddp._get_ddp_logging_data()
-    rebuilt = data.get("rebuilt_bucket_sizes") if data.get("has_rebuilt_buckets") else None
-    text = cast(str, rebuilt or data.get("bucket_sizes") or "")
-    return tuple(int(size) for size in text.split(",") if size.strip())
 
 
 def default_buckets(

@@ -14,10 +14,8 @@ from support.engine.gradients import COSTS, LINES, is_no_worse, make_gradient_tr
 from aoe.gradients.cost import AllReduceCost, CostModel, InflatedCost
 from aoe.gradients.segmentation import (
     Segmentation,
-    by_percent,
     finish_us,
     from_bucket_caps,
-    hccl_default,
     neighbours,
     optimal,
 )
@@ -60,7 +58,6 @@ def test_optimum_is_no_worse_than_any_rule(
     rules = [
         from_bucket_caps(trace.sizes_bytes),
         from_bucket_caps(trace.sizes_bytes, first, cap),
-        hccl_default(trace.sizes_bytes),
         *neighbours(best, len(trace)),
     ]
     assert all(is_no_worse(trace, best, other, cost) for other in rules)
@@ -136,20 +133,6 @@ def test_buckets_equal_those_of_torch() -> None:
     groups, _ = attrgetter("_compute_bucket_assignment_by_size")(dist)(tensors, [50_000, 400_000])
     ends = tuple(group[-1] + 1 for group in groups)
     assert from_bucket_caps(sizes, 50_000, 400_000).ends == ends
-
-
-@given(st.lists(st.integers(0, 10**8), min_size=2, max_size=50).filter(any))
-def test_percents_cut_at_the_nearest_gradient(sizes: list[int]) -> None:
-    cut = by_percent(sizes, (50, 50)).ends
-    halves = [abs(sum(sizes[:place]) - sum(sizes) / 2) for place in range(1, len(sizes))]
-    assert halves[cut[0] - 1] == min(halves)
-
-
-def test_hccl_leaves_the_last_few_percent() -> None:
-    assert hccl_default([9654, 346]).ends == (1, 2)
-    assert hccl_default([10]).ends == (1,)
-    assert hccl_default([50, 50]).ends == (1, 2)
-    assert hccl_default([1] * 100).ends == (97, 100)
 
 
 @given(st.integers(1, 7), st.data())

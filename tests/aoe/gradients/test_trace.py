@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.engine.gradients import make_gradient_trace
 
 from aoe.errors import MeasurementError
-from aoe.gradients.trace import GradientTrace, average_loops, make_trace, model_hash
+from aoe.gradients.trace import GradientTrace, average_loops, model_hash
 
 TIMES = st.floats(0, 1e9)
 
@@ -57,32 +57,6 @@ def test_order_of_loops_does_not_matter(loops: list[list[float]], random: object
     shuffled = list(loops)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert average_loops(shuffled) == average_loops(loops)
-
-
-def test_trace_is_sorted_by_readiness_with_everything_that_belongs_together() -> None:
-    trace = make_trace(
-        names=["first", "last", "middle"],
-        dtypes=["a", "c", "b"],
-        sizes_bytes=[1, 3, 2],
-        loops=[[10.0, 30.0, 20.0]] * 4,
-    )
-    assert trace.names == ("first", "middle", "last")
-    assert trace.sizes_bytes == (1, 2, 3)
-    assert trace.dtypes == ("a", "b", "c")
-    assert trace.ready_us == (10.0, 20.0, 30.0)
-    assert (trace.loops, trace.total_bytes, trace.backward_end_us) == (4, 6, 30.0)
-
-
-@given(st.lists(st.lists(TIMES, min_size=5, max_size=5), min_size=4, max_size=8))
-def test_loops_in_any_order_make_a_trace(loops: list[list[float]]) -> None:
-    trace = make_trace(
-        names=list("abcde"), dtypes=["f"] * 5, sizes_bytes=[1, 2, 3, 4, 5], loops=loops
-    )
-    assert sorted(trace.names) == list("abcde")
-    assert all(
-        "abcde".index(name) + 1 == size
-        for name, size in zip(trace.names, trace.sizes_bytes, strict=True)
-    )
 
 
 @pytest.mark.parametrize(

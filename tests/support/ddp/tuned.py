@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from bucket_sizes import bucket_sizes_bytes
 from networks import WIDTH
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -23,7 +24,7 @@ from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 from aoe.measurement import MeasurePolicy, RacePolicy
 from aoe.torch import apply_gradient_strategy, tune_gradients
-from aoe.torch.ddp.buckets import bucket_sizes_bytes, reduced_gradients
+from aoe.torch.ddp.buckets import reduced_gradients
 from aoe.torch.ddp.gradients import StrategyWarning
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining, soc_version_of

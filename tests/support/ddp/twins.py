@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from bucket_sizes import bucket_sizes_bytes
 from networks import WIDTH, Autocast, Branches, Mixed, OnceUnused, Words, chain, halved
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -15,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 from aoe.torch.ddp.buckets import (
     FixedReducer,
     bucket_indices,
-    bucket_sizes_bytes,
     install_buckets,
     reduced_gradients,
 )

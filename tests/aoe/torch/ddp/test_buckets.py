@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 
 import torch.distributed as dist  # noqa: E402
+from support.ddp.bucket_sizes import bucket_sizes_bytes  # noqa: E402
 from support.ddp.cases import SAME_AS_DDP as CASES  # noqa: E402
 from support.ddp.processes import Found, run_processes  # noqa: E402
 from torch import nn  # noqa: E402
@@ -25,7 +26,6 @@ from aoe.torch.ddp.buckets import (  # noqa: E402
     FixedReducer,
     ReducedGradient,
     bucket_indices,
-    bucket_sizes_bytes,
     default_buckets,
     has_cap_per_bucket,
     install_buckets,

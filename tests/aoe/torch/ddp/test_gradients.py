@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.ddp.bucket_sizes import bucket_sizes_bytes  # noqa: E402
 from support.ddp.cases import GRADIENTS  # noqa: E402
 from support.ddp.processes import Found  # noqa: E402
 from torch import nn  # noqa: E402
@@ -24,7 +25,6 @@ from aoe.results.gradient_reading import load_gdat_report  # noqa: E402
 from aoe.results.gradients import TimelineSource  # noqa: E402
 from aoe.torch import apply_gradient_strategy, tune_gradients  # noqa: E402
 from aoe.torch.ddp.all_reduce import SMALLEST_BYTES, sweep_sizes  # noqa: E402
-from aoe.torch.ddp.buckets import bucket_sizes_bytes  # noqa: E402
 from aoe.torch.ddp.gradients import StrategyWarning  # noqa: E402
 from aoe.tuning.gdat.fitting import CHECK_STEPS  # noqa: E402
 from aoebank import Bank  # noqa: E402
