@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from aoe.errors import OptionError
-from aoe.graph.fusing.groups import StopReason
-from aoe.operators import Shape
-from aoe.ort.profile import NodeRun
-from aoe.profiling.counters import HardwareCounters
-from aoe.profiling.figures import FusionLimit, KindSummary, OperatorProfile, ProfiledModel
-from aoe.profiling.peak import NodeWork, OperatorBound
+from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
 from aoe.profiling.probe import peak_from_json, peak_to_json
 
 SCHEMA = "aoe.profile/1"
 _DIGITS = 4
+_OF_NODES = (
+    *("name", "op_names", "op_type", "op_types", "reads", "input_shapes", "output_shapes"),
+    *("dtype", "layout", "calls", "median_us", "min_us", "flops"),
+)
+_OF_MACHINE = (
+    *("gflops_per_s", "gbytes_per_s", "roofline_us", "bound", "lost_us", "peak_share"),
+    *("warm_us", "us_by_threads", "best_threads"),
+)
+"""Members of an operator in their order, before and behind its bytes."""
+_OF_FUSION = ("op_names", "op_types", "through_cache", "stop")
+_OF_STOP = (
+    *("stopped_at", "stopped_type", "without_limits", "runs_as", "goes_on_here", "median_us"),
+)
+"""Members of a fusion, before and behind whether a limit stopped it."""
 
 
 def profile_to_json(profile: ProfiledModel) -> dict[str, Any]:
@@ -30,24 +42,14 @@ def profile_to_json(profile: ProfiledModel) -> dict[str, Any]:
         "runs": profile.runs,
         "model_us": profile.model_us,
         "model_min_us": profile.model_min_us,
-        "model_us_by_threads": _by_threads(profile.model_us_by_threads),
-        "best_threads": profile.best_threads,
-        "operators_us": _short(profile.operators_us),
-        "lost_us": _short(profile.lost_us),
+        **_members(profile, ("model_us_by_threads", "best_threads", "operators_us", "lost_us")),
         "peak": peak_to_json(profile.peak),
-        "kinds": [_kind(summary) for summary in profile.kinds()],
+        "kinds": _plain(profile.kinds()),
         "operators": [_operator_to_json(operator) for operator in profile.operators],
-        "timeline": [
-            {
-                "node": run.node,
-                "start_us": _short(run.start_us),
-                "duration_us": _short(run.duration_us),
-            }
-            for run in profile.timeline
-        ],
+        "timeline": _plain(profile.timeline),
         "counters": {
             "per_run": dict(profile.counters.per_run),
-            "instructions_per_cycle": _short(profile.counters.instructions_per_cycle),
+            "instructions_per_cycle": _plain(profile.counters.instructions_per_cycle),
             "reason": profile.counters.reason,
         },
         "versions": dict(profile.versions),
@@ -87,163 +89,87 @@ def profile_from_json(value: Mapping[str, Any]) -> ProfiledModel:
         KeyError: a member is missing.
         TypeError: a member is of another type.
     """
-    counters = value["counters"]
-    return ProfiledModel(
-        model=str(value["model"]),
-        soc_version=str(value["soc_version"]),
-        cpu_model=str(value["cpu_model"]),
-        threads=int(value["threads"]),
-        runs=int(value["runs"]),
-        model_us=float(value["model_us"]),
-        model_min_us=float(value["model_min_us"]),
-        model_us_by_threads=_threads_from(value["model_us_by_threads"]),
-        peak=peak_from_json(value["peak"]),
-        operators=tuple(_operator_from_json(item) for item in value["operators"]),
-        timeline=tuple(
-            NodeRun(
-                node=str(item["node"]),
-                start_us=float(item["start_us"]),
-                duration_us=float(item["duration_us"]),
-            )
-            for item in value["timeline"]
-        ),
-        counters=HardwareCounters(
-            per_run={str(name): float(count) for name, count in counters["per_run"].items()},
-            reason=str(counters["reason"]),
-        ),
-        versions={str(name): str(number) for name, number in value["versions"].items()},
-        fusion=None
-        if value["fusion"] is None
-        else tuple(_fusion_from_json(item) for item in value["fusion"]),
+    fusion = value["fusion"]
+    found: ProfiledModel = _read(
+        ProfiledModel,
+        {
+            **value,
+            "model_us_by_threads": _threads_from(value["model_us_by_threads"]),
+            "peak": peak_from_json(value["peak"]),
+            "operators": [
+                {
+                    **operator,
+                    "work": operator if operator["weight_bytes"] is not None else None,
+                    "us_by_threads": _threads_from(operator["us_by_threads"]),
+                }
+                for operator in value["operators"]
+            ],
+            "fusion": fusion and [{**one, "fusion_class": one["class"]} for one in fusion],
+        },
     )
+    return found
 
 
 def _operator_to_json(operator: OperatorProfile) -> dict[str, Any]:
     work = operator.work
     return {
-        "name": operator.name,
-        "op_names": list(operator.op_names),
-        "op_type": operator.op_type,
-        "op_types": list(operator.op_types),
-        "reads": list(operator.reads),
-        "input_shapes": [_shape(shape) for shape in operator.input_shapes],
-        "output_shapes": [_shape(shape) for shape in operator.output_shapes],
-        "dtype": operator.dtype,
-        "layout": operator.layout,
-        "calls": operator.calls,
-        "median_us": _short(operator.median_us),
-        "min_us": _short(operator.min_us),
-        "flops": operator.flops,
+        **_members(operator, _OF_NODES),
         "weight_bytes": None if work is None else work.weight_bytes,
         "activation_bytes": None if work is None else work.activation_bytes,
-        "gflops_per_s": _short(operator.gflops_per_s),
-        "gbytes_per_s": _short(operator.gbytes_per_s),
-        "roofline_us": _short(operator.roofline_us),
-        "bound": operator.bound.value,
-        "lost_us": _short(operator.lost_us),
-        "peak_share": _short(operator.peak_share),
-        "warm_us": _short(operator.warm_us),
-        "us_by_threads": _by_threads(operator.us_by_threads),
-        "best_threads": operator.best_threads,
+        **_members(operator, _OF_MACHINE),
     }
-
-
-def _operator_from_json(value: Mapping[str, Any]) -> OperatorProfile:
-    work = None
-    if value["weight_bytes"] is not None:
-        work = NodeWork(
-            flops=None if value["flops"] is None else int(value["flops"]),
-            weight_bytes=int(value["weight_bytes"]),
-            activation_bytes=int(value["activation_bytes"]),
-        )
-    return OperatorProfile(
-        name=str(value["name"]),
-        op_names=tuple(map(str, value["op_names"])),
-        op_type=str(value["op_type"]),
-        op_types=tuple(map(str, value["op_types"])),
-        reads=tuple(map(str, value["reads"])),
-        input_shapes=tuple(_shape_from(shape) for shape in value["input_shapes"]),
-        output_shapes=tuple(_shape_from(shape) for shape in value["output_shapes"]),
-        dtype=str(value["dtype"]),
-        layout=str(value["layout"]),
-        calls=int(value["calls"]),
-        median_us=float(value["median_us"]),
-        min_us=float(value["min_us"]),
-        work=work,
-        roofline_us=_number(value["roofline_us"]),
-        bound=OperatorBound(value["bound"]),
-        warm_us=_number(value["warm_us"]),
-        us_by_threads=_threads_from(value["us_by_threads"]),
-    )
 
 
 def _fusion_to_json(one: FusionLimit) -> dict[str, Any]:
     return {
         "class": one.fusion_class,
-        "op_names": list(one.op_names),
-        "op_types": list(one.op_types),
-        "through_cache": one.through_cache,
-        "stop": one.stop.value,
+        **_members(one, _OF_FUSION),
         "stopped_by_limit": one.stop.is_limit,
-        "stopped_at": one.stopped_at,
-        "stopped_type": one.stopped_type,
-        "without_limits": one.without_limits,
-        "runs_as": one.runs_as,
-        "goes_on_here": one.goes_on_here,
-        "median_us": _short(one.median_us),
+        **_members(one, _OF_STOP),
     }
 
 
-def _fusion_from_json(value: Mapping[str, Any]) -> FusionLimit:
-    return FusionLimit(
-        fusion_class=str(value["class"]),
-        op_names=tuple(map(str, value["op_names"])),
-        op_types=tuple(map(str, value["op_types"])),
-        through_cache=str(value["through_cache"]),
-        stop=StopReason(value["stop"]),
-        stopped_at=str(value["stopped_at"]),
-        stopped_type=str(value["stopped_type"]),
-        without_limits=int(value["without_limits"]),
-        runs_as=int(value["runs_as"]),
-        goes_on_here=bool(value["goes_on_here"]),
-        median_us=float(value["median_us"]),
-    )
+def _members(value: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: _plain(getattr(value, name)) for name in names}
 
 
-def _kind(summary: KindSummary) -> dict[str, Any]:
-    return {
-        "kind": summary.kind,
-        "operators": summary.operators,
-        "median_us": _short(summary.median_us),
-        "roofline_us": _short(summary.roofline_us),
-        "lost_us": _short(summary.lost_us),
-        "flops": summary.flops,
-        "bytes": summary.bytes,
-    }
+def _plain(value: Any) -> Any:
+    """Return a figure, or a value of several, as JSON keeps it; times go by number of threads."""
+    match value:
+        case float():
+            return round(value, _DIGITS)
+        case Enum():
+            return value.value
+        case tuple():
+            return [_plain(item) for item in value]
+        case Mapping():
+            times = sorted(value.items())
+            return [{"threads": threads, "median_us": _plain(us)} for threads, us in times]
+        case _ if is_dataclass(value):
+            return _members(value, [field.name for field in fields(value)])
+    return value
 
 
-def _by_threads(us_by_threads: Mapping[int, float]) -> list[dict[str, Any]]:
-    return [
-        {"threads": threads, "median_us": _short(us)}
-        for threads, us in sorted(us_by_threads.items())
-    ]
+def _read(kind: Any, value: Any) -> Any:
+    """Return a JSON value as the type of a field, given by its annotation.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is something else.
+    """
+    if isinstance(kind, type) and is_dataclass(kind):
+        if type(value) is kind:
+            return value
+        hints = get_type_hints(kind)
+        return kind(**{name: _read(hint, value[name]) for name, hint in hints.items()})
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if value is None else _read(inner[0], value)
+    if origin is tuple:
+        return tuple(_read(inner[0], item) for item in value)
+    if origin is Mapping:
+        return {_read(inner[0], name): _read(inner[1], item) for name, item in value.items()}
+    return kind(value)
 
 
 def _threads_from(value: list[Mapping[str, Any]]) -> dict[int, float]:
-    return {int(item["threads"]): float(item["median_us"]) for item in value}
-
-
-def _shape(shape: Shape | None) -> list[int] | None:
-    return None if shape is None else list(shape)
-
-
-def _shape_from(value: list[int] | None) -> Shape | None:
-    return None if value is None else tuple(map(int, value))
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else round(value, _DIGITS)
+    return {item["threads"]: item["median_us"] for item in value}
