@@ -35,48 +35,16 @@ DATA_PARAMETERS = {
 }
 """Layers whose tops are inputs, with the parameter that may tell their shape."""
 
-_OLD_TYPES = {
-    "ABSVAL": "AbsVal",
-    "ACCURACY": "Accuracy",
-    "ARGMAX": "ArgMax",
-    "BNLL": "BNLL",
-    "CONCAT": "Concat",
-    "CONTRASTIVE_LOSS": "ContrastiveLoss",
-    "CONVOLUTION": "Convolution",
-    "DATA": "Data",
-    "DECONVOLUTION": "Deconvolution",
-    "DROPOUT": "Dropout",
-    "DUMMY_DATA": "DummyData",
-    "EUCLIDEAN_LOSS": "EuclideanLoss",
-    "ELTWISE": "Eltwise",
-    "EXP": "Exp",
-    "FLATTEN": "Flatten",
-    "HDF5_DATA": "HDF5Data",
-    "HDF5_OUTPUT": "HDF5Output",
-    "HINGE_LOSS": "HingeLoss",
-    "IM2COL": "Im2col",
-    "IMAGE_DATA": "ImageData",
-    "INFOGAIN_LOSS": "InfogainLoss",
-    "INNER_PRODUCT": "InnerProduct",
-    "LRN": "LRN",
-    "MEMORY_DATA": "MemoryData",
-    "MULTINOMIAL_LOGISTIC_LOSS": "MultinomialLogisticLoss",
-    "MVN": "MVN",
-    "POOLING": "Pooling",
-    "POWER": "Power",
-    "RELU": "ReLU",
-    "SIGMOID": "Sigmoid",
-    "SIGMOID_CROSS_ENTROPY_LOSS": "SigmoidCrossEntropyLoss",
-    "SILENCE": "Silence",
-    "SOFTMAX": "Softmax",
-    "SOFTMAX_LOSS": "SoftmaxWithLoss",
-    "SPLIT": "Split",
-    "SLICE": "Slice",
-    "TANH": "TanH",
-    "WINDOW_DATA": "WindowData",
-    "THRESHOLD": "Threshold",
-}
-"""Types of `layers { }`, the form before 2015, by their words today."""
+_OLD_TYPES = (
+    *("AbsVal", "Accuracy", "ArgMax", "BNLL", "Concat", "ContrastiveLoss", "Convolution"),
+    *("Data", "Deconvolution", "Dropout", "DummyData", "EuclideanLoss", "Eltwise", "Exp"),
+    *("Flatten", "HDF5Data", "HDF5Output", "HingeLoss", "Im2col", "ImageData", "InfogainLoss"),
+    *("InnerProduct", "LRN", "MemoryData", "MultinomialLogisticLoss", "MVN", "Pooling", "Power"),
+    *("ReLU", "Sigmoid", "SigmoidCrossEntropyLoss", "Silence", "Softmax", "Split", "Slice"),
+    *("TanH", "WindowData", "Threshold"),
+)
+"""Types that `layers { }`, the form before 2015, has as well: there in capitals, `HDF5_DATA`."""
+_RENAMED = {"SOFTMAX_LOSS": "SoftmaxWithLoss"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +159,17 @@ def _layers(fields: Fields, place: str) -> Iterator[CaffeLayer]:
                 "up to date",
             )
         word = message.one("type", lambda value: value.text, "")
-        yield _layer(message, _OLD_TYPES.get(word, word), place)
+        yield _layer(message, _type_today(word), place)
+
+
+def _type_today(word: str) -> str:
+    """Return a type of the old form by its word today, a word that was none as it is.
+
+    >>> _type_today("INNER_PRODUCT"), _type_today("SOFTMAX_LOSS"), _type_today("InnerProduct")
+    ('InnerProduct', 'SoftmaxWithLoss', 'InnerProduct')
+    """
+    same = (kind for kind in _OLD_TYPES if kind.upper() == word.replace("_", ""))
+    return _RENAMED.get(word) or next(same, word)
 
 
 def _layer(fields: Fields, kind: str, place: str) -> CaffeLayer:

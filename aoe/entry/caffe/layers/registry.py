@@ -39,8 +39,16 @@ class LayerRule:
 
 
 _CONVOLUTION = "convolution_param"
-_ANY_SIZE = "1-D, 2-D and 3-D, groups, dilation, several bottoms"
 _FORK = "of forks"
+_DEPTHWISE = LayerRule(convert=windows.convolution, param=_CONVOLUTION, note=_FORK)
+
+
+def _on_all_bottoms(convert: Callable[[LayerScope], tuple[CaffeBlob, ...]]) -> LayerRule:
+    note = "1-D, 2-D and 3-D, groups, dilation, several bottoms"
+    return LayerRule(
+        convert=convert, param=_CONVOLUTION, bottoms=(1, _MANY), tops=(0, 0), note=note
+    )
+
 
 LAYERS: Mapping[str, LayerRule] = {
     "AbsVal": LayerRule(convert=activations.elementwise("Abs")),
@@ -53,27 +61,11 @@ LAYERS: Mapping[str, LayerRule] = {
     "Bias": LayerRule(convert=normalization.bias, param="bias_param", bottoms=(1, 2)),
     "Clip": LayerRule(convert=activations.clip, param="clip_param"),
     "Concat": LayerRule(convert=joining.concat, param="concat_param", bottoms=(1, _MANY)),
-    "Convolution": LayerRule(
-        convert=windows.convolution,
-        param=_CONVOLUTION,
-        bottoms=(1, _MANY),
-        tops=(0, 0),
-        note=_ANY_SIZE,
-    ),
-    "ConvolutionDepthwise": LayerRule(
-        convert=windows.depthwise_convolution, param=_CONVOLUTION, note=_FORK
-    ),
+    "Convolution": _on_all_bottoms(windows.convolution),
+    "ConvolutionDepthwise": _DEPTHWISE,
     "Crop": LayerRule(convert=shaping.crop, param="crop_param", bottoms=(2, 2)),
-    "Deconvolution": LayerRule(
-        convert=windows.deconvolution,
-        param=_CONVOLUTION,
-        bottoms=(1, _MANY),
-        tops=(0, 0),
-        note=_ANY_SIZE,
-    ),
-    "DepthwiseConvolution": LayerRule(
-        convert=windows.depthwise_convolution, param=_CONVOLUTION, note=_FORK
-    ),
+    "Deconvolution": _on_all_bottoms(windows.deconvolution),
+    "DepthwiseConvolution": _DEPTHWISE,
     "DetectionOutput": LayerRule(
         convert=detection_output.detection_output,
         param="detection_output_param",

@@ -5,50 +5,53 @@ Source: Caffe, base_conv_layer.cpp, deconv_layer.cpp, pooling_layer.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aoe.entry.caffe.scope import CaffeBlob, LayerScope
 from aoe.entry.caffe.text import choice, flag, integer, positive, whole
 
 
 def convolution(layer: LayerScope) -> tuple[CaffeBlob, ...]:
-    """Convolve every bottom with the same weights; as many outputs as windows fit in (floor)."""
-    channels, spatial = _channels(layer)
-    kernel, stride, pad, dilation = _windows(layer, len(spatial))
-    outputs, group = _outputs(layer, channels)
-    constants = _parameters(layer, outputs, (outputs, channels // group, *kernel))
-    extents = [
-        (extent + 2 * p - (d * (k - 1) + 1)) // s + 1
-        for extent, k, s, p, d in zip(spatial, kernel, stride, pad, dilation, strict=True)
-    ]
-    return tuple(
-        layer.add(
-            "Conv",
-            (bottom, *constants),
-            (bottom.shape[0], outputs, *extents),
-            kernel_shape=kernel,
-            strides=stride,
-            pads=pad * 2,
-            dilations=dilation,
-            group=group,
-        )
-        for bottom in layer.bottoms
-    )
+    """Convolve every bottom with the same weights; as many outputs as windows fit in (floor).
+
+    A depthwise one (a layer of MobileNet's forks) has a group for each channel, whatever `group`
+    says.
+    """
+
+    def extent(size: int, k: int, s: int, p: int, d: int) -> int:
+        return (size + 2 * p - (d * (k - 1) + 1)) // s + 1
+
+    return _convolved(layer, "Conv", extent)
 
 
 def deconvolution(layer: LayerScope) -> tuple[CaffeBlob, ...]:
     """Transpose a convolution, for every bottom with the same weights."""
+
+    def extent(size: int, k: int, s: int, p: int, d: int) -> int:
+        return s * (size - 1) + d * (k - 1) + 1 - 2 * p
+
+    return _convolved(layer, "ConvTranspose", extent)
+
+
+def _convolved(
+    layer: LayerScope, op_type: str, extent: Callable[[int, int, int, int, int], int]
+) -> tuple[CaffeBlob, ...]:
+    """Add a convolution or a transposed one.
+
+    Args:
+        layer: Of either type.
+        op_type: Of its nodes.
+        extent: Of the result along an axis, from extent, kernel, stride, padding and dilation.
+    """
     channels, spatial = _channels(layer)
     kernel, stride, pad, dilation = _windows(layer, len(spatial))
     outputs, group = _outputs(layer, channels)
-    constants = _parameters(layer, outputs, (channels, outputs // group, *kernel))
-    extents = [
-        s * (extent - 1) + d * (k - 1) + 1 - 2 * p
-        for extent, k, s, p, d in zip(spatial, kernel, stride, pad, dilation, strict=True)
-    ]
+    many, few = (outputs, channels) if op_type == "Conv" else (channels, outputs)
+    constants = _parameters(layer, outputs, (many, few // group, *kernel))
+    extents = [*map(extent, spatial, kernel, stride, pad, dilation)]
     return tuple(
         layer.add(
-            "ConvTranspose",
+            op_type,
             (bottom, *constants),
             (bottom.shape[0], outputs, *extents),
             kernel_shape=kernel,
@@ -59,11 +62,6 @@ def deconvolution(layer: LayerScope) -> tuple[CaffeBlob, ...]:
         )
         for bottom in layer.bottoms
     )
-
-
-def depthwise_convolution(layer: LayerScope) -> tuple[CaffeBlob, ...]:
-    """Convolve each channel on its own, whatever `group` says (a layer of MobileNet's forks)."""
-    return convolution(layer)
 
 
 def pooling(layer: LayerScope) -> tuple[CaffeBlob, ...]:
