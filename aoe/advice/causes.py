@@ -190,67 +190,58 @@ def find_channels(imported: onnx.ModelProto) -> dict[str, ConvChannels]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
 class _Reading:
     """What the figures of one operator say."""
 
-    def __init__(
-        self,
-        operator: OperatorProfile,
-        profile: ProfiledModel,
-        by_name: Mapping[str, OperatorProfile],
-        target: Target,
-        block: int,
-        without_kernel: Mapping[str, str],
-        channels: Mapping[str, ConvChannels],
-    ) -> None:
-        self._operator = operator
-        self._profile = profile
-        self._by_name = by_name
-        self._target = target
-        self._block = block
-        self._without_kernel = without_kernel
-        self._channels = channels
+    operator: OperatorProfile
+    profile: ProfiledModel
+    by_name: Mapping[str, OperatorProfile]
+    target: Target
+    block: int
+    without_kernel: Mapping[str, str]
+    channels: Mapping[str, ConvChannels]
 
     def causes(self) -> Iterator[FoundCause]:
         yield from self._reorders()
         yield from self._extents()
-        yield from self._fusion(self._profile.fusion or ())
-        reason = self._without_kernel.get(self._operator.name)
-        if reason is not None and not self._operator.op_type.startswith(_KERNELS):
+        yield from self._fusion(self.profile.fusion or ())
+        reason = self.without_kernel.get(self.operator.name)
+        if reason is not None and not self.operator.op_type.startswith(_KERNELS):
             yield FoundCause(cause=Cause.NO_KERNEL, detail=reason)
         yield from self._threads()
         yield from self._memory()
 
     def _reorders(self) -> Iterator[FoundCause]:
-        if _moves_only(self._operator):
+        if _moves_only(self.operator):
             yield FoundCause(cause=Cause.REORDERS, detail="it only changes a layout")
             return
-        around = [name for name in self._operator.reads if _moves_only(self._by_name.get(name))]
+        around = [name for name in self.operator.reads if _moves_only(self.by_name.get(name))]
         around += [
             other.name
-            for other in self._profile.operators
-            if self._operator.name in other.reads and _moves_only(other)
+            for other in self.profile.operators
+            if self.operator.name in other.reads and _moves_only(other)
         ]
         if around:
-            cost_us = sum(self._by_name[name].median_us for name in around)
+            cost_us = sum(self.by_name[name].median_us for name in around)
             detail = f"{len(around)} around it take {cost_us:.1f} us"
             yield FoundCause(cause=Cause.REORDERS, detail=detail)
 
     def _extents(self) -> Iterator[FoundCause]:
-        for name in self._operator.op_names:
-            asked = self._channels.get(name)
+        for name in self.operator.op_names:
+            asked = self.channels.get(name)
             counts = () if asked is None else (asked.read, asked.made)
-            small = [count for count in counts if count < self._block]
-            odd = [count for count in counts if count > self._block and count % self._block]
+            small = [count for count in counts if count < self.block]
+            odd = [count for count in counts if count > self.block and count % self.block]
             if small:
-                detail = f"{min(small)} channels, a block has {self._block}"
+                detail = f"{min(small)} channels, a block has {self.block}"
                 yield FoundCause(cause=Cause.SMALL_CHANNELS, detail=detail)
             if odd:
-                detail = f"{odd[0]} channels are no multiple of {self._block}"
+                detail = f"{odd[0]} channels are no multiple of {self.block}"
                 yield FoundCause(cause=Cause.UNALIGNED, detail=detail)
-        if self._operator.op_type.rpartition(":")[2] in _PRODUCTS:
-            shapes = (*self._operator.input_shapes[:1], *self._operator.output_shapes[:1])
-            lanes = self._target.vector_lanes
+        if self.operator.op_type.rpartition(":")[2] in _PRODUCTS:
+            shapes = (*self.operator.input_shapes[:1], *self.operator.output_shapes[:1])
+            lanes = self.target.vector_lanes
             lasts = [shape[-1] for shape in shapes if shape]
             odd = [extent for extent in lasts if extent % lanes]
             if odd:
@@ -258,7 +249,7 @@ class _Reading:
                 yield FoundCause(cause=Cause.UNALIGNED, detail=detail)
 
     def _fusion(self, fusion: tuple[FusionLimit, ...]) -> Iterator[FoundCause]:
-        own = set(self._operator.op_names)
+        own = set(self.operator.op_names)
         for one in fusion:
             if one.runs_as > 1 and own.intersection(one.op_names):
                 detail = f"{one.fusion_class} takes {len(one.op_names)} nodes, here {one.runs_as}"
@@ -266,22 +257,22 @@ class _Reading:
                 return
 
     def _threads(self) -> Iterator[FoundCause]:
-        best = self._operator.best_threads
-        if best is None or best >= self._profile.threads:
+        best = self.operator.best_threads
+        if best is None or best >= self.profile.threads:
             return
-        times = self._operator.us_by_threads
-        all_us = times.get(self._profile.threads, self._operator.median_us)
+        times = self.operator.us_by_threads
+        all_us = times.get(self.profile.threads, self.operator.median_us)
         if times[best] <= _LEAST_GAIN * all_us:
             detail = f"{times[best]:.1f} us with {best}, {all_us:.1f} us with all"
             yield FoundCause(cause=Cause.THREADS, detail=detail)
 
     def _memory(self) -> Iterator[FoundCause]:
-        work = self._operator.work
-        if work is None or self._operator.bound is not OperatorBound.MEMORY:
+        work = self.operator.work
+        if work is None or self.operator.bound is not OperatorBound.MEMORY:
             return
         size = (work.weight_bytes + work.activation_bytes) / 1024
         yield FoundCause(cause=Cause.MEMORY, detail=f"it moves {size:.0f} KiB")
-        cache = self._target.l2_bytes * self._target.core_num
+        cache = self.target.l2_bytes * self.target.core_num
         if work.activation_bytes > cache:
             detail = f"{work.activation_bytes >> 10} KiB, the cores' own caches have {cache >> 10}"
             yield FoundCause(cause=Cause.CACHE, detail=detail)

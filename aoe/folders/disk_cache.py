@@ -81,11 +81,12 @@ class DiskCache:
                     sizes,
                     last_use=lambda file: looks[file].st_mtime_ns,
                     limit_bytes=int(_LEFT_SHARE * self._limit_bytes),
-                    remove=_remove,
+                    remove=remove_file,
                 )
 
 
-def _remove(file: Path) -> bool:
+def remove_file(file: Path) -> bool:
+    """Remove a file, which may be gone already; see `remove_unused`."""
     file.unlink(missing_ok=True)
     return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import onnx
@@ -26,6 +26,8 @@ from aoe.om.file import (
 from aoe.workload import Precision, shapes_text
 
 Shapes = Mapping[str, tuple[int, ...]]
+_OF_A_CASE = tuple(one.name for one in fields(ShapeCase) if one.name != "shapes")
+"""What a file says of each case, and of itself where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,16 +94,7 @@ def find_case(manifest: Manifest, shapes: Shapes) -> int | None:
 def case_manifest(manifest: Manifest, number: int) -> Manifest:
     """Return the manifest of one case, as an `.om` of that case alone would have it."""
     case = manifest.cases[number]
-    return replace(
-        manifest,
-        cases=(),
-        model_sha256=case.model_sha256,
-        cpu_features=case.cpu_features,
-        kernels=case.kernels,
-        precision=case.precision,
-        accuracy=case.accuracy,
-        subgraphs=case.subgraphs,
-    )
+    return replace(manifest, cases=(), **{name: getattr(case, name) for name in _OF_A_CASE})
 
 
 def asked_case(file: Path, manifest: Manifest, shapes: Shapes) -> int:
@@ -167,15 +160,7 @@ def _joined(found: Sequence[tuple[Manifest, Shapes]], model: OpenModel) -> Manif
             )
     lower = [manifest.precision for manifest, _ in found if manifest.precision.is_lower]
     cases = tuple(
-        ShapeCase(
-            shapes=dict(shapes),
-            model_sha256=manifest.model_sha256,
-            cpu_features=manifest.cpu_features,
-            kernels=manifest.kernels,
-            precision=manifest.precision,
-            accuracy=manifest.accuracy,
-            subgraphs=manifest.subgraphs,
-        )
+        ShapeCase(shapes=dict(shapes), **{name: getattr(manifest, name) for name in _OF_A_CASE})
         for manifest, shapes in found
     )
     return replace(

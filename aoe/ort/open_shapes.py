@@ -24,6 +24,8 @@ from aoe.ort.static_shapes import bare_model, element_type, load_outputs
 
 Values = list[Extent | None]
 """Elements of a small tensor of integers; None for one that is not known."""
+Known = Mapping[str, Values]
+Shapes = Mapping[str, OpenShape]
 _MOST_VALUES = 16
 _MOST_ROUNDS = 8
 
@@ -48,7 +50,7 @@ def infer_open_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dic
     """
     made = [name for node in proto.graph.node for name in node.output if name]
 
-    def inferred(known: Mapping[str, OpenShape]) -> dict[str, OpenTensor]:
+    def inferred(known: Shapes) -> dict[str, OpenTensor]:
         with ScratchFolder("shapes") as folder:
             bare = bare_model(proto, folder, _declared(known))
             found = dict(_inputs(proto))
@@ -92,7 +94,7 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _inferred_by_onnx(proto: onnx.ModelProto) -> dict[str, OpenTensor]:
-    def inferred(known: Mapping[str, OpenShape]) -> dict[str, OpenTensor]:
+    def inferred(known: Shapes) -> dict[str, OpenTensor]:
         with ScratchFolder("reshapes") as folder:
             bare = bare_model(proto, folder, _declared(known))
             found = shape_inference.infer_shapes(bare, data_prop=True).graph
@@ -105,7 +107,7 @@ def _inferred_by_onnx(proto: onnx.ModelProto) -> dict[str, OpenTensor]:
     return _with_ranges(proto, inferred)
 
 
-def _make_constant(proto: onnx.ModelProto, shapes: Mapping[str, OpenShape]) -> int:
+def _make_constant(proto: onnx.ModelProto, shapes: Shapes) -> int:
     """Give Reshapes constant shapes, in place; return for how many that was possible."""
     constants, count = {tensor.name for tensor in proto.graph.initializer}, 0
     for node in proto.graph.node:
@@ -122,7 +124,7 @@ def _make_constant(proto: onnx.ModelProto, shapes: Mapping[str, OpenShape]) -> i
     return count
 
 
-def _unfold_transposes(proto: onnx.ModelProto, shapes: Mapping[str, OpenShape]) -> int:
+def _unfold_transposes(proto: onnx.ModelProto, shapes: Shapes) -> int:
     """Make Reshape, Transpose, Reshape one Transpose, in place; return how often."""
     makers = {name: node for node in proto.graph.node for name in node.output}
     count = 0
@@ -180,7 +182,7 @@ def constant_shape(given: OpenShape | None, made: OpenShape | None) -> list[int]
 
 
 def _with_ranges(
-    proto: onnx.ModelProto, inferred: Callable[[Mapping[str, OpenShape]], dict[str, OpenTensor]]
+    proto: onnx.ModelProto, inferred: Callable[[Shapes], dict[str, OpenTensor]]
 ) -> dict[str, OpenTensor]:
     """Infer shapes until no Range becomes known by them that was not."""
     known: dict[str, OpenShape] = {}
@@ -194,7 +196,7 @@ def _with_ranges(
     return found
 
 
-def _range_shapes(graph: onnx.GraphProto, shapes: Mapping[str, OpenShape]) -> dict[str, OpenShape]:
+def _range_shapes(graph: onnx.GraphProto, shapes: Shapes) -> dict[str, OpenShape]:
     """Return the shapes of Ranges from 0 to an extent by steps of 1."""
     values = followed_values(graph, shapes)
     found: dict[str, OpenShape] = {}
@@ -206,7 +208,7 @@ def _range_shapes(graph: onnx.GraphProto, shapes: Mapping[str, OpenShape]) -> di
     return found
 
 
-def followed_values(graph: onnx.GraphProto, shapes: Mapping[str, OpenShape]) -> dict[str, Values]:
+def followed_values(graph: onnx.GraphProto, shapes: Shapes) -> dict[str, Values]:
     """Return the elements of small tensors of integers that are made of constants and extents.
 
     Args:
@@ -227,33 +229,25 @@ def followed_values(graph: onnx.GraphProto, shapes: Mapping[str, OpenShape]) -> 
     return values
 
 
-Step = Callable[[onnx.NodeProto, Mapping[str, Values], Mapping[str, OpenShape]], Values | None]
+Step = Callable[[onnx.NodeProto, Known, Shapes], Values | None]
 
 
-def _shape(
-    node: onnx.NodeProto, values: Mapping[str, Values], shapes: Mapping[str, OpenShape]
-) -> Values | None:
+def _shape(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
     shape = shapes.get(node.input[0])
     bounds = {attribute.name: attribute.i for attribute in node.attribute}
     return None if shape is None else list(shape[bounds.get("start", 0) : bounds.get("end")])
 
 
-def _same(
-    node: onnx.NodeProto, values: Mapping[str, Values], shapes: Mapping[str, OpenShape]
-) -> Values | None:
+def _same(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
     return values.get(node.input[0])
 
 
-def _concat(
-    node: onnx.NodeProto, values: Mapping[str, Values], shapes: Mapping[str, OpenShape]
-) -> Values | None:
+def _concat(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
     parts = [values.get(name) for name in node.input]
     return None if None in parts else [one for part in parts if part for one in part]
 
 
-def _gather(
-    node: onnx.NodeProto, values: Mapping[str, Values], shapes: Mapping[str, OpenShape]
-) -> Values | None:
+def _gather(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
     data, places = (values.get(name) for name in node.input)
     if data is None or places is None:
         return None
@@ -261,9 +255,7 @@ def _gather(
     return [data[one] for one in places if isinstance(one, int)] if all(inside) else None
 
 
-def _slice(
-    node: onnx.NodeProto, values: Mapping[str, Values], shapes: Mapping[str, OpenShape]
-) -> Values | None:
+def _slice(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
     data = values.get(node.input[0])
     bounds = [(values.get(name) or [None])[0] for name in node.input[1:]]
     numbers = [one for one in bounds if isinstance(one, int)]
@@ -283,7 +275,7 @@ _STEPS: Mapping[str, Step] = {
 """Operators lists of extents go through; one more is a line."""
 
 
-def _declared(known: Mapping[str, OpenShape]) -> Sequence[onnx.ValueInfoProto]:
+def _declared(known: Shapes) -> Sequence[onnx.ValueInfoProto]:
     """Return declarations of tensors of integers whose shape is proven."""
     return [
         helper.make_tensor_value_info(name, onnx.TensorProto.INT64, shape)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -102,7 +101,7 @@ def _flops(node: onnx.NodeProto, infos: Mapping[str, TensorInfo]) -> int | None:
         return 0
     counted = _COUNTED.get(key)
     if counted is not None:
-        return counted(shapes, results, attributes)
+        return counted(shapes, results)
     if "kernel_shape" not in attributes and len(shapes) > 1 and len(shapes[1]) > 2:
         attributes["kernel_shape"] = shapes[1][2:]
     operation = Operation(
@@ -130,12 +129,12 @@ def _flops(node: onnx.NodeProto, infos: Mapping[str, TensorInfo]) -> int | None:
             return 0
 
 
-Counted = Callable[[Sequence[Shape], Sequence[Shape], Mapping[str, Any]], int | None]
+Shapes = Sequence[Shape]
+Counted = Callable[[Shapes, Shapes], int | None]
+"""Returns the operations of a node from the shapes of its inputs and results."""
 
 
-def _deep_product(
-    shapes: Sequence[Shape], results: Sequence[Shape], attributes: Mapping[str, Any]
-) -> int:
+def _deep_product(shapes: Shapes, results: Shapes) -> int:
     """A matrix product of another number format; the depth is the last axis of the left matrix."""
     return 2 * math.prod(results[0]) * shapes[0][-1]
 
@@ -143,34 +142,26 @@ def _deep_product(
 def _convolution_of(weights: int) -> Counted:
     """A convolution of another number format, whose weights are that input."""
 
-    def count(
-        shapes: Sequence[Shape], results: Sequence[Shape], attributes: Mapping[str, Any]
-    ) -> int:
+    def count(shapes: Shapes, results: Shapes) -> int:
         return 2 * math.prod(results[0]) * math.prod(shapes[weights][1:])
 
     return count
 
 
-def _recurrent(
-    shapes: Sequence[Shape], results: Sequence[Shape], attributes: Mapping[str, Any]
-) -> int:
+def _recurrent(shapes: Shapes, results: Shapes) -> int:
     """Per step and row, a product with the weights and one with the recurrent weights."""
     steps, rows = shapes[0][:2]
     return 2 * steps * rows * (math.prod(shapes[1]) + math.prod(shapes[2]))
 
 
-def _attention(
-    shapes: Sequence[Shape], results: Sequence[Shape], attributes: Mapping[str, Any]
-) -> int | None:
+def _attention(shapes: Shapes, results: Shapes) -> int | None:
     """Two products per query: with all keys, and of their weights with all values."""
     if len(shapes) < 2 or len(shapes[1]) < 3:
         return None  # query, key and value in one tensor
     return 4 * math.prod(shapes[0]) * shapes[1][-2]
 
 
-def _packed_attention(
-    shapes: Sequence[Shape], results: Sequence[Shape], attributes: Mapping[str, Any]
-) -> int | None:
+def _packed_attention(shapes: Shapes, results: Shapes) -> int | None:
     """The same, with the projections to query, key and value in front of it."""
     if len(shapes[0]) != 3 or len(shapes[1]) != 2:
         return None
@@ -179,9 +170,7 @@ def _packed_attention(
     return 2 * rows * length * (width * projected + 2 * length * projected // 3)
 
 
-def _nothing(
-    shapes: Sequence[Shape], results: Sequence[Shape], attributes: Mapping[str, Any]
-) -> int:
+def _nothing(shapes: Shapes, results: Shapes) -> int:
     """Elements are copied, or written in another type."""
     return 0
 

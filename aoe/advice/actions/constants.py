@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
+from aoe.advice.actions.protocol import AdviceAction, Proposal, model_of, without_shapes
 from aoe.advice.constants import find_recomputed
 from aoe.device.registry import default_device
 from aoe.errors import RunError
@@ -58,11 +58,7 @@ def _computed(graph: ModelGraph, indices: Sequence[int], names: Sequence[str]) -
     read = {name for node in nodes for name in names_read(node)}
     results = [helper.make_empty_tensor_value_info(name) for name in names]
     weights = [tensor for name, tensor in graph.initializers.items() if name in read]
-    model = onnx.ModelProto()
-    model.ir_version = graph.proto.ir_version
-    model.opset_import.extend(graph.proto.opset_import)
-    model.functions.extend(graph.proto.functions)
-    model.graph.CopyFrom(helper.make_graph(nodes, _NAME, [], results, weights))
+    model = model_of(helper.make_graph(nodes, _NAME, [], results, weights), graph.proto)
     try:
         options = session_options(threads=1, optimize=False)
         session = default_device().open_session(session_source(model, options), options)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import onnx
 from onnx import helper, version_converter
 
-from aoe.advice.actions.protocol import AdviceAction, Proposal, without_shapes
+from aoe.advice.actions.protocol import AdviceAction, Proposal, model_of, without_shapes
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.protos import refill
 from aoe.graph.rewrite import drop_unused_initializers
@@ -86,12 +86,7 @@ def _without_weights(graph: ModelGraph) -> onnx.ModelProto:
         [tensor for tensor in own.initializer if not _is_large(tensor)],
         sparse_initializer=own.sparse_initializer,
     )
-    model = onnx.ModelProto()
-    model.ir_version = graph.proto.ir_version
-    model.opset_import.extend(graph.proto.opset_import)
-    model.functions.extend(graph.proto.functions)
-    model.graph.CopyFrom(light)
-    return without_shapes(model)
+    return without_shapes(model_of(light, graph.proto))
 
 
 def _with_weights(light: onnx.ModelProto, graph: ModelGraph) -> onnx.ModelProto:

@@ -54,3 +54,13 @@ def without_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
     return model
+
+
+def model_of(graph: onnx.GraphProto, proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model of a graph whose operators are those of another model."""
+    return onnx.ModelProto(
+        ir_version=proto.ir_version,
+        opset_import=proto.opset_import,
+        functions=proto.functions,
+        graph=graph,
+    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import onnx
 
-from aoe.advice.actions.protocol import Proposal
+from aoe.advice.actions.protocol import Proposal, model_of
 from aoe.graph.model_graph import names_read, own_names
 from aoe.graph.protos import copied
 
@@ -41,16 +41,12 @@ def with_shared(proto: onnx.ModelProto, own: Weights) -> onnx.ModelProto:
 
 def _stripped(proto: onnx.ModelProto, own: Weights) -> onnx.ModelProto:
     graph = proto.graph
-    return onnx.ModelProto(
-        ir_version=proto.ir_version,
-        opset_import=proto.opset_import,
-        functions=proto.functions,
-        graph=onnx.GraphProto(
-            name=graph.name,
-            node=graph.node,
-            input=graph.input,
-            output=graph.output,
-            sparse_initializer=graph.sparse_initializer,
-            initializer=[tensor for tensor in graph.initializer if own.get(tensor.name) != tensor],
-        ),
+    light = onnx.GraphProto(
+        name=graph.name,
+        node=graph.node,
+        input=graph.input,
+        output=graph.output,
+        sparse_initializer=graph.sparse_initializer,
+        initializer=[tensor for tensor in graph.initializer if own.get(tensor.name) != tensor],
     )
+    return model_of(light, proto)

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aoe.folders.disk_cache import remove_file, remove_unused
+
 _KEPT_BYTES = 2 << 30
 
 
@@ -93,13 +95,12 @@ class ArtifactStore:
         looks: Mapping[Path, os.stat_result] = {
             file: file.stat() for file in self._folder.iterdir() if not file.name.startswith(".")
         }
-        total = sum(look.st_size for look in looks.values())
-        for file in sorted(looks, key=lambda file: looks[file].st_mtime_ns):
-            if total <= self._kept_bytes:
-                return
-            if file.name not in needed:
-                file.unlink(missing_ok=True)
-                total -= looks[file].st_size
+        remove_unused(
+            {file: look.st_size for file, look in looks.items()},
+            last_use=lambda file: looks[file].st_mtime_ns,
+            limit_bytes=self._kept_bytes,
+            remove=lambda file: file.name not in needed and remove_file(file),
+        )
 
 
 def _linked(file: Path, place: Path) -> None:

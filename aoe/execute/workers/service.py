@@ -128,10 +128,11 @@ class MeasuringSlot(WorkerPlugin):  # type: ignore[misc]  # Dask is not always i
             return
         for compiles, lock in self._locks.items():
             if lock.acquire(blocking=False):
-                with contextlib.closing(_Held(lock)):
-                    runner = self._runners.pop(compiles, None)
-                    if runner is not None:
+                try:
+                    if (runner := self._runners.pop(compiles, None)) is not None:
                         runner.close()
+                finally:
+                    lock.release()
 
     def run(self, errand: Errand) -> Delivery:
         """Do an errand; one that measures and one that compiles at a time."""
@@ -178,16 +179,6 @@ class MeasuringSlot(WorkerPlugin):  # type: ignore[misc]  # Dask is not always i
         files = [*folder.iterdir()]
         self._store.keep(files)
         return pack(files, ())
-
-
-class _Held:
-    """A lock that was taken; `close` gives it back."""
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
-
-    def close(self) -> None:
-        self._lock.release()
 
 
 # ---- functions Dask runs on a worker, by name ----
