@@ -82,7 +82,10 @@ class OperatorBank(TaskBank):
 
     def file(self, op_type: str, soc_version: str | None = None) -> Path:
         """Return the bank file of a kernel family, for the target of this run if for no other."""
-        return self._bank.unified_file(
+        return self._file_in(self._bank, op_type, soc_version)
+
+    def _file_in(self, bank: Bank, op_type: str, soc_version: str | None = None) -> Path:
+        return bank.unified_file(
             soc_version=soc_version or self._journal.soc_version,
             core_num=self._core_num,
             op_type=op_type,
@@ -112,6 +115,12 @@ class OperatorBank(TaskBank):
             return self._find_in_base(workload)
         return self._answer(record, file) or self._find_in_base(workload)
 
+    def _usable(self, record: Record, file: Path, *names: str | None) -> StoredAnswer | None:
+        """Return the answer of a record, None for one in quarantine under a name of the target."""
+        if any(self._journal.quarantine_reason(record, name) for name in names or (None,)):
+            return None
+        return self._answer(record, file)
+
     def file_of(self, workload: Workload) -> Path:
         """Return the file with the answer for a workload, on a miss the one it would go to."""
         found = self.find(workload)
@@ -123,10 +132,7 @@ class OperatorBank(TaskBank):
             record = self._record_at(file, key_of(workload))
             if record is None or not self._fits(record, file):
                 continue
-            names = (old_name, None)  # a quarantine may know it by either
-            if any(self._journal.quarantine_reason(record, name) for name in names):
-                continue
-            answer = self._answer(record, file)
+            answer = self._usable(record, file, old_name, None)
             if answer is not None:
                 return replace(answer, old_name=old_name)
         return None
@@ -135,9 +141,7 @@ class OperatorBank(TaskBank):
         file, record = self._in_base(workload)
         if file is None or record is None or self._drift(record, file).is_stale:
             return None
-        if self._journal.quarantine_reason(record) is not None:
-            return None
-        answer = self._answer(record, file)
+        answer = self._usable(record, file)
         return None if answer is None else replace(answer, is_base=True)
 
     def _in_base(self, workload: Workload) -> tuple[Path | None, Record | None]:
@@ -151,11 +155,7 @@ class OperatorBank(TaskBank):
             return file, None
 
     def _base_file(self, op_type: str) -> Path | None:
-        if self._base is None:
-            return None
-        return self._base.unified_file(
-            soc_version=self._journal.soc_version, core_num=self._core_num, op_type=op_type
-        )
+        return None if self._base is None else self._file_in(self._base, op_type)
 
     def base_drift(self, workload: Workload) -> Drift | None:
         """Return the changes since the earlier result, None if it has no such workload."""
@@ -204,17 +204,11 @@ class OperatorBank(TaskBank):
     def _find_built_in(self, workload: Workload) -> StoredAnswer | None:
         if self._built_in is None:
             return None
-        file = self._built_in.unified_file(
-            soc_version=self._journal.soc_version,
-            core_num=self._core_num,
-            op_type=workload.op_type,
-        )
+        file = self._file_in(self._built_in, workload.op_type)
         record = self._built_in.find(file, key_of(workload))
         if record is None or not self._fits(record, file):
             return None
-        if self._journal.quarantine_reason(record) is not None:
-            return None
-        answer = self._answer(record, file)
+        answer = self._usable(record, file)
         return None if answer is None else replace(answer, is_built_in=True)
 
     def _fits(self, record: Record, file: Path) -> bool:
@@ -327,7 +321,7 @@ class OperatorBank(TaskBank):
         for entry in self._model_verdicts(self.file(workload.op_type), workload):
             if entry is None or (ignored is not None and _reason(entry).startswith(ignored)):
                 verdict = last = None
-            elif self._is_own(entry):
+            elif self._journal.is_of_this_model(entry):
                 is_settled_now = is_settled(entry) or entry.event is last
                 verdict, last = (entry.event if is_settled_now else None), entry.event
         return verdict
@@ -427,9 +421,6 @@ class OperatorBank(TaskBank):
             origin=self._journal.engine,
         )
         return replace(record, soc_version=self._journal.soc_version, op_type=workload.op_type)
-
-    def _is_own(self, entry: Provenance) -> bool:
-        return self._journal.is_of_this_model(entry)
 
     def _record_at(self, file: Path, key: str) -> Record | None:
         """Return the record of a key, None if there is none anybody can read."""

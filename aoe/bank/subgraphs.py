@@ -172,28 +172,27 @@ class SubgraphBank(TaskBank):
         )
 
     def _find_at(self, bank: Bank, file: Path, graph_id: str) -> StoredSubgraph | None:
+        def unusable(reason: str, doubts: tuple[str, ...] = ()) -> StoredSubgraph:
+            return StoredSubgraph(
+                graph_id=graph_id, strategy=None, invalid_reason=reason, doubts=doubts
+            )
+
         try:
             record = bank.find(file, graph_id)
         except RecordError as error:
-            return StoredSubgraph(graph_id=graph_id, strategy=None, invalid_reason=str(error))
+            return unusable(str(error))
         if record is None:
             return None
-        reason = self._journal.quarantine_reason(record)
-        if reason is not None:
-            return StoredSubgraph(graph_id=graph_id, strategy=None, invalid_reason=reason)
+        if (reason := self._journal.quarantine_reason(record)) is not None:
+            return unusable(reason)
         try:
             strategy = strategy_of(record)
         except ValueError as error:
-            return StoredSubgraph(graph_id=graph_id, strategy=None, invalid_reason=str(error))
+            return unusable(str(error))
         last = self._journal.last_figure(file, graph_id)
         drift = self._journal.drift(file, graph_id, source_of_strategy(strategy))
         if drift.is_stale:
-            return StoredSubgraph(
-                graph_id=graph_id,
-                strategy=None,
-                invalid_reason="; ".join(drift.hard),
-                doubts=drift.soft,
-            )
+            return unusable("; ".join(drift.hard), drift.soft)
         return StoredSubgraph(
             graph_id=graph_id,
             strategy=strategy,
@@ -330,7 +329,7 @@ class SubgraphBank(TaskBank):
     def _model_verdict(self, graph_id: str, file: Path | None = None) -> Provenance | None:
         verdict: Provenance | None = None
         for entry in self._verdicts(file or self.file, graph_id):
-            if entry is None or self._is_this_model(entry):
+            if entry is None or self._journal.is_of_this_model(entry):
                 verdict = entry
         return verdict
 
@@ -354,9 +353,6 @@ class SubgraphBank(TaskBank):
             found = [bank.find(self.file, graph_id) for graph_id in sorted(set(graph_ids))]
             place = Bank(root).graph_file(self._journal.soc_version)
             self._copy(self.file, [one for one in found if one is not None], place, root)
-
-    def _is_this_model(self, entry: Provenance) -> bool:
-        return self._journal.is_of_this_model(entry)
 
 
 def source_of_strategy(strategy: SubgraphStrategy) -> str | None:
