@@ -2,11 +2,17 @@
 
 # rows are read at run time, so this file does without `from __future__ import annotations`
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypedDict
 
 from aoe.tuning.configuration.option import Group, Option
 from aoe.tuning.configuration.options import TUNE_OPTIONS, rows_of
+
+_of_shapes = partial(Option, after="input_shape", group=Group.MODEL)
+_of_inputs = partial(Option, after="shapes_from", group=Group.MODEL)
+_of_gradients = partial(Option, after="tune_optimization_level", group=Group.WHAT)
+_result = partial(Option, after="anonymous", group=Group.RESULTS)
 
 
 class CommandOptions(TypedDict, total=False):
@@ -40,63 +46,51 @@ class CommandOptions(TypedDict, total=False):
     ]
     dynamic_batch_size: Annotated[
         str | None,
-        Option(
+        _of_shapes(
             flags=("--dynamic_batch_size",),
-            after="input_shape",
-            group=Group.MODEL,
             metavar="N,N,...",
             help="Values of first extents that are -1 in --input_shape: 1,2,4.",
         ),
     ]
     dynamic_image_size: Annotated[
         str | None,
-        Option(
+        _of_shapes(
             flags=("--dynamic_image_size",),
-            after="input_shape",
-            group=Group.MODEL,
             metavar="H,W;...",
             help='Values of two extents that are -1: "416,416;832,832".',
         ),
     ]
     dynamic_dims: Annotated[
         str | None,
-        Option(
+        _of_shapes(
             flags=("--dynamic_dims",),
-            after="input_shape",
-            group=Group.MODEL,
             metavar="N,...;...",
             help='Values of all extents that are -1, in their order: "1,224;8,448".',
         ),
     ]
     input_files: Annotated[
         list[str] | None,
-        Option(
+        _of_inputs(
             flags=("--input",),
             cli=list[str],
-            after="shapes_from",
-            group=Group.MODEL,
             metavar="NAME:FILE.npy",
             help="NAME:x.npy, x.npy or random (default); once for each input of the model.",
         ),
     ]
     input_sets: Annotated[
         Path | None,
-        Option(
+        _of_inputs(
             flags=("--inputs",),
             cli=Path,
-            after="shapes_from",
-            group=Group.MODEL,
             metavar="DIR",
             help="Directory of several input sets: SET/NAME.npy or SET.npz.",
         ),
     ]
     script: Annotated[
         Path | None,
-        Option(
+        _of_gradients(
             flags=("--script",),
             cli=Path,
-            after="tune_optimization_level",
-            group=Group.WHAT,
             metavar="TRAIN.py",
             help="Training script for gradient tuning; all that follows is passed to it.",
         ),
@@ -106,21 +100,17 @@ class CommandOptions(TypedDict, total=False):
     ]
     loss_name: Annotated[
         str | None,
-        Option(
+        _of_gradients(
             flags=("--loss_name",),
-            after="tune_optimization_level",
-            group=Group.WHAT,
             metavar="NAME",
             help="Output of the model that is its loss, for gradient tuning of a model file.",
         ),
     ]
     world: Annotated[
         int | None,
-        Option(
+        _of_gradients(
             flags=("--world",),
             cli=int,
-            after="tune_optimization_level",
-            group=Group.WHAT,
             metavar="N",
             least=2,
             help="Processes a model file is trained in, started on this machine; default is 2.",
@@ -128,10 +118,8 @@ class CommandOptions(TypedDict, total=False):
     ]
     progress_bar: Annotated[
         str,
-        Option(
+        _result(
             flags=("--progress_bar",),
-            after="anonymous",
-            group=Group.RESULTS,
             metavar="on|off",
             default="on",
             help="Show how far the run is.",
@@ -139,46 +127,29 @@ class CommandOptions(TypedDict, total=False):
     ]
     log: Annotated[
         str | None,
-        Option(
+        _result(
             flags=("--log",),
-            after="anonymous",
-            group=Group.RESULTS,
             metavar="LEVEL",
             help="debug and info tell every rule that is tried, and why not.",
         ),
     ]
     quiet: Annotated[
         bool,
-        Option(
-            flags=("--quiet", "-q"),
-            cli=bool,
-            after="anonymous",
-            group=Group.RESULTS,
-            default=False,
-            help="No progress, only the result.",
+        _result(
+            flags=("--quiet", "-q"), cli=bool, default=False, help="No progress, only the result."
         ),
     ]
     as_json: Annotated[
         bool,
-        Option(
+        _result(
             flags=("--json",),
             cli=bool,
-            after="anonymous",
-            group=Group.RESULTS,
             default=False,
             help="Print one JSON document on standard output.",
         ),
     ]
     debug: Annotated[
-        bool,
-        Option(
-            flags=("--debug",),
-            cli=bool,
-            after="anonymous",
-            group=Group.RESULTS,
-            default=False,
-            help="Show tracebacks.",
-        ),
+        bool, _result(flags=("--debug",), cli=bool, default=False, help="Show tracebacks.")
     ]
     version: Annotated[
         bool,

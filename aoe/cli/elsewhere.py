@@ -35,20 +35,21 @@ def _ignored(why: str, instead: str = "", *, is_flag: bool = False) -> NotHere:
     return NotHere(why=why, instead=instead, harmless=_ANY, is_flag=is_flag)
 
 
-_MODEL_CHANGED = NotHere(
-    why="the model is tuned as it is", instead="change it before, or when it is exported"
+def _refused(why: str, instead: str = "", *harmless: str) -> NotHere:
+    return NotHere(why=why, instead=instead, harmless=frozenset(harmless))
+
+
+_MODEL_CHANGED = _refused("the model is tuned as it is", "change it before, or when it is exported")
+_REMOTE = _refused(
+    "it names an NCS server of a device",
+    "run aoe on the machine it is for, or spread a run with --workers=tcp://HOST:PORT",
 )
-_REMOTE = NotHere(
-    why="it names an NCS server of a device",
-    instead="run aoe on the machine it is for, or spread a run with --workers=tcp://HOST:PORT",
+_BANKS = _refused("the bank is named by a variable", "export TUNE_BANK_PATH=DIR")
+_STATIC = _refused(
+    "a kernel is made for one shape", "--input_shape once for each shape, or --dynamic_dims"
 )
-_BANKS = NotHere(why="the bank is named by a variable", instead="export TUNE_BANK_PATH=DIR")
-_STATIC = NotHere(
-    why="a kernel is made for one shape",
-    instead="--input_shape once for each shape, or --dynamic_dims",
-)
-_ONE_MACHINE = NotHere(
-    why="a model is computed by one machine", instead="leave it out, or split the model before"
+_ONE_MACHINE = _refused(
+    "a model is computed by one machine", "leave it out, or split the model before"
 )
 _MEMORY = _ignored("ONNX Runtime plans memory by itself")
 _FUSIONS = _ignored("fusions are tried and measured, and taken where they gain")
@@ -61,54 +62,41 @@ OPTIONS: Mapping[str, NotHere] = {
     "--Fdeeper_opat": _ignored("searches are as deep as --trials says", is_flag=True),
     "--Fop_format": _ignored("formats are not tuned operator by operator", is_flag=True),
     "--ac_parallel_enable": _ENGINE,
-    "--allow_hf32": NotHere(
-        why="a CPU has no HF32",
-        instead="--precision_mode=allow_fp32_to_bf16",
-        harmless=frozenset({"false"}),
-    ),
+    "--allow_hf32": _refused("a CPU has no HF32", "--precision_mode=allow_fp32_to_bf16", "false"),
     "--atomic_clean_policy": _MEMORY,
-    "--auto_tune_mode": NotHere(
-        why="AOE took its place", instead="--job_type of aoe, or --aoe_mode of aoe compile"
+    "--auto_tune_mode": _refused(
+        "AOE took its place", "--job_type of aoe, or --aoe_mode of aoe compile"
     ),
     "--buffer_optimize": _MEMORY,
     "--build_bypass": _MODEL_CHANGED,
     "--build_config": _ENGINE,
-    "--cal_conf": NotHere(
-        why="int8 is chosen operator by operator",
-        instead="--precision_mode=allow_mix_precision_int8 --calibration=DIR",
+    "--cal_conf": _refused(
+        "int8 is chosen operator by operator",
+        "--precision_mode=allow_mix_precision_int8 --calibration=DIR",
     ),
     "--check_report": _DEBUG,
     "--cluster_config": _ONE_MACHINE,
     "--compress_weight_conf": _MODEL_CHANGED,
     "--compression_optimize_conf": _MODEL_CHANGED,
     "--core_type": _ignored("there are no vector cores"),
-    "--customize_dtypes": NotHere(
-        why="precision is chosen operator by operator", instead="--modify_mixlist=FILE"
+    "--customize_dtypes": _refused(
+        "precision is chosen operator by operator", "--modify_mixlist=FILE"
     ),
     "--debug_dir": _DEBUG,
-    "--deterministic_level": NotHere(
-        why="kernels give the same bits in each run",
-        instead="--strict_fp32 leaves out kernels that transform sums",
-        harmless=frozenset({"0", "1"}),
+    "--deterministic_level": _refused(
+        "kernels give the same bits in each run",
+        "--strict_fp32 leaves out kernels that transform sums",
+        "0",
+        "1",
     ),
     "--device_id": _ignored("a run may use every core", "--device=N pins a tuning to a NUMA node"),
     "--disable_reuse_memory": _MEMORY,
-    "--display_model_info": NotHere(
-        why="a command of its own tells it",
-        instead="aoe inspect FILE.om",
-        harmless=frozenset({"0"}),
-    ),
+    "--display_model_info": _refused("a command of its own tells it", "aoe inspect FILE.om", "0"),
     "--distributed_cluster_build": _ONE_MACHINE,
-    "--dump_mode": NotHere(
-        why="shapes are in the model",
-        instead="aoe inspect FILE.om",
-        harmless=frozenset({"0"}),
-    ),
+    "--dump_mode": _refused("shapes are in the model", "aoe inspect FILE.om", "0"),
     "--enable_attr_compression": _ENGINE,
-    "--enable_compress_weight": NotHere(
-        why="the model is tuned as it is",
-        instead="compress it before",
-        harmless=frozenset({"false"}),
+    "--enable_compress_weight": _refused(
+        "the model is tuned as it is", "compress it before", "false"
     ),
     "--enable_graph_parallel": _ONE_MACHINE,
     "--enable_scope_fusion_passes": _ignored(
@@ -123,32 +111,22 @@ OPTIONS: Mapping[str, NotHere] = {
     "--hccl_sub_comm_config": _ONE_MACHINE,
     "--host_env_cpu": _ignored("the model is tuned for this machine"),
     "--host_env_os": _ignored("the model is tuned for this machine"),
-    "--input_format": NotHere(
-        why="the layout is that of the model",
-        instead="leave it out",
-        harmless=frozenset({"NCHW", "ND"}),
-    ),
+    "--input_format": _refused("the layout is that of the model", "leave it out", "NCHW", "ND"),
     "--input_fp16_nodes": _MODEL_CHANGED,
     "--input_hint_shape": _STATIC,
     "--input_shape_range": _STATIC,
     "--insert_op_conf": _MODEL_CHANGED,
     "--ip": _REMOTE,
-    "--is_input_adjust_hw_layout": NotHere(
-        why="inputs keep their layout", instead="leave it out", harmless=frozenset({"false"})
-    ),
-    "--is_output_adjust_hw_layout": NotHere(
-        why="results keep their layout", instead="leave it out", harmless=frozenset({"false"})
-    ),
+    "--is_input_adjust_hw_layout": _refused("inputs keep their layout", "leave it out", "false"),
+    "--is_output_adjust_hw_layout": _refused("results keep their layout", "leave it out", "false"),
     "--is_weight_clip": _ignored("weights are taken as they are"),
     "--jit_compile": _ENGINE,
-    "--keep_dtype": NotHere(
-        why="kept are the operators a list names", instead="--modify_mixlist=FILE"
-    ),
+    "--keep_dtype": _refused("kept are the operators a list names", "--modify_mixlist=FILE"),
     "--mdl_bank_path": _BANKS,
-    "--mode": NotHere(
-        why="a model becomes a tuned one, and nothing else",
-        instead="aoe inspect FILE.om tells what one holds",
-        harmless=frozenset({"0"}),
+    "--mode": _refused(
+        "a model becomes a tuned one, and nothing else",
+        "aoe inspect FILE.om tells what one holds",
+        "0",
     ),
     "--model_relation_config": _ONE_MACHINE,
     "--oo_level": _FUSIONS,
@@ -156,8 +134,8 @@ OPTIONS: Mapping[str, NotHere] = {
     "--op_debug_config": _DEBUG,
     "--op_debug_level": _ignored("there is no log", "--debug shows tracebacks"),
     "--op_name_map": _MODEL_CHANGED,
-    "--op_precision_mode": NotHere(
-        why="precision is chosen operator by operator", instead="--modify_mixlist=FILE"
+    "--op_precision_mode": _refused(
+        "precision is chosen operator by operator", "--modify_mixlist=FILE"
     ),
     "--op_select_implmode": _ignored("kernels keep float32", "--accuracy bounds what may be lost"),
     "--optimization_switch": _FUSIONS,
@@ -166,7 +144,7 @@ OPTIONS: Mapping[str, NotHere] = {
     ),
     "--output_type": _MODEL_CHANGED,
     "--port": _REMOTE,
-    "--precision_mode_v2": NotHere(why="its names differ", instead="--precision_mode=MODE"),
+    "--precision_mode_v2": _refused("its names differ", "--precision_mode=MODE"),
     "--quant_dumpable": _DEBUG,
     "--raw_ge_options": _ENGINE,
     "--raw_ge_options_ignore_unsupported": _ignored(
@@ -176,32 +154,22 @@ OPTIONS: Mapping[str, NotHere] = {
         "a run goes on from the bank by itself: what was found is not searched again", is_flag=True
     ),
     "--save_original_model": _ignored("an .om file holds the untuned model too"),
-    "--shape_generalized_build_mode": NotHere(
-        why="a kernel is made for one shape",
-        instead="--input_shape once for each shape",
-        harmless=frozenset({"shape_precise"}),
+    "--shape_generalized_build_mode": _refused(
+        "a kernel is made for one shape", "--input_shape once for each shape", "shape_precise"
     ),
     "--shard_model_dir": _ONE_MACHINE,
-    "--singleop": NotHere(
-        why="a model is what is tuned", instead="make an ONNX model of the operator"
-    ),
-    "--sparsity": NotHere(
-        why="the model is tuned as it is",
-        instead="leave it out",
-        harmless=frozenset({"0"}),
-    ),
+    "--singleop": _refused("a model is what is tuned", "make an ONNX model of the operator"),
+    "--sparsity": _refused("the model is tuned as it is", "leave it out", "0"),
     "--static_model_ops_lower_limit": _ENGINE,
     "--status_check": _DEBUG,
     "--tiling_schedule_optimize": _ENGINE,
     "--topo_sorting_mode": _ENGINE,
-    "--virtual_type": NotHere(
-        why="there is no virtual processor", instead="leave it out", harmless=frozenset({"0"})
-    ),
+    "--virtual_type": _refused("there is no virtual processor", "leave it out", "0"),
 }
 ATC_OPTIONS: Mapping[str, NotHere] = {
     "--log": _ignored("there is no log", "--debug shows tracebacks"),
-    "--om": NotHere(
-        why="it is for turning an .om into text", instead="aoe inspect FILE.om tells what one holds"
+    "--om": _refused(
+        "it is for turning an .om into text", "aoe inspect FILE.om tells what one holds"
     ),
 }
 """Options of atc that `aoe` has and `aoe compile` has not."""
