@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from support.git_work_tree import SAMPLES, SOME_FORMATS, SampleBank, WorkTree
 from support.tiers import few_every_day
@@ -83,28 +81,3 @@ def test_range_of_commits_is_picked_in_a_linked_work_tree(tree: WorkTree, bank: 
     tree.git("worktree", "add", "-q", "-b", "other", str(linked), "main")
     tree.git("cherry-pick", "main..theirs", cwd=linked)
     assert bank.records((linked / name).read_bytes()) == bank.records(bank.data)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("start", "abort"),
-    [
-        (["merge", "theirs"], ["merge", "--abort"]),
-        (["rebase", "theirs"], ["rebase", "--abort"]),
-        (["cherry-pick", "theirs"], ["cherry-pick", "--abort"]),
-    ],
-    ids=["merge", "rebase", "cherry-pick"],
-)
-def test_abort_in_a_linked_work_tree_gives_back_the_bank(
-    tree: WorkTree, start: list[str], abort: list[str]
-) -> None:
-    tree.git("config", "aoebank.merge.policy", "fail")
-    tree.fork({NAME: UNIFIED.data}, {NAME: UNIFIED.bumped(0, 1)}, {NAME: UNIFIED.bumped(0, 2)})
-    linked: Path = tree.top.with_name("linked")
-    tree.git("worktree", "add", "-q", "-b", "other", str(linked), "main")
-    assert tree.run("git", *start, cwd=linked).returncode == 1
-    assert tree.aoebank("git", "check", cwd=linked).returncode == 1
-    tree.git(*abort, cwd=linked)
-    assert (linked / NAME).read_bytes() == UNIFIED.bumped(0, 1)
-    assert tree.git("status", "--porcelain", "-uno", cwd=linked) == ""
-    assert tree.aoebank("git", "check").returncode == 0  # the other work tree

@@ -33,15 +33,6 @@ def test_records_added_on_both_sides_are_all_there(tree: WorkTree) -> None:
         assert {record.raw for record in merged.values()} <= raws
 
 
-@SOME_FORMATS
-def test_same_merge_without_driver_conflicts_or_breaks(clone: WorkTree, bank: SampleBank) -> None:
-    clone.fork(
-        {bank.name: bank.without(0, 1)}, {bank.name: bank.without(0)}, {bank.name: bank.without(1)}
-    )
-    result = clone.try_git("merge", "-q", "--no-edit", "theirs")
-    assert result.returncode or clone.read(bank.name) != bank.data
-
-
 def _fork_conflict(tree: WorkTree, *banks: SampleBank) -> bytes:
     """Let both sides give record 0 another strategy; return the last file of theirs."""
     tree.git("config", "aoebank.merge.policy", "fail")
@@ -108,15 +99,6 @@ def _fork_times(tree: WorkTree, ours_us: float, theirs_us: float) -> None:
 
 def _cost(tree: WorkTree, number: int = 0) -> float | None:
     return UNIFIED.records(tree.read(UNIFIED.name))[UNIFIED.keys[number]].cost_us
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("ours_us", "theirs_us"), few_every_day([(300.0, 200.0), (200.0, 300.0)]))
-def test_faster_record_wins_beyond_noise(tree: WorkTree, ours_us: float, theirs_us: float) -> None:
-    _fork_times(tree, ours_us, theirs_us)
-    output = tree.git("merge", "--no-edit", "theirs")
-    assert _cost(tree) == 200.0
-    assert f"aoebank: {UNIFIED.name}: 1 contested record decided" in output
 
 
 def test_noise_setting_decides_what_a_gap_is(tree: WorkTree) -> None:
@@ -202,16 +184,6 @@ def test_revert_takes_out_one_change_and_keeps_later_ones(tree: WorkTree) -> Non
 
 
 @pytest.mark.slow
-def test_stash_pop_merges_into_what_changed_meanwhile(tree: WorkTree) -> None:
-    tree.commit("base", {UNIFIED.name: UNIFIED.without(0, 1)})
-    tree.write(UNIFIED.name, UNIFIED.without(1))
-    tree.git("stash")
-    tree.commit("meanwhile", {UNIFIED.name: UNIFIED.without(0)})
-    tree.git("stash", "pop")
-    assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(UNIFIED.data)
-
-
-@pytest.mark.slow
 def test_checkout_with_merge_keeps_uncommitted_records(tree: WorkTree) -> None:
     tree.fork({UNIFIED.name: UNIFIED.without(0, 1)}, {}, {UNIFIED.name: UNIFIED.without(0)})
     tree.write(UNIFIED.name, UNIFIED.without(1))
@@ -226,38 +198,12 @@ def test_file_added_on_both_sides_is_merged(tree: WorkTree, bank: SampleBank) ->
     assert bank.records(tree.read(bank.name)) == bank.records(bank.data)
 
 
-def test_record_removed_by_one_side_and_changed_by_the_other_is_a_conflict(
-    tree: WorkTree,
-) -> None:
-    tree.fork(
-        {UNIFIED.name: UNIFIED.data},
-        {UNIFIED.name: UNIFIED.without(0)},
-        {UNIFIED.name: UNIFIED.retimed(0, 1.0)},
-    )
-    assert tree.try_git("merge", "--no-edit", "theirs").returncode == 1
-    assert UNIFIED.keys[0] not in UNIFIED.records(tree.read(UNIFIED.name))
-    decision = json.loads(tree.read(f"{UNIFIED.name}.conflicts"))["decisions"][0]
-    assert decision["reason"] == "deleted-and-changed"
-
-
 def test_file_removed_by_one_side_and_changed_by_the_other_stays_whole(tree: WorkTree) -> None:
     tree.fork(
         {UNIFIED.name: UNIFIED.data}, {UNIFIED.name: None}, {UNIFIED.name: UNIFIED.without(0)}
     )
     assert "modify/delete" in tree.try_git("merge", "--no-edit", "theirs").stdout
     assert tree.read(UNIFIED.name) == UNIFIED.without(0)
-
-
-@pytest.mark.slow
-@SOME_FORMATS
-def test_line_ends_of_ours_stay(tree: WorkTree, bank: SampleBank) -> None:
-    ours, theirs = (bank.without(number).replace(b"\n", b"\r\n") for number in (0, 1))
-    base = bank.without(0, 1).replace(b"\n", b"\r\n")
-    tree.fork({bank.name: base}, {bank.name: ours}, {bank.name: theirs})
-    tree.git("merge", "-q", "--no-edit", "theirs")
-    merged = tree.read(bank.name)
-    assert bank.records(merged).keys() == bank.records(bank.data).keys()
-    assert merged.count(b"\r\n") == merged.count(b"\n")
 
 
 @pytest.mark.slow
@@ -319,31 +265,6 @@ def test_octopus_merges_each_branch_in_turn(tree: WorkTree) -> None:
     assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(UNIFIED.data)
 
 
-def _criss_cross(tree: WorkTree) -> None:
-    """Make two branches that merged each other, so that two bases are as good."""
-    tree.fork(
-        {UNIFIED.name: UNIFIED.without(0, 1, 2, 3)},
-        {UNIFIED.name: UNIFIED.without(1, 2, 3)},
-        {UNIFIED.name: UNIFIED.without(0, 2, 3)},
-    )
-    ours = tree.git("rev-parse", "main").strip()
-    tree.git("merge", "-q", "--no-edit", "theirs")
-    tree.git("checkout", "-q", "theirs")
-    tree.git("merge", "-q", "--no-edit", ours)
-    assert len(tree.git("merge-base", "--all", "main", "theirs").split()) == 2
-
-
-@pytest.mark.slow
-def test_criss_cross_merge_uses_records_of_both_bases(tree: WorkTree) -> None:
-    _criss_cross(tree)
-    tree.commit("drop 0, add 2", {UNIFIED.name: UNIFIED.without(0, 3)})
-    tree.git("checkout", "-q", "main")
-    tree.commit("add 3", {UNIFIED.name: UNIFIED.without(2)})
-    tree.git("merge", "-q", "--no-edit", "theirs")
-    assert {*UNIFIED.records(tree.read(UNIFIED.name))} == {*UNIFIED.keys} - {UNIFIED.keys[0]}
-    assert not list(tree.top.glob("*.conflicts"))
-
-
 @pytest.mark.slow
 def test_bases_that_disagree_do_not_hide_a_conflict(tree: WorkTree) -> None:
     tree.git("config", "aoebank.merge.policy", "fail")
@@ -358,48 +279,6 @@ def test_bases_that_disagree_do_not_hide_a_conflict(tree: WorkTree) -> None:
     tree.git("checkout", "-q", "main")
     assert tree.try_git("merge", "--no-edit", "theirs").returncode == 1
     assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(ours)
-
-
-def test_broken_side_keeps_ours_byte_for_byte(tree: WorkTree) -> None:
-    ours = UNIFIED.without(0)
-    tree.fork(
-        {UNIFIED.name: UNIFIED.data},
-        {UNIFIED.name: ours},
-        {UNIFIED.name: UNIFIED.without(1).replace(b"}]", b"}", 1)},
-    )
-    result = tree.try_git("merge", "--no-edit", "theirs")
-    assert result.returncode
-    assert f"error: theirs of {UNIFIED.name}" in result.stderr
-    assert tree.read(UNIFIED.name) == ours
-    assert "UU" in tree.git("status", "--porcelain")
-
-
-@pytest.mark.parametrize("is_ours", few_every_day([False, True]))
-def test_record_with_an_error_is_a_conflict_and_the_rest_is_merged(
-    tree: WorkTree, is_ours: bool
-) -> None:
-    spoiled, healthy = UNIFIED.spoiled(0), UNIFIED.without(1)
-    ours, theirs = (spoiled, healthy) if is_ours else (healthy, spoiled)
-    tree.fork({UNIFIED.name: UNIFIED.data}, {UNIFIED.name: ours}, {UNIFIED.name: theirs})
-    result = tree.try_git("merge", "--no-edit", "theirs")
-    assert result.returncode == 1
-    assert f"{UNIFIED.keys[0]}: unreadable" in result.stdout
-    (decision,) = json.loads(tree.read(f"{UNIFIED.name}.conflicts"))["decisions"]
-    assert decision["key"] == UNIFIED.keys[0]
-    assert UNIFIED.keys[1] not in UNIFIED.parse(tree.read(UNIFIED.name)).keys
-    if not is_ours:
-        assert tree.read(UNIFIED.name) == healthy
-
-
-@pytest.mark.slow
-def test_two_formats_under_one_name_keep_ours(tree: WorkTree) -> None:
-    tree.write(".gitattributes", b"bank.json merge=aoebank\n")
-    kb, unified = SAMPLES["unified_bank-3_runtime_kb"], UNIFIED
-    tree.fork({}, {"bank.json": unified.data}, {"bank.json": kb.data})
-    result = tree.try_git("merge", "--no-edit", "theirs")
-    assert result.returncode
-    assert "different formats" in result.stderr
-    assert tree.read("bank.json") == unified.data
 
 
 @pytest.mark.slow
@@ -489,19 +368,6 @@ def test_hostile_path_is_merged_like_any_other(tree: WorkTree) -> None:
 
 
 @pytest.mark.slow
-def test_merge_in_a_linked_work_tree_uses_the_same_drivers(tree: WorkTree) -> None:
-    tree.fork(
-        {UNIFIED.name: UNIFIED.without(0, 1)},
-        {UNIFIED.name: UNIFIED.without(0)},
-        {UNIFIED.name: UNIFIED.without(1)},
-    )
-    linked = tree.top.with_name("linked")
-    tree.git("worktree", "add", "-q", "-b", "other", str(linked))
-    tree.git("merge", "-q", "--no-edit", "theirs", cwd=linked)
-    assert UNIFIED.records((linked / UNIFIED.name).read_bytes()) == UNIFIED.records(UNIFIED.data)
-
-
-@pytest.mark.slow
 def test_merge_started_below_the_top_finds_its_files(tree: WorkTree) -> None:
     name = f"banks/deep/{UNIFIED.name}"
     tree.git("config", "aoebank.merge.policy", "fail")
@@ -509,15 +375,6 @@ def test_merge_started_below_the_top_finds_its_files(tree: WorkTree) -> None:
     result = tree.run("git", "merge", "theirs", cwd=tree.top / "banks")
     assert result.returncode == 1
     assert (tree.top / f"{name}.conflicts").exists()
-
-
-@pytest.mark.slow
-def test_merge_can_be_made_again_with_another_policy(tree: WorkTree) -> None:
-    theirs = _fork_conflict(tree, UNIFIED)
-    tree.try_git("merge", "theirs")
-    tree.git("-c", "aoebank.merge.policy=theirs", "checkout", "-m", "--", UNIFIED.name)
-    assert UNIFIED.records(tree.read(UNIFIED.name)) == UNIFIED.records(theirs)
-    assert not (tree.top / f"{UNIFIED.name}.conflicts").exists()
 
 
 @pytest.mark.slow

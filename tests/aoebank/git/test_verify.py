@@ -239,6 +239,7 @@ def test_criss_cross_merge_is_in_order(tree: WorkTree) -> None:
     tree.commit("add 3", {NAME: UNIFIED.without(2)})
     tree.git("merge", "-q", "--no-edit", "theirs")
     assert _faults(tree) == []
+    assert {*UNIFIED.records(tree.read(NAME))} == {*KEYS} - {KEYS[0]}
     tree.write(NAME, UNIFIED.data)
     tree.git("commit", "-q", "-a", "--amend", "--no-edit")
     assert _faults(tree) == [("returned", KEYS[0])]
