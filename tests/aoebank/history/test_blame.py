@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support import version_banks as banks
 
-from aoebank import Bank, HistoryError
+from aoebank import Bank
 from aoebank.history.blame import BlamedRecord, blame
 from aoebank.selection import RecordFilter
 from aoebank.testing.factories import make_provenance, make_record
@@ -108,12 +108,6 @@ def test_side_car_tells_how_it_was_measured(bank: Path) -> None:
 
 def test_unknown_key_has_no_record(bank: Path) -> None:
     assert blame(bank, "beefbeef", wanted=ALL).records == ()
-
-
-def test_bank_without_history_is_an_error(tmp_path: Path) -> None:
-    banks.put(tmp_path, make_record(1))
-    with pytest.raises(HistoryError, match="no history"):
-        blame(tmp_path, KEY, wanted=ALL)
 
 
 def test_record_that_cannot_be_read_is_still_blamed(tmp_path: Path) -> None:

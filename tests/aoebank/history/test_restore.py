@@ -191,14 +191,6 @@ def test_file_changed_meanwhile_stays_and_nothing_is_lost(bank: Path) -> None:
     assert _here(bank) == before
 
 
-def test_file_to_remove_that_changed_meanwhile_stays(bank: Path) -> None:
-    plan = plan_restore(bank, "v1", RecordFilter(op=("Elu",)))
-    banks.put(bank, make_record(7), op="Elu")
-    with pytest.raises(BankPathError, match="changed meanwhile"):
-        carry_out(plan, banks.author())
-    assert len(banks.costs(bank, "Elu")) == 2
-
-
 def test_place_that_cannot_be_written_is_one_clear_error(bank: Path, system: FaultySystem) -> None:
     before = _here(bank)
     plan = plan_restore(bank, "v1", ALL)

@@ -239,12 +239,6 @@ def test_link_to_a_bank_file_stays_a_link(bank: Bank, file: Path, tmp_path: Path
     assert bank.find(file, make_record(1).key) is not None
 
 
-def test_nothing_is_left_over_after_writes(bank: Bank, file: Path) -> None:
-    bank.put(file, [make_record()])
-    bank.put(file, [make_record(1)])
-    assert [path.name for path in file.parent.iterdir()] == [file.name]
-
-
 def test_writer_gives_up_when_another_keeps_the_lock(file: Path, bank: Bank) -> None:
     bank.put(file, [make_record()])
     ticks = iter(range(100))

@@ -9,7 +9,6 @@ import pytest
 from aoebank import BankPathError
 from aoebank.formats.registry import get_format
 from aoebank.storage.binary_caches import (
-    BY_TUNER_ONLY,
     bank_of_binary_cache,
     binary_cache_of,
     demand_no_binary_cache,
@@ -34,17 +33,6 @@ def test_a_format_in_one_file_has_no_twin(tmp_path: Path) -> None:
     bank = tmp_path / "x.json"
     bank.with_suffix(".bin").touch()
     demand_no_binary_cache(bank, get_format("unified"))
-
-
-def test_a_bank_file_without_its_twin_may_change(tmp_path: Path) -> None:
-    demand_no_binary_cache(tmp_path / "x.json", CUBE)
-
-
-def test_a_twin_that_is_there_is_named_in_the_error(tmp_path: Path) -> None:
-    (tmp_path / "x.bin").touch()
-    with pytest.raises(BankPathError, match=BY_TUNER_ONLY) as caught:
-        demand_no_binary_cache(tmp_path / "x.json", CUBE)
-    assert caught.value.path == tmp_path / "x.bin"
 
 
 def test_a_twin_is_named_from_the_top_of_the_work_tree(tmp_path: Path) -> None:

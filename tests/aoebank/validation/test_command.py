@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -121,19 +120,3 @@ def test_installed_toolkit_is_compared_with(
     monkeypatch.setenv("ASCEND_OPP_PATH", str(tmp_path / "opp"))
     outcome = golden_harness.run("aoebank", ["validate", str(bank / NAME)])
     assert "AB510" in outcome.stdout
-
-
-HOOKS = Path(__file__).resolve().parents[3] / ".pre-commit-hooks.yaml"
-
-
-def test_hooks_run_this_command_on_files_of_every_format() -> None:
-    text = HOOKS.read_text(encoding="utf-8")
-    assert "- id: aoebank-validate\n" in text
-    commands = {"aoebank validate", "aoebank git"}
-    assert set(re.findall(r"entry: (\w+ \w+)", text)) == commands
-    samples = [path.as_posix() for path in (HOOKS.parent / "sample_banks").rglob("*.json")]
-    assert samples
-    for pattern in re.findall(r"files: (.*)", text):
-        for name in (*samples, f"a/{NAME}", f"{NAME}.provenance.jsonl"):
-            assert re.search(pattern, name), name
-        assert not re.search(pattern, "package.json")

@@ -25,7 +25,7 @@ from aoebank.storage.bank import load_file
 from aoebank.testing.factories import make_provenance, make_record
 from aoebank.validation.fix import FileFix, apply_fix, plan_fixes
 from aoebank.validation.run import validate
-from aoebank.validation.selection import Selection, parse_selection
+from aoebank.validation.selection import parse_selection
 
 SOC = "x86-64-v4"
 NAME = f"{SOC}_2_AiCore_Softmax.json"
@@ -216,17 +216,6 @@ def test_duplicate_member_is_not_dropped(file: Path) -> None:
     assert file.read_text() == text
 
 
-def test_blank_lines_of_a_runtime_bank_go(tmp_path: Path) -> None:
-    path = tmp_path / RUNTIME
-    Bank(tmp_path).put(path, [runtime(1)])
-    clean = path.read_bytes()
-    path.write_bytes(b" \n" + clean + b"\n\t\n  ")
-    assert "AB112" in codes(path)
-    assert FixClass.BLANK in fix(path)
-    assert path.read_bytes() == clean
-    assert "AB112" not in codes(path)
-
-
 def test_id_of_a_runtime_record_becomes_its_hash(tmp_path: Path) -> None:
     path = tmp_path / RUNTIME.replace("Mine", "MatMulV3")
     workload = whole_record("MatMulV3")["info_dict"]
@@ -245,10 +234,6 @@ def test_blank_bank_does_not_become_an_empty_one(tmp_path: Path) -> None:
     path = tmp_path / RUNTIME
     path.write_bytes(b"\n\n")
     assert plan(path) is None
-
-
-def runtime(number: int, *, op_type: str = "Mine") -> Record:
-    return make_runtime_record(op_type=op_type, workload={"m": number}, strategy={"t": number})
 
 
 def test_blank_lines_of_a_side_car_go(tmp_path: Path, file: Path) -> None:
@@ -290,13 +275,6 @@ def test_file_that_cannot_be_written_is_told(file: Path, system: FaultySystem) -
     outcome = apply_fix(planned)
     assert outcome.error is not None and outcome.error.code == "bank_permission"
     assert file.read_bytes() == planned.before
-
-
-def test_fixing_keeps_the_mode_of_a_file(file: Path) -> None:
-    file.chmod(0o640)
-    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
-    fix(file)
-    assert file.stat().st_mode & 0o777 == 0o640
 
 
 def test_unreadable_file_is_no_reason_to_stop(
@@ -375,34 +353,11 @@ def test_fixing_once_is_enough_and_makes_nothing_worse(
     assert plan(path) is None
 
 
-def test_several_byte_order_marks_in_front_go_at_once(tmp_path: Path) -> None:
-    path = tmp_path / RUNTIME
-    mark = b"\xef\xbb\xbf"
-    path.write_bytes(mark * 2 + LINES[:7] + mark + LINES[7:])
-    fix(path)
-    assert not path.read_bytes().startswith(mark)
-    assert plan(path) is None
-
-
-def test_empty_selection_is_the_default(file: Path) -> None:
-    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
-    assert plan(file, selection=Selection()) == plan(file)
-
-
 SAMPLES = sorted(
     path
     for path in (Path(__file__).resolve().parents[3] / "sample_banks").rglob("*.json")
     if path.is_file()
 )
-
-
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
-def test_text_fixes_give_back_the_bytes_of_every_format(tmp_path: Path, sample: Path) -> None:
-    clean = sample.read_bytes().removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
-    path = tmp_path / sample.name
-    path.write_bytes(b"\xef\xbb\xbf" + clean.replace(b"\n", b"\r\n"))
-    fix(path, FixClass.BOM, FixClass.CRLF)
-    assert path.read_bytes() == clean
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)

@@ -167,13 +167,6 @@ def test_quarantine_is_not_written_behind_a_link(tmp_path: Path) -> None:
     assert [*(tmp_path / "elsewhere").iterdir()] == []
 
 
-def test_a_root_that_is_a_link_is_where_a_person_put_it(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    put(tmp_path / "link", 1)
-    assert (tmp_path / "real" / FILE).is_file()
-
-
 @pytest.mark.parametrize("member", ["temporary", "path", "kept"])
 @pytest.mark.parametrize("way", ["up", "link"])
 def test_a_journal_somebody_else_made_touches_nothing_elsewhere(

@@ -68,29 +68,6 @@ def _write_for_ever(root: Path, told: int) -> None:
         number += 50
 
 
-def test_killed_writers_leave_the_old_file_or_the_new_one(tmp_path: Path) -> None:
-    file = _file(tmp_path)
-    written = 0
-    for kill in range(KILLS):
-        hear, tell = os.pipe()
-        process = CONTEXT.Process(target=_write_for_ever, args=(tmp_path, tell))
-        process.start()
-        os.close(tell)
-        for _ in range(kill % 3 + 1):  # dies at some moment of the write that follows
-            os.read(hear, 1)
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        os.close(hear)
-        parsed = load_file(file)
-        assert find_error(parsed) is None
-        assert len(parsed) % 50 == 0
-        assert len(parsed) >= written
-        written = len(parsed)
-    Bank(tmp_path).put(file, [make_record(10_000)])  # no lock outlives its process
-    assert len(load_file(file)) == written + 1
-
-
 @contextmanager
 def _foreign_lock(path: Path) -> Iterator[int]:
     while True:
