@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from support import sample_bank_files
 from support.format_structures import SHAPES, STRUCTURES
 
@@ -134,3 +136,10 @@ def test_reading_a_bank_does_not_load_the_validator() -> None:
         "sys.exit(not records or 'jsonschema' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "path", sorted(SCHEMAS.glob("*/1.json")), ids=lambda path: path.parent.name
+)
+def test_published_schema_is_itself_valid(path: Path) -> None:
+    Draft202012Validator.check_schema(json.loads(path.read_bytes()))

@@ -363,7 +363,3 @@ def test_published_schema_and_fast_checks_agree(value: Any) -> None:
         assert found
     else:
         assert is_valid == (not found & SCHEMA_CODES)
-
-
-def test_published_schema_is_itself_valid() -> None:
-    Draft202012Validator.check_schema(SCHEMA)

@@ -153,10 +153,6 @@ def test_published_schema_and_fast_checks_agree(value: Any) -> None:
     assert is_valid == (not {*codes(json.dumps(value))} & {"AB201", "AB206", "AB404"})
 
 
-def test_published_schema_is_itself_valid() -> None:
-    Draft202012Validator.check_schema(SCHEMA)
-
-
 @given(st.text(max_size=30))
 def test_any_text_as_an_answer_never_raises(answer: str) -> None:
     parsed = parse(bank(answer))
