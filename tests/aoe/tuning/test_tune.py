@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -56,30 +55,6 @@ class Log(list[tuple[str, ModeContext]]):
 def log() -> Log:
     """Return what the modes of the runs were given; nothing is tuned."""
     return Log()
-
-
-def test_every_setting_of_a_run_is_a_parameter() -> None:
-    parameters = set(inspect.signature(aoe.tune).parameters)
-    settings = {field.name for field in fields(TuneSettings)}
-    precision = {"precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32"}
-    renamed = {
-        "job_types": "job_type",
-        "stage_limits_s": "stage",
-        "tuning_time_limit_s": "tuning_time_limit",
-        "core_num": "aicore_num",
-        "device_id": "device",
-        "kernel_memory_mib": "kernel_memory",
-        "batch": "tuning_parallel_num",
-        "cache_mode": "op_compiler_cache_mode",
-        "cache_dir": "op_compiler_cache_dir",
-        "operators": "custom_ops_library",
-        "shape_log": "shapes_from",
-        "tune_ops": "tune_ops_file",
-    }
-    own = {"bank", "config", "engine", "progress", *renamed.values()} | precision
-    of_commands = {"device_place", "reports", "reports_stay"}
-    others = {"precision", "work_path", "shape_cases", "shape_range", *renamed} | of_commands
-    assert parameters == (settings - others) | own
 
 
 def test_parameters_have_the_names_of_settings_and_options() -> None:
@@ -159,18 +134,6 @@ def test_every_parameter_reaches_the_mode(log: Log, tmp_path: Path) -> None:
     assert (settings.weight, settings.output) == (Path("w.caffemodel"), Path("out"))
     assert context.env["TUNE_BANK_PATH"] == str(tmp_path / "new" / "bank")
     assert (tmp_path / "new" / "bank").is_dir()
-
-
-def test_variable_decides_about_tuning_again_unless_it_is_said(
-    log: Log, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    model = tmp_path / "net.onnx"
-    model.write_bytes(b"")
-    monkeypatch.setenv("REPEAT_TUNE", "True")
-    log.tune(model)
-    assert log[-1][1].settings.repeat_tune
-    log.tune(model, repeat_tune=False)
-    assert not log[-1][1].settings.repeat_tune
 
 
 def test_variable_decides_about_a_busy_machine_unless_it_is_said(

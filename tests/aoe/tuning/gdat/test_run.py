@@ -13,10 +13,9 @@ from support.engine.trainings import MIB, SIZES, SLOW, FakeTraining
 
 from aoe.bank.gradients import GradientBank
 from aoe.bank.journal import BankJournal
-from aoe.errors import MeasurementError, OptionError, OutputError, RunError
+from aoe.errors import OptionError, OutputError, RunError
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
-from aoe.gradients.trace import GradientTrace
 from aoe.gradients.training import Training
 from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.gradient_reading import load_gdat_report
@@ -333,15 +332,6 @@ def test_failed_step_leaves_nothing_in_the_bank(tmp_path: Path) -> None:
     with pytest.raises(RunError):
         run(tmp_path, Failing())
     assert not list(tmp_path.iterdir())
-
-
-def test_too_few_loops_are_an_error(tmp_path: Path) -> None:
-    class Short(FakeTraining):
-        def record(self, loops: int) -> GradientTrace:
-            raise MeasurementError("gradient times", "too few loops", got=loops)
-
-    with pytest.raises(MeasurementError):
-        run(tmp_path, Short())
 
 
 @pytest.mark.parametrize("wrong", [{"loops": 3}, {"grid_mib": (1.0, 0.0)}])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 
 pytest.register_assert_rewrite("aoe.testing.search")
 
 from aoe.measurement import Outcome  # noqa: E402
-from aoe.schedule import Choice, Knob, Space  # noqa: E402
+from aoe.schedule import Knob, Space  # noqa: E402
 from aoe.testing.search import SearchTests, small_space  # noqa: E402
 from aoe.tuning.search import SEARCHES, Search, Trial, make_search  # noqa: E402
 from aoe.tuning.search.bayesian import BayesianSearch  # noqa: E402
@@ -28,28 +28,22 @@ def huge_space() -> Space:
     )
 
 
-class TestBayesianSearch(SearchTests):
-    def make_search(
-        self,
-        space: Space,
-        *,
-        budget: int,
-        seed: int = 0,
-        warm_starts: Iterable[Mapping[str, Choice]] = (),
-    ) -> Search:
-        return BayesianSearch(space, budget=budget, seed=seed, warm_starts=warm_starts)
+class Contract(SearchTests):
+    """The contract of a kind of search."""
+
+    kind: type[Search]
+
+    def make_search(self, space: Space, **facts: Any) -> Search:
+        """Return a search of this kind."""
+        return self.kind(space, **facts)
 
 
-class TestGeneticSearch(SearchTests):
-    def make_search(
-        self,
-        space: Space,
-        *,
-        budget: int,
-        seed: int = 0,
-        warm_starts: Iterable[Mapping[str, Choice]] = (),
-    ) -> Search:
-        return GeneticSearch(space, budget=budget, seed=seed, warm_starts=warm_starts)
+class TestBayesianSearch(Contract):
+    kind = BayesianSearch
+
+
+class TestGeneticSearch(Contract):
+    kind = GeneticSearch
 
     def test_a_space_too_large_to_list_is_evolved_in(self) -> None:
         space = huge_space()
@@ -84,16 +78,8 @@ class TestGeneticSearch(SearchTests):
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-class TestRandomSearch(SearchTests):
-    def make_search(
-        self,
-        space: Space,
-        *,
-        budget: int,
-        seed: int = 0,
-        warm_starts: Iterable[Mapping[str, Choice]] = (),
-    ) -> Search:
-        return RandomSearch(space, budget=budget, seed=seed, warm_starts=warm_starts)
+class TestRandomSearch(Contract):
+    kind = RandomSearch
 
     def test_seeds_give_different_orders(self) -> None:
         orders = {RandomSearch(small_space(), budget=9, seed=seed).ask(9) for seed in range(5)}
@@ -106,18 +92,10 @@ class TestRandomSearch(SearchTests):
         assert all(map(space.is_legal, asked))
 
 
-class TestExhaustiveSearch(SearchTests):
+class TestExhaustiveSearch(Contract):
     beats_random = False
 
-    def make_search(
-        self,
-        space: Space,
-        *,
-        budget: int,
-        seed: int = 0,
-        warm_starts: Iterable[Mapping[str, Choice]] = (),
-    ) -> Search:
-        return ExhaustiveSearch(space, budget=budget, seed=seed, warm_starts=warm_starts)
+    kind = ExhaustiveSearch
 
     def test_refuses_a_space_too_large_to_list(self) -> None:
         with pytest.raises(ValueError, match="too large to enumerate"):

@@ -197,13 +197,6 @@ def test_look_up_takes_the_scopes_of_the_bank_and_measures_none(run: Run) -> Non
     assert second.used_ids == first.used_ids
 
 
-@pytest.mark.slow
-def test_look_up_in_an_empty_bank_makes_no_kernel(run: Run) -> None:
-    result = run.tune(lookup_only=True)
-    assert (run.measured, result.used_ids) == (0, frozenset())
-    assert {one.reason for one in result.subgraphs} == {"not in the bank, and only looked up"}
-
-
 def test_record_that_names_other_nodes_is_stale_with_the_reason(run: Run) -> None:
     run.tune()
 

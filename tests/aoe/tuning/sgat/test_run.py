@@ -72,6 +72,9 @@ def test_what_pays_off_is_recorded_and_becomes_part_of_the_model(run: Run) -> No
     assert sum(len(use.op_names) for use in manifest.subgraphs) == 3
     bank = validate(run.place / "bank")
     assert list(bank.findings) == []
+    details = run.progress.texts("detail")
+    assert any(text.startswith("convolution-split@1: matched Conv_") for text in details)
+    assert any(text.startswith("mean-to-global-pool@1: matched ReduceMean_") for text in details)
 
 
 def test_rule_that_fails_is_left_out_and_named_once(tmp_path: Path) -> None:
@@ -272,13 +275,6 @@ def test_wrong_results_of_every_form_are_believed(run: Run) -> None:
     run.script = wrong
     run.tune()
     assert all(not tuned.trials for tuned in run.tune().subgraphs)
-
-
-def test_every_rule_tried_is_told_with_node_names(run: Run) -> None:
-    run.tune()
-    details = run.progress.texts("detail")
-    assert any(text.startswith("convolution-split@1: matched Conv_") for text in details)
-    assert any(text.startswith("mean-to-global-pool@1: matched ReduceMean_") for text in details)
 
 
 class _Killed(BaseException):

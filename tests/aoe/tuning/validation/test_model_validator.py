@@ -44,12 +44,6 @@ def test_wrong_kernels_are_found_and_dropped(wrong: list[int]) -> None:
     assert found.comparison.deviation.acceptable
 
 
-def test_right_kernels_are_checked_and_timed_by_one_comparison() -> None:
-    case = model_of(0.1, 0.1, 0.1)
-    case.judged()
-    assert len(case.runner.asked("compare_models")) == 1 + case.runner.restarts
-
-
 @pytest.mark.parametrize("deadly", [[1], [0, 1]])
 def test_kernels_the_worker_dies_of_are_dropped(deadly: list[int]) -> None:
     case = model_of(0.1, 0.1, 0.1, deadly=deadly)
@@ -232,14 +226,6 @@ def test_known_scatter_ends_the_judgement_of_what_is_believed_after_one_process(
     assert (case.runner.restarts, len(case.runner.asked("compare_models"))) == (1, 1)
     assert found.estimate.low < 1 / 0.75 < found.estimate.high
     assert found.scatter == scatter
-
-
-def test_new_kernel_that_loses_is_dropped_beside_believed_ones() -> None:
-    case = model_of(0.1, 0.1, 0.02, -0.08, promised=(0.1, 0.1, 0.02, 0.05))
-    found = case.judged(believed=(0, 1))
-    assert case.numbers(found.kept) == [0, 1, 2]
-    assert list(found.dropped) == [case.kernels[3].source.name]
-    assert found.estimate.median == pytest.approx(1 / 0.78, rel=0.02)
 
 
 @pytest.mark.parametrize("facts", [{"wrong": [1]}, {"deadly": [1]}])

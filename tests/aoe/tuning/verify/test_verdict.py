@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from support.engine.tuning import make_measurement
 
 from aoe.bank.remeasured import RecordedGain
 from aoe.errors import RunError, WorkerDiedError
 from aoe.execute.messages import failure_of
-from aoe.measurement import CpuUse, MachineLoad, Measurement, Outcome
+from aoe.measurement import Measurement, Outcome
 from aoe.tuning.verify.verdict import Holding, verdict_on
 
 _RECORDED = RecordedGain(speedup=1.5, low=1.4, time="2026-01-02T03:04:05Z", engine="aoe 0.1.0")
@@ -48,22 +46,6 @@ def test_verdict_compares_the_interval_with_1_and_with_what_was_proven(
     verified = verdict_on(recorded, found)
     assert verified.verdict is verdict
     assert verified.is_decided is (verdict is not Holding.UNDECIDED)
-
-
-@pytest.mark.parametrize("outcome", [Outcome.COMPILE, Outcome.RUNTIME, Outcome.CORRECTNESS])
-def test_kernel_that_does_not_work_is_lost_and_has_no_figure(outcome: Outcome) -> None:
-    verified = verdict_on(_RECORDED, Measurement.failure(outcome, "why\nand more"))
-    assert verified.verdict is Holding.LOST
-    assert verified.reason == f"{outcome.value}: why"
-    assert not verified.is_decided
-
-
-def test_busy_machine_decides_nothing() -> None:
-    use = CpuUse(wall_s=1.0, cpu_s=0.5, waited_s=0.5)
-    busy = replace(make_measurement(0.5), load=MachineLoad(use=use, threads=2, least_quiet=0.9))
-    verified = verdict_on(_RECORDED, busy)
-    assert verified.verdict is Holding.UNDECIDED
-    assert verified.reason.startswith("the machine was busy")
 
 
 def test_kernel_the_clock_has_ended_is_undecided_and_says_so() -> None:

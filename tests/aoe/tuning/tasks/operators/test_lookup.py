@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from support.engine.tuning import guess_of, make_bank, make_estimate, make_verdi
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
-from aoe.bank.verdicts import left_open_members
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
 from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP, Lookup, look_up, settle
@@ -57,25 +55,6 @@ def _looked_up(
 # ---- before the search ----
 
 
-def test_miss_is_tuned(tmp_path: Path) -> None:
-    for repeat in (False, True):
-        found = _looked_up(make_bank(tmp_path), repeat_tune=repeat, trials=8)
-        assert found.tune
-        assert found.stored is None
-
-
-def test_hit_is_used_as_it_is_unless_repeat_tune(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path)
-    bank.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
-    found = _looked_up(bank, repeat_tune=False, trials=8)
-    assert not found.tune
-    assert found.stored is not None
-    assert found.reason == "in the bank"
-    again = _looked_up(bank, repeat_tune=True, trials=8)
-    assert again.tune
-    assert again.stored == found.stored
-
-
 def test_hit_under_an_old_name_says_so(tmp_path: Path) -> None:
     old = make_bank(tmp_path, soc_version="x86-64-v4")
     old.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
@@ -115,30 +94,6 @@ def test_profile_that_reads_another_share_looks_at_nothing_again(tmp_path: Path)
     slow = replace(make_verdict(Event.UNSATISFIED, limit=8), estimate=make_estimate(0.98, 0.1))
     bank.note([(_EXP, slow)])
     assert {_looked_up(bank, share=share).tune for share in (0.008, 0.012, 0.016)} == {False}
-
-
-def test_what_noise_decided_is_looked_at_once_more_and_then_believed(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path)
-    _, best = guess_of(_EXP)
-    wide = make_estimate(1.02, 0.08)
-    for is_again in (False, True):
-        search = {"limit": 8, **left_open_members(best, is_again=is_again)}
-        bank.note([(_EXP, replace(make_verdict(Event.UNSATISFIED, **search), estimate=wide))])
-        found = _looked_up(bank)
-        assert found.tune is not is_again
-        assert found.left_open == (None if is_again else best)
-        assert found.is_again is not is_again
-    assert "noise" not in found.reason
-
-
-@pytest.mark.parametrize("repeat_tune", [False, True])
-def test_schedule_that_makes_no_sense_is_a_miss_that_says_why(
-    tmp_path: Path, repeat_tune: bool
-) -> None:
-    bank = make_bank(tmp_path)
-    bank.save(_EXP, *guess_of(_EXP), make_verdict(Event.ADD, 2.0))
-    found = _looked_up(bank, repeat_tune=repeat_tune, invalid_reason="y: no such loop")
-    assert (found.stored, found.tune, found.invalid_reason) == (None, True, "y: no such loop")
 
 
 def test_record_nobody_can_read_is_a_miss_that_says_why(tmp_path: Path) -> None:
@@ -197,14 +152,6 @@ _EXPECTED = {
     (True, "good", "slower"): RepoOutcome.UPDATE,
     (True, "good", "same"): RepoOutcome.RESERVED,
 }
-
-
-def test_the_table_below_is_complete() -> None:
-    assert set(_EXPECTED) == {
-        (hit, best, now)
-        for hit, best, now in product((False, True), _BEST, _NOW)
-        if hit or now == "none"
-    }
 
 
 @pytest.mark.parametrize(("case", "outcome"), _EXPECTED.items(), ids=str)

@@ -320,13 +320,6 @@ def test_workload_no_candidate_computes_is_unsatisfied_and_no_failure(
     assert found.speedup is None
 
 
-@pytest.mark.parametrize("budget", [2, 3, 7])
-def test_budget_is_used_up_and_not_exceeded(tmp_path: Path, budget: int) -> None:
-    found = _tuned(tmp_path, _always(1.0), trials=16, budget=budget)
-    assert found.search is not None
-    assert len(found.search.trials) == budget
-
-
 def test_answer_for_a_similar_workload_shortens_the_search(tmp_path: Path) -> None:
     _tuned(tmp_path, _always(2.0))
     other = make_operator(chain_workload(("Exp",), shape=(1, 16, 64, 66)))
