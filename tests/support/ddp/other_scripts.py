@@ -60,11 +60,6 @@ dist.destroy_process_group()
 """
 
 _BODIES: dict[str, str] = {
-    "plain": """
-        ddp = DDP(layers(32, 64, 64, 48, 16))
-        train(ddp, torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9), square)
-        trained = [ddp]
-    """,
     "accumulation": """
         ddp = DDP(layers(32, 64, 64, 16))
         optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
@@ -76,19 +71,6 @@ _BODIES: dict[str, str] = {
                 loss.backward()
             losses.append(loss.item())
             if step % 4 == 3:
-                optimizer.step()
-                optimizer.zero_grad()
-        trained = [ddp]
-    """,
-    "accumulation, synchronised each time": """
-        ddp = DDP(layers(32, 64, 64, 16))
-        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
-        own_data()
-        for step in range(steps):
-            loss = square(ddp, step) / 2
-            loss.backward()
-            losses.append(loss.item())
-            if step % 2:
                 optimizer.step()
                 optimizer.zero_grad()
         trained = [ddp]
@@ -145,15 +127,6 @@ _BODIES: dict[str, str] = {
             ddp,
             torch.optim.SGD(ddp.parameters(), lr=0.01),
             lambda ddp, step: ddp(torch.randn(6, 32).half()).float().square().mean(),
-        )
-        trained = [ddp]
-    """,
-    "bfloat16": """
-        ddp = DDP(layers(32, 64, 64, 16).bfloat16())
-        train(
-            ddp,
-            torch.optim.SGD(ddp.parameters(), lr=0.01),
-            lambda ddp, step: ddp(torch.randn(6, 32).bfloat16()).float().square().mean(),
         )
         trained = [ddp]
     """,
@@ -222,37 +195,6 @@ _BODIES: dict[str, str] = {
             losses.append(loss.item())
         trained = [ddp]
     """,
-    "clipping and a schedule": """
-        ddp = DDP(layers(32, 64, 64, 16))
-        optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-2)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-        own_data()
-        for step in range(steps):
-            optimizer.zero_grad()
-            loss = square(ddp, step)
-            loss.backward()
-            losses.append(nn.utils.clip_grad_norm_(ddp.parameters(), 0.1).item())
-            optimizer.step()
-            schedule.step()
-        trained = [ddp]
-    """,
-    "recurrent": """
-        class Tagger(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.cell, self.out = nn.GRU(32, 24, batch_first=True), nn.Linear(24, 8)
-
-            def forward(self, value):
-                return self.out(self.cell(value)[0])
-
-        ddp = DDP(Tagger())
-        train(
-            ddp,
-            torch.optim.Adam(ddp.parameters()),
-            lambda ddp, step: ddp(torch.randn(4, 3 + step % 5, 32)).square().mean(),
-        )
-        trained = [ddp]
-    """,
     "dropout and checkpoints": """
         from torch.utils.checkpoint import checkpoint
 
@@ -304,11 +246,6 @@ _BODIES: dict[str, str] = {
             torch.optim.SGD(ddp.parameters(), lr=0.05),
             lambda ddp, step: ddp(torch.randint(0, 60, (5, 7))).square().mean(),
         )
-        trained = [ddp]
-    """,
-    "small buckets": """
-        ddp = DDP(layers(32, 64, 64, 16), bucket_cap_mb=0.01)
-        train(ddp, torch.optim.SGD(ddp.parameters(), lr=0.05), square)
         trained = [ddp]
     """,
     "hook of float16": """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,7 @@ from aoe.results.gradient_reading import load_gdat_report  # noqa: E402
 from aoe.results.gradients import TimelineSource  # noqa: E402
 from aoe.torch import apply_gradient_strategy, tune_gradients  # noqa: E402
 from aoe.torch.ddp.all_reduce import SMALLEST_BYTES, sweep_sizes  # noqa: E402
-from aoe.torch.ddp.gradients import StrategyWarning  # noqa: E402
 from aoe.tuning.gdat.fitting import CHECK_STEPS  # noqa: E402
-from aoebank import Bank  # noqa: E402
 
 CASES = GRADIENTS
 
@@ -302,16 +299,3 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
     with pytest.raises(AttributeError, match="no attribute 'tune'"):
         aoe.torch.tune  # noqa: B018
-
-
-def test_strategy_warning_can_be_filtered_alone() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", StrategyWarning)
-        warnings.warn("text", StrategyWarning, stacklevel=1)
-
-
-def test_bank_of_a_tuned_model_is_valid(found: Found, folder: Path) -> None:
-    (file,) = (folder / TUNED).glob("*_gradient_fusion.json")
-    (record,) = Bank(file.parent).iter_records(file)
-    assert record.key == bank_lists(file.parent)["hash"]

@@ -16,10 +16,6 @@ _STEPS = 250
 _ENDED = re.compile(r"ended after (\d+) steps, before tuning was finished")
 
 
-def test_there_are_twenty_and_more() -> None:
-    assert len(SCRIPTS) >= 20
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_script_computes_the_same_bits_under_tuning(name: str, tmp_path: Path) -> None:

@@ -97,10 +97,6 @@ def _same(left: Any, right: Any) -> None:
     torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
 
 
-def test_the_backend_has_a_name() -> None:
-    assert "aoe" in torch.compiler.list_backends()
-
-
 def test_inference_is_served_at_every_call(engine: Marking) -> None:
     net = Net().eval()
     compiled = _compiled(net, engine)
@@ -267,13 +263,6 @@ def test_random_numbers_and_writes_are_left_to_pytorch(engine: Marking) -> None:
     assert x.tolist() == [1, 1, 1]
     assert ((found >= 1) & (found < 2)).all()
     assert not engine.asked
-
-
-@pytest.mark.slow
-def test_inference_mode_is_served() -> None:
-    net, x = Net().eval(), torch.randn(2, 3, 8, 8)
-    with torch.inference_mode():
-        _assert_served(_compiled(net)(x), net(x))
 
 
 def test_the_name_of_the_backend_reaches_the_engine(tmp_path: Path) -> None:

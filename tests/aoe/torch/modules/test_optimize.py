@@ -139,14 +139,6 @@ def test_another_value_of_a_plain_argument_is_another_call() -> None:
     _same(found["mean"], net(x, double=True)["mean"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", [(1, 3, 1, 1), (3, 3, 1, 17), (2, 3, 33, 5)])
-def test_odd_shapes_compute_the_same(shape: tuple[int, ...]) -> None:
-    net, _ = _net()
-    x = torch.randn(shape)
-    _same(_assert_served(optimize(net, x), x), net(x))
-
-
 def test_non_contiguous_and_channels_last_inputs_compute_the_same() -> None:
     net, tuned, x = _tuned_net()
     for other in (
@@ -238,15 +230,6 @@ def test_modules_of_many_kinds_are_served(module: Any, inputs: Any) -> None:
     module.eval()
     tuned = optimize(module, inputs)
     _same(_assert_served(tuned, *inputs), module(*inputs))
-
-
-@pytest.mark.slow
-def test_inference_mode_is_served() -> None:
-    net, x = _net()
-    with torch.inference_mode():
-        tuned = optimize(net, x)
-        made_inside = torch.randn(2, 3, 7, 9)
-        _same(_assert_served(tuned, made_inside)["mean"], net(made_inside)["mean"])
 
 
 # ---- falling back ----
