@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import cProfile
 import json
 import signal
+import sys
 import tempfile
+import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from support.fuzz.inputs import FuzzInput, make_input
 from support.fuzz.oracles import check_input
@@ -80,6 +85,58 @@ def fuzz(
                 place.write_text(json.dumps(asdict(state), indent=1))
         if place is not None:
             place.write_text(json.dumps(asdict(state), indent=1))
+
+
+def run_command(
+    parser: argparse.ArgumentParser,
+    *,
+    of: str,
+    default: int,
+    noted_every: int,
+    session: Callable[[argparse.Namespace], AbstractContextManager[Fuzzer]],
+) -> int:
+    """Try numbers as a command line asks; return 1 if there is a find.
+
+    Args:
+        parser: With the options of one fuzzer; those of all are added.
+        of: What a number makes, in the plural; the name of the option that says how many.
+        default: How many are tried.
+        noted_every: After as many, the state is written.
+        session: Opens the fuzzer.
+    """
+    parser.add_argument(f"--{of}", type=int, default=default, help="how many, those done counted")
+    parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    parser.add_argument("--state", type=Path, help="file to go on from; finds are noted in it")
+    options = parser.parse_args()
+    wanted: int = getattr(options, of)
+    state = load_state(options.state, first=options.first)
+    start, done = time.perf_counter(), state.done
+    with session(options) as fuzzer:
+        while state.done < wanted:
+            until = min(wanted, state.done + noted_every)
+            fuzz(state, inputs=until, place=options.state, tell=_say, attempt=fuzzer.attempt)
+    seconds, tried = time.perf_counter() - start, state.done - done
+    if fuzzer.seen:
+        _say(", ".join(f"{count} {what}" for what, count in sorted(fuzzer.seen.items())))
+    _say(f"{tried} {of} in {seconds:.0f} s, {state.done} in all, {len(state.finds)} finds")
+    return int(bool(state.finds))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+class Fuzzer(Protocol):
+    """Tries numbers.
+
+    Attributes:
+        seen: How often what came up, by its name.
+    """
+
+    seen: Counter[str]
+
+    def attempt(self, number: int, scratch: Path, state: FuzzState, /) -> str:
+        """Return why a number is a find, or nothing."""
 
 
 def try_number(number: int, scratch: Path, state: FuzzState) -> str:

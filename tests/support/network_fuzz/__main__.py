@@ -4,42 +4,32 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from aoe.folders.scratch import ScratchFolder
-from support.fuzz.run import fuzz, load_state
-from support.network_fuzz.run import fuzzing
+from support.fuzz.run import run_command
+from support.network_fuzz.run import NetworkFuzzer, fuzzing
 
 _NOTED_EVERY = 5  # a network takes ten seconds
 
 
-def main() -> int:
-    """Tune networks; 1 if there is a find."""
-    parser = argparse.ArgumentParser(prog="python -m support.network_fuzz", description=__doc__)
-    parser.add_argument("--networks", type=int, default=20, help="how many, those done counted")
-    parser.add_argument("--first", type=int, default=0, help="number of the first network")
-    parser.add_argument("--state", type=Path, help="file to go on from; finds are noted in it")
-    parser.add_argument("--objects", type=Path, help="folder to keep compiled kernels in")
-    options = parser.parse_args()
-    state = load_state(options.state, first=options.first)
-    start, done = time.perf_counter(), state.done
+@contextmanager
+def _session(options: argparse.Namespace) -> Iterator[NetworkFuzzer]:
     with ScratchFolder("network_fuzz") as scratch:
         os.environ["XDG_CACHE_HOME"] = str(scratch / "cache")  # of tuned models that are loaded
         with fuzzing(scratch, options.objects) as fuzzer:
-            while state.done < options.networks:
-                until = min(options.networks, state.done + _NOTED_EVERY)
-                fuzz(state, inputs=until, place=options.state, tell=_tell, attempt=fuzzer.attempt)
-    seconds = time.perf_counter() - start
-    _tell(", ".join(f"{count} {what}" for what, count in sorted(fuzzer.seen.items())))
-    tried = state.done - done
-    _tell(f"{tried} networks in {seconds:.0f} s, {state.done} in all, {len(state.finds)} finds")
-    return int(bool(state.finds))
+            yield fuzzer
 
 
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def main() -> int:
+    """Try networks; 1 if there is a find."""
+    parser = argparse.ArgumentParser(prog="python -m support.network_fuzz", description=__doc__)
+    parser.add_argument("--objects", type=Path, help="folder to keep compiled kernels in")
+    return run_command(
+        parser, of="networks", default=20, noted_every=_NOTED_EVERY, session=_session
+    )
 
 
 if __name__ == "__main__":

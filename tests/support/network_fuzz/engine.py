@@ -198,7 +198,7 @@ def drawn_engine() -> Iterator[DrawnRuns]:
     runs = DrawnRuns()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aoe.tuning.tasks.operators.operators._LEAST_ELEMENTS", 0)
-        patch.setattr("aoe.tuning.opat.searching.loop.make_search", _drawn_search)
+        patch.setattr("aoe.tuning.task_search.make_search", _drawn_search)
         try:
             yield runs
         finally:
