@@ -1,4 +1,4 @@
-"""Smallest trees with each finding, and the smallest bank files with none."""
+"""Small trees with each finding, and the smallest bank files with none."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from support.runtime_kb_lines import (
     whole_record,
     with_info,
     with_knowledge,
-    without,
 )
+from support.sample_bank_files import CUBE
 
 B = "x86-64-v4_2_AiCore_LRN.json"
 A = "Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json"
@@ -71,11 +71,11 @@ def graph(*lines: object) -> dict[str, str]:
     return {E: "\n".join(json.dumps(row) for row in ({"version": "2.1"}, *lines))}
 
 
-# code: the files of a smallest tree that has it
+# code: the files of a small tree that has it, and nothing else once its hint was followed
 TREES: dict[str, dict[str, str | bytes]] = {
-    "AB102": {B: b'{"\xff": []}'},
+    "AB102": {B: unified(KEY, candidate(origin="é")).replace("\\u00e9", "é").encode("latin-1")},
     "AB103": {B: "{"},
-    "AB104": {B: "<<<<<<< ours\n{}\n=======\n>>>>>>> theirs\n"},
+    "AB104": {B: f"<<<<<<< ours\n{unified()}\n=======\n{unified()}\n>>>>>>> theirs\n"},
     "AB105": {A: "\ufeff" + line()},
     "AB106": {B: "{\r\n}\r\n"},
     "AB107": {B: "{} {}"},
@@ -84,16 +84,16 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB110": {B: ""},
     "AB111": {B: unified(), SIDE_CAR: '{"sch'},
     "AB112": {A: line() + "\n\n"},
-    "AB113": {A: line() + "\n{}\n"},
-    "AB114": {A: "\n" * 8},
+    "AB113": {A: f"{line()}\n[]\n{{}}\n"},
+    "AB114": {A: line() + "\n" * 9},
     "AB115": {B: "{}"},
     "AB116": {B: unified(KEY, candidate()).replace("1.0", "9" * 4301)},
     "AB117": {B: "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"},
     "AB201": {B: "[]"},
     "AB202": {B: json.dumps({KEY: {}})},
-    "AB203": {B: json.dumps({KEY: []})},
+    "AB203": {B: json.dumps({KEY: [candidate()], "0" * 32: []})},
     "AB204": {B: unified(KEY, 17)},
-    "AB205": {A: without("info_dict", "m")},
+    "AB205": {A: f"{line()}\n{json.dumps({**json.loads(line()), 'info_dict': {}})}"},
     "AB206": {B: unified(KEY, candidate(cost_time="1"))},
     "AB207": {B: unified(KEY, candidate(cost_tiem=1))},
     "AB208": {B: unified(), SIDE_CAR: json.dumps({**ENTRY, "schema": "aoebank.provenance/9"})},
@@ -133,13 +133,13 @@ TREES: dict[str, dict[str, str | bytes]] = {
     "AB505": {f"{B}.aoe": unified()},
     "AB506": {SIDE_CAR: json.dumps(ENTRY) + "\n"},
     "AB507": {B: "{}", SIDE_CAR: json.dumps(ENTRY) + "\n"},
-    "AB508": {C: ""},
+    "AB508": {CUBE.name: CUBE.read_bytes()},
     "AB513": {B: unified(), QUARANTINE: json.dumps(BAD)},
     "AB514": {B: unified(), QUARANTINE: json.dumps({**BAD, "op_type": "Softmax"})},
     "AB515": {B: unified(), QUARANTINE: "{"},
     "AB516": {A: line(), A.replace("B2", "B1"): with_knowledge(baseM=2)},
     "AB517": {A: line(), A.replace("B2", "B1"): line() + "\n" + with_info(m=4096)},
-    "AB509": {C: "", C.replace(".json", ".bin"): b"short"},
+    "AB509": {CUBE.name: CUBE.read_bytes(), CUBE.with_suffix(".bin").name: b"short"},
 }
 HEALTHY = {
     B: unified(),

@@ -15,7 +15,7 @@ from aoebank.model.resolution import Query
 from aoebank.storage.readers.folders import file_name, is_asked_for
 from aoebank.storage.readers.rules import RULES
 
-SOC = "Ascend910B4-1"
+SOC, SOC_9391 = "Ascend910B4-1", "Ascend910_9391"
 OWN = Query(soc_version=SOC, core_num=20, op_type="matmul")
 TABLE = [
     ("unified", f"{SOC}_20_AiCore_matmul.json"),
@@ -64,6 +64,44 @@ def test_each_part_a_name_holds_must_agree(owner: str, name: str) -> None:
 
 @pytest.mark.parametrize(("owner", "name"), TABLE)
 def test_format_of_a_file_is_the_one_its_reader_reads(owner: str, name: str) -> None:
+    assert find_format(Path(name)) is get_format(owner)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "soc", "cores", "op"),
+    [
+        ("cube", "repository_ascend910_matmul.json", "ascend910", None, "matmul"),
+        (
+            "cube",
+            "repository_Ascend310P3_conv2d_forward.json",
+            "Ascend310P3",
+            None,
+            "conv2d_forward",
+        ),
+        (
+            "cube",
+            "AIC_24_L1_SIZE_512_repository_Ascend910B4-1_conv2d_bp_input.json",
+            SOC,
+            24,
+            "conv2d_bp_input",
+        ),
+        ("cube", "AIC_2_L1_SIZE_1024_L2_FUSION_repository_Ascend910_9391_a.json", SOC_9391, 2, "a"),
+        ("vector", "Ascend310_AiCore_2_v001_20210824_155338_854171.json", "Ascend310", 2, None),
+        ("vector", "Ascend910B4-1_VectorCore_40_v001.json", SOC, 40, None),
+        ("vector", "static_Ascend910_9391_AiCore_24_v002.json", SOC_9391, 24, None),
+        ("graph", "ascend910b2_l2cache.json", "ascend910b2", None, None),
+        ("graph", "ascend910b4_1_l2cache.json", "ascend910b4_1", None, None),
+        ("graph", "ascend310_l2fusion.json", "ascend310", None, None),
+        ("graph", "ascend610_l1fusion.json", "ascend610", None, None),
+        ("gradient", "Ascend910_9391_gradient_fusion.json", SOC_9391, None, None),
+    ],
+)
+def test_name_tells_soc_cores_and_operator_as_they_are_spelled(
+    owner: str, name: str, soc: str, cores: int | None, op: str | None
+) -> None:
+    told = get_format(owner).parse_name(name)
+    assert told is not None
+    assert (told.soc_version, told.core_num, told.op_type) == (soc, cores, op)
     assert find_format(Path(name)) is get_format(owner)
 
 

@@ -51,6 +51,7 @@ def test_only_one_format_takes_the_name_and_the_content(path: Path) -> None:
     head = path.read_bytes()[:4096]
     assert [format_ for format_ in FORMATS if format_.parse_name(path.name)] == [own]
     assert [format_ for format_ in FORMATS if format_.recognizes_content(head)] == [own]
+    assert find_format(Path("renamed.json"), head) is own
 
 
 @FILES

@@ -17,7 +17,6 @@ from aoebank import Finding
 from aoebank.formats.cube.format import CubeFormat, cube_key
 from aoebank.formats.cube.rules import NAME_MEMBERS
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.registry import find_format, get_format
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = CubeFormat()
@@ -49,37 +48,6 @@ class TestContract(FormatTests):
     format = FORMAT
     file_name = NAME
     example = EXAMPLE
-
-
-@pytest.mark.parametrize(
-    ("name", "soc", "cores", "op"),
-    [
-        ("repository_ascend910_matmul.json", "ascend910", None, "matmul"),
-        ("repository_Ascend310P3_conv2d_forward.json", "Ascend310P3", None, "conv2d_forward"),
-        (
-            "AIC_24_L1_SIZE_512_repository_Ascend910B4-1_conv2d_bp_input.json",
-            "Ascend910B4-1",
-            24,
-            "conv2d_bp_input",
-        ),
-        (
-            "AIC_2_L1_SIZE_1024_L2_FUSION_repository_Ascend910_9391_matmul.json",
-            "Ascend910_9391",
-            2,
-            "matmul",
-        ),
-    ],
-)
-def test_names_tell_soc_cores_and_operator(name: str, soc: str, cores: int | None, op: str) -> None:
-    target = FORMAT.parse(EXAMPLE, Path(name)).name
-    assert target is not None
-    assert (target.soc_version, target.core_num, target.op_type) == (soc, cores, op)
-    assert find_format(Path(name)) is get_format("cube")
-
-
-def test_renamed_file_is_recognized_by_its_content_and_has_no_target() -> None:
-    assert find_format(Path("a.json"), EXAMPLE) is get_format("cube")
-    assert FORMAT.parse(EXAMPLE, Path("a.json")).name is None
 
 
 def test_names_take_no_part_in_the_identity_and_everything_else_does() -> None:

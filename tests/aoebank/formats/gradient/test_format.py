@@ -16,7 +16,6 @@ from support import sample_bank_files
 from aoebank import RecordError, make_gradient_record
 from aoebank.formats.gradient.format import GradientFormat
 from aoebank.formats.protocol import ParsedFile, find_error
-from aoebank.formats.registry import find_format, get_format
 from aoebank.testing.format_tests import FormatTests
 
 FORMAT = GradientFormat()
@@ -60,14 +59,6 @@ class TestContractOfAnIndentedFile(FormatTests):
     format = FORMAT
     file_name = NAME
     example = json.dumps(json.loads(EXAMPLE), indent=2).encode() + b"\n"
-
-
-def test_name_tells_the_soc() -> None:
-    target = FORMAT.parse(EXAMPLE, Path("Ascend910_9391_gradient_fusion.json")).name
-    assert target is not None
-    assert target.soc_version == "Ascend910_9391"
-    assert find_format(Path(NAME)) is get_format("gradient")
-    assert find_format(Path("x.json"), EXAMPLE[:4096]) is get_format("gradient")
 
 
 def test_identity_is_the_modelhash() -> None:

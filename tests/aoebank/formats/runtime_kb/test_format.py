@@ -22,7 +22,6 @@ from support.runtime_kb_lines import (
 )
 
 from aoebank import Finding, RecordError
-from aoebank.formats.registry import find_format, get_format
 from aoebank.formats.runtime_kb.format import make_runtime_record
 from aoebank.testing.format_tests import FormatTests
 
@@ -61,11 +60,6 @@ class TestContractOfAnOperatorWithoutSchema(FormatTests):
 
     def all_findings(self, data: bytes) -> list[Finding]:
         return [finding for finding in super().all_findings(data) if finding.code != "AB212"]
-
-
-def test_registry_finds_it_by_name_and_by_content() -> None:
-    assert find_format(Path(NAME)) is get_format("runtime_kb")
-    assert find_format(Path("renamed.json"), EXAMPLE[:4096]) is get_format("runtime_kb")
 
 
 def test_first_of_two_equal_keys_is_used_and_replacing_leaves_one() -> None:

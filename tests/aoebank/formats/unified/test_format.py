@@ -16,7 +16,6 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from aoebank import BankFormatError, RecordError, make_unified_record, workload_key
 from aoebank.formats.protocol import ParsedFile, find_error, raise_if_broken
-from aoebank.formats.registry import find_format, get_format
 from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.testing.factories import make_record
 from aoebank.testing.format_tests import FormatTests
@@ -89,14 +88,6 @@ class TestContractOfStringsAndSeveralCandidates(FormatTests):
         found = super().all_findings(data)
         is_example = data == self.example
         return found if is_example else [finding for finding in found if finding.code != "AB207"]
-
-
-def test_registry_holds_the_format_under_its_name() -> None:
-    assert get_format("unified").name == "unified"
-    assert find_format(NAME) is get_format("unified")
-    assert find_format(Path("renamed.json"), write(make_record())) is not None
-    other = find_format(Path("Ascend310P3_8_AiCore_MatMulV3_runtime_kb.json"))
-    assert other is get_format("runtime_kb")
 
 
 def test_key_is_the_md5_of_what_json_dumps_writes() -> None:

@@ -15,7 +15,6 @@ from support import sample_bank_files
 
 from aoebank import Record, RecordError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.registry import find_format, get_format
 from aoebank.formats.vector.format import VectorFormat
 from aoebank.testing.format_tests import FormatTests
 
@@ -60,25 +59,6 @@ class TestContractOfTemplatesAndNames(FormatTests):
             "no list": "[[1], 1e2]",
         }
     ).encode()
-
-
-@pytest.mark.parametrize(
-    ("name", "soc", "cores"),
-    [
-        ("Ascend310_AiCore_2_v001_20210824_155338_854171.json", "Ascend310", 2),
-        ("Ascend910B4-1_VectorCore_40_v001.json", "Ascend910B4-1", 40),
-        ("static_Ascend910_9391_AiCore_24_v002.json", "Ascend910_9391", 24),
-    ],
-)
-def test_names_tell_soc_and_cores(name: str, soc: str, cores: int) -> None:
-    target = FORMAT.parse(EXAMPLE, Path(name)).name
-    assert target is not None
-    assert (target.soc_version, target.core_num) == (soc, cores)
-    assert find_format(Path(name)) is get_format("vector")
-
-
-def test_renamed_file_is_recognized_by_its_content() -> None:
-    assert find_format(Path("x.json"), EXAMPLE) is get_format("vector")
 
 
 def test_identity_is_the_text_of_the_feature() -> None:
