@@ -83,7 +83,7 @@ def _handed_over(arguments: Sequence[str]) -> tuple[list[str], list[JobType]]:
 def _jobs(text: str) -> list[JobType]:
     known = {
         **{str(job.number): job for job in (JobType.SGAT, JobType.OPAT)},
-        **{job.value: job for job in (JobType.SGAT, JobType.OPAT)},
+        **{str(job): job for job in (JobType.SGAT, JobType.OPAT)},
     }
     parts = [part.strip().lower() for part in text.split(",")]
     unknown = [part for part in parts if part not in known]

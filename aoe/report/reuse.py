@@ -27,14 +27,13 @@ class PlanReport(Report):
     def document(self) -> Mapping[str, object]:
         plan = self.plan
         return {
-            **members(plan, "model soc_version core_num base"),
+            **members(plan, "model soc_version core_num base=reuse.base"),
             "counts": {kind.value: plan.reuse.count(kind) for kind in ReuseKind},
             "most_s": round(plan.most_s, 1),
-            "subgraphs": [part_to_json(part) for part in plan.subgraphs.parts],
-            "operators": [
-                {**part_to_json(part), "share": round(plan.shares.get(part.key, 0.0), 5)}
-                for part in plan.operators.parts
-            ],
+            **{
+                f"{job.subject}s": [_task(part, kind.shares) for part in kind.reuse.parts]
+                for job, kind in plan.kinds.items()
+            },
         }
 
     def write(self, text: Text) -> None:
@@ -42,7 +41,7 @@ class PlanReport(Report):
         if plan.reuse.parts:
             text.table(_COLUMNS, map(self._row, plan.reuse.parts), "nnrnr-")
         text.line(f"{plan.model} for {plan.soc_version}, {plan.core_num} threads")
-        text.line(f"against {plan.base}: {plan.reuse}")
+        text.line(f"against {plan.reuse.base}: {plan.reuse}")
         to_tune = plan.reuse.count(ReuseKind.RETUNED) + plan.reuse.count(ReuseKind.NEW)
         if to_tune:
             text.line(f"searching takes about {max(1, round(plan.most_s))} s at most")
@@ -59,6 +58,11 @@ class PlanReport(Report):
             "-" if share is None else f"{share:.1%}",
             part.reason,
         )
+
+
+def _task(part: Reuse, shares: Mapping[str, float] | None) -> Mapping[str, object]:
+    share = {} if shares is None else {"share": round(shares.get(part.key, 0.0), 5)}
+    return {**part_to_json(part), **share}
 
 
 _MOST_ROWS = 30

@@ -146,6 +146,6 @@ def _report_failure(
         file = folder / result_name(job, stamp, os.getpid())
         if among.report in read_reports(file):
             continue
-        failed = {f"{job.value}_tuning_result": TuningResult.FAILED.value}
+        failed = {f"{job}_tuning_result": TuningResult.FAILED.value}
         basic = basic_section(tuning_name, seconds, TuningResult.FAILED)
-        write_report(file, [basic, {job.value.upper(): failed}], among.report)
+        write_report(file, [basic, {job.upper(): failed}], among.report)

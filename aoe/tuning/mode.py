@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from aoe.errors import OptionError
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
@@ -73,31 +73,36 @@ def parse_optimization_level(
         ) from error
 
 
-class JobType(StrEnum):
-    """What is tuned. Source: AOE's `--job_type`."""
+class JobType(str):
+    """What is tuned, by its name; `aoe.tuning.registry` has a row for each.
 
-    SGAT = "sgat"
-    OPAT = "opat"
-    GDAT = "gdat"
+    Source: AOE's `--job_type`.
 
-    @property
-    def number(self) -> int:
-        """AOE's number for it."""
-        return {JobType.SGAT: 1, JobType.OPAT: 2, JobType.GDAT: 4}[self]
+    Attributes:
+        number: AOE's number for it.
+        subject: What it tunes, in a word.
+    """
 
-    @property
-    def subject(self) -> str:
-        """What it tunes, in a word."""
-        return {
-            JobType.SGAT: "subgraph",
-            JobType.OPAT: "operator",
-            JobType.GDAT: "gradient",
-        }[self]
+    number: int
+    subject: str
+    SGAT: ClassVar[JobType]
+    OPAT: ClassVar[JobType]
+    GDAT: ClassVar[JobType]
+
+    def __new__(cls, name: str, number: int = 0, subject: str = "") -> Self:
+        job = super().__new__(cls, name)
+        job.number, job.subject = number, subject
+        return job
 
     @property
     def words(self) -> str:
         """The mode in words: some published examples swap the numbers."""
-        return f"{self.subject} tuning ({self.name})"
+        return f"{self.subject} tuning ({self.upper()})"
+
+
+JobType.SGAT = JobType("sgat", 1, "subgraph")
+JobType.OPAT = JobType("opat", 2, "operator")
+JobType.GDAT = JobType("gdat", 4, "gradient")
 
 
 class TargetMetric(StrEnum):

@@ -1,27 +1,45 @@
-"""Modes by job type: one line each."""
+"""Kinds of tuning by job type: one line each."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from typing import cast
 
 from aoe.errors import OptionError
 from aoe.tuning.mode import JobType, Mode
 
-MODES = {
-    JobType.SGAT: "aoe.tuning.sgat.run",
-    JobType.OPAT: "aoe.tuning.opat.run",
-    JobType.GDAT: "aoe.tuning.gdat.run",
-}
-"""Modules, imported when their mode is asked for: each needs other libraries."""
-RANGE_MODES = {JobType.OPAT: "aoe.tuning.ranges.run"}
-"""Those that tune a model for a range of shapes."""
 
-_JOB_TYPES = {
-    **{str(job.number): job for job in JobType},
-    "3": JobType.GDAT,
-    **{job.value: job for job in JobType},
-    **{job.subject: job for job in JobType},
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskKind:
+    """Names of the modules of a kind of tuning, imported when they are asked for.
+
+    Attributes:
+        mode: Tunes: a `Mode`.
+        range_mode: Tunes a model for a range of shapes; empty if nothing does.
+        planner: Tells what a run would do: a `Planner`; empty if nothing does.
+        verifier: Reads records that can be measured again: a `Verifier`; empty if none can.
+    """
+
+    mode: str
+    range_mode: str = ""
+    planner: str = ""
+    verifier: str = ""
+
+
+KINDS = {
+    JobType.SGAT: TaskKind(
+        mode="aoe.tuning.sgat.run",
+        planner="aoe.tuning.planning.subgraphs",
+        verifier="aoe.tuning.verify.subgraphs",
+    ),
+    JobType.OPAT: TaskKind(
+        mode="aoe.tuning.opat.run",
+        range_mode="aoe.tuning.ranges.run",
+        planner="aoe.tuning.planning.operators",
+        verifier="aoe.tuning.verify.operators",
+    ),
+    JobType.GDAT: TaskKind(mode="aoe.tuning.gdat.run"),
 }
 
 
@@ -35,14 +53,15 @@ def get_mode(job: JobType, *, is_range: bool = False) -> Mode:
     Raises:
         OptionError: the job type does not do that.
     """
-    if is_range and job not in RANGE_MODES:
+    kind = KINDS[job]
+    if is_range and not kind.range_mode:
         raise OptionError(
             "--input_shape",
             f"{job.words} is for fixed shapes",
             got="a range",
             hint="--job_type=2, or shapes one by one",
         )
-    return cast(Mode, import_module(RANGE_MODES[job] if is_range else MODES[job]))
+    return cast(Mode, import_module(kind.range_mode if is_range else kind.mode))
 
 
 def parse_job_types(text: str, where: str = "--job_type") -> tuple[JobType, ...]:
@@ -55,15 +74,17 @@ def parse_job_types(text: str, where: str = "--job_type") -> tuple[JobType, ...]
     Raises:
         OptionError: a part is unknown.
     """
+    known = {name: job for job in KINDS for name in (str(job.number), str(job), job.subject)}
+    known["3"] = JobType.GDAT
     jobs = []
     for part in (piece.strip().lower() for piece in text.split(",")):
-        job = _JOB_TYPES.get(part.removesuffix(" tuning"))
+        job = known.get(part.removesuffix(" tuning"))
         if job is None:
             raise OptionError(
                 where,
                 "unknown job type",
                 got=repr(part),
-                expected=" or ".join(f"{known.number} (or {known})" for known in MODES),
+                expected=" or ".join(f"{one.number} (or {one})" for one in KINDS),
             )
         if job not in jobs:
             jobs.append(job)

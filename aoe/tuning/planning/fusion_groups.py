@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.tuning.opat.opening import open_bank
 from aoe.tuning.opat.profiles import profile_default
+from aoe.tuning.planning.model import KindPlan
 from aoe.tuning.planning.operators import looked_up_operator, most_seconds
 from aoe.tuning.reuse.earlier import EarlierResult
-from aoe.tuning.reuse.kinds import Reuse
+from aoe.tuning.reuse.kinds import ReuseSummary
 from aoe.tuning.sgat.fusion_tuning import (
     found_fusion_groups,
     fusion_operators,
@@ -28,22 +28,7 @@ FORM_S = 2.0
 """Seconds a form takes as a rule: two sessions, two processes' worth of pairs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedFusionGroups:
-    """What a run would do with the subgraphs of the optimised graph.
-
-    Attributes:
-        parts: What would become of each.
-        most_s: Seconds searching their kernels, and sets of these, takes at most.
-    """
-
-    parts: tuple[Reuse, ...]
-    most_s: float
-
-
-def plan_fusion_groups(
-    tuning: TuneContext, bank: SubgraphBank, base: EarlierResult
-) -> PlannedFusionGroups:
+def plan_fusion_groups(tuning: TuneContext, bank: SubgraphBank, base: EarlierResult) -> KindPlan:
     """Return the plan for fusion groups: reused, tuned again, tuned or dropped.
 
     The model is optimised and profiled once, as a run does; nothing is compiled or written.
@@ -77,10 +62,9 @@ def plan_fusion_groups(
     first, later = fusion_operators(graph, profile, found, lookups)
     tuned = [one for one in (*first.fused, *first.operators, *later) if look(one).tune]
     kernels_s = most_seconds(tuning, tuned, sum(profile.node_us.values()))
-    return PlannedFusionGroups(
-        parts=tuple(
-            subgraph_reuse(one, lookups[one.graph_id], bank, base) for one in found.subgraphs
-        ),
+    parts = [subgraph_reuse(one, lookups[one.graph_id], bank, base) for one in found.subgraphs]
+    return KindPlan(
+        reuse=ReuseSummary(base=base.name, parts=tuple(parts)),
         most_s=kernels_s + FORM_S * _sets(tuning, found, lookups),
     )
 

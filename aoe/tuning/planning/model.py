@@ -1,19 +1,59 @@
-"""What a run would do with a model, mode by mode, without doing it."""
+"""What a run would do with a model, kind by kind, without doing it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Protocol, cast
 
 from aoe.errors import OptionError
 from aoe.folders.scratch import ScratchFolder
+from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.mode import JobType, ModeContext
-from aoe.tuning.planning.operators import PlannedOperators, plan_operators
-from aoe.tuning.planning.subgraphs import PlannedSubgraphs, plan_subgraphs
+from aoe.tuning.registry import KINDS
+from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
-from aoe.tuning.tune_context import open_tune_context
+from aoe.tuning.tune_context import TuneContext, open_tune_context
 
-_NOTHING = ReuseSummary(base="", parts=())
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindPlan:
+    """What a run would do with the tasks of one kind.
+
+    Attributes:
+        reuse: What would become of each task.
+        most_s: Seconds searching takes at most, where compiling and measuring are as quick as
+            they usually are.
+        shares: Part of the model's time by record key, between 0 and 1; None where a kind knows
+            none.
+        chosen: The graph the known answers leave to the kinds behind; None if it stays as it is.
+        is_open: True where a run holds that graph against the imported one, so that the tasks of
+            both are tuned.
+    """
+
+    reuse: ReuseSummary
+    most_s: float = 0.0
+    shares: Mapping[str, float] | None = None
+    chosen: ChosenGraph | None = None
+    is_open: bool = False
+
+
+class Planner(Protocol):
+    """The module of a kind of tuning that tells what a run would do."""
+
+    def plan(self, tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
+        """Return the plan of a kind; nothing is compiled, measured or written.
+
+        Args:
+            tuning: The run, with the imported graph.
+            before: Plans of the kinds that are tuned before it.
+
+        Raises:
+            AoeError: the model cannot be run.
+            AoebankError: a bank cannot be read.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,27 +64,33 @@ class TuningPlan:
         model: Name of the model.
         soc_version: Target.
         core_num: Threads.
-        base: What is compared with, as a person wrote it.
-        subgraphs: What would become of each; nothing where these are not tuned.
-        operators: What would become of each, likewise: of the graph the known forms leave.
-        shares: Part of the model's time by record key of an operator, between 0 and 1.
-        most_s: Seconds searching takes at most, where compiling and measuring are as quick as
-            they usually are.
+        kinds: The plan of each kind of tuning that can be planned; of those that are not asked
+            for it is empty.
     """
 
     model: str
     soc_version: str
     core_num: int
-    base: str
-    subgraphs: ReuseSummary = _NOTHING
-    operators: ReuseSummary = _NOTHING
-    shares: Mapping[str, float] = field(default_factory=dict)
-    most_s: float = 0.0
+    kinds: Mapping[JobType, KindPlan]
 
     @property
     def reuse(self) -> ReuseSummary:
-        """What would become of every part, subgraphs first."""
-        return ReuseSummary(base=self.base, parts=(*self.subgraphs.parts, *self.operators.parts))
+        """What would become of every task, and what it is compared with."""
+        plans = self.kinds.values()
+        base = next(plan.reuse.base for plan in plans if plan.reuse.base)
+        return ReuseSummary(base=base, parts=tuple(one for p in plans for one in p.reuse.parts))
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Part of the model's time by record key."""
+        return {
+            key: one for plan in self.kinds.values() for key, one in (plan.shares or {}).items()
+        }
+
+    @property
+    def most_s(self) -> float:
+        """Seconds searching takes at most."""
+        return sum(plan.most_s for plan in self.kinds.values())
 
 
 def plan_model(context: ModeContext) -> TuningPlan:
@@ -61,37 +107,33 @@ def plan_model(context: ModeContext) -> TuningPlan:
         AoeError: bad input; see the subclasses.
         AoebankError: a bank cannot be read.
     """
-    jobs = context.settings.job_types
-    if JobType.GDAT in jobs:
-        raise OptionError(
-            "--job_type",
-            "only subgraphs and operators are planned",
-            got=",".join(jobs),
-            expected="sgat, opat, or both",
-        )
-    subgraphs: PlannedSubgraphs | None = None
-    operators: PlannedOperators | None = None
+    planners = {job: kind.planner for job, kind in KINDS.items() if kind.planner}
+    for job in context.settings.job_types:
+        if job not in planners:
+            raise OptionError(
+                "--job_type",
+                f"only {' and '.join(f'{one.subject}s' for one in planners)} are planned",
+                got=",".join(context.settings.job_types),
+                expected=" or ".join(planners),
+            )
+    plans = dict[JobType, KindPlan]()
     with ScratchFolder("plan") as nowhere:
         settings = replace(context.settings, output=nowhere, lookup_only=True)
-        for job in jobs:
+        for job in settings.job_types:
+            planner = cast(Planner, import_module(planners[job]))
             with open_tune_context(replace(context, settings=settings), job) as tuning:
                 target, name = tuning.machine.runner.target, tuning.subject.model.name
-                if job is JobType.SGAT:
-                    subgraphs = plan_subgraphs(tuning)
-                else:
-                    contexts = [tuning]
-                    if subgraphs is not None and subgraphs.chosen is not None:
-                        own = tuning.with_chosen(subgraphs.chosen)
-                        contexts = [own, tuning] if subgraphs.is_open else [own]
-                    operators = plan_operators(contexts)
-    planned = [one for one in (subgraphs, operators) if one is not None]
+                plans[job] = planner.plan(tuning, [*plans.values()])
+    nothing = KindPlan(reuse=ReuseSummary(base="", parts=()))
     return TuningPlan(
         model=name,
         soc_version=target.soc_version,
         core_num=target.core_num,
-        base=planned[0].reuse.base,
-        subgraphs=subgraphs.reuse if subgraphs is not None else _NOTHING,
-        operators=operators.reuse if operators is not None else _NOTHING,
-        shares=operators.shares if operators is not None else {},
-        most_s=sum(one.most_s for one in planned),
+        kinds={job: plans.get(job, nothing) for job in planners},
     )
+
+
+def compared_with(tuning: TuneContext) -> EarlierResult:
+    """Return the earlier result a plan is made against; without one the bank stands for it."""
+    own = tuning.banks.journal.bank
+    return tuning.banks.base or EarlierResult(name=str(own.root), bank=own)

@@ -13,8 +13,7 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
 from aoe.tuning.opat.opening import open_bank, precision_plan
 from aoe.tuning.opat.profiles import profile_default
-from aoe.tuning.reuse.earlier import EarlierResult
-from aoe.tuning.reuse.kinds import ReuseSummary
+from aoe.tuning.planning.model import KindPlan, compared_with
 from aoe.tuning.tasks.operators.lookup import Lookup, look_up
 from aoe.tuning.tasks.operators.operator_budget import OperatorBudget
 from aoe.tuning.tasks.operators.operators import Operator, find_operators, part_operators
@@ -25,45 +24,25 @@ _ANY_RATE = 1e12
 """Of a machine nothing is limited by: all of an operator's time could be saved."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedOperators:
-    """What a run of operator tuning would do.
+def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
+    """Return the plan for operators: reused, tuned again, tuned or dropped; see `Planner`.
 
-    Attributes:
-        reuse: What would become of each operator.
-        shares: Part of the model's time by record key, between 0 and 1.
-        most_s: Seconds searching takes at most, where compiling and measuring are as quick as
-            they usually are.
+    The model is optimised and profiled once, as a run does. Where subgraphs were planned before,
+    operators are those of the graph their known rewrites leave, and of the imported one where a
+    run tunes both.
     """
-
-    reuse: ReuseSummary
-    shares: Mapping[str, float]
-    most_s: float
-
-
-def plan_operators(contexts: Sequence[TuneContext]) -> PlannedOperators:
-    """Return the plan for operators: reused, tuned again, tuned or dropped.
-
-    The model is optimised and profiled once, as a run does; no candidate is compiled or measured,
-    and nothing is written.
-
-    Args:
-        contexts: The graph that is tuned; then the imported one, where both are tuned.
-
-    Raises:
-        AoeError: the model cannot be run.
-        AoebankError: a bank cannot be read.
-    """
-    tuning = contexts[0]
-    own = tuning.banks.journal.bank
-    base = tuning.banks.base or EarlierResult(name=str(own.root), bank=own)
+    chosen = next((one for one in before if one.chosen is not None), None)
+    contexts = [tuning]
+    if chosen is not None:
+        contexts = [tuning.with_chosen(chosen.chosen), *contexts[: chosen.is_open]]
+    tuning, base = contexts[0], compared_with(tuning)
     bank = open_bank(tuning, base)
     found = [_operators_of(one, bank) for one in contexts]
     operators = {key: one for graph in reversed(found) for key, one in graph.operators.items()}
     lookups = {key: one for graph in found for key, one in graph.lookups.items()}
     parts = [reuse_of(one, lookups[one.key], bank, base) for one in operators.values()]
     tuned = [one for one in operators.values() if lookups[one.key].tune]
-    return PlannedOperators(
+    return KindPlan(
         reuse=summary_of(base, parts, maybe={key for graph in found for key in graph.maybe}),
         shares={key: one.share for key, one in operators.items()},
         most_s=most_seconds(tuning, tuned, found[0].model_us),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.tuning.chosen_graph import ChosenGraph
-from aoe.tuning.planning.fusion_groups import FORM_S, PlannedFusionGroups, plan_fusion_groups
-from aoe.tuning.reuse.earlier import EarlierResult
+from aoe.tuning.planning.fusion_groups import FORM_S, plan_fusion_groups
+from aoe.tuning.planning.model import KindPlan, compared_with
 from aoe.tuning.reuse.kinds import ReuseSummary
 from aoe.tuning.sgat.run import (
     chosen_form,
@@ -26,39 +25,14 @@ from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.rewrite_assembly import ChosenRewrite, model_with
 from aoebank import Event
 
-_NO_SCOPES = PlannedFusionGroups(parts=(), most_s=0.0)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedSubgraphs:
-    """What a run of subgraph tuning would do.
-
-    Attributes:
-        reuse: What would become of each subgraph.
-        chosen: The graph with the forms that are known, for operators; None for the imported one.
-        is_open: True where a run holds these forms against operator tuning alone, so that it tunes
-            the operators of the imported graph, too.
-        most_s: Seconds searching takes at most, where a form takes as long as it usually does.
-    """
-
-    reuse: ReuseSummary
-    chosen: ChosenGraph | None
-    is_open: bool
-    most_s: float
-
-
-def plan_subgraphs(tuning: TuneContext) -> PlannedSubgraphs:
-    """Return the plan for subgraphs: reused, tuned again, tuned or dropped.
+def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
+    """Return the plan for subgraphs: reused, tuned again, tuned or dropped; see `Planner`.
 
     Where operator tuning does not follow, subgraphs of the optimised graph with the kernels of
-    theirs are among them, as in a run. No candidate is measured, and nothing is written.
-
-    Raises:
-        AoeError: the model cannot be read.
-        AoebankError: a bank cannot be read.
+    theirs are among them, as in a run.
     """
-    own = tuning.banks.journal.bank
-    base = tuning.banks.base or EarlierResult(name=str(own.root), bank=own)
+    base = compared_with(tuning)
     bank = SubgraphBank(tuning.banks.journal, base=base.bank)
     graph = imported_graph(tuning)
     subgraphs = found_subgraphs(tuning, graph).subgraphs
@@ -77,12 +51,12 @@ def plan_subgraphs(tuning: TuneContext) -> PlannedSubgraphs:
         if found.known is None
     ]
     chosen = ChosenGraph(proto=proto, uses=()) if forms else None
-    groups = _NO_SCOPES
+    groups = KindPlan(reuse=ReuseSummary(base=base.name, parts=()))
     if has_fusion_groups(tuning) and tuning.engine.fuses:
         groups = plan_fusion_groups(tuning.with_chosen(chosen), bank, base)
     parts = [subgraph_reuse(one, found, bank, base) for one, found in known]
-    return PlannedSubgraphs(
-        reuse=subgraph_summary(base, [*parts, *groups.parts]),
+    return KindPlan(
+        reuse=subgraph_summary(base, [*parts, *groups.reuse.parts]),
         chosen=chosen,
         is_open=_is_open(tuning, bank, forms),
         most_s=FORM_S * sum(trials) + groups.most_s,

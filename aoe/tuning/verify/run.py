@@ -13,50 +13,43 @@ import math
 import os
 import random
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from aoe.bank.damage import without_damaged
-from aoe.bank.journal import VERIFYING, BankJournal
-from aoe.bank.operators import OperatorBank, bank_root
-from aoe.bank.remeasured import MeasurableRecord, OperatorAnswer, PassedOver, RemeasuredBank
-from aoe.bank.verdicts import UndecidedOperator
+from aoe.bank.journal import BankJournal
+from aoe.bank.operators import bank_root
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
 from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
-from aoe.kernels.family import KernelTarget
-from aoe.kernels.host_products import with_host_products
-from aoe.kernels.registry import FAMILIES, get_family
-from aoe.measurement import Measurement, MeasurePolicy
-from aoe.ort.cold_cache import BALLAST_BYTES_MAX
-from aoe.schedule import Schedule
 from aoe.settings import accept_busy as believes_busy
 from aoe.settings import environment, lock_path
 from aoe.target import Target
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import TuneSettings
-from aoe.tuning.policies import final_policy, screen_policy
+from aoe.tuning.policies import final_policy
 from aoe.tuning.progress import Progress, TellProgress, progress_of
-from aoe.tuning.task_search import SearchSettings
-from aoe.tuning.tasks.operators.operator_task import OperatorTask, measure_schedules
+from aoe.tuning.registry import KINDS
 from aoe.tuning.tasks.rewrites.subgraphs import rules_of
 from aoe.tuning.tune_context import fingerprint, object_cache
-from aoe.tuning.verify.subgraphs import (
-    GivenModel,
-    PlacedSubgraph,
-    SubgraphVerifier,
-    given_models,
-    place_of,
+from aoe.tuning.verify.records import (
+    MeasurableRecord,
+    PassedOver,
+    RecordReader,
+    Verifier,
+    VerifyContext,
+    records_to_measure,
+    write_back,
 )
-from aoe.tuning.verify.undecided import DecidedOperator, decide_operator
+from aoe.tuning.verify.undecided import DecidedOperator
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
-from aoe.workload import Workload
 from aoebank import Drift
 
 
@@ -99,13 +92,16 @@ class VerifiedRecord:
         one: The record, with what was recorded.
         found: What it is worth now.
         written: True if the bank has the new figures.
-        model: File of the model it was measured in, None for an operator.
     """
 
     one: MeasurableRecord
     found: Verified
     written: bool
-    model: Path | None = None
+
+    @property
+    def model(self) -> Path | None:
+        """File of the model it was measured in, None for an operator."""
+        return self.one.answer.model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,35 +229,42 @@ def verify_bank(
         model={},
         engine_version=versions["aoe"],
     )
-    bank = _Bank(journal, target)
     sweep_scratch()
     turns = engine.open_turns(lock_path(env), device.cores(), progress.warn, lambda: math.inf)
     objects = object_cache(TuneSettings(model=root), env, cwd, target, progress.warn)
+    shapes = parse_input_shape(settings.input_shape)
     with ScratchFolder("verify") as scratch:
-        shapes = parse_input_shape(settings.input_shape)
-        sources = [ModelSource(path=cwd / one, shapes=shapes, env=env) for one in settings.models]
-        rules = rules_of(engine)
-        models = given_models(sources, device, scratch, threads=target.core_num, rules=rules)
-        seen = [*_damaged(journal, progress), *bank.records(models)]
+        context = VerifyContext(
+            journal=journal,
+            device=device,
+            target=target,
+            models=[ModelSource(path=cwd / one, shapes=shapes, env=env) for one in settings.models],
+            rules=rules_of(engine),
+            scratch=scratch,
+            policy=final_policy(target.core_num, accept_busy=settings.accept_busy),
+            seed=settings.seed,
+            who={"seed": settings.seed, "host": socket.gethostname(), "by": _user()},
+        )
+        readers = _readers(context)
+        seen = [*_damaged(journal, progress), *records_to_measure(journal, readers)]
         known = [one for one in seen if not isinstance(one, PassedOver)]
         chosen = chosen_records(known, settings)
         progress.step(f"{len(chosen)} of {len(seen)} records are measured again")
-        open_operators = [] if settings.stale_only else list(bank.undecided())
+        still_open = [one for reader in readers for one in reader.undecided()]
         with (
             engine.open_runner(device, target, toolchain, turns) as runner,
             closing(KernelCompilers(runner, objects)) as compilers,
         ):
             records = []
             for number, one in enumerate(chosen, 1):
-                measured = bank.measured(one, compilers, scratch, settings)
-                found = verdict_on(one.recorded, measured)
-                records.append(bank.written(one, found, settings))
+                found = verdict_on(one.recorded, one.answer.measure(one.recorded, compilers))
+                records.append(_written(context, one, found, dry_run=settings.dry_run))
                 name = f"{one.op_type} {one.record.key[:8]}"
                 progress.step(f"[{number}/{len(chosen)}] {name}: {found.verdict}{_because(found)}")
             decided = []
-            for undecided in open_operators:
-                decided.append(bank.decided(undecided, compilers, settings))
-                name, found = undecided.workload.op_type, decided[-1].found
+            for decide in () if settings.stale_only else still_open:
+                decided.append(decide(compilers, settings.dry_run))
+                name, found = decided[-1].one.workload.op_type, decided[-1].found
                 progress.step(f"undecided {name}: {found.verdict}{_because(found)}")
     return VerifiedBank(
         root=root,
@@ -274,6 +277,12 @@ def verify_bank(
     )
 
 
+def _readers(context: VerifyContext) -> list[RecordReader]:
+    """Return what reads the records of each kind of task."""
+    names = [kind.verifier for kind in KINDS.values() if kind.verifier]
+    return [cast(Verifier, import_module(name)).reader(context) for name in names]
+
+
 def _damaged(journal: BankJournal, progress: Progress) -> list[PassedOver]:
     """Return the files none of whose records can be measured, and tell."""
     found = without_damaged(journal.bank, journal.soc_version, may_write=False)
@@ -282,85 +291,20 @@ def _damaged(journal: BankJournal, progress: Progress) -> list[PassedOver]:
     return [PassedOver(file=one.file, key="-", reason=one.problem) for one in found]
 
 
-class _Bank:
-    """The records of a target: operators alone, subgraphs in the models that have them."""
-
-    def __init__(self, journal: BankJournal, target: Target) -> None:
-        self._records = RemeasuredBank(journal, core_num=target.core_num)
-        self._kernels = OperatorBank(journal, core_num=target.core_num)
-        self._places: dict[str, PlacedSubgraph] = {}
-
-    def records(self, models: Sequence[GivenModel]) -> Iterator[MeasurableRecord | PassedOver]:
-        """Yield every record, or why it is not measured."""
-        for one in self._records.records():
-            if isinstance(one, PassedOver) or isinstance(one.answer, OperatorAnswer):
-                yield one
-                continue
-            place = place_of(one, models, self._kernels)
-            if isinstance(place, str):
-                yield PassedOver(file=one.file, key=one.record.key, reason=place)
-            else:
-                self._places[one.record.key] = place
-                yield one
-
-    def undecided(self) -> Iterator[UndecidedOperator]:
-        """Yield the operators a busy machine has left without a decision."""
-        for op_type in FAMILIES:
-            yield from self._kernels.undecided(op_type)
-
-    def decided(
-        self, one: UndecidedOperator, compilers: KernelCompilers, settings: VerifySettings
-    ) -> DecidedOperator:
-        """Measure the candidate of an operator with all pairs; write its record, or a note."""
-        return decide_operator(
-            self._kernels,
-            one,
-            measure=lambda one, schedule: _fresh_pairs(
-                one.workload, schedule, one.bytes_around, compilers, settings
-            ),
-            target=compilers.runner.target,
-            facts=_who(settings),
-            dry_run=settings.dry_run,
-        )
-
-    def measured(
-        self,
-        one: MeasurableRecord,
-        compilers: KernelCompilers,
-        scratch: Path,
-        settings: VerifySettings,
-    ) -> Measurement:
-        """Return fresh pairs of a record and of the default, as after a search."""
-        if isinstance(one.answer, OperatorAnswer):
-            around, answer = _bytes_around(one), one.answer
-            return _fresh_pairs(answer.workload, answer.schedule, around, compilers, settings)
-        again = SubgraphVerifier(
-            compilers=compilers,
-            operators=self._kernels,
-            scratch=scratch,
-            seed=settings.seed,
-            policy=_final(compilers.runner.target, settings),
-        )
-        return again.measure(one, self._places[one.record.key])
-
-    def written(
-        self, one: MeasurableRecord, found: Verified, settings: VerifySettings
-    ) -> VerifiedRecord:
-        """Write back what was decided, unless nothing is to be written."""
-        place, written = self._places.get(one.record.key), False
-        if found.measurement is not None and found.is_decided and not settings.dry_run:
-            assert found.estimate is not None
-            around = _bytes_around(one) if place is None else place.bytes_around
-            facts = {"verdict": found.verdict.value, **_who(settings), "bytes_around": around}
-            if place is not None:
-                facts |= {"model_sha256": place.model.model.sha256}
-            written = self._records.write_back(one, found.measurement, found.estimate, facts)
-        return VerifiedRecord(
-            one=one,
-            found=found,
-            written=written,
-            model=place.model.model.path if place is not None else None,
-        )
+def _written(
+    context: VerifyContext, one: MeasurableRecord, found: Verified, *, dry_run: bool
+) -> VerifiedRecord:
+    """Write back what was decided, unless nothing is to be written."""
+    written = False
+    if found.measurement is not None and found.is_decided and not dry_run:
+        assert found.estimate is not None
+        facts = {
+            "verdict": found.verdict.value,
+            **context.who,
+            **one.answer.facts(one.recorded),
+        }
+        written = write_back(context.journal, one, found.measurement, found.estimate, facts)
+    return VerifiedRecord(one=one, found=found, written=written)
 
 
 def chosen_records(
@@ -384,44 +328,6 @@ def chosen_records(
 def _recorded_low(one: MeasurableRecord) -> float:
     """Return the proven gain of a record; 1 where nothing is known."""
     return one.recorded.low if one.recorded is not None else 1.0
-
-
-def _fresh_pairs(
-    workload: Workload,
-    schedule: Schedule,
-    bytes_around: int,
-    compilers: KernelCompilers,
-    settings: VerifySettings,
-) -> Measurement:
-    """Return fresh pairs of an operator's kernel and of the default."""
-    runner = compilers.runner
-    target, policy = runner.target, screen_policy(runner.target.core_num)
-    task = OperatorTask(
-        runner=runner,
-        family=with_host_products(get_family(workload.op_type), target),
-        workload=workload,
-        kernel_target=KernelTarget.of(target),
-        settings=SearchSettings(method=VERIFYING, budget=1, seed=settings.seed, screen=policy),
-        bytes_around=bytes_around,
-        compilers=compilers,
-    )
-    return measure_schedules(task, [schedule], _final(target, settings))[0]
-
-
-def _final(target: Target, settings: VerifySettings) -> MeasurePolicy:
-    return final_policy(target.core_num, accept_busy=settings.accept_busy)
-
-
-def _bytes_around(one: MeasurableRecord) -> int:
-    """Return the bytes read and written before each run: as recorded, else as in a large model."""
-    recorded = one.recorded
-    if recorded is None or recorded.bytes_around is None:
-        return BALLAST_BYTES_MAX
-    return recorded.bytes_around
-
-
-def _who(settings: VerifySettings) -> dict[str, Any]:
-    return {"seed": settings.seed, "host": socket.gethostname(), "by": _user()}
 
 
 def _user() -> str:

@@ -6,28 +6,26 @@ first place of the first model that has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from aoe.bank.operators import OperatorBank
-from aoe.bank.records.subgraph import FusionGroup
-from aoe.bank.remeasured import MeasurableRecord
+from aoe.bank.records.subgraph import FusionGroup, SubgraphStrategy, nanoseconds, strategy_of
+from aoe.bank.subgraphs import source_of_strategy
 from aoe.device.compiler import KernelSource
-from aoe.device.protocol import Device
 from aoe.entry.imported_model import ImportedModel
-from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.entry.tuned_model import SUFFIX
 from aoe.errors import BuildError
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.preparation import prepared
-from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.subgraphs.boundary_tensors import InferTensors
-from aoe.measurement import Measurement, MeasurePolicy, Outcome
+from aoe.measurement import Measurement, Outcome
 from aoe.om.file import LIBRARY
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
@@ -37,8 +35,12 @@ from aoe.tuning.tasks.fusion_groups.finding import find_fusion_groups
 from aoe.tuning.tasks.fusion_groups.measuring import FusionMeasurer
 from aoe.tuning.tasks.rewrites.measuring import RewriteMeasurer
 from aoe.tuning.tasks.rewrites.subgraphs import Subgraph, places_by_id
+from aoe.tuning.verify.records import RecordReader, VerifyContext
+from aoe.tuning.verify.verdict import RecordedGain
+from aoebank import Record
 
 _ONNX = 5
+_TIME = "end2EndTime"
 NO_MODEL = "a subgraph is measured in its model, which --model=FILE gives"
 NOT_THERE = "its subgraph is in none of the models --model gives, with the shapes they have"
 
@@ -48,31 +50,17 @@ class GivenModel:
 
     Args:
         model: As it was imported.
-        device: Optimises it, tells shapes.
-        scratch: Directory for a file while that is done.
-        threads: Of the session that optimises.
-        rules: Rewrite rules by name.
+        context: Says what optimises it and by which rules it is rewritten.
     """
 
-    def __init__(
-        self,
-        model: ImportedModel,
-        device: Device,
-        scratch: Path,
-        *,
-        threads: int,
-        rules: Mapping[str, RewriteRule],
-    ) -> None:
+    def __init__(self, model: ImportedModel, context: VerifyContext) -> None:
         self.model = model
-        self.rules = rules
-        self._device = device
-        self._scratch = scratch
-        self._threads = threads
+        self.context = context
 
     @cached_property
     def infer(self) -> InferTensors:
         """What tells the shapes of a graph."""
-        return lambda proto: infer_tensors(proto, self._device.open_session)
+        return lambda proto: infer_tensors(proto, self.context.device.open_session)
 
     @cached_property
     def imported(self) -> ModelGraph:
@@ -83,16 +71,19 @@ class GivenModel:
     @cached_property
     def optimized(self) -> ModelGraph:
         """ONNX Runtime's own graph of it."""
-        return optimized_graph(self.model.proto, self._device, self._scratch, threads=self._threads)
+        context = self.context
+        return optimized_graph(
+            self.model.proto, context.device, context.scratch, threads=context.target.core_num
+        )
 
-    def find(self, one: MeasurableRecord) -> Subgraph | None:
+    def find(self, graph_id: str, strategy: SubgraphStrategy) -> Subgraph | None:
         """Return the subgraph of a record, None where the model has none such."""
-        by_id = self._with_kernels if one.strategy.groups else self._imported
-        return by_id.get(one.record.key)
+        by_id = self._with_kernels if strategy.groups else self._imported
+        return by_id.get(graph_id)
 
     @cached_property
     def _imported(self) -> dict[str, Subgraph]:
-        places, _ = places_by_id(self.imported, self.rules)
+        places, _ = places_by_id(self.imported, self.context.rules)
         return {key: Subgraph(graph_id=key, places=tuple(p)) for key, p in places.items()}
 
     @cached_property
@@ -102,150 +93,157 @@ class GivenModel:
         return {subgraph.graph_id: subgraph for subgraph in found.subgraphs}
 
 
-def given_models(
-    sources: Iterable[ModelSource],
-    device: Device,
-    scratch: Path,
-    *,
-    threads: int,
-    rules: Mapping[str, RewriteRule],
-) -> list[GivenModel]:
-    """Return the models that are given, read and checked.
-
-    Args:
-        sources: ONNX models, and tuned ones for the model in them.
-        device: As for `GivenModel`, and so are the others.
-        scratch: Directory.
-        threads: Of sessions.
-        rules: Rewrite rules by name.
+def reader(context: VerifyContext) -> SubgraphReader:
+    """Return what reads the records of subgraphs.
 
     Raises:
-        AoeError: one cannot be read.
+        AoeError: a model that is given cannot be read.
     """
-    models = []
-    for source in sources:
-        entry = find_entry(None if source.path.suffix == SUFFIX else _ONNX, source)
-        model = entry.load(source)
-        models.append(GivenModel(model, device, scratch, threads=threads, rules=rules))
-    return models
+    return SubgraphReader(context)
+
+
+class SubgraphReader(RecordReader):
+    """Reads the records of subgraphs: each is placed in the first given model that has it.
+
+    Args:
+        context: What with; its models are ONNX models, or tuned ones for the model in them.
+
+    Raises:
+        AoeError: a model cannot be read.
+    """
+
+    def __init__(self, context: VerifyContext) -> None:
+        self._context = context
+        self._file = context.journal.bank.graph_file(context.journal.soc_version)
+        self._operators = OperatorBank(context.journal, core_num=context.target.core_num)
+        self._models = []
+        for source in context.models:
+            entry = find_entry(None if source.path.suffix == SUFFIX else _ONNX, source)
+            self._models.append(GivenModel(entry.load(source), context))
+
+    def read(self, file: Path, record: Record) -> PlacedSubgraph | str | None:
+        """Return the subgraph to measure a record in, or the reason why there is none."""
+        if file != self._file:
+            return None
+        strategy = strategy_of(record)
+        for given in self._models:
+            subgraph = given.find(record.key, strategy)
+            if subgraph is None:
+                continue
+            if strategy.groups and (
+                why := invalid_reason_of_groups(subgraph, strategy, self._operators)
+            ):
+                return why
+            return PlacedSubgraph(
+                given=given, subgraph=subgraph, strategy=strategy, operators=self._operators
+            )
+        return NOT_THERE if self._models else NO_MODEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedSubgraph:
-    """The subgraph of a record, and the model it is in."""
+    """The subgraph of a record in a model, measured as a search does; see `MeasurableAnswer`.
 
-    model: GivenModel
+    Attributes:
+        given: The model.
+        subgraph: Of it.
+        strategy: What is done with it.
+        operators: The records of its kernels.
+    """
+
+    given: GivenModel
     subgraph: Subgraph
+    strategy: SubgraphStrategy
+    operators: OperatorBank
+    op_type: str = "subgraph"
+
+    @property
+    def source(self) -> str | None:
+        """Digest of what carries the strategy out."""
+        return source_of_strategy(self.strategy)
+
+    @property
+    def model(self) -> Path:
+        """File of the model."""
+        return self.given.model.path
 
     @property
     def bytes_around(self) -> int:
         """What one inference of the model reads and writes."""
-        graph = self.model.optimized if self.subgraph.groups else self.model.imported
+        graph = self.given.optimized if self.subgraph.groups else self.given.imported
         return graph.bytes_touched()
 
+    def timed(self, record: Record, latency_us: float) -> Record:
+        """Return the record with a new time."""
+        strategy: Any = record.strategy
+        return replace(record, strategy={**strategy, _TIME: nanoseconds(latency_us)})
 
-def place_of(
-    one: MeasurableRecord, models: Sequence[GivenModel], operators: OperatorBank
-) -> PlacedSubgraph | str:
-    """Return the subgraph in which a record can be measured, or the reason why there is none.
+    def facts(self, recorded: RecordedGain | None) -> dict[str, Any]:
+        """Return what was read and written before each run, and the model."""
+        return {"bytes_around": self.bytes_around, "model_sha256": self.given.model.sha256}
 
-    Args:
-        one: The record.
-        models: Those that are given.
-        operators: The records of its kernels.
-    """
-    for model in models:
-        subgraph = model.find(one)
-        if subgraph is None:
-            continue
-        if one.strategy.groups and (
-            why := invalid_reason_of_groups(subgraph, one.strategy, operators)
-        ):
-            return why
-        return PlacedSubgraph(model=model, subgraph=subgraph)
-    return NOT_THERE if models else NO_MODEL
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphVerifier:
-    """Measures records of subgraphs again, as a search measures its winner.
-
-    Attributes:
-        compilers: Compile kernels; their runner measures.
-        operators: The records of kernels.
-        scratch: Directory for pieces while they are measured.
-        seed: Of inputs.
-        policy: Of the pairs.
-    """
-
-    compilers: KernelCompilers
-    operators: OperatorBank
-    scratch: Path
-    seed: int
-    policy: MeasurePolicy
-
-    def measure(self, one: MeasurableRecord, place: PlacedSubgraph) -> Measurement:
+    def measure(self, recorded: RecordedGain | None, compilers: KernelCompilers) -> Measurement:
         """Return fresh pairs of the subgraph with what its record says, and as it is."""
-        if one.strategy.groups:
-            return self._with_kernels(one, place)
+        if self.strategy.groups:
+            return self._with_kernels(compilers)
+        context = self.given.context
         measurer = RewriteMeasurer(
-            place.subgraph,
-            place.model.imported,
-            place.model.rules,
-            self.compilers.runner,
-            directory=self.scratch / "piece",
-            seed=self.seed,
-            bytes_around=place.bytes_around,
-            infer=place.model.infer,
+            self.subgraph,
+            self.given.imported,
+            context.rules,
+            compilers.runner,
+            directory=context.scratch / "piece",
+            seed=context.seed,
+            bytes_around=self.bytes_around,
+            infer=self.given.infer,
         )
         with closing(measurer):
-            return measurer.measure(one.strategy, self.policy)
+            return measurer.measure(self.strategy, context.policy)
 
-    def _with_kernels(self, one: MeasurableRecord, place: PlacedSubgraph) -> Measurement:
-        sources = self._sources(place.subgraph, one.strategy.groups)
-        directory = self.scratch / "piece"
+    def _with_kernels(self, compilers: KernelCompilers) -> Measurement:
+        context, sources = self.given.context, self._sources()
+        directory = context.scratch / "piece"
         measurer = FusionMeasurer(
-            place.subgraph,
+            self.subgraph,
             {group: source.name for group, source in sources.items()},
             directory / LIBRARY,
-            self.compilers.runner,
+            compilers.runner,
             directory=directory,
-            inputs=ModelInputs(seed=self.seed),
-            bytes_around=place.bytes_around,
+            inputs=ModelInputs(seed=context.seed),
+            bytes_around=self.bytes_around,
         )
         with closing(measurer):
-            error = self._build(sources.values(), directory)
+            error = _build(sources.values(), directory, compilers)
             if error:
                 return Measurement.failure(Outcome.COMPILE, error)
-            return measurer.measure(one.strategy, self.policy)
+            return measurer.measure(self.strategy, context.policy)
 
-    def _sources(
-        self, subgraph: Subgraph, groups: Iterable[FusionGroup]
-    ) -> dict[FusionGroup, KernelSource]:
+    def _sources(self) -> dict[FusionGroup, KernelSource]:
         sources = {}
-        for group in groups:
-            region = subgraph.groups[group].regions[0]
+        for group in self.strategy.groups:
+            region = self.subgraph.groups[group].regions[0]
             answer = self.operators.find(region.workload) if region is not None else None
             if region is not None and answer is not None:  # else another run removed it just now
                 sources[group] = KernelSource.of(region.workload, answer.schedule)
         return sources
 
-    def _build(self, sources: Iterable[KernelSource], directory: Path) -> str:
-        """Compile and link kernels; return what is wrong, the empty string if nothing is."""
-        unique = list({source.name: source for source in sources}.values())
-        errors = self.compilers.compile(unique, directory)
-        wrong = next(filter(None, errors.values()), "")
-        if wrong:
-            return wrong
-        runner = self.compilers.runner
-        try:
-            runner.device.build_library(
-                unique,
-                [directory / f"{source.name}.o" for source in unique],
-                target=runner.target,
-                toolchain=runner.toolchain,
-                file=directory / LIBRARY,
-            )
-        except BuildError as error:
-            return str(error)
-        return ""
+
+def _build(sources: Iterable[KernelSource], directory: Path, compilers: KernelCompilers) -> str:
+    """Compile and link kernels; return what is wrong, the empty string if nothing is."""
+    unique = list({source.name: source for source in sources}.values())
+    errors = compilers.compile(unique, directory)
+    wrong = next(filter(None, errors.values()), "")
+    if wrong:
+        return wrong
+    runner = compilers.runner
+    try:
+        runner.device.build_library(
+            unique,
+            [directory / f"{source.name}.o" for source in unique],
+            target=runner.target,
+            toolchain=runner.toolchain,
+            file=directory / LIBRARY,
+        )
+    except BuildError as error:
+        return str(error)
+    return ""

@@ -6,7 +6,7 @@ after a search; what does not is noted, and the next tuning searches it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def decide_operator(
     *,
     measure: Callable[[UndecidedOperator, Schedule], Measurement],
     target: Target,
-    facts: dict[str, Any],
+    facts: Mapping[str, Any],
     dry_run: bool,
 ) -> DecidedOperator:
     """Measure the candidate of an operator, and write what was decided.

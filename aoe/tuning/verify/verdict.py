@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from aoe.bank.remeasured import RecordedGain
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup
 from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP
+from aoebank import Provenance
 
 
 class Holding(StrEnum):
@@ -27,6 +27,43 @@ class Holding(StrEnum):
     WEAKER = "weaker"
     LOST = "lost"
     UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedGain:
+    """What a bank says a record is worth.
+
+    Attributes:
+        speedup: Over the default, as it was last measured.
+        low: Lower end of its interval; the speed-up itself where none was noted.
+        time: When, RFC 3339 in UTC.
+        engine: By what.
+        bytes_around: What one inference of the model read and wrote besides, None if unknown.
+    """
+
+    speedup: float
+    low: float
+    time: str
+    engine: str
+    bytes_around: int | None = None
+
+
+def recorded_gain(last: Provenance | None) -> RecordedGain | None:
+    """Return the gain in the line of a record's last figure, None if the line has none.
+
+    Args:
+        last: The line, None where there is none.
+    """
+    if last is None or last.speedup is None:
+        return None
+    around = last.search.get("bytes_around")
+    return RecordedGain(
+        speedup=last.speedup,
+        low=last.speedup_low or last.speedup,
+        time=last.time,
+        engine=last.engine,
+        bytes_around=around if type(around) is int and around >= 0 else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

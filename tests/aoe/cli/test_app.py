@@ -22,7 +22,7 @@ from aoe.cli.app import main
 from aoe.errors import AoeError, OptionError
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import JobType, ModeContext, TuneSettings
-from aoe.tuning.registry import MODES
+from aoe.tuning.registry import KINDS, TaskKind
 from aoebank import BankFormatError
 
 
@@ -59,7 +59,7 @@ class Run:
     def ask(self, asked: Callable[[ModeContext], object]) -> None:
         """Let every mode call a function instead of checking what it is given."""
         mode = StandInMode(lambda context: None, asked=asked)
-        self.engine = EngineParts(modes=dict.fromkeys(JobType, mode))
+        self.engine = EngineParts(modes=dict.fromkeys(KINDS, mode))
 
     def fail(self, error: BaseException) -> None:
         """Let every run end in an error."""
@@ -155,7 +155,7 @@ def test_mode_is_added_by_a_module_and_a_line(
     )
     mode = SimpleNamespace(check=lambda context: None, run=lambda context: result)
     monkeypatch.setitem(sys.modules, "subgraph_mode", mode)
-    monkeypatch.setitem(MODES, JobType.SGAT, "subgraph_mode")
+    monkeypatch.setitem(KINDS, JobType.SGAT, TaskKind(mode="subgraph_mode"))
     done = run("--model=m", "--job_type=1")
     assert done.code == 0
     assert f"tuned model: {tmp_path / 'm.om'}" in done.out

@@ -6,7 +6,7 @@ import pytest
 
 from aoe.errors import OptionError
 from aoe.tuning.mode import JobType
-from aoe.tuning.registry import MODES, get_mode, parse_job_types
+from aoe.tuning.registry import KINDS, get_mode, parse_job_types
 
 
 @pytest.mark.parametrize("text", ["2", "opat", "OPAT", " 2 ", "2,2", "opat,2"])
@@ -41,7 +41,7 @@ def test_refusals_list_the_modes_there_are() -> None:
         parse_job_types("7")
 
 
-@pytest.mark.parametrize("job", MODES)
+@pytest.mark.parametrize("job", KINDS)
 def test_every_row_leads_to_a_mode(job: JobType) -> None:
     mode = get_mode(job)
     assert callable(mode.check) and callable(mode.run)

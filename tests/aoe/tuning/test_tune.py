@@ -24,6 +24,7 @@ from aoe.tuning.configuration.options import SETTINGS
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, Mode, ModeContext, TuneSettings
 from aoe.tuning.progress import ContinuedProgress
+from aoe.tuning.registry import KINDS
 
 
 class Log(list[tuple[str, ModeContext]]):
@@ -36,18 +37,18 @@ class Log(list[tuple[str, ModeContext]]):
     @property
     def modes(self) -> dict[JobType, Mode]:
         """The modes, by job type."""
-        return {job: self._mode(job) for job in JobType}
+        return {job: self._mode(job) for job in KINDS}
 
     def _mode(self, job: JobType) -> Mode:
         def run(context: ModeContext) -> None:
             model = context.settings.model
             assert not isinstance(model, Path) or model.is_file()  # while the mode runs
-            self.append((f"run {job.value}", context))
+            self.append((f"run {job}", context))
 
         return StandInMode(
             run,
-            StandInResult(tuning_name=job.value),
-            lambda context: self.append((f"check {job.value}", context)),
+            StandInResult(tuning_name=job),
+            lambda context: self.append((f"check {job}", context)),
         )
 
 
@@ -229,7 +230,7 @@ def test_mode_that_has_no_turn_in_its_time_leaves_what_the_other_has_done(
         raise TurnTimeoutError("time limit", "it was over before the cores were free")
 
     modes: dict[JobType, Mode] = {
-        job: StandInMode(wait) if job.value in late else mode for job, mode in log.modes.items()
+        job: StandInMode(wait) if job in late else mode for job, mode in log.modes.items()
     }
     progress = RecordingProgress()
     asked: dict[str, Any] = {"job_type": "sgat,opat", "tuning_time_limit": 60, "progress": progress}

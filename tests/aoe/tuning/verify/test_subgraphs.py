@@ -24,7 +24,6 @@ from support.engine.subgraphs import by_splits, c2f_network
 import aoe
 from aoe import VerifiedBank
 from aoe.bank.journal import KERNEL_SOURCE
-from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.errors import ModelImportError, WorkerDiedError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome
@@ -34,7 +33,7 @@ from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
 from aoe.tuning.verify.run import VerifySettings, verify_bank
-from aoe.tuning.verify.subgraphs import NO_MODEL, NOT_THERE
+from aoe.tuning.verify.subgraphs import NO_MODEL, NOT_THERE, PlacedSubgraph
 from aoe.tuning.verify.verdict import Holding
 from aoe.workload import KERNEL_DOMAIN
 from aoebank import Bank, Event, Provenance, emit, validate
@@ -378,8 +377,9 @@ def test_kernels_of_a_subgraph_are_measured_together_as_when_they_were_chosen(
 ) -> None:
     result = kernels.verify()
     assert result.passed_over == ()
-    (one,) = [one for one in result.records if isinstance(one.one.answer, SubgraphStrategy)]
-    assert one.one.strategy.groups and one.found.verdict is Holding.HOLDS and one.written
+    (one,) = [one for one in result.records if isinstance(one.one.answer, PlacedSubgraph)]
+    assert isinstance(one.one.answer, PlacedSubgraph) and one.one.answer.strategy.groups
+    assert one.found.verdict is Holding.HOLDS and one.written
     (call,) = kernels.compared
     assert call.arguments["baseline"].model.name == "piece.onnx"
     assert call.arguments["tuned"].library is not None
@@ -390,7 +390,7 @@ def test_kernels_that_cannot_be_built_are_a_lost_gain(
 ) -> None:
     kernels.compile_error = "no such instruction"
     result = kernels.verify()
-    (one,) = [one for one in result.records if isinstance(one.one.answer, SubgraphStrategy)]
+    (one,) = [one for one in result.records if isinstance(one.one.answer, PlacedSubgraph)]
     assert one.found.verdict is Holding.LOST and not one.written
     assert one.found.reason == "compile: no such instruction"
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from support.engine.tuning import make_measurement
 
-from aoe.bank.remeasured import RecordedGain
 from aoe.errors import RunError, WorkerDiedError
 from aoe.execute.messages import failure_of
 from aoe.measurement import Measurement, Outcome
-from aoe.tuning.verify.verdict import Holding, verdict_on
+from aoe.tuning.verify.verdict import Holding, RecordedGain, verdict_on
 
 _RECORDED = RecordedGain(speedup=1.5, low=1.4, time="2026-01-02T03:04:05Z", engine="aoe 0.1.0")
 

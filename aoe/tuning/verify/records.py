@@ -1,0 +1,232 @@
+"""Records that can be measured again alone, and what becomes of their figures then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from aoe.bank.journal import KERNEL_SOURCE, VERIFYING, BankJournal, Note, samples_of
+from aoe.device.protocol import Device
+from aoe.entry.protocol import ModelSource
+from aoe.execute.compiling import KernelCompilers
+from aoe.graph.rewrites.protocol import RewriteRule
+from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate
+from aoe.target import Target
+from aoe.tuning.verify.undecided import DecidedOperator
+from aoe.tuning.verify.verdict import RecordedGain, recorded_gain
+from aoebank import Drift, Event, Record, RecordError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyContext:
+    """What records are measured again with.
+
+    Attributes:
+        journal: The bank.
+        device: Runs and optimises models.
+        target: What records have to be made for.
+        models: Models that are given for what is measured in its model.
+        rules: Rewrite rules by name.
+        scratch: Directory for files while something is measured.
+        policy: Of the pairs.
+        seed: Of inputs.
+        who: Host, user and seed, noted with each measurement.
+    """
+
+    journal: BankJournal
+    device: Device
+    target: Target
+    models: Sequence[ModelSource]
+    rules: Mapping[str, RewriteRule]
+    scratch: Path
+    policy: MeasurePolicy
+    seed: int
+    who: Mapping[str, Any]
+
+
+class MeasurableAnswer(Protocol):
+    """The answer of a record, ready to be measured; a kind of task has one class of them."""
+
+    @property
+    def op_type(self) -> str:
+        """Kernel family, or what the record is of."""
+        ...
+
+    @property
+    def source(self) -> str | None:
+        """Digest of the sources that carry the answer out, None where none is known."""
+        ...
+
+    @property
+    def model(self) -> Path | None:
+        """File of the model it is measured in, None if it needs none."""
+        ...
+
+    def measure(self, recorded: RecordedGain | None, compilers: KernelCompilers) -> Measurement:
+        """Return fresh pairs of the answer and of the default, as after a search."""
+        ...
+
+    def timed(self, record: Record, latency_us: float) -> Record:
+        """Return the record with a new time; its strategy stays."""
+        ...
+
+    def facts(self, recorded: RecordedGain | None) -> Mapping[str, Any]:
+        """Return what is noted of the measurement, JSON values."""
+        ...
+
+
+class RecordReader(Protocol):
+    """Reads the records of one kind of task for a new measurement."""
+
+    def read(self, file: Path, record: Record) -> MeasurableAnswer | str | None:
+        """Return the answer of a record, or why it is not measured; None for another kind's.
+
+        Raises:
+            ValueError: its strategy cannot be read.
+        """
+        ...
+
+    def undecided(self) -> Iterable[Callable[[KernelCompilers, bool], DecidedOperator]]:
+        """Return what decides each task that a busy machine has left open.
+
+        Called with `dry_run` True it writes nothing.
+        """
+        return ()
+
+
+class Verifier(Protocol):
+    """The module of a kind of task whose records can be measured again."""
+
+    def reader(self, context: VerifyContext) -> RecordReader:
+        """Return what reads its records."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurableRecord:
+    """A record that can be measured again.
+
+    Attributes:
+        file: Bank file it is in.
+        record: As it is there.
+        answer: What is measured.
+        op_names: Nodes of the model it was tuned in, as far as noted.
+        recorded: What it is said to be worth, None if nobody noted that.
+        drift: How far the present environment is from that of its last measurement.
+    """
+
+    file: Path
+    record: Record
+    answer: MeasurableAnswer
+    op_names: tuple[str, ...]
+    recorded: RecordedGain | None
+    drift: Drift
+
+    @property
+    def op_type(self) -> str:
+        """Kernel family, `subgraph` for a subgraph."""
+        return self.answer.op_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """A record that is not measured, and why."""
+
+    file: Path
+    key: str
+    reason: str
+
+
+def records_to_measure(
+    journal: BankJournal, readers: Sequence[RecordReader]
+) -> Iterator[MeasurableRecord | PassedOver]:
+    """Yield every record of the target, file by file, or why it is not measured.
+
+    Files of operators come first, then that of subgraphs.
+
+    Args:
+        journal: Whose root, target and environment count.
+        readers: Of all kinds of tasks; the last one that knows a record reads it.
+
+    Raises:
+        BankFormatError: a file or the quarantine is corrupt.
+    """
+    bank, folder = journal.bank, journal.bank.root / journal.soc_version
+    files = [file for file in bank.iter_files() if file.is_relative_to(folder)]
+    graphs = bank.graph_file(journal.soc_version)
+    for file in (*files, *((graphs,) if graphs.exists() else ())):
+        for record in bank.iter_records(file):
+            yield _looked_at(journal, file, record, readers)
+
+
+def _looked_at(
+    journal: BankJournal, file: Path, record: Record, readers: Sequence[RecordReader]
+) -> MeasurableRecord | PassedOver:
+    found = journal.quarantine_reason(record) or _read(file, record, readers)
+    if isinstance(found, str):
+        return PassedOver(file=file, key=record.key, reason=found)
+    last = journal.last_figure(file, record.key)
+    return MeasurableRecord(
+        file=file,
+        record=record,
+        answer=found,
+        op_names=last.op_names if last is not None else (),
+        recorded=recorded_gain(last),
+        drift=journal.drift(file, record.key, found.source),
+    )
+
+
+def _read(file: Path, record: Record, readers: Sequence[RecordReader]) -> MeasurableAnswer | str:
+    for reader in reversed(readers):
+        try:
+            found = reader.read(file, record)
+        except ValueError as error:
+            return str(error)
+        if found is not None:
+            return found
+    return "its strategy is another engine's"
+
+
+def write_back(
+    journal: BankJournal,
+    one: MeasurableRecord,
+    measurement: Measurement,
+    estimate: SpeedupEstimate,
+    facts: Mapping[str, Any],
+) -> bool:
+    """Give a record its new time and note who measured it; its strategy stays.
+
+    Args:
+        journal: Its bank.
+        one: The record, as it was when it was measured.
+        measurement: Of its strategy, now.
+        estimate: What that proves.
+        facts: Noted with it, JSON values.
+
+    Returns:
+        False if another run has changed the record meanwhile: nothing is written then.
+
+    Raises:
+        AoebankError: the bank cannot be written.
+    """
+    try:
+        now = journal.bank.find(one.file, one.record.key)
+    except RecordError:
+        now = None
+    if now is None or now.strategy != one.record.strategy:
+        return False
+    journal.bank.put(one.file, [one.answer.timed(now, measurement.latency_us)])
+    source = one.answer.source
+    note = Note(
+        key=one.record.key,
+        event=Event.RESERVED,
+        op_names=one.op_names,
+        estimate=estimate,
+        **samples_of(measurement),
+        cluster={KERNEL_SOURCE: source} if source else {},
+        search={"method": VERIFYING, **facts},
+    )
+    journal.append(one.file, [note])
+    return True
