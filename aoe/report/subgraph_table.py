@@ -37,9 +37,7 @@ class SubgraphTuningReport(Report):
     schema: str = "aoe.sgat/1"
 
     def document(self) -> Mapping[str, object]:
-        from aoe.tuning.sgat.result import sgat_summary
-
-        return places_document(self.result, sgat_summary(self.result))
+        return places_document(self.result)
 
     def write(self, text: Text) -> None:
         result = self.result

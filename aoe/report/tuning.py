@@ -47,9 +47,7 @@ class OperatorTuningReport(Report):
     schema: str = "aoe.tune/1"
 
     def document(self) -> Mapping[str, object]:
-        from aoe.tuning.opat.result import summary
-
-        return places_document(self.result, summary(self.result))
+        return places_document(self.result)
 
     def write(self, text: Text) -> None:
         result = self.result

@@ -19,9 +19,7 @@ _NAMED = 4
 """Parts that are named where all went for the same reason."""
 
 
-def places_document(
-    result: ModelTuning[Any], summary: Mapping[str, object]
-) -> Mapping[str, object]:
+def places_document(result: ModelTuning[Any]) -> Mapping[str, object]:
     """Return the paths of all files, null for reports that did not stay, and the summary."""
     stay = result.places.reports_stay
     return {
@@ -29,7 +27,7 @@ def places_document(
         "results": str(result.places.results) if stay else None,
         "result_file": str(result.result_file) if stay else None,
         "bank": str(result.bank),
-        "summary": summary,
+        "summary": result.summary(),
     }
 
 

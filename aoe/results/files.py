@@ -8,15 +8,19 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from aoe.errors import OutputError
 from aoe.folders.whole_files import replaced
 from aoe.measurement import QUIET_SHARE, Measurement
 from aoe.measurement.memory import MemoryUse, ModelMemory
+from aoe.workload import Precision
+
+T = TypeVar("T", bound="TaskResult")
 
 BANK_FOLDER = "bank"
 """In a directory of results: the records its model uses."""
@@ -177,6 +181,90 @@ def repo_summary(outcomes: Iterable[RepoOutcome]) -> dict[str, int]:
         "repo_update_num": count[RepoOutcome.UPDATE],
         "total_num": count.total(),
     }
+
+
+class TaskResult(Protocol):
+    """What became of one task."""
+
+    @property
+    def outcome(self) -> RepoOutcome:
+        """What was done about it in the bank."""
+        ...
+
+    @property
+    def failed(self) -> bool:
+        """True if it was tuned, and no candidate could be compiled, run, or was right."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReport(Generic[T]):
+    """Contents of the result file of a mode that tunes the tasks of a model file.
+
+    Attributes:
+        tuning_name: Name of the run.
+        tuning_time_s: Seconds so far.
+        baseline_ms: Whole untuned model, None until it is measured; of several streams, from one
+            run to the next.
+        speedup: Whole model, untuned time over tuned time.
+        result: State of the run.
+        tasks: Every task that is done.
+        precision: The lowest the tuned model computes in: what `speedup` is of.
+        memory: What sessions of both models take, None where that is not known.
+        streams: Callers the whole model is judged with at the same time.
+        is_throughput: True where the runs of a second are judged, not the time of one.
+    """
+
+    tuning_name: str
+    tuning_time_s: float = 0.0
+    baseline_ms: float | None = None
+    speedup: float = 1.0
+    result: TuningResult = TuningResult.INCOMPLETE
+    tasks: tuple[T, ...] = ()
+    precision: Precision = Precision.FLOAT32
+    memory: ModelMemory | None = None
+    streams: int = 1
+    is_throughput: bool = False
+
+    @property
+    def has_failed(self) -> bool:
+        """True if tasks were tuned, and each of them has failed."""
+        return bool(self.tasks) and all(task.failed for task in self.tasks)
+
+    @property
+    def has_nothing(self) -> bool:
+        """True if the run has succeeded and found nothing to tune."""
+        return self.result is TuningResult.SUCCESSFUL and not self.tasks
+
+    def basic(self) -> dict[str, Any]:
+        """Return the section every result file begins with."""
+        return basic_section(self.tuning_name, self.tuning_time_s, self.result)
+
+    def sections(self, mode: str, modified: Mapping[str, Any], **more: Any) -> list[dict[str, Any]]:
+        """Return the report in AOE's form (dialect of CANN 6.3 and later).
+
+        While a run is incomplete, what only its end can tell is absent.
+
+        Args:
+            mode: `opat`, `sgat`.
+            modified: Members on the tasks whose records are new or replaced.
+            more: Members at the end of the section.
+        """
+        body: dict[str, Any] = {}
+        if self.baseline_ms is not None:
+            body |= performance_members(
+                self.baseline_ms,
+                self.speedup,
+                self.result,
+                self.streams,
+                is_throughput=self.is_throughput,
+            )
+        if self.memory is not None:
+            body["session_memory"] = memory_to_json(self.memory)
+        body[f"{mode}_tuning_result"] = self.result.value
+        body |= modified
+        body["repo_summary"] = repo_summary(task.outcome for task in self.tasks)
+        return [self.basic(), {mode.upper(): body | more}]
 
 
 def finite_or_none(value: float) -> float | None:

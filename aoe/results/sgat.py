@@ -12,14 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from aoe.results.files import (
-    RepoOutcome,
-    TuningResult,
-    basic_section,
-    improvement_text,
-    performance_members,
-    repo_summary,
-)
+from aoe.results.files import ModelReport, RepoOutcome, TuningResult, improvement_text
 from aoe.results.gains import Gain, gains_to_json
 
 
@@ -47,62 +40,26 @@ class SubgraphResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SgatReport:
-    """Contents of `aoe_result_sgat_<timestamp>_pid<N>.json`.
-
-    Attributes:
-        tuning_name: Name of the tuning task.
-        tuning_time_s: Seconds so far.
-        baseline_ms: Whole untuned model, None until it is measured; of several streams, from one
-            run to the next.
-        speedup: Whole model, untuned time over tuned time.
-        result: State of the run.
-        subgraphs: Every subgraph that is done.
-        streams: Callers the whole model is judged with at the same time.
-        is_throughput: True where the runs of a second are judged, not the time of one.
-    """
-
-    tuning_name: str
-    tuning_time_s: float = 0.0
-    baseline_ms: float | None = None
-    speedup: float = 1.0
-    result: TuningResult = TuningResult.INCOMPLETE
-    subgraphs: tuple[SubgraphResult, ...] = ()
-    streams: int = 1
-    is_throughput: bool = False
+class SgatReport(ModelReport[SubgraphResult]):
+    """Contents of the result file of subgraph tuning."""
 
 
 def sgat_report_to_json(report: SgatReport) -> list[dict[str, Any]]:
     """Return the report in AOE's form.
 
-    While a run is incomplete, what only its end can tell is absent; a run that failed, or found
-    nothing to tune, has no section but `basic`.
+    A run that failed, or found nothing to tune, has no section but `basic`.
     """
-    basic = basic_section(report.tuning_name, report.tuning_time_s, report.result)
-    nothing = report.result is TuningResult.SUCCESSFUL and not report.subgraphs
-    if nothing or report.result is TuningResult.FAILED:
-        return [basic]
-    body: dict[str, Any] = {}
-    if report.baseline_ms is not None:
-        body |= performance_members(
-            report.baseline_ms,
-            report.speedup,
-            report.result,
-            report.streams,
-            is_throughput=report.is_throughput,
-        )
-    body["sgat_tuning_result"] = report.result.value
-    body["repo_modified_subgraphs"] = {
+    if report.has_nothing or report.result is TuningResult.FAILED:
+        return [report.basic()]
+    modified = {
         f"{outcome.value}_repo_subgraphs": [
-            _modified(subgraph) for subgraph in report.subgraphs if subgraph.outcome is outcome
+            _modified(subgraph) for subgraph in report.tasks if subgraph.outcome is outcome
         ]
         for outcome in (RepoOutcome.ADD, RepoOutcome.UPDATE)
     }
-    body["repo_summary"] = repo_summary(subgraph.outcome for subgraph in report.subgraphs)
-    failed = [subgraph.repo_key for subgraph in report.subgraphs if subgraph.failed]
-    if failed:
-        body["tuning_failed_subgraphs"] = failed
-    return [basic, {"SGAT": body}]
+    failed = [subgraph.repo_key for subgraph in report.tasks if subgraph.failed]
+    more = {"tuning_failed_subgraphs": failed} if failed else {}
+    return report.sections("sgat", {"repo_modified_subgraphs": modified}, **more)
 
 
 def _modified(subgraph: SubgraphResult) -> dict[str, Any]:

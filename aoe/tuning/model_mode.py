@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from aoe.bank.damage import DamagedFile
+from aoe.bank.remembered import RememberedOperator
 from aoe.errors import OptionError, RunError
 from aoe.measurement import Measurement
 from aoe.ort.optimizers import ALL_OPTIMIZATIONS, marked
 from aoe.results.files import (
+    RepoOutcome,
     TuningResult,
+    finite_or_none,
+    improvement_percent,
     improvement_text,
+    machine_to_json,
+    memory_to_json,
     metric_members,
     runs_per_s,
     write_report,
@@ -22,6 +28,7 @@ from aoe.settings import LARGEST_SEED
 from aoe.target import Target
 from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, ModeContext, TargetMetric
+from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
 from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.tune_context import ResultPlaces, TuneContext, open_tune_context
 from aoe.tuning.validation.candidates import ValidatedPart
@@ -53,7 +60,12 @@ class ModelTuning(Generic[P]):
         damaged: Bank files the run did without.
         metric: What the figures of the whole model are of.
         optimizations: Of ONNX Runtime, in words: how the untuned model is computed.
+        reuse: What was taken from an earlier result, None without one.
+        remembered: What the bank knows of each task now, by its key.
     """
+
+    job: ClassVar[JobType]
+    """The mode."""
 
     model: Mapping[str, str]
     target: Target
@@ -67,6 +79,8 @@ class ModelTuning(Generic[P]):
     damaged: tuple[DamagedFile, ...] = ()
     metric: TargetMetric = TargetMetric.LATENCY
     optimizations: str = str(ALL_OPTIMIZATIONS)
+    reuse: ReuseSummary | None = None
+    remembered: Mapping[str, RememberedOperator] = field(default_factory=dict)
 
     @property
     def tuning_name(self) -> str:
@@ -97,6 +111,57 @@ class ModelTuning(Generic[P]):
     def tuned_ms(self) -> float:
         """Time of the tuned model: that of the untuned one over the speed-up, as in AOE's file."""
         return self.baseline_ms / self.speedup
+
+    @property
+    def schema(self) -> str:
+        """Of the summary."""
+        return "aoe.summary/1"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the tasks as the summary has them.
+
+        Each has `outcome`, `reason`, `speedup`, `in_model`, and a name: `op_name`, or `places`.
+        """
+        return []
+
+    def own_members(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the members of the summary that other modes do not have."""
+        return {}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures of the mode, for `--json` and the head of `summary.json`."""
+        validation, target, rows = self.validation, self.target, self.rows()
+        return {
+            "schema": self.schema,
+            "tuning_name": self.tuning_name,
+            "model": dict(self.model),
+            "om": self.om_file.name,
+            "target": {
+                "soc_version": target.soc_version,
+                "core_num": target.core_num,
+                "cpu_model": target.cpu_model,
+                "features": list(target.features),
+            },
+            "versions": dict(self.versions),
+            "seconds": round(self.seconds, 1),
+            "phase_seconds": dict(self.phases),
+            "baseline": f"onnxruntime, {self.optimizations}, same threads",
+            **count_members(rows, self.seconds),
+            "performance_improvement": improvement_text(self.speedup),
+            **speed_members(self),
+            "pairs": validation.estimate.pairs,
+            "memory": memory_to_json(validation.memory),
+            "machine": machine_to_json(validation.comparison.measurement),
+            "improvement_percent": round(improvement_percent(self.speedup), 2),
+            "max_abs_err": finite_or_none(validation.comparison.deviation.max_abs_err),
+            **self.own_members(rows),
+            "repo": {
+                outcome.value: sum(row["outcome"] == outcome.value for row in rows)
+                for outcome in RepoOutcome
+            },
+            f"{self.job.subject}s": rows,
+            "reuse": reuse_to_json(self.reuse),
+        }
 
 
 def check_search(context: ModeContext) -> None:

@@ -92,7 +92,7 @@ def _report(*operators: OperatorResult) -> list[dict[str, Any]]:
         baseline_ms=2.0,
         speedup=2.0,
         result=TuningResult.SUCCESSFUL,
-        operators=operators,
+        tasks=operators,
     )
     return opat_report_to_json(report)
 
@@ -125,7 +125,7 @@ def _gain_fields(runs: Runs) -> None:
 
 def _failed_operators(runs: Runs) -> None:
     lost = _operator(RepoOutcome.UNSATISFIED, failed=True)
-    report = OpatReport(tuning_name="x", result=TuningResult.FAILED, operators=(lost,))
+    report = OpatReport(tuning_name="x", result=TuningResult.FAILED, tasks=(lost,))
     assert opat_report_to_json(report)[1]["OPAT"]["tuning_failed_operators"] == ["n0"]
     assert "tuning_failed_operators" not in _report(lost)[1]["OPAT"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,20 @@ from aoe.ort.profile import ModelProfile
 from aoe.profiling.figures import OperatorProfile
 from aoe.results.files import (
     NOT_TRIED_OUT,
-    RepoOutcome,
     finite_or_none,
-    improvement_percent,
-    improvement_text,
     machine_to_json,
-    memory_to_json,
     write_json,
     write_table,
 )
 from aoe.results.opat import OpatReport
 from aoe.schedule import schedule_to_json
+from aoe.tuning.mode import JobType
 from aoe.tuning.model_mode import (
     ModelTuning,
-    count_members,
     rounded,
-    speed_members,
     trial_members,
 )
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
-from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
 from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.validation.accuracy import HeldAccuracy
@@ -84,12 +78,12 @@ class OpatResult(ModelTuning[ChosenKernel]):
         tuned_profile: Of the tuned model.
         report: Contents of AOE's result file.
         allowed: What precision the run might use.
-        reuse: What was taken from an earlier result, None without one.
-        remembered: What the bank knows of each operator now, by its key.
         figures: Of the nodes of the untuned and of the tuned model, see `aoe profile`.
         shape_range: Text of `--input_shape` where the model is tuned for a range of shapes.
         points: What it gains at shapes of that range; the speed-up is their geometric mean.
     """
+
+    job = JobType.OPAT
 
     operators: tuple[TunedOperator, ...]
     refusals: tuple[Refusal, ...]
@@ -97,8 +91,6 @@ class OpatResult(ModelTuning[ChosenKernel]):
     tuned_profile: ModelProfile
     report: OpatReport
     allowed: PrecisionSettings = KEEP_FLOAT32
-    reuse: ReuseSummary | None = None
-    remembered: Mapping[str, RememberedOperator] = field(default_factory=dict)
     figures: tuple[tuple[OperatorProfile, ...], tuple[OperatorProfile, ...]] = ((), ())
     shape_range: str = ""
     points: tuple[PointGain, ...] = ()
@@ -114,6 +106,25 @@ class OpatResult(ModelTuning[ChosenKernel]):
         blocks = (part for kernel in self.validation.kept for part in kernel.source.parts[1:])
         keys = {kernel.key for kernel in self.validation.kept}
         return frozenset(keys | {key_of(block.workload) for block in blocks})
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the operators as the summary has them."""
+        return [_operator_row(tuned, self) for tuned in self.operators]
+
+    def own_members(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what is undecided, points of a range, the precision, and what is not tuned."""
+        accuracy = self.validation.accuracy
+        return {
+            "undecided_ops": sum(row["reason"].startswith(NOT_TRIED_OUT) for row in rows),
+            **_range_members(self),
+            "precision": self.precision.value,
+            "precision_mode": self.allowed.mode.value,
+            "strict_fp32": self.allowed.strict,
+            "accuracy": _accuracy(accuracy) if accuracy else None,
+            "left_to_onnxruntime": [
+                {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in self.refusals
+            ],
+        }
 
 
 def write_details(result: OpatResult) -> None:
@@ -132,48 +143,6 @@ def write_details(result: OpatResult) -> None:
     untuned, tuned = result.figures
     _write_profile(profiling / "before_tuning", result.profile, before, untuned)
     _write_profile(profiling / "after_tuning", result.tuned_profile, after, tuned)
-
-
-def summary(result: OpatResult) -> dict[str, Any]:
-    """Return the figures of operator tuning, for `--json` and the head of `summary.json`."""
-    validation, report, target = result.validation, result.report, result.target
-    rows = [_operator_row(tuned, result) for tuned in result.operators]
-    return {
-        "schema": "aoe.summary/1",
-        "tuning_name": report.tuning_name,
-        "model": dict(result.model),
-        "om": result.om_file.name,
-        "target": {
-            "soc_version": target.soc_version,
-            "core_num": target.core_num,
-            "cpu_model": target.cpu_model,
-            "features": list(target.features),
-        },
-        "versions": dict(result.versions),
-        "seconds": round(result.seconds, 1),
-        "phase_seconds": dict(result.phases),
-        "baseline": f"onnxruntime, {result.optimizations}, same threads",
-        **count_members(rows, result.seconds),
-        "undecided_ops": sum(row["reason"].startswith(NOT_TRIED_OUT) for row in rows),
-        "performance_improvement": improvement_text(result.speedup),
-        **speed_members(result),
-        "pairs": validation.estimate.pairs,
-        **_range_members(result),
-        "memory": memory_to_json(validation.memory),
-        "machine": machine_to_json(validation.comparison.measurement),
-        "improvement_percent": round(improvement_percent(result.speedup), 2),
-        "precision": result.precision.value,
-        "precision_mode": result.allowed.mode.value,
-        "strict_fp32": result.allowed.strict,
-        "accuracy": _accuracy(validation.accuracy) if validation.accuracy else None,
-        "max_abs_err": finite_or_none(validation.comparison.deviation.max_abs_err),
-        "repo": {outcome.value: report.count(outcome) for outcome in RepoOutcome},
-        "operators": rows,
-        "reuse": reuse_to_json(result.reuse),
-        "left_to_onnxruntime": [
-            {"node": r.node, "op_type": r.op_type, "reason": r.reason} for r in result.refusals
-        ],
-    }
 
 
 def _range_members(result: OpatResult) -> dict[str, Any]:

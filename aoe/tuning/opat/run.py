@@ -154,7 +154,7 @@ def operator_teller(
         else:
             progress.operator(name, text)
         results[tuned.operator.key] = operator_result(tuned)
-        report.update(operators=tuple(results.values()))
+        report.update(tasks=tuple(results.values()))
 
     return tell
 

@@ -8,20 +8,15 @@ each of them did.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from aoe.results.files import write_json
 from aoe.tuning.mode import ModeResult
 from aoe.tuning.model_mode import ModelTuning, count_members, speed_members
-from aoe.tuning.opat.result import OpatResult, summary
 from aoe.tuning.reuse.kinds import ReuseKind
-
-if TYPE_CHECKING:
-    from aoe.tuning.sgat.result import SgatResult
 
 _FILE = "summary.json"
 _SCHEMA = "aoe.summary/1"
-_PARTS = ("subgraphs", "operators")
 _Summary = Mapping[str, Any]
 
 
@@ -45,30 +40,22 @@ def run_summary(modes: Sequence[ModelTuning[Any]]) -> dict[str, Any]:
     Args:
         modes: Those that are done, one at least.
     """
-    parts = [_summary_of(mode) for mode in modes]
+    parts = [mode.summary() for mode in modes]
+    names = [f"{mode.job.subject}s" for mode in modes]
     last = parts[-1]
     seconds = sum(mode.seconds for mode in modes)
-    rows = [row for name in _PARTS for part in parts for row in part.get(name, ())]
+    rows = [row for name, part in zip(names, parts, strict=True) for row in part[name]]
     return {
         **last,
         "schema": last["schema"] if len(parts) == 1 else _SCHEMA,
         "seconds": round(seconds, 1),
         **count_members(rows, seconds),
         "repo": _added(part["repo"] for part in parts),
-        **{name: found for name in _PARTS if (found := _joined(parts, name)) is not None},
+        **{name: _joined(parts, name) for name in names},
         "reuse": _reuse([part["reuse"] for part in parts if part["reuse"] is not None]),
         "left_to_onnxruntime": _joined(parts, "left_to_onnxruntime"),
         "modes": [_mode_row(mode, part) for mode, part in zip(modes, parts, strict=True)],
     }
-
-
-def _summary_of(mode: ModelTuning[Any]) -> _Summary:
-    if isinstance(mode, OpatResult):
-        return summary(mode)
-    # only a run with subgraphs has loaded what theirs needs
-    from aoe.tuning.sgat.result import sgat_summary
-
-    return sgat_summary(cast("SgatResult", mode))
 
 
 def _joined(parts: Sequence[_Summary], name: str) -> list[Any] | None:
@@ -100,13 +87,12 @@ def _reuse(found: Sequence[_Summary]) -> dict[str, Any] | None:
 
 def _mode_row(mode: ModelTuning[Any], part: _Summary) -> dict[str, Any]:
     """Return the row of a mode: its counts, and the speed of the model after it."""
-    rows = [row for name in _PARTS for row in part.get(name, ())]
     return {
-        "mode": "opat" if isinstance(mode, OpatResult) else "sgat",
+        "mode": mode.job,
         "result_file": mode.result_file.name,
         "seconds": round(mode.seconds, 1),
         "phase_seconds": dict(mode.phases),
-        **count_members(rows, mode.seconds),
+        **count_members(part[f"{mode.job.subject}s"], mode.seconds),
         "repo": part["repo"],
         **speed_members(mode),
     }

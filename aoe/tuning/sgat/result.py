@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +11,16 @@ from aoe.bank.records.subgraph import feature_to_json
 from aoe.bank.remembered import RememberedOperator, remembered_to_json
 from aoe.results.files import (
     RepoOutcome,
-    finite_or_none,
-    improvement_percent,
-    improvement_text,
-    machine_to_json,
-    memory_to_json,
     write_json,
 )
 from aoe.results.sgat import SgatReport, SubgraphResult
 from aoe.tuning.chosen_graph import ChosenGraph
+from aoe.tuning.mode import JobType
 from aoe.tuning.model_mode import (
     ModelTuning,
-    count_members,
     rounded,
-    speed_members,
     trial_members,
 )
-from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tuning.tasks.rewrites.gains import format_gain
 from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
@@ -49,9 +42,9 @@ class SgatResult(ModelTuning[ValidatedPart]):
         refused: Pieces that cannot be tuned by themselves: first node and reason.
         chosen: The graph for the modes that follow; None if the imported one stays.
         report: Contents of AOE's result file.
-        reuse: What was taken from an earlier result, None without one.
-        remembered: What the bank knows of each subgraph now, by its identity.
     """
+
+    job = JobType.SGAT
 
     bank_file: Path
     subgraphs: tuple[TunedSubgraph, ...]
@@ -60,8 +53,25 @@ class SgatResult(ModelTuning[ValidatedPart]):
     used_ids: frozenset[str]
     chosen: ChosenGraph | None
     report: SgatReport
-    reuse: ReuseSummary | None = None
-    remembered: Mapping[str, RememberedOperator] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> str:
+        """Of the summary."""
+        return "aoe.sgat_summary/1"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the subgraphs as the summary has them."""
+        return [_row(tuned, self) for tuned in self.subgraphs]
+
+    def own_members(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what is undecided, and what is not tuned."""
+        return {
+            "undecided_subgraphs": sum(tuned.is_undecided for tuned in self.subgraphs),
+            "subgraphs_without_options": self.without_options,
+            "left_to_onnxruntime": [
+                {"node": node, "reason": reason} for node, reason in self.refused
+            ],
+        }
 
 
 def with_kernels(
@@ -107,46 +117,6 @@ def write_subgraph_details(result: SgatResult) -> None:
     for tuned in result.subgraphs:
         file = folder / "subgraph_tuning" / f"{tuned.subgraph.graph_id}.json"
         write_json(file, _detail(tuned, result))
-
-
-def sgat_summary(result: SgatResult) -> dict[str, Any]:
-    """Return the figures of subgraph tuning, for `--json` and the head of `summary.json`."""
-    validation, target = result.validation, result.target
-    rows = [_row(tuned, result) for tuned in result.subgraphs]
-    return {
-        "schema": "aoe.sgat_summary/1",
-        "tuning_name": result.tuning_name,
-        "model": dict(result.model),
-        "om": result.om_file.name,
-        "target": {
-            "soc_version": target.soc_version,
-            "core_num": target.core_num,
-            "cpu_model": target.cpu_model,
-        },
-        "versions": dict(result.versions),
-        "seconds": round(result.seconds, 1),
-        "phase_seconds": dict(result.phases),
-        "baseline": f"onnxruntime, {result.optimizations}, same threads",
-        **count_members(rows, result.seconds),
-        "undecided_subgraphs": sum(tuned.is_undecided for tuned in result.subgraphs),
-        **speed_members(result),
-        "reuse": reuse_to_json(result.reuse),
-        "pairs": validation.estimate.pairs,
-        "performance_improvement": improvement_text(result.speedup),
-        "improvement_percent": round(improvement_percent(result.speedup), 2),
-        "memory": memory_to_json(validation.memory),
-        "machine": machine_to_json(validation.comparison.measurement),
-        "max_abs_err": finite_or_none(validation.comparison.deviation.max_abs_err),
-        "repo": {
-            outcome.value: sum(tuned.outcome is outcome for tuned in result.subgraphs)
-            for outcome in RepoOutcome
-        },
-        "subgraphs": rows,
-        "subgraphs_without_options": result.without_options,
-        "left_to_onnxruntime": [
-            {"node": node, "reason": reason} for node, reason in result.refused
-        ],
-    }
 
 
 def _row(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:

@@ -215,7 +215,7 @@ def _groups(
         return None
 
     def tell(tuned: TunedSubgraph) -> None:
-        report.update(subgraphs=(*report.value.subgraphs, subgraph_result(tuned)))
+        report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
 
     return tune_fusion_groups(tuning, bank, tell, tell_lookup=partial(reuse.add, bank))
 
@@ -238,7 +238,7 @@ def _result(
     subgraphs = (*tuned, *(groups.subgraphs if groups is not None else ()))
     used_ids = {use.graph_id for use in chosen.uses} if chosen else set[str]()
     report.update(
-        subgraphs=tuple(map(subgraph_result, subgraphs)),
+        tasks=tuple(map(subgraph_result, subgraphs)),
         baseline_ms=whole_model_ms(validation, tuning.subject.streams),
         speedup=validation.estimate.median if validation.kept else 1.0,
         result=TuningResult.SUCCESSFUL,
@@ -382,7 +382,7 @@ def _tuned(
 
     def tell(tuned: TunedSubgraph) -> None:
         done.append(tuned)
-        report.update(subgraphs=(*report.value.subgraphs, subgraph_result(tuned)))
+        report.update(tasks=(*report.value.tasks, subgraph_result(tuned)))
         speedup = f"{tuned.speedup:.2f}x, " if tuned.speedup else ""
         subgraph = tuned.subgraph
         tuning.progress.operator(

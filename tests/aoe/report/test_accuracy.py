@@ -11,7 +11,7 @@ from support.engine.tuning import make_kernel, make_opat_result, make_tuned
 
 from aoe.report.tuning import OperatorTuningReport
 from aoe.schedule import Schedule
-from aoe.tuning.opat.result import OpatResult, summary
+from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.constraint import DEFAULT
 from aoe.tuning.precision.sensitivity import Trade
 from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings
@@ -110,7 +110,7 @@ def test_missed_bound_is_shouted(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_summary_holds_the_trade_and_is_json() -> None:
-    found = json.loads(json.dumps(summary(_result(roll_back=True))))
+    found = json.loads(json.dumps(_result(roll_back=True).summary()))
     assert (found["precision"], found["precision_mode"]) == ("bfloat16", "allow_mix_precision_bf16")
     assert [row["precision"] for row in found["operators"]] == ["float32", "bfloat16"]
     accuracy = found["accuracy"]
@@ -123,6 +123,6 @@ def test_summary_holds_the_trade_and_is_json() -> None:
         ("lower0", True, 0.981),
         ("lower1", False, 0.99952),
     ]
-    plain = summary(make_opat_result(make_tuned("conv1")))
+    plain = make_opat_result(make_tuned("conv1")).summary()
     assert (plain["precision"], plain["accuracy"]) == ("float32", None)
     assert plain["strict_fp32"] is False

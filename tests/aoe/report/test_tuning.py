@@ -21,7 +21,7 @@ from aoe.profiling.figures import OperatorProfile
 from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
 from aoe.results.files import NOT_TRIED_OUT, ONLY_LOOKED_UP, RepoOutcome
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
-from aoe.tuning.opat.result import OpatResult, summary
+from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.validation.candidates import Drop
 from aoebank import Report, emit
 
@@ -108,7 +108,7 @@ def test_operators_without_a_measurement_are_counted_apart(
     lines = _told(OperatorTuningReport(result=result), capsys).splitlines()
     assert f"conv1: {reason}; the next run tries again" in lines
     assert lines[-1].endswith(f"1 of 1 operators are {NOT_TRIED_OUT}")
-    assert summary(result)["undecided_ops"] == 1
+    assert result.summary()["undecided_ops"] == 1
 
 
 def test_gain_of_a_busy_machine_says_so_in_the_last_line(
@@ -135,7 +135,7 @@ def test_model_that_keeps_nothing_is_unchanged_not_a_ratio(
     text = _told(OperatorTuningReport(result=result), capsys)
     assert "whole model: unchanged, no kernel is kept (1.000 ms, " in text
     assert "1.500x" not in text
-    figures = summary(result)
+    figures = result.summary()
     assert figures["unchanged"]
     assert figures["tuned_ms"] == figures["baseline_ms"] == 1.0
     assert {figures[name] for name in ("speedup", "speedup_low", "speedup_high")} == {1.0}
@@ -179,7 +179,7 @@ def test_memory_of_a_session_is_a_line(capsys: pytest.CaptureFixture[str]) -> No
     lines = _told(OperatorTuningReport(result=result), capsys).splitlines()
     told = "memory of a session: 100.0 MiB -> 105.0 MiB (peak 120.0 MiB -> 126.0 MiB)"
     assert told in lines
-    assert summary(result)["memory"] == {
+    assert result.summary()["memory"] == {
         "untuned": {"session_bytes": 100 << 20, "peak_bytes": 120 << 20},
         "tuned": {"session_bytes": 105 << 20, "peak_bytes": 126 << 20},
     }
@@ -196,11 +196,11 @@ def test_memory_nobody_knows_or_that_did_not_change_is_no_line(
 ) -> None:
     unknown = make_opat_result(make_tuned("conv1"))
     assert "memory" not in _told(OperatorTuningReport(result=unknown), capsys)
-    assert summary(unknown)["memory"] is None
+    assert unknown.summary()["memory"] is None
     result = _with_memory(MEMORY)
     unchanged = replace(result, validation=replace(result.validation, kept=()))
     assert "memory" not in _told(OperatorTuningReport(result=unchanged), capsys)
-    figures = summary(unchanged)["memory"]
+    figures = unchanged.summary()["memory"]
     assert figures["tuned"] == figures["untuned"]
 
 
@@ -209,7 +209,7 @@ def test_document_has_the_summary_of_the_run(capsys: pytest.CaptureFixture[str])
     document = _document(OperatorTuningReport(result=result), capsys)
     assert document["schema"] == "aoe.tune/1"
     assert document["om"] == str(result.om_file)
-    assert document["summary"] == summary(result)
+    assert document["summary"] == result.summary()
 
 
 def _gradients(*, kept: bool, stored_speedup: float | None = None) -> TunedGradients:

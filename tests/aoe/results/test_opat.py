@@ -31,7 +31,7 @@ _REPORTS = st.builds(
     baseline_ms=st.none() | _TIMES,
     speedup=st.floats(0.1, 100),
     result=st.sampled_from(TuningResult),
-    operators=st.lists(_OPERATORS, max_size=12).map(tuple),
+    tasks=st.lists(_OPERATORS, max_size=12).map(tuple),
 )
 _LRN = OperatorResult(op_name="lrn", op_types=("LRN",), outcome=RepoOutcome.RESERVED)
 _FINAL = {"model_performance_improvement", "model_result_performance(ms)"}
@@ -41,7 +41,7 @@ _FINAL = {"model_performance_improvement", "model_result_performance(ms)"}
 def _body(report: OpatReport) -> dict[str, Any]:
     basic, *sections = opat_report_to_json(report)
     assert list(basic) == ["basic"]
-    if report.result is TuningResult.SUCCESSFUL and not report.operators:
+    if report.result is TuningResult.SUCCESSFUL and not report.tasks:
         assert sections == []
         return {"repo_summary": repo_summary([]), "repo_modified_operators": []}
     assert [list(section) for section in sections] == [["OPAT"]]
@@ -64,7 +64,7 @@ def test_identities_hold_for_any_report(report: OpatReport) -> None:
     assert repo["total_num"] == (
         repo["repo_add_num"] + repo["repo_hit_num"] + repo["repo_unsatisfied_num"]
     )
-    assert repo["total_num"] == len(report.operators)
+    assert repo["total_num"] == len(report.tasks)
 
 
 @given(_REPORTS)
@@ -99,7 +99,7 @@ def test_what_only_the_end_tells_is_absent_before(report: OpatReport) -> None:
 @given(_REPORTS)
 def test_failed_operators_are_named_where_the_tuning_failed(report: OpatReport) -> None:
     is_failed = report.result is TuningResult.FAILED
-    failed = [one.op_name for one in report.operators if one.failed and is_failed]
+    failed = [one.op_name for one in report.tasks if one.failed and is_failed]
     assert _body(report).get("tuning_failed_operators", []) == failed
 
 
@@ -118,7 +118,7 @@ def test_several_operators_are_a_list_and_each_choice_has_its_gain() -> None:
             Gain(kind=GainKind.SCHEDULE, before_us=200, after_us=160),
         ),
     )
-    (entry,) = _body(OpatReport(tuning_name="x", operators=(fused,)))["repo_modified_operators"]
+    (entry,) = _body(OpatReport(tuning_name="x", tasks=(fused,)))["repo_modified_operators"]
     assert entry["op_type"] == ["Conv", "Relu"]
     gains = entry["tune_performance"]
     assert [gains[kind]["performance_improvement"] for kind in gains] == ["50.00%", "25.00%"]
@@ -138,7 +138,7 @@ def test_report_reads_as_aoe_documents_it() -> None:
         baseline_ms=113.588725,
         speedup=113.588725 / 113.236731,
         result=TuningResult.SUCCESSFUL,
-        operators=(
+        tasks=(
             OperatorResult(
                 op_name="softmax",
                 op_types=("Softmax",),
@@ -206,5 +206,5 @@ def test_running_task_is_incomplete_and_has_no_times_yet() -> None:
     ],
 )
 def test_results_are_aoe_s_words(result: TuningResult, words: str) -> None:
-    report = OpatReport(tuning_name="x", result=result, operators=(_LRN,))
+    report = OpatReport(tuning_name="x", result=result, tasks=(_LRN,))
     assert _body(report)["opat_tuning_result"] == words

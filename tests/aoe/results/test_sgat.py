@@ -24,7 +24,7 @@ REPORT = SgatReport(
     baseline_ms=3.0,
     speedup=1.5,
     result=TuningResult.SUCCESSFUL,
-    subgraphs=(
+    tasks=(
         ADDED,
         replace(ADDED, repo_key="8", outcome=RepoOutcome.UPDATE),
         replace(ADDED, repo_key="9", outcome=RepoOutcome.RESERVED),
@@ -77,7 +77,7 @@ def test_successful_run_in_aoe_s_form() -> None:
 @pytest.mark.parametrize("outcomes", list(product(RepoOutcome, repeat=3)))
 def test_identities_hold_whatever_became_of_subgraphs(outcomes: tuple[RepoOutcome, ...]) -> None:
     subgraphs = tuple(replace(ADDED, outcome=outcome) for outcome in outcomes)
-    section = _section(replace(REPORT, subgraphs=subgraphs, result=TuningResult.INCOMPLETE))
+    section = _section(replace(REPORT, tasks=subgraphs, result=TuningResult.INCOMPLETE))
     repo, modified = section["repo_summary"], section["repo_modified_subgraphs"]
     assert repo["repo_hit_num"] == repo["repo_update_num"] + repo["repo_reserved_num"]
     assert (
@@ -99,6 +99,6 @@ def test_run_in_progress_says_no_more_than_it_knows() -> None:
 def test_section_is_absent_when_tuning_fails_or_there_is_nothing_to_tune() -> None:
     for report in (
         replace(REPORT, result=TuningResult.FAILED),
-        replace(REPORT, subgraphs=()),
+        replace(REPORT, tasks=()),
     ):
         assert [list(part) for part in sgat_report_to_json(report)] == [["basic"]]

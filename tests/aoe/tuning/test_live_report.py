@@ -51,7 +51,7 @@ def test_published_report_replaces_the_one_before(tmp_path: Path) -> None:
     report = _report(file, now_s)
     for spent_s, result in enumerate(TuningResult):
         now_s.append(100.0 + spent_s)
-        report.update(result=result, operators=(_EXP,))
+        report.update(result=result, tasks=(_EXP,))
         basic, body = _read(file)
         told_s = spent_s if result is not TuningResult.INCOMPLETE else None
         assert basic.get("tuning_time(s)") == told_s

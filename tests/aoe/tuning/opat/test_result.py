@@ -15,7 +15,7 @@ import pytest
 from support.engine.profiles import make_operator_profile
 from support.engine.tuning import make_opat_result, make_tuned
 
-from aoe.tuning.opat.result import OpatResult, summary, write_details
+from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.results.whole_run import write_run_summary
 
 
@@ -149,7 +149,7 @@ def test_summary_is_what_its_file_says(tmp_path: Path) -> None:
     result = make_opat_result(make_tuned("conv1"), make_tuned("conv2", 16))
     _written(tmp_path, result)
     found = _strict(tmp_path / "summary.json")
-    assert {name: found[name] for name in summary(result)} == summary(result)
+    assert {name: found[name] for name in result.summary()} == result.summary()
 
 
 def test_speedup_is_that_of_the_model_if_it_keeps_a_kernel() -> None:

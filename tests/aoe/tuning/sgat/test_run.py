@@ -42,7 +42,7 @@ from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
 from aoe.tuning.run import tune_with
-from aoe.tuning.sgat.result import SgatResult, sgat_summary
+from aoe.tuning.sgat.result import SgatResult
 from aoe.tuning.sgat.run import rival_per_s, time_for_forms
 from aoe.tuning.tasks.rewrites.experience import Experience
 from aoe.tuning.tasks.rewrites.rewrite_tasks import RewriteBudget
@@ -100,7 +100,7 @@ def test_form_the_clock_has_ended_decides_nothing(
     found = run.tune()
     assert sum("not decided" in one.reason for one in found.subgraphs) == 2
     emit(report_of(found), as_json=False, no_color=True)
-    assert sgat_summary(found)["undecided_subgraphs"] == 2
+    assert found.summary()["undecided_subgraphs"] == 2
     assert "2 of 3 subgraphs are not decided" in " ".join(capsys.readouterr().out.split())
     run.script = by_splits(1.2)
     assert run.tune().speedup == pytest.approx(1.2**3, rel=0.02)
@@ -512,8 +512,8 @@ def test_default_bank_has_subgraphs_where_aoe_has_them(run: Run) -> None:
     assert result.used_ids
     again = run.tune({"TUNE_BANK_PATH": "", "HOME": str(run.place)})
     assert again.used_ids == result.used_ids
-    assert again.report.subgraphs and all(
-        one.outcome is not RepoOutcome.ADD for one in again.report.subgraphs
+    assert again.report.tasks and all(
+        one.outcome is not RepoOutcome.ADD for one in again.report.tasks
     )
     in_results = run.place / "out/bank/graph"
     assert list(in_results.rglob("*_l2cache.json"))
