@@ -94,7 +94,7 @@ def _open_shape(runs: Runs, work: Path) -> str:
 
 
 def _reasons(runs: Runs, work: Path) -> str:
-    from aoe.report.tuning import reason_for_nothing
+    from aoe.report.tuning import OperatorTuningReport
     from aoe.results.files import NOT_DECIDED, NOT_TRIED_OUT
 
     def result(schedule: object, reason: str = "") -> mock.Mock:
@@ -104,7 +104,7 @@ def _reasons(runs: Runs, work: Path) -> str:
 
     busy, failed = f"{NOT_DECIDED}: 60% of the CPU time", f"{NOT_TRIED_OUT}: no answer"
     results = (result(None), result(object()), result(None, busy), result(None, failed))
-    return "\n".join(map(reason_for_nothing, results))
+    return "\n".join(OperatorTuningReport(result=one).reason_for_nothing() for one in results)
 
 
 # ---- the bank ----

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aoe.report.accuracy import write_accuracy
-from aoe.report.last_line import finished_line, looked_up_finish
+from aoe.report.last_line import finished_line
 from aoe.report.operator_table import write_operators
 from aoe.report.quantities import pairs_text, speedup_members
-from aoe.report.reuse import write_reuse
 from aoe.report.subgraph_table import SubgraphTuningReport
-from aoe.report.whole_model import (
-    busy_note,
-    gain_line,
-    listed,
-    looked_up_line,
-    places_document,
-    range_lines,
-    unchanged_line,
-    write_damaged,
-    write_dropped,
-    write_load,
-)
+from aoe.report.whole_model import ModelTuningReport, listed, range_lines
 from aoebank import Report, plural, size_text
 
 if TYPE_CHECKING:
@@ -40,43 +28,64 @@ _CONTROL_FLOW = ("If", "Loop", "Scan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTuningReport(Report):
+class OperatorTuningReport(ModelTuningReport):
     """What operator tuning made of a model."""
 
     result: OpatResult
     schema: str = "aoe.tune/1"
 
-    def document(self) -> Mapping[str, object]:
-        return places_document(self.result)
-
-    def write(self, text: Text) -> None:
+    def write_tasks(self, text: Text) -> None:
         result = self.result
-        if result.operators:
-            write_operators(text, result)
-            _write_undecided(text, result)
-        else:
+        if not result.operators:
             text.line(f"nothing in this model is tunable: {_untuned_time(result)}")
-        write_reuse(text, result.reuse)
-        for line in range_lines(result) if result.points else [_whole_model(result)]:
-            text.line(line)
-        memory = result.validation.memory
-        if memory is not None and result.validation.is_changed:
-            text.line(_memory(memory))
-        write_load(text, result)
-        if result.validation.accuracy is not None:
-            kept = frozenset(kernel.source.name for kernel in result.validation.kept)
-            write_accuracy(text, result.validation.accuracy, kept)
-        write_dropped(text, result)
-        text.line(f"tuned model: {result.om_file}")
-        write_damaged(text, result)
-        text.line(bank_line(result.bank / result.target.soc_version))
-        lower = f" ({result.precision.value})" if result.precision.is_lower else ""
-        validation = result.validation
-        if validation.is_changed and not validation.is_measured:
-            text.line(looked_up_finish(result, _parts(result)) + lower)
             return
-        note = busy_note(result)
-        text.line(finished_line(result, reason_for_nothing(result), note=note) + lower)
+        write_operators(text, result)
+        _write_undecided(text, result)
+
+    def whole_model(self) -> Sequence[str]:
+        result, memory = self.result, self.result.validation.memory
+        lines = [*(range_lines(result) if result.points else ModelTuningReport.whole_model(self))]
+        if memory is not None and result.validation.is_changed:
+            lines.append(_memory(memory))
+        return lines
+
+    def write_trade(self, text: Text) -> None:
+        validation = self.result.validation
+        if validation.accuracy is not None:
+            kept = frozenset(kernel.source.name for kernel in validation.kept)
+            write_accuracy(text, validation.accuracy, kept)
+
+    def nothing_kept(self) -> str:
+        return "no kernel is kept"
+
+    def parts(self) -> str:
+        kept = self.result.validation.kept
+        return plural(len(kept), "kernel") if kept else "the forms of its subgraphs"
+
+    def reason_for_nothing(self) -> str:
+        result = self.result
+        if not result.operators:
+            return "nothing in this model is tunable"
+        if undecided := result.validation.undecided:
+            return undecided
+        from aoe.results.files import NOT_DECIDED, NOT_TRIED_OUT, ONLY_LOOKED_UP, OUT_OF_TIME
+
+        left_out = sum(tuned.reason == OUT_OF_TIME for tuned in result.operators)
+        if left_out:
+            return f"the time limit left {left_out} of {len(result.operators)} operators untried"
+        missing = sum(ONLY_LOOKED_UP in tuned.reason for tuned in result.operators)
+        if missing:
+            count = len(result.operators)
+            return f"{missing} of {count} operators are not in the bank, and were {ONLY_LOOKED_UP}"
+        if not any(tuned.schedule is not None for tuned in result.operators):
+            busy = sum(tuned.reason.startswith(NOT_DECIDED) for tuned in result.operators)
+            if busy:
+                return f"{busy} of {len(result.operators)} operators are {NOT_DECIDED}"
+            failed = sum(tuned.reason.startswith(NOT_TRIED_OUT) for tuned in result.operators)
+            if failed:
+                return f"{failed} of {len(result.operators)} operators are {NOT_TRIED_OUT}"
+            return "ONNX Runtime's own kernels are as fast as any that was found"
+        return "the whole model is not faster with the kernels that win alone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +253,7 @@ class CasesReport(Report):
 def report_of(result: ModeResult) -> Report:
     """Return the report of what a mode gave."""
     from aoe.tuning.gdat.result import TunedGradients
+    from aoe.tuning.model_mode import ModelTuning
     from aoe.tuning.opat.result import OpatResult
     from aoe.tuning.sgat.result import SgatResult
 
@@ -251,6 +261,8 @@ def report_of(result: ModeResult) -> Report:
         return OperatorTuningReport(result=result)
     if isinstance(result, SgatResult):
         return SubgraphTuningReport(result=result)
+    if isinstance(result, ModelTuning):
+        return ModelTuningReport(result=result)
     if isinstance(result, TunedGradients):
         return GradientTuningReport(tuned=result)
     return ModeReport(result=result)
@@ -319,32 +331,6 @@ def bank_line(folder: Path) -> str:
     return f"bank: {folder}" if folder.exists() else f"bank: {folder} (no record yet)"
 
 
-def reason_for_nothing(result: OpatResult) -> str:
-    """Return in one line why no kernel is in the model."""
-    if not result.operators:
-        return "nothing in this model is tunable"
-    if undecided := result.validation.undecided:
-        return undecided
-    from aoe.results.files import NOT_DECIDED, NOT_TRIED_OUT, ONLY_LOOKED_UP, OUT_OF_TIME
-
-    left_out = sum(tuned.reason == OUT_OF_TIME for tuned in result.operators)
-    if left_out:
-        return f"the time limit left {left_out} of {len(result.operators)} operators untried"
-    missing = sum(ONLY_LOOKED_UP in tuned.reason for tuned in result.operators)
-    if missing:
-        count = len(result.operators)
-        return f"{missing} of {count} operators are not in the bank, and were {ONLY_LOOKED_UP}"
-    if not any(tuned.schedule is not None for tuned in result.operators):
-        busy = sum(tuned.reason.startswith(NOT_DECIDED) for tuned in result.operators)
-        if busy:
-            return f"{busy} of {len(result.operators)} operators are {NOT_DECIDED}"
-        failed = sum(tuned.reason.startswith(NOT_TRIED_OUT) for tuned in result.operators)
-        if failed:
-            return f"{failed} of {len(result.operators)} operators are {NOT_TRIED_OUT}"
-        return "ONNX Runtime's own kernels are as fast as any that was found"
-    return "the whole model is not faster with the kernels that win alone"
-
-
 def _write_undecided(text: Text, result: OpatResult) -> None:
     """Write which operators nothing is known of, as nothing of theirs could be measured."""
     from aoe.results.files import NOT_TRIED_OUT
@@ -362,22 +348,6 @@ def _stored_line(tuned: TunedGradients, speedup: float) -> str:
         f"{tuned.tuning_name} process finished. From the bank: {improvement_text(speedup)} "
         f"measured with {tuned.result.stored_conditions}"
     )
-
-
-def _whole_model(result: OpatResult) -> str:
-    """Return the line on the speed of the model."""
-    if not result.validation.is_changed:
-        return unchanged_line(result, "no kernel is kept")
-    precision = f" in {result.precision.value}" if result.precision.is_lower else ""
-    if not result.validation.is_measured:
-        return looked_up_line(_parts(result), precision)
-    return gain_line(result, precision)
-
-
-def _parts(result: OpatResult) -> str:
-    """Return the line on the records in a model that is not measured."""
-    kept = result.validation.kept
-    return plural(len(kept), "kernel") if kept else "the forms of its subgraphs"
 
 
 def _memory(memory: ModelMemory) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aoe.measurement import QUIET_SHARE, Clock
+from aoe.report.last_line import finished_line, looked_up_finish
 from aoe.report.quantities import pairs_text
-from aoebank import plural
+from aoe.report.reuse import write_reuse
+from aoebank import Report, plural
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aoe.tuning.model_mode import ModelTuning
     from aoe.tuning.opat.result import OpatResult
     from aoebank import Text
@@ -19,16 +24,100 @@ _NAMED = 4
 """Parts that are named where all went for the same reason."""
 
 
-def places_document(result: ModelTuning[Any]) -> Mapping[str, object]:
-    """Return the paths of all files, null for reports that did not stay, and the summary."""
-    stay = result.places.reports_stay
-    return {
-        "om": str(result.om_file),
-        "results": str(result.places.results) if stay else None,
-        "result_file": str(result.result_file) if stay else None,
-        "bank": str(result.bank),
-        "summary": result.summary(),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTuningReport(Report):
+    """What a mode made of a model file; a mode that tells more has a class of its own."""
+
+    result: ModelTuning[Any]
+    schema: str = "aoe.tasks/1"
+
+    def document(self) -> Mapping[str, object]:
+        """Return the paths of all files, null for reports that did not stay, and the summary."""
+        result, stay = self.result, self.result.places.reports_stay
+        return {
+            "om": str(result.om_file),
+            "results": str(result.places.results) if stay else None,
+            "result_file": str(result.result_file) if stay else None,
+            "bank": str(result.bank),
+            "summary": result.summary(),
+        }
+
+    def write(self, text: Text) -> None:
+        result, validation = self.result, self.result.validation
+        self.write_tasks(text)
+        write_reuse(text, result.reuse)
+        for line in self.whole_model():
+            text.line(line)
+        if busy := _busy(result):
+            text.line(f"do not believe these figures, the machine was busy: {busy}")
+        self.write_trade(text)
+        _write_dropped(text, result)
+        text.line(f"tuned model: {result.om_file}")
+        for one in result.damaged:
+            text.line(f"damaged bank file: {one}")
+        text.line(bank_line(self.bank()))
+        if validation.is_changed and not validation.is_measured:
+            text.line(looked_up_finish(result, self.parts()) + self.lower())
+            return
+        last = finished_line(result, self.reason_for_nothing(), note=busy_note(result))
+        text.line(last + self.lower())
+
+    def whole_model(self) -> Sequence[str]:
+        """Return the lines on the speed of the model."""
+        precision = f" in {self.result.precision.value}" if self.lower() else ""
+        if not self.result.validation.is_changed:
+            return [unchanged_line(self.result, self.nothing_kept())]
+        if not self.result.validation.is_measured:
+            return [looked_up_line(self.parts(), precision)]
+        return [gain_line(self.result, precision)]
+
+    def lower(self) -> str:
+        """Return the note on a model that computes in less than float32, else nothing."""
+        precision = self.result.precision
+        return f" ({precision.value})" if precision.is_lower else ""
+
+    # ---- what a mode may tell in words of its own ----
+
+    def write_tasks(self, text: Text) -> None:
+        """Write the table of tasks."""
+        columns = (self.result.job.subject, "before us", "after us", "speed-up", "bank", "why")
+        text.table(columns, map(_task_cells, self.result.rows()), "nrrr--")
+
+    def write_trade(self, text: Text) -> None:
+        """Write what was given up for what the user asked for."""
+
+    def nothing_kept(self) -> str:
+        """Return why the model is unchanged."""
+        return f"no {self.result.job.subject} is kept"
+
+    def parts(self) -> str:
+        """Return how many of what were taken from the bank."""
+        return plural(len(self.result.validation.kept), self.result.job.subject)
+
+    def reason_for_nothing(self) -> str:
+        """Return in one line why the model is not faster."""
+        return self.result.validation.undecided or self.nothing_kept()
+
+    def bank(self) -> Path:
+        """Return where the records are."""
+        return self.result.bank / self.result.target.soc_version
+
+
+def bank_line(bank: Path) -> str:
+    """Return the line on the bank; a bank that got no record may not exist."""
+    return f"bank: {bank}" if bank.exists() else f"bank: {bank} (no record yet)"
+
+
+def _task_cells(row: Mapping[str, Any]) -> Sequence[str]:
+    before, after = (row.get(name) for name in ("before_us", "after_us"))
+    return (
+        str(row["op_name"]),
+        f"{before:.1f}" if before else "-",
+        f"{after:.1f}" if after else "-",
+        f"{row['speedup']:.2f}x" if row["speedup"] else "-",
+        row["outcome"],
+        row["reason"],
+    )
 
 
 def gain_line(result: ModelTuning[Any], precision: str = "") -> str:
@@ -79,18 +168,6 @@ def unchanged_line(result: ModelTuning[Any], why: str) -> str:
     )
 
 
-def write_load(text: Text, result: ModelTuning[Any]) -> None:
-    """Write a line about a machine too busy for its figures to be believed."""
-    if busy := _busy(result):
-        text.line(f"do not believe these figures, the machine was busy: {busy}")
-
-
-def write_damaged(text: Text, result: ModelTuning[Any]) -> None:
-    """Write a line about each bank file the run did without."""
-    for one in result.damaged:
-        text.line(f"damaged bank file: {one}")
-
-
 def busy_note(result: ModelTuning[Any]) -> str:
     """Return the note on a figure taken on a busy machine; empty for others."""
     if _by_cpu_time(result):
@@ -106,7 +183,7 @@ def _busy(result: ModelTuning[Any]) -> str:
     return str(load)
 
 
-def write_dropped(text: Text, result: ModelTuning[Any]) -> None:
+def _write_dropped(text: Text, result: ModelTuning[Any]) -> None:
     """Write a line for each reason for which the whole model did without parts, and a way out."""
     names_of: dict[str, list[str]] = {}
     for name, reason in result.validation.dropped.items():

@@ -33,6 +33,7 @@ from aoe.tuning.search.registry import SEARCHES
 from aoe.tuning.tune_context import ResultPlaces, TuneContext, open_tune_context
 from aoe.tuning.validation.candidates import ValidatedPart
 from aoe.tuning.validation.model_validator import ValidationResult
+from aoe.workload import Precision
 
 _MOST_IMPROVED = 10
 """Entries of `top_improved_ops`."""
@@ -111,6 +112,11 @@ class ModelTuning(Generic[P]):
     def tuned_ms(self) -> float:
         """Time of the tuned model: that of the untuned one over the speed-up, as in AOE's file."""
         return self.baseline_ms / self.speedup
+
+    @property
+    def precision(self) -> Precision:
+        """The lowest the tuned model computes in: what its speed-up is of."""
+        return Precision.FLOAT32
 
     @property
     def schema(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 import aoebank
 from aoe.cli import app
-from aoe.report import tuning
+from aoe.report import whole_model
 
 
 def _run(*arguments: str) -> int:
@@ -59,8 +59,8 @@ def test_json_counts_before_a_command_too(
 
 
 def test_bank_that_was_not_made_is_not_shown_as_one(tmp_path: Path) -> None:
-    assert tuning.bank_line(tmp_path / "gone") == f"bank: {tmp_path / 'gone'} (no record yet)"
-    assert tuning.bank_line(tmp_path) == f"bank: {tmp_path}"
+    assert whole_model.bank_line(tmp_path / "gone") == f"bank: {tmp_path / 'gone'} (no record yet)"
+    assert whole_model.bank_line(tmp_path) == f"bank: {tmp_path}"
 
 
 def test_result_files_are_nothing_to_complain_about(tmp_path: Path) -> None:
