@@ -236,18 +236,17 @@ class Runner:
     def _twin(self) -> Runner:
         """Its worker computes with threads that sleep."""
         if self._asleep is None:
-            self._asleep = Runner(
-                self.device,
-                self.target,
-                self.toolchain,
-                self.turns,
+            self._asleep = self._like(
                 cores=self._cores,
                 root=self._scratch.path,
                 look_s=self._look_s,
-                boot=self._boot,
                 pool=ThreadPool.SLEEPING,
             )
         return self._asleep
+
+    def _like(self, **how: Any) -> Runner:
+        """Return another runner for the same target, in the same turns."""
+        return Runner(self.device, self.target, self.toolchain, self.turns, boot=self._boot, **how)
 
     def _turn(self, task: str) -> AbstractContextManager[None]:
         if task in MEASURING_TASKS:
@@ -312,7 +311,7 @@ class Runner:
 
     def sibling(self) -> Runner:
         """Return another runner for the same target, to compile in parallel."""
-        return Runner(self.device, self.target, self.toolchain, self.turns, boot=self._boot)
+        return self._like()
 
     def apart(self) -> SeparateCompiler | None:
         """Keep to cores for what is measured; return a compiler on others, None if there are none.
@@ -326,14 +325,7 @@ class Runner:
         self._end_ahead()
         self._end_twin()
         self._cores = split.measured
-        compiler = Runner(
-            self.device,
-            self.target,
-            self.toolchain,
-            self.turns,
-            cores=split.spare,
-            boot=self._boot,
-        )
+        compiler = self._like(cores=split.spare)
         return SeparateCompiler(
             runner=compiler,
             cores=len(split.spare),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,10 +89,11 @@ class TuningLimits:
     accept_busy: bool | None
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class ShapeWork:
     """Converts a model for one form after another, and puts the result into the session's table.
 
-    Args:
+    Attributes:
         model: What is converted.
         core_num: Threads it runs on.
         limits: For tuning.
@@ -105,52 +106,38 @@ class ShapeWork:
         start: Starts a conversion.
     """
 
-    def __init__(
-        self,
-        *,
-        model: ServedModelFile,
-        core_num: int,
-        limits: TuningLimits,
-        banks: BankRoots,
-        versions: Mapping[str, str],
-        kept: KeptModels,
-        env: Mapping[str, str],
-        substitutes: Substitutes,
-        adjust: Callable[[ort.SessionOptions], None],
-        start: StartConversion,
-    ) -> None:
-        self._model = model
-        self._core_num = core_num
-        self._limits = limits
-        self._banks = banks
-        self._versions = versions
-        self._kept = kept
-        self._env = env
-        self._substitutes = substitutes
-        self._adjust = adjust
-        self._start = start
-        self._state = threading.Lock()
-        self._run: ConversionRun | None = None
-        self._stopped = False
+    model: ServedModelFile
+    core_num: int
+    limits: TuningLimits
+    banks: BankRoots
+    versions: Mapping[str, str]
+    kept: KeptModels
+    env: Mapping[str, str]
+    substitutes: Substitutes
+    adjust: Callable[[ort.SessionOptions], None]
+    start: StartConversion
+    _state: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _run: ConversionRun | None = field(default=None, init=False)
+    _stopped: bool = field(default=False, init=False)
 
     def look_up(self, form: CallForm) -> ServedShape:
         """Let a form be computed with what the bank has for it."""
-        records = self._banks.digest()
+        records = self.banks.digest()
         if not records:
             return ServedShape(shapes=shapes_of(form), stage=Stage.LOOKED_UP)
         key = self._key(form, records)
-        file = self._kept.find(key)
+        file = self.kept.find(key)
         if file is not None:
             found = self._used(form, Stage.LOOKED_UP, file, 1.0)
             if not found.problem:
                 return found  # else it is damaged, and made again
-        elif self._kept.knows(key):
+        elif self.kept.knows(key):
             return ServedShape(shapes=shapes_of(form), stage=Stage.LOOKED_UP)
         return self._converted(form, Stage.LOOKED_UP, lambda: key)
 
     def tune(self, form: CallForm) -> ServedShape:
         """Tune a form; what it is computed with until then stays if nothing better is found."""
-        return self._converted(form, Stage.TUNED, lambda: self._key(form, self._banks.digest()))
+        return self._converted(form, Stage.TUNED, lambda: self._key(form, self.banks.digest()))
 
     def stop(self) -> None:
         """End what goes on, from any thread, and begin nothing new."""
@@ -168,28 +155,28 @@ class ShapeWork:
                 return _failed(form, converted.problem)
             if converted.om_file is None:
                 if asked:
-                    self._kept.put(key(), None)
+                    self.kept.put(key(), None)
                 return ServedShape(shapes=shapes_of(form), stage=stage)
-            self._kept.put(key(), converted.om_file)
+            self.kept.put(key(), converted.om_file)
             return self._used(form, stage, converted.om_file, converted.speedup)
 
     def _answer(self, form: CallForm, folder: Path, *, lookup_only: bool) -> Converted:
-        limits = self._limits
+        limits = self.limits
         asked = Conversion(
-            model=str(self._model.in_folder(folder)),
+            model=str(self.model.in_folder(folder)),
             shapes=shapes_of(form),
-            core_num=self._core_num,
+            core_num=self.core_num,
             lookup_only=lookup_only,
             tuning_time_limit_s=None if lookup_only else limits.tuning_time_limit_s,
             trials=limits.trials,
             accept_busy=limits.accept_busy,
-            operators=tuple(str(library.absolute()) for library in self._model.operators),
+            operators=tuple(str(library.absolute()) for library in self.model.operators),
         )
         (folder / "run").mkdir()
         with self._state:
             if self._stopped:
                 return Converted(problem="the session was closed")
-            run = self._run = self._start(asked, folder / "run", self._env)
+            run = self._run = self.start(asked, folder / "run", self.env)
         try:
             return run.wait()
         except BaseException:  # Ctrl-C while somebody waits for a look-up
@@ -204,26 +191,26 @@ class ShapeWork:
         try:
             model, _ = open_offline_model(
                 file,
-                threads=self._core_num,
-                operators=self._model.operators,
-                adjust=self._adjust,
+                threads=self.core_num,
+                operators=self.model.operators,
+                adjust=self.adjust,
             )
         except (AoebankError, OSError) as error:
             return _failed(form, str(error))
         if model.fallback_reason:
             return _failed(form, model.fallback_reason)
-        self._substitutes.put(form, model.session)
+        self.substitutes.put(form, model.session)
         kernels = len(model.manifest.kernels)
         return ServedShape(shapes=shapes_of(form), stage=stage, kernels=kernels, speedup=speedup)
 
     def _key(self, form: CallForm, records: str) -> str:
         facts = {
             "schema": _SCHEMA,
-            "model": self._model.sha256,
+            "model": self.model.sha256,
             "form": [list(part) for part in form],
-            "core_num": self._core_num,
-            "soc_version": self._banks.soc_version,
-            "versions": dict(self._versions),
+            "core_num": self.core_num,
+            "soc_version": self.banks.soc_version,
+            "versions": dict(self.versions),
             "records": records,
         }
         return key_of(facts)

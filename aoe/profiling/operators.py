@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx
 
@@ -37,7 +38,9 @@ def profile_operators(
         peak: What the machine does at its best; None leaves rooflines out.
         by_threads: Times with other numbers of threads.
     """
-    collected = _Collection(graph, inlined, times, origins, peak, by_threads or {})
+    collected = _Collection(
+        graph, inlined, times, origins, peak, by_threads or {}, graph.bytes_touched()
+    )
     makers = {name: node.name for node in running.graph.node for name in node.output if name}
     return tuple(
         collected.operator(node, makers)
@@ -75,30 +78,24 @@ def profile_tuning(
     return profile_operators(running, graph, inlined, times, origins=origins, peak=peak)
 
 
+@dataclass(frozen=True, slots=True)
 class _Collection:
-    def __init__(
-        self,
-        graph: ModelGraph,
-        inlined: InlinedModel,
-        times: ModelProfile,
-        origins: Origins,
-        peak: MachinePeak | None,
-        by_threads: Mapping[int, ModelProfile],
-    ) -> None:
-        self._graph = graph
-        self._parts = inlined.parts
-        self._times = times
-        self._origins = origins
-        self._peak = peak
-        self._by_threads = by_threads
-        self._model_bytes = graph.bytes_touched()
+    """What profiles of operators are made of; `model_bytes` are those all of them touch."""
+
+    graph: ModelGraph
+    inlined: InlinedModel
+    times: ModelProfile
+    origins: Origins
+    peak: MachinePeak | None
+    by_threads: Mapping[int, ModelProfile]
+    model_bytes: int
 
     def operator(self, node: onnx.NodeProto, makers: Mapping[str, str]) -> OperatorProfile:
-        parts = self._parts[node.name]
-        work = graph_work(self._graph, parts) if parts else None
+        parts = self.inlined.parts[node.name]
+        work = graph_work(self.graph, parts) if parts else None
         least = self._least_time(work)
         fused = self._fused(parts)
-        median_us = self._times.node_us[node.name]
+        median_us = self.times.node_us[node.name]
         reads = (makers[name] for name in names_read(node) if name in makers)
         return OperatorProfile(
             name=node.name,
@@ -111,50 +108,50 @@ class _Collection:
             dtype=self._dtype(node),
             layout=self._layout(node),
             median_us=median_us,
-            min_us=self._times.node_min_us.get(node.name, median_us),
+            min_us=self.times.node_min_us.get(node.name, median_us),
             work=work,
             roofline_us=least.us if least is not None else None,
             bound=least.bound if least is not None else OperatorBound.UNKNOWN,
             us_by_threads={
                 threads: times.node_us[node.name]
-                for threads, times in self._by_threads.items()
+                for threads, times in self.by_threads.items()
                 if node.name in times.node_us
             },
         )
 
     def _least_time(self, work: NodeWork | None) -> LeastTime | None:
-        if work is None or self._peak is None:
+        if work is None or self.peak is None:
             return None
-        return self._peak.least_time(work, model_bytes=self._model_bytes)
+        return self.peak.least_time(work, model_bytes=self.model_bytes)
 
     def _fused(self, parts: Sequence[int]) -> tuple[onnx.NodeProto, ...]:
         """Return the nodes of the user's model, each once, in the order of the graph's nodes."""
         found = {
             id(origin): origin
             for index in parts
-            for origin in self._origins.fused(self._graph.nodes[index])
+            for origin in self.origins.fused(self.graph.nodes[index])
         }
         return tuple(found.values())
 
     def _shape(self, name: str) -> Shape | None:
-        info = self._graph.find_info(name)
+        info = self.graph.find_info(name)
         return None if info is None else info.shape
 
     def _dtype(self, node: onnx.NodeProto) -> str:
-        info = self._graph.find_info(next(filter(None, node.output), ""))
+        info = self.graph.find_info(next(filter(None, node.output), ""))
         return "" if info is None else info.dtype
 
     def _layout(self, node: onnx.NodeProto) -> str:
         """Return the layout of its result, and that of what it reads where it is another."""
         made = self._layout_of(node.output[:1])
-        computed = [name for name in node.input if name not in self._graph.initializers]
+        computed = [name for name in node.input if name not in self.graph.initializers]
         read = self._layout_of(computed)
         changes = is_reorder(node) or read != made
         return f"{read} -> {made}" if changes and computed and read != made else made
 
     def _layout_of(self, names: list[str]) -> str:
-        blocked = any(name in self._graph.blocked for name in names)
-        return f"NCHW{self._graph.block}c" if blocked else "plain"
+        blocked = any(name in self.graph.blocked for name in names)
+        return f"NCHW{self.graph.block}c" if blocked else "plain"
 
 
 def _full_type(node: onnx.NodeProto) -> str:

@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -89,43 +90,36 @@ def enable(
     return watcher
 
 
+@dataclass(frozen=True, slots=True)
 class GraphTuner:
     """Hands graphs to `aoe`.
 
-    Args:
+    Attributes:
         tuning: How they are tuned.
         work_path: Where the results go.
         says_where: True if the script names that place, which then counts more than a variable.
         tune_ops: The operators that are tuned; None for all.
     """
 
-    def __init__(
-        self,
-        tuning: FolderTuning,
-        work_path: Path,
-        *,
-        says_where: bool,
-        tune_ops: OperatorChoice | None = None,
-    ) -> None:
-        self._tuning = tuning
-        self._work_path = work_path
-        self._says_where = says_where
-        self._tune_ops = tune_ops
+    tuning: FolderTuning
+    work_path: Path
+    says_where: bool = field(kw_only=True)
+    tune_ops: OperatorChoice | None = field(kw_only=True, default=None)
 
     def __call__(self, graphs: Sequence[FrozenGraph]) -> None:
         """Tune graphs; what fails is a warning, and the script goes on."""
-        env = {"AOE_TENSORFLOW_PYTHON": sys.executable, **self._tuning.environment()}
+        env = {"AOE_TENSORFLOW_PYTHON": sys.executable, **self.tuning.environment()}
         env.pop("AOE_MODE", None)
-        if self._says_where:
+        if self.says_where:
             env.pop("ASCEND_WORK_PATH", None)
         say("in tune mode, training graph handled by tools")
         with tempfile.TemporaryDirectory(prefix="aoe_graphs_") as folder:
-            arguments = self._tuning.arguments(self._written(graphs, Path(folder) / "graphs"))
-            if self._tune_ops is not None:
+            arguments = self.tuning.arguments(self._written(graphs, Path(folder) / "graphs"))
+            if self.tune_ops is not None:
                 choice = Path(folder) / "tune_ops.json"
-                choice.write_text(json.dumps(choice_to_json(self._tune_ops)), "utf-8")
+                choice.write_text(json.dumps(choice_to_json(self.tune_ops)), "utf-8")
                 arguments.append(f"{OPTION}={choice}")
-            code = run_aoe(arguments, env, self._work_path)
+            code = run_aoe(arguments, env, self.work_path)
         if code:
             _warn(f"tuning ended with code {code}; the script goes on untuned")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any
 
 from aoe.device.protocol import Device
@@ -18,59 +19,52 @@ _MOST_LOSSES = 2
 """A task that has lost so many workers may be what ends them."""
 
 
+@dataclass(slots=True, eq=False)
 class RemoteRunner:
     """Runs the tasks of one operator; baseline and candidate of a pair share a worker.
 
-    Args:
+    Attributes:
         remote_pool: The workers.
         local: Stands in where no worker is left.
         released: Lets the other seats go on while this one waits.
         told: Is told when this machine has to stand in.
     """
 
-    def __init__(
-        self,
-        remote_pool: RemotePool,
-        local: TaskRunner,
-        *,
-        released: Callable[[], AbstractContextManager[None]],
-        told: Callable[[str], None],
-    ) -> None:
-        self._remote_pool = remote_pool
-        self._local = local
-        self._released = released
-        self._told = told
-        self._slot: WorkerSlot | None = None
+    remote_pool: RemotePool
+    local: TaskRunner
+    released: Callable[[], AbstractContextManager[None]] = field(kw_only=True)
+    told: Callable[[str], None] = field(kw_only=True)
+    _slot: WorkerSlot | None = field(default=None, init=False)
 
     @property
     def device(self) -> Device:
         """What is measured on."""
-        return self._local.device
+        return self.local.device
 
     @property
     def toolchain(self) -> Toolchain:
         """What links libraries on this machine."""
-        return self._local.toolchain
+        return self.local.toolchain
 
     @property
     def target(self) -> Target:
         """What is compiled and measured for."""
-        return self._remote_pool.target
+        return self.remote_pool.target
 
     def take(self) -> None:
         """Sit down at the worker that has least to do and can be believed; else here."""
         self.leave()
-        while worker_slots := self._remote_pool.measuring():
+        while worker_slots := self.remote_pool.measuring():
             slot = self._sit(worker_slots[0])
             try:
-                with self._released():
-                    self._remote_pool.calibrate(slot)
+                with self.released():
+                    self.remote_pool.calibrate(slot)
             except WorkerLostError:
-                self._remote_pool.lose(slot)
-            if slot in self._remote_pool.measuring():
+                self.remote_pool.lose(slot)
+            if slot in self.remote_pool.measuring():
                 return
             self.leave()
-        self._told("no worker is left to measure on; this machine goes on alone")
+        self.told("no worker is left to measure on; this machine goes on alone")
 
     def leave(self, *, is_done: bool = False) -> None:
         """Get up; `is_done` counts the operator."""
@@ -90,16 +84,16 @@ class RemoteRunner:
         while self._slot is not None and task in MEASURING_TASKS | COMPILING_TASKS:
             slot = self._slot
             try:
-                with self._released():
+                with self.released():
                     return self._ask(slot, task, timeout_s, arguments)
             except WorkerLostError as error:
                 losses.append(str(error))
-                self._remote_pool.lose(slot)
+                self.remote_pool.lose(slot)
                 self.take()
                 if len(losses) == _MOST_LOSSES:
                     raise RunError(task, f"lost with {' and '.join(losses)}") from error
-        self._remote_pool.check_open()
-        return self._local.call(task, timeout_s=timeout_s, **arguments)
+        self.remote_pool.check_open()
+        return self.local.call(task, timeout_s=timeout_s, **arguments)
 
     def sibling(self) -> RemoteRunner:
         """Return itself: a worker has a process that compiles beside the one that measures."""
@@ -115,5 +109,5 @@ class RemoteRunner:
 
     def _ask(self, slot: WorkerSlot, task: str, timeout_s: float, arguments: dict[str, Any]) -> Any:
         if task in COMPILING_TASKS:
-            return self._remote_pool.compile(slot, timeout_s=timeout_s, **arguments)
-        return self._remote_pool.call(slot, task, timeout_s=timeout_s, **arguments)
+            return self.remote_pool.compile(slot, timeout_s=timeout_s, **arguments)
+        return self.remote_pool.call(slot, task, timeout_s=timeout_s, **arguments)
