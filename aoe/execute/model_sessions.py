@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aoe.execute.messages import ModelPart, WorkerSetup
@@ -73,10 +72,6 @@ class SessionsInTurns:
         self._keep(side, session, results[0])
         return results, memory
 
-    def run_of(self, side: int) -> SideRun:
-        """Return a call of a model; see `timer`."""
-        return SideRun(self, side)
-
     def loaded(self, side: int) -> Callable[[], object]:
         """Return a run of a model that is loaded now, the only one that is.
 
@@ -90,20 +85,11 @@ class SessionsInTurns:
         assert self._loaded is not None
         return self._loaded[1]
 
-    def timer(
-        self,
-        run: Callable[[], object],
-        *,
-        repeats: int,
-        before: Callable[[], object] | None = None,
-    ) -> Callable[[], float]:
-        """Return `Device.timer` of a call from `run_of`; loading does not count."""
-        assert isinstance(run, SideRun)
-        side = run.side
+    def timer(self, side: int, *, repeats: int) -> Callable[[], float]:
+        """Return `Device.timer` of calls of a model; loading does not count."""
 
         def sample() -> float:
-            loaded = self.loaded(side)
-            return self._setup.device.timer(loaded, repeats=repeats, before=before)()
+            return self._setup.device.timer(self.loaded(side), repeats=repeats)()
 
         return sample
 
@@ -113,15 +99,3 @@ class SessionsInTurns:
         run = bound_run(session, self._inputs.first(session), results)
         run()
         self._loaded = (side, run)
-
-
-@dataclass(frozen=True, slots=True)
-class SideRun:
-    """A call of one of several models; it loads it where it is not."""
-
-    turns: SessionsInTurns
-    side: int
-
-    def __call__(self) -> object:
-        """Compute the model once."""
-        return self.turns.loaded(self.side)()

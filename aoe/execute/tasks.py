@@ -351,7 +351,7 @@ def _compare_in_turns(
     )
     deviation = reduce(worse_of, deviations)
     del expected, found
-    baseline, tuned = (turns.timer(turns.run_of(side), repeats=_LARGE_CALLS) for side in (0, 1))
+    baseline, tuned = (turns.timer(side, repeats=_LARGE_CALLS) for side in (0, 1))
     at_once = replace(policy, warmup=0)
     spins = setup.pool.spins(setup.target.core_num)
     samples, load = pairs.take(baseline, tuned, at_once, spins=spins, lets_in=False)

@@ -12,7 +12,6 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from aoe.gradients.compression import Compression
-from aoe.gradients.cost import CostSample
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.timeline import Timeline
 from aoe.gradients.trace import GradientTrace
@@ -54,6 +53,7 @@ class CompressedDdpTraining(DdpTraining):
         self.steps = 0
         self.compression = compression
         self._lower = compression
+        self._sent_as = getattr(torch, compression.type_name)
         self._base = base
         self._base_buckets = plain.buckets(base)
 
@@ -65,7 +65,8 @@ class CompressedDdpTraining(DdpTraining):
             return "its gradients have 16 bits already"
         try:
             dist.all_reduce(
-                torch.zeros(8, dtype=self._type, device=self._ranks.device), group=self._ranks.group
+                torch.zeros(8, dtype=self._sent_as, device=self._ranks.device),
+                group=self._ranks.group,
             )
         except RuntimeError as error:
             first = (str(error).splitlines() or [""])[0]
@@ -79,7 +80,7 @@ class CompressedDdpTraining(DdpTraining):
         """
         self._use(compressed=False)
         install_buckets(self._ddp, self._base_buckets, lasting=False)
-        check = _Comparison(self._ranks.group, self._ranks.world_size, self._type)
+        check = _Comparison(self._ranks.group, self._ranks.world_size, self._sent_as)
         dist._register_comm_hook(self._ddp.reducer, check, _compared_sum)
         for _ in range(_CHECKED_STEPS):
             self._run_step()
@@ -87,10 +88,6 @@ class CompressedDdpTraining(DdpTraining):
         self.apply(None)
         (largest,) = self._ranks.max([check.largest])
         return float(largest)
-
-    @property
-    def _type(self) -> Any:
-        return getattr(torch, self._lower.type_name)
 
     @property
     def default(self) -> Segmentation:
@@ -107,10 +104,6 @@ class CompressedDdpTraining(DdpTraining):
         """Run training steps in full and return when their gradients became ready."""
         self._use(compressed=False)
         return super().record(loops)
-
-    def cost_samples(self, *, briefly: bool = False) -> tuple[CostSample, ...]:
-        """Measure rounding, all-reduce and widening; sizes are those of the full gradients."""
-        return self._cost_samples(briefly=briefly, sent_as=self._type)
 
     def sample_us(self, segmentation: Segmentation | None, steps: int) -> float:
         """Return the mean time of some steps, in 16 bits but for the default."""

@@ -60,6 +60,7 @@ class DdpTraining:
     """
 
     compression: Compression | None = None
+    _sent_as: Any = None  # type numbers are rounded to on their way, None for their own
 
     def __init__(
         self,
@@ -188,14 +189,11 @@ class DdpTraining:
         Args:
             briefly: Up to 4 MiB only, three times each: half a second on a link of 1 Gbit/s.
         """
-        return self._cost_samples(briefly=briefly)
-
-    def _cost_samples(self, *, briefly: bool, sent_as: Any = None) -> tuple[CostSample, ...]:
         total_bytes = sum(self.sizes_bytes)
         if briefly:
             most_bytes = min(total_bytes, _BRIEF_BYTES)
-            return measure_all_reduce(self._ranks, most_bytes, repeats=3, sent_as=sent_as)
-        return measure_all_reduce(self._ranks, total_bytes, sent_as=sent_as)
+            return measure_all_reduce(self._ranks, most_bytes, repeats=3, sent_as=self._sent_as)
+        return measure_all_reduce(self._ranks, total_bytes, sent_as=self._sent_as)
 
     def sample_us(self, segmentation: Segmentation | None, steps: int) -> float:
         """Return the mean time of some steps with a segmentation, None for DDP's own buckets.

@@ -43,7 +43,7 @@ def test_one_model_of_two_is_loaded_at_a_time(tmp_path: Path) -> None:
     first, _ = turns.first_run(0)
     second, _ = turns.first_run(1)
     assert np.array_equal(first[0][0], second[0][0])
-    samplers = [turns.timer(turns.run_of(side), repeats=2) for side in (0, 1)]
+    samplers = [turns.timer(side, repeats=2) for side in (0, 1)]
     assert samplers[1]() > 0
     assert len(device.opened) == 2, "whoever is loaded is not loaded again"
     assert samplers[0]() > 0
