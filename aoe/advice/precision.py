@@ -96,7 +96,6 @@ def _tried(
         action=PRECISION_ACTION,
         what=what,
         op_names=names,
-        needs_retraining=False,
         room_us=room_us,
         estimate=estimate,
         reason=reason,

@@ -61,11 +61,8 @@ def try_threads(
     return TriedAction(
         action=THREADS_ACTION,
         what=f"{plural(fewer, 'thread')} instead of {threads}: --aicore_num={fewer}",
-        op_names=(),
-        needs_retraining=False,
         room_us=room_us,
         estimate=estimate,
-        reason="",
         verdict=verdict_of(estimate, is_quiet=load is None or load.is_quiet),
     )
 

@@ -63,11 +63,11 @@ class TriedAction:
 
     action: str
     what: str
-    op_names: tuple[str, ...]
-    needs_retraining: bool
+    op_names: tuple[str, ...] = ()
+    needs_retraining: bool = False
     room_us: float
     estimate: SpeedupEstimate | None
-    reason: str
+    reason: str = ""
     verdict: TrialVerdict
 
 

@@ -60,7 +60,15 @@ def parse_shape_cases(
             hint=_EXAMPLES[option],
         )
     shapes = parse_input_shape(texts[0], open_extents=True)
-    return _distinct([_filled(shapes, values, option) for values in _values(text, option)], option)
+    values = [*_values(text, option)]
+    if values and OPEN not in chain.from_iterable(shapes.values()):
+        raise OptionError(
+            option,
+            "no extent of --input_shape is -1",
+            got=shapes_text(shapes),
+            hint=f"for example {_EXAMPLES[option]}",
+        )
+    return _distinct([_filled(shapes, one, option) for one in values], option)
 
 
 def _distinct(cases: Sequence[Shapes], option: str) -> tuple[str, ...]:
@@ -116,7 +124,6 @@ def _filled(shapes: Shapes, values: tuple[int, ...], option: str) -> Shapes:
 
 
 def _batches(shapes: Shapes, values: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
-    _check_any(shapes, BATCH)
     for name, shape in shapes.items():
         if OPEN in shape[1:]:
             raise OptionError(
@@ -129,7 +136,6 @@ def _batches(shapes: Shapes, values: tuple[int, ...]) -> Mapping[str, tuple[int,
 
 
 def _images(shapes: Shapes, values: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
-    _check_any(shapes, IMAGE)
     for name, shape in shapes.items():
         if shape.count(OPEN) not in (0, 2) or len(values) != 2:
             raise OptionError(
@@ -143,7 +149,6 @@ def _images(shapes: Shapes, values: tuple[int, ...]) -> Mapping[str, tuple[int, 
 
 
 def _all_extents(shapes: Shapes, values: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
-    _check_any(shapes, DIMS)
     counts = {name: shape.count(OPEN) for name, shape in shapes.items()}
     if len(values) != sum(counts.values()):
         raise OptionError(
@@ -155,13 +160,3 @@ def _all_extents(shapes: Shapes, values: tuple[int, ...]) -> Mapping[str, tuple[
         )
     left = iter(values)
     return {name: tuple(next(left) for _ in range(count)) for name, count in counts.items()}
-
-
-def _check_any(shapes: Shapes, option: str) -> None:
-    if OPEN not in chain.from_iterable(shapes.values()):
-        raise OptionError(
-            option,
-            "no extent of --input_shape is -1",
-            got=shapes_text(shapes),
-            hint=f"for example {_EXAMPLES[option]}",
-        )

@@ -216,14 +216,8 @@ class KernelCompilers:
     def _compile_now(
         self, sources: Sequence[KernelSource], directory: Path, left_s: float
     ) -> dict[str, str]:
-        errors = self._attempted(sources, directory, left_s)
-        self._late |= {name for name, error in errors.items() if error in (NO_TIME, TOO_LONG)}
-        return errors
-
-    def _attempted(
-        self, sources: Sequence[KernelSource], directory: Path, left_s: float
-    ) -> dict[str, str]:
         if left_s <= 0 or self._is_closing:
+            self._late |= {source.name for source in sources}
             return {source.name: NO_TIME for source in sources}
         if self._compiler is None:
             self._compiler = self._apart.runner if self._apart else self.runner.sibling()
@@ -239,6 +233,7 @@ class KernelCompilers:
                 at_once=self.processes,
                 all_s=left_s,
             )
+            self._late |= {name for name, error in found.items() if error in (NO_TIME, TOO_LONG)}
             return found
         except RunError as error:  # the worker itself: a kernel takes only its own child along
             self._late |= {source.name for source in sources}

@@ -90,7 +90,11 @@ def compare_itself(
 def _twice() -> onnx.ModelProto:
     shape = (_TWICE_SIDE, _TWICE_SIDE)
     a, b, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "aby")
-    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "aa", [a, b], [y])
+    product = helper.make_node("MatMul", ["a", "b"], ["y"])
+    return _model(helper.make_graph([product], "aa", [a, b], [y]))
+
+
+def _model(graph: onnx.GraphProto) -> onnx.ModelProto:
     opset = helper.make_opsetid("", _OPSET)
     return helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
 
@@ -104,9 +108,7 @@ def _shortest_us(
 ) -> float:
     constants = [] if weights is None else [numpy_helper.from_array(weights, "weights")]
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
-    graph = helper.make_graph(nodes, "rate", [x], [y], constants)
-    opset = helper.make_opsetid("", _OPSET)
-    model = helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
+    model = _model(helper.make_graph(nodes, "rate", [x], [y], constants))
     session = device.open_session(model.SerializeToString(), options)
     run = bound_run(session, {"x": np.full(shape, 0.5, np.float32)})
     sample = device.timer(run, repeats=1)

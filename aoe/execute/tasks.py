@@ -178,15 +178,18 @@ def _with_pool(task: Callable[..., Any], setup: WorkerSetup) -> Callable[..., An
     return run
 
 
-def _check_schedule(device: Device, workload: Mapping[str, Any], schedule: Any) -> str:
-    """Return the problem of a schedule, the empty string if there is none."""
-    source = KernelSource(
-        name="schedule",
+def _source(name: str, workload: Mapping[str, Any], schedule: Any) -> KernelSource:
+    return KernelSource(
+        name=name,
         workload=workload_from_json(workload),
         schedule=schedule_from_json(schedule),
     )
+
+
+def _check_schedule(device: Device, workload: Mapping[str, Any], schedule: Any) -> str:
+    """Return the problem of a schedule, the empty string if there is none."""
     try:
-        device.check_kernel(source)
+        device.check_kernel(_source("schedule", workload, schedule))
     except ScheduleError as error:
         return str(error)
     return ""
@@ -213,21 +216,9 @@ def _compile_kernels(
     return {name: text for (name, _, _), text in zip(kernels, texts, strict=True)}
 
 
-def _compile_kernel(
-    device: Device,
-    target: Target,
-    directory: Path,
-    name: str,
-    workload: Mapping[str, Any],
-    schedule: Any,
-) -> str:
-    source = KernelSource(
-        name=name,
-        workload=workload_from_json(workload),
-        schedule=schedule_from_json(schedule),
-    )
+def _compile_kernel(device: Device, target: Target, directory: Path, *kernel: Any) -> str:
     try:
-        device.compile_kernel(source, target, directory)
+        device.compile_kernel(_source(*kernel), target, directory)
     except (ScheduleError, BuildError) as error:
         return str(error)
     return ""

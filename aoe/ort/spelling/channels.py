@@ -17,7 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from aoe.graph.protos import copied, refill
-from aoe.ort.spelling.reading import PartsReading
+from aoe.ort.spelling.reading import PartsReading, known_tensors
 
 _SINCE = 17
 """Opset with LayerNormalization."""
@@ -102,7 +102,8 @@ class _Reading(PartsReading):
 
     @cached_property
     def _shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return _float_shapes(onnx.shape_inference.infer_shapes(self.proto).graph)
+        known = known_tensors(self.proto).items()
+        return {name: info.shape for name, info in known if info.dtype == "float32"}
 
     def parts_around(self, root: int) -> _Parts | None:
         """Return the normalisation a Sqrt is part of, None if there is none."""
@@ -177,15 +178,3 @@ class _Reading(PartsReading):
         shape = (1,) * (rank - value.ndim) + value.shape
         is_of_channels = shape == (1, channels, *(1,) * (rank - 2))
         return value.reshape(-1) if is_of_channels else None
-
-
-def _float_shapes(graph: onnx.GraphProto) -> Mapping[str, tuple[int, ...]]:
-    """Return the shapes of float32 tensors, 0 where an extent may differ from run to run."""
-    found = {}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        if tensor.elem_type == onnx.TensorProto.FLOAT and tensor.HasField("shape"):
-            found[value.name] = tuple(
-                dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim
-            )
-    return found

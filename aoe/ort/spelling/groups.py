@@ -7,15 +7,16 @@ walk, with a scale and a bias of channels behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from aoe.graph.model_graph import TensorInfo, attributes_of
+from aoe.graph.model_graph import attributes_of
 from aoe.graph.protos import copied, free_name, refill
 from aoe.graph.weights import array_of
+from aoe.ort.spelling.reading import known_tensors
 
 _SINCE = 21
 """Opset with scale and bias per channel; the older operator is deprecated."""
@@ -47,7 +48,11 @@ class _Spelling:
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._graph = proto.graph
-        self._tensors = _tensors(onnx.shape_inference.infer_shapes(proto).graph)
+        self._tensors = {
+            name: info
+            for name, info in known_tensors(proto).items()
+            if info.dtype in _NORMALIZED and all(info.shape)
+        }
         inputs = {value.name for value in proto.graph.input}  # a default may be overridden
         self._constants = {
             tensor.name: tensor for tensor in proto.graph.initializer if tensor.name not in inputs
@@ -119,16 +124,3 @@ class _Spelling:
         name = free_name(f"{node.output[0]}_{what}", self._taken)
         self._taken.add(name)
         return name
-
-
-def _tensors(graph: onnx.GraphProto) -> Mapping[str, TensorInfo]:
-    """Return the tensors that are normalised and whose shapes are the same in every run."""
-    found = {}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        extents = [d.dim_value if d.HasField("dim_value") else 0 for d in tensor.shape.dim]
-        if tensor.elem_type and tensor.HasField("shape") and all(extents):
-            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
-            if dtype in _NORMALIZED:
-                found[value.name] = TensorInfo(dtype=dtype, shape=tuple(extents))
-    return found

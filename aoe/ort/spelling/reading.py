@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper
 
-from aoe.graph.model_graph import attributes_of, names_read
+from aoe.graph.model_graph import TensorInfo, attributes_of, names_read
 from aoe.graph.weights import array_of
 
 
@@ -83,3 +84,16 @@ class PartsReading:
         read = self._read.get(self.nodes[at].output[0], set())
         found = next(iter(read)) if len(read) == 1 else None
         return found if found is not None and self.nodes[found].op_type == op_type else None
+
+
+def known_tensors(proto: onnx.ModelProto) -> dict[str, TensorInfo]:
+    """Return tensors of known type and rank, with 0 for extents that differ from run to run."""
+    graph = onnx.shape_inference.infer_shapes(proto).graph
+    found = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        if tensor.elem_type and tensor.HasField("shape"):
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
+            extents = (d.dim_value if d.HasField("dim_value") else 0 for d in tensor.shape.dim)
+            found[value.name] = TensorInfo(dtype=dtype, shape=tuple(extents))
+    return found
