@@ -16,6 +16,8 @@ class Each(NamedTuple):
     shape: object
 
 
+OTHERS = "*"
+"""Name of the shape of members that are not named."""
 COUNTS = Each("count")
 PLACE = {"path": "text", "line?": "count", "column?": "count", "pointer?": "text"}
 ERROR = {"code": "text", "message": "text", "hint?": "text", "variable?": "text"} | {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from document_shapes import Each
+from document_shapes import OTHERS, Each
 
 _BY_THREADS = [{"threads": "count", "median_us": "number"}]
 _PLANNED: Mapping[str, object] = {
@@ -161,6 +161,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         "most_s": "number",
         "subgraphs": [_PLANNED],
         "operators": [{**_PLANNED, "share": "number"}],
+        OTHERS: [{**_PLANNED, "share?": "number"}],
     },
     "aoe.verify/1": {
         "bank": "text",

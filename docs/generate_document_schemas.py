@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import engine_document_shapes
-from document_shapes import DOCUMENTS, ERROR, FILES, LINES, Each
+from document_shapes import DOCUMENTS, ERROR, FILES, LINES, OTHERS, Each
 
 FOLDER = Path(__file__).resolve().parents[1] / "aoebank" / "schemas" / "documents"
 TYPES = {
@@ -90,13 +90,14 @@ def _shape(shape: object) -> dict:  # type: ignore[type-arg]
         case (of, None):
             return {"anyOf": [_shape(of), {"type": "null"}]}
         case Mapping():
+            named = {name: member for name, member in shape.items() if name != OTHERS}
             return {
                 "type": "object",
-                "required": [name for name in shape if not name.endswith("?")],
+                "required": [name for name in named if not name.endswith("?")],
                 "properties": {
-                    name.removesuffix("?"): _shape(member) for name, member in shape.items()
+                    name.removesuffix("?"): _shape(member) for name, member in named.items()
                 },
-                "additionalProperties": False,
+                "additionalProperties": _shape(shape[OTHERS]) if OTHERS in shape else False,
             }
     raise TypeError(shape)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from aoe.bank.operators import OperatorBank
 from aoe.bank.remembered import remembered_to_json
 from aoe.device.compiler import required_features
-from aoe.om.file import KernelUse, Manifest, write_offline_model
-from aoe.tuning.live_report import Phase
+from aoe.om.file import KernelUse
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
 from aoe.tuning.tune_context import TuneContext
+from aoe.tuning.tuned_model import write_tuned_model
 from aoe.tuning.validation.kernel_assembly import Assembly
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.workload import workload_to_json
@@ -25,30 +25,22 @@ def write_model(
     Raises:
         OutputError: it cannot be written.
     """
-    target, om_file = tuning.machine.runner.target, tuning.places.om_file
-    manifest = Manifest(
-        name=tuning.subject.model.name,
-        model_sha256=tuning.subject.model.sha256,
-        soc_version=target.soc_version,
-        core_num=target.core_num,
-        cpu_features=required_features([kernel.source for kernel in validation.kept], target),
-        nchwc_block=tuning.machine.runner.device.channel_block(),
-        versions=dict(tuning.machine.versions),
-        operators=tuning.subject.operators,
-        kernels=tuple(_use(kernel, bank) for kernel in validation.kept),
-        parts={},
-        precision=lowest_precision(validation.kept),
-        subgraphs=tuning.subject.chosen.uses if tuning.subject.chosen is not None else (),
+    kept, chosen = validation.kept, tuning.subject.chosen
+    assembly.drop_unused_weights()
+    write_tuned_model(
+        tuning,
+        assembly.directory,
+        cpu_features=required_features(
+            [kernel.source for kernel in kept], tuning.machine.runner.target
+        ),
+        kernels=tuple(_use(kernel, bank) for kernel in kept),
+        precision=lowest_precision(kept),
+        subgraphs=chosen.uses if chosen is not None else (),
         accuracy=str(validation.accuracy or ""),
-        streams=tuning.subject.streams,
         shape_range=tuning.settings.shape_range or "",
     )
-    tuning.time.phases.begin(Phase.WRITE)
-    tuning.progress.step(f"writing {om_file}")
-    assembly.drop_unused_weights()
-    write_offline_model(om_file, assembly.directory, manifest)
     if tuning.places.bank is not None:
-        parts = [part for kernel in validation.kept for part in kernel.source.parts]
+        parts = [part for kernel in kept for part in kernel.source.parts]
         bank.copy_to(tuning.places.bank, [part.workload for part in parts])
 
 

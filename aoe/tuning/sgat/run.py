@@ -16,7 +16,6 @@ import shutil
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from aoe.bank.records.subgraph import SubgraphStrategy
 from aoe.bank.subgraphs import SubgraphBank
@@ -29,7 +28,7 @@ from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.subgraphs.boundary_tensors import InferTensors
 from aoe.graph.subgraphs.rewrite_candidates import form_of
 from aoe.graph.subgraphs.splicing import Splice
-from aoe.om.file import Manifest, SubgraphUse, write_offline_model
+from aoe.om.file import SubgraphUse
 from aoe.ort.static_shapes import infer_tensors
 from aoe.ort.transformers_optimizer import TransformersOptimizer
 from aoe.results.files import TuningResult
@@ -77,6 +76,7 @@ from aoe.tuning.tasks.rewrites.subgraphs import (
     work_of,
 )
 from aoe.tuning.tune_context import TuneContext, model_path
+from aoe.tuning.tuned_model import write_tuned_model
 from aoe.tuning.validation.comparing import ModelComparer
 from aoe.tuning.validation.model_validator import (
     ModelValidator,
@@ -532,32 +532,9 @@ def _chosen_graph(
 
 
 def _write_model(tuning: TuneContext, bank: SubgraphBank, chosen: ChosenGraph | None) -> None:
-    target, om_file = tuning.machine.runner.target, tuning.places.om_file
-    tuning.time.phases.begin(Phase.WRITE)
-    tuning.progress.step(f"writing {om_file}")
-    parts = _final_parts(tuning, chosen)
-    uses = chosen.uses if chosen is not None else ()
-    manifest = Manifest(
-        name=tuning.subject.model.name,
-        model_sha256=tuning.subject.model.sha256,
-        soc_version=target.soc_version,
-        core_num=target.core_num,
-        cpu_features=(),
-        nchwc_block=tuning.machine.runner.device.channel_block(),
-        versions=dict(tuning.machine.versions),
-        operators=tuning.subject.operators,
-        kernels=(),
-        parts={},
-        subgraphs=uses,
-        streams=tuning.subject.streams,
-    )
-    write_offline_model(om_file, parts, manifest)
+    """Write the model with the chosen graph, and no weights of its variants."""
+    directory, uses = tuning.scratch / "om", chosen.uses if chosen is not None else ()
+    write_parts(directory, tuning.subject.model.proto, chosen.proto if chosen is not None else None)
+    write_tuned_model(tuning, directory, subgraphs=uses)
     if tuning.places.bank is not None:
         bank.copy_to(tuning.places.bank, [use.graph_id for use in uses])
-
-
-def _final_parts(tuning: TuneContext, chosen: ChosenGraph | None) -> Path:
-    """Return a directory with the parts of the tuned model and no weights of its variants."""
-    directory = tuning.scratch / "om"
-    write_parts(directory, tuning.subject.model.proto, chosen.proto if chosen is not None else None)
-    return directory

@@ -9,7 +9,6 @@ import pytest
 
 import aoebank
 from aoe.cli import app
-from aoe.report import whole_model
 
 
 def _run(*arguments: str) -> int:
@@ -56,11 +55,6 @@ def test_json_counts_before_a_command_too(
 ) -> None:
     assert _run("--json", "run", "gone.om") == 3
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "AOE070"
-
-
-def test_bank_that_was_not_made_is_not_shown_as_one(tmp_path: Path) -> None:
-    assert whole_model.bank_line(tmp_path / "gone") == f"bank: {tmp_path / 'gone'} (no record yet)"
-    assert whole_model.bank_line(tmp_path) == f"bank: {tmp_path}"
 
 
 def test_result_files_are_nothing_to_complain_about(tmp_path: Path) -> None:

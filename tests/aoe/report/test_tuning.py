@@ -19,6 +19,7 @@ from aoe.measurement import CpuUse, MachineLoad
 from aoe.measurement.memory import ModelMemory
 from aoe.profiling.figures import OperatorProfile
 from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
+from aoe.report.whole_model import bank_line
 from aoe.results.files import NOT_TRIED_OUT, ONLY_LOOKED_UP, RepoOutcome
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
 from aoe.tuning.opat.result import OpatResult
@@ -264,3 +265,8 @@ def test_exit_code_is_that_of_the_script(capsys: pytest.CaptureFixture[str]) -> 
     document = _document(report, capsys)
     assert (document["schema"], document["script_exit_code"]) == ("aoe.gdat/1", 3)
     assert (document["segments"], document["steps"]) == ([3, 8], 120)
+
+
+def test_bank_that_was_not_made_is_not_shown_as_one(tmp_path: Path) -> None:
+    assert bank_line(tmp_path / "gone") == f"bank: {tmp_path / 'gone'} (no record yet)"
+    assert bank_line(tmp_path) == f"bank: {tmp_path}"

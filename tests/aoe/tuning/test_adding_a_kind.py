@@ -1,0 +1,483 @@
+"""Adding a kind of task takes its file and a line of the registry: every command then knows it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from support.commands import aoe_exit_code
+from support.documents import find_faults
+from support.engine.models import save_model
+from support.engine.scripted_runs import ScriptedRuns, blocks_net
+from support.engine.tuning import make_measurement
+
+from aoe.bank.journal import BankJournal, Note, samples_of
+from aoe.execute.accuracy import Deviation
+from aoe.execute.compiling import KernelCompilers
+from aoe.execute.messages import TaskRunner
+from aoe.execute.tasks import ModelComparison
+from aoe.execute.workers.measure_pool import SerialExecutor
+from aoe.measurement import Measurement, MeasurePolicy, accepts, estimate_speedup
+from aoe.om.file import read_manifest
+from aoe.results.files import ModelReport, RepoOutcome, TuningResult
+from aoe.schedule import Configuration, Knob, Space
+from aoe.tuning.live_report import LiveReport
+from aoe.tuning.mode import JobType, ModeContext
+from aoe.tuning.model_mode import ModelTuning, check_search, report_facts, run_facts, run_reported
+from aoe.tuning.planning.model import KindPlan, compared_with
+from aoe.tuning.registry import KINDS, TaskKind
+from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary
+from aoe.tuning.search.protocol import Trial
+from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
+from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
+from aoe.tuning.tune_context import TuneContext
+from aoe.tuning.tuned_model import write_tuned_model
+from aoe.tuning.validation.model_validator import ValidationResult
+from aoe.tuning.validation.rewrite_assembly import write_parts
+from aoebank import Bank, Event, Record, list_bank, make_unified_record, merge, show, validate
+from aoebank import workload_key as key_of
+
+# ---- the file of the kind: an LRN is a ladder, and the rung of its size the fastest ----
+
+LADDER = JobType("ladder", 9, "ladder")
+_RUNGS, _ENGINE = 8, "ladders"
+_POLICY = MeasurePolicy(pairs_min=5, pairs_max=5, warmup=0)
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """A task: the nodes of one size, and which rung is the fastest for them."""
+
+    size: int
+    names: tuple[str, ...]
+    settings = SearchSettings(method="exhaustive", budget=_RUNGS, seed=0, screen=_POLICY, batch=3)
+
+    @property
+    def workload(self) -> dict[str, Any]:
+        return {"operations": ["Ladder"], "size": self.size}
+
+    @property
+    def key(self) -> str:
+        return key_of(self.workload)
+
+    def space(self) -> Space:
+        return Space(knobs=(Knob("rung", tuple(range(_RUNGS))),), first_guesses=({"rung": 0},))
+
+    def answer(self, configuration: Configuration) -> int:
+        return int(configuration["rung"])
+
+    def known(self, answer: int, trials: Sequence[TrialRecord]) -> Trial | None:
+        return None
+
+    def prepare(self, answers: Sequence[int]) -> None:
+        """Do nothing: there is nothing to compile."""
+
+    def measure(
+        self, answers: Sequence[int], policy: MeasurePolicy, best: float | None
+    ) -> list[Measurement]:
+        return [make_measurement(2.0 / (1 + abs(one - self.size))) for one in answers]
+
+    def chosen(self, good: Sequence[TrialRecord]) -> TrialRecord:
+        return max(good, key=lambda trial: trial.measurement.speedup)
+
+    def is_hopeless(self, trials: Sequence[TrialRecord]) -> bool:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedLadder:
+    """What became of a ladder."""
+
+    ladder: Ladder
+    outcome: RepoOutcome
+    rung: int
+    speedup: float
+    trials: int = 0
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderReport(ModelReport[TunedLadder]):
+    """Contents of the result file."""
+
+
+@dataclass(frozen=True)
+class LadderBank:
+    """The records of ladders."""
+
+    journal: BankJournal
+    core_num: int
+
+    @property
+    def file(self) -> Path:
+        soc_version = self.journal.soc_version
+        return self.journal.bank.unified_file(
+            soc_version=soc_version, core_num=self.core_num, op_type="Ladder"
+        )
+
+    def find(self, ladder: Ladder) -> Record | None:
+        return self.journal.bank.find(self.file, ladder.key)
+
+    def save(self, ladder: Ladder, rung: int, measurement: Measurement) -> None:
+        record = make_unified_record(
+            workload=ladder.workload,
+            strategy={"engine": _ENGINE, "rung": rung},
+            cost_us=round(measurement.latency_us, 3),
+            origin=self.journal.engine,
+        )
+        record = replace(record, soc_version=self.journal.soc_version, op_type="Ladder")
+        self.journal.bank.put(self.file, [record])
+        estimate = estimate_speedup(measurement)
+        samples = samples_of(measurement)
+        note = Note(
+            key=record.key,
+            event=Event.ADD,
+            op_names=ladder.names,
+            estimate=estimate,
+            **samples,
+        )
+        self.journal.append(self.file, [note])
+
+
+_Found = SearchResult[int]
+
+
+@dataclass
+class LadderTasks:
+    """The ladders of a model; see `Tasks`."""
+
+    left: list[Ladder]
+    bank: LadderBank
+    tell: Callable[[TunedLadder], None]
+
+    def waiting(self) -> Sequence[Ladder]:
+        return self.left
+
+    def next_slice(self, tasks: Sequence[Ladder], trials_left: float) -> BudgetSlice[Ladder]:
+        return BudgetSlice(task=tasks[0], trials=_RUNGS)
+
+    def begin(
+        self, given: BudgetSlice[Ladder], trials_left: float
+    ) -> Callable[[TaskRunner], _Found] | None:
+        self.left.remove(given.task)
+        record = self.bank.find(given.task)
+        if record is not None:
+            last = self.bank.journal.last_figure(self.bank.file, record.key)
+            assert last is not None and last.speedup is not None
+            self.tell(
+                TunedLadder(
+                    ladder=given.task,
+                    outcome=RepoOutcome.RESERVED,
+                    rung=_rung_of(record),
+                    speedup=last.speedup,
+                )
+            )
+            return None
+
+        def search(runner: TaskRunner) -> _Found:
+            loop = TaskSearch[int](given.task)
+            loop.go_on(given.trials, left_s=lambda: 60.0, report=lambda done, best: None)
+            return loop.concluded(_POLICY)
+
+        return search
+
+    def record(self, finished: FinishedSlice[Ladder, _Found]) -> None:
+        found, ladder = finished.result, finished.slice.task
+        assert found.answer is not None and found.measurement is not None
+        assert found.estimate is not None and accepts(found.estimate, 1.03)
+        self.bank.save(ladder, found.answer, found.measurement)
+        self.tell(
+            TunedLadder(
+                ladder=ladder,
+                outcome=RepoOutcome.ADD,
+                rung=found.answer,
+                speedup=found.estimate.median,
+                trials=len(found.trials),
+            )
+        )
+
+    def trials_left(self) -> float:
+        return float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderResult(ModelTuning[Any]):
+    """What a run gave; the model stays as it is."""
+
+    job = LADDER
+
+    ladders: tuple[TunedLadder, ...] = field(default=())
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "key": one.ladder.key,
+                "op_name": one.ladder.names[0],
+                "outcome": one.outcome.value,
+                "reason": f"rung {one.rung}",
+                "speedup": one.speedup,
+                "in_model": False,
+            }
+            for one in self.ladders
+        ]
+
+
+def check(context: ModeContext) -> None:
+    check_search(context)
+
+
+def run(context: ModeContext) -> LadderResult:
+    return run_reported(
+        context,
+        LADDER,
+        empty=lambda tuning: LadderReport(**report_facts(tuning)),
+        to_json=lambda report: report.sections(LADDER, {}),
+        tune=_tune,
+    )
+
+
+def _tune(tuning: TuneContext, report: LiveReport[LadderReport]) -> LadderResult:
+    tuned: list[TunedLadder] = []
+    tasks = LadderTasks(_ladders_of(tuning.subject.model.proto), _bank_of(tuning), tuned.append)
+    TaskScheduler[Ladder, _Found](
+        tasks=tasks,
+        pool=SerialExecutor(),
+        runner=tuning.machine.runner,
+        warn=tuning.progress.warn,
+    ).run()
+    report.update(tasks=tuple(tuned), result=TuningResult.SUCCESSFUL)
+    parts = tuning.scratch / "om"
+    write_parts(parts, tuning.subject.model.proto, None)
+    write_tuned_model(tuning, parts)
+    measured = make_measurement(1.0)
+    deviation = Deviation(max_abs_err=0.0, excess=0.0)
+    validation: ValidationResult[Any] = ValidationResult(
+        kept=(),
+        drops={},
+        comparison=ModelComparison(measurement=measured, deviation=deviation),
+        estimate=estimate_speedup(measured),
+    )
+    return LadderResult(**run_facts(tuning), validation=validation, ladders=tuple(tuned))
+
+
+def _bank_of(tuning: TuneContext) -> LadderBank:
+    return LadderBank(tuning.banks.journal, tuning.machine.runner.target.core_num)
+
+
+def _ladders_of(model: onnx.ModelProto) -> list[Ladder]:
+    names: dict[int, list[str]] = {}
+    for node in model.graph.node:
+        size = next((one.i for one in node.attribute if one.name == "size"), None)
+        if size is not None:
+            names.setdefault(size, []).append(node.name)
+    return [Ladder(size, tuple(equal)) for size, equal in names.items()]
+
+
+def _size_of(record: Record) -> int:
+    assert isinstance(record.workload, Mapping)
+    return int(str(record.workload["size"]))
+
+
+def _rung_of(record: Record) -> int:
+    assert isinstance(record.strategy, Mapping)
+    return int(record.strategy["rung"])
+
+
+def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
+    bank = _bank_of(tuning)
+    parts = []
+    for one in _ladders_of(tuning.subject.model.proto):
+        known = bank.find(one) is not None
+        parts.append(
+            Reuse(
+                key=one.key,
+                op_type="Ladder",
+                op_names=one.names,
+                kind=ReuseKind.REUSED if known else ReuseKind.NEW,
+                reason="in the bank" if known else "not in the bank",
+            )
+        )
+    new = sum(part.kind is ReuseKind.NEW for part in parts)
+    base = compared_with(tuning).name
+    return KindPlan(reuse=ReuseSummary(base=base, parts=tuple(parts)), most_s=2.0 * new)
+
+
+@dataclass(frozen=True)
+class LadderAnswer:
+    """The rung in a record; see `MeasurableAnswer`."""
+
+    ladder: Ladder
+    rung: int
+    op_type: str = "Ladder"
+    source: str | None = None
+    model: Path | None = None
+
+    def measure(self, recorded: object, compilers: KernelCompilers) -> Measurement:
+        return self.ladder.measure([self.rung], _POLICY, None)[0]
+
+    def timed(self, record: Record, latency_us: float) -> Record:
+        return replace(record, cost_us=round(latency_us, 3))
+
+    def facts(self, recorded: object) -> dict[str, Any]:
+        return {}
+
+
+class LadderReader:
+    """Reads the records of ladders; see `RecordReader`."""
+
+    def undecided(self) -> tuple[()]:
+        return ()
+
+    def read(self, file: Path, record: Record) -> LadderAnswer | None:
+        strategy = record.strategy
+        if not isinstance(strategy, Mapping) or strategy.get("engine") != _ENGINE:
+            return None
+        return LadderAnswer(Ladder(_size_of(record), ()), _rung_of(record))
+
+
+def reader(context: object) -> LadderReader:
+    return LadderReader()
+
+
+# ---- its line ----
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = TaskKind(mode=__name__, planner=__name__, verifier=__name__)
+    monkeypatch.setitem(KINDS, LADDER, kind)
+
+
+# ---- and every command knows it ----
+
+
+class World:
+    """A model of three ladders, two of them equal, and a place for banks and results."""
+
+    def __init__(self, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.place, self.capsys = place, capsys
+        self.runs = ScriptedRuns()
+        self.model = self.save([3, 5, 3])
+
+    def save(self, sizes: Sequence[int]) -> Path:
+        name = "_".join(map(str, sizes))
+        return save_model(blocks_net(sizes), self.place / f"net_{name}.onnx")
+
+    def aoe(self, *words: object) -> str:
+        """Run a command of `aoe`; return what it has printed."""
+        self.capsys.readouterr()
+        assert aoe_exit_code(words, self.runs.engine) == 0
+        return self.capsys.readouterr().out
+
+    def tune(self, bank: str, model: Path | None = None, *more: str) -> str:
+        """Tune the ladders of a model with a bank."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TUNE_BANK_PATH", str(self.bank(bank)))
+            output = f"--output={self.place / 'out'}"
+            return self.aoe(f"--model={model or self.model}", "-j", "ladder", output, *more)
+
+    def bank(self, name: str) -> Path:
+        folder = self.place / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def records(self, name: str) -> dict[int, int]:
+        """Return the rungs of a bank, by size."""
+        bank = Bank(self.place / name)
+        found = [record for file in bank.iter_files() for record in bank.iter_records(file)]
+        return {_size_of(record): _rung_of(record) for record in found}
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> World:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return World(tmp_path, capsys)
+
+
+def test_run_tunes_records_writes_a_model_and_reports(world: World) -> None:
+    shown = world.tune("bank")
+    assert world.records("bank") == {3: 3, 5: 5}
+    assert "lrn0" in shown and "rung 3" in shown and "no ladder is kept" in shown
+    assert read_manifest(next((world.place / "out").glob("*.om"))).kernels == ()
+    summary = json.loads((world.place / "out" / "summary.json").read_text())
+    assert [(row["op_name"], row["outcome"]) for row in summary["ladders"]] == [
+        ("lrn0", "add"),
+        ("lrn1", "add"),
+    ]
+    assert summary["repo"]["add"] == 2 and summary["modes"][0]["mode"] == "ladder"
+    (file,) = world.place.rglob("aoe_result_ladder_*.json")
+    basic, found = json.loads(file.read_text())
+    assert found["LADDER"]["repo_summary"]["repo_add_num"] == 2
+    assert basic["basic"]["tuning_name"] == summary["tuning_name"]
+
+
+def test_later_run_reuses_what_it_knows_and_tunes_the_rest(world: World) -> None:
+    world.tune("bank")
+    before = {file: file.read_bytes() for file in (world.place / "bank").rglob("*.json")}
+    document = json.loads(world.tune("bank", None, "--json"))
+    rows = document["summary"]["ladders"]
+    assert {row["outcome"] for row in rows} == {"reserved"}
+    assert [row["speedup"] for row in rows] == [2.0, 2.0]
+    assert before == {file: file.read_bytes() for file in before}
+    world.tune("bank", world.save([5, 7]))
+    assert world.records("bank") == {3: 3, 5: 5, 7: 7}
+
+
+def test_plan_tells_what_is_reused_and_what_is_new(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.tune("bank")
+    monkeypatch.setenv("TUNE_BANK_PATH", str(world.bank("bank")))
+    planned = json.loads(world.aoe("plan", world.save([5, 7]), "-j", "ladder", "--json"))
+    assert find_faults(planned) == []
+    kinds = {part["op_names"][0]: part["kind"] for part in planned["ladders"]}
+    assert kinds == {"lrn0": "reused", "lrn1": "new"}
+    assert planned["counts"]["new"] == 1 and planned["most_s"] == 2.0
+    assert "lrn1" in world.aoe("plan", world.save([5, 7]), "--job_type=ladder")
+
+
+def test_verify_measures_its_records_and_writes_them_back(world: World) -> None:
+    world.tune("bank")
+    found = json.loads(world.aoe("verify", world.bank("bank"), "--json"))
+    assert find_faults(found) == [] and found["passed_over"] == []
+    assert [(one["op_type"], one["verdict"]) for one in found["records"]] == [
+        ("Ladder", "holds"),
+        ("Ladder", "holds"),
+    ]
+    assert all(one["written"] and one["recorded_speedup"] == 2.0 for one in found["records"])
+    assert "holds" in world.aoe("verify", world.bank("bank"), "--dry-run")
+
+
+def test_run_of_several_kinds_keeps_each_to_its_records(world: World) -> None:
+    shown = world.tune("bank", None, "--job_type=opat,ladder", "--trials=2")
+    assert "operators, times for one place" in shown and "rung 5" in shown
+    summary = json.loads((world.place / "out" / "summary.json").read_text())
+    assert [row["mode"] for row in summary["modes"]] == ["opat", "ladder"]
+    assert summary["total_ops"] == len(summary["operators"]) + len(summary["ladders"])
+    found = json.loads(world.aoe("verify", world.bank("bank"), "--json"))
+    families = [one["op_type"] for one in found["records"]]
+    assert families.count("Ladder") == 2 < len(families) and found["passed_over"] == []
+
+
+def test_bank_is_listed_shown_checked_and_merged(world: World) -> None:
+    world.tune("ours")
+    shutil.copytree(world.place / "ours", world.place / "base")
+    world.tune("ours", world.save([6]))
+    shutil.copytree(world.place / "base", world.place / "theirs")
+    world.tune("theirs", world.save([7, 3]))
+    ours, theirs, base, both = (world.place / one for one in ("ours", "theirs", "base", "both"))
+    merged = merge(ours, theirs, base=base, output=both)
+    assert not merged.conflicts and world.records("both") == {3: 3, 5: 5, 6: 6, 7: 7}
+    assert list(validate(both).findings) == []
+    (listed,) = list_bank(both).files
+    assert listed.records == 4
+    key = Ladder(7, ()).key
+    assert [one.record.key for one in show(key, both).records] == [key]
