@@ -15,7 +15,6 @@ from aoe.cli.options import (
     SocVersionOption,
     finish,
 )
-from aoe.settings import accept_busy, environment
 
 
 def command(
@@ -77,26 +76,20 @@ def command(
     """Measure records of a bank again on this machine: do they still hold?"""
     from aoe.cli.progress import shown_progress
     from aoe.report.verify import VerifiedBankReport
-    from aoe.tuning.verify.run import VerifySettings, verify_bank
+    from aoe.tuning.verify.run import verify
 
-    settings = VerifySettings(
-        bank=bank,
-        models=tuple(model or ()),
-        input_shape=input_shape,
-        sample=sample,
-        stale_only=stale_only,
-        worst=worst,
-        soc_version=soc_version,
-        core_num=aicore_num,
-        seed=seed,
-        accept_busy=accept_busy(environment()),
-        dry_run=dry_run,
-    )
     with shown_progress(shown=not quiet and not as_json) as progress:
-        result = verify_bank(
-            settings,
-            env=environment(),
-            cwd=Path.cwd(),
+        result = verify(
+            bank,
+            models=model or (),
+            input_shape=input_shape,
+            sample=sample,
+            stale_only=stale_only,
+            worst=worst,
+            soc_version=soc_version,
+            core_num=aicore_num,
+            seed=seed,
+            dry_run=dry_run,
             progress=progress,
             engine=engine_of(context),
         )

@@ -88,15 +88,13 @@ class OperatorReader(RecordReader):
             return f"made for another number of cores than {self._bank.core_num}"
         return OperatorAnswer(workload=workload, schedule=strategy[0], context=self._context)
 
-    def undecided(self) -> Iterator[Callable[[KernelCompilers, bool], DecidedOperator]]:
+    def undecided(self) -> Iterator[Callable[[KernelCompilers], DecidedOperator]]:
         """Yield what decides each operator that a busy machine has left open."""
         for op_type in FAMILIES:
             for one in self._bank.undecided(op_type):
                 yield partial(self._decided, one)
 
-    def _decided(
-        self, one: UndecidedOperator, compilers: KernelCompilers, dry_run: bool
-    ) -> DecidedOperator:
+    def _decided(self, one: UndecidedOperator, compilers: KernelCompilers) -> DecidedOperator:
         return decide_operator(
             self._bank,
             one,
@@ -105,7 +103,7 @@ class OperatorReader(RecordReader):
             ),
             target=self._context.target,
             facts=self._context.who,
-            dry_run=dry_run,
+            dry_run=self._context.dry_run,
         )
 
 

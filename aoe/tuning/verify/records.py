@@ -33,6 +33,7 @@ class VerifyContext:
         policy: Of the pairs.
         seed: Of inputs.
         who: Host, user and seed, noted with each measurement.
+        dry_run: True to write nothing.
     """
 
     journal: BankJournal
@@ -44,6 +45,7 @@ class VerifyContext:
     policy: MeasurePolicy
     seed: int
     who: Mapping[str, Any]
+    dry_run: bool
 
 
 class MeasurableAnswer(Protocol):
@@ -88,11 +90,8 @@ class RecordReader(Protocol):
         """
         ...
 
-    def undecided(self) -> Iterable[Callable[[KernelCompilers, bool], DecidedOperator]]:
-        """Return what decides each task that a busy machine has left open.
-
-        Called with `dry_run` True it writes nothing.
-        """
+    def undecided(self) -> Iterable[Callable[[KernelCompilers], DecidedOperator]]:
+        """Return what decides each task that a busy machine has left open."""
         return ()
 
 

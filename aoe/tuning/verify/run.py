@@ -13,7 +13,7 @@ import math
 import os
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
@@ -51,37 +51,6 @@ from aoe.tuning.verify.records import (
 from aoe.tuning.verify.undecided import DecidedOperator
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
 from aoebank import Drift
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifySettings:
-    """Which records are measured again, and what becomes of the figures.
-
-    Attributes:
-        bank: Root of the bank; None for the one the environment names.
-        models: Files of the models subgraphs are measured in; tuned ones give theirs.
-        input_shape: Shapes of inputs models leave open, as `--input_shape` says them.
-        sample: Most records; None for all.
-        stale_only: True for those measured in another environment only.
-        worst: True for those with the smallest recorded gain first; else a sample is drawn.
-        soc_version: Target, or None for this machine.
-        core_num: Its cores, or None for every usable one.
-        seed: Of the sample and of inputs.
-        accept_busy: True to believe figures taken on a busy machine.
-        dry_run: True to write nothing.
-    """
-
-    bank: Path | None = None
-    models: tuple[Path, ...] = ()
-    input_shape: str | None = None
-    sample: int | None = None
-    stale_only: bool = False
-    worst: bool = False
-    soc_version: str | None = None
-    core_num: int | None = None
-    seed: int = 0
-    accept_busy: bool = False
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +117,8 @@ def verify(
     dry_run: bool = False,
     progress: Progress | TellProgress | None = None,
     engine: EngineParts = REAL_ENGINE,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
 ) -> VerifiedBank:
     """Measure records of a bank again on this machine, as the command `aoe verify` does.
 
@@ -166,6 +137,8 @@ def verify(
         dry_run: Whether nothing is written into the bank.
         progress: As for `aoe.tune`; None for silence.
         engine: As for `aoe.tune`.
+        env: Environment variables; None for those of the process.
+        cwd: Directory relative paths are taken from; None for that of the process.
 
     Returns:
         What was found out; `holds` is False if a gain is weaker or lost.
@@ -177,48 +150,10 @@ def verify(
     """
     if sample is not None and sample < 1:
         raise OptionError("sample", "measures nothing", got=sample, expected="1 or more")
-    env = environment()
-    settings = VerifySettings(
-        bank=None if bank is None else Path(bank),
-        models=tuple(map(Path, models)),
-        input_shape=input_shape,
-        sample=sample,
-        stale_only=stale_only,
-        worst=worst,
-        soc_version=soc_version,
-        core_num=core_num,
-        seed=seed,
-        accept_busy=believes_busy(env) if accept_busy is None else accept_busy,
-        dry_run=dry_run,
-    )
-    shown = progress_of(progress)
-    return verify_bank(settings, env=env, cwd=Path.cwd(), progress=shown, engine=engine)
-
-
-def verify_bank(
-    settings: VerifySettings,
-    *,
-    env: Mapping[str, str],
-    cwd: Path,
-    progress: Progress,
-    engine: EngineParts = REAL_ENGINE,
-) -> VerifiedBank:
-    """Measure records of a bank again, and write back what was decided.
-
-    Args:
-        settings: Which ones.
-        env: Environment variables.
-        cwd: Directory relative paths are taken from.
-        progress: Is told what happens.
-        engine: Runner, device and what else of the engine may be replaced.
-
-    Raises:
-        AoeError: no such target here, no compiler, a model that cannot be read.
-        AoebankError: the bank cannot be used.
-    """
-    device, target = engine.resolve_target(settings.soc_version, settings.core_num)
-    root = settings.bank if settings.bank is None else cwd / settings.bank
-    root = bank_root(env if root is None else {**env, "TUNE_BANK_PATH": str(root)}, cwd)
+    env, cwd, shown = env or environment(), cwd or Path.cwd(), progress_of(progress)
+    device, target = engine.resolve_target(soc_version, core_num)
+    named = {} if bank is None else {"TUNE_BANK_PATH": str(cwd / bank)}
+    root = bank_root({**env, **named}, cwd)
     toolchain = find_toolchain(env)
     engine.check_toolchain(toolchain, target)
     versions = engine.versions()
@@ -230,50 +165,46 @@ def verify_bank(
         engine_version=versions["aoe"],
     )
     sweep_scratch()
-    turns = engine.open_turns(lock_path(env), device.cores(), progress.warn, lambda: math.inf)
-    objects = object_cache(TuneSettings(model=root), env, cwd, target, progress.warn)
-    shapes = parse_input_shape(settings.input_shape)
+    turns = engine.open_turns(lock_path(env), device.cores(), shown.warn, lambda: math.inf)
+    objects = object_cache(TuneSettings(model=root), env, cwd, target, shown.warn)
+    shapes = parse_input_shape(input_shape)
     with ScratchFolder("verify") as scratch:
         context = VerifyContext(
             journal=journal,
             device=device,
             target=target,
-            models=[ModelSource(path=cwd / one, shapes=shapes, env=env) for one in settings.models],
+            models=[ModelSource(path=cwd / one, shapes=shapes, env=env) for one in models],
             rules=rules_of(engine),
             scratch=scratch,
-            policy=final_policy(target.core_num, accept_busy=settings.accept_busy),
-            seed=settings.seed,
-            who={"seed": settings.seed, "host": socket.gethostname(), "by": _user()},
+            policy=final_policy(
+                target.core_num,
+                accept_busy=believes_busy(env) if accept_busy is None else accept_busy,
+            ),
+            seed=seed,
+            who={"seed": seed, "host": socket.gethostname(), "by": _user()},
+            dry_run=dry_run,
         )
         readers = _readers(context)
-        seen = [*_damaged(journal, progress), *records_to_measure(journal, readers)]
+        seen = [*_damaged(journal, shown), *records_to_measure(journal, readers)]
         known = [one for one in seen if not isinstance(one, PassedOver)]
-        chosen = chosen_records(known, settings)
-        progress.step(f"{len(chosen)} of {len(seen)} records are measured again")
-        still_open = [one for reader in readers for one in reader.undecided()]
+        wanted = [one for one in known if one.drift != Drift() or not stale_only]
+        chosen = _chosen(wanted, sample=sample, worst=worst, seed=seed)
+        shown.step(f"{len(chosen)} of {len(seen)} records are measured again")
+        still_open = [] if stale_only else [one for of in readers for one in of.undecided()]
         with (
             engine.open_runner(device, target, toolchain, turns) as runner,
             closing(KernelCompilers(runner, objects)) as compilers,
         ):
-            records = []
-            for number, one in enumerate(chosen, 1):
-                found = verdict_on(one.recorded, one.answer.measure(one.recorded, compilers))
-                records.append(_written(context, one, found, dry_run=settings.dry_run))
-                name = f"{one.op_type} {one.record.key[:8]}"
-                progress.step(f"[{number}/{len(chosen)}] {name}: {found.verdict}{_because(found)}")
-            decided = []
-            for decide in () if settings.stale_only else still_open:
-                decided.append(decide(compilers, settings.dry_run))
-                name, found = decided[-1].one.workload.op_type, decided[-1].found
-                progress.step(f"undecided {name}: {found.verdict}{_because(found)}")
+            records = tuple(_measured(context, chosen, compilers, shown))
+            decided = tuple(_told(decide(compilers), shown) for decide in still_open)
     return VerifiedBank(
         root=root,
         target=target,
-        records=tuple(records),
-        decided=tuple(decided),
+        records=records,
+        decided=decided,
         passed_over=tuple(one for one in seen if isinstance(one, PassedOver)),
         left=len(known) - len(chosen),
-        dry_run=settings.dry_run,
+        dry_run=dry_run,
     )
 
 
@@ -291,37 +222,42 @@ def _damaged(journal: BankJournal, progress: Progress) -> list[PassedOver]:
     return [PassedOver(file=one.file, key="-", reason=one.problem) for one in found]
 
 
-def _written(
-    context: VerifyContext, one: MeasurableRecord, found: Verified, *, dry_run: bool
-) -> VerifiedRecord:
-    """Write back what was decided, unless nothing is to be written."""
-    written = False
-    if found.measurement is not None and found.is_decided and not dry_run:
-        assert found.estimate is not None
-        facts = {
-            "verdict": found.verdict.value,
-            **context.who,
-            **one.answer.facts(one.recorded),
-        }
-        written = write_back(context.journal, one, found.measurement, found.estimate, facts)
-    return VerifiedRecord(one=one, found=found, written=written)
+def _measured(
+    context: VerifyContext,
+    chosen: Sequence[MeasurableRecord],
+    compilers: KernelCompilers,
+    progress: Progress,
+) -> Iterator[VerifiedRecord]:
+    """Yield records measured again; what was decided is written back."""
+    for number, one in enumerate(chosen, 1):
+        found = verdict_on(one.recorded, one.answer.measure(one.recorded, compilers))
+        name = f"{one.op_type} {one.record.key[:8]}"
+        written = False
+        if found.measurement is not None and found.is_decided and not context.dry_run:
+            assert found.estimate is not None
+            own = one.answer.facts(one.recorded)
+            facts = {"verdict": found.verdict.value, **context.who, **own}
+            written = write_back(context.journal, one, found.measurement, found.estimate, facts)
+        progress.step(f"[{number}/{len(chosen)}] {name}: {found.verdict}{_because(found)}")
+        yield VerifiedRecord(one=one, found=found, written=written)
 
 
-def chosen_records(
-    known: Sequence[MeasurableRecord], settings: VerifySettings
-) -> list[MeasurableRecord]:
-    """Return the records that are asked for, in the order they are measured.
+def _told(decided: DecidedOperator, progress: Progress) -> DecidedOperator:
+    """Tell what has become of an undecided operator."""
+    name, found = decided.one.workload.op_type, decided.found
+    progress.step(f"undecided {name}: {found.verdict}{_because(found)}")
+    return decided
 
-    Args:
-        known: Those that can be measured, in the order of the bank.
-        settings: Which ones, and how many.
-    """
-    wanted = [one for one in known if one.drift != Drift() or not settings.stale_only]
-    if settings.worst:
-        return sorted(wanted, key=_recorded_low)[: settings.sample]
-    if settings.sample is None or settings.sample >= len(wanted):
+
+def _chosen(
+    wanted: Sequence[MeasurableRecord], *, sample: int | None, worst: bool, seed: int
+) -> Sequence[MeasurableRecord]:
+    """Return the records that are asked for, in the order they are measured."""
+    if worst:
+        return sorted(wanted, key=_recorded_low)[:sample]
+    if sample is None or sample >= len(wanted):
         return wanted
-    drawn = random.Random(settings.seed).sample(range(len(wanted)), settings.sample)
+    drawn = random.Random(seed).sample(range(len(wanted)), sample)
     return [wanted[at] for at in sorted(drawn)]
 
 

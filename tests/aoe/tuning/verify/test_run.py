@@ -27,7 +27,7 @@ from aoe.report.verify import VerifiedBankReport
 from aoe.schedule import Schedule
 from aoe.tuning.engine.parts import EngineParts, library_versions
 from aoe.tuning.tune_context import fingerprint
-from aoe.tuning.verify.run import VerifySettings, verify_bank
+from aoe.tuning.verify.run import verify
 from aoe.tuning.verify.verdict import Holding
 from aoebank import Bank, Event, Provenance, emit, validate
 
@@ -65,8 +65,9 @@ class World:
 
     def verify(self, **settings: Any) -> VerifiedBank:
         """Measure again."""
-        return verify_bank(
-            VerifySettings(bank=self.root, **settings),
+        return verify(
+            self.root,
+            **settings,
             env={"PATH": os.environ["PATH"]},
             cwd=self.root.parent,
             progress=self.progress,

@@ -32,7 +32,7 @@ from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 from aoe.tuning.sgat.result import SgatResult
-from aoe.tuning.verify.run import VerifySettings, verify_bank
+from aoe.tuning.verify.run import verify
 from aoe.tuning.verify.subgraphs import NO_MODEL, NOT_THERE, PlacedSubgraph
 from aoe.tuning.verify.verdict import Holding
 from aoe.workload import KERNEL_DOMAIN
@@ -79,8 +79,10 @@ class World:
 
     def verify(self, *models: Path, **settings: Any) -> VerifiedBank:
         """Measure again, in the model that was tuned if no other is given."""
-        return verify_bank(
-            VerifySettings(bank=self.bank, models=models or (self.model,), **settings),
+        return verify(
+            self.bank,
+            models=models or (self.model,),
+            **settings,
             env={"PATH": os.environ["PATH"]},
             cwd=self.place,
             progress=self.progress,
@@ -214,8 +216,8 @@ def test_record_another_run_has_changed_meanwhile_is_not_touched(forms: World) -
 def test_without_its_model_a_record_is_passed_over_with_what_to_give(
     forms: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = verify_bank(
-        VerifySettings(bank=forms.bank),
+    result = verify(
+        forms.bank,
         env={"PATH": os.environ["PATH"]},
         cwd=forms.place,
         progress=forms.progress,
