@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal, Note
+from aoe.bank.journal import KERNEL_SOURCE, BankJournal
 from aoe.bank.records.operator import (
     StoredAnswer,
     strategy_of,
     strategy_to_json,
     workload_of,
 )
-from aoe.bank.remembered import RememberedOperator
 from aoe.bank.sources import kernel_source
 from aoe.bank.task_bank import TaskBank
 from aoe.bank.verdicts import (
@@ -27,7 +26,6 @@ from aoe.bank.verdicts import (
     failed_search_of,
     is_of_nothing,
     is_settled,
-    note_of,
     undecided_operator_of,
 )
 from aoe.schedule import Configuration, Schedule
@@ -49,7 +47,7 @@ _COMPARED = ("cpu_model", "onnxruntime", "halide", "core_num")
 """Parts of the fingerprint that must agree before an earlier verdict is believed."""
 
 
-class OperatorBank(TaskBank):
+class OperatorBank(TaskBank[Workload]):
     """The custom operator bank of one target, as the engine uses it, and the built-in one behind.
 
     Args:
@@ -70,7 +68,6 @@ class OperatorBank(TaskBank):
         base: Bank | None = None,
     ) -> None:
         super().__init__(journal, base=base, compared=_COMPARED)
-        self._bank = journal.bank
         self._core_num = core_num
         self._built_in = built_in
         self._source_of = source_of
@@ -82,9 +79,9 @@ class OperatorBank(TaskBank):
 
     def file(self, op_type: str, soc_version: str | None = None) -> Path:
         """Return the bank file of a kernel family, for the target of this run if for no other."""
-        return self._file_in(self._bank, op_type, soc_version)
+        return self._unified_file(self._bank, op_type, soc_version)
 
-    def _file_in(self, bank: Bank, op_type: str, soc_version: str | None = None) -> Path:
+    def _unified_file(self, bank: Bank, op_type: str, soc_version: str | None = None) -> Path:
         return bank.unified_file(
             soc_version=soc_version or self._journal.soc_version,
             core_num=self._core_num,
@@ -147,15 +144,12 @@ class OperatorBank(TaskBank):
     def _in_base(self, workload: Workload) -> tuple[Path | None, Record | None]:
         """Return the file and the record of the earlier result, None for what is not there."""
         file = self._base_file(workload.op_type)
-        if self._base is None or file is None:
+        if file is None:
             return None, None
-        try:
-            return file, self._base.find(file, key_of(workload))
-        except RecordError:
-            return file, None
+        return file, self._record_at(file, key_of(workload), self._base)
 
     def _base_file(self, op_type: str) -> Path | None:
-        return None if self._base is None else self._file_in(self._base, op_type)
+        return None if self._base is None else self._unified_file(self._base, op_type)
 
     def base_drift(self, workload: Workload) -> Drift | None:
         """Return the changes since the earlier result, None if it has no such workload."""
@@ -177,34 +171,10 @@ class OperatorBank(TaskBank):
             if workload is not None:
                 yield workload
 
-    def adopt(self, workload: Workload) -> None:
-        """Take over what the earlier result knows of a workload, where it was of use.
-
-        Its record goes into the bank, if that has none that holds; its lines of the side-car go
-        with it, as do those of a search that found nothing. So the bank does without it later.
-        """
-        found = self.find(workload)
-        base_file, record = self._in_base(workload)
-        if base_file is None or (found is not None and not found.is_base):
-            return
-        own = record if found is not None else None
-        self._take_over(key_of(workload), own, base_file, self.file(workload.op_type))
-
-    def remembered(self, workload: Workload) -> RememberedOperator:
-        """Return the record of a workload and the side-car lines that count."""
-        file = self.file_of(workload)
-        record = self._record_at(file, key_of(workload))
-        strategy = record.strategy if record is not None else None
-        return RememberedOperator(
-            strategy=strategy if isinstance(strategy, Mapping) else None,
-            cost_us=record.cost_us if record is not None else None,
-            lines=self._journal.lines_that_count(file, key_of(workload)),
-        )
-
     def _find_built_in(self, workload: Workload) -> StoredAnswer | None:
         if self._built_in is None:
             return None
-        file = self._file_in(self._built_in, workload.op_type)
+        file = self._unified_file(self._built_in, workload.op_type)
         record = self._built_in.find(file, key_of(workload))
         if record is None or not self._fits(record, file):
             return None
@@ -343,16 +313,6 @@ class OperatorBank(TaskBank):
             return None
         return KeptKernel.of(last) if self._journal.is_validated_alike(last) else None
 
-    def _model_verdicts(self, file: Path, workload: Workload) -> Iterator[Provenance | None]:
-        """Yield the verdicts of models on a kernel, None where its record was replaced."""
-        for entry in self._journal.entries(file, key_of(workload), where=self._here):
-            if entry.event in CHANGES:
-                yield None
-            elif self._has_other_source(entry, workload.op_type):
-                continue
-            elif entry.event in (Event.KEPT, Event.DROPPED):
-                yield entry
-
     def save(
         self,
         workload: Workload,
@@ -375,41 +335,24 @@ class OperatorBank(TaskBank):
         self._bank.put(self.file(workload.op_type), [record])
         self.note([(workload, verdict)])
 
-    def note(self, verdicts: Sequence[tuple[Workload, BankNote]]) -> None:
-        """Append provenance without touching any record."""
-        by_file: dict[Path, list[Note]] = {}
-        for workload, verdict in verdicts:
-            source = self._source_of(workload.op_type)
-            note = note_of(key_of(workload), verdict, {KERNEL_SOURCE: source} if source else {})
-            by_file.setdefault(self.file(workload.op_type), []).append(note)
-        for file, notes in by_file.items():
-            self._journal.append(file, notes)
-
-    def copy_to(self, root: Path, workloads: Iterable[Workload]) -> None:
-        """Put the records of workloads, with their lines of the side-car, into another bank.
-
-        Args:
-            root: Its root, which is made if need be; what it has besides stays.
-            workloads: Those without a record are passed over.
-        """
-        if root.resolve() == self._bank.root.resolve():
-            return
-        found: dict[Path, list[Record]] = {}
-        for workload in workloads:
-            source = self.file_of(workload)
-            record = self._record_at(source, key_of(workload))
-            if record is not None:
-                found.setdefault(source, []).append(record)
-        for source, records in found.items():
-            file = root / source.relative_to(self._root_of(source))
-            self._copy(source, records, file, root)
-
     def _root_of(self, file: Path) -> Path:
-        """Return the root of the bank a file belongs to."""
-        for other in (self._base, self._built_in):
-            if other is not None and file.is_relative_to(other.root):
-                return other.root
-        return self._bank.root
+        built_in = self._built_in
+        if built_in is not None and file.is_relative_to(built_in.root):
+            return built_in.root
+        return super()._root_of(file)
+
+    def _key(self, task: Workload) -> str:
+        return key_of(task)
+
+    def _file_in(self, bank: Bank, task: Workload) -> Path:
+        return self._unified_file(bank, task.op_type)
+
+    def _cluster(self, task: Workload) -> Mapping[str, Any]:
+        source = self._source_of(task.op_type)
+        return {KERNEL_SOURCE: source} if source else {}
+
+    def _is_made_alike(self, entry: Provenance, task: Workload) -> bool:
+        return not self._has_other_source(entry, task.op_type)
 
     def _record(
         self, workload: Workload, strategy: Mapping[str, Any], *, cost_us: float | None
@@ -421,13 +364,6 @@ class OperatorBank(TaskBank):
             origin=self._journal.engine,
         )
         return replace(record, soc_version=self._journal.soc_version, op_type=workload.op_type)
-
-    def _record_at(self, file: Path, key: str) -> Record | None:
-        """Return the record of a key, None if there is none anybody can read."""
-        try:
-            return self._bank.find(file, key)
-        except RecordError:
-            return None
 
     def _answer(self, record: Record, file: Path) -> StoredAnswer | None:
         try:

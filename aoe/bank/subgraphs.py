@@ -19,15 +19,13 @@ from aoe.bank.records.subgraph import (
     nanoseconds,
     strategy_of,
 )
-from aoe.bank.remembered import RememberedOperator
 from aoe.bank.sources import rule_source
 from aoe.bank.task_bank import TaskBank
 from aoe.bank.verdicts import BankNote, KeptKernel, is_narrow, is_of_nothing, note_of
-from aoebank import Bank, Event, Provenance, RecordError, make_graph_record
+from aoebank import Bank, Event, Provenance, Record, RecordError, make_graph_record
 
 _COMPARED = ("cpu_model", "onnxruntime", "core_num")
 """Parts of the fingerprint that must agree before an earlier verdict is believed."""
-_IN_MODEL = (Event.KEPT, Event.DROPPED)
 BESIDE_OPERATORS = "beside_operators"
 """Member of `BankNote.search` that says what the whole model made of a form was decided against
 operator tuning alone."""
@@ -73,7 +71,7 @@ class LikeSubgraph:
     strategy: SubgraphStrategy
 
 
-class SubgraphBank(TaskBank):
+class SubgraphBank(TaskBank[str]):
     """The subgraph bank of one target below one root.
 
     Args:
@@ -113,19 +111,6 @@ class SubgraphBank(TaskBank):
     def _base_file(self, base: Bank) -> Path:
         return base.graph_file(self._journal.soc_version)
 
-    def adopt(self, graph_id: str) -> None:
-        """Take over what the earlier result knows of a subgraph, where it was of use.
-
-        Its record goes into the bank, with its lines of the side-car; so do those of a search that
-        found nothing.
-        """
-        found = self.find(graph_id)
-        if self._base is None or (found is not None and not found.is_base):
-            return
-        file = self._base_file(self._base)
-        record = self._base.find(file, graph_id) if found is not None else None
-        self._take_over(graph_id, record, file, self.file)
-
     def base_change(self, graph_id: str) -> str | None:
         """Return the changes since the earlier result, None if it has no such subgraph.
 
@@ -160,16 +145,6 @@ class SubgraphBank(TaskBank):
                 nodes = features_from_json(record.workload)
                 if stored is not None and stored.strategy is not None and nodes:
                     yield LikeSubgraph(graph_id=record.key, nodes=nodes, strategy=stored.strategy)
-
-    def remembered(self, graph_id: str) -> RememberedOperator:
-        """Return the record of a subgraph and the side-car lines that count."""
-        record = self._journal.bank.find(self.file, graph_id) if self.file.exists() else None
-        strategy = record.strategy if record is not None else None
-        return RememberedOperator(
-            strategy=strategy if isinstance(strategy, Mapping) else None,
-            cost_us=cost_us_of(record) if record is not None else None,
-            lines=self._journal.lines_that_count(self.file, graph_id),
-        )
 
     def _find_at(self, bank: Bank, file: Path, graph_id: str) -> StoredSubgraph | None:
         def unusable(reason: str, doubts: tuple[str, ...] = ()) -> StoredSubgraph:
@@ -229,12 +204,8 @@ class SubgraphBank(TaskBank):
         if reason is not None:
             return reason
         self._journal.bank.put(self.file, [record])
-        self._journal.append(self.file, [note_of(graph_id, note, _cluster(strategy))])
+        self._journal.append(self.file, [note_of(graph_id, note, _made_by(strategy))])
         return ""
-
-    def note(self, notes: Sequence[tuple[str, BankNote]]) -> None:
-        """Append provenance without touching the records."""
-        self._journal.append(self.file, [note_of(graph_id, note, {}) for graph_id, note in notes])
 
     def measured(self) -> list[tuple[str, float]]:
         """Return strategies in words that were measured in this environment, with speed-ups.
@@ -305,7 +276,7 @@ class SubgraphBank(TaskBank):
             return None
         last: Provenance | None = None
         judged: Provenance | None = None
-        for entry in self._verdicts(file, graph_id):
+        for entry in self._model_verdicts(file, graph_id):
             last = entry
             if entry is None or entry.search.get(BESIDE_OPERATORS) is not True:
                 judged = entry
@@ -328,31 +299,23 @@ class SubgraphBank(TaskBank):
 
     def _model_verdict(self, graph_id: str, file: Path | None = None) -> Provenance | None:
         verdict: Provenance | None = None
-        for entry in self._verdicts(file or self.file, graph_id):
+        for entry in self._model_verdicts(file or self.file, graph_id):
             if entry is None or self._journal.is_of_this_model(entry):
                 verdict = entry
         return verdict
 
-    def _verdicts(self, file: Path, graph_id: str) -> Iterator[Provenance | None]:
-        """Yield the verdicts of models on a form, None where its record was replaced."""
-        for entry in self._journal.entries(file, graph_id, where=self._here):
-            if entry.event in CHANGES:
-                yield None
-            elif entry.event in _IN_MODEL:
-                yield entry
+    def copy_to(self, root: Path, tasks: Iterable[str]) -> None:
+        """Put records, in the order of their identities, into another bank."""
+        TaskBank.copy_to(self, root, sorted(set(tasks)))
 
-    def copy_to(self, root: Path, graph_ids: Iterable[str]) -> None:
-        """Put records, with their lines of the side-car, into another bank.
+    def _key(self, task: str) -> str:
+        return task
 
-        Args:
-            root: Its root, which is made if need be; what it has besides stays.
-            graph_ids: Those without a record are passed over.
-        """
-        bank = self._journal.bank
-        if root.resolve() != bank.root.resolve():
-            found = [bank.find(self.file, graph_id) for graph_id in sorted(set(graph_ids))]
-            place = Bank(root).graph_file(self._journal.soc_version)
-            self._copy(self.file, [one for one in found if one is not None], place, root)
+    def _file_in(self, bank: Bank, task: str) -> Path:
+        return self._base_file(bank)
+
+    def _cost_us(self, record: Record) -> float | None:
+        return cost_us_of(record)
 
 
 def source_of_strategy(strategy: SubgraphStrategy) -> str | None:
@@ -360,6 +323,6 @@ def source_of_strategy(strategy: SubgraphStrategy) -> str | None:
     return rule_source(applied.rule for applied in strategy.rewrites)
 
 
-def _cluster(strategy: SubgraphStrategy) -> Mapping[str, Any]:
+def _made_by(strategy: SubgraphStrategy) -> Mapping[str, Any]:
     source = source_of_strategy(strategy)
     return {KERNEL_SOURCE: source} if source is not None else {}

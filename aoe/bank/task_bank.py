@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from aoe.bank.journal import BankJournal
-from aoebank import Bank, Record
+from aoe.bank.journal import CHANGES, BankJournal, Note
+from aoe.bank.remembered import RememberedOperator
+from aoe.bank.verdicts import BankNote, note_of
+from aoebank import Bank, Event, Provenance, Record, RecordError
+
+T = TypeVar("T")
+"""What tells a task: a `Workload`, the identity of a subgraph."""
 
 
-class TaskBank:
+class Stored(Protocol):
+    """What a bank knows about a task."""
+
+    @property
+    def is_base(self) -> bool:
+        """True if it is of the earlier result the run was given."""
+        ...
+
+
+class TaskBank(Generic[T]):
     """The records of one kind of task for one target.
 
     Args:
@@ -22,8 +36,37 @@ class TaskBank:
 
     def __init__(self, journal: BankJournal, *, base: Bank | None, compared: Sequence[str]) -> None:
         self._journal = journal
+        self._bank = journal.bank
         self._base = base
         self._compared = tuple(compared)
+
+    # ---- what a kind says ----
+
+    def find(self, task: T) -> Stored | None:
+        """Return the stored answer for a task, None on a miss."""
+        raise NotImplementedError
+
+    def _key(self, task: T) -> str:
+        """Return the key of a task's record."""
+        raise NotImplementedError
+
+    def _file_in(self, bank: Bank, task: T) -> Path:
+        """Return the file a bank has a task's record in."""
+        raise NotImplementedError
+
+    def _cost_us(self, record: Record) -> float | None:
+        """Return the time in a record."""
+        return record.cost_us
+
+    def _cluster(self, task: T) -> Mapping[str, Any]:
+        """Return what a note on a task has besides the fingerprint of the run."""
+        return {}
+
+    def _is_made_alike(self, entry: Provenance, task: T) -> bool:
+        """Return whether a line is about what would be made of the record now."""
+        return True
+
+    # ---- what all have ----
 
     @property
     def soc_version(self) -> str:
@@ -35,32 +78,89 @@ class TaskBank:
         """What the fingerprint of an earlier verdict must agree with."""
         return {name: self._journal.fingerprint.get(name) for name in self._compared}
 
-    def _take_over(self, key: str, record: Record | None, base_file: Path, file: Path) -> None:
-        """Put a record of the earlier result into the bank, with its lines of the side-car.
+    def file_of(self, task: T) -> Path:
+        """Return the file with the answer for a task, on a miss the one it would go to."""
+        return self._file_in(self._bank, task)
 
-        Without a record the lines go alone: a search that found nothing is known, too.
+    def remembered(self, task: T) -> RememberedOperator:
+        """Return the record of a task and the side-car lines that count."""
+        file, key = self.file_of(task), self._key(task)
+        record = self._record_at(file, key)
+        strategy = record.strategy if record is not None else None
+        return RememberedOperator(
+            strategy=strategy if isinstance(strategy, Mapping) else None,
+            cost_us=self._cost_us(record) if record is not None else None,
+            lines=self._journal.lines_that_count(file, key),
+        )
+
+    def adopt(self, task: T) -> None:
+        """Take over what the earlier result knows of a task, where it was of use.
+
+        Its record goes into the bank, if that has none that holds; its lines of the side-car go
+        with it, as do those of a search that found nothing. So the bank does without it later.
         """
-        bank = self._journal.bank
+        found, key = self.find(task), self._key(task)
+        if self._base is None or (found is not None and not found.is_base):
+            return
+        file, base_file = self._file_in(self._bank, task), self._file_in(self._base, task)
+        record = self._record_at(base_file, key, self._base) if found is not None else None
         if record is not None:
-            bank.put(file, [replace(record, soc_version=self.soc_version, location=None)])
+            self._bank.put(file, [replace(record, soc_version=self.soc_version, location=None)])
         known = [*self._journal.entries(file, key)]
         lines = [line for line in self._journal.entries(base_file, key) if line not in known]
-        bank.append_provenance(file, lines)
+        self._bank.append_provenance(file, lines)
 
-    def _copy(self, source: Path, records: Sequence[Record], file: Path, root: Path) -> None:
-        """Put records into a file of another bank, with their lines of the side-car.
+    def note(self, notes: Sequence[tuple[T, BankNote]]) -> None:
+        """Append provenance without touching any record."""
+        by_file: dict[Path, list[Note]] = {}
+        for task, verdict in notes:
+            note = note_of(self._key(task), verdict, self._cluster(task))
+            by_file.setdefault(self._file_in(self._bank, task), []).append(note)
+        for file, own in by_file.items():
+            self._journal.append(file, own)
+
+    def copy_to(self, root: Path, tasks: Iterable[T]) -> None:
+        """Put the records of tasks, with their lines of the side-car, into another bank.
 
         Args:
-            source: File they are in.
-            records: None of them leaves the other bank as it is.
-            file: Of the other bank; what it has besides stays.
-            root: Root of the other bank.
+            root: Its root, which is made if need be; what it has besides stays.
+            tasks: Those without a record are passed over.
         """
-        if not records:
+        if root.resolve() == self._bank.root.resolve():
             return
+        found: dict[Path, list[Record]] = {}
+        for task in tasks:
+            source = self.file_of(task)
+            record = self._record_at(source, self._key(task))
+            if record is not None:
+                found.setdefault(source, []).append(record)
+        for source, records in found.items():
+            self._copy(source, records, root / source.relative_to(self._root_of(source)), root)
+
+    def _copy(self, source: Path, records: Sequence[Record], file: Path, root: Path) -> None:
         other = Bank(root)
         file.parent.mkdir(parents=True, exist_ok=True)
         other.put(file, records)
         known = list(other.iter_provenance(file))
-        noted = [n for r in records for n in self._journal.bank.iter_provenance(source, r.key)]
+        noted = [n for r in records for n in self._bank.iter_provenance(source, r.key)]
         other.append_provenance(file, [entry for entry in noted if entry not in known])
+
+    def _root_of(self, file: Path) -> Path:
+        """Return the root of the bank a file belongs to."""
+        is_base = self._base is not None and file.is_relative_to(self._base.root)
+        return self._base.root if self._base is not None and is_base else self._bank.root
+
+    def _model_verdicts(self, file: Path, task: T) -> Iterator[Provenance | None]:
+        """Yield the verdicts of models on an answer, None where its record was replaced."""
+        for entry in self._journal.entries(file, self._key(task), where=self._here):
+            if entry.event in CHANGES:
+                yield None
+            elif entry.event in (Event.KEPT, Event.DROPPED) and self._is_made_alike(entry, task):
+                yield entry
+
+    def _record_at(self, file: Path, key: str, bank: Bank | None = None) -> Record | None:
+        """Return the record of a key, None if there is none anybody can read."""
+        try:
+            return (bank or self._bank).find(file, key)
+        except RecordError:
+            return None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from aoe.bank.task_bank import TaskBank
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import Reuse, ReuseSummary
 
 Part = TypeVar("Part")
 Found = TypeVar("Found")
-Bank = TypeVar("Bank")
+Bank = TypeVar("Bank", bound=TaskBank[Any])
 
 
 class ReuseBook(Generic[Part, Found, Bank]):

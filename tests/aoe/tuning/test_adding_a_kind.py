@@ -17,7 +17,9 @@ from support.engine.models import save_model
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.tuning import make_measurement
 
-from aoe.bank.journal import BankJournal, Note, samples_of
+from aoe.bank.journal import BankJournal
+from aoe.bank.task_bank import TaskBank
+from aoe.bank.verdicts import BankNote
 from aoe.execute.accuracy import Deviation
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
@@ -107,42 +109,51 @@ class LadderReport(ModelReport[TunedLadder]):
     """Contents of the result file."""
 
 
-@dataclass(frozen=True)
-class LadderBank:
-    """The records of ladders."""
+@dataclass(frozen=True, kw_only=True)
+class StoredLadder:
+    """What the bank knows of a ladder."""
 
-    journal: BankJournal
-    core_num: int
+    rung: int
+    speedup: float
+    is_base: bool = False
 
-    @property
-    def file(self) -> Path:
-        soc_version = self.journal.soc_version
-        return self.journal.bank.unified_file(
-            soc_version=soc_version, core_num=self.core_num, op_type="Ladder"
-        )
 
-    def find(self, ladder: Ladder) -> Record | None:
-        return self.journal.bank.find(self.file, ladder.key)
+class LadderBank(TaskBank[Ladder]):
+    """The records of ladders, in files like those of operators."""
 
-    def save(self, ladder: Ladder, rung: int, measurement: Measurement) -> None:
+    def __init__(self, journal: BankJournal, core_num: int) -> None:
+        super().__init__(journal, base=None, compared=())
+        self._core_num = core_num
+
+    def find(self, task: Ladder) -> StoredLadder | None:
+        file, key = self.file_of(task), self._key(task)
+        record, last = self._record_at(file, key), self._journal.last_figure(file, key)
+        if record is None or last is None or last.speedup is None:
+            return None
+        return StoredLadder(rung=_rung_of(record), speedup=last.speedup)
+
+    def save(self, task: Ladder, rung: int, measurement: Measurement) -> None:
         record = make_unified_record(
-            workload=ladder.workload,
+            workload=task.workload,
             strategy={"engine": _ENGINE, "rung": rung},
             cost_us=round(measurement.latency_us, 3),
-            origin=self.journal.engine,
+            origin=self._journal.engine,
         )
-        record = replace(record, soc_version=self.journal.soc_version, op_type="Ladder")
-        self.journal.bank.put(self.file, [record])
-        estimate = estimate_speedup(measurement)
-        samples = samples_of(measurement)
-        note = Note(
-            key=record.key,
-            event=Event.ADD,
-            op_names=ladder.names,
-            estimate=estimate,
-            **samples,
+        record = replace(record, soc_version=self.soc_version, op_type="Ladder")
+        self._bank.put(self.file_of(task), [record])
+        estimate, names = estimate_speedup(measurement), task.names
+        added = BankNote(
+            event=Event.ADD, op_names=names, estimate=estimate, measurement=measurement
         )
-        self.journal.append(self.file, [note])
+        self.note([(task, added)])
+
+    def _key(self, task: Ladder) -> str:
+        return task.key
+
+    def _file_in(self, bank: Bank, task: Ladder) -> Path:
+        return bank.unified_file(
+            soc_version=self.soc_version, core_num=self._core_num, op_type="Ladder"
+        )
 
 
 _Found = SearchResult[int]
@@ -166,16 +177,14 @@ class LadderTasks:
         self, given: BudgetSlice[Ladder], trials_left: float
     ) -> Callable[[TaskRunner], _Found] | None:
         self.left.remove(given.task)
-        record = self.bank.find(given.task)
-        if record is not None:
-            last = self.bank.journal.last_figure(self.bank.file, record.key)
-            assert last is not None and last.speedup is not None
+        known = self.bank.find(given.task)
+        if known is not None:
             self.tell(
                 TunedLadder(
                     ladder=given.task,
                     outcome=RepoOutcome.RESERVED,
-                    rung=_rung_of(record),
-                    speedup=last.speedup,
+                    rung=known.rung,
+                    speedup=known.speedup,
                 )
             )
             return None
