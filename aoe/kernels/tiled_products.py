@@ -10,14 +10,29 @@ channels (`image`), after one copy of the whole image.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
-from aoe.schedule import Choice, Knob, Schedule, Space, Step, Unroll, Values, Vectorize
+from aoe.kernels.halide.chain import RESULT
+from aoe.schedule import (
+    Choice,
+    Knob,
+    Parallel,
+    Reorder,
+    Schedule,
+    Space,
+    Split,
+    Step,
+    Tail,
+    Unroll,
+    Values,
+    Vectorize,
+)
 
 Plan = TypeVar("Plan")
 Tile = tuple[int, int, int]
@@ -28,35 +43,51 @@ GROUP, IMAGE = "group", "image"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TiledAlgorithm(Generic[Plan]):
-    """One way to compute a product and its chain.
+class TiledAlgorithm(ABC, Generic[Plan]):
+    """One way to compute a product and its chain: what a register tile is, its cost, its steps.
 
     Attributes:
         guesses: First guesses it may make: seven at most where all are offered that are of one
             precision.
-        pipeline: Returns it, not scheduled.
-        tiles: Returns the register tiles that are offered.
-        rows: Returns how many rows of tiles may be a group, rising.
-        fits: Returns True if a configuration is worth a trial.
-        cost: Returns the time of a configuration, in any unit.
-        steps: Yields the steps of a configuration.
-        supports: Tells whether it computes a product, and could gain.
-        is_available: Tells whether a CPU has the instructions.
-        scopes: What a task may be; of two that cost the same, the first is tried first.
         pools: True if a pooling may end what it computes.
+        scopes: What a task may be; of two that cost the same, the first is tried first.
     """
 
     guesses: int
-    pipeline: Callable[[Plan], Pipeline]
-    tiles: Callable[[Plan, KernelTarget], Sequence[Tile]]
-    rows: Callable[[Plan, KernelTarget], tuple[int, ...]]
-    fits: Callable[[Values, Plan, KernelTarget], bool]
-    cost: Callable[[Values, Plan, KernelTarget], float]
-    steps: Callable[[Values, Plan], Iterator[Step]]
-    supports: Callable[[Plan], Support] = lambda plan: SUPPORTED
-    is_available: Callable[[KernelTarget], bool] = lambda target: True
-    scopes: tuple[str, ...] = (GROUP, IMAGE)
     pools: bool = False
+    scopes: ClassVar[tuple[str, ...]] = (GROUP, IMAGE)
+
+    def supports(self, plan: Plan) -> Support:
+        """Return the reason why it does not compute a product, or cannot gain."""
+        return SUPPORTED
+
+    def is_available(self, target: KernelTarget) -> bool:
+        """True if a CPU has the instructions."""
+        return True
+
+    @abstractmethod
+    def pipeline(self, plan: Plan) -> Pipeline:
+        """Return the algorithm, not scheduled."""
+
+    @abstractmethod
+    def tiles(self, plan: Plan, target: KernelTarget) -> Sequence[Tile]:
+        """Return the register tiles that are offered."""
+
+    @abstractmethod
+    def rows(self, plan: Plan, target: KernelTarget) -> tuple[int, ...]:
+        """Return the numbers of rows of tiles that may be a group, rising."""
+
+    @abstractmethod
+    def fits(self, values: Values, plan: Plan, target: KernelTarget) -> bool:
+        """True if a configuration is worth a trial."""
+
+    @abstractmethod
+    def cost(self, values: Values, plan: Plan, target: KernelTarget) -> float:
+        """Return the time of a configuration, in any unit."""
+
+    @abstractmethod
+    def steps(self, values: Values, plan: Plan) -> Iterator[Step]:
+        """Yield the steps of a configuration."""
 
     def choices(self, plan: Plan, target: KernelTarget) -> dict[str, tuple[int, ...]]:
         """Return the choices for the numbers of a configuration, ascending."""
@@ -79,6 +110,32 @@ class TiledAlgorithm(Generic[Plan]):
             lambda values: self.fits(values, plan, target),
             lambda values: self.cost(values, plan, target),
         )
+
+
+def groups_fit(values: Values, rows: int) -> bool:
+    """True if groups are inside an image of so many rows of tiles, and an image is not cut."""
+    return int(values[TILE_ROWS]) <= (1 if values[SCOPE] == IMAGE else rows)
+
+
+def group_steps(values: Values, inner: Iterable[str], rows: str = "h") -> Iterator[Step]:
+    """Yield steps that cut the rows of tiles into groups where those are tasks, and order loops.
+
+    Args:
+        values: The configuration.
+        inner: Loops of the result inside a group, innermost first.
+        rows: Loop over the rows of tiles.
+    """
+    if values[SCOPE] == GROUP:
+        yield Split(RESULT, rows, "group", rows, int(values[TILE_ROWS]), Tail.GUARD)
+        yield Reorder(RESULT, (*inner, "group", "n"))
+    else:
+        yield Reorder(RESULT, (*inner, "n"))
+
+
+def task_steps(values: Values) -> Iterator[Step]:
+    """Yield steps that share out images, and in each groups of rows or blocks of channels."""
+    yield Parallel(RESULT, "n")
+    yield Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
 
 
 def tile_of(values: Values) -> Tile:

@@ -5,71 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aoe.kernels.algorithms import is_allowed
-from aoe.kernels.conv_nchw import tiles, winograd_line_tiles, winograd_tiles
-from aoe.kernels.conv_nchw.direct import plain_pipeline
+from aoe.kernels.conv_nchw import tiles
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan
-from aoe.kernels.conv_nchw.winograd import check_row_winograd, row_winograd_pipeline
-from aoe.kernels.conv_nchw.winograd_line import (
-    check_line_winograd,
-    line_winograd_pipeline,
-)
+from aoe.kernels.conv_nchw.winograd import check_row_winograd
+from aoe.kernels.conv_nchw.winograd_line import check_line_winograd
+from aoe.kernels.conv_nchw.winograd_line_tiles import LineWinograd, is_long_enough
+from aoe.kernels.conv_nchw.winograd_tiles import RowWinograd
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.tiled_products import SCOPE, TiledAlgorithm, tile_of
 from aoe.schedule import Choice
 
-WINOGRAD = (winograd_tiles.WINOGRAD_4, winograd_tiles.WINOGRAD_2)
-LINE = winograd_line_tiles.WINOGRAD_LINE
+WINOGRAD, LINE = ("winograd_rows_4", "winograd_rows_2"), "winograd_line_4"
+_DIRECT = (tiles.ROWS, tiles.CHANNELS, tiles.ROWS_IN_PAIRS, tiles.CHANNELS_IN_PAIRS)
 _DIRECT_GUESSES = 3
 """First guesses of the first of the direct algorithms; together they are six at most."""
 
-
-def _direct(name: str) -> TiledAlgorithm[ConvNchwPlan]:
-    """Return every product once, in vectors of neighbours or of channels."""
-    return TiledAlgorithm(
-        guesses=1,
-        pipeline=lambda plan: plain_pipeline(plan, tiles.panels_of(name, plan.shape)),
-        tiles=lambda plan, target: tiles.offered_tiles(plan, name, target),
-        rows=lambda plan, target: tiles.GROUPS,
-        fits=tiles.fits,
-        cost=tiles.cycles_of,
-        steps=tiles.direct_steps,
-    )
-
-
-def _winograd(name: str, *, guesses: int) -> TiledAlgorithm[ConvNchwPlan]:
-    """Return fewer products on tiles that are transformed across rows."""
-    return TiledAlgorithm(
-        guesses=guesses,
-        pipeline=lambda plan: row_winograd_pipeline(
-            plan, winograd_tiles.row_transforms(name, plan.shape)
-        ),
-        tiles=lambda plan, target: winograd_tiles.winograd_offered(plan, name, target),
-        rows=lambda plan, target: winograd_tiles.winograd_groups(plan, name),
-        fits=winograd_tiles.winograd_fits,
-        cost=winograd_tiles.winograd_cycles,
-        steps=winograd_tiles.winograd_steps,
-    )
-
-
-_LINE = TiledAlgorithm(
-    guesses=2,
-    pipeline=line_winograd_pipeline,
-    tiles=winograd_line_tiles.line_offered,
-    rows=lambda plan, target: winograd_line_tiles.LINE_GROUPS,
-    fits=winograd_line_tiles.line_fits,
-    cost=lambda values, plan, target: winograd_line_tiles.line_cycles(values, plan.shape, target),
-    steps=winograd_line_tiles.line_steps,
-)
-"""Fewer products of signals."""
-
 ALGORITHMS: Mapping[str, TiledAlgorithm[ConvNchwPlan]] = {
-    tiles.ROWS: _direct(tiles.ROWS),
-    tiles.CHANNELS: _direct(tiles.CHANNELS),
-    tiles.ROWS_IN_PAIRS: _direct(tiles.ROWS_IN_PAIRS),
-    tiles.CHANNELS_IN_PAIRS: _direct(tiles.CHANNELS_IN_PAIRS),
-    winograd_tiles.WINOGRAD_4: _winograd(winograd_tiles.WINOGRAD_4, guesses=2),
-    winograd_tiles.WINOGRAD_2: _winograd(winograd_tiles.WINOGRAD_2, guesses=1),
-    LINE: _LINE,
+    **{name: tiles.Direct(name=name, guesses=1) for name in _DIRECT},
+    WINOGRAD[0]: RowWinograd(results=4, guesses=2),
+    WINOGRAD[1]: RowWinograd(results=2, guesses=1),
+    LINE: LineWinograd(guesses=2),
 }
 """By the name a schedule has."""
 
@@ -81,7 +36,7 @@ def algorithms_of(plan: ConvNchwPlan) -> tuple[str, ...]:
         return direct
     if shape.result[0] >= tiles.VECTOR and check_row_winograd(shape):
         return (*direct, *WINOGRAD)
-    is_line = check_line_winograd(shape) and winograd_line_tiles.is_long_enough(shape)
+    is_line = check_line_winograd(shape) and is_long_enough(shape)
     return (*direct, LINE) if is_line else direct
 
 

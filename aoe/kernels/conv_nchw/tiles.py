@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import gcd, prod
@@ -18,16 +19,18 @@ from aoe.kernels.conv_nchw.direct import (
     Panels,
     is_cut_short,
     needs_copy,
+    plain_pipeline,
 )
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
-from aoe.kernels.family import KernelTarget
+from aoe.kernels.family import KernelTarget, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     GROUP,
-    IMAGE,
     SCOPE,
     TILE_ROWS,
     Tile,
+    TiledAlgorithm,
+    groups_fit,
     register_steps,
     several,
     tile_of,
@@ -38,7 +41,7 @@ ROWS, CHANNELS = "direct_rows", "direct_channels"
 ROWS_IN_PAIRS, CHANNELS_IN_PAIRS = f"{ROWS}_bf16", f"{CHANNELS}_bf16"
 VECTOR = 16
 """Elements of a vector: a register with AVX-512, two with AVX2, four with NEON."""
-GROUPS = (1, 2, 4, 8, 16, 32)
+_GROUPS = (1, 2, 4, 8, 16, 32)
 """Rows of tiles of a group."""
 _BLOCKS, _DOWN = (1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4, 7)
 _BEST_TILES = 3
@@ -85,21 +88,63 @@ def direct_algorithms(plan: ConvNchwPlan) -> tuple[str, ...]:
     return names[:1] if shape.groups > 1 and shape.channels_out % VECTOR else names
 
 
-def offered_tiles(plan: ConvNchwPlan, algorithm: str, target: KernelTarget) -> tuple[Tile, ...]:
-    """Return panels of channels, vectors or elements across, and rows of the best tiles."""
-    return _best_tiles(plan.shape, algorithm, vectors_of(target))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Direct(TiledAlgorithm[ConvNchwPlan]):
+    """Every product once, in vectors of neighbours or of channels."""
 
+    name: str
 
-def fits(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> bool:
-    """Return True for the register tiles a shape is offered, in groups inside the image."""
-    algorithm, shape = str(values[KNOB]), plan.shape
-    tile = tile_of(values)
-    if tile not in offered_tiles(plan, algorithm, target):
-        return False
-    if values[SCOPE] == IMAGE:
-        return values[TILE_ROWS] == 1
-    tiles = _tiles_along(shape, algorithm, tile)
-    return int(values[TILE_ROWS]) <= max(1, tiles)
+    def pipeline(self, plan: ConvNchwPlan) -> Pipeline:
+        return plain_pipeline(plan, panels_of(self.name, plan.shape))
+
+    def tiles(self, plan: ConvNchwPlan, target: KernelTarget) -> Sequence[Tile]:
+        return _best_tiles(plan.shape, self.name, vectors_of(target))
+
+    def rows(self, plan: ConvNchwPlan, target: KernelTarget) -> tuple[int, ...]:
+        return _GROUPS
+
+    def fits(self, values: Values, plan: ConvNchwPlan, target: KernelTarget) -> bool:
+        tile = tile_of(values)
+        most = max(1, _tiles_along(plan.shape, self.name, tile))
+        return tile in self.tiles(plan, target) and groups_fit(values, most)
+
+    def cost(self, values: Values, plan: ConvNchwPlan, target: KernelTarget) -> float:
+        """Return the estimated cycles: products, traffic, idle threads."""
+        algorithm, shape, tile = self.name, plan.shape, tile_of(values)
+        panels, size = panels_of(algorithm, shape), 2 if plan.in_pairs else 4
+        results = prod(shape.result) * shape.channels_out * shape.groups * shape.batch
+        depth = panels.pairs(shape) * prod(shape.taps)
+        cycles = results / VECTOR * depth * _tile_cost(tile, shape, algorithm)
+        if algorithm.startswith(CHANNELS):
+            cycles += _STRAY_CYCLES * results
+        elif plan.epilogue.is_heavy and panels.pairs(shape) > _DEPTH_PART:
+            cycles *= _LONG_CHAIN
+        is_grouped = values[SCOPE] == GROUP
+        along = _tiles_along(shape, algorithm, tile)
+        groups = max(1, -(-along // int(values[TILE_ROWS]))) if is_grouped else 1
+        planes = shape.result[2] * shape.batch
+        channels = shape.channels_in * shape.groups
+        at = 0 if _is_low(shape) else 1
+        halo = (shape.taps[at] - 1) * shape.dilations[at]
+        cut = shape.image[at] / groups + halo
+        held = channels * cut * prod(shape.image[:2]) / shape.image[at] * shape.taps[2]
+        if needs_copy(shape, panels):
+            copied = held * groups * planes if is_grouped else channels * prod(shape.image)
+            cycles += 0.2 * copied * (1 if is_grouped else 1.5)
+        if not is_grouped:
+            held = channels * prod(shape.image[:2]) * shape.taps[2]
+        panel = depth * panels.pair * panels.width * prod(shape.phases) * tile[0] * size
+        over = panels.out(shape) * shape.groups / tile[0]
+        if held * size + panel > 0.7 * target.l2_bytes:  # elements are read again for each panel
+            cycles += over * held * size * groups * planes / FAR_BYTES_PER_CYCLE
+        tasks = planes * groups if is_grouped else over
+        return cycles * target.idle_ratio(tasks)
+
+    def steps(self, values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
+        is_heavy = plan.epilogue.is_heavy
+        yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
+        yield from _copy_steps(values, plan)
+        yield from _product_steps(values, plan, is_heavy=is_heavy)
 
 
 def _lanes(algorithm: str) -> int:
@@ -176,47 +221,6 @@ def _repeated(tile: Tile, shape: ConvNchwShape, algorithm: str) -> float:
     repeated = -(-along // wide) * wide / along
     repeated *= -(-shape.result[1] // down) * down / shape.result[1]
     return repeated * panels.out(shape) * panels.width / shape.channels_out
-
-
-def cycles_of(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> float:
-    """Return the estimated cycles of a configuration: products, traffic, idle threads."""
-    algorithm, shape, tile = str(values[KNOB]), plan.shape, tile_of(values)
-    panels, size = panels_of(algorithm, shape), 2 if plan.in_pairs else 4
-    results = prod(shape.result) * shape.channels_out * shape.groups * shape.batch
-    depth = panels.pairs(shape) * prod(shape.taps)
-    cycles = results / VECTOR * depth * _tile_cost(tile, shape, algorithm)
-    if algorithm.startswith(CHANNELS):
-        cycles += _STRAY_CYCLES * results
-    elif plan.epilogue.is_heavy and panels.pairs(shape) > _DEPTH_PART:
-        cycles *= _LONG_CHAIN
-    is_grouped = values[SCOPE] == GROUP
-    along = _tiles_along(shape, algorithm, tile)
-    groups = max(1, -(-along // int(values[TILE_ROWS]))) if is_grouped else 1
-    planes = shape.result[2] * shape.batch
-    channels = shape.channels_in * shape.groups
-    at = 0 if _is_low(shape) else 1
-    halo = (shape.taps[at] - 1) * shape.dilations[at]
-    cut = shape.image[at] / groups + halo
-    held = channels * cut * prod(shape.image[:2]) / shape.image[at] * shape.taps[2]
-    if needs_copy(shape, panels):
-        copied = held * groups * planes if is_grouped else channels * prod(shape.image)
-        cycles += 0.2 * copied * (1 if is_grouped else 1.5)
-    if not is_grouped:
-        held = channels * prod(shape.image[:2]) * shape.taps[2]
-    panel = depth * panels.pair * panels.width * prod(shape.phases) * tile[0] * size
-    over = panels.out(shape) * shape.groups / tile[0]
-    if held * size + panel > 0.7 * target.l2_bytes:  # elements are read again for each panel
-        cycles += over * held * size * groups * planes / FAR_BYTES_PER_CYCLE
-    tasks = planes * groups if is_grouped else over
-    return cycles * target.idle_ratio(tasks)
-
-
-def direct_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
-    """Yield the steps of a configuration."""
-    is_heavy = plan.epilogue.is_heavy
-    yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
-    yield from _copy_steps(values, plan)
-    yield from _product_steps(values, plan, is_heavy=is_heavy)
 
 
 def _result_steps(values: Values, shape: ConvNchwShape, *, is_heavy: bool) -> Iterator[Step]:

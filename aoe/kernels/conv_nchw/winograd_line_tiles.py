@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 from aoe import schedule as sch
@@ -10,22 +11,27 @@ from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
 from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
 from aoe.kernels.conv_nchw.winograd import DATA, GATHERED, PANEL, TILE
-from aoe.kernels.conv_nchw.winograd_line import RESULTS, TILE_PRODUCTS, parts_of
-from aoe.kernels.family import KernelTarget
+from aoe.kernels.conv_nchw.winograd_line import (
+    RESULTS,
+    TILE_PRODUCTS,
+    line_winograd_pipeline,
+    parts_of,
+)
+from aoe.kernels.family import KernelTarget, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     GROUP,
     SCOPE,
     TILE_ROWS,
     Tile,
+    TiledAlgorithm,
     register_steps,
     several,
     tile_of,
 )
 from aoe.schedule import Step, Values
 
-WINOGRAD_LINE = "winograd_line_4"
-LINE_GROUPS = (1, 2, 3, 4, 6, 8)
+_GROUPS = (1, 2, 3, 4, 6, 8)
 """Vectors of tiles of a group."""
 _BLOCKS, _ACROSS = (1, 2, 3, 4, 6), (1, 2, 3, 4)
 _BEST_TILES = 3
@@ -43,17 +49,17 @@ def is_long_enough(shape: ConvNchwShape) -> bool:
     return shape.result[0] >= RESULTS * VECTOR
 
 
-def _best_tiles(shape: ConvNchwShape, vectors: int) -> tuple[tuple[int, int], ...]:
-    """Return panels of channels and vectors of tiles of the best register tiles."""
+def _best_tiles(shape: ConvNchwShape, vectors: int) -> tuple[Tile, ...]:
+    """Return panels of channels and vectors of tiles of the best register tiles, in one row."""
     panels = -(-shape.channels_out // PANEL)
     found = [
-        (blocks, across)
+        (blocks, across, 1)
         for blocks, across in product(_BLOCKS, _ACROSS)
         if panels % blocks == 0
         and RESULTS * VECTOR * across <= shape.result[0]
         and blocks * PANEL * across + across + 1 <= vectors
     ]
-    return tuple(sorted(found, key=lambda tile: (_tile_cost(*tile), tile))[:_BEST_TILES])
+    return tuple(sorted(found, key=lambda tile: (_tile_cost(*tile[:2]), tile))[:_BEST_TILES])
 
 
 def _tile_cost(blocks: int, across: int) -> float:
@@ -63,44 +69,46 @@ def _tile_cost(blocks: int, across: int) -> float:
     return busy + 0.3 / (blocks * PANEL)  # data come from the second cache for each tile
 
 
-def line_offered(plan: ConvNchwPlan, target: KernelTarget) -> tuple[Tile, ...]:
-    """Return the register tiles a shape is offered, best first."""
-    return tuple((*tile, 1) for tile in _best_tiles(plan.shape, vectors_of(target)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineWinograd(TiledAlgorithm[ConvNchwPlan]):
+    """Fewer products of signals."""
 
+    def pipeline(self, plan: ConvNchwPlan) -> Pipeline:
+        return line_winograd_pipeline(plan)
 
-def line_fits(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> bool:
-    """Return True for the register tiles a shape is offered, in groups inside the signal."""
-    blocks, across, down = tile_of(values)
-    rows = int(values[TILE_ROWS])
-    is_inside = rows % across == 0 and rows * RESULTS * VECTOR <= plan.shape.result[0]
-    if values[SCOPE] != GROUP or down != 1 or not is_inside:
-        return False
-    return (blocks, across) in _best_tiles(plan.shape, vectors_of(target))
+    def tiles(self, plan: ConvNchwPlan, target: KernelTarget) -> Sequence[Tile]:
+        return _best_tiles(plan.shape, vectors_of(target))
 
+    def rows(self, plan: ConvNchwPlan, target: KernelTarget) -> tuple[int, ...]:
+        return _GROUPS
 
-def line_cycles(values: Values, shape: ConvNchwShape, target: KernelTarget) -> float:
-    """Return the estimated cycles of a configuration: products, transforms, traffic, idleness."""
-    blocks, across, _ = tile_of(values)
-    rows, parts = int(values[TILE_ROWS]), parts_of(shape)
-    depth = parts * shape.channels_in
-    cycles = TILE_PRODUCTS * depth * shape.channels_out * _tile_cost(blocks, across)
-    cycles += _TRANSFORM_CYCLES * TILE_PRODUCTS * (depth + shape.channels_out)
-    held = 4 * VECTOR * TILE_PRODUCTS * (depth + shape.channels_out) * rows
-    weights = 4 * TILE_PRODUCTS * depth * shape.channels_out
-    if held > 0.7 * target.l2_bytes:
-        cycles += 2 * held / rows / FAR_BYTES_PER_CYCLE
-    if held + weights > 0.7 * target.l2_bytes:
-        cycles += weights / rows / FAR_BYTES_PER_CYCLE
-    groups = -(-_vectors_along(shape) // rows)
-    tasks = groups * shape.batch
-    return cycles * rows * tasks * target.idle_ratio(tasks)
+    def fits(self, values: Values, plan: ConvNchwPlan, target: KernelTarget) -> bool:
+        """True for the register tiles a shape is offered, in groups inside the signal."""
+        tile, rows = tile_of(values), int(values[TILE_ROWS])
+        is_inside = rows % tile[1] == 0 and rows * RESULTS * VECTOR <= plan.shape.result[0]
+        return values[SCOPE] == GROUP and is_inside and tile in self.tiles(plan, target)
 
+    def cost(self, values: Values, plan: ConvNchwPlan, target: KernelTarget) -> float:
+        """Return the estimated cycles: products, transforms, traffic, idle threads."""
+        shape, (blocks, across, _) = plan.shape, tile_of(values)
+        rows, parts = int(values[TILE_ROWS]), parts_of(shape)
+        depth = parts * shape.channels_in
+        cycles = TILE_PRODUCTS * depth * shape.channels_out * _tile_cost(blocks, across)
+        cycles += _TRANSFORM_CYCLES * TILE_PRODUCTS * (depth + shape.channels_out)
+        held = 4 * VECTOR * TILE_PRODUCTS * (depth + shape.channels_out) * rows
+        weights = 4 * TILE_PRODUCTS * depth * shape.channels_out
+        if held > 0.7 * target.l2_bytes:
+            cycles += 2 * held / rows / FAR_BYTES_PER_CYCLE
+        if held + weights > 0.7 * target.l2_bytes:
+            cycles += weights / rows / FAR_BYTES_PER_CYCLE
+        groups = -(-_vectors_along(shape) // rows)
+        tasks = groups * shape.batch
+        return cycles * rows * tasks * target.idle_ratio(tasks)
 
-def line_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
-    """Yield the steps of a configuration."""
-    yield from _result_steps(values, plan)
-    yield from _data_steps(plan.shape)
-    yield from _sum_steps(values)
+    def steps(self, values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
+        yield from _result_steps(values, plan)
+        yield from _data_steps(plan.shape)
+        yield from _sum_steps(values)
 
 
 def _result_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:

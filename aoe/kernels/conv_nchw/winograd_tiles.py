@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 from aoe import schedule as sch
-from aoe.kernels.algorithms import KNOB
 from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
 from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
@@ -19,32 +19,28 @@ from aoe.kernels.conv_nchw.winograd import (
     PANEL,
     TILE,
     RowTransforms,
+    row_winograd_pipeline,
     transforms_of,
 )
-from aoe.kernels.family import KernelTarget
+from aoe.kernels.family import KernelTarget, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     GROUP,
     SCOPE,
     TILE_ROWS,
     Tile,
+    TiledAlgorithm,
     register_steps,
     several,
     tile_of,
 )
 from aoe.schedule import Step, Values
 
-WINOGRAD_4, WINOGRAD_2 = "winograd_rows_4", "winograd_rows_2"
 _BLOCKS, _DOWN = (1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4)
 _BEST_TILES = 3
 _COPY_CYCLES, _TRANSFORM_CYCLES = 12, 10
 """Cycles for a vector of the image, and of transformed data or products. Measured with 32 channels
 of 64x64x64 on AVX-512, where copying waits for memory."""
-
-
-def row_transforms(algorithm: str, shape: ConvNchwShape) -> RowTransforms:
-    """Return the rows an algorithm transforms."""
-    return transforms_of(shape, 4 if algorithm == WINOGRAD_4 else 2)
 
 
 def _tiles(shape: ConvNchwShape, transforms: RowTransforms) -> tuple[int, int]:
@@ -76,57 +72,65 @@ def _tile_cost(tile: Tile, shape: ConvNchwShape) -> float:
     return busy * -(-shape.result[0] // wide) * wide / shape.result[0]
 
 
-def winograd_offered(plan: ConvNchwPlan, algorithm: str, target: KernelTarget) -> tuple[Tile, ...]:
-    """Return the register tiles a shape is offered, best first."""
-    return _best_tiles(plan.shape, row_transforms(algorithm, plan.shape), vectors_of(target))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowWinograd(TiledAlgorithm[ConvNchwPlan]):
+    """Fewer products on tiles that are transformed across rows.
 
+    Attributes:
+        results: Of a tile, down an image.
+    """
 
-def winograd_groups(plan: ConvNchwPlan, algorithm: str) -> tuple[int, ...]:
-    """Return how many rows of tiles may be a group."""
-    down = _tiles(plan.shape, row_transforms(algorithm, plan.shape))[0]
-    return tuple(n for n in (1, 2, 4, 8, 16) if down % n == 0)
+    results: int
 
+    def _of(self, plan: ConvNchwPlan) -> RowTransforms:
+        return transforms_of(plan.shape, self.results)
 
-def winograd_fits(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> bool:
-    """Return True for the register tiles a shape is offered, in groups that have as many."""
-    transforms = row_transforms(str(values[KNOB]), plan.shape)
-    tile, rows = tile_of(values), int(values[TILE_ROWS])
-    if values[SCOPE] != GROUP or _tiles(plan.shape, transforms)[0] % rows or rows % tile[2]:
-        return False
-    return tile in _best_tiles(plan.shape, transforms, vectors_of(target))
+    def pipeline(self, plan: ConvNchwPlan) -> Pipeline:
+        return row_winograd_pipeline(plan, self._of(plan))
 
+    def tiles(self, plan: ConvNchwPlan, target: KernelTarget) -> Sequence[Tile]:
+        return _best_tiles(plan.shape, self._of(plan), vectors_of(target))
 
-def winograd_cycles(values: Values, plan: ConvNchwPlan, target: KernelTarget) -> float:
-    """Return the estimated cycles of a configuration: products, transforms, traffic, idleness."""
-    shape = plan.shape
-    transforms, rows = row_transforms(str(values[KNOB]), shape), int(values[TILE_ROWS])
-    down, deep = _tiles(shape, transforms)
-    wide = -(-(shape.result[0] + shape.kernel[0] - 1) // VECTOR)
-    per_tile = transforms.products * wide  # vectors of one channel
-    taps = shape.kernel[0] * shape.taps[2] if transforms.deep.products == 1 else shape.kernel[0]
-    depth = shape.channels_in * taps
-    sums = transforms.products * shape.result[0] / VECTOR * shape.channels_out
-    cycles = sums * depth * _tile_cost(tile_of(values), shape)
-    read = (rows * transforms.high.results + 2) / rows * transforms.deep.products * wide
-    cycles += (_COPY_CYCLES * read + _TRANSFORM_CYCLES * per_tile) * shape.channels_in
-    cycles += _TRANSFORM_CYCLES * per_tile * shape.channels_out
-    held = 4 * VECTOR * per_tile * (shape.channels_in + shape.channels_out) * rows
-    weights = 4 * transforms.products * depth * shape.channels_out
-    if held > 0.7 * target.l2_bytes:
-        cycles += 2 * held / rows / FAR_BYTES_PER_CYCLE
-    if held + weights > 0.7 * target.l2_bytes:
-        cycles += weights / rows / FAR_BYTES_PER_CYCLE
-    tasks = shape.batch * deep * down // rows
-    idle = target.idle_ratio(tasks)
-    return cycles * prod((down, deep, shape.batch)) * idle
+    def rows(self, plan: ConvNchwPlan, target: KernelTarget) -> tuple[int, ...]:
+        down = _tiles(plan.shape, self._of(plan))[0]
+        return tuple(n for n in (1, 2, 4, 8, 16) if down % n == 0)
 
+    def fits(self, values: Values, plan: ConvNchwPlan, target: KernelTarget) -> bool:
+        """True for the register tiles a shape is offered, in groups that have as many."""
+        tile, rows = tile_of(values), int(values[TILE_ROWS])
+        down = _tiles(plan.shape, self._of(plan))[0]
+        if values[SCOPE] != GROUP or down % rows or rows % tile[2]:
+            return False
+        return tile in self.tiles(plan, target)
 
-def winograd_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
-    """Yield the steps of a configuration."""
-    transforms = row_transforms(str(values[KNOB]), plan.shape)
-    yield from _result_steps(values, plan, transforms)
-    yield from _data_steps(transforms)
-    yield from _sum_steps(values)
+    def cost(self, values: Values, plan: ConvNchwPlan, target: KernelTarget) -> float:
+        """Return the estimated cycles: products, transforms, traffic, idle threads."""
+        shape, transforms, rows = plan.shape, self._of(plan), int(values[TILE_ROWS])
+        down, deep = _tiles(shape, transforms)
+        wide = -(-(shape.result[0] + shape.kernel[0] - 1) // VECTOR)
+        per_tile = transforms.products * wide  # vectors of one channel
+        taps = shape.kernel[0] * shape.taps[2] if transforms.deep.products == 1 else shape.kernel[0]
+        depth = shape.channels_in * taps
+        sums = transforms.products * shape.result[0] / VECTOR * shape.channels_out
+        cycles = sums * depth * _tile_cost(tile_of(values), shape)
+        read = (rows * transforms.high.results + 2) / rows * transforms.deep.products * wide
+        cycles += (_COPY_CYCLES * read + _TRANSFORM_CYCLES * per_tile) * shape.channels_in
+        cycles += _TRANSFORM_CYCLES * per_tile * shape.channels_out
+        held = 4 * VECTOR * per_tile * (shape.channels_in + shape.channels_out) * rows
+        weights = 4 * transforms.products * depth * shape.channels_out
+        if held > 0.7 * target.l2_bytes:
+            cycles += 2 * held / rows / FAR_BYTES_PER_CYCLE
+        if held + weights > 0.7 * target.l2_bytes:
+            cycles += weights / rows / FAR_BYTES_PER_CYCLE
+        tasks = shape.batch * deep * down // rows
+        idle = target.idle_ratio(tasks)
+        return cycles * prod((down, deep, shape.batch)) * idle
+
+    def steps(self, values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
+        transforms = self._of(plan)
+        yield from _result_steps(values, plan, transforms)
+        yield from _data_steps(transforms)
+        yield from _sum_steps(values)
 
 
 def _result_steps(values: Values, plan: ConvNchwPlan, transforms: RowTransforms) -> Iterator[Step]:

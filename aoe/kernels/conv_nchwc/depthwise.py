@@ -8,7 +8,8 @@ the first-level cache, and walked row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import prod
@@ -20,22 +21,29 @@ from aoe.kernels.conv_nchwc.direct import (
     REDUCED,
     SUMMED,
     depth_extents,
+    direct_pipeline,
 )
 from aoe.kernels.conv_nchwc.register_tiles import finished_steps
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
-from aoe.kernels.family import KernelTarget
+from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     ACROSS,
-    BLOCKS,
     DOWN,
     GROUP,
     IMAGE,
     SCOPE,
     TILE_ROWS,
+    Tile,
+    TiledAlgorithm,
+    group_steps,
+    groups_fit,
     register_steps,
+    task_steps,
+    tile_of,
 )
 from aoe.schedule import Step, Values
+from aoe.workload import Precision
 
 _ACROSS, _DOWN, _GROUPS = range(1, 29), (1, 2, 4), (1, 2, 4, 7, 14)
 _BEST_TILES = 4
@@ -45,19 +53,45 @@ _WRITTEN_OUT_MAX = 400
 """Products a register tile is written out for: a 5x5 filter times 14 sums; of larger ones a row."""
 
 
-def groups_of(shape: ConvolutionShape) -> tuple[int, ...]:
-    """Return how many rows of tiles may be a group."""
-    return tuple(n for n in _GROUPS if n <= shape.rows)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depthwise(TiledAlgorithm[ConvolutionPlan]):
+    """A filter for each channel: channels are what a vector holds."""
 
+    scopes = (IMAGE, GROUP)
 
-def fits(values: Values, shape: ConvolutionShape, target: KernelTarget) -> bool:
-    """Return True for the register tiles a shape is offered, in groups inside the image."""
-    wide, high = int(values[ACROSS]), int(values[DOWN])
-    if values[BLOCKS] != 1 or (wide, high) not in best_tiles(shape, target.registers):
-        return False
-    if values[SCOPE] == IMAGE:
-        return values[TILE_ROWS] == 1
-    return int(values[TILE_ROWS]) <= -(-shape.rows // high)
+    def supports(self, plan: ConvolutionPlan) -> Support:
+        return SUPPORTED if plan.shape.is_depthwise else Support("Conv that sums up channels")
+
+    def pipeline(self, plan: ConvolutionPlan) -> Pipeline:
+        return direct_pipeline(plan, Precision.FLOAT32)
+
+    def tiles(self, plan: ConvolutionPlan, target: KernelTarget) -> Sequence[Tile]:
+        return [(1, *tile) for tile in sorted(best_tiles(plan.shape, target.registers))]
+
+    def rows(self, plan: ConvolutionPlan, target: KernelTarget) -> tuple[int, ...]:
+        return tuple(n for n in _GROUPS if n <= plan.shape.rows)
+
+    def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
+        blocks, *tile = tile_of(values)
+        is_offered = blocks == 1 and tuple(tile) in best_tiles(plan.shape, target.registers)
+        return is_offered and groups_fit(values, -(-plan.shape.rows // tile[1]))
+
+    def cost(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> float:
+        """Return the relative time: products, rows copied twice, idle threads."""
+        shape, tile = plan.shape, (int(values[ACROSS]), int(values[DOWN]))
+        rows = min(shape.rows, int(values[TILE_ROWS]) * tile[1])
+        groups = 1 if values[SCOPE] == IMAGE else -(-shape.rows // rows)
+        read = rows * shape.strides[0] + shape.kernel[0] - shape.strides[0]
+        copied = 0.1 * (groups * read / shape.height if groups > 1 else 1.0)
+        tasks = shape.batch * (shape.blocks_out if values[SCOPE] == IMAGE else groups)
+        idle = target.idle_ratio(tasks)
+        return (tile_cost(tile, shape, target.registers) + copied * is_copied(shape)) * idle
+
+    def steps(self, values: Values, plan: ConvolutionPlan) -> Iterator[Step]:
+        is_heavy = plan.epilogue.is_heavy
+        yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
+        yield from _copy_steps(plan.shape)
+        yield from product_steps(values, plan.shape, is_heavy=is_heavy)
 
 
 @cache
@@ -101,26 +135,6 @@ def tile_cost(tile: tuple[int, int], shape: ConvolutionShape, registers: int) ->
     return repeated / (shape.columns * shape.rows) * (waiting + loads)
 
 
-def cost(values: Values, shape: ConvolutionShape, target: KernelTarget) -> float:
-    """Return the relative time of a configuration: products, rows copied twice, idle threads."""
-    tile = int(values[ACROSS]), int(values[DOWN])
-    rows = min(shape.rows, int(values[TILE_ROWS]) * tile[1])
-    groups = 1 if values[SCOPE] == IMAGE else -(-shape.rows // rows)
-    read = rows * shape.strides[0] + shape.kernel[0] - shape.strides[0]
-    copied = 0.1 * (groups * read / shape.height if groups > 1 else 1.0)
-    tasks = shape.batch * (shape.blocks_out if values[SCOPE] == IMAGE else groups)
-    idle = target.idle_ratio(tasks)
-    return (tile_cost(tile, shape, target.registers) + copied * is_copied(shape)) * idle
-
-
-def depthwise_steps(values: Values, plan: ConvolutionPlan) -> Iterator[Step]:
-    """Yield the steps of a configuration."""
-    is_heavy = plan.epilogue.is_heavy
-    yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
-    yield from _copy_steps(plan.shape)
-    yield from product_steps(values, plan.shape, is_heavy=is_heavy)
-
-
 def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) -> Iterator[Step]:
     wide, high = int(values[ACROSS]), int(values[DOWN])
     yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
@@ -129,15 +143,10 @@ def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) ->
     else:
         yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
         inner = ("o", "in_w", "in_h", "w", "h", "b")
-    if values[SCOPE] == GROUP:
-        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
-        yield sch.Reorder(RESULT, (*inner, "group", "n"))
-    else:
-        yield sch.Reorder(RESULT, (*inner, "n"))
+    yield from group_steps(values, inner)
     tile = {} if is_heavy else {"in_w": wide, "in_h": high}
     yield from register_steps((RESULT,), ("o", shape.block), tile)
-    yield sch.Parallel(RESULT, "n")
-    yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
+    yield from task_steps(values)
 
 
 def is_copied(shape: ConvolutionShape) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import prod
@@ -16,12 +17,13 @@ from aoe.kernels.conv_nchwc.direct import (
     REDUCED,
     SUMMED,
     depth_extents,
+    direct_pipeline,
     is_thinned,
     met_taps,
     needs_copy,
 )
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
-from aoe.kernels.family import KernelTarget
+from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     BLOCKS,
@@ -30,7 +32,12 @@ from aoe.kernels.tiled_products import (
     IMAGE,
     SCOPE,
     TILE_ROWS,
+    Tile,
+    TiledAlgorithm,
+    group_steps,
+    groups_fit,
     register_steps,
+    task_steps,
     tile_of,
 )
 from aoe.schedule import Step, Values
@@ -54,25 +61,87 @@ _LATE_CYCLES, _SHORT_TASK_CYCLES = 25_000, 60_000
 """What threads come late to a kernel; tasks much shorter than the latter are shared accordingly."""
 _SECTION_CYCLES = 10_000
 """What threads wait for each other between the copy of a whole image and its sums."""
+_SMALL = 200
+"""Results of a channel up to which the host is below the roof with filters larger than 1x1: 512
+channels of 7x7 take 0.83 of its time, 128 to 256 channels of 14x14 with stride 2 0.93, 64 to 128 of
+28x28 1.02 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
 
 
-def groups_of(shape: ConvolutionShape) -> tuple[int, ...]:
-    """Return how many rows of tiles may be a group."""
-    return tuple(n for n in _GROUPS if n <= shape.rows)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Direct(TiledAlgorithm[ConvolutionPlan]):
+    """Every product once; in float32 for chains, groups and small images."""
 
+    precision: Precision
 
-def fits(values: Values, shape: ConvolutionShape, target: KernelTarget) -> bool:
-    """Return True for the register tiles a shape is offered, in groups inside the image."""
-    blocks, wide, high = tile_of(values)
-    if (blocks, wide, high) not in best_tiles(shape, target.registers):
-        return False
-    if values[SCOPE] == IMAGE:
-        return values[TILE_ROWS] == 1
-    return int(values[TILE_ROWS]) <= -(-shape.rows // high)
+    def supports(self, plan: ConvolutionPlan) -> Support:
+        shape, is_lower = plan.shape, self.precision.is_lower
+        if shape.is_depthwise:
+            return Support("a depthwise Conv has one product for each value of a filter")
+        if is_lower and shape.is_stem and shape.dilations[1] > 1:
+            return Support("Conv of a plain image with dilated filters has no pairs")
+        is_small = shape.rows * shape.columns <= _SMALL and prod(shape.kernel) > 1
+        spares_reorders = plan.prologue is not None and plan.prologue.has_reorders
+        if is_lower or plan.epilogue.cycles or spares_reorders or shape.groups > 1 or is_small:
+            return SUPPORTED
+        return Support("a direct convolution without a chain behind it gains nothing")
+
+    def is_available(self, target: KernelTarget) -> bool:
+        return target.bf16_dot or not self.precision.is_lower
+
+    def pipeline(self, plan: ConvolutionPlan) -> Pipeline:
+        return direct_pipeline(plan, self.precision)
+
+    def tiles(self, plan: ConvolutionPlan, target: KernelTarget) -> Sequence[Tile]:
+        return sorted(best_tiles(plan.shape, target.registers))
+
+    def rows(self, plan: ConvolutionPlan, target: KernelTarget) -> tuple[int, ...]:
+        return tuple(n for n in _GROUPS if n <= plan.shape.rows)
+
+    def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
+        tile = tile_of(values)
+        is_offered = tile in best_tiles(plan.shape, target.registers)
+        return is_offered and groups_fit(values, -(-plan.shape.rows // tile[2]))
+
+    def cost(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> float:
+        """Return the estimated cycles: products, traffic, tasks, idle threads."""
+        shape, precision = plan.shape, self.precision
+        blocks, wide, high = tile_of(values)
+        size, pairs = (2, 2) if precision is Precision.BFLOAT16 else (4, 1)
+        taps = prod(count for _, count in met_taps(shape))
+        filters = shape.channels_in // shape.groups * shape.channels_out * taps
+        products = filters / target.vector_lanes / pairs * shape.rows * shape.columns
+        cycles = products * tile_cost((blocks, wide, high), shape)
+        rows = shape.rows
+        if values[SCOPE] == GROUP:
+            rows = min(rows, int(values[TILE_ROWS]) * high)
+        groups = -(-shape.rows // rows)
+        held = _held(shape, rows, precision)
+        if needs_copy(shape, precision):
+            cycles += 3 * held * groups / target.vector_lanes
+        cycles += groups * _run_cycles(shape, target)
+        panel = filters // shape.channels_out * blocks * shape.block * size
+        if held * size + panel > 0.8 * target.l2_bytes:  # pixels are read again for each panel
+            panels = shape.blocks_out // blocks
+            cycles += (panels * held + filters) * size * groups / _FAR_BYTES_PER_CYCLE
+        if panel > 0.6 * target.l2_bytes:  # read again for each register tile
+            tiles = -(-shape.rows // high) * -(-shape.columns // wide)
+            cycles += filters * size * tiles / _FAR_BYTES_PER_CYCLE
+        if values[SCOPE] == GROUP:  # every thread reads all weights, the first one from memory
+            cycles += (target.threads - 1) * filters * size / _SHARED_BYTES_PER_CYCLE
+        has_own_copy = values[SCOPE] == IMAGE and needs_copy(shape, precision)
+        tasks, idle = _tasks(values, shape, target)
+        waiting = _waiting_cycles(cycles * shape.batch / tasks, target, sections=1 + has_own_copy)
+        return cycles * idle + (_TASK_CYCLES * tasks + waiting) / shape.batch
+
+    def steps(self, values: Values, plan: ConvolutionPlan) -> Iterator[Step]:
+        is_heavy = plan.epilogue.is_heavy
+        yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
+        yield from _copy_steps(values, plan.shape, self.precision)
+        yield from product_steps(values, plan.shape, self.precision, is_heavy=is_heavy)
 
 
 @cache
-def best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int, int], ...]:
+def best_tiles(shape: ConvolutionShape, registers: int) -> tuple[Tile, ...]:
     """Return blocks, columns and rows of the best register tiles, best first."""
     found = [
         tile
@@ -85,7 +154,7 @@ def best_tiles(shape: ConvolutionShape, registers: int) -> tuple[tuple[int, int,
     return tuple(sorted(found, key=lambda tile: (tile_cost(tile, shape), tile))[:_BEST_TILES])
 
 
-def _registers(tile: tuple[int, int, int]) -> int:
+def _registers(tile: Tile) -> int:
     """Return the sums, weights of `blocks` vectors, and the broadcast values that meet them.
 
     LLVM loads values ahead: more where one weight meets all of them. Without registers for those,
@@ -96,7 +165,7 @@ def _registers(tile: tuple[int, int, int]) -> int:
     return blocks * wide * high + blocks + (3 if blocks == 1 else 2)
 
 
-def tile_cost(tile: tuple[int, int, int], shape: ConvolutionShape) -> float:
+def tile_cost(tile: Tile, shape: ConvolutionShape) -> float:
     """Return cycles per product and vector: two a cycle, results computed twice, waits.
 
     Many sums hide that a result of the vector unit takes four cycles and that weights and pixels
@@ -111,39 +180,6 @@ def tile_cost(tile: tuple[int, int, int], shape: ConvolutionShape) -> float:
     waiting *= 1.15 if high > 1 and shape.columns % wide else 1.0
     loads = (blocks + wide * high) / sums
     return repeated / (shape.columns * shape.rows) * waiting * max(0.5, 0.55 * loads)
-
-
-def cost(
-    values: Values, shape: ConvolutionShape, precision: Precision, target: KernelTarget
-) -> float:
-    """Return the estimated cycles of a configuration: products, traffic, tasks, idle threads."""
-    blocks, wide, high = tile_of(values)
-    size, pairs = (2, 2) if precision is Precision.BFLOAT16 else (4, 1)
-    taps = prod(count for _, count in met_taps(shape))
-    filters = shape.channels_in // shape.groups * shape.channels_out * taps
-    products = filters / target.vector_lanes / pairs * shape.rows * shape.columns
-    cycles = products * tile_cost((blocks, wide, high), shape)
-    rows = shape.rows
-    if values[SCOPE] == GROUP:
-        rows = min(rows, int(values[TILE_ROWS]) * high)
-    groups = -(-shape.rows // rows)
-    held = _held(shape, rows, precision)
-    if needs_copy(shape, precision):
-        cycles += 3 * held * groups / target.vector_lanes
-    cycles += groups * _run_cycles(shape, target)
-    panel = filters // shape.channels_out * blocks * shape.block * size
-    if held * size + panel > 0.8 * target.l2_bytes:  # pixels are read again for each panel
-        panels = shape.blocks_out // blocks
-        cycles += (panels * held + filters) * size * groups / _FAR_BYTES_PER_CYCLE
-    if panel > 0.6 * target.l2_bytes:  # read again for each register tile
-        tiles = -(-shape.rows // high) * -(-shape.columns // wide)
-        cycles += filters * size * tiles / _FAR_BYTES_PER_CYCLE
-    if values[SCOPE] == GROUP:  # every thread reads all weights, the first one from memory
-        cycles += (target.threads - 1) * filters * size / _SHARED_BYTES_PER_CYCLE
-    has_own_copy = values[SCOPE] == IMAGE and needs_copy(shape, precision)
-    tasks, idle = _tasks(values, shape, target)
-    waiting = _waiting_cycles(cycles * shape.batch / tasks, target, sections=1 + has_own_copy)
-    return cycles * idle + (_TASK_CYCLES * tasks + waiting) / shape.batch
 
 
 def _held(shape: ConvolutionShape, rows: int, precision: Precision) -> int:
@@ -181,17 +217,8 @@ def _waiting_cycles(task: float, target: KernelTarget, *, sections: int) -> floa
     return target.threads * (late + _SECTION_CYCLES * (sections - 1))
 
 
-def direct_steps(values: Values, plan: ConvolutionPlan, precision: Precision) -> Iterator[Step]:
-    """Yield the steps of a configuration."""
-    is_heavy = plan.epilogue.is_heavy
-    yield from _result_steps(values, plan.shape, is_heavy=is_heavy)
-    yield from _copy_steps(values, plan.shape, precision)
-    yield from product_steps(values, plan.shape, precision, is_heavy=is_heavy)
-
-
 def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) -> Iterator[Step]:
     blocks, wide, high = tile_of(values)
-    is_grouped = values[SCOPE] == GROUP
     # the last tile overlaps the one before: no guard stands between sums and stores
     yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
     yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
@@ -201,14 +228,11 @@ def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) ->
         inner = ("o", "in_w", "in_h", "in_b", "w", "h")
     if high == 1:  # taller tiles get slower by it, flat ones faster
         yield sch.NeverPartition(RESULT, "w")
-    if is_grouped:
-        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
     # blocks of channels inside a group: the rows it has copied serve all of them
-    yield sch.Reorder(RESULT, (*inner, "b", *(("group",) if is_grouped else ()), "n"))
+    yield from group_steps(values, (*inner, "b"))
     tile = {} if is_heavy else {"in_w": wide, "in_h": high, "in_b": blocks}
     yield from register_steps((RESULT,), ("o", shape.block), tile)
-    yield sch.Parallel(RESULT, "n")
-    yield sch.Parallel(RESULT, "group" if is_grouped else "b")
+    yield from task_steps(values)
 
 
 def _copy_steps(values: Values, shape: ConvolutionShape, precision: Precision) -> Iterator[Step]:

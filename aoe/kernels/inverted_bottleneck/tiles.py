@@ -37,7 +37,10 @@ from aoe.kernels.tiled_products import (
     SCOPE,
     TILE_ROWS,
     cheapest_first,
+    group_steps,
+    groups_fit,
     register_steps,
+    task_steps,
     tile_of,
 )
 from aoe.schedule import Choice, Step, Values
@@ -92,12 +95,12 @@ def copies(expansion: BottleneckShape) -> tuple[str, ...]:
 def fits(values: Values, expansion: BottleneckShape, target: KernelTarget) -> bool:
     """Return True for the register tiles a shape is offered, in groups inside the image."""
     shape = expansion.second.shape
-    wide, high, rows = (int(values[name]) for name in (ACROSS, DOWN, TILE_ROWS))
+    blocks, wide, high = tile_of(values)
     if (wide, high) not in _result_tiles(shape, target):
         return False
-    if shape.blocks_out % int(values[BLOCKS]) or values[COPY] not in copies(expansion):
+    if shape.blocks_out % blocks or values[COPY] not in copies(expansion):
         return False
-    return rows == 1 if values[SCOPE] == IMAGE else rows <= -(-shape.rows // high)
+    return groups_fit(values, -(-shape.rows // high))
 
 
 def ranked(expansion: BottleneckShape, target: KernelTarget) -> Iterator[dict[str, Choice]]:
@@ -215,16 +218,11 @@ def _result_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
     yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
     yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
     inner = ("o", "in_w", "in_h", "w", "h", "in_b", "b")
-    if values[SCOPE] == GROUP:
-        yield sch.Split(RESULT, "h", "group", "h", int(values[TILE_ROWS]), sch.Tail.GUARD)
-        yield sch.Reorder(RESULT, (*inner, "group", "n"))
-    else:
-        yield sch.Reorder(RESULT, (*inner, "n"))
+    yield from group_steps(values, inner)
     is_heavy = expansion.second.epilogue.is_heavy
     tile = {} if is_heavy else {"in_w": wide, "in_h": high}
     yield from register_steps((RESULT,), ("o", expansion.second.shape.block), tile)
-    yield sch.Parallel(RESULT, "n")
-    yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
+    yield from task_steps(values)
 
 
 def _rounded_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:

@@ -3,54 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, ConvolutionShape
 from aoe.kernels.conv_nchwc.winograd import tiles
-from aoe.kernels.conv_nchwc.winograd.stages import PRODUCTS, SUMMED, tiles_of
-from aoe.kernels.conv_nchwc.winograd.streamed import FILTER_ROWS, FILTERS, PART_SUMS, PARTS
+from aoe.kernels.conv_nchwc.winograd.stages import PRODUCTS, SUMMED, check_winograd, tiles_of
+from aoe.kernels.conv_nchwc.winograd.streamed import (
+    FILTER_ROWS,
+    FILTERS,
+    PART_SUMS,
+    PARTS,
+    streamed_pipeline,
+)
 from aoe.kernels.conv_nchwc.winograd.transforms import FILTER_SIDE, Transforms
-from aoe.kernels.family import KernelTarget
+from aoe.kernels.family import KernelTarget, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
-from aoe.kernels.tiled_products import BLOCKS, IMAGE, SCOPE, register_steps, tile_of
-from aoe.schedule import ComputeAt, Parallel, Reorder, Split, Step, Tail, Values, Vectorize
+from aoe.kernels.tiled_products import BLOCKS, IMAGE, SCOPE, register_steps, task_steps, tile_of
+from aoe.schedule import ComputeAt, Reorder, Split, Step, Tail, Values, Vectorize
 
 
-def fits(
-    values: Values, shape: ConvolutionShape, transforms: Transforms, target: KernelTarget
-) -> bool:
-    """Return True if a register tile stays in registers, and a task works on a whole image."""
-    return values[SCOPE] == IMAGE and tiles.fits(values, shape, transforms, target)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamedWinograd(tiles.Winograd):
+    """The same with weights transformed where they are used, for small images: tasks are blocks."""
 
+    def supports(self, plan: ConvolutionPlan) -> Support:
+        if plan.shape.dilations != (1, 1):
+            return Support("Conv with dilated filters, of which larger images are")
+        return check_winograd(plan.shape, self.transforms)
 
-def cost(
-    values: Values, shape: ConvolutionShape, transforms: Transforms, target: KernelTarget
-) -> float:
-    """Return the relative time of a configuration: registers in use, idle threads."""
-    tasks = shape.blocks_out // int(values[BLOCKS]) * shape.batch
-    idle = target.idle_ratio(tasks)
-    across, down = tiles_of(shape, transforms)
-    return tiles.products_time(values, across, down) * idle
+    def pipeline(self, plan: ConvolutionPlan) -> Pipeline:
+        return streamed_pipeline(plan, self.transforms)
 
+    def rows(self, plan: ConvolutionPlan, target: KernelTarget) -> tuple[int, ...]:
+        return (1,)
 
-def streamed_steps(values: Values, plan: ConvolutionPlan, transforms: Transforms) -> Iterator[Step]:
-    """Yield the steps of a configuration."""
-    shape = plan.shape
-    is_heavy = plan.epilogue.is_heavy
-    yield from _result_steps(values, shape, transforms, is_heavy=is_heavy)
-    yield from tiles.data_steps(shape, transforms, is_grouped=False)
-    yield from _filter_steps(shape, transforms)
-    yield from _product_steps(values, shape)
+    def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
+        is_whole = values[SCOPE] == IMAGE
+        return is_whole and tiles.Winograd.fits(self, values, plan, target)
 
+    def cost(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> float:
+        """Return the relative time: registers in use, idle threads."""
+        tasks = plan.shape.blocks_out // int(values[BLOCKS]) * plan.shape.batch
+        across, down = tiles_of(plan.shape, self.transforms)
+        return tiles.products_time(values, across, down) * target.idle_ratio(tasks)
 
-def _result_steps(
-    values: Values, shape: ConvolutionShape, transforms: Transforms, *, is_heavy: bool
-) -> Iterator[Step]:
-    yield from tiles.tile_loops(shape, transforms)
-    yield Split(RESULT, "b", "b", "in_b", int(values[BLOCKS]), Tail.GUARD)
-    yield Reorder(RESULT, (*tiles.tile_order(shape), "in_b", "b", "n"))
-    yield from tiles.tile_steps(shape, transforms, is_heavy=is_heavy)
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "b")
+    def steps(self, values: Values, plan: ConvolutionPlan) -> Iterator[Step]:
+        shape, transforms = plan.shape, self.transforms
+        yield from tiles.tile_loops(shape, transforms)
+        yield Split(RESULT, "b", "b", "in_b", int(values[BLOCKS]), Tail.GUARD)
+        yield Reorder(RESULT, (*tiles.tile_order(shape), "in_b", "b", "n"))
+        yield from tiles.tile_steps(shape, transforms, is_heavy=plan.epilogue.is_heavy)
+        yield from task_steps(values)
+        yield from tiles.data_steps(shape, transforms, is_grouped=False)
+        yield from _filter_steps(shape, transforms)
+        yield from _product_steps(values, shape)
 
 
 def _filter_steps(shape: ConvolutionShape, transforms: Transforms) -> Iterator[Step]:

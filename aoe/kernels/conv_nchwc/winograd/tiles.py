@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 from aoe import schedule as sch
@@ -16,10 +17,12 @@ from aoe.kernels.conv_nchwc.winograd.stages import (
     ROWS,
     SUMMED,
     TILE,
+    check_winograd,
     tiles_of,
+    winograd_pipeline,
 )
 from aoe.kernels.conv_nchwc.winograd.transforms import Transforms
-from aoe.kernels.family import KernelTarget
+from aoe.kernels.family import KernelTarget, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
     BLOCKS,
@@ -28,7 +31,10 @@ from aoe.kernels.tiled_products import (
     SCOPE,
     TILE_ROWS,
     Tile,
+    TiledAlgorithm,
+    group_steps,
     register_steps,
+    task_steps,
     tile_of,
 )
 from aoe.schedule import Step, Values
@@ -49,63 +55,88 @@ channels of 14x14 take 0.68 of the time of 16 other sums beyond it, of 128 chann
 take 0.88 of the time of 28 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
 
 
-def fits(
-    values: Values, shape: ConvolutionShape, transforms: Transforms, target: KernelTarget
-) -> bool:
-    """Return True if a register tile stays in registers and inside the image.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winograd(TiledAlgorithm[ConvolutionPlan]):
+    """Fewer products on transformed tiles, 3 x 3 filters.
 
-    Weights of `blocks` vectors stay in registers while one broadcast value after the other meets
-    them: blocks * across * down sums, the weights and one broadcast.
+    Attributes:
+        transforms: Of the tiles; their stride is that of the filters.
+        is_for_phases: True if it is offered for dilated filters alone: the images of their phases
+            are small, and larger tiles would be filled in part.
     """
-    across, down = tiles_of(shape, transforms)
-    blocks, wide, high = tile_of(values)
-    group = (
-        down if values[SCOPE] == IMAGE else min(int(values[TILE_ROWS]) * shape.dilations[0], down)
-    )
-    sums = blocks * wide * high
-    return (
-        sums + blocks + 1 <= target.registers
-        and sums >= min(_LEAST_SUMS, across * group)
-        and shape.blocks_out % blocks == 0
-        and wide <= across
-        and high <= group
-        and int(values[TILE_ROWS]) * shape.dilations[0] <= down
-        and (values[SCOPE] == GROUP or values[TILE_ROWS] == 1)
-    )
 
+    transforms: Transforms
+    pools: bool = True
+    is_for_phases: bool = False
 
-def offered_tiles(shape: ConvolutionShape, transforms: Transforms) -> list[Tile]:
-    """Return blocks, tiles in a row and rows of tiles of the register tiles of a shape."""
-    across, down = tiles_of(shape, transforms)
-    blocks = (n for n in _BLOCKS if shape.blocks_out % n == 0)
-    wide, high = (n for n in _ACROSS if n <= across), (n for n in _DOWN if n <= down)
-    return list(product(blocks, wide, high))
+    def supports(self, plan: ConvolutionPlan) -> Support:
+        if self.is_for_phases and plan.shape.dilations == (1, 1):
+            return Support("Conv whose filters are not dilated")
+        if plan.shape.pooled > 1 and plan.shape.dilations != (1, 1):
+            return Support("Conv with dilated filters in front of a pooling")
+        return check_winograd(plan.shape, self.transforms)
 
+    def pipeline(self, plan: ConvolutionPlan) -> Pipeline:
+        return winograd_pipeline(plan, self.transforms)
 
-def groups_of(shape: ConvolutionShape, transforms: Transforms) -> tuple[int, ...]:
-    """Return how many rows of tiles may be a group."""
-    down = tiles_of(shape, transforms)[1]
-    return tuple(n for n in _GROUPS if n * shape.dilations[0] <= down)
+    def tiles(self, plan: ConvolutionPlan, target: KernelTarget) -> Sequence[Tile]:
+        across, down = tiles_of(plan.shape, self.transforms)
+        blocks = (n for n in _BLOCKS if plan.shape.blocks_out % n == 0)
+        wide, high = (n for n in _ACROSS if n <= across), (n for n in _DOWN if n <= down)
+        return list(product(blocks, wide, high))
 
+    def rows(self, plan: ConvolutionPlan, target: KernelTarget) -> tuple[int, ...]:
+        down = tiles_of(plan.shape, self.transforms)[1]
+        return tuple(n for n in _GROUPS if n * plan.shape.dilations[0] <= down)
 
-def cost(
-    values: Values, shape: ConvolutionShape, transforms: Transforms, target: KernelTarget
-) -> float:
-    """Return the relative time of a configuration: registers in use, cache, idle threads."""
-    across, down = tiles_of(shape, transforms)
-    group = down if values[SCOPE] == IMAGE else int(values[TILE_ROWS]) * shape.dilations[0]
-    groups = -(-down // group)
-    square = transforms.products**2
-    values_bytes = 4 * square * across * group * shape.batch
-    held = values_bytes * (shape.channels_in + shape.channels_out)
-    spilled = 0.3 * max(0.0, held / (target.l2_bytes * 0.8) - 1)
-    weights_bytes = 4 * len(transforms.weights) ** 2 * shape.channels_in * shape.channels_out
-    reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
-    tasks = groups * shape.batch if values[SCOPE] == GROUP else 8 * target.threads
-    idle = target.idle_ratio(tasks)
-    panel = int(values[BLOCKS]) * shape.block + across * group
-    products = products_time(values, across, group, _load(4 * shape.channels_in * panel, target))
-    return (products + min(spilled, 0.6) + min(reloaded, 0.6)) * idle
+    def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
+        """True if a register tile stays in registers and inside the image.
+
+        Weights of `blocks` vectors stay in registers while one broadcast value after the other
+        meets them: blocks * across * down sums, the weights and one broadcast.
+        """
+        shape, (blocks, wide, high) = plan.shape, tile_of(values)
+        across, down = tiles_of(shape, self.transforms)
+        rows = int(values[TILE_ROWS]) * shape.dilations[0]
+        group = down if values[SCOPE] == IMAGE else min(rows, down)
+        sums = blocks * wide * high
+        return (
+            sums + blocks + 1 <= target.registers
+            and sums >= min(_LEAST_SUMS, across * group)
+            and shape.blocks_out % blocks == 0
+            and wide <= across
+            and high <= group
+            and rows <= down
+            and (values[SCOPE] == GROUP or values[TILE_ROWS] == 1)
+        )
+
+    def cost(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> float:
+        """Return the relative time: registers in use, cache, idle threads."""
+        shape, transforms = plan.shape, self.transforms
+        across, down = tiles_of(shape, transforms)
+        group = down if values[SCOPE] == IMAGE else int(values[TILE_ROWS]) * shape.dilations[0]
+        groups = -(-down // group)
+        square = transforms.products**2
+        values_bytes = 4 * square * across * group * shape.batch
+        held = values_bytes * (shape.channels_in + shape.channels_out)
+        spilled = 0.3 * max(0.0, held / (target.l2_bytes * 0.8) - 1)
+        weights_bytes = 4 * len(transforms.weights) ** 2 * shape.channels_in * shape.channels_out
+        reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
+        tasks = groups * shape.batch if values[SCOPE] == GROUP else 8 * target.threads
+        idle = target.idle_ratio(tasks)
+        panel = int(values[BLOCKS]) * shape.block + across * group
+        load = _load(4 * shape.channels_in * panel, target)
+        products = products_time(values, across, group, load)
+        return (products + min(spilled, 0.6) + min(reloaded, 0.6)) * idle
+
+    def steps(self, values: Values, plan: ConvolutionPlan) -> Iterator[Step]:
+        shape, is_grouped = plan.shape, values[SCOPE] == GROUP
+        yield from tile_loops(shape, self.transforms)
+        yield from group_steps(values, (*tile_order(shape), "b"), rows="tile_y")
+        yield from tile_steps(shape, self.transforms, is_heavy=plan.epilogue.is_heavy)
+        yield from task_steps(values)
+        yield from data_steps(shape, self.transforms, is_grouped=is_grouped)
+        yield from _product_steps(values, shape, is_grouped=is_grouped)
 
 
 def _load(walked_bytes: int, target: KernelTarget) -> float:
@@ -130,33 +161,6 @@ def products_time(values: Values, across: int, down: int, load: float = 1.0) -> 
     loads += 0.5 * max(0.0, 1 - sums / _FREE_SUMS)
     repeated = -(-across // wide) * wide / across * (-(-down // high) * high / down)
     return (1 + loads) * repeated
-
-
-def winograd_steps(values: Values, plan: ConvolutionPlan, transforms: Transforms) -> Iterator[Step]:
-    """Yield the steps of a configuration."""
-    shape, is_grouped = plan.shape, values[SCOPE] == GROUP
-    is_heavy = plan.epilogue.is_heavy
-    yield from _result_steps(values, shape, transforms, is_grouped=is_grouped, is_heavy=is_heavy)
-    yield from data_steps(shape, transforms, is_grouped=is_grouped)
-    yield from _product_steps(values, shape, is_grouped=is_grouped)
-
-
-def _result_steps(
-    values: Values,
-    shape: ConvolutionShape,
-    transforms: Transforms,
-    *,
-    is_grouped: bool,
-    is_heavy: bool,
-) -> Iterator[Step]:
-    yield from tile_loops(shape, transforms)
-    if is_grouped:
-        yield sch.Split(RESULT, "tile_y", "group", "tile_y", int(values[TILE_ROWS]), sch.Tail.GUARD)
-    outer = ("group", "n") if is_grouped else ("n",)
-    yield sch.Reorder(RESULT, (*tile_order(shape), "b", *outer))
-    yield from tile_steps(shape, transforms, is_heavy=is_heavy)
-    yield sch.Parallel(RESULT, "n")
-    yield sch.Parallel(RESULT, "group" if is_grouped else "b")
 
 
 def tile_loops(shape: ConvolutionShape, transforms: Transforms) -> Iterator[Step]:
