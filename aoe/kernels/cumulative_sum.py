@@ -9,23 +9,12 @@ from math import prod
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.family import (
-    UPDATE,
-    KernelTarget,
-    Pipeline,
-    PlannedFamily,
-    Support,
-)
-from aoe.kernels.halide.anchored import (
-    AnchoredNest,
-    anchor_operands,
-    anchored_pipeline,
-    plan_nest,
-    split_at_anchor,
-)
+from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, PlannedFamily, Support
+from aoe.kernels.halide.anchored import Anchored, anchor_operands, anchored_pipeline
 from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
-from aoe.kernels.halide.columns import TILE, VECTOR, ColumnTiles
-from aoe.kernels.halide.iteration import Axis, axis_names
+from aoe.kernels.halide.columns import TILE, VECTOR, WalkPlan, plan_walked
+from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.loops import moved_to
 from aoe.kernels.halide.tiling import (
     LANE,
     estimate_us,
@@ -47,16 +36,8 @@ _STACK_BYTES_MAX = 192 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SumPlan:
-    """A workload's loops in the terms of the sum.
-
-    Attributes:
-        nest: The operator, the chain behind it and their loops.
-        summed: The axis that is walked.
-    """
-
-    nest: AnchoredNest
-    summed: Axis
+class _SumPlan(WalkPlan):
+    """A workload's loops in the terms of the sum."""
 
     @property
     def anchor(self) -> Operation:
@@ -66,7 +47,7 @@ class _SumPlan:
     @property
     def is_row(self) -> bool:
         """True if the axis is the innermost."""
-        return self.nest.axes[-1] == self.summed
+        return self.nest.axes[-1] == self.walked
 
     @property
     def exclusive(self) -> bool:
@@ -81,22 +62,17 @@ class _SumPlan:
     @property
     def block(self) -> int:
         """Elements of a row that are summed up as one vector."""
-        return int(min(_BLOCK_MAX, 1 << (self.summed.extent - 1).bit_length()))
+        return int(min(_BLOCK_MAX, 1 << (self.walked.extent - 1).bit_length()))
 
     @property
     def blocks(self) -> int:
         """Blocks of a row, the last of them not always full."""
-        return -(-self.summed.extent // self.block)
+        return -(-self.walked.extent // self.block)
 
     @property
     def rows(self) -> tuple[Axis, ...]:
         """Loops around rows, outermost first."""
         return self.nest.axes[:-1]
-
-    @property
-    def tiles(self) -> ColumnTiles:
-        """Tiles of the innermost axis, where another one is walked."""
-        return ColumnTiles.of(self.nest, self.summed.name)
 
 
 class CumulativeSum(PlannedFamily[_SumPlan]):
@@ -112,24 +88,10 @@ class CumulativeSum(PlannedFamily[_SumPlan]):
 
     def plan(self, workload: Workload) -> _SumPlan | Support:
         """Plan one cumulative sum of what is read, and a chain behind, or tell why not."""
-        if workload.blocked:
-            return Support("a cumulative sum in the blocked layout")
-        parts = split_at_anchor(workload, self.anchors)
-        if isinstance(parts, Support):
-            return parts
-        shape = workload.output.shape
-        if workload.inputs[parts.source].shape != shape:
-            return Support("the cumulative sum is broadcast by what follows")
-        axis = cumulated_axis(parts.anchor, len(shape))
-        if axis is None:
-            return Support(f"CumSum along no constant axis of a tensor of rank {len(shape)}")
-        if shape[axis] == 1:
-            return Support("a cumulative sum of a single element")
-        name = axis_names(workload)[axis]
-        nest = plan_nest(parts, (name,))
-        if isinstance(nest, Support):
-            return nest
-        return _SumPlan(nest=nest, summed=nest.iteration.axis(name))
+        plan = plan_walked(workload, self.anchors, _summed_axis, "a cumulative sum")
+        if isinstance(plan, Support):
+            return plan
+        return _SumPlan(nest=plan.nest, walked=plan.walked)
 
     def pipeline_of(self, plan: _SumPlan, algorithm: str) -> Pipeline:
         """Return the sums as stages; the chain is inlined into the result."""
@@ -150,6 +112,15 @@ class CumulativeSum(PlannedFamily[_SumPlan]):
         return (_row_schedule if plan.is_row else _column_schedule)(plan, values)
 
 
+def _summed_axis(parts: Anchored) -> int | Support:
+    """Return the dimension that is summed up, or why there is none."""
+    shape = parts.workload.output.shape
+    axis = cumulated_axis(parts.anchor, len(shape))
+    if axis is None:
+        return Support(f"CumSum along no constant axis of a tensor of rank {len(shape)}")
+    return axis if shape[axis] > 1 else Support("a cumulative sum of a single element")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sums:
     """The value of the operator at the loop variables, and the stages it reads."""
@@ -167,7 +138,7 @@ def _along_rows(plan: _SumPlan, operands: Operands) -> _Sums:
     k = hl.RDom([(0, size)], "k")
 
     def element(number: hl.Expr, inside: hl.Expr) -> hl.Expr:
-        there, length = number * size + inside, plan.summed.extent
+        there, length = number * size + inside, plan.walked.extent
         if length % size == 0:
             return source[(there, *rows)]
         kept = hl.clamp(hl.likely(there), 0, length - 1)
@@ -217,13 +188,13 @@ def _carried(
 
 def _along_columns(plan: _SumPlan, operands: Operands) -> _Sums:
     """Return sums along an axis with columns inside of it, one after the other."""
-    variables, name, length = operands.variables, plan.summed.name, plan.summed.extent
+    variables, name, length = operands.variables, plan.walked.name, plan.walked.extent
     source = operands.arguments[plan.nest.parts.source]
     s = hl.RDom([(0, length)], "s")
 
     def at(place: hl.Expr) -> tuple[hl.Expr, ...]:
         place = length - 1 - place if plan.reverse else place
-        return tuple(place if v.name() == name else hl.Expr(v) for v in variables)
+        return moved_to(variables, {name: place})
 
     sums, before = hl.Func(SUMS), hl.max(hl.likely(s.x - 1), 0)
     sums[variables] = hl.undef(hl.Float(32))
@@ -242,14 +213,14 @@ def _along_columns(plan: _SumPlan, operands: Operands) -> _Sums:
 
 def _row_space(plan: _SumPlan, work: float, target: KernelTarget) -> Space:
     def legal(values: Values) -> bool:
-        return int(values["unroll"]) * plan.block <= max(plan.block, plan.summed.extent)
+        return int(values["unroll"]) * plan.block <= max(plan.block, plan.walked.extent)
 
     parts, knobs = prod(axis.extent for axis in plan.rows), {"unroll": (1, 2, 4)}
     return shared_space(work, parts, target, knobs, ((2,), (1,)), legal, tries_most=True)
 
 
 def _row_schedule(plan: _SumPlan, values: Values) -> Schedule:
-    name, size, unroll = plan.summed.name, plan.block, int(values["unroll"])
+    name, size, unroll = plan.walked.name, plan.block, int(values["unroll"])
     steps: list[Step] = [
         # guarded: blocks start at multiples of their size
         sch.Split(RESULT, name, name, LANE, size, sch.Tail.GUARD),
@@ -283,7 +254,7 @@ def _column_schedule(plan: _SumPlan, values: Values) -> Schedule:
     steps: list[Step] = [
         *plan.tiles.steps(values),
         sch.ComputeAt(SUMS, RESULT, plan.tiles.place(values)),
-        sch.StoreIn(SUMS, _memory(4 * (tile + vector) * plan.summed.extent)),
+        sch.StoreIn(SUMS, _memory(4 * (tile + vector) * plan.walked.extent)),
         *vector_steps(update, column, vector),
     ]
     return Schedule((*steps, sch.Reorder(update, (*lanes, column, "s$x"))))

@@ -26,6 +26,7 @@ from aoe.kernels.halide.iteration import (
     plan_iteration,
     reshaped,
 )
+from aoe.kernels.halide.loops import moved_to
 from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.reductions import (
     AxisReduction,
@@ -232,7 +233,7 @@ class Reductions(PlannedFamily[_ReductionPlan]):
         def walked(at: hl.Expr, *others: hl.Expr) -> hl.Expr:
             names = (plan.reduced.name, *(axis.name for axis in plan.others))
             places = dict(zip(names, (at, *others), strict=True))
-            return source[tuple(places.get(v.name(), hl.Expr(v)) for v in operands.variables)]
+            return source[moved_to(operands.variables, places)]
 
         folds, value = _folded(plan, walked)
         variables = plan.around.variables or (hl.Var(_ONE),)

@@ -16,6 +16,7 @@ from aoe.kernels.halide.anchored import (
 )
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.iteration import axis_names
+from aoe.kernels.halide.loops import moved_to
 from aoe.kernels.halide.tiling import RowNest, estimate_us, row_schedule, row_space
 from aoe.kernels.math.elements import element_type
 from aoe.operators.gathering import gathered_axis
@@ -92,8 +93,8 @@ class GatherElements(PlannedFamily[_GatherPlan]):
         source = hl.ImageParam(hl.Float(32), len(axes), f"x{plan.sources[0]}")
         places = hl.ImageParam(element_type(index.dtype), len(axes), f"x{plan.sources[1]}")
         place = place_of(places[variables], plan.length)
-        at = tuple(place if v.name() == plan.axis else hl.Expr(v) for v in variables)
-        made = anchored_pipeline(plan.nest, operands, source[at], {}, {})
+        element = source[moved_to(variables, {plan.axis: place})]
+        made = anchored_pipeline(plan.nest, operands, element, {}, {})
         extents = tuple(
             plan.length if axis.name == plan.axis else axis.extent for axis in reversed(axes)
         )

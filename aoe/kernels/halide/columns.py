@@ -6,15 +6,15 @@ caches: it is the tile that is shared out to the threads, never the axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.anchored import AnchoredNest
+from aoe.kernels.family import KernelTarget, Support
+from aoe.kernels.halide.anchored import Anchored, AnchoredNest, plan_nest, split_at_anchor
 from aoe.kernels.halide.chain import RESULT
-from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.iteration import Axis, axis_names
 from aoe.kernels.halide.tiling import (
     LANE,
     best_tasks,
@@ -26,7 +26,9 @@ from aoe.kernels.halide.tiling import (
     tile_steps,
     vector_choices,
 )
+from aoe.operators import OperatorKey
 from aoe.schedule import Choice, Knob, Space, Step, Values
+from aoe.workload import Workload
 
 TILE, VECTOR, TASKS = "tile", "vector", "tasks"
 
@@ -117,3 +119,52 @@ class ColumnTiles:
     def place(self, values: Values) -> str:
         """Return the loop over the tiles, in which what is kept for one is computed."""
         return self.outer(int(values[TILE]))[-1].name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalkPlan:
+    """A workload's loops in the terms of an operator that walks one axis.
+
+    Attributes:
+        nest: The operator, the chain behind it and their loops.
+        walked: The axis.
+    """
+
+    nest: AnchoredNest
+    walked: Axis
+
+    @property
+    def tiles(self) -> ColumnTiles:
+        """Tiles of the innermost axis, in which another one is walked."""
+        return ColumnTiles.of(self.nest, self.walked.name)
+
+
+def plan_walked(
+    workload: Workload,
+    anchors: Container[OperatorKey],
+    axis_of: Callable[[Anchored], int | Support],
+    what: str,
+) -> WalkPlan | Support:
+    """Return the loops of an operator that walks an axis of what is read.
+
+    Args:
+        workload: The operator and a chain behind it.
+        anchors: What may be the operator.
+        axis_of: Returns the dimension that is walked, or why none is.
+        what: The operator in a word, for reasons.
+    """
+    if workload.blocked:
+        return Support(f"{what} in the blocked layout")
+    parts = split_at_anchor(workload, anchors)
+    if isinstance(parts, Support):
+        return parts
+    if workload.inputs[parts.source].shape != workload.output.shape:
+        return Support(f"{what} is broadcast by what follows")
+    axis = axis_of(parts)
+    if isinstance(axis, Support):
+        return axis
+    name = axis_names(workload)[axis]
+    nest = plan_nest(parts, (name,))
+    if isinstance(nest, Support):
+        return nest
+    return WalkPlan(nest=nest, walked=nest.iteration.axis(name))

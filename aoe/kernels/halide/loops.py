@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import halide as hl
 
 
@@ -17,3 +19,8 @@ class _LoopVariables:
 
 v = _LoopVariables()
 """The loop variables kernels share by their names."""
+
+
+def moved_to(variables: Iterable[hl.Var], places: Mapping[str, hl.Expr]) -> tuple[hl.Expr, ...]:
+    """Return loop variables as an index, those of the loops in `places` replaced."""
+    return tuple(places.get(v.name(), hl.Expr(v)) for v in variables)

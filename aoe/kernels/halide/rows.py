@@ -26,6 +26,7 @@ from aoe.kernels.halide.chain import (
     read_operands,
 )
 from aoe.kernels.halide.iteration import Axis, plan_iteration
+from aoe.kernels.halide.loops import moved_to
 from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.reductions import AxisReduction, Combine, OuterLoops, fold_steps, gathered
 from aoe.kernels.halide.shapes import infer_shapes
@@ -261,8 +262,7 @@ class RowKernel:
 
     def along(self, function: hl.Func, at: hl.Expr) -> hl.Expr:
         """Return a function of the loop variables at another place of the axis."""
-        name = self.plan.inner.name
-        return function[tuple(at if v.name() == name else hl.Expr(v) for v in self.variables)]
+        return function[moved_to(self.variables, {self.plan.inner.name: at})]
 
     def walked(self, at: hl.Expr) -> hl.Expr:
         """Return the element at a place of the axis."""

@@ -13,7 +13,7 @@ import halide as hl
 
 from aoe.kernels.family import PackedInput, Pipeline
 from aoe.kernels.math.functions import constant, to_bfloat16
-from aoe.kernels.matmul.panels import element_or_zero, right_extents, right_matrix
+from aoe.kernels.matmul.panels import element_or_zero, packed_right, right_matrix
 from aoe.kernels.matmul.result import (
     BLOCK,
     LANE,
@@ -106,9 +106,4 @@ def _packing(product: MatrixProduct) -> PackedInput:
     packed.bound(half, 0, 2).compute_root()
     if product.has_weights:
         packed.unroll(half).vectorize(lane, PANEL)
-    return PackedInput(
-        output=packed,
-        argument=right,
-        argument_extents=right_extents(product),
-        dtype="bfloat16",
-    )
+    return packed_right(product, packed, right, "bfloat16")

@@ -22,7 +22,7 @@ import halide as hl
 from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
 from aoe.kernels.math.functions import constant, strict, to_bfloat16
 from aoe.kernels.matmul.int8 import with_extremes
-from aoe.kernels.matmul.panels import element_or_zero, right_extents, right_matrix
+from aoe.kernels.matmul.panels import element_or_zero, packed_right, right_matrix
 from aoe.kernels.matmul.quantising import (
     DISTANCE,
     LEVELS,
@@ -158,7 +158,7 @@ def _packed_levels(product: MatrixProduct) -> PackedInput:
     byte = hl.u8(level(0)) | (hl.u8(level(1)) << hl.u8(4))
     packed[part, lane, four, group, panel] = hl.reinterpret(hl.Int(8), byte)
     packed.bound(part, 0, SUMMED_BY_ONE).bound(lane, 0, PANEL).unroll(part).vectorize(lane, PANEL)
-    return _packing(product, packed, right, "int8", source=None)
+    return packed_right(product, packed, right, "int8")
 
 
 def _packed_scales(product: MatrixProduct) -> PackedInput:
@@ -167,7 +167,7 @@ def _packed_scales(product: MatrixProduct) -> PackedInput:
     found = hl.Func("block_scales")
     found[lane, group, panel] = to_bfloat16(_scales(product, right)[lane, group, panel])
     found.bound(lane, 0, PANEL).vectorize(lane, PANEL)
-    return _packing(product, found, right, "bfloat16", source=product.right)
+    return packed_right(product, found, right, "bfloat16", product.right)
 
 
 def _packed_sums(product: MatrixProduct) -> PackedInput:
@@ -182,24 +182,7 @@ def _packed_sums(product: MatrixProduct) -> PackedInput:
     found[lane, panel] += hl.f32(_level(value, scale)) * scale
     found.bound(lane, 0, PANEL).vectorize(lane, PANEL)
     found.update().reorder(lane, r.x, r.y, panel).vectorize(lane, PANEL)
-    return _packing(product, found, right, "float32", source=product.right)
-
-
-def _packing(
-    product: MatrixProduct,
-    output: hl.Func,
-    right: hl.ImageParam,
-    dtype: str,
-    *,
-    source: int | None,
-) -> PackedInput:
-    return PackedInput(
-        output=output,
-        argument=right,
-        argument_extents=right_extents(product),
-        dtype=dtype,
-        source=source,
-    )
+    return packed_right(product, found, right, "float32", product.right)
 
 
 def _scales(product: MatrixProduct, right: hl.ImageParam) -> hl.Func:

@@ -18,7 +18,7 @@ from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.tile_sums import BYTES_PER_US, OPERATIONS_PER_US, REDUCED, tile_sums
 from aoe.kernels.halide.tiling import TASK
 from aoe.kernels.math.functions import constant, to_bfloat16
-from aoe.kernels.matmul.panels import element_or_zero, right_extents, right_matrix
+from aoe.kernels.matmul.panels import element_or_zero, packed_right, right_matrix
 from aoe.kernels.matmul.result import (
     PACKED,
     PANEL,
@@ -149,12 +149,7 @@ def _packing(product: MatrixProduct) -> PackedInput:
     value = element_or_zero(product, right, k, b * PANEL + o, ())
     packed[q, o, t, x, y, i, b] = to_bfloat16(value)
     packed.bound(q, 0, 2).bound(o, 0, PANEL).unroll(q).vectorize(o, PANEL)
-    return PackedInput(
-        output=packed,
-        argument=right,
-        argument_extents=right_extents(product),
-        dtype="bfloat16",
-    )
+    return packed_right(product, packed, right, "bfloat16")
 
 
 def _cost_us(values: Values, product: MatrixProduct, target: KernelTarget) -> float:

@@ -98,11 +98,24 @@ def _packing(product: MatrixProduct, kept: hl.Type) -> PackedInput:
     packed.compute_root()
     if product.has_weights:
         packed.vectorize(lane, PANEL)
+    dtype = "bfloat16" if kept == hl.BFloat(16) else "float32"
+    return packed_right(product, packed, right, dtype)
+
+
+def packed_right(
+    product: MatrixProduct,
+    output: hl.Func,
+    right: hl.ImageParam,
+    dtype: str,
+    source: int | None = None,
+) -> PackedInput:
+    """Return what packs the right matrix, or makes something else of it (see `PackedInput`)."""
     return PackedInput(
-        output=packed,
+        output=output,
         argument=right,
         argument_extents=right_extents(product),
-        dtype="bfloat16" if kept == hl.BFloat(16) else "float32",
+        dtype=dtype,
+        source=source,
     )
 
 

@@ -16,7 +16,7 @@ import halide as hl
 
 from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Support
 from aoe.kernels.math.functions import constant, strict
-from aoe.kernels.matmul.panels import element_or_zero, right_extents, right_matrix
+from aoe.kernels.matmul.panels import element_or_zero, packed_right, right_matrix
 from aoe.kernels.matmul.result import (
     PACKED,
     PANEL,
@@ -163,12 +163,7 @@ def packed_weights(product: MatrixProduct) -> PackedInput:
     packed = hl.Func(PACKED)
     packed[part, lane, four, panel] = hl.i8_sat(level_of(value, distance))
     packed.bound(part, 0, SUMMED_BY_ONE).bound(lane, 0, PANEL).unroll(part).vectorize(lane, PANEL)
-    return PackedInput(
-        output=packed,
-        argument=right,
-        argument_extents=right_extents(product),
-        dtype="int8",
-    )
+    return packed_right(product, packed, right, "int8")
 
 
 def column_levels(product: MatrixProduct) -> PackedInput:
@@ -187,12 +182,7 @@ def column_levels(product: MatrixProduct) -> PackedInput:
     found = hl.Func("column_levels")
     found[lane, which, panel] = hl.select(which == DISTANCE, distance, hl.f32(sums[lane, panel]))
     found.bound(lane, 0, PANEL).bound(which, 0, 2).unroll(which).vectorize(lane, PANEL)
-    return PackedInput(
-        output=found,
-        argument=right,
-        argument_extents=right_extents(product),
-        source=product.right,
-    )
+    return packed_right(product, found, right, "float32", product.right)
 
 
 def column_levels_extents(product: MatrixProduct) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from aoe.kernels.halide.anchored import (
 )
 from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
 from aoe.kernels.halide.iteration import Axis
+from aoe.kernels.halide.loops import moved_to
 from aoe.kernels.halide.tiling import (
     estimate_us,
     inner_steps,
@@ -149,7 +150,7 @@ def _normaliser(window: hl.Expr, plan: _LrnPlan, variables: tuple[hl.Var, ...]) 
 def _element(plan: _LrnPlan, operands: Operands, place: Mapping[str, hl.Expr]) -> hl.Expr:
     """Return an element of the normalised tensor, some loop variables replaced."""
     argument = operands.arguments[plan.nest.parts.source]
-    return argument[tuple(place.get(v.name(), hl.Expr(v)) for v in operands.variables)]
+    return argument[moved_to(operands.variables, place)]
 
 
 def _plain_window(plan: _LrnPlan, operands: Operands) -> hl.Expr:

@@ -18,17 +18,10 @@ from aoe.kernels.family import (
     PlannedFamily,
     Support,
 )
-from aoe.kernels.halide.anchored import (
-    Anchored,
-    AnchoredNest,
-    anchor_operands,
-    anchored_pipeline,
-    plan_nest,
-    split_at_anchor,
-)
+from aoe.kernels.halide.anchored import Anchored, anchor_operands, anchored_pipeline
 from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
-from aoe.kernels.halide.columns import TASKS, TILE, VECTOR, ColumnTiles
-from aoe.kernels.halide.iteration import Axis, axis_names
+from aoe.kernels.halide.columns import TASKS, TILE, VECTOR, WalkPlan, plan_walked
+from aoe.kernels.halide.loops import moved_to
 from aoe.kernels.halide.tiling import (
     AGAIN,
     KEEP,
@@ -49,25 +42,7 @@ _PART = 64
 """Terms summed up before partial sums are: keeps the rounding error of long sums small."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SoftmaxPlan:
-    """A workload's loops in the softmax's terms.
-
-    Attributes:
-        nest: The operator, the chain behind it and their loops.
-        reduced: The axis that is summed up.
-    """
-
-    nest: AnchoredNest
-    reduced: Axis
-
-    @property
-    def tiles(self) -> ColumnTiles:
-        """Tiles of the innermost axis, in which the reduced one is walked."""
-        return ColumnTiles.of(self.nest, self.reduced.name)
-
-
-class Softmax(PlannedFamily[_SoftmaxPlan]):
+class Softmax(PlannedFamily[WalkPlan]):
     """e^(x - peak) / total, or x - peak - log(total).
 
     A tile of columns is walked along the axis: once for the largest value, once for the
@@ -78,25 +53,11 @@ class Softmax(PlannedFamily[_SoftmaxPlan]):
     name = "softmax"
     anchors = frozenset({("", "Softmax"), ("", "LogSoftmax")})
 
-    def plan(self, workload: Workload) -> _SoftmaxPlan | Support:
+    def plan(self, workload: Workload) -> WalkPlan | Support:
         """Plan one softmax over a middle axis and a chain behind it, or tell why not."""
-        if workload.blocked:
-            return Support("softmax in the blocked layout")
-        parts = split_at_anchor(workload, self.anchors)
-        if isinstance(parts, Support):
-            return parts
-        if workload.inputs[parts.source].shape != workload.output.shape:
-            return Support("the softmax is broadcast by what follows")
-        axis = _reduced_axis(parts)
-        if isinstance(axis, Support):
-            return axis
-        name = axis_names(workload)[axis]
-        nest = plan_nest(parts, (name,))
-        if isinstance(nest, Support):
-            return nest
-        return _SoftmaxPlan(nest=nest, reduced=nest.iteration.axis(name))
+        return plan_walked(workload, self.anchors, _reduced_axis, "softmax")
 
-    def pipeline_of(self, plan: _SoftmaxPlan, algorithm: str) -> Pipeline:
+    def pipeline_of(self, plan: WalkPlan, algorithm: str) -> Pipeline:
         """Return the passes as stages; the chain is inlined into the last."""
         operands = anchor_operands(plan.nest)
         passes = _passes(plan, operands)
@@ -109,7 +70,7 @@ class Softmax(PlannedFamily[_SoftmaxPlan]):
         result = _result(plan, operands, passes)
         return anchored_pipeline(plan.nest, operands, result, stages, loops)
 
-    def space_of(self, plan: _SoftmaxPlan, target: KernelTarget) -> Space:
+    def space_of(self, plan: WalkPlan, target: KernelTarget) -> Space:
         """Return columns per tile, vector width, tasks, and whether exponentials are kept."""
         elements = plan.nest.workload.output.size
         cycles = _CYCLES + estimate_cycles(plan.nest.parts.after)
@@ -117,7 +78,7 @@ class Softmax(PlannedFamily[_SoftmaxPlan]):
 
         def legal(values: Values) -> bool:
             kept = int(values[TILE]) + int(values[VECTOR])
-            kept_bytes = 4 * kept * plan.reduced.extent
+            kept_bytes = 4 * kept * plan.walked.extent
             return values["exponentials"] != KEEP or kept_bytes <= _SCRATCH_BYTES_MAX
 
         return plan.tiles.space(
@@ -129,7 +90,7 @@ class Softmax(PlannedFamily[_SoftmaxPlan]):
             legal=legal,
         )
 
-    def schedule_of(self, plan: _SoftmaxPlan, values: Values, target: KernelTarget) -> Schedule:
+    def schedule_of(self, plan: WalkPlan, values: Values, target: KernelTarget) -> Schedule:
         return _schedule(plan, values)
 
 
@@ -156,19 +117,18 @@ class _Pass:
     reduced: str = ""
 
 
-def _columns(plan: _SoftmaxPlan, operands: Operands) -> tuple[hl.Var, ...]:
+def _columns(plan: WalkPlan, operands: Operands) -> tuple[hl.Var, ...]:
     """Return the loop variables that are not reduced, innermost first."""
-    return tuple(v for v in operands.variables if v.name() != plan.reduced.name)
+    return tuple(v for v in operands.variables if v.name() != plan.walked.name)
 
 
-def _passes(plan: _SoftmaxPlan, operands: Operands) -> dict[str, _Pass]:
+def _passes(plan: WalkPlan, operands: Operands) -> dict[str, _Pass]:
     """Return peak, exponentials and their sum by name; the sum of a long axis is made in parts."""
-    columns, length = _columns(plan, operands), plan.reduced.extent
+    columns, length = _columns(plan, operands), plan.walked.extent
     source = operands.arguments[plan.nest.parts.source]
 
     def along(function: hl.Func | hl.ImageParam, at: hl.Expr) -> hl.Expr:
-        walked = (at if v.name() == plan.reduced.name else v for v in operands.variables)
-        return function[tuple(walked)]
+        return function[moved_to(operands.variables, {plan.walked.name: at})]
 
     k, grown = hl.RDom([(0, length)], "k"), hl.Func(GROWN)
     peak = _reduction(PEAK, columns, k, LOWEST, hl.max, along(source, hl.Expr(k.x)))
@@ -206,7 +166,7 @@ def _reduction(
     return _Pass(function, domain.x.name())
 
 
-def _result(plan: _SoftmaxPlan, operands: Operands, passes: Mapping[str, _Pass]) -> hl.Expr:
+def _result(plan: WalkPlan, operands: Operands, passes: Mapping[str, _Pass]) -> hl.Expr:
     """Return the value of one element."""
     columns, variables = _columns(plan, operands), operands.variables
     total = passes[TOTAL].function[columns]
@@ -220,12 +180,12 @@ def _result(plan: _SoftmaxPlan, operands: Operands, passes: Mapping[str, _Pass])
     return strict(lowered - log_total[columns])
 
 
-def _schedule(plan: _SoftmaxPlan, values: Values) -> Schedule:
+def _schedule(plan: WalkPlan, values: Values) -> Schedule:
     tile, vector = int(values[TILE]), int(values[VECTOR])
     column, place = plan.nest.axes[-1].name, plan.tiles.place(values)
     lanes = [LANE] if vector > 1 else []
     steps: list[Step] = [*plan.tiles.steps(values)]
-    in_parts = [PARTIAL] if plan.reduced.extent > 2 * _PART else []
+    in_parts = [PARTIAL] if plan.walked.extent > 2 * _PART else []
     placed = [PEAK, *in_parts, TOTAL, *([GROWN] if values["exponentials"] == KEEP else [])]
     for stage in placed:
         steps += [sch.ComputeAt(stage, RESULT, place), sch.StoreIn(stage, sch.Memory.STACK)]
