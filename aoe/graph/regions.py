@@ -420,7 +420,7 @@ class _Growth:
         return not any(name in self._graph.output_names for name in node.output)
 
     def _reads(self, members: Collection[int]) -> int:
-        """Return how many tensors some nodes read; numbers and what is folded are none."""
+        """Return the number of tensors some nodes read, without scalars and folded constants."""
         nodes = [self._graph.nodes[index] for index in members]
         read = {
             name

@@ -39,17 +39,17 @@ class DataPlace(NamedTuple):
 
 
 def stay_outside(data_bytes: int) -> bool:
-    """Return whether so many bytes of weights are too many to be read into a model."""
+    """True if so many bytes of weights are too many to be read into a model."""
     return data_bytes > INLINE_BYTES
 
 
 def is_outside(proto: onnx.ModelProto) -> bool:
-    """Return whether a model in memory has weights that are not."""
+    """True if a model in memory has weights in other files."""
     return any(place_of(tensor) is not None for tensor in proto.graph.initializer)
 
 
 def is_settled(tensor: TensorProto) -> bool:
-    """Return whether the data of a tensor stays in its file, wherever its model goes."""
+    """True if the data of a tensor stays in its file, wherever its model goes."""
     return uses_external_data(tensor) and Path(_entries(tensor)["location"]).is_absolute()
 
 
@@ -194,7 +194,7 @@ def share_places(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
 
 
 def _hold_the_same(one: DataPlace | None, other: DataPlace) -> bool:
-    """Return whether the same bytes lie at two places."""
+    """True if two places hold the same bytes."""
     if one is None or one.length != other.length:
         return False
     return all(left == right for left, right in zip(_chunks(one), _chunks(other), strict=True))

@@ -58,7 +58,7 @@ def precision_of(algorithm: str) -> Precision:
 
 
 def is_allowed(algorithm: str, precision: Precision) -> bool:
-    """Return whether an algorithm may compute workloads of a precision.
+    """True if an algorithm may compute workloads of a precision.
 
     What multiplies float32 is no answer to a workload of lower precision: it is one to the same
     workload in float32, under a key that says so.

@@ -222,7 +222,7 @@ def _candidate(found: Any) -> Candidate:
 
 
 def _accumulators(plan: _ArgPlan) -> int:
-    """Return how many candidates of a row are walked together."""
+    """Return the number of candidates of a row that are walked together."""
     fitting = [count for count in _ACCUMULATORS if 2 * count <= plan.length]
     return int(fitting[-1] if fitting else 1 << (plan.length.bit_length() - 1))
 

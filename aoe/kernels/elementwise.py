@@ -28,7 +28,7 @@ class Elementwise:
     anchors: frozenset[tuple[str, str]] = frozenset()
 
     def supports(self, workload: Workload) -> Support:
-        """Tell whether every operator is element-wise and the layouts go together."""
+        """Check that every operator is element-wise and the layouts go together."""
         chain = check_chain(workload.operations, element_types(workload))
         return chain and support_of(_plan(workload))
 

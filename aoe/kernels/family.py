@@ -82,7 +82,7 @@ SUPPORTED = Support()
 
 
 def support_of(found: object) -> Support:
-    """Return the refusal `found` is, or that there is none."""
+    """Return `found` if it is a refusal, else that the workload is supported."""
     return found if isinstance(found, Support) else SUPPORTED
 
 
@@ -163,7 +163,7 @@ class KernelFamily(Protocol):
         """(domain, op_type) of the operators it is built around; empty if any may start it."""
 
     def supports(self, workload: Workload) -> Support:
-        """Tell whether the family computes `workload`, and if not, why."""
+        """Return the reason why the family does not compute `workload`, if there is one."""
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:
         """Return an algorithm of a supported workload, without a schedule.
@@ -213,7 +213,7 @@ class PlannedFamily(ABC, Generic[Plan]):
         """Return the steps a configuration stands for, for several threads."""
 
     def supports(self, workload: Workload) -> Support:
-        """Tell whether the family has a plan for `workload`, and if not, why."""
+        """Return the reason why the family has no plan for `workload`, if there is one."""
         return support_of(self.plan(workload))
 
     def pipeline(self, workload: Workload, algorithm: str = "") -> Pipeline:

@@ -343,7 +343,7 @@ def _folded(plan: _ReductionPlan, walked: Term) -> tuple[list[AxisReduction], hl
 
 
 def _vectors(plan: _ReductionPlan, target: KernelTarget) -> tuple[int, ...]:
-    """Return how many columns may be computed together."""
+    """Return the numbers of columns that may be computed together."""
     if not plan.columns:
         return (1,)
     extent = plan.columns[-1].extent

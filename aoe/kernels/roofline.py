@@ -70,7 +70,7 @@ def multiply_adds(workload: Workload) -> int:
 
 
 def touched_elements(workload: Workload) -> int:
-    """Return how many elements a kernel reads and writes, each counted once."""
+    """Return the number of elements a kernel reads and writes, each counted once."""
     return workload.output.size + sum(spec.size for spec in workload.inputs)
 
 

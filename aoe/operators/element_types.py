@@ -67,7 +67,7 @@ def result_type(operation: Operation, given: Sequence[str]) -> str:
 
 
 def misread(operation: Operation, given: Sequence[str]) -> str:
-    """Return why a kernel cannot compute an operation of such types; empty if it can."""
+    """Return the reason why a kernel cannot compute an operation of such types; empty if it can."""
     facts, name = facts_of(operation), operation.op_type
     for position, dtype in enumerate(given):
         wants = facts.signature.reads_boolean(position)

@@ -19,7 +19,7 @@ _GRID_TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4
 
 
 def grid_taps(operation: Operation) -> int | None:
-    """Return how many elements along one dimension a GridSample reads, None for no known mode."""
+    """Return the elements along one dimension that a GridSample reads, None for no known mode."""
     return _GRID_TAPS.get(str(operation.attributes.get("mode", "linear")))
 
 

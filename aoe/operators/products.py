@@ -115,7 +115,7 @@ def _output_padding(operation: Operation, rank: int) -> tuple[int, ...]:
 
 
 def _met_filter_size(operation: Operation, shape: Shape) -> int:
-    """Return how many elements of its input a result of a transposed convolution meets."""
+    """Return the number of inputs that a result of a transposed convolution sums up."""
     kernel = operation.attributes.get("kernel_shape", ())
     assert isinstance(kernel, tuple)
     strides = integers(operation, "strides", len(kernel), 1)

@@ -69,7 +69,7 @@ class GuardedTensor:
         self.array.reshape(-1).view(np.uint8)[:] = _UNWRITTEN
 
     def is_intact(self) -> bool:
-        """Return whether nobody has written in front of it."""
+        """True if the bytes around the array are untouched."""
         return bool((self._slack == _UNTOUCHED).all())
 
 

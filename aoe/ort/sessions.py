@@ -213,7 +213,7 @@ class InputSpec:
         return numpy_type(self.type)
 
     def takes(self, shape: Sequence[int | str]) -> bool:
-        """Return whether an array of that shape fits."""
+        """True if an array of that shape fits."""
         return len(shape) == len(self.shape) and all(
             wanted in (None, extent) for wanted, extent in zip(self.shape, shape, strict=True)
         )
@@ -281,7 +281,7 @@ def made_up_array(spec: InputSpec, rng: np.random.Generator) -> np.ndarray[Any, 
 
 
 def _is_as_declared(value: Any, result: Any) -> bool:
-    """Return whether a result has every extent its model declares."""
+    """True if a result has every extent its model declares."""
     if not isinstance(result, np.ndarray) or len(value.shape) != result.ndim:
         return True  # no shape is declared
     return all(

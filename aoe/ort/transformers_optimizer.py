@@ -29,7 +29,7 @@ class TransformersOptimizer:
     """Fuses operators of transformers, see `OfflineOptimizer`."""
 
     def why_unavailable(self) -> str:
-        """Return why it cannot be loaded, the empty string if it can."""
+        """Return the reason why the optimizer cannot be loaded; empty if it can."""
         try:
             with _quiet():
                 import onnxruntime.transformers.fusion_options

@@ -58,7 +58,7 @@ def tune_where_asked() -> None:
 
 
 def _is_script(main: ModuleType | None) -> bool:
-    """Return whether Python was given a file, and not `-m`, `-c` or nothing."""
+    """True if Python was given a file, and not `-m`, `-c` or nothing."""
     file = getattr(main, "__file__", None)
     if file is None or getattr(main, "__spec__", None) is not None or not sys.argv[0]:
         return False

@@ -120,7 +120,7 @@ def _refusal(
     fusion_class: FusionClass,
     taken: set[int],
 ) -> StopReason | None:
-    """Return why a node may not be next, None if it may."""
+    """Return the reason why a node may not be next, None if it may."""
     if role is not FusionRole.ELEMENTWISE or index in taken:
         return StopReason.OPERATOR
     if fusion_class.one_input and len(_computed_inputs(graph, graph.nodes[index])) > 1:

@@ -34,7 +34,7 @@ class FusionRuling:
 def rule_on(
     graph: ModelGraph, nodes: Sequence[int], classes: Sequence[FusionClass] = FUSION_CLASSES
 ) -> FusionRuling:
-    """Return whether nodes may be one kernel.
+    """Return the fusion class of nodes that may be one kernel, or the reason why they may not.
 
     A node may always be by itself, and reorders count for nothing. A matrix product counts as a
     convolution: one unit computes both.

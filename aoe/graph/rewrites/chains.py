@@ -124,7 +124,7 @@ def chain_before(
 
 
 def _unfit(graph: ModelGraph, node: onnx.NodeProto, shape: tuple[int, ...]) -> str:
-    """Return why a node does not belong to a chain, empty if it does."""
+    """Return the reason why a node does not belong to a chain; empty if it does."""
     if shape_of(graph, node.output[0]) != shape:
         return f"{node.name} changes the shape"
     if is_op(node, *UNARY):

@@ -100,7 +100,7 @@ def only_reader(graph: ModelGraph, name: str) -> int | None:
 
 
 def unfit_window(node: onnx.NodeProto, *, stride: int = 1) -> str:
-    """Return why a Conv is no pointwise one (1x1, without padding), empty if it is."""
+    """Return the reason why a Conv is not pointwise (1x1, without padding); empty if it is."""
     attributes = attributes_of(node)
     if any(extent != 1 for extent in attributes.get("kernel_shape", ())):
         return f"its kernel is {attributes['kernel_shape']}"

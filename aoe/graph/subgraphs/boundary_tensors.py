@@ -43,7 +43,7 @@ def cancel_at_boundaries(
 
 
 def _has_boundary(proto: onnx.ModelProto, known: set[str]) -> bool:
-    """Return whether a view a form has made reads another view."""
+    """True if a view that a rewrite candidate has made reads another view."""
     views = {
         name: node for node in proto.graph.node if node.op_type in _VIEWS for name in node.output
     }

@@ -80,7 +80,7 @@ def batch_of(segment: Segment) -> int | None:
 
 
 def _is_row_by_row(graph: ModelGraph, node: onnx.NodeProto, batch: int) -> bool:
-    """Return whether a node computes each row of its batch from that row alone."""
+    """True if a node computes each row of its batch from that row alone."""
     if node.domain or node.op_type not in _ROW_BY_ROW:
         return False
     rank, attributes = _rank(graph, node), attributes_of(node)
@@ -114,7 +114,7 @@ def _is_row_by_row(graph: ModelGraph, node: onnx.NodeProto, batch: int) -> bool:
 
 
 def _keeps_rows(graph: ModelGraph, node: onnx.NodeProto, axes: Sequence[int] | None) -> bool:
-    """Return whether a reduction leaves the first axis alone; without axes it takes all."""
+    """True if a reduction leaves the first axis alone; without axes it takes all."""
     if len(node.input) > 1 and node.input[1]:
         tensor = graph.initializers.get(node.input[1])
         axes = None if tensor is None else array_of(tensor).reshape(-1).tolist()

@@ -99,11 +99,11 @@ class _Places:
         return [at for at in run if self._graph.nodes[at].op_type in _PRODUCTS]
 
     def is_narrow(self, run: range, end: int) -> bool:
-        """Return whether one tensor goes on here, but for skip connections over stages."""
+        """True if one tensor goes on here, but for skip connections over stages."""
         return self._live[end] <= 1
 
     def is_branch(self, run: range, end: int) -> bool:
-        """Return whether a branch ends or the first of several begins here."""
+        """True if a branch ends or the first of several begins here."""
         if self._follows(end) or self._graph.nodes[end].op_type in _JOINS:
             return False
         last = self._readers(end - 1)
@@ -114,23 +114,23 @@ class _Places:
         return any(self._begins_branch(reader, end) for reader in last if reader != end)
 
     def is_resolution(self, run: range, end: int) -> bool:
-        """Return whether all that is left goes on at another resolution."""
+        """True if all nodes that are left work at another resolution."""
         node = self._graph.nodes[end]
         strides = attributes_of(node).get("strides", ())
         resizes = node.op_type in _RESIZING or any(stride > 1 for stride in strides)
         return resizes and self.leaves_one(run, end)
 
     def leaves_one(self, run: range, end: int) -> bool:
-        """Return whether somebody reads only one tensor of a run that would end here."""
+        """True if only one tensor of a run that would end here has readers behind it."""
         made = (name for at in run for name in self._graph.nodes[at].output)
         return sum(any(at >= end for at in self._graph.consumers.get(n, ())) for n in made) <= 1
 
     def has_products(self, run: range, end: int) -> bool:
-        """Return whether a run has anything that takes time."""
+        """True if a run has a node that takes time."""
         return bool(self.products(run))
 
     def is_whole(self, run: range, end: int) -> bool:
-        """Return whether a run is worth being a subgraph when it ends here."""
+        """True if a run is worth being a subgraph when it ends here."""
         graph = self._graph
         if self._follows(end):
             return False
@@ -145,19 +145,19 @@ class _Places:
         return bool(joins) or len(products) >= _PRODUCTS_MAX
 
     def _follows(self, end: int) -> bool:
-        """Return whether the node here belongs to the one in front of it."""
+        """True if the node here belongs to the one in front of it."""
         op_type, before = (self._graph.nodes[at].op_type for at in (end, end - 1))
         if op_type in _NORMALIZATIONS:
             return before in _PRODUCTS
         return op_type in _FOLLOWERS and before != "Concat"
 
     def _is_bottleneck(self, end: int) -> bool:
-        """Return whether a convolution goes straight into another one here."""
+        """True if a convolution reads the result of another one here."""
         ops = [self._graph.nodes[at].op_type for at in (end - 1, end)]
         return _CONVOLUTIONS.issuperset(ops) and end in self._readers(end - 1)
 
     def _begins_branch(self, reader: int, end: int) -> bool:
-        """Return whether a node reads nothing that was made from a place on."""
+        """True if a node reads no tensor that nodes from a place on make."""
         makers = [self._graph.producer.get(name, -1) for name in self._graph.nodes[reader].input]
         return all(maker < end for maker in makers)
 
@@ -169,7 +169,7 @@ class _Places:
 
 
 def _live(graph: ModelGraph) -> Sequence[int]:
-    """Return how many tensors are read behind each place that were made not long before."""
+    """Return, for each place, the number of recent tensors that nodes behind it read."""
     count = len(graph.nodes)
     crossing = [0] * (count + 1)
     for name, readers in graph.consumers.items():

@@ -24,7 +24,7 @@ _IMAGE_RANK = 4
 
 
 def is_blocked_by_default(graph: ModelGraph) -> bool:
-    """Return whether a graph has a convolution that ONNX Runtime may take into its own layout."""
+    """True if a graph has a convolution that ONNX Runtime may take into its own layout."""
     constants = graph.initializers
     return any(_may_be_blocked(node, constants) for node in graph.nodes)
 

@@ -91,7 +91,7 @@ def _invalid_reason(
     rules: Mapping[str, RewriteRule],
     found: Mapping[AppliedRule, RewriteMatch],
 ) -> str:
-    """Return why a rule cannot be applied as it was, the empty string if it can."""
+    """Return the reason why a rule cannot be applied again; empty if it can."""
     rule = rules.get(applied.rule)
     if rule is None:
         return f"this version has no rule {applied.rule}"

@@ -28,7 +28,7 @@ class ConvNchw(PlannedFamily[ConvNchwPlan]):
         return read_plain(workload)
 
     def supports(self, workload: Workload) -> Support:
-        """Tell whether there is a plan, whose chain reads what the convolution does alike."""
+        """Check that there is a plan whose chain reads inputs as the convolution does."""
         plan = self.plan(workload)
         return plan if isinstance(plan, Support) else check_plain_arguments(plan)
 

@@ -30,7 +30,7 @@ def plain_arguments(plan: ConvNchwPlan, weights: tuple[int, ...], kind: hl.Type)
 
 
 def check_plain_arguments(plan: ConvNchwPlan) -> Support:
-    """Tell whether the chain reads what the convolution reads, if anything, in the same way."""
+    """Check that the chain reads an input of the convolution in the same way as it does."""
     chained = [plan.epilogue.argument_extents()]
     return check_read_alike(_operator_extents(plan, ()), chained, plan.inputs)
 

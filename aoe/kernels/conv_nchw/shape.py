@@ -189,7 +189,7 @@ def _innermost_first(extents: tuple[int, ...], missing: int) -> Extents:
 
 
 def _refusal(operation: Operation, workload: Workload) -> str:
-    """Return why the operation is no convolution with constant weights; "" if it is one."""
+    """Return the reason why an operation is no convolution with constant weights; "" if it is."""
     specs = [workload.inputs[int(ref[1:])] if ref else None for ref in operation.inputs]
     x, weights, bias, added = (*specs, None, None)[:4]
     name = operation.op_type

@@ -214,7 +214,7 @@ def _tile_cost(tile: Tile, shape: ConvNchwShape, algorithm: str) -> float:
 
 
 def _repeated(tile: Tile, shape: ConvNchwShape, algorithm: str) -> float:
-    """Return how many results are computed for each that counts."""
+    """Return the number of results computed for each that is needed."""
     _, across, down = tile
     panels, wide = panels_of(algorithm, shape), _lanes(algorithm) * across
     along = -(-shape.result[0] // shape.phases[0])

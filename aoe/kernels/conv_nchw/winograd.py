@@ -63,7 +63,7 @@ class RowTransforms:
 
 
 def check_row_winograd(shape: ConvNchwShape) -> Support:
-    """Tell whether filters are three values high, stride 1, and rows fill vectors."""
+    """Check that filters are three values high, of stride 1, and that rows fill vectors."""
     if shape.is_transposed or shape.groups > 1 or set(shape.strides) != {1}:
         return Support("strides or groups")
     if shape.kernel[1] != FILTER_SIDE or shape.kernel[2] not in (1, FILTER_SIDE):

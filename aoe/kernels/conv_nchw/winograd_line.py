@@ -43,7 +43,7 @@ def parts_of(shape: ConvNchwShape) -> int:
 
 
 def check_line_winograd(shape: ConvNchwShape) -> Support:
-    """Tell whether a signal of whole tiles has filters of whole parts, or nearly."""
+    """Check that a signal has whole tiles of results, no strides or groups, and long filters."""
     if shape.rank != 1 or shape.is_transposed or shape.groups > 1 or shape.strides[0] != 1:
         return Support("more axes, strides or groups")
     if shape.dilations[0] != 1 or shape.kernel[0] < FILTER_SIDE:

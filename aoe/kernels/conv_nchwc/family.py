@@ -41,7 +41,7 @@ class Convolution(PlannedFamily[ConvolutionPlan]):
         return read_convolution(workload, takes_long_rows=True)
 
     def supports(self, workload: Workload) -> Support:
-        """Tell whether the workload is one convolution that an algorithm could gain on."""
+        """Check that the workload is one convolution that an algorithm could speed up."""
         plan = self.plan(workload)
         if isinstance(plan, Support):
             return plan

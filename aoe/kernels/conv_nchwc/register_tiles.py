@@ -199,7 +199,7 @@ def _run_cycles(shape: ConvolutionShape, target: KernelTarget) -> float:
 
 
 def _tasks(values: Values, shape: ConvolutionShape, target: KernelTarget) -> tuple[int, float]:
-    """Return how many tasks there are, and how much longer the busiest thread works than all."""
+    """Return the number of tasks, and the busiest thread's work over the mean of all threads."""
     rows = shape.rows
     size = int(values[TILE_ROWS]) * int(values[DOWN])
     if values[SCOPE] == IMAGE:

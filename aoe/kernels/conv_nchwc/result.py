@@ -116,7 +116,7 @@ def padded_image(
 
 
 def check_arguments(plan: ConvolutionPlan) -> Support:
-    """Tell whether the chains read what the convolution reads, if anything, in the same way."""
+    """Check that the chains read an input of the convolution in the same way as it does."""
     return check_read_alike(_operator_extents(plan, ()), _chained_extents(plan), plan.inputs)
 
 
@@ -125,7 +125,7 @@ def check_read_alike(
     chained: Sequence[Mapping[int, tuple[int, ...]]],
     places: Mapping[int, int],
 ) -> Support:
-    """Tell whether every input is read in one way.
+    """Check that every input is read in one way.
 
     Args:
         operator: Extents of what the operator reads, by number.

@@ -226,7 +226,7 @@ def _spec(workload: Workload, ref: str, made: TensorSpec | None) -> TensorSpec:
 
 
 def _refusal(operation: Operation, workload: Workload, specs: Sequence[TensorSpec | None]) -> str:
-    """Return why the operation is no dense convolution with constant weights; "" if it is one."""
+    """Return the reason why an operation is no convolution with constant weights; "" if it is."""
     x, weights, bias, added = (*specs, None, None)[:4]
     block = workload.output.block
     if x is None or weights is None or not weights.constant or not block:
@@ -252,7 +252,7 @@ def groups_of(operation: Operation) -> int:
 
 
 def _refused_groups(groups: int, x: TensorSpec, weights: TensorSpec, block: int) -> str:
-    """Return why groups of channels are none the host's blocked convolution has."""
+    """Return the reason why the host's blocked convolution has no such groups of channels."""
     if groups < 1 or weights.shape[1] * groups != x.shape[1]:
         return f"Conv in {groups} groups of {weights.shape[1]} channels"
     if groups == 1:

@@ -34,7 +34,7 @@ _NO_TYPES: Mapping[str, str] = MappingProxyType({})
 
 
 def check_chain(operations: Iterable[Operation], types: Mapping[str, str] = _NO_TYPES) -> Support:
-    """Tell whether every operation is one a chain may hold, used in a supported way.
+    """Check that a chain may hold every operation, used in a supported way.
 
     Args:
         operations: In topological order.
@@ -55,7 +55,7 @@ def check_chain(operations: Iterable[Operation], types: Mapping[str, str] = _NO_
 
 
 def _refusal(operation: Operation, types: dict[str, str]) -> str:
-    """Return why `operation` is not supported; note the type of its result in `types`."""
+    """Return the reason why `operation` is not supported; note its result's type in `types`."""
     rule = ELEMENTWISE_OPS.get(op_key(operation))
     name = operation.op_type
     if rule is None:

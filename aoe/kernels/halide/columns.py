@@ -58,7 +58,7 @@ class ColumnTiles:
         return cls(column=column, outer=outer, walked=(walked,))
 
     def parts(self, tile: int) -> int:
-        """Return how many tiles there are to share out."""
+        """Return the number of tiles to share out."""
         return prod(axis.extent for axis in self.outer(tile))
 
     def space(

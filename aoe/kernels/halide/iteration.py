@@ -122,7 +122,7 @@ def axis_names(workload: Workload) -> tuple[str, ...]:
 
 
 def check_layouts(workload: Workload, stored: Collection[str] = ()) -> Support:
-    """Tell whether types and layouts of a workload are ones kernels can compute in."""
+    """Check that kernels can compute in the types and layouts of a workload."""
     for number, spec in enumerate((*workload.inputs, workload.output)):
         if spec.dtype not in KERNEL_DTYPES and spec.dtype not in stored:
             return Support(f"tensor {number} is {spec.dtype}, kernels compute in float32")

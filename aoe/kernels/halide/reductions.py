@@ -180,7 +180,7 @@ class AxisReduction:
 
 
 def _narrowest(accumulators: int) -> int:
-    """Return how many accumulators are combined as numbers, not as vectors."""
+    """Return the number of accumulators that are combined as scalars, not as vectors."""
     return min(accumulators, _SCALARS)
 
 

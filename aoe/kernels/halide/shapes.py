@@ -70,7 +70,7 @@ def channel_axes(workload: Workload, shapes: Mapping[str, Shape]) -> Mapping[str
 
 
 def reduction_length(workload: Workload) -> int:
-    """Return how many elements are summed up into one result, 1 for element-wise work.
+    """Return the number of elements summed up into one result, 1 for element-wise work.
 
     Raises:
         ValueError: the shapes of `workload` contradict each other.

@@ -94,7 +94,7 @@ def row_memory(row_bytes: int) -> sch.Memory:
 
 
 def tile_choices(extent: int, smallest: int) -> tuple[int, ...]:
-    """Return how many iterations of a loop to compute together: doublings, or all there are."""
+    """Return numbers of iterations of a loop to compute together: doublings, or all of them."""
     tiles = [smallest << shift for shift in range(6)]
     return (*(tile for tile in tiles if tile < extent), extent)
 

@@ -127,7 +127,7 @@ def _behind(
 
 
 def _first_refusal(plan: ConvolutionPlan) -> str:
-    """Return why a convolution is none that is computed where another one reads; "" if it is."""
+    """Return the reason why a convolution cannot be the first of two in one kernel; "" if it can."""
     shape = plan.shape
     if shape.kernel != (1, 1) or shape.strides != (1, 1) or any(shape.pads):
         return "the first convolution is not pointwise"
@@ -141,7 +141,7 @@ def _first_refusal(plan: ConvolutionPlan) -> str:
 
 
 def _second_refusal(plan: ConvolutionPlan) -> str:
-    """Return why a convolution reads more of its image than the block it makes; "" if it does."""
+    """Return the reason why a convolution cannot be the second one; "" if it can."""
     shape = plan.shape
     if shape.groups == 1:
         return "the second convolution is in no groups"

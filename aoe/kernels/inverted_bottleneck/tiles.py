@@ -82,7 +82,7 @@ def choices(expansion: BottleneckShape, target: KernelTarget) -> dict[str, tuple
 
 
 def copies(expansion: BottleneckShape) -> tuple[str, ...]:
-    """Return whether the image between may be copied, and whether it may not.
+    """Return the choices for the copy of the intermediate image with the zeros around it.
 
     Zeros that are made where they are read cost nothing only where the filter is written out.
     """

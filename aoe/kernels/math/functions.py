@@ -51,7 +51,7 @@ def strict(expression: hl.Expr) -> hl.Expr:
 
 
 def is_nan(x: hl.Expr) -> hl.Expr:
-    """Return whether `x` is NaN, by its bits: LLVM drops any other test of an arithmetic result."""
+    """True if `x` is NaN, by its bits: LLVM drops any other test of an arithmetic result."""
     return (hl.reinterpret(hl.UInt(32), x) & hl.u32(0x7FFFFFFF)) > hl.u32(0x7F800000)
 
 

@@ -96,7 +96,7 @@ HardSwish came with 1.31.
 
 
 def refuse_activation(operation: Operation) -> str:
-    """Return why the activation of a blocked convolution cannot be computed; "" if it can."""
+    """Return the reason why the activation of a blocked Conv is not computed; "" if it is."""
     activation = str(operation.attributes.get("activation", ""))
     if activation not in ACTIVATIONS:
         return f"Conv with activation {activation}"

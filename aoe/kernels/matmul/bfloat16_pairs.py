@@ -53,7 +53,7 @@ def pairs_pipeline(product: MatrixProduct) -> Pipeline:
 
 
 def pairs_of(product: MatrixProduct) -> int:
-    """Return how many pairs are summed up."""
+    """Return the number of pairs that are summed up."""
     return -(-product.depth // 2)
 
 

@@ -61,7 +61,7 @@ _LEAST_MAGNITUDE = 1e-36
 
 
 def check_few_bits(product: MatrixProduct) -> Support:
-    """Tell whether a product can be computed by weights of 4 bits."""
+    """Check that a product can be computed by weights of 4 bits."""
     if not product.has_weights:
         return Support("product of two computed tensors in int4")
     if product.rows and product.rows[-1].extent > FEW_ROWS:

@@ -45,7 +45,7 @@ _GUESSES = 5
 
 
 def check_matrix_tiles(product: MatrixProduct) -> Support:
-    """Tell whether tiles compute a product, on a CPU that has them."""
+    """Check that matrix tiles can compute a product, on a CPU that has them."""
     if not product.has_weights:
         return Support("product of two computed tensors in tiles")
     if not product.rows or product.rows[-1].extent < _LEAST_ROWS:

@@ -44,7 +44,7 @@ _LEAST_DISTANCE = 1.1754943508222875e-38
 
 
 def check_quantising(product: MatrixProduct) -> Support:
-    """Tell whether a product can be computed in 8 bits."""
+    """Check that a product can be computed in 8 bits."""
     if not product.has_weights:
         return Support("product of two computed tensors in int8")
     if product.depth > DEPTH_MAX:
@@ -61,7 +61,7 @@ def quantised_depth(product: MatrixProduct) -> int:
 
 
 def extreme_lanes(product: MatrixProduct) -> int:
-    """Return how many parts of a row are looked through at once."""
+    """Return the number of parts of a row that are searched at once."""
     return 1 << int(math.log2(min(product.depth, _LANES)))
 
 
@@ -218,7 +218,7 @@ def magnitude_bits(value: hl.Expr) -> hl.Expr:
 
 
 def is_finite(bits: hl.Expr) -> hl.Expr:
-    """Return whether a magnitude, given as its bits, is one of a number."""
+    """True if the bits of a magnitude are those of a finite number."""
     return bits < hl.i32(_FIRST_SPECIAL)
 
 

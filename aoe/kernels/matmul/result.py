@@ -26,7 +26,7 @@ Finish = Callable[[hl.Expr, Sequence[hl.Expr]], hl.Expr]
 
 
 def panels_of(product: MatrixProduct) -> int:
-    """Return how many panels the weights have."""
+    """Return the number of panels of the weights."""
     return -(-product.columns.extent // PANEL)
 
 

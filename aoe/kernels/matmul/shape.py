@@ -130,7 +130,7 @@ def read_product(workload: Workload, *, apart: bool = False) -> MatrixProduct | 
 
 
 def _refusal(parts: Anchored) -> str:
-    """Return why the anchor is no product of two inputs; "" if it is one."""
+    """Return the reason why the anchor is no product of two inputs; "" if it is one."""
     anchor, inputs = parts.anchor, parts.workload.inputs
     name, right = anchor.op_type, anchor.inputs[1]
     if parts.workload.blocked:

@@ -195,7 +195,7 @@ def _cost(values: Values, product: MatrixProduct, target: KernelTarget) -> float
 
 
 def _rows_of_task(rows: int, product: MatrixProduct, target: KernelTarget) -> int:
-    """Return how many rows a task takes, whole register tiles: half a cache, a share each."""
+    """Return the rows of a task, in whole register tiles: half a cache, or a thread's share."""
     shared = _row_extent(product) // rows // (_TASKS_PER_THREAD * target.threads)
     fitting = target.l2_bytes // 2 // (4 * product.depth * rows)
     return rows * max(1, min(shared, fitting))

@@ -77,7 +77,7 @@ def variable(name: str, extent: int) -> Position:
 
 
 def linear(index: Sequence[Position], shape: Shape) -> Position:
-    """Return how many elements of a dense tensor are in front of `index`."""
+    """Return the number of elements of a dense tensor in front of `index`."""
     place, stride = Position(), prod(shape)
     for part, extent in zip(index, shape, strict=True):
         stride //= extent

@@ -258,7 +258,7 @@ def reads_of(source: Source) -> Iterator[Read]:
 
 
 def segments_of(sources: Iterable[Source], loop: str) -> Iterator[int]:
-    """Yield how many elements in a row are read of each piece along a loop."""
+    """Yield the number of neighbours that are read of each piece along a loop."""
     for source in sources:
         if isinstance(source, Chosen):
             yield from segments_of((source.inside, source.outside), loop)

@@ -131,13 +131,13 @@ def _shapes(workload: Workload) -> Mapping[str, Shape] | Support:
 
 
 def _is_moved_alone(workload: Workload) -> bool:
-    """Return whether elements of a type kernels do not compute in only change their place."""
+    """True if elements of a type in which kernels do not compute only change their place."""
     kinds = {_kind(operation) for operation in workload.operations}
     return workload.output.dtype in MOVED_DTYPES and kinds == {OperatorKind.MOVEMENT}
 
 
 def _check_moved(workload: Workload) -> Support:
-    """Tell whether such elements only change their place."""
+    """Check that such elements only change their place."""
     made = workload.output.dtype
     if any(spec.dtype != made for spec in workload.inputs):
         return Support(f"{made} beside another type")
@@ -149,7 +149,7 @@ def _check_moved(workload: Workload) -> Support:
 
 
 def check_tensors(workload: Workload) -> Support:
-    """Tell whether types, sizes and layouts of a workload's tensors are ones a kernel can read."""
+    """Check that a kernel can read the types, sizes and layouts of a workload's tensors."""
     block = workload.output.block
     for spec in (*workload.inputs, workload.output):
         if spec.dtype not in KERNEL_DTYPES | STORED_DTYPES:
@@ -173,7 +173,7 @@ def _pads(workload: Workload) -> bool:
 def _check_parts(
     moves: Mapping[str, Operation], chain: tuple[Operation, ...], types: Mapping[str, str]
 ) -> Support:
-    """Tell whether something is moved, and what is behind it is a chain."""
+    """Check that an operator moves elements, with a chain behind it."""
     late = [item for item in chain if _kind(item) is OperatorKind.MOVEMENT]
     if late:
         return Support(f"{late[0].op_type} of what is computed")

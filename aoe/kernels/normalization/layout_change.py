@@ -116,7 +116,7 @@ def _find_parts(workload: Workload, anchor: Operation) -> _Parts | Support | Non
 
 
 def _puts_channels_last(workload: Workload, front: Operation, rank: int) -> Support:
-    """Tell whether an operation puts the channels of what is read behind everything else."""
+    """Check that an operation puts the channels of its input last."""
     source = front.inputs[0]
     if not source.startswith("x") or rank < _RANK_MIN:
         return Support(f"{front.op_type} of a computed value, or of no channels")

@@ -120,7 +120,7 @@ def read_recurrence(workload: Workload) -> Recurrence | Support:
 
 
 def _unusual(workload: Workload, anchor: Operation) -> str:
-    """Return why a workload is not one operator by constant weights; "" if it is."""
+    """Return the reason why a workload is not one operator by constant weights; "" if it is."""
     name, inputs = anchor.op_type, anchor.inputs
     if len(workload.operations) > 1:
         return f"{name} with another operator"
@@ -164,7 +164,7 @@ def _unusual_attribute(attributes: Attributes, anchor: Operation, cell: Cell) ->
 
 
 def _check_shapes(of: Recurrence, anchor: Operation) -> Support:
-    """Tell whether the extents of all inputs agree and can be counted."""
+    """Check that the extents of all inputs agree and can be counted."""
     gates, ends = of.cell.gates, of.directions
     expected: list[tuple[int | None, Shape]] = [
         (of.weights, (ends, gates * of.hidden, of.width)),

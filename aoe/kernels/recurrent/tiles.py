@@ -80,7 +80,7 @@ def recurrent_space(of: Recurrence, target: KernelTarget) -> Space:
 
 
 def _row_choices(of: Recurrence, target: KernelTarget) -> tuple[int, ...]:
-    """Return how many steps may enter together: their sums, and weights, stay in registers."""
+    """Return the numbers of steps whose sums stay in registers together with the weights."""
     wide = of.cell.gates * max(1, PANEL // target.vector_lanes)
     most = min(_ROWS_MAX, (target.registers - wide - 1) // wide, of.steps * of.rows)
     return tuple(sorted({max(1, most), max(1, most // 2), 1}))

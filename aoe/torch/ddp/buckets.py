@@ -165,7 +165,7 @@ class FixedReducer(dist.Reducer):  # type: ignore[misc]
 
 
 def has_comm_hook(ddp: Any) -> bool:
-    """Return whether the user gave DDP a communication hook, of Python or built in."""
+    """True if the user gave DDP a communication hook, of Python or built in."""
     return bool(ddp._comm_hooks) or bool(ddp._get_ddp_logging_data().get("comm_hook"))
 
 
@@ -208,7 +208,7 @@ def install_buckets(
 
 
 def has_cap_per_bucket() -> bool:
-    """Return whether this torch takes a list of bucket sizes (since 2.13)."""
+    """True if this torch takes a list of bucket sizes (since 2.13)."""
     return "bucket_bytes_cap_list" in (dist.Reducer.__init__.__doc__ or "")
 
 

@@ -58,7 +58,7 @@ class CompressedDdpTraining(DdpTraining):
         self._base_buckets = plain.buckets(base)
 
     def problem(self) -> str | None:
-        """Return why this training cannot be compressed, None if it can."""
+        """Return the reason why this training cannot be compressed, None if it can."""
         if has_comm_hook(self._ddp):
             return "the script has a communication hook of its own"
         if not any(gradient.dtype in _WIDE for gradient in self._gradients):

@@ -24,7 +24,7 @@ _READY, _OVER = b"ready", b"over"
 
 
 def is_joining(ddp: Any) -> bool:
-    """Return whether a DDP module trains inside `Join`, where ranks may run out of inputs."""
+    """True if a DDP module trains inside `Join`, where ranks may run out of inputs."""
     return bool(ddp._join_config.enable)
 
 
@@ -51,7 +51,7 @@ def all_are_ready(ddp: Any, *, ready: bool) -> bool:
 
 
 def has_more_everywhere(ddp: Any, *, more: bool, steps: int) -> bool:
-    """Return whether the ranks go on; all of them call this between two steps.
+    """True if the ranks go on; all of them call this between two steps.
 
     Args:
         ddp: The module.

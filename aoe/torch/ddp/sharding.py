@@ -24,7 +24,7 @@ def sharded_model(name: str) -> OptionError:
 
 
 def is_sharded(model: Any) -> bool:
-    """Return whether FSDP, of either generation, has a model."""
+    """True if FSDP, of either generation, has a model."""
     fsdp = sys.modules.get(_FSDP)
     return fsdp is not None and isinstance(model, (fsdp.FullyShardedDataParallel, fsdp.FSDPModule))
 

@@ -153,7 +153,7 @@ def _place_of_loss(proto: onnx.ModelProto) -> int:
 
 
 def _is_weight(tensor: onnx.TensorProto) -> bool:
-    """Return whether an initializer can be a parameter.
+    """True if an initializer can be a parameter.
 
     A scalar is taken for a constant, and a single number too that an exporter has named.
     """
@@ -216,7 +216,7 @@ class _Weights:
         return named | {f"unnamed_{at}": one for at, one in enumerate(self._unnamed)}
 
     def doubt(self) -> str:
-        """Return why a script's model may list other parameters."""
+        """Return the reason why a script's model may list other parameters."""
         if self._unnamed:
             return f"{len(self._unnamed)} parameters are in no initializer"
         if self._shared:
@@ -254,7 +254,7 @@ class _Weights:
 
 
 def is_of_module(name: str) -> bool:
-    """Return whether a name can be that of a parameter, `layers.0.weight`.
+    """True if a name can be that of a parameter, `layers.0.weight`.
 
     >>> is_of_module("layers.0.weight"), is_of_module("onnx::MatMul_12"), is_of_module("val_3")
     (True, False, False)

@@ -178,7 +178,7 @@ class GraphWithWeights(torch.nn.Module):  # type: ignore[misc]
 
 
 def _eager_reason(inputs: Sequence[Any]) -> str:
-    """Return why a graph is left to PyTorch, the empty string if it need not be."""
+    """Return the reason why a graph is left to PyTorch; empty if there is none."""
     if any(isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) for value in inputs):
         return "its shapes are dynamic; torch.compile(..., dynamic=False) makes a graph for each"
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]

@@ -107,7 +107,7 @@ class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
             return original(*args, **kwargs)
 
     def _reason(self, served: ServedModel, call: FlatCall) -> tuple[Fallback, str] | None:
-        """Return why PyTorch has to compute, and the same in words; None if it need not."""
+        """Return the reason why PyTorch has to compute, and its text; None if there is none."""
         if torch.is_grad_enabled() and served.needs_gradient(call):
             return Fallback.GRADIENTS, "gradients are wanted; call it under torch.no_grad()"
         if mode := self._mode(call):
@@ -221,7 +221,7 @@ def _restore(original: torch.nn.Module, packed: Mapping[str, Any]) -> OptimizedM
 
 
 def fallbacks(module: torch.nn.Module) -> Counter[str]:
-    """Return how many calls PyTorch computed instead of a tuned model, by reason.
+    """Return the number of calls that PyTorch computed instead of a tuned model, by reason.
 
     Each optimized module warns of the first of them only. Calls in training mode and under a tracer
     are not counted: nothing is expected of a tuned model there.

@@ -36,6 +36,6 @@ class FallbackCounts:
             return self._counts.total() == 1
 
     def by_reason(self) -> Counter[str]:
-        """Return how many calls there were for each reason, in words."""
+        """Return the number of calls for each reason, in words."""
         with self._lock:
             return Counter({reason.value: count for reason, count in self._counts.items()})

@@ -57,7 +57,7 @@ class OfflineOptimizer(Protocol):
     """A program that fuses operators of transformers."""
 
     def why_unavailable(self) -> str:
-        """Return why it cannot be used here, the empty string if it can."""
+        """Return the reason why the optimizer cannot be used here; empty if it can."""
         ...
 
     def fused(self, proto: onnx.ModelProto, *, heads: int, width: int) -> Iterator[onnx.ModelProto]:
@@ -152,7 +152,7 @@ def _with_normalized_results(graph: ModelGraph) -> tuple[onnx.ModelProto, set[st
 
 
 def _heads(graph: ModelGraph) -> tuple[int, int]:
-    """Return how many heads an attention has, and the numbers of all together; 0, 0 if unknown."""
+    """Return the heads of an attention and the elements of all of them; 0, 0 if unknown."""
     for _, node in nodes_of(graph, "Softmax"):
         reader = only_reader(graph, node.output[0])
         read = graph.nodes[reader].input if reader is not None else ()
@@ -186,7 +186,7 @@ def _unusable(new: Sequence[onnx.NodeProto]) -> str:
 
 
 def _unreadable(graph: ModelGraph, difference: Difference) -> str:
-    """Return why what was made cannot be taken over, the empty string if it can."""
+    """Return the reason why an optimized model cannot be taken over; empty if it can."""
     known = {*graph.producer, *graph.initializers, *(v.name for v in graph.proto.graph.input)}
     known.update(tensor.name for tensor in difference.constants)
     for node in difference.added:

@@ -54,7 +54,7 @@ times as long as ONNX Runtime, 49 and more 0.8 of it (one thread of a Zen 5 with
 
 
 def check_winograd(shape: ConvolutionShape, transforms: Transforms) -> Support:
-    """Tell whether a convolution has 3 x 3 filters, and the stride of the transforms."""
+    """Check that a convolution has 3 x 3 filters, and the stride of the transforms."""
     strides = transforms.stride, transforms.stride
     if shape.kernel != (FILTER_SIDE, FILTER_SIDE) or shape.strides != strides:
         rows, columns = shape.kernel
