@@ -13,14 +13,7 @@ import onnx
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.weights import array_of
-from aoe.operators import (
-    BLOCKED_CONVOLUTION,
-    OPERATORS,
-    RESULT_NUMBER,
-    OperatorKey,
-    Shape,
-    op_key,
-)
+from aoe.operators import BLOCKED_CONVOLUTION, OPERATORS, RESULT_NUMBER, OperatorKey, Shape, op_key
 from aoe.operators.movement import RESHAPE, RESHAPING, SPLIT
 from aoe.operators.products import PLAIN_CONVOLUTIONS, TRANSPOSED_CONVOLUTION
 from aoe.operators.windows import same_padding

@@ -9,24 +9,12 @@ from typing import Any
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.family import (
-    UPDATE,
-    KernelTarget,
-    Pipeline,
-    PlannedFamily,
-    Support,
-)
+from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.columns import TILE, VECTOR, ColumnTiles
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.shapes import infer_shapes
-from aoe.kernels.halide.tiling import (
-    LANE,
-    estimate_us,
-    parallel_steps,
-    row_memory,
-    shared_space,
-)
+from aoe.kernels.halide.tiling import LANE, estimate_us, parallel_steps, row_memory, shared_space
 from aoe.kernels.math.functions import constant, strict
 from aoe.operators import number, op_key
 from aoe.operators.axes import chosen_axis

@@ -15,13 +15,7 @@ from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
 from aoe.kernels.halide.columns import TILE, VECTOR, WalkPlan, plan_walked
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.loops import moved_to
-from aoe.kernels.halide.tiling import (
-    LANE,
-    estimate_us,
-    parallel_steps,
-    shared_space,
-    vector_steps,
-)
+from aoe.kernels.halide.tiling import LANE, estimate_us, parallel_steps, shared_space, vector_steps
 from aoe.kernels.math.functions import constant
 from aoe.operators.axes import cumulated_axis
 from aoe.schedule import Schedule, Space, Step, Values

@@ -11,13 +11,7 @@ import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.anchored import Anchored
-from aoe.kernels.halide.chain import (
-    RESULT,
-    build_chain,
-    estimate_cycles,
-    in_type,
-    read_operands,
-)
+from aoe.kernels.halide.chain import RESULT, build_chain, estimate_cycles, in_type, read_operands
 from aoe.kernels.halide.iteration import (
     Axis,
     Iteration,
@@ -38,12 +32,7 @@ from aoe.kernels.halide.reductions import (
 )
 from aoe.kernels.halide.rows import split_around
 from aoe.kernels.halide.shapes import infer_shapes
-from aoe.kernels.halide.tiling import (
-    estimate_us,
-    parallel_steps,
-    shared_space,
-    vector_choices,
-)
+from aoe.kernels.halide.tiling import estimate_us, parallel_steps, shared_space, vector_choices
 from aoe.kernels.math.elements import stored
 from aoe.kernels.math.functions import LOWEST, constant, exp, log, strict
 from aoe.operators import OPERATORS, STORED_DTYPES, Shape, facts_of

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from aoe.operators.facts import (
-    OperatorFacts,
-    OperatorKey,
-    OperatorKind,
-    Rounding,
-    Shape,
-    Specials,
-)
+from aoe.operators.facts import OperatorFacts, OperatorKey, OperatorKind, Rounding, Shape, Specials
 from aoe.workload import Operation
 
 _GRID_TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}

@@ -18,12 +18,7 @@ from math import prod
 
 import halide as hl
 
-from aoe.kernels.conv_nchw.result import (
-    finished_value,
-    image_with_zeros,
-    pixel,
-    plain_arguments,
-)
+from aoe.kernels.conv_nchw.result import finished_value, image_with_zeros, pixel, plain_arguments
 from aoe.kernels.conv_nchw.shape import WEIGHTS, ConvNchwPlan, ConvNchwShape, X
 from aoe.kernels.conv_nchwc.result import KernelArguments, finished_pipeline
 from aoe.kernels.family import UPDATE, PackedInput, Pipeline

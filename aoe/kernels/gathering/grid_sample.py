@@ -20,13 +20,7 @@ from aoe.kernels.halide.anchored import (
 )
 from aoe.kernels.halide.chain import RESULT, estimate_cycles
 from aoe.kernels.halide.columns import TASKS, TILE, VECTOR, ColumnTiles
-from aoe.kernels.halide.tiling import (
-    AGAIN,
-    KEEP,
-    LANE,
-    estimate_us,
-    row_memory,
-)
+from aoe.kernels.halide.tiling import AGAIN, KEEP, LANE, estimate_us, row_memory
 from aoe.kernels.math.functions import constant, strict
 from aoe.operators.gathering import grid_taps
 from aoe.schedule import Schedule, Space, Step, Values

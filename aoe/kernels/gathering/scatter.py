@@ -9,13 +9,7 @@ from math import prod
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.family import (
-    UPDATE,
-    KernelTarget,
-    Pipeline,
-    PlannedFamily,
-    Support,
-)
+from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.gathering.gather import other_extents_differ, place_of
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.iteration import Axis

@@ -127,7 +127,7 @@ def _behind(
 
 
 def _first_refusal(plan: ConvolutionPlan) -> str:
-    """Return the reason why a convolution cannot be the first of two in one kernel; "" if it can."""
+    """Return the reason why a convolution cannot be the first of the two; "" if it can."""
     shape = plan.shape
     if shape.kernel != (1, 1) or shape.strides != (1, 1) or any(shape.pads):
         return "the first convolution is not pointwise"

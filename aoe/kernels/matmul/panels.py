@@ -109,7 +109,7 @@ def packed_right(
     dtype: str,
     source: int | None = None,
 ) -> PackedInput:
-    """Return what packs the right matrix, or makes something else of it (see `PackedInput`)."""
+    """Return the packing of the right matrix, or of numbers made of it (see `PackedInput`)."""
     return PackedInput(
         output=output,
         argument=right,

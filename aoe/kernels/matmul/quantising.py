@@ -17,13 +17,7 @@ import halide as hl
 from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Support
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.matmul.panels import element_or_zero, packed_right, right_matrix
-from aoe.kernels.matmul.result import (
-    PACKED,
-    PANEL,
-    ProductArguments,
-    left_place,
-    panels_of,
-)
+from aoe.kernels.matmul.result import PACKED, PANEL, ProductArguments, left_place, panels_of
 from aoe.kernels.matmul.shape import FEW_ROWS, MatrixProduct
 
 EXTREMES, LEVELS, QUANTISED, QUANTISED_DEPTH = "extremes", "levels", "quantised", "k"

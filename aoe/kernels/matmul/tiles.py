@@ -21,16 +21,7 @@ from aoe.kernels.matmul.quantising import (
     SUMMED_BY_ONE,
     extreme_lanes,
 )
-from aoe.kernels.matmul.result import (
-    BLOCK,
-    FINISHED,
-    LANE,
-    PACKED,
-    PANEL,
-    SUMMED,
-    SUMS,
-    panels_of,
-)
+from aoe.kernels.matmul.result import BLOCK, FINISHED, LANE, PACKED, PANEL, SUMMED, SUMS, panels_of
 from aoe.kernels.matmul.shape import FEW_ROWS, MatrixProduct
 from aoe.kernels.tiled_products import cheapest_first, combinations, register_steps
 from aoe.schedule import Choice, Knob, Space, Step, Values

@@ -24,16 +24,7 @@ from aoe.kernels.halide.tiling import GUESSES_MAX, row_schedule, row_space, vect
 from aoe.kernels.math.functions import strict
 from aoe.kernels.math.normalization import channel_scale, scale_and_shift
 from aoe.operators import is_reorder
-from aoe.schedule import (
-    ComputeRoot,
-    Knob,
-    Memory,
-    Schedule,
-    Space,
-    Step,
-    StoreIn,
-    Values,
-)
+from aoe.schedule import ComputeRoot, Knob, Memory, Schedule, Space, Step, StoreIn, Values
 from aoe.workload import NCHWC_DOMAIN, Workload
 
 FACTOR, SUMMAND = "factor", "summand"

@@ -24,12 +24,7 @@ from aoe.kernels.family import UPDATE, PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.recurrent.cells import CellValues
-from aoe.kernels.recurrent.packing import (
-    PackedWeights,
-    bias_extents,
-    pack_bias,
-    pack_weights,
-)
+from aoe.kernels.recurrent.packing import PackedWeights, bias_extents, pack_bias, pack_weights
 from aoe.kernels.recurrent.shape import PANEL, Direction, Recurrence
 
 SUMS, ENTERED, STATES = "sums", "entered", "states"

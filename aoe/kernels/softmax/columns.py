@@ -11,24 +11,12 @@ from typing import Any
 import halide as hl
 
 from aoe import schedule as sch
-from aoe.kernels.family import (
-    UPDATE,
-    KernelTarget,
-    Pipeline,
-    PlannedFamily,
-    Support,
-)
+from aoe.kernels.family import UPDATE, KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.anchored import Anchored, anchor_operands, anchored_pipeline
 from aoe.kernels.halide.chain import RESULT, Operands, estimate_cycles
 from aoe.kernels.halide.columns import TASKS, TILE, VECTOR, WalkPlan, plan_walked
 from aoe.kernels.halide.loops import moved_to
-from aoe.kernels.halide.tiling import (
-    AGAIN,
-    KEEP,
-    LANE,
-    estimate_us,
-    vector_steps,
-)
+from aoe.kernels.halide.tiling import AGAIN, KEEP, LANE, estimate_us, vector_steps
 from aoe.kernels.math.functions import LOWEST, constant, exp, log, strict
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, softmax_axis
 from aoe.schedule import Schedule, Space, Step, Values

@@ -9,14 +9,7 @@ import halide as hl
 
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.iteration import axis_names
-from aoe.kernels.halide.rows import (
-    SOURCE,
-    RowKernel,
-    RowPlan,
-    plan_rows,
-    rows_schedule,
-    rows_space,
-)
+from aoe.kernels.halide.rows import SOURCE, RowKernel, RowPlan, plan_rows, rows_schedule, rows_space
 from aoe.kernels.math.functions import LOWEST, constant, exp_of_negative, log, strict
 from aoe.operators import SOFTMAX_ONE_AXIS_SINCE, op_key, softmax_axis
 from aoe.schedule import Schedule, Space, Values

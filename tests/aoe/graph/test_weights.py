@@ -11,13 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.engine.cpu import open_session
 from support.engine.models import Array, conv_net, make_model, matmul_net
 
-from aoe.graph.weights import (
-    WeightStore,
-    array_of,
-    load_written,
-    place_of,
-    share_places,
-)
+from aoe.graph.weights import WeightStore, array_of, load_written, place_of, share_places
 from aoe.ort.sessions import random_feed, session_options
 
 

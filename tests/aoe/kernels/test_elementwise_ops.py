@@ -13,14 +13,7 @@ from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.registry import get_family
 from aoe.operators import MICROSOFT_DOMAIN, OPERATORS, OperatorKind, op_key
-from aoe.testing.kernels import (
-    SEED,
-    CompiledKernel,
-    assert_close,
-    operation,
-    plain,
-    run_baseline,
-)
+from aoe.testing.kernels import SEED, CompiledKernel, assert_close, operation, plain, run_baseline
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 IMAGE = plain(2, 5, 3, 17)

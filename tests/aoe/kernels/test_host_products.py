@@ -7,12 +7,7 @@ from support.engine.fakes import make_target
 
 from aoe.kernels.algorithms import KNOB, allowed_space
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.host_products import (
-    HOST_INT4,
-    HOST_NARROW_INT8,
-    is_hosted,
-    with_host_products,
-)
+from aoe.kernels.host_products import HOST_INT4, HOST_NARROW_INT8, is_hosted, with_host_products
 from aoe.kernels.registry import get_family
 from aoe.schedule import Configuration, Space
 from aoe.target import HOST_INT8, InstructionSet, Target

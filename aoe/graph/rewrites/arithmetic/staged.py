@@ -16,11 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.rewrites.arithmetic.spectra import (
-    ShortTime,
-    read_short_time,
-    read_transform,
-)
+from aoe.graph.rewrites.arithmetic.spectra import ShortTime, read_short_time, read_transform
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
 from aoe.graph.rewrites.reading import Array, nodes_of

@@ -15,13 +15,7 @@ import onnx
 
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.rewrites.arithmetic.spectra import ShortTime
-from aoe.graph.rewrites.arithmetic.staged import (
-    Stages,
-    add_frames,
-    in_stages,
-    sliced,
-    stages_of,
-)
+from aoe.graph.rewrites.arithmetic.staged import Stages, add_frames, in_stages, sliced, stages_of
 from aoe.graph.rewrites.building import Rewriting, refuse
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
 from aoe.graph.rewrites.reading import Array, nodes_of, shape_of, value_of

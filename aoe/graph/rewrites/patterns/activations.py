@@ -8,13 +8,7 @@ from functools import partial
 
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.building import Rewriting, refuse
-from aoe.graph.rewrites.expressions import (
-    AnyTensor,
-    OneOf,
-    Pattern,
-    find_pattern,
-    op,
-)
+from aoe.graph.rewrites.expressions import AnyTensor, OneOf, Pattern, find_pattern, op
 from aoe.graph.rewrites.protocol import Finding, RewriteRule
 from aoe.graph.rewrites.reading import nodes_of, shape_of
 

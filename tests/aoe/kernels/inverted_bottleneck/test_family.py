@@ -7,14 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.engine.convolutions import (
-    BLOCK,
-    chained,
-    convolution,
-    depthwise,
-    expansion,
-    in_groups,
-)
+from support.engine.convolutions import BLOCK, chained, convolution, depthwise, expansion, in_groups
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import precision_of
