@@ -51,6 +51,7 @@ __all__ = [
     "BaselineRun",
     "CompiledKernel",
     "KernelFamilyTests",
+    "alone_in_blocks",
     "assert_close",
     "between_reorders",
     "block_size",
@@ -173,6 +174,13 @@ def between_reorders(
     )
 
 
+def alone_in_blocks(family: str, one: Operation) -> Workload:
+    """Return a workload of one operator on a small tensor in blocks, on any CPU."""
+    block = block_size() or 8
+    data = TensorSpec(shape=(1, block, 4, 4), layout=Layout.BLOCKED, block=block)
+    return Workload(op_type=family, inputs=(data,), operations=(one,), output=data)
+
+
 _EVERYDAY_CASES: dict[Callable[..., None], slice] = {}
 
 
@@ -195,11 +203,13 @@ class KernelFamilyTests:
     Attributes:
         family_name: Name in the registry.
         cases: Workloads by label, plain ones.
+        refused: Workloads the family does not compute, each with a part of its reason.
         share: Of the product's tolerance, which kernels are held to.
     """
 
     family_name: ClassVar[str]
     cases: ClassVar[Mapping[str, Workload]]
+    refused: ClassVar[Sequence[tuple[Workload, str]]] = ()
     share: ClassVar[float] = STRICTNESS
 
     @classmethod
@@ -242,6 +252,10 @@ class KernelFamilyTests:
         again = workload_from_json(workload_to_json(workload))
         assert self.family.supports(again)
         assert self.family.space(again, self.target).configurations() == space.configurations()
+
+    def test_what_is_not_computed_is_refused_with_its_reason(self) -> None:
+        for workload, reason in self.refused:
+            assert reason in self.family.supports(workload).reason
 
     @_everyday(_FIRST)
     def test_best_guess_computes_what_onnx_runtime_does(self, workload: Workload) -> None:

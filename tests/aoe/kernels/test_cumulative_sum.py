@@ -13,14 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import Partition, partition
-from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
+from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.testing.kernels import (
     SEED,
     Array,
     CompiledKernel,
     KernelFamilyTests,
-    block_size,
-    blocked,
+    alone_in_blocks,
     operation,
     plain,
     run_baseline,
@@ -81,6 +80,13 @@ class TestCumulativeSum(KernelFamilyTests):
             others=(plain(5, 40),),
         ),
     }
+    refused = (
+        (make((4, 1), 1), "a cumulative sum of a single element"),
+        (make((4, 3), 2), "CumSum along no constant axis of a tensor of rank 2"),
+        (make((4, 3), (0, 1)), "CumSum along no constant axis of a tensor of rank 2"),
+        (make((4, 3), "last"), "CumSum along no constant axis of a tensor of rank 2"),
+        (alone_in_blocks(NAME, operation("CumSum", "x0", axis=1)), "the blocked layout"),
+    )
 
 
 @pytest.mark.parametrize(("axis", "exclusive", "reverse"), list(product((0, 1), repeat=3)))
@@ -108,32 +114,6 @@ def test_long_sums_keep_their_accuracy() -> None:
     x = np.random.default_rng(SEED).random((3, 100_000), dtype=np.float32)
     made = CompiledKernel(make(x.shape, 1)).run({"x0": x})
     assert np.max(np.abs(made / np.cumsum(x.astype(np.float64), axis=1) - 1)) < 1e-4
-
-
-@pytest.mark.parametrize(
-    ("workload", "reason"),
-    [
-        (make((4, 1), 1), "a cumulative sum of a single element"),
-        (make((4, 3), 2), "CumSum along no constant axis of a tensor of rank 2"),
-        (make((4, 3), (0, 1)), "CumSum along no constant axis of a tensor of rank 2"),
-        (make((4, 3), "last"), "CumSum along no constant axis of a tensor of rank 2"),
-    ],
-)
-def test_refusal_says_why(workload: Workload, reason: str) -> None:
-    assert get_family(NAME).supports(workload).reason == reason
-
-
-def test_blocked_sum_is_refused() -> None:
-    if not block_size():
-        pytest.skip("this CPU has no blocked layout")
-    data = blocked(1, block_size(), 4, 4)
-    one = Workload(
-        op_type=NAME,
-        inputs=(data,),
-        operations=(operation("CumSum", "x0", axis=1),),
-        output=data,
-    )
-    assert get_family(NAME).supports(one).reason == "a cumulative sum in the blocked layout"
 
 
 def model(axis: Array | None) -> onnx.ModelProto:

@@ -125,6 +125,12 @@ def chained(
     )
 
 
+def with_computed_weights(known: Workload) -> Workload:
+    """Return a convolution whose weights are no constant."""
+    image, weights, *others = known.inputs
+    return replace(known, inputs=(image, plain(*weights.shape), *others))
+
+
 def pooled(known: Workload, **attributes: AttributeValue) -> Workload:
     """Return a workload with a pooling behind it, of 2 x 2 where nothing else is said."""
     given = {"kernel_shape": (2, 2), "strides": (2, 2), **attributes}

@@ -77,6 +77,10 @@ class TestDirect(KernelFamilyTests):
             precision=Precision.STRICT_FLOAT32,
         ),
     }
+    refused = (
+        (chained(stem(convolution((6, 6)), BLOCK), *SILU), "plain tensor"),
+        (SHAPES["1x1, prime image"], "gains nothing"),
+    )
 
 
 @pytest.mark.skipif(BLOCK % 2 != 0, reason="bfloat16 comes in pairs of channels")
@@ -98,6 +102,12 @@ class TestDirectInBfloat16(KernelFamilyTests):
             ),
         }.items()
     }
+    refused = (
+        (
+            replace(stem(convolution((9, 9), dilations=(1, 2)), 3), precision=Precision.BFLOAT16),
+            "no pairs",
+        ),
+    )
 
     @property
     def target(self) -> KernelTarget:
@@ -125,17 +135,6 @@ def test_sums_of_many_channels_stay_within_the_bound(precision: Precision, bound
         assert np.abs(found - exact).max() / np.abs(exact).max() < bound
 
 
-def test_plain_image_of_many_channels_is_refused() -> None:
-    wide = chained(stem(convolution((6, 6)), BLOCK), *SILU)
-    assert "plain tensor" in Convolution().supports(wide).reason
-
-
-def test_pairs_of_dilated_columns_are_refused() -> None:
-    dilated = stem(convolution((9, 9), dilations=(1, 2)), 3)
-    found = Convolution().supports(replace(dilated, precision=Precision.BFLOAT16))
-    assert "no pairs" in found.reason
-
-
 def test_special_values_come_out_where_onnx_runtime_has_them() -> None:
     workload = chained(convolution((9, 8), blocks=(2, 1)), operation("Neg", "t0", "t1"))
     workload = replace(workload, precision=Precision.STRICT_FLOAT32)
@@ -151,10 +150,6 @@ def test_special_values_come_out_where_onnx_runtime_has_them() -> None:
         assert not finite.all()
         np.testing.assert_array_equal(found[~finite], run.result[~finite])
         assert np.isfinite(found[finite]).all()
-
-
-def test_direct_convolution_alone_is_left_to_the_host() -> None:
-    assert "gains nothing" in Convolution().supports(SHAPES["1x1, prime image"]).reason
 
 
 def test_register_tile_is_the_largest_that_stays_in_registers() -> None:

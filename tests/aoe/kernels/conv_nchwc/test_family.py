@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.engine.convolutions import BLOCK, chained, convolution, exactly
+from support.engine.convolutions import BLOCK, chained, convolution, exactly, with_computed_weights
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import weights_kept
@@ -27,7 +27,7 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
-from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, Workload
+from aoe.workload import NCHWC_DOMAIN, Operation, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
 
@@ -72,6 +72,12 @@ def _plain_of(source: str, result: str) -> Operation:
     return operation("ReorderOutput", source, result, domain=NCHWC_DOMAIN, **shape)
 
 
+def _spread() -> Workload:
+    """Return a single result that the chain behind it broadcasts."""
+    pixel, image = convolution((3, 3), pads=(0, 0, 0, 0)), blocked(1, BLOCK, 4, 4)
+    return replace(chained(pixel, operation("Mul", "t0 x3", "t1"), reads=(image,)), output=image)
+
+
 class TestConvolution(KernelFamilyTests):
     family_name = "convolution"
     share = 1.0
@@ -89,6 +95,18 @@ class TestConvolution(KernelFamilyTests):
         ),
         **_chains(),
     }
+    refused = (
+        (convolution((32, 32), strides=(1, 2)), "gains nothing"),
+        (convolution((32, 32), dilations=(1, 10)), "gains nothing"),
+        (convolution((32, 32), dilations=(2, 2), strides=(2, 2)), "gains nothing"),
+        (convolution((32, 32), group=2), "in 2 groups of"),
+        (convolution((32, 32), auto_pad="SAME_UPPER"), "automatic padding"),
+        (convolution((32, 32), activation="Elu"), "activation Elu"),
+        (convolution((32, 32), activation="Clip"), "without its parameters"),
+        (_spread(), "broadcast by what follows"),
+        (replace(convolution((8, 8)), output=blocked(1, BLOCK, 4, 4)), "result has shape"),
+        (with_computed_weights(convolution((8, 8))), "computed weights"),
+    )
 
 
 @pytest.mark.slow
@@ -107,50 +125,10 @@ def test_sums_of_many_channels_stay_within_the_bound() -> None:
         assert error < (3e-5 if "4x4" in schedule.algorithm else 3e-6)
 
 
-@pytest.mark.parametrize(
-    ("attributes", "reason"),
-    [
-        ({"strides": (1, 2)}, "gains nothing"),
-        ({"dilations": (1, 10)}, "gains nothing"),
-        ({"dilations": (2, 2), "strides": (2, 2)}, "gains nothing"),
-        ({"group": 2}, "in 2 groups of"),
-        ({"auto_pad": "SAME_UPPER"}, "automatic padding"),
-        ({"activation": "Elu"}, "activation Elu"),
-        ({"activation": "Clip"}, "without its parameters"),
-    ],
-)
-def test_what_is_not_computed_is_refused(
-    attributes: dict[str, AttributeValue], reason: str
-) -> None:
-    assert reason in Convolution().supports(convolution((32, 32), **attributes)).reason
-
-
-def test_result_that_is_broadcast_behind_is_refused() -> None:
-    pixel, image = convolution((3, 3), pads=(0, 0, 0, 0)), blocked(1, BLOCK, 4, 4)
-    spread = replace(chained(pixel, operation("Mul", "t0 x3", "t1"), reads=(image,)), output=image)
-    assert "broadcast by what follows" in Convolution().supports(spread).reason
-
-
 def test_weights_read_by_the_chain_too_are_refused() -> None:
     known = convolution((4, 1), pads=(1, 1, 1, 1), bias=False)
     twice = chained(known, operation("Add", "t0 x1", "t1"))
     assert not Convolution().supports(twice)
-
-
-def test_result_of_another_shape_is_refused() -> None:
-    known = replace(convolution((8, 8)), output=blocked(1, BLOCK, 4, 4))
-    assert "result has shape" in Convolution().supports(known).reason
-
-
-def test_weights_have_to_be_constant() -> None:
-    known = convolution((8, 8))
-    computed = Workload(
-        op_type="convolution",
-        inputs=(known.inputs[0], plain(*known.inputs[1].shape), *known.inputs[2:]),
-        operations=known.operations,
-        output=known.output,
-    )
-    assert "computed weights" in Convolution().supports(computed).reason
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if "winograd" in name])

@@ -56,6 +56,14 @@ class TestGrouped(KernelFamilyTests):
             *SILU,
         ),
     }
+    refused = (
+        (in_groups(convolution((4, 4), blocks=(2, 2)), 4), "no whole blocks"),
+        (in_groups(convolution((4, 4), blocks=(1, 2)), BLOCK), "several filters for each channel"),
+        (
+            replace(convolution((4, 4)), operations=in_groups(convolution((4, 4)), 2).operations),
+            f"Conv in 2 groups of {BLOCK} channels",
+        ),
+    )
 
 
 @pytest.mark.skipif(BLOCK % 2 != 0, reason="bfloat16 comes in pairs of channels")
@@ -112,6 +120,12 @@ class TestDepthwise(KernelFamilyTests):
             depthwise(convolution((4, 4), added=True)), precision=Precision.STRICT_FLOAT32
         ),
     }
+    refused = (
+        (
+            replace(depthwise(convolution((6, 6))), precision=Precision.BFLOAT16),
+            "one product for each value",
+        ),
+    )
 
 
 def _exactly(x: np.ndarray, weights: np.ndarray, *, padding: int) -> np.ndarray:
@@ -149,27 +163,6 @@ def test_special_values_of_a_channel_stay_in_it() -> None:
     np.testing.assert_array_equal(np.isnan(found), np.isnan(run.result))
     np.testing.assert_array_equal(np.isposinf(found), np.isposinf(run.result))
     np.testing.assert_array_equal(np.isneginf(found), np.isneginf(run.result))
-
-
-def test_depthwise_products_are_not_computed_in_bfloat16() -> None:
-    known = replace(depthwise(convolution((6, 6))), precision=Precision.BFLOAT16)
-    assert "one product for each value" in Convolution().supports(known).reason
-
-
-@pytest.mark.parametrize(
-    ("workload", "reason"),
-    [
-        (in_groups(convolution((4, 4), blocks=(2, 2)), 4), "no whole blocks"),
-        (in_groups(convolution((4, 4), blocks=(1, 2)), BLOCK), "several filters for each channel"),
-        (
-            replace(convolution((4, 4)), operations=in_groups(convolution((4, 4)), 2).operations),
-            f"Conv in 2 groups of {BLOCK} channels",
-        ),
-    ],
-    ids=["half a block", "multiplier", "weights of another group"],
-)
-def test_other_groups_are_refused(workload: Workload, reason: str) -> None:
-    assert reason in Convolution().supports(workload).reason
 
 
 @pytest.mark.parametrize("stride, side, is_copied", [(1, 3, False), (2, 3, False), (2, 5, True)])

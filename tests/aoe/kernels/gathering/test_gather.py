@@ -66,6 +66,18 @@ class TestGatherElements(KernelFamilyTests):
             (3, 5, 40), 9, 0, operation("Add", "t0 x2", "t1"), others=(plain(40),)
         ),
     }
+    refused = (
+        (
+            Workload(
+                op_type=NAME,
+                inputs=(plain(4, 5), plain(3, 5, dtype="int64")),
+                operations=(operation("GatherElements", "x0 x1", axis=1),),
+                output=plain(3, 5),
+            ),
+            r"indices of (3, 5) into (4, 5)",
+        ),
+        (make((4, 4), 4, 1, operation("Add", "t0 x0", "t1")), "read by the chain, too"),
+    )
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -90,26 +102,6 @@ def test_every_bit_of_an_element_survives() -> None:
 
 def test_kernel_says_what_its_indices_count() -> None:
     assert get_family(NAME).pipeline(make((2, 9, 5), 17, 1)).indexed == {1: 9}
-
-
-@pytest.mark.parametrize(
-    ("workload", "reason"),
-    [
-        (
-            Workload(
-                op_type=NAME,
-                inputs=(plain(4, 5), plain(3, 5, dtype="int64")),
-                operations=(operation("GatherElements", "x0 x1", axis=1),),
-                output=plain(3, 5),
-            ),
-            r"indices of (3, 5) into (4, 5)",
-        ),
-        (make((4, 4), 4, 1, operation("Add", "t0 x0", "t1")), "read by the chain, too"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_unsupported_uses_are_refused_by_name(workload: Workload, reason: str) -> None:
-    assert reason in get_family(NAME).supports(workload).reason
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

@@ -90,6 +90,19 @@ class TestGridSample(KernelFamilyTests):
             (2, 3, 7, 9), (5, 11), operation("Add", "t0 x2", "t1"), others=(plain(5, 1),)
         ),
     }
+    refused = (
+        (make((1, 2, 4, 4, 4), (2, 2, 2), mode="cubic"), "cubic interpolation of a volume"),
+        (
+            make((1, 2, 1, 4), (2, 2), padding_mode="reflection", align_corners=1),
+            "reflection between the ends",
+        ),
+        (make((1, 2, 4, 4), (1, 1)), "one result"),
+        (make((1, 2, 4, 4), (2, 2), mode="lanczos"), "there is not"),
+        (
+            make((1, 2, 4, 4), (4, 4), operation("Add", "t0 x0", "t1")),
+            "read by the chain, too",
+        ),
+    )
 
 
 def _special_grid(shape: tuple[int, ...]) -> Array:
@@ -147,27 +160,6 @@ def test_onnx_reference_agrees(mode: str, border: str, corners: int) -> None:
     reference = onnx.reference.ReferenceEvaluator(workload_model(workload, seed=SEED))
     expected = reference.run(None, feed)[0]
     np.testing.assert_allclose(CompiledKernel(workload).run(feed), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("workload", "reason"),
-    [
-        (make((1, 2, 4, 4, 4), (2, 2, 2), mode="cubic"), "cubic interpolation of a volume"),
-        (
-            make((1, 2, 1, 4), (2, 2), padding_mode="reflection", align_corners=1),
-            "reflection between the ends",
-        ),
-        (make((1, 2, 4, 4), (1, 1)), "one result"),
-        (make((1, 2, 4, 4), (2, 2), mode="lanczos"), "there is not"),
-        (
-            make((1, 2, 4, 4), (4, 4), operation("Add", "t0 x0", "t1")),
-            "read by the chain, too",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_unsupported_uses_are_refused_by_name(workload: Workload, reason: str) -> None:
-    assert reason in get_family(NAME).supports(workload).reason
 
 
 def test_a_grid_and_the_chain_behind_become_one_region() -> None:

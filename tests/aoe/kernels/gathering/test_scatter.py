@@ -59,6 +59,27 @@ class TestScatterElements(KernelFamilyTests):
         "a signal": make((1009,), 37, 0, "add"),
         "short columns": make((6, 40, 3), 90, 1, "mul", dtype="int32"),
     }
+    refused = (
+        (make((4, 6), 6, 1, "mean"), "reduction mean"),
+        (
+            Workload(
+                op_type=NAME,
+                inputs=(plain(4, 5), plain(3, 5, dtype="int64"), plain(3, 5)),
+                operations=(operation("ScatterElements", "x0 x1 x2", axis=1),),
+                output=plain(4, 5),
+            ),
+            "indices of (3, 5) into (4, 5)",
+        ),
+        (
+            Workload(
+                op_type=NAME,
+                inputs=(plain(4, 5), plain(4, 5, dtype="int64")),
+                operations=(operation("ScatterElements", "x0 x1 x0", axis=1),),
+                output=plain(4, 5),
+            ),
+            "one tensor in two roles",
+        ),
+    )
 
 
 def _scheduled(workload: Workload) -> list[CompiledKernel]:
@@ -90,32 +111,3 @@ def test_inputs_are_not_written() -> None:
 
 def test_kernel_says_what_its_indices_count() -> None:
     assert get_family(NAME).pipeline(make((2, 9, 5), 17, 1)).indexed == {1: 9}
-
-
-@pytest.mark.parametrize(
-    ("workload", "reason"),
-    [
-        (make((4, 6), 6, 1, "mean"), "reduction mean"),
-        (
-            Workload(
-                op_type=NAME,
-                inputs=(plain(4, 5), plain(3, 5, dtype="int64"), plain(3, 5)),
-                operations=(operation("ScatterElements", "x0 x1 x2", axis=1),),
-                output=plain(4, 5),
-            ),
-            "indices of (3, 5) into (4, 5)",
-        ),
-        (
-            Workload(
-                op_type=NAME,
-                inputs=(plain(4, 5), plain(4, 5, dtype="int64")),
-                operations=(operation("ScatterElements", "x0 x1 x0", axis=1),),
-                output=plain(4, 5),
-            ),
-            "one tensor in two roles",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_unsupported_uses_are_refused_by_name(workload: Workload, reason: str) -> None:
-    assert reason in get_family(NAME).supports(workload).reason

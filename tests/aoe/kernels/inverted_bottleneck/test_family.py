@@ -7,7 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.engine.convolutions import BLOCK, chained, convolution, depthwise, expansion, in_groups
+from support.engine.convolutions import (
+    BLOCK,
+    chained,
+    convolution,
+    depthwise,
+    expansion,
+    in_groups,
+    with_computed_weights,
+)
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import precision_of
@@ -21,7 +29,6 @@ from aoe.testing.kernels import (
     blocked,
     kernel_target,
     operation,
-    plain,
     run_baseline,
 )
 from aoe.workload import Precision, Workload
@@ -31,6 +38,59 @@ RELU_6 = {"activation": "Clip", "activation_params": (0.0, 6.0)}
 SIGMOID, TIMES_SIGMOID = operation("Sigmoid", "p0", "p1"), operation("Mul", "p0 p1", "p2")
 HARD_SIGMOID = operation("HardSigmoid", "p0", "p1", alpha=1 / 6, beta=0.5)
 SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
+
+
+def _with_a_sum(known: Workload) -> Workload:
+    first, *rest = known.operations
+    number = len(known.inputs)
+    summed = replace(first, inputs=(*first.inputs, f"x{number}"))
+    shape = (1, known.inputs[1].shape[0], *known.inputs[0].shape[2:])
+    return replace(known, inputs=(*known.inputs, blocked(*shape)), operations=(summed, *rest))
+
+
+def _with_padding() -> Workload:
+    known = expansion(depthwise(convolution((8, 8), blocks=(2, 2))), 1, pads=(1, 1, 1, 1))
+    return replace(known, inputs=(blocked(1, BLOCK, 6, 6), *known.inputs[1:]))
+
+
+def _reading_again(known: Workload) -> Workload:
+    return replace(known, operations=(*known.operations, operation("Add", "t0 p0", "t1")))
+
+
+def _refused() -> tuple[tuple[Workload, str], ...]:
+    known = depthwise(convolution((6, 6), blocks=(2, 2)))
+    other = expansion(in_groups(convolution((6, 6), blocks=(4, 4)), 2), 1)
+    single = in_groups(convolution((6, 6), blocks=(2, 2), kernel=(1, 1), strides=(2, 2)), 2)
+    factors = chained(known, reads=(blocked(1, 2 * BLOCK, 6, 6),))
+    return (
+        (replace(known, op_type="expanded_convolution"), "not two"),
+        (expansion(convolution((6, 6)), 1), "in no groups"),
+        (other, "more than a block"),
+        (expansion(single, 1), "not two"),
+        (
+            expansion(known, 1, auto_pad="SAME_UPPER"),
+            "automatic padding",
+        ),
+        (_with_padding(), "not pointwise"),
+        (_reading_again(expansion(known, 1)), "read again behind"),
+        (
+            expansion(factors, 1, operation("Mul", "p0 x5", "p1")),
+            "a tensor is read between",
+        ),
+        (_with_a_sum(expansion(known, 1)), "a tensor is read between"),
+        (
+            replace(expansion(known, 1), precision=Precision.INT8),
+            "not in int8",
+        ),
+        (
+            replace(
+                expansion(in_groups(convolution((6, 6), blocks=(2, 2)), 2), 1),
+                precision=Precision.BFLOAT16,
+            ),
+            "pairs of its own",
+        ),
+        (with_computed_weights(expansion(known, 1)), "computed weights"),
+    )
 
 
 class TestExpandedConvolution(KernelFamilyTests):
@@ -85,6 +145,7 @@ class TestExpandedConvolution(KernelFamilyTests):
             activation="Relu",
         ),
     }
+    refused = _refused()
 
 
 @pytest.mark.skipif(BLOCK % 2 != 0, reason="bfloat16 comes in pairs of channels")
@@ -179,67 +240,3 @@ def test_image_between_that_outgrows_the_cache_is_made_by_groups_of_rows(
     target = replace(kernel_target(), vector_lanes=16, l2_bytes=1 << 20)
     workload = expansion(depthwise(known), 1)
     assert InvertedBottleneck().space(workload, target).first_guesses[0]["scope"] == first
-
-
-def _with_a_sum(known: Workload) -> Workload:
-    first, *rest = known.operations
-    number = len(known.inputs)
-    summed = replace(first, inputs=(*first.inputs, f"x{number}"))
-    shape = (1, known.inputs[1].shape[0], *known.inputs[0].shape[2:])
-    return replace(known, inputs=(*known.inputs, blocked(*shape)), operations=(summed, *rest))
-
-
-def _refused() -> Mapping[str, tuple[Workload, str]]:
-    known = depthwise(convolution((6, 6), blocks=(2, 2)))
-    other = expansion(in_groups(convolution((6, 6), blocks=(4, 4)), 2), 1)
-    single = in_groups(convolution((6, 6), blocks=(2, 2), kernel=(1, 1), strides=(2, 2)), 2)
-    factors = chained(known, reads=(blocked(1, 2 * BLOCK, 6, 6),))
-    return {
-        "one alone": (replace(known, op_type="expanded_convolution"), "not two"),
-        "no groups": (expansion(convolution((6, 6)), 1), "in no groups"),
-        "two blocks in a group": (other, "more than a block"),
-        "both pointwise": (expansion(single, 1), "not two"),
-        "automatic padding": (
-            expansion(known, 1, auto_pad="SAME_UPPER"),
-            "automatic padding",
-        ),
-        "not pointwise": (_with_padding(), "not pointwise"),
-        "read again": (_reading_again(expansion(known, 1)), "read again behind"),
-        "tensor between": (
-            expansion(factors, 1, operation("Mul", "p0 x5", "p1")),
-            "a tensor is read between",
-        ),
-        "sum between": (_with_a_sum(expansion(known, 1)), "a tensor is read between"),
-        "integers": (
-            replace(expansion(known, 1), precision=Precision.INT8),
-            "not in int8",
-        ),
-        "pairs in groups": (
-            replace(
-                expansion(in_groups(convolution((6, 6), blocks=(2, 2)), 2), 1),
-                precision=Precision.BFLOAT16,
-            ),
-            "pairs of its own",
-        ),
-        "computed weights": (_with_computed_weights(expansion(known, 1)), "computed weights"),
-    }
-
-
-def _with_padding() -> Workload:
-    known = expansion(depthwise(convolution((8, 8), blocks=(2, 2))), 1, pads=(1, 1, 1, 1))
-    return replace(known, inputs=(blocked(1, BLOCK, 6, 6), *known.inputs[1:]))
-
-
-def _reading_again(known: Workload) -> Workload:
-    return replace(known, operations=(*known.operations, operation("Add", "t0 p0", "t1")))
-
-
-def _with_computed_weights(known: Workload) -> Workload:
-    image, weights, *others = known.inputs
-    return replace(known, inputs=(image, plain(*weights.shape), *others))
-
-
-@pytest.mark.parametrize("case", _refused() if block_size() else ())
-def test_what_is_no_expansion_is_refused(case: str) -> None:
-    workload, reason = _refused()[case]
-    assert reason in InvertedBottleneck().supports(workload).reason

@@ -80,6 +80,13 @@ CASES: Mapping[str, Workload] = {
 class TestMatMulInInt4(KernelFamilyTests):
     family_name = "matmul"
     cases = CASES
+    refused = (
+        (product((5,), 64, 16), "more than 4 rows in int4"),
+        (
+            replace(product((2,), 5, 6), inputs=(plain(2, 5), plain(5, 6))),
+            "product of two computed tensors in int4",
+        ),
+    )
 
 
 def _first_guess(workload: Workload) -> Schedule:
@@ -230,17 +237,3 @@ def test_library_packs_levels_scales_and_sums(
     session = open_session(model.SerializeToString(), options)
     expected = CompiledKernel(workload, schedule).run(run.inputs)
     np.testing.assert_allclose(run_session(session, feed)[0], expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("workload", "reason"),
-    [
-        (product((5,), 64, 16), "more than 4 rows in int4"),
-        (
-            replace(product((2,), 5, 6), inputs=(plain(2, 5), plain(5, 6))),
-            "product of two computed tensors in int4",
-        ),
-    ],
-)
-def test_what_is_not_computed_in_4_bits_is_refused(workload: Workload, reason: str) -> None:
-    assert MatMul().supports(workload).reason == reason

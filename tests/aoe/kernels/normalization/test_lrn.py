@@ -9,7 +9,6 @@ import pytest
 from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs
-from aoe.kernels.registry import get_family
 from aoe.testing.kernels import (
     SEED,
     CompiledKernel,
@@ -65,6 +64,40 @@ class TestLrn(KernelFamilyTests):
             output=plain(1, 6, 10, 14),
         ),
     }
+    refused = (
+        (make((2, 3, 4)), "LRN of rank 3, images have 4"),
+        (make((2, 3, 1, 1)), "LRN of a single pixel"),
+        (make((1, 3, 4, 4), size=0), "LRN over 0 channels"),
+        (
+            Workload(
+                op_type="lrn",
+                inputs=(plain(1, 3, 4, 4),),
+                operations=(operation("Exp", "x0", "t0"), operation("LRN", "t0", "t1", size=3)),
+                output=plain(1, 3, 4, 4),
+            ),
+            "LRN reads a computed value",
+        ),
+        (
+            Workload(
+                op_type="lrn",
+                inputs=(plain(1, 3, 4, 1), plain(1, 3, 4, 4)),
+                operations=(
+                    operation("LRN", "x0", "t0", size=3),
+                    operation("Add", "t0 x1", "t1"),
+                ),
+                output=plain(1, 3, 4, 4),
+            ),
+            "LRN is broadcast by what follows",
+        ),
+        (
+            make((1, 3, 4, 4), operation("MatMul", "t0 t0", "t1")),
+            "MatMul is not element-wise",
+        ),
+        (
+            make((1, 3, 4, 4), operation("LRN", "t0", "t1", size=3)),
+            "LRN is not element-wise",
+        ),
+    )
 
     @classmethod
     def all_cases(cls) -> Mapping[str, Workload]:
@@ -112,44 +145,3 @@ def test_infinity_makes_its_neighbours_zero_and_itself_nan() -> None:
     result = CompiledKernel(workload).run({"x0": x})[0, :, 0, 0]
     np.testing.assert_array_equal(result[3:6], [0, np.nan, 0])
     assert np.all(np.isfinite(result[[0, 1, 2, 6, 7, 8]]))
-
-
-@pytest.mark.parametrize(
-    ("workload", "reason"),
-    [
-        (make((2, 3, 4)), "LRN of rank 3, images have 4"),
-        (make((2, 3, 1, 1)), "LRN of a single pixel"),
-        (make((1, 3, 4, 4), size=0), "LRN over 0 channels"),
-        (
-            Workload(
-                op_type="lrn",
-                inputs=(plain(1, 3, 4, 4),),
-                operations=(operation("Exp", "x0", "t0"), operation("LRN", "t0", "t1", size=3)),
-                output=plain(1, 3, 4, 4),
-            ),
-            "LRN reads a computed value",
-        ),
-        (
-            Workload(
-                op_type="lrn",
-                inputs=(plain(1, 3, 4, 1), plain(1, 3, 4, 4)),
-                operations=(
-                    operation("LRN", "x0", "t0", size=3),
-                    operation("Add", "t0 x1", "t1"),
-                ),
-                output=plain(1, 3, 4, 4),
-            ),
-            "LRN is broadcast by what follows",
-        ),
-        (
-            make((1, 3, 4, 4), operation("MatMul", "t0 t0", "t1")),
-            "MatMul is not element-wise",
-        ),
-        (
-            make((1, 3, 4, 4), operation("LRN", "t0", "t1", size=3)),
-            "LRN is not element-wise",
-        ),
-    ],
-)
-def test_refusal_says_why(workload: Workload, reason: str) -> None:
-    assert get_family("lrn").supports(workload).reason == reason

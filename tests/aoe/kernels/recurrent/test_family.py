@@ -36,6 +36,20 @@ from aoe.workload import AttributeValue, Operation, Precision, Workload
 BOTH = "bidirectional"
 
 
+def changed(workload: Workload, **changes: AttributeValue) -> Workload:
+    (one,) = workload.operations
+    return replace(workload, operations=(replace(one, attributes={**one.attributes, **changes}),))
+
+
+def reading(workload: Workload, *inputs: str) -> Workload:
+    (one,) = workload.operations
+    return replace(workload, operations=(replace(one, inputs=inputs),))
+
+
+LSTM = recurrence("LSTM", 4, 2, 3, 5, starts=2)
+PLAIN = recurrence("LSTM", 4, 2, 3, 5, bias=False)
+
+
 class TestRecurrent(KernelFamilyTests):
     family_name = NAME
     cases: Mapping[str, Workload] = {
@@ -53,6 +67,50 @@ class TestRecurrent(KernelFamilyTests):
         "gru without bias": recurrence("GRU", 7, 1, 8, 35, bias=False),
         "rnn from behind": recurrence("RNN", 6, 4, 5, 21, direction="reverse", result=1),
     }
+    refused = (
+        (changed(LSTM, clip=3.0), "LSTM with clip"),
+        (changed(LSTM, input_forget=1), "LSTM with input_forget"),
+        (
+            changed(LSTM, layout=1),
+            "LSTM with rows before steps, which ONNX Runtime does not compute",
+        ),
+        (changed(LSTM, direction="sideways"), "LSTM in direction sideways"),
+        (
+            changed(LSTM, activations=("Sigmoid", "Relu", "Tanh")),
+            "LSTM with activations sigmoid, relu, tanh",
+        ),
+        (changed(LSTM, hidden_size=6), "LSTM of another hidden size than its weights"),
+        (
+            changed(recurrence("GRU", 4, 2, 3, 5), linear_before_reset=0),
+            "GRU whose reset comes before the product",
+        ),
+        (
+            changed(recurrence("RNN", 4, 2, 3, 5), activations=("Relu",)),
+            "RNN with activations relu",
+        ),
+        (
+            reading(LSTM, "x0", "x1", "x2", "x3", "x4", "x5"),
+            "LSTM of sequences that differ in length",
+        ),
+        (
+            reading(LSTM, "x0", "x1", "x2", "x3", "", "x4", "x5", "x3"),
+            "LSTM with peepholes",
+        ),
+        (replace(LSTM, precision=Precision.INT8), "LSTM in int8"),
+        (
+            reading(replace(PLAIN, scalars=(1.0,)), "x0", "x1", "x2", "", "", "s0"),
+            "LSTM that reads a number for a tensor",
+        ),
+        (
+            replace(PLAIN, inputs=(PLAIN.inputs[0], plain(1, 20, 3), PLAIN.inputs[2])),
+            "LSTM by weights that are computed",
+        ),
+        (
+            replace(PLAIN, inputs=(*PLAIN.inputs[:2], plain(1, 19, 5, constant=True))),
+            "LSTM reads (1, 19, 5) where (1, 20, 5) is expected",
+        ),
+        (reading(PLAIN, "x0", "x1", "x1"), "LSTM that reads a tensor twice"),
+    )
 
 
 class TestRecurrentInBfloat16(KernelFamilyTests):
@@ -202,71 +260,6 @@ def test_phases_of_few_panels_may_be_written_out() -> None:
 def test_products_of_all_gates_are_counted() -> None:
     workload = recurrence("LSTM", 5, 3, 7, 11, direction=BOTH)
     assert multiply_adds(workload) == 2 * 5 * 3 * 4 * 11 * (7 + 11)
-
-
-def changed(workload: Workload, **changes: AttributeValue) -> Workload:
-    (one,) = workload.operations
-    return replace(workload, operations=(replace(one, attributes={**one.attributes, **changes}),))
-
-
-def reading(workload: Workload, *inputs: str) -> Workload:
-    (one,) = workload.operations
-    return replace(workload, operations=(replace(one, inputs=inputs),))
-
-
-LSTM = recurrence("LSTM", 4, 2, 3, 5, starts=2)
-PLAIN = recurrence("LSTM", 4, 2, 3, 5, bias=False)
-
-
-@pytest.mark.parametrize(
-    ("workload", "reason"),
-    [
-        (changed(LSTM, clip=3.0), "LSTM with clip"),
-        (changed(LSTM, input_forget=1), "LSTM with input_forget"),
-        (
-            changed(LSTM, layout=1),
-            "LSTM with rows before steps, which ONNX Runtime does not compute",
-        ),
-        (changed(LSTM, direction="sideways"), "LSTM in direction sideways"),
-        (
-            changed(LSTM, activations=("Sigmoid", "Relu", "Tanh")),
-            "LSTM with activations sigmoid, relu, tanh",
-        ),
-        (changed(LSTM, hidden_size=6), "LSTM of another hidden size than its weights"),
-        (
-            changed(recurrence("GRU", 4, 2, 3, 5), linear_before_reset=0),
-            "GRU whose reset comes before the product",
-        ),
-        (
-            changed(recurrence("RNN", 4, 2, 3, 5), activations=("Relu",)),
-            "RNN with activations relu",
-        ),
-        (
-            reading(LSTM, "x0", "x1", "x2", "x3", "x4", "x5"),
-            "LSTM of sequences that differ in length",
-        ),
-        (
-            reading(LSTM, "x0", "x1", "x2", "x3", "", "x4", "x5", "x3"),
-            "LSTM with peepholes",
-        ),
-        (replace(LSTM, precision=Precision.INT8), "LSTM in int8"),
-        (
-            reading(replace(PLAIN, scalars=(1.0,)), "x0", "x1", "x2", "", "", "s0"),
-            "LSTM that reads a number for a tensor",
-        ),
-        (
-            replace(PLAIN, inputs=(PLAIN.inputs[0], plain(1, 20, 3), PLAIN.inputs[2])),
-            "LSTM by weights that are computed",
-        ),
-        (
-            replace(PLAIN, inputs=(*PLAIN.inputs[:2], plain(1, 19, 5, constant=True))),
-            "LSTM reads (1, 19, 5) where (1, 20, 5) is expected",
-        ),
-        (reading(PLAIN, "x0", "x1", "x1"), "LSTM that reads a tensor twice"),
-    ],
-)
-def test_refusal_says_why(workload: Workload, reason: str) -> None:
-    assert get_family(NAME).supports(workload).reason == reason
 
 
 def test_activations_that_are_those_of_the_operator_are_no_reason() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import pytest
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.registry import get_family
@@ -13,8 +12,7 @@ from aoe.testing.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
-    block_size,
-    blocked,
+    alone_in_blocks,
     kernel_target,
     operation,
     plain,
@@ -36,6 +34,9 @@ def make(
         operations=(operation(op_type, "x0", "t0", version=version, axis=axis), *after),
         output=plain(*shape),
     )
+
+
+LAST = "the reduced axis is the last"
 
 
 class TestSoftmax(KernelFamilyTests):
@@ -60,6 +61,17 @@ class TestSoftmax(KernelFamilyTests):
             others=(plain(9, 1, constant=True),),
         ),
     }
+    refused = (
+        (make((2, 3), 1), LAST),
+        (make((2, 3), -1), LAST),
+        (make((2, 3, 1, 1), 1), LAST),
+        (make((2, 3, 4), 3), "axis 3 of a tensor of rank 3"),
+        (
+            make((2, 3, 4), 1, version=11),
+            "version 11 reduces all axes from 1 to the last",
+        ),
+        (alone_in_blocks(family_name, operation("Softmax", "x0", axis=1)), "the blocked layout"),
+    )
 
 
 def test_long_sums_keep_their_accuracy() -> None:
@@ -81,39 +93,6 @@ def test_large_inputs_do_not_overflow() -> None:
     workload = make((1, 4, 16), 1)
     x = np.full((1, 4, 16), 3e38, dtype=np.float32)
     np.testing.assert_array_equal(CompiledKernel(workload).run({"x0": x}), 0.25)
-
-
-LAST = "the reduced axis is the last"
-
-
-@pytest.mark.parametrize(
-    ("workload", "reason"),
-    [
-        (make((2, 3), 1), LAST),
-        (make((2, 3), -1), LAST),
-        (make((2, 3, 1, 1), 1), LAST),
-        (make((2, 3, 4), 3), "axis 3 of a tensor of rank 3"),
-        (
-            make((2, 3, 4), 1, version=11),
-            "version 11 reduces all axes from 1 to the last",
-        ),
-    ],
-)
-def test_refusal_says_why(workload: Workload, reason: str) -> None:
-    assert get_family("softmax").supports(workload).reason == reason
-
-
-def test_blocked_softmax_is_refused() -> None:
-    if not block_size():
-        pytest.skip("this CPU has no blocked layout")
-    data = blocked(1, block_size(), 4, 4)
-    workload = Workload(
-        op_type="softmax",
-        inputs=(data,),
-        operations=(operation("Softmax", "x0", "t0", axis=1),),
-        output=data,
-    )
-    assert get_family("softmax").supports(workload).reason == "softmax in the blocked layout"
 
 
 def test_long_axis_is_not_kept_where_it_would_not_fit_the_stack() -> None:

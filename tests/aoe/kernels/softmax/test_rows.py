@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import pytest
 
 from aoe.graph.workload_model import random_inputs
-from aoe.kernels.registry import get_family
 from aoe.testing.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
-    block_size,
-    blocked,
+    alone_in_blocks,
     operation,
     plain,
 )
@@ -72,6 +69,12 @@ class TestRowSoftmax(KernelFamilyTests):
             op_type="LogSoftmax",
         ),
     }
+    refused = (
+        (make((2, 3, 4), axis=1), "Softmax over an axis that is not the last"),
+        (make((2, 3, 4), axis=3), "axis 3 of a tensor of rank 3"),
+        (make((2, 3, 1)), "Softmax of a single element"),
+        (alone_in_blocks(family_name, operation("Softmax", "x0", axis=-1)), "the blocked layout"),
+    )
 
 
 def test_long_sums_keep_their_accuracy() -> None:
@@ -95,28 +98,3 @@ def test_large_inputs_do_not_overflow() -> None:
     workload = make((2, 16))
     x = np.full((2, 16), 3e38, dtype=np.float32)
     np.testing.assert_array_equal(CompiledKernel(workload).run({"x0": x}), 1 / 16)
-
-
-@pytest.mark.parametrize(
-    ("workload", "reason"),
-    [
-        (make((2, 3, 4), axis=1), "Softmax over an axis that is not the last"),
-        (make((2, 3, 4), axis=3), "axis 3 of a tensor of rank 3"),
-        (make((2, 3, 1)), "Softmax of a single element"),
-    ],
-)
-def test_refusal_says_why(workload: Workload, reason: str) -> None:
-    assert get_family("softmax_rows").supports(workload).reason == reason
-
-
-def test_blocked_softmax_is_refused() -> None:
-    if not block_size():
-        pytest.skip("this CPU has no blocked layout")
-    data = blocked(1, block_size(), 4, 4)
-    workload = Workload(
-        op_type="softmax_rows",
-        inputs=(data,),
-        operations=(operation("Softmax", "x0", "t0", axis=-1),),
-        output=data,
-    )
-    assert get_family("softmax_rows").supports(workload).reason == "softmax in the blocked layout"
