@@ -16,23 +16,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar, Generic, TypeVar
 
+from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import SUPPORTED, KernelTarget, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
-from aoe.schedule import (
-    Choice,
-    Knob,
-    Parallel,
-    Reorder,
-    Schedule,
-    Space,
-    Split,
-    Step,
-    Tail,
-    Unroll,
-    Values,
-    Vectorize,
-)
+from aoe.schedule import Choice, Knob, Schedule, Space, Step, Values
 
 Plan = TypeVar("Plan")
 Tile = tuple[int, int, int]
@@ -126,16 +114,16 @@ def group_steps(values: Values, inner: Iterable[str], rows: str = "h") -> Iterat
         rows: Loop over the rows of tiles.
     """
     if values[SCOPE] == GROUP:
-        yield Split(RESULT, rows, "group", rows, int(values[TILE_ROWS]), Tail.GUARD)
-        yield Reorder(RESULT, (*inner, "group", "n"))
+        yield sch.Split(RESULT, rows, "group", rows, int(values[TILE_ROWS]), sch.Tail.GUARD)
+        yield sch.Reorder(RESULT, (*inner, "group", "n"))
     else:
-        yield Reorder(RESULT, (*inner, "n"))
+        yield sch.Reorder(RESULT, (*inner, "n"))
 
 
 def task_steps(values: Values) -> Iterator[Step]:
     """Yield steps that share out images, and in each groups of rows or blocks of channels."""
-    yield Parallel(RESULT, "n")
-    yield Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
+    yield sch.Parallel(RESULT, "n")
+    yield sch.Parallel(RESULT, "group" if values[SCOPE] == GROUP else "b")
 
 
 def tile_of(values: Values) -> Tile:
@@ -217,6 +205,6 @@ def register_steps(
             registers must be known when the kernel is compiled.
     """
     for stage in stages:
-        yield Vectorize(stage, *vector)
+        yield sch.Vectorize(stage, *vector)
         for name, factor in written_out.items():
-            yield Unroll(stage, name, factor)
+            yield sch.Unroll(stage, name, factor)

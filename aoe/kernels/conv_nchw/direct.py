@@ -20,19 +20,13 @@ import halide as hl
 
 from aoe.kernels.conv_nchw.result import finished_value, image_with_zeros, pixel, plain_arguments
 from aoe.kernels.conv_nchw.shape import WEIGHTS, ConvNchwPlan, ConvNchwShape, X
+from aoe.kernels.conv_nchwc.direct import FINISHED, PADDED, PRODUCTS, REDUCED, SUMMED
 from aoe.kernels.conv_nchwc.result import KernelArguments, finished_pipeline
-from aoe.kernels.family import UPDATE, PackedInput, Pipeline
+from aoe.kernels.family import PackedInput, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
 from aoe.kernels.math.functions import constant, to_bfloat16
 from aoe.workload import Precision
-
-PADDED, PRODUCTS, FINISHED = "padded", "products", "finished"
-SUMMED = f"{PRODUCTS}{UPDATE}"
-REDUCED = ("r$x", "r$y", "r$z", "r$w", "r$4")
-"""Loops over what is summed up, innermost first."""
-PAIR = 2
-"""Products of bfloat16 the hardware sums up at once: neighbours in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

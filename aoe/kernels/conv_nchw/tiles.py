@@ -10,18 +10,9 @@ from math import gcd, prod
 
 from aoe import schedule as sch
 from aoe.kernels.algorithms import KNOB
-from aoe.kernels.conv_nchw.direct import (
-    FINISHED,
-    PADDED,
-    PRODUCTS,
-    REDUCED,
-    SUMMED,
-    Panels,
-    is_cut_short,
-    needs_copy,
-    plain_pipeline,
-)
+from aoe.kernels.conv_nchw.direct import Panels, is_cut_short, needs_copy, plain_pipeline
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
+from aoe.kernels.conv_nchwc.direct import FINISHED, PADDED, PRODUCTS, REDUCED, SUMMED
 from aoe.kernels.family import KernelTarget, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (

@@ -21,9 +21,9 @@ from fractions import Fraction
 
 import halide as hl
 
-from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchw.result import finished_value, image_with_zeros, pixel, plain_arguments
 from aoe.kernels.conv_nchw.shape import WEIGHTS, ConvNchwPlan, ConvNchwShape, X
+from aoe.kernels.conv_nchwc.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchwc.result import finished_pipeline
 from aoe.kernels.conv_nchwc.winograd.transforms import F2, F4, Transforms, select_row
 from aoe.kernels.family import SUPPORTED, PackedInput, Pipeline, Support

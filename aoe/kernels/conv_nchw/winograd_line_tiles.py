@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import product
 
 from aoe import schedule as sch
-from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
 from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
 from aoe.kernels.conv_nchw.winograd import DATA, GATHERED, PANEL, TILE
@@ -17,6 +16,7 @@ from aoe.kernels.conv_nchw.winograd_line import (
     line_winograd_pipeline,
     parts_of,
 )
+from aoe.kernels.conv_nchwc.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.family import KernelTarget, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (

@@ -8,7 +8,6 @@ from itertools import product
 from math import prod
 
 from aoe import schedule as sch
-from aoe.kernels.conv_nchw.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, ConvNchwShape
 from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
 from aoe.kernels.conv_nchw.winograd import (
@@ -22,6 +21,7 @@ from aoe.kernels.conv_nchw.winograd import (
     row_winograd_pipeline,
     transforms_of,
 )
+from aoe.kernels.conv_nchwc.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.family import KernelTarget, Pipeline
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (

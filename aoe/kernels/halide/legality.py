@@ -12,25 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aoe import schedule as sch
 from aoe.errors import ScheduleError
 from aoe.kernels.family import UPDATE, Pipeline
-from aoe.schedule import (
-    Atomic,
-    ComputeAt,
-    ComputeRoot,
-    Fuse,
-    NeverPartition,
-    Parallel,
-    Reorder,
-    Schedule,
-    Split,
-    Step,
-    StoreIn,
-    Tail,
-    Unroll,
-    Vectorize,
-    step_text,
-)
+from aoe.schedule import Schedule, Step, step_text
 
 STEPS_MAX = 512
 FACTOR_MAX = 1 << 16
@@ -83,7 +68,7 @@ class _Stage:
     nest: list[_Loop]
     is_result: bool
     may_go_past: bool
-    at: ComputeAt | None = None
+    at: sch.ComputeAt | None = None
     is_atomic: bool = False
     is_parallel: bool = False
 
@@ -171,23 +156,23 @@ def _followed(stages: dict[str, _Stage], step: Step) -> LegalStep:
         known = ", ".join(stages)
         raise ScheduleError(step_text(step), "no such stage", got=step.stage, expected=known)
     match step:
-        case Split():
+        case sch.Split():
             _split(stage, step)
-        case Fuse():
+        case sch.Fuse():
             _fuse(stage, step)
-        case Reorder():
+        case sch.Reorder():
             _reorder(stage, step)
-        case Vectorize() | Unroll():
+        case sch.Vectorize() | sch.Unroll():
             return LegalStep(step, is_whole=_vectorize_or_unroll(stage, step))
-        case Parallel():
+        case sch.Parallel():
             _parallel(stage, step)
-        case NeverPartition():
+        case sch.NeverPartition():
             _demand_loop(step, stage.nest[stage.place_of(step, step.var)])
-        case Atomic():
+        case sch.Atomic():
             if not stage.is_update:
                 raise ScheduleError(step_text(step), "only the sums of a reduction can be atomic")
             stage.is_atomic = True
-        case ComputeAt() | ComputeRoot() | StoreIn():
+        case sch.ComputeAt() | sch.ComputeRoot() | sch.StoreIn():
             _place(stages, stage, step)
     return LegalStep(step)
 
@@ -195,8 +180,8 @@ def _followed(stages: dict[str, _Stage], step: Step) -> LegalStep:
 # ---- loops ----
 
 
-def _split(stage: _Stage, step: Split) -> None:
-    if step.tail is Tail.ROUND_UP and not stage.may_go_past:
+def _split(stage: _Stage, step: sch.Split) -> None:
+    if step.tail is sch.Tail.ROUND_UP and not stage.may_go_past:
         raise ScheduleError(step_text(step), "the stage must not be computed past its end")
     at = stage.place_of(step, step.var)
     old = stage.nest.pop(at)
@@ -205,13 +190,13 @@ def _split(stage: _Stage, step: Split) -> None:
         raise ScheduleError(step_text(step), "two loops of one name", got=step.outer)
     stage.demand_new(step, step.outer)
     stage.demand_new(step, step.inner)
-    stage.demand_short(step, step.factor, old.extent, shifted=step.tail is not Tail.GUARD)
+    stage.demand_short(step, step.factor, old.extent, shifted=step.tail is not sch.Tail.GUARD)
     outer = _Loop(step.outer, -(-old.extent // step.factor), is_in_order=old.is_in_order)
     inner = _Loop(step.inner, step.factor, is_in_order=old.is_in_order)
     stage.nest[at:at] = [inner, outer]
 
 
-def _fuse(stage: _Stage, step: Fuse) -> None:
+def _fuse(stage: _Stage, step: sch.Fuse) -> None:
     if step.outer == step.inner:
         raise ScheduleError(step_text(step), "a loop cannot be fused with itself")
     outer = stage.nest.pop(stage.place_of(step, step.outer))
@@ -225,21 +210,21 @@ def _fuse(stage: _Stage, step: Fuse) -> None:
     stage.nest.insert(at, fused)
 
 
-def _reorder(stage: _Stage, step: Reorder) -> None:
+def _reorder(stage: _Stage, step: sch.Reorder) -> None:
     places = [stage.place_of(step, name) for name in step.order]
     loops = [stage.nest[place] for place in places]
     for place, loop in zip(sorted(places), loops, strict=True):
         stage.nest[place] = loop
 
 
-def _vectorize_or_unroll(stage: _Stage, step: Vectorize | Unroll) -> bool:
+def _vectorize_or_unroll(stage: _Stage, step: sch.Vectorize | sch.Unroll) -> bool:
     """Return True if the whole loop is meant."""
     at = stage.place_of(step, step.var)
     loop = stage.nest[at]
     if loop.is_special:
         raise ScheduleError(step_text(step), "the loop is vectorized or unrolled already")
     stage.demand_short(step, step.factor, loop.extent, shifted=True)
-    is_vector = isinstance(step, Vectorize)
+    is_vector = isinstance(step, sch.Vectorize)
     if is_vector:
         _demand_any_order(step, loop)
     if is_vector and step.factor > VECTOR_MAX:
@@ -257,7 +242,7 @@ def _vectorize_or_unroll(stage: _Stage, step: Vectorize | Unroll) -> bool:
     return False
 
 
-def _parallel(stage: _Stage, step: Parallel) -> None:
+def _parallel(stage: _Stage, step: sch.Parallel) -> None:
     loop = stage.nest[stage.place_of(step, step.var)]
     _demand_loop(step, loop)
     _demand_any_order(step, loop)
@@ -283,14 +268,14 @@ def _demand_any_order(step: Step, loop: _Loop) -> None:
 
 
 def _place(
-    stages: dict[str, _Stage], stage: _Stage, step: ComputeAt | ComputeRoot | StoreIn
+    stages: dict[str, _Stage], stage: _Stage, step: sch.ComputeAt | sch.ComputeRoot | sch.StoreIn
 ) -> None:
     if stage.is_result or stage.is_update:
         raise ScheduleError(step_text(step), "only an intermediate stage can be placed")
     match step:
-        case ComputeRoot():
+        case sch.ComputeRoot():
             stage.at = None
-        case ComputeAt():
+        case sch.ComputeAt():
             at_stage = stages.get(step.at_stage)
             if at_stage is None or at_stage is stage:
                 raise ScheduleError(step_text(step), "no stage to compute at", got=step.at_stage)
