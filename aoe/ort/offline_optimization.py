@@ -9,13 +9,7 @@ import onnx
 
 from aoe.errors import RunError
 from aoe.graph.canonical_form import make_canonical
-from aoe.graph.weights import (
-    SMALL_BYTES,
-    is_outside,
-    load_written,
-    place_of,
-    share_places,
-)
+from aoe.graph.weights import SMALL_BYTES, is_outside, load_written, place_of, share_places
 from aoe.ort.optimizers import ALL_OR_NOTHING, Optimizations, broken_at, mark, optimizations_of
 from aoe.ort.sessions import NO_PACKING, OpenSession, session_options, session_source
 from aoe.ort.spelling.channels import join_channel_parts

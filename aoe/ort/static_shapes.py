@@ -17,13 +17,7 @@ from onnx import TensorProto, helper
 
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import TensorInfo, subgraphs
-from aoe.graph.weights import (
-    SMALL_BYTES,
-    brought_in,
-    bytes_of,
-    point_into,
-    without_initializers,
-)
+from aoe.graph.weights import SMALL_BYTES, brought_in, bytes_of, point_into, without_initializers
 from aoe.ort.sessions import NO_PACKING, OpenSession, session_options
 
 if TYPE_CHECKING:

@@ -14,12 +14,7 @@ from support.engine.families import chain_workload
 from aoe.device.cpu.device import Cpu
 from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.operators import INDEX_DTYPES, KERNEL_DTYPES, MOVED_DTYPES, STORED_DTYPES
-from aoe.ort.cold_cache import (
-    BALLAST_BYTES_MAX,
-    LIGHT_BALLAST_BYTES,
-    CacheBallast,
-    ColdCache,
-)
+from aoe.ort.cold_cache import BALLAST_BYTES_MAX, LIGHT_BALLAST_BYTES, CacheBallast, ColdCache
 from aoe.ort.sessions import run_session, session_options
 from aoe.testing.kernels import plain
 from aoe.workload import Operation, Workload

@@ -18,13 +18,7 @@ from support.engine.models import make_model, save_model
 import aoe
 from aoe.errors import RunError
 from aoe.ort.offline_optimization import optimize_offline
-from aoe.ort.optimizers import (
-    ALL_OPTIMIZATIONS,
-    Optimizations,
-    mark,
-    marked,
-    optimizations_of,
-)
+from aoe.ort.optimizers import ALL_OPTIMIZATIONS, Optimizations, mark, marked, optimizations_of
 from aoe.ort.sessions import session_options
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.model_mode import ModelTuning

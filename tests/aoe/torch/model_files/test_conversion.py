@@ -12,19 +12,11 @@ import onnx  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
 from support.ddp.hashes import hash_in_ddp  # noqa: E402
-from support.ddp.loss_models import (  # noqa: E402
-    WIDTHS,
-    make_loss_model,
-    skip_without_converter,
-)
+from support.ddp.loss_models import WIDTHS, make_loss_model, skip_without_converter  # noqa: E402
 
 from aoe.entry.outputs import cut_at_outputs  # noqa: E402
 from aoe.errors import EngineNotInstalledError, ModelImportError  # noqa: E402
-from aoe.torch.model_files.conversion import (  # noqa: E402
-    TrainableModel,
-    is_of_module,
-    trainable_model,
-)
+from aoe.torch.model_files.conversion import TrainableModel, is_of_module, trainable_model  # noqa: E402
 
 NAMES = ["first.weight", "first.bias", "last.weight", "last.scale"]
 

@@ -12,12 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from support.optimized_modules import (  # noqa: E402
-    computed_by_torch,
-    optimize,
-    tensors_in,
-    untuned,
-)
+from support.optimized_modules import computed_by_torch, optimize, tensors_in, untuned  # noqa: E402
 from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402

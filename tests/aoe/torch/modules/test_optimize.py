@@ -20,12 +20,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 from support.engine.untuned import UntunedEngine  # noqa: E402
-from support.optimized_modules import (  # noqa: E402
-    Linear,
-    computed_by_torch,
-    optimize,
-    snapshot,
-)
+from support.optimized_modules import Linear, computed_by_torch, optimize, snapshot  # noqa: E402
 from support.temp_folder import temp_folder  # noqa: E402
 from torch import nn  # noqa: E402
 
