@@ -43,6 +43,65 @@ _LANES = 16
 _ROWS, _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 56), (2, 4, 8, 16, 32)
 
 
+def matrix_tiles_pipeline(plan: ConvolutionPlan) -> Pipeline:
+    """Return the algorithm; weights are rounded and paired once, when the kernel is created.
+
+    The arguments are those of the workload, weights replaced: bfloat16, from the innermost
+    (2 channels of a pair, 16 o, 16 pairs, columns, rows, blocks of 32 channels in, blocks out).
+    """
+    shape = plan.shape
+    arguments = kernel_arguments(plan, _packed_extents(shape), hl.BFloat(16))
+    c, o, w, h, b, n = (hl.Var(name) for name in ("c", "o", "w", "h", "b", "n"))
+    padded, result = hl.Func(PADDED), hl.Func(RESULT)
+    block = b * (REDUCED // _LANES) + c // _LANES
+    pixel = padded_image(image_read(plan, arguments), shape, (c % _LANES, w, h, block, n))
+    padded[c, w, h, b, n] = to_bfloat16(pixel)
+    weights = arguments.at(WEIGHTS)
+    sums = tile_sums(SUMS, padded, weights, shape.strides, shape.dilations)
+    place = (o, w, h, b, n)
+    result[place] = finished_result(plan, arguments, sums[place], place)
+    padded.bound(c, 0, REDUCED).compute_root()  # steps place it closer
+    blocks = shape.blocks_out
+    return Pipeline(
+        output=result,
+        stages={PADDED: padded, SUMS: sums, RESULT: result},
+        arguments=arguments.buffers,
+        argument_extents=arguments.extents,
+        output_extents=shape.result_extents,
+        loops={
+            PADDED: (("c", REDUCED), ("w", 0), ("h", 0), ("b", 0), ("n", 0)),
+            SUMS: (("o", _LANES), ("w", 0), ("h", 0), ("b", 0), ("n", 0)),
+            RESULT: (
+                *(("o", _LANES), ("w", shape.columns), ("h", shape.rows)),
+                *(("b", blocks), ("n", shape.batch)),
+            ),
+        },
+        packings={plan.inputs[WEIGHTS]: _packing(shape)},
+    )
+
+
+def _packed_extents(shape: ConvolutionShape) -> tuple[int, ...]:
+    rows, columns = shape.kernel
+    blocks = -(-shape.channels_in // REDUCED)
+    return 2, _LANES, REDUCED // 2, columns, rows, blocks, shape.blocks_out
+
+
+def _packing(shape: ConvolutionShape) -> PackedInput:
+    """Return weights as the tiles want them, from "OIhw16i16o"; missing channels are 0."""
+    rows, columns = shape.kernel
+    extents = (_LANES, _LANES, columns, rows, shape.blocks_in, shape.blocks_out)
+    weights = hl.ImageParam(hl.Float(32), len(extents), "weights")
+    bounds = tuple(zip((0,) * 6, extents, strict=True))
+    exterior = hl.BoundaryConditions.constant_exterior(weights, constant(0.0), bounds)
+    q, o, t, x, y, i, b = (hl.Var(name) for name in ("q", "o", "t", "x", "y", "i", "b"))
+    packed = hl.Func("packed")
+    channel = 2 * t + q
+    block = i * (REDUCED // _LANES) + channel // _LANES
+    packed[q, o, t, x, y, i, b] = to_bfloat16(exterior[o, channel % _LANES, x, y, block, b])
+    packed.bound(q, 0, 2).bound(o, 0, _LANES).unroll(q).vectorize(o, _LANES)
+    return PackedInput(output=packed, argument=weights, argument_extents=extents, dtype="bfloat16")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixTiles(TiledAlgorithm[ConvolutionPlan]):
     """Every product once, in bfloat16, summed in the CPU's matrix tiles: those have one shape."""
@@ -59,40 +118,7 @@ class MatrixTiles(TiledAlgorithm[ConvolutionPlan]):
         return target.bf16_tiles
 
     def pipeline(self, plan: ConvolutionPlan) -> Pipeline:
-        """Return the algorithm; weights are rounded and paired once, when the kernel is created.
-
-        The arguments are those of the workload, weights replaced: bfloat16, from the innermost
-        (2 channels of a pair, 16 o, 16 pairs, columns, rows, blocks of 32 channels in, blocks out).
-        """
-        shape = plan.shape
-        arguments = kernel_arguments(plan, _packed_extents(shape), hl.BFloat(16))
-        c, o, w, h, b, n = (hl.Var(name) for name in ("c", "o", "w", "h", "b", "n"))
-        padded, result = hl.Func(PADDED), hl.Func(RESULT)
-        block = b * (REDUCED // _LANES) + c // _LANES
-        pixel = padded_image(image_read(plan, arguments), shape, (c % _LANES, w, h, block, n))
-        padded[c, w, h, b, n] = to_bfloat16(pixel)
-        weights = arguments.at(WEIGHTS)
-        sums = tile_sums(SUMS, padded, weights, shape.strides, shape.dilations)
-        place = (o, w, h, b, n)
-        result[place] = finished_result(plan, arguments, sums[place], place)
-        padded.bound(c, 0, REDUCED).compute_root()  # steps place it closer
-        blocks = shape.blocks_out
-        return Pipeline(
-            output=result,
-            stages={PADDED: padded, SUMS: sums, RESULT: result},
-            arguments=arguments.buffers,
-            argument_extents=arguments.extents,
-            output_extents=shape.result_extents,
-            loops={
-                PADDED: (("c", REDUCED), ("w", 0), ("h", 0), ("b", 0), ("n", 0)),
-                SUMS: (("o", _LANES), ("w", 0), ("h", 0), ("b", 0), ("n", 0)),
-                RESULT: (
-                    *(("o", _LANES), ("w", shape.columns), ("h", shape.rows)),
-                    *(("b", blocks), ("n", shape.batch)),
-                ),
-            },
-            packings={plan.inputs[WEIGHTS]: _packing(shape)},
-        )
+        return matrix_tiles_pipeline(plan)
 
     def tiles(self, plan: ConvolutionPlan, target: KernelTarget) -> Sequence[Tile]:
         blocks = sorted({min(number, plan.shape.blocks_out) for number in _BLOCKS})
@@ -151,25 +177,3 @@ class MatrixTiles(TiledAlgorithm[ConvolutionPlan]):
         yield sch.Parallel(RESULT, "task")
         if not is_per_task:
             yield sch.Parallel(PADDED, "b")
-
-
-def _packed_extents(shape: ConvolutionShape) -> tuple[int, ...]:
-    rows, columns = shape.kernel
-    blocks = -(-shape.channels_in // REDUCED)
-    return 2, _LANES, REDUCED // 2, columns, rows, blocks, shape.blocks_out
-
-
-def _packing(shape: ConvolutionShape) -> PackedInput:
-    """Return weights as the tiles want them, from "OIhw16i16o"; missing channels are 0."""
-    rows, columns = shape.kernel
-    extents = (_LANES, _LANES, columns, rows, shape.blocks_in, shape.blocks_out)
-    weights = hl.ImageParam(hl.Float(32), len(extents), "weights")
-    bounds = tuple(zip((0,) * 6, extents, strict=True))
-    exterior = hl.BoundaryConditions.constant_exterior(weights, constant(0.0), bounds)
-    q, o, t, x, y, i, b = (hl.Var(name) for name in ("q", "o", "t", "x", "y", "i", "b"))
-    packed = hl.Func("packed")
-    channel = 2 * t + q
-    block = i * (REDUCED // _LANES) + channel // _LANES
-    packed[q, o, t, x, y, i, b] = to_bfloat16(exterior[o, channel % _LANES, x, y, block, b])
-    packed.bound(q, 0, 2).bound(o, 0, _LANES).unroll(q).vectorize(o, _LANES)
-    return PackedInput(output=packed, argument=weights, argument_extents=extents, dtype="bfloat16")
