@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from support.commands import aoe_exit_code
 from support.documents import find_faults
 from support.engine.profiles import make_operator_profile, make_profile
 
@@ -15,8 +15,6 @@ from aoe.advice import folder, run
 from aoe.advice.causes import Cause, FoundCause, LowPerformer
 from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
-from aoe.cli.advise import command
-from aoe.cli.errors import run_app
 from aoe.errors import RunError
 from aoe.measurement import SpeedupEstimate
 from aoe.profiling.run import ProfileSettings
@@ -92,10 +90,7 @@ def asked(
 
 
 def _run(*arguments: object) -> int:
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
-    app.callback()(lambda: None)
-    app.command("advise")(command)
-    return run_app(app, ["advise", *map(str, arguments)])
+    return aoe_exit_code(["advise", *arguments])
 
 
 def test_text_has_causes_and_verdicts_gains_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from onnx import TensorProto, helper
 from support import golden_harness
+from support.commands import aoe_exit_code
 from support.engine.gradients import make_gdat_report
 from support.engine.offline import make_manifest
 
-from aoe.cli.errors import run_app
-from aoe.cli.inspect import command as inspect
 from aoe.om.file import KernelUse, SubgraphUse, read_manifest, write_offline_model
 from aoe.report.timelines.page import render_page
 from aoe.results.gradients import GdatReport, gdat_report_to_json
@@ -25,13 +23,6 @@ from aoebank import size_text
 
 CASES = [case for case in golden_harness.cases("aoe") if case.startswith("inspect/")]
 REPORT = make_gdat_report()
-
-
-def make_app() -> typer.Typer:
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
-    app.callback()(lambda: None)
-    app.command("inspect")(inspect)
-    return app
 
 
 @pytest.fixture
@@ -226,7 +217,7 @@ def test_tuned_model_tells_its_subgraphs_and_kernels(
 ) -> None:
     kernel = KernelUse(name="lrn_1", op_type="lrn", key="k", bank_file="b", op_names=("LRN_3",))
     file = _om(tmp_path, subgraphs=(_USE,), kernels=(kernel,))
-    assert run_app(make_app(), ["inspect", str(file)]) == 0
+    assert aoe_exit_code(["inspect", str(file)]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert "net, tuned for x86-64-zen4 2 threads, float32, aoe 1" in words
     assert "1 subgraph in another form: subgraph places ends at form 7 2 Mul_9 convolution" in words
@@ -234,12 +225,12 @@ def test_tuned_model_tells_its_subgraphs_and_kernels(
 
 
 def test_untuned_model_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(make_app(), ["inspect", str(_om(tmp_path))]) == 0
+    assert aoe_exit_code(["inspect", str(_om(tmp_path))]) == 0
     assert "nothing faster was found" in capsys.readouterr().out
 
 
 def test_tuned_model_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(make_app(), ["inspect", str(_om(tmp_path, subgraphs=(_USE,))), "--json"]) == 0
+    assert aoe_exit_code(["inspect", str(_om(tmp_path, subgraphs=(_USE,))), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "aoe.inspect_om/1"
     (use,) = document["manifest"]["subgraphs"]
@@ -262,10 +253,10 @@ def test_page_of_a_tuned_model_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, page = _with_graph(tmp_path), tmp_path / "page.html"
-    assert run_app(make_app(), ["inspect", str(file), "--html", str(page), "--dry-run"]) == 0
+    assert aoe_exit_code(["inspect", str(file), "--html", str(page), "--dry-run"]) == 0
     assert capsys.readouterr().out.endswith(f"would write {page}\n")
     assert not page.exists()
-    assert run_app(make_app(), ["inspect", str(file), "--html", str(page), "--json"]) == 0
+    assert aoe_exit_code(["inspect", str(file), "--html", str(page), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["html"] == str(page)
     assert "1 as they are: 1 Relu" in page.read_text(encoding="utf-8")
 
@@ -275,18 +266,18 @@ def test_times_of_a_tuned_model_are_taken_here(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, page = _with_graph(tmp_path), tmp_path / "page.html"
-    assert run_app(make_app(), ["inspect", str(file), "--times", "--html", str(page)]) == 0
+    assert aoe_exit_code(["inspect", str(file), "--times", "--html", str(page)]) == 0
     shown = capsys.readouterr().out
     assert "where the time goes now, " in shown and "Relu_1" in shown
     assert "Time of a run" in page.read_text(encoding="utf-8")
-    assert run_app(make_app(), ["inspect", str(file), "--times", "--json"]) == 0
+    assert aoe_exit_code(["inspect", str(file), "--times", "--json"]) == 0
     times = json.loads(capsys.readouterr().out)["times"]
     assert times["before"] == f"{file}, untuned" and times["after"] == str(file)
     assert [one["op_names"] for one in times["operators"]] == [["Relu_1"]]
 
 
 def test_times_are_of_tuned_models(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(make_app(), ["inspect", str(result), "--times"]) == 2
+    assert aoe_exit_code(["inspect", str(result), "--times"]) == 2
     assert "--times: is of tuned models" in capsys.readouterr().err
 
 
@@ -295,7 +286,7 @@ def test_page_never_takes_the_place_of_the_tuned_model(
 ) -> None:
     file = _om(tmp_path)
     before = file.read_bytes()
-    assert run_app(make_app(), ["inspect", str(file), "--html", str(file)]) == 2
+    assert aoe_exit_code(["inspect", str(file), "--html", str(file)]) == 2
     assert "--html: would overwrite the tuned model" in capsys.readouterr().err
     assert file.read_bytes() == before
 
@@ -308,6 +299,6 @@ def test_page_of_a_model_whose_graph_is_damaged_is_an_error(
     (tmp_path / "fallback.onnx").write_bytes(b"\xff\xff")
     write_offline_model(file, tmp_path, read_manifest(file))
     page = tmp_path / "page.html"
-    assert run_app(make_app(), ["inspect", str(file), "--html", str(page)]) == 3
+    assert aoe_exit_code(["inspect", str(file), "--html", str(page)]) == 3
     assert "fallback.onnx: no ONNX model" in capsys.readouterr().err
     assert not page.exists()

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from support.commands import aoe_exit_code
 from support.documents import find_faults
 from support.engine.models import conv_net
 from support.engine.profiles import PEAK, make_counters, make_operator_profile, make_profile
 
-from aoe.cli.errors import run_app
-from aoe.cli.profile import command as profile_command
 from aoe.graph.fusing.groups import StopReason
 from aoe.profiling import run
 from aoe.profiling.document import SCHEMA, profile_to_json
@@ -66,10 +64,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ProfileSettings]:
 
 
 def _run(*arguments: object) -> int:
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
-    app.callback()(lambda: None)
-    app.command("profile")(profile_command)
-    return run_app(app, ["profile", *map(str, arguments)])
+    return aoe_exit_code(["profile", *arguments])
 
 
 def _document(arguments: Sequence[object], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
