@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,9 +19,9 @@ from aoe.bank.records.gradient import GradientVerdict, Miss, StoredGradients
 from aoe.gradients.choose import Origin
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation, optimal
-from aoe.gradients.trace import GradientTrace, model_hash
+from aoe.gradients.trace import GradientTrace
 from aoe.measurement import SpeedupEstimate
-from aoebank import Bank, BankFormatError, BankNotFoundError, BankPathError, Event
+from aoebank import Bank, BankNotFoundError, Event
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import update_quarantine
@@ -118,14 +116,6 @@ def test_times_come_back_to_the_microsecond(
     assert all(type(time) is int and 0 <= time < 2**64 for time in times)
 
 
-def test_half_microseconds_do_not_add_up(bank: GradientBank) -> None:
-    trace = make_gradient_trace([8] * 2001, [0.5 * number for number in range(2001)])
-    bank.save(1, trace, make_verdict(segmentation=None))
-    stored = bank.find(1)
-    assert stored is not None
-    assert stored.trace.backward_end_us == pytest.approx(1000, abs=1)
-
-
 def test_written_bank_is_valid_with_its_side_car(bank: GradientBank) -> None:
     from aoebank.validation.run import validate
 
@@ -187,25 +177,9 @@ def test_unusable_record_is_a_miss_and_saving_replaces_it(
     assert bank.find(KEY, TRACE.sizes_bytes) is not None
 
 
-def test_placeholder_of_another_model_is_left_alone(bank: GradientBank) -> None:
-    placeholder = item([0] * 5, [0] * 5, key=99)
-    bank.file.write_text(json.dumps([placeholder]))
-    bank.save(KEY, TRACE, make_verdict())
-    assert items(bank)[0] == placeholder
-
-
 def test_order_of_the_gradients_asked_for_does_not_matter(bank: GradientBank) -> None:
     bank.save(KEY, TRACE, make_verdict())
     assert bank.find(KEY, sorted(TRACE.sizes_bytes)) is not None
-
-
-def test_corrupt_file_is_an_error_and_stays(bank: GradientBank) -> None:
-    bank.file.write_text('[{"modelhash": "1", ')
-    with pytest.raises(BankFormatError):
-        bank.find(KEY)
-    with pytest.raises(BankFormatError):
-        bank.save(KEY, TRACE, make_verdict())
-    assert bank.file.read_text() == '[{"modelhash": "1", '
 
 
 def test_record_of_another_tuner_has_no_names_and_counts_from_its_first_gradient(
@@ -325,61 +299,6 @@ def test_step_time_of_a_side_car_without_one_is_that_of_its_samples(bank: Gradie
     assert stored.conditions.time_limit_s is None
 
 
-@pytest.mark.parametrize("modelhash", [-1, 2**64])
-def test_hash_that_is_no_u64_is_refused(bank: GradientBank, modelhash: int) -> None:
-    with pytest.raises(ValueError, match="64-bit"):
-        bank.save(modelhash, TRACE, make_verdict())
-
-
-def test_trace_without_any_byte_is_refused(bank: GradientBank) -> None:
-    with pytest.raises(ValueError):
-        bank.save(KEY, make_gradient_trace([0, 0]), make_verdict())
-    assert not bank.file.exists()
-
-
-def test_full_disk_leaves_the_old_record(bank: GradientBank, request: Any) -> None:
-    bank.save(KEY, TRACE, make_verdict())
-    before = bank.file.read_bytes()
-    request.getfixturevalue("no_room")
-    with pytest.raises(BankPathError, match="no space"):
-        bank.save(KEY + 1, TRACE, make_verdict())
-    assert bank.file.read_bytes() == before
-    assert not list(bank.file.parent.glob(".*tmp*"))
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from aoe.bank.records.gradient import GradientVerdict
-from aoe.bank.gradients import GradientBank
-from aoe.bank.journal import BankJournal
-from aoe.gradients.trace import GradientTrace
-from aoebank import Event
-journal = BankJournal(Path(sys.argv[1]), "x", fingerprint={}, model={}, engine_version="0")
-bank = GradientBank(journal)
-first = int(sys.argv[2]) * 100
-for key in range(first, first + 12):
-    trace = GradientTrace(names=("a", "b"), dtypes=("float32",) * 2, sizes_bytes=(key + 1, 5),
-                          ready_us=(100.0, 200.0), loops=5)
-    bank.save(key, trace,
-              GradientVerdict(event=Event.ADD, world_size=2, backend="gloo"))
-"""
-
-
-def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
-    processes = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(number)])
-        for number in range(3)
-    ]
-    assert [process.wait(120) for process in processes] == [0, 0, 0]
-    journal = BankJournal(tmp_path, "x", fingerprint={}, model={}, engine_version="0")
-    bank = GradientBank(journal)
-    keys = [number * 100 + place for number in range(3) for place in range(12)]
-    found = [bank.find(key, [key + 1, 5]) for key in keys]
-    assert all(stored is not None and stored.world_size == 2 for stored in found)
-    assert len(items(bank)) == len(keys)
-
-
 def test_folder_is_where_the_tuner_of_cann_writes(tmp_path: Path) -> None:
     named = tmp_path / "bank"
     named.mkdir()
@@ -407,10 +326,6 @@ def test_real_bank_reads_as_a_trace(shared_data: Path) -> None:
     assert (len(trace), trace.total_bytes) == (161, 102236324)
     assert trace.backward_end_us == 9571533
     assert len(optimal(trace, COST)) > 1
-
-
-def test_hash_of_the_fixture_is_that_of_its_lists() -> None:
-    assert model_hash(TRACE.dtypes, TRACE.sizes_bytes) == KEY
 
 
 def quarantine(bank: GradientBank, *, any_strategy: bool) -> None:

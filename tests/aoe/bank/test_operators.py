@@ -22,7 +22,7 @@ from support.engine.tuning import (
     make_verdict,
 )
 
-from aoe.bank.operators import OperatorBank, bank_root, key_of
+from aoe.bank.operators import OperatorBank, key_of
 from aoe.bank.sources import kernel_source
 from aoe.bank.verdicts import BankNote, KeptKernel, left_open_members
 from aoe.measurement import Scatter
@@ -30,8 +30,6 @@ from aoe.schedule import Configuration, Schedule
 from aoe.workload import Precision, Workload
 from aoebank import (
     Bank,
-    BankFormatError,
-    BankNotFoundError,
     Event,
     Provenance,
     make_unified_record,
@@ -184,16 +182,6 @@ def test_empty_bank_is_a_miss_and_is_not_created(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_corrupt_file_is_an_error_with_its_place(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path)
-    _save(bank)
-    file = bank.file("elementwise")
-    file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(BankFormatError) as caught:
-        make_bank(tmp_path).find(_EXP)
-    assert str(file) in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("strategy", "invalid_reason"),
     [
@@ -307,14 +295,6 @@ def test_equal_configurations_are_offered_once(tmp_path: Path) -> None:
 
 
 # ---- what is believed ----
-
-
-def test_hopeless_needs_a_search_as_large_here(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path)
-    bank.note([(_EXP, make_verdict(Event.UNSATISFIED, limit=10))])
-    assert _is_hopeless(bank, _EXP, 10)
-    assert not _is_hopeless(bank, _EXP, 11)
-    assert not _is_hopeless(bank, _TANH, 10)
 
 
 @pytest.mark.parametrize(
@@ -476,34 +456,6 @@ def test_side_car_holds_what_the_format_has_no_place_for(tmp_path: Path) -> None
     assert entry["search"] == {"limit": 8}
 
 
-def test_record_is_in_the_form_of_the_format(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path)
-    _save(bank)
-    value = json.loads(bank.file("elementwise").read_text())
-    ((key, records),) = value.items()
-    assert key == key_of(_EXP)
-    assert set(records[0]) >= {"knowledge", "info_dict", "cost_time", "origin"}
-    assert records[0]["cost_time"] == 500.0
-    assert records[0]["knowledge"]["engine"] == "aoe"
-
-
-def test_second_record_leaves_the_first_alone(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path)
-    _save(bank)
-    _save(bank, _TANH)
-    assert bank.find(_EXP) is not None
-    assert bank.find(_TANH) is not None
-
-
-def test_saving_again_replaces(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path)
-    _save(bank)
-    _save(bank, speedup=4.0, event=Event.UPDATE)
-    found = make_bank(tmp_path).find(_EXP)
-    assert found is not None
-    assert (found.cost_us, found.speedup) == (250.0, 4.0)
-
-
 def test_notes_of_several_families_go_to_their_files(tmp_path: Path) -> None:
     bank = make_bank(tmp_path)
     other = replace(_EXP, op_type="lrn")
@@ -511,12 +463,6 @@ def test_notes_of_several_families_go_to_their_files(tmp_path: Path) -> None:
     assert bank.model_verdict(_EXP) is Event.KEPT
     assert bank.model_verdict(other) is Event.DROPPED
     assert bank.find(_EXP) is None
-
-
-def test_root_follows_the_bank_layer_s_rules(tmp_path: Path) -> None:
-    assert bank_root({"TUNE_BANK_PATH": str(tmp_path)}, tmp_path) == tmp_path
-    with pytest.raises(BankNotFoundError, match="TUNE_BANK_PATH"):
-        bank_root({"TUNE_BANK_PATH": str(tmp_path / "gone")}, tmp_path)
 
 
 def test_precisions_share_neither_records_nor_guesses(tmp_path: Path) -> None:
