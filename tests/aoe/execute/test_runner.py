@@ -95,10 +95,6 @@ def _ends(pid: int, timeout_s: float = 20.0) -> bool:
         os.close(descriptor)
 
 
-def test_result_comes_back(runner: Runner, plain_model: Path) -> None:
-    _assert_works(runner, plain_model)
-
-
 def test_comparison_tells_the_memory_of_both_sessions(runner: Runner, plain_model: Path) -> None:
     memory = _compare(runner, plain_model, ModelPart(model=plain_model)).memory
     if memory is None:
@@ -364,7 +360,6 @@ _ORPHAN = """
 import os, signal
 from aoe.errors import RunError
 from aoe.execute.runner import Runner
-from aoe.device.forks import NO_TIME
 from aoe.device.toolchain import Toolchain
 from aoe.device.registry import default_device
 device = default_device()
@@ -426,21 +421,6 @@ def test_worker_that_cannot_start_says_why(target: Target, toolchain: Toolchain)
         assert "No module named 'no_such_module'" in str(caught.value)
 
 
-def test_part_of_a_model_is_compared_bit_by_bit_with_the_rest_around_it(
-    runner: Runner, plain_model: Path
-) -> None:
-    found: ModelComparison = runner.call(
-        "compare_models",
-        timeout_s=_LONG_S,
-        baseline=ModelPart(model=plain_model),
-        tuned=ModelPart(model=plain_model),
-        policy=_POLICY,
-        inputs=MADE_UP,
-        terms=ComparisonTerms(tolerance=0.0, bytes_around=1 << 20),
-    )
-    assert found.measurement.outcome is Outcome.CORRECT
-
-
 _HUNG_ORPHAN = """
 import os, signal, sys, threading
 from pathlib import Path
@@ -450,7 +430,6 @@ from aoe.execute.runner import Runner
 from aoe.folders.turns import Turns
 from aoe.measurement import MeasurePolicy
 from aoe.ort.inputs import MADE_UP
-from aoe.device.forks import NO_TIME
 from aoe.device.toolchain import Toolchain
 from aoe.device.registry import default_device
 device = default_device()
