@@ -16,7 +16,6 @@ from aoebank.diffing.run import diff
 from aoebank.formats.protocol import ParsedFile
 from aoebank.selection import RecordFilter
 from aoebank.storage.bank import load_file
-from aoebank.storage.sides.side import PathSide
 from aoebank.testing.factories import make_record
 
 SAMPLES = Path(__file__).resolve().parents[3] / "sample_banks" / "ascend"
@@ -198,12 +197,3 @@ def test_rollup_has_a_row_per_target_and_operator() -> None:
     }
     assert row.times is not None
     assert row.times.mean_ratio == pytest.approx(2)
-
-
-def test_path_sides_and_stored_sides_give_the_same(tmp_path: Path) -> None:
-    path = tmp_path / file_name()
-    path.parent.mkdir(parents=True)
-    path.write_bytes(unified(make_record(cost_us=1.0)))
-    on_disk = diff(side_of(make_record()), PathSide(label="b", path=tmp_path))
-    in_store = diff(side_of(make_record()), side_of(make_record(cost_us=1.0)))
-    assert on_disk.changes == in_store.changes

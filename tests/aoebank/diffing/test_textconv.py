@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((ROOT / "sample_banks").rglob("*.json"))
 NAME = Path(file_name())
 SHORT = make_record().key[:8]
-MAIN = "import sys; from aoebank.cli import main; sys.exit(main())"
 
 
 def parse(data: bytes, name: str = NAME.name) -> ParsedFile:
@@ -135,38 +130,6 @@ def test_one_damaged_byte_is_seen_or_changes_no_record(data: st.DataObject) -> N
             canonical_text(replace(a).strategy) == canonical_text(replace(b).strategy)
             for a, b in zip(old, new, strict=True)
         )
-
-
-def test_git_shows_records_in_diff_and_log(tmp_path: Path) -> None:
-    file = tmp_path / NAME
-    file.parent.mkdir(parents=True)
-
-    def git(*words: str) -> str:
-        identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-        done = subprocess.run(
-            ["git", *identity, *words],
-            cwd=tmp_path,
-            check=True,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        return done.stdout
-
-    git("init", "-q")
-    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(MAIN)} textconv"
-    git("config", "diff.aoebank.textconv", command)
-    (tmp_path / ".gitattributes").write_text("*.json diff=aoebank\n")
-    file.write_bytes(unified(make_record(), make_record(1)))
-    git("add", "-A")
-    git("commit", "-q", "-m", "first")
-    file.write_bytes(unified(make_record(1), make_record(tile=8)))
-    shown = [line for line in git("diff", "-U0").splitlines() if line[0] in "+-"][2:]
-    assert shown == [
-        f"-  {SHORT} strategy.tile: [16,4]",
-        f"+  {SHORT} strategy.tile: [8,4]",
-    ]
-    assert f"+  {SHORT} strategy.tile: [16,4]" in git("log", "-p")
 
 
 def test_textconv_of_what_is_no_file_is_an_error(tmp_path: Path) -> None:
