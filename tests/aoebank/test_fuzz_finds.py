@@ -1,23 +1,20 @@
-"""Mutated bank files: those on which commands once failed, where they are at hand, and new ones."""
+"""Mutated bank files on which commands once failed, where they are at hand."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import sample_bank_files as samples
-from support.fuzz.inputs import mutate
 from support.mutated_banks import check_commands, check_quiet
 
 FOLDER = Path(
     os.environ.get("AOEBANK_FUZZ_FINDS") or samples.ROOT.parent / "shared" / "data" / "fuzz_finds"
 )
-MUTATIONS = int(os.environ.get("AOEBANK_MUTATIONS", "100"))  # of each sample file
 WHOLE = {path.name: path for path in samples.ALL}
 
 
@@ -45,21 +42,3 @@ def test_find_is_none_any_more(
     check_commands(tmp_path, whole, file.read_bytes(), file.name)
     if arguments[:1] == ["merge"]:
         check_quiet(arguments)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", WHOLE.values(), ids=lambda path: path.name[-30:])
-def test_no_mutation_breaks_a_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path
-) -> None:
-    """`AOEBANK_MUTATIONS=10000 pytest -m slow` looks for more; a find's number is its seed."""
-    data = path.read_bytes()
-    for number in range(MUTATIONS):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        monkeypatch.chdir(folder)
-        bad = mutate(data, random.Random(number))
-        try:
-            check_commands(folder, data, bad, path.name)
-        except AssertionError as error:
-            raise AssertionError(f"mutation {number} of {path.name}: {bad!r}") from error
