@@ -105,8 +105,11 @@ def test_only_what_changed_is_tuned(runs: ScriptedRuns, tmp_path: Path, place: s
     assert _of(second, ReuseKind.DROPPED) == gone
 
 
-def test_reasons_name_what_is_different(runs: ScriptedRuns, tmp_path: Path) -> None:
+def test_reasons_name_what_is_different_and_the_summary_tells_every_part(
+    runs: ScriptedRuns, tmp_path: Path
+) -> None:
     _tune(runs, tmp_path, FIRST, "first")
+    assert json.loads((tmp_path / "first" / "summary.json").read_text())["reuse"] is None
     second = _tune(runs, tmp_path, CHANGED, "second", base_result=tmp_path / "first")
     here = {p.op_names[0]: p for p in _reuse(second).parts if p.kind is not ReuseKind.DROPPED}
     assert (here["lrn0"].kind, here["lrn0"].reason) == (ReuseKind.REUSED, "in the earlier result")
@@ -115,6 +118,10 @@ def test_reasons_name_what_is_different(runs: ScriptedRuns, tmp_path: Path) -> N
     gone = {p.op_names[0]: p.reason for p in _reuse(second).parts if p.kind is ReuseKind.DROPPED}
     assert {"lrn1", "lrn2"} <= gone.keys()
     assert set(gone.values()) == {"not in the model any more"}
+    told = json.loads((tmp_path / "second" / "summary.json").read_text())["reuse"]
+    assert told["base"] == str(tmp_path / "first")
+    assert sum(told["counts"].values()) == len(told["parts"]) == len(_reuse(second).parts)
+    assert {part["kind"] for part in told["parts"]} <= {"reused", "retuned", "new", "dropped"}
 
 
 @pytest.mark.slow
@@ -263,16 +270,6 @@ def test_record_of_another_library_version_is_reused_and_doubted(
     assert reason == (
         f"in the earlier result; onnxruntime {then} -> 9.9.9: soft mismatch, to be checked again"
     )
-
-
-def test_summary_tells_every_part(runs: ScriptedRuns, tmp_path: Path) -> None:
-    _tune(runs, tmp_path, FIRST, "first")
-    assert json.loads((tmp_path / "first" / "summary.json").read_text())["reuse"] is None
-    second = _tune(runs, tmp_path, CHANGED, "second", base_result=tmp_path / "first")
-    told = json.loads((tmp_path / "second" / "summary.json").read_text())["reuse"]
-    assert told["base"] == str(tmp_path / "first")
-    assert sum(told["counts"].values()) == len(told["parts"]) == len(_reuse(second).parts)
-    assert {part["kind"] for part in told["parts"]} <= {"reused", "retuned", "new", "dropped"}
 
 
 @pytest.mark.parametrize("kind", ["empty directory", "nothing", "file"])

@@ -135,10 +135,6 @@ def test_what_the_model_has_no_more_is_dropped_and_what_is_unknown_is_new(run: R
 
 def test_model_nothing_is_known_of_is_new(run: Run) -> None:
     run.tune()
-    (run.place / "empty").mkdir()
-    shutil.copytree(run.place / "out/bank", run.place / "empty/bank")
-    for file in (run.place / "empty/bank").rglob("*.jsonl"):
-        file.unlink()
     _change(run, c2f_network(2, batch=4))
     for file in (run.place / "base/subgraph_tuning").iterdir():
         file.unlink()
