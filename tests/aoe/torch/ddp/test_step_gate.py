@@ -92,7 +92,29 @@ def test_script_is_still_while_the_tuner_works() -> None:
     assert at_rest == [True] * 3
 
 
-def test_accumulated_forwards_belong_to_one_step() -> None:
+def _accumulated(script: Script) -> None:
+    with script.ddp.no_sync():
+        script.forward().backward()
+        script.forward().backward()
+    script.forward().backward()
+
+
+def _two_losses(script: Script) -> None:
+    (script.forward() + script.forward()).backward()
+
+
+def _evaluated(script: Script) -> None:
+    script.train(1)
+    with torch.no_grad():
+        script.forward()
+
+
+@pytest.mark.parametrize(
+    ("train", "forwards"), [(_accumulated, 3), (_two_losses, 2), (_evaluated, 2)]
+)
+def test_all_forwards_around_one_reduction_belong_to_one_step(
+    train: Callable[[Script], None], forwards: int
+) -> None:
     script, seen = Script(), []
 
     def tune(ddp: Any, step: Step) -> None:
@@ -101,51 +123,8 @@ def test_accumulated_forwards_belong_to_one_step() -> None:
             step()
             seen.append(script.forwards - before)
 
-    def train() -> None:
-        for _ in range(8):
-            with script.ddp.no_sync():
-                script.forward().backward()
-                script.forward().backward()
-            script.forward().backward()
-
-    run_gate(tune, train)
-    assert seen == [3, 3]
-
-
-def test_two_forwards_before_one_backward_are_one_step() -> None:
-    script, seen = Script(), []
-
-    def tune(ddp: Any, step: Step) -> None:
-        for _ in range(2):
-            before = script.forwards
-            step()
-            seen.append(script.forwards - before)
-
-    def train() -> None:
-        for _ in range(8):
-            (script.forward() + script.forward()).backward()
-
-    run_gate(tune, train)
-    assert seen == [2, 2]
-
-
-def test_evaluation_is_no_step() -> None:
-    script, seen = Script(), []
-
-    def tune(ddp: Any, step: Step) -> None:
-        for _ in range(2):
-            before = script.forwards
-            step()
-            seen.append(script.forwards - before)
-
-    def train() -> None:
-        for _ in range(8):
-            script.train(1)
-            with torch.no_grad():
-                script.forward()
-
-    run_gate(tune, train)
-    assert seen == [2, 2]
+    run_gate(tune, lambda: [train(script) for _ in range(8)])  # type: ignore[arg-type, return-value]
+    assert seen == [forwards] * 2
 
 
 def test_first_model_that_trains_is_the_tuned_one_and_others_run_along() -> None:
