@@ -13,6 +13,7 @@ import torch
 from aoe.errors import AoeError
 from aoe.om.loading import FallbackWarning
 from aoe.torch.modules.compiled import OptimizedModule
+from aoe.torch.modules.graph_shapes import GraphShapes, graph_shapes
 from aoe.torch.modules.optimization import Engine, OptimizeOptions, make_options, optimize_call
 from aoe.tuning.progress import SilentProgress
 from aoebank import AoebankError
@@ -36,8 +37,9 @@ def aoe_backend(
 ) -> Callable[..., Any]:
     """Return a callable of a graph: a tuned model for inference, PyTorch for everything else.
 
-    The graph is exported and tuned at its first call. What cannot be tuned (training, dynamic
-    shapes, an operator without ONNX counterpart) runs in PyTorch after one `FallbackWarning`.
+    The graph is exported and tuned at its first call; where PyTorch made extents symbolic, once for
+    all of them. What cannot be tuned (training, an operator without ONNX counterpart) runs in
+    PyTorch after one `FallbackWarning`.
 
     Args:
         graph_module: The graph, with parameters and buffers among its inputs.
@@ -50,12 +52,13 @@ def aoe_backend(
         OptionError: an unknown option or value.
     """
     settings = make_options({"tuning_time_limit": DEFAULT_TIME_LIMIT_S, **(options or {})})
-    reason = _eager_reason(example_inputs)
-    if reason:
+    shapes = graph_shapes(graph_module)
+    reason = shapes if isinstance(shapes, str) else _eager_reason(example_inputs)
+    if reason or isinstance(shapes, str):
         _warn(reason)
         eager: Callable[..., Any] = graph_module.forward
         return eager
-    return CompiledGraph(graph_module, settings, engine, most_weight_sets)
+    return CompiledGraph(graph_module, shapes, settings, engine, most_weight_sets)
 
 
 class CompiledGraph:
@@ -63,6 +66,7 @@ class CompiledGraph:
 
     Args:
         graph_module: What Dynamo traced.
+        shapes: Its symbolic extents.
         options: How to tune.
         engine: What tunes.
         most_weight_sets: Most tuned models kept.
@@ -71,11 +75,13 @@ class CompiledGraph:
     def __init__(
         self,
         graph_module: torch.fx.GraphModule,
+        shapes: GraphShapes,
         options: OptimizeOptions,
         engine: Engine | None,
         most_weight_sets: int,
     ) -> None:
         self._graph_module = graph_module
+        self._shapes = shapes
         self._options = options
         self._engine = engine
         self._most_weight_sets = most_weight_sets
@@ -95,8 +101,9 @@ class CompiledGraph:
             isinstance(value, torch.nn.Parameter) or marked
             for value, marked in zip(inputs, self._static, strict=True)
         ]
-        weights = [value for value, fixed in zip(inputs, static, strict=True) if fixed]
-        values = [value for value, fixed in zip(inputs, static, strict=True) if not fixed]
+        places = [at for at in range(len(inputs)) if at not in self._shapes.sizes]
+        weights = [inputs[at] for at in places if static[at]]
+        values = {at: inputs[at] for at in places if not static[at]}
         key = tuple(map(id, weights))
         tuned = self._tuned.get(key)
         if tuned is None:
@@ -104,29 +111,30 @@ class CompiledGraph:
                 tuned = self._tuned.get(key) or self._tune(key, static, weights, values)
             if tuned is None:
                 return self._graph_module(*inputs)
-        return tuned.module(*values)
+        return tuned.module(*values.values())
 
     def _tune(
         self,
         key: tuple[int, ...],
         static: Sequence[bool],
         weights: Sequence[torch.Tensor],
-        values: Sequence[torch.Tensor],
+        values: Mapping[int, torch.Tensor],
     ) -> _TunedGraph | None:
         """Return a tuned form of the graph, None (and no second attempt) if there is none."""
         most = self._most_weight_sets
         if len(self._tuned) >= most:
             self._give_up(f"the graph is used with more than {most} sets of weights")
             return None
-        fixed = GraphWithWeights(self._graph_module, static, weights).eval()
+        fixed = GraphWithWeights(self._graph_module, static, weights, self._shapes.sizes).eval()
         try:
             module = optimize_call(
                 fixed,
-                tuple(values),
+                tuple(values.values()),
                 {},
                 self._options,
                 progress=SilentProgress(),
                 engine=self._engine,
+                open_dims=self._shapes.open_dims(values, self._options.dynamic_max),
             )
         except (AoeError, AoebankError) as error:
             self._give_up(f"{_user_place(self._graph_module, str(error))}{error}")
@@ -157,10 +165,12 @@ class GraphWithWeights(torch.nn.Module):  # type: ignore[misc]
         graph_module: torch.fx.GraphModule,
         static: Sequence[bool],
         weights: Sequence[torch.Tensor],
+        sizes: Mapping[int, tuple[int, int]],
     ) -> None:
         super().__init__()
         self.graph_module = graph_module
         self._static = tuple(static)
+        self._sizes = dict(sizes)
         placeholders = graph_module.graph.find_nodes(op="placeholder")
         marked = [node for node, fixed in zip(placeholders, static, strict=True) if fixed]
         self._weight_names = tuple(_weight_name(node, i) for i, node in enumerate(marked))
@@ -173,14 +183,17 @@ class GraphWithWeights(torch.nn.Module):  # type: ignore[misc]
     def forward(self, *values: torch.Tensor) -> Any:
         given = iter(values)
         weights = iter([getattr(self, name) for name in self._weight_names])
-        inputs = [next(weights) if fixed else next(given) for fixed in self._static]
+        inputs: list[Any] = [
+            0 if at in self._sizes else next(weights) if fixed else next(given)
+            for at, fixed in enumerate(self._static)
+        ]
+        for at, (tensor, axis) in self._sizes.items():
+            inputs[at] = inputs[tensor].shape[axis]
         return self.graph_module(*inputs)
 
 
 def _eager_reason(inputs: Sequence[Any]) -> str:
     """Return the reason why a graph is left to PyTorch; empty if there is none."""
-    if any(isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) for value in inputs):
-        return "its shapes are dynamic; torch.compile(..., dynamic=False) makes a graph for each"
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return "gradients are wanted, and only inference is tuned; call it under torch.no_grad()"

@@ -144,7 +144,9 @@ class CallConvention:
         leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
         return FlatCall(leaves=leaves, spec=spec)
 
-    def open_dims(self, given: Any, call: FlatCall) -> tuple[OpenDims, ...]:
+    def open_dims(
+        self, given: Any, call: FlatCall, dynamic_max: int | None
+    ) -> tuple[OpenDims, ...]:
         """Return the open dimensions of each tensor of a call; see `open_dims_of`.
 
         Raises:
@@ -152,7 +154,7 @@ class CallConvention:
         """
         parameters = list(self._signature.parameters) if self._signature is not None else []
         tensors = dict(zip(self.names(call), call.tensors, strict=True))
-        return open_dims_of(given, parameters, tensors)
+        return open_dims_of(given, parameters, tensors, dynamic_max)
 
     def names(self, call: FlatCall) -> list[str]:
         """Return a name for each tensor of a call, distinct and free of odd characters."""

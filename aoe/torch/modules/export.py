@@ -248,7 +248,7 @@ def _dynamic_shapes(open_dims: Sequence[OpenDims]) -> Any:
     if not any(open_dims):
         return None
     dims = {
-        dim.name: torch.export.Dim(dim.name, min=dim.extents.low, max=dim.extents.high)
+        dim.name: torch.export.Dim(dim.name, min=dim.extents.low, max=dim.most)
         for one in open_dims
         for dim in one
     }

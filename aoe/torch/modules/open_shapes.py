@@ -13,8 +13,10 @@ from aoe.errors import OptionError
 
 OPTION = "dynamic_shapes"
 _EXPECTED = 'torch.export.Dim("length", min=1, max=512)'
-_LARGEST = 1 << 31
-"""What PyTorch has for a dimension without an end is larger."""
+NO_END = 1 << 31
+"""Largest extent of a dimension without an end; what PyTorch has for it is not smaller."""
+_GROWTH = 4
+"""Times the extent of the example: tuned for that much where a dimension has no end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,19 +27,52 @@ class OpenDim:
         axis: Of the tensor.
         name: Dimensions of one name have one extent in a call.
         extents: Its range.
+        tuned: The part of the range the model is tuned for; all of it unless that has no end.
     """
 
     axis: int
     name: str
     extents: Extents
+    tuned: Extents
+
+    @property
+    def most(self) -> int | None:
+        """The largest extent, None for no end."""
+        return self.extents.high if self.extents.high < NO_END else None
 
 
 OpenDims = tuple[OpenDim, ...]
 """The open dimensions of a tensor."""
 
 
+def make_open_dim(
+    axis: int, name: str, low: int, high: int | None, extent: int, dynamic_max: int | None
+) -> OpenDim:
+    """Return an open dimension.
+
+    Args:
+        axis: Of the tensor.
+        name: Of the dimension.
+        low: Least extent.
+        high: Largest extent, None for no end.
+        extent: In the example.
+        dynamic_max: Extent up to which the model is tuned if there is no end; None for four times
+            that of the example.
+    """
+    bound = high or max(dynamic_max or _GROWTH * extent, extent, low + 1)
+    return OpenDim(
+        axis=axis,
+        name=name,
+        extents=Extents(low, high or NO_END),
+        tuned=Extents(low, bound),
+    )
+
+
 def open_dims_of(
-    given: Any, parameters: Sequence[str], tensors: Mapping[str, torch.Tensor]
+    given: Any,
+    parameters: Sequence[str],
+    tensors: Mapping[str, torch.Tensor],
+    dynamic_max: int | None = None,
 ) -> tuple[OpenDims, ...]:
     """Return the open dimensions of each tensor of a call.
 
@@ -46,9 +81,10 @@ def open_dims_of(
             tensor it is a mapping of axes, or a sequence with None for a fixed dimension.
         parameters: Names of the arguments in their order.
         tensors: Of the example by name.
+        dynamic_max: See `make_open_dim`.
 
     Raises:
-        OptionError: it does not fit the call, or a dimension is no `torch.export.Dim` with an end.
+        OptionError: it does not fit the call, or a dimension is no `torch.export.Dim`.
     """
     by_name = given if isinstance(given, Mapping) else dict(zip(parameters, given, strict=False))
     for name, dims in by_name.items():
@@ -56,36 +92,44 @@ def open_dims_of(
             raise OptionError(
                 OPTION, "no tensor of the call", got=name, expected=", ".join(tensors)
             )
-    found = tuple(_of_tensor(by_name.get(name), name, one) for name, one in tensors.items())
+    found = tuple(
+        _of_tensor(by_name.get(name), name, one, dynamic_max) for name, one in tensors.items()
+    )
     if not any(found):
         raise OptionError(OPTION, "no dimension is open", got=given)
     _check_names([dim for dims in found for dim in dims])
     return found
 
 
-def _of_tensor(given: Any, name: str, tensor: torch.Tensor) -> OpenDims:
+def _of_tensor(given: Any, name: str, tensor: torch.Tensor, dynamic_max: int | None) -> OpenDims:
     if given is None:
         return ()
     axes = given if isinstance(given, Mapping) else dict(enumerate(given))
     return tuple(
-        _open_dim(axis % tensor.dim() if tensor.dim() else axis, dim, name, tensor)
+        _open_dim(axis % tensor.dim() if tensor.dim() else axis, dim, name, tensor, dynamic_max)
         for axis, dim in axes.items()
         if dim is not None
     )
 
 
-def _open_dim(axis: int, dim: Any, name: str, tensor: torch.Tensor) -> OpenDim:
+def _open_dim(
+    axis: int, dim: Any, name: str, tensor: torch.Tensor, dynamic_max: int | None
+) -> OpenDim:
     where = f"{OPTION}: dimension {axis} of {name}"
-    low, high = getattr(dim, "min", None), getattr(dim, "max", None)
+    low, end = getattr(dim, "min", None), getattr(dim, "max", None)
     label = getattr(dim, "__name__", "")
-    if not isinstance(low, int) or not isinstance(high, int) or not label or high > _LARGEST:
+    if not isinstance(low, int) or end is None or not label:
         raise OptionError(where, "no range", got=dim, expected=_EXPECTED)
-    low = max(1, low)
-    if axis >= tensor.dim() or not low < high or not low <= tensor.shape[axis] <= high:
+    low, high = max(1, low), end if isinstance(end, int) and end < NO_END else None
+    most = high or NO_END
+    if axis >= tensor.dim() or not low < most or not low <= tensor.shape[axis] <= most:
         raise OptionError(
-            where, "the example does not fit", got=list(tensor.shape), expected=f"{low} to {high}"
+            where,
+            "the example does not fit",
+            got=list(tensor.shape),
+            expected=f"{low} to {high}" if high else f"{low} and more",
         )
-    return OpenDim(axis=axis, name=label, extents=Extents(low, high))
+    return make_open_dim(axis, label, low, high, tensor.shape[axis], dynamic_max)
 
 
 def _check_names(dims: Sequence[OpenDim]) -> None:

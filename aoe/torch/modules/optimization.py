@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from aoe.torch.modules.export import (
     unwrapped,
 )
 from aoe.torch.modules.export_errors import module_place
+from aoe.torch.modules.open_shapes import OpenDims
 from aoe.torch.modules.served import ServedModel
 from aoe.torch.process_options import with_process_options
 from aoe.tuning.configuration.resolving import configure, configured
@@ -70,7 +71,9 @@ class OptimizeOptions:
         cache_dir: Where they are kept; None for the cache of the user.
         frozen: Whether the module is promised not to change, so that no call looks for changes.
         dynamic_shapes: Open dimensions of the arguments, as `torch.export.export` takes them; each
-            is a `torch.export.Dim` with its largest extent. The module is tuned for that range.
+            is a `torch.export.Dim`. The module is tuned for that range.
+        dynamic_max: Extent up to which the module is tuned along a dimension without an end, where
+            larger ones are computed as well; None for four times that of the example.
     """
 
     job_type: int | str = 2
@@ -91,6 +94,7 @@ class OptimizeOptions:
     cache_dir: str | Path | None = None
     frozen: bool = False
     dynamic_shapes: Any = None
+    dynamic_max: int | None = None
 
     @property
     def precision(self) -> PrecisionSettings:
@@ -152,8 +156,8 @@ def optimize(
         engine: What tunes the exported model, by default `run_engine`.
         **options: See `OptimizeOptions`: bank, output, tuning_time_limit, trials, search, seed,
             core_num, precision_mode, modify_mixlist, accuracy, calibration, strict_fp32,
-            lookup_only, cache_mode, cache_dir, frozen, dynamic_shapes; what is not given is as
-            `set_option` says.
+            lookup_only, cache_mode, cache_dir, frozen, dynamic_shapes, dynamic_max; what is not
+            given is as `set_option` says.
 
     Raises:
         ModelImportError: the module cannot be exported; names the inner module and the operator.
@@ -208,6 +212,9 @@ def make_options(given: Mapping[str, Any]) -> OptimizeOptions:
                 expected=f"{meant}one of {', '.join(known)}",
             )
     options = OptimizeOptions(**with_process_options(given))
+    most = options.dynamic_max
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise OptionError("dynamic_max", "no extent", got=most, expected="a positive integer")
     parse_cache_mode(str(options.cache_mode))
     _ = options.precision  # found wrong before anything is exported
     if parse_job_types(str(options.job_type)) != (JobType.OPAT,):
@@ -229,15 +236,17 @@ def optimize_call(
     *,
     progress: Progress,
     engine: Engine | None = None,
+    open_dims: Sequence[OpenDims] = (),
     clock: Callable[[], float] = time.monotonic,
 ) -> OptimizedModule:
     """Tune a module for one call with `engine`, by default `run_engine`; see `optimize`.
 
-    The time limit is counted by `clock`, in seconds, from the moment it is this thread's turn.
+    `open_dims` has those of each tensor of the call, where the options do not name them. The time
+    limit is counted by `clock`, in seconds, from the moment it is this thread's turn.
     """
     with _turn(progress):
         run = _Run(options, progress, engine or run_engine, clock)
-        return _optimized(module, args, kwargs, run)
+        return _optimized(module, args, kwargs, run, open_dims)
 
 
 @contextmanager
@@ -282,7 +291,11 @@ class _Run:
 
 
 def _optimized(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: _Run
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    run: _Run,
+    open_dims: Sequence[OpenDims],
 ) -> OptimizedModule:
     where = module_place(module, "")
     try:
@@ -293,8 +306,9 @@ def _optimized(
             where, f"cannot be called with the example inputs: {error}"
         ) from error
     run.progress.step(f"exporting {where}")
-    given = run.options.dynamic_shapes
-    open_dims = convention.open_dims(given, call) if given is not None else ()
+    options = run.options
+    if options.dynamic_shapes is not None:
+        open_dims = convention.open_dims(options.dynamic_shapes, call, options.dynamic_max)
     exported = export_module(module, call, open_dims)
     served = _tune(module, exported, call, run)
     _check(module, served, call, where)
@@ -367,7 +381,7 @@ def _range_text(exported: ExportedModule) -> str | None:
     read = {value.name for value in exported.proto.graph.input}
     shapes = {}
     for name, tensor in zip(exported.interface.inputs, tensors, strict=True):
-        ranges = {dim.axis: str(dim.extents) for dim in tensor.open_dims}
+        ranges = {dim.axis: str(dim.tuned) for dim in tensor.open_dims}
         if name in read:
             shapes[name] = [ranges.get(at, extent) for at, extent in enumerate(tensor.shape)]
     return shapes_text(shapes)

@@ -173,14 +173,52 @@ def test_training_mode_without_gradients_runs_in_pytorch() -> None:
     _same(net.norm.running_mean, twin.norm.running_mean)
 
 
-def test_dynamic_shapes_run_in_pytorch_with_one_warning() -> None:
-    net = Net().eval()
-    compiled = _compiled(net)
-    compiled(torch.randn(2, 3, 8, 8))
-    with pytest.warns(FallbackWarning, match="dynamic=False") as caught:
-        for extent in (9, 10, 11):
-            x = torch.randn(2, 3, extent, 8)
-            _assert_left_to_torch(compiled(x), net(x))
+class Rows(nn.Module):
+    """A graph that reads an extent of its argument as a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 6)
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(x).reshape(x.shape[0] * x.shape[1], 6)
+
+
+def test_symbolic_extents_are_tuned_once_and_served_at_every_size(engine: Marking) -> None:
+    rows = Rows().eval()
+    compiled = torch.compile(rows, backend=partial(untuned, engine=engine), dynamic=True)
+    for shape in ((2, 5, 8), (3, 7, 8), (2, 20, 8), (17, 301, 8)):
+        x = torch.randn(shape)
+        _assert_served(compiled(x), rows(x))
+    assert [one.shape_range for one in engine.asked] == ["in_values:2~8,2~20,8"]
+
+
+def test_second_size_makes_a_graph_for_all_that_follow(engine: Marking) -> None:
+    rows, options = Rows().eval(), {"dynamic_max": 40}
+    compiled = torch.compile(rows, backend=partial(untuned, engine=engine), options=options)
+    for length in (5, 6, 41, 3):
+        x = torch.randn(2, length, 8)
+        _assert_served(compiled(x), rows(x))
+    assert [one.shape_range for one in engine.asked] == [None, "in_values:2,2~40,8"]
+
+
+def test_range_a_dimension_is_marked_with_is_the_one_that_is_tuned(engine: Marking) -> None:
+    rows, x = Rows().eval(), torch.randn(2, 5, 8)
+    torch._dynamo.mark_dynamic(x, 1, min=3, max=64)
+    compiled = torch.compile(rows, backend=partial(untuned, engine=engine))
+    _assert_served(compiled(x), rows(x))
+    assert [one.shape_range for one in engine.asked] == ["in_values:2,3~64,8"]
+
+
+def test_dynamic_number_that_is_no_extent_is_left_to_pytorch_with_one_warning() -> None:
+    def scaled(x: Any, factor: int) -> Any:
+        return x * factor
+
+    compiled = torch.compile(scaled, backend=untuned, dynamic=True)
+    x = torch.randn(4, 4)
+    with pytest.warns(FallbackWarning, match="is dynamic, and no extent") as caught:
+        for factor in (3, 5, 7):
+            _assert_left_to_torch(compiled(x, factor), x * factor)
     assert len(caught) == 1
 
 

@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.engine.untuned import UntunedEngine  # noqa: E402
 from support.optimized_modules import computed_by_torch, optimize  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
@@ -83,6 +84,19 @@ def test_dimensions_of_one_name_have_to_agree() -> None:
         found(x, torch.randn(1))
 
 
+def test_dimension_without_an_end_is_tuned_up_to_a_bound_and_served_beyond() -> None:
+    engine, module = UntunedEngine(), Feed().eval()
+    dims = ({1: Dim("length", min=1)},)
+    given = {"dynamic_shapes": dims, "engine": engine}
+    found = optimize(module, (torch.randn(2, 5, _WIDTH),), **given)
+    assert [one.shape_range for one in engine.asked] == ["in_x:2,1~20,64"]
+    x = torch.randn(2, 47, _WIDTH)
+    expected = module(x)
+    with computed_by_torch(found) as calls:
+        assert _agree(found(x), expected)
+    assert not calls
+
+
 def test_a_copy_and_a_pickled_one_serve_the_range(tuned: Any) -> None:
     x = torch.randn(3, 9, _WIDTH)
     expected = tuned.original(x)
@@ -95,7 +109,6 @@ def test_a_copy_and_a_pickled_one_serve_the_range(tuned: Any) -> None:
     [
         ({"y": {0: Dim("batch", min=1, max=4)}}, "no tensor of the call"),
         ({"x": {0: Dim("batch", min=3, max=4)}}, "the example does not fit"),
-        ({"x": {0: Dim("batch", min=1)}}, "no range"),
         ({"x": {7: Dim("batch", min=1, max=4)}}, "the example does not fit"),
         ({"x": {0: "batch"}}, "no range"),
         ({"x": None}, "no dimension is open"),
