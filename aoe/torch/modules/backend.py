@@ -13,7 +13,7 @@ import torch
 from aoe.errors import AoeError
 from aoe.om.loading import FallbackWarning
 from aoe.torch.modules.compiled import OptimizedModule
-from aoe.torch.modules.graph_shapes import GraphShapes, graph_shapes
+from aoe.torch.modules.graph_shapes import GraphShapes, graph_shapes, with_numbers
 from aoe.torch.modules.optimization import Engine, OptimizeOptions, make_options, optimize_call
 from aoe.tuning.progress import SilentProgress
 from aoebank import AoebankError
@@ -88,7 +88,7 @@ class CompiledGraph:
         self._static = [
             _is_static(node) for node in graph_module.graph.find_nodes(op="placeholder")
         ]
-        self._tuned: dict[tuple[int, ...], _TunedGraph] = {}
+        self._tuned: dict[tuple[float, ...], _TunedGraph] = {}
         self._lock = threading.Lock()
         self._eager = False
 
@@ -101,31 +101,35 @@ class CompiledGraph:
             isinstance(value, torch.nn.Parameter) or marked
             for value, marked in zip(inputs, self._static, strict=True)
         ]
-        places = [at for at in range(len(inputs)) if at not in self._shapes.sizes]
-        weights = [inputs[at] for at in places if static[at]]
+        shapes = self._shapes
+        numbers = {at: inputs[at].item() for at in shapes.numbers}
+        derived = shapes.sizes.keys() | numbers.keys()
+        places = [at for at in range(len(inputs)) if at not in derived]
+        weights = {at: inputs[at] for at in places if static[at]}
         values = {at: inputs[at] for at in places if not static[at]}
-        key = tuple(map(id, weights))
+        key = (*map(id, weights.values()), *numbers.values())
         tuned = self._tuned.get(key)
         if tuned is None:
             with self._lock:
-                tuned = self._tuned.get(key) or self._tune(key, static, weights, values)
+                tuned = self._tuned.get(key) or self._tune(key, numbers, weights, values)
             if tuned is None:
                 return self._graph_module(*inputs)
         return tuned.module(*values.values())
 
     def _tune(
         self,
-        key: tuple[int, ...],
-        static: Sequence[bool],
-        weights: Sequence[torch.Tensor],
+        key: tuple[float, ...],
+        numbers: Mapping[int, float],
+        weights: Mapping[int, torch.Tensor],
         values: Mapping[int, torch.Tensor],
     ) -> _TunedGraph | None:
         """Return a tuned form of the graph, None (and no second attempt) if there is none."""
         most = self._most_weight_sets
         if len(self._tuned) >= most:
-            self._give_up(f"the graph is used with more than {most} sets of weights")
+            self._give_up(f"the graph is used with more than {most} sets of weights and numbers")
             return None
-        fixed = GraphWithWeights(self._graph_module, static, weights, self._shapes.sizes).eval()
+        graph = with_numbers(self._graph_module, numbers)
+        fixed = GraphWithWeights(graph, weights, tuple(values), self._shapes.sizes).eval()
         try:
             module = optimize_call(
                 fixed,
@@ -139,7 +143,7 @@ class CompiledGraph:
         except (AoeError, AoebankError) as error:
             self._give_up(f"{_user_place(self._graph_module, str(error))}{error}")
             return None
-        self._tuned[key] = _TunedGraph(module, weights)
+        self._tuned[key] = _TunedGraph(module, tuple(weights.values()))
         return self._tuned[key]
 
     def _give_up(self, reason: str) -> None:
@@ -163,33 +167,32 @@ class GraphWithWeights(torch.nn.Module):  # type: ignore[misc]
     def __init__(
         self,
         graph_module: torch.fx.GraphModule,
-        static: Sequence[bool],
-        weights: Sequence[torch.Tensor],
+        weights: Mapping[int, torch.Tensor],
+        places: Sequence[int],
         sizes: Mapping[int, tuple[int, int]],
     ) -> None:
         super().__init__()
         self.graph_module = graph_module
-        self._static = tuple(static)
+        self._places = tuple(places)
         self._sizes = dict(sizes)
         placeholders = graph_module.graph.find_nodes(op="placeholder")
-        marked = [node for node, fixed in zip(placeholders, static, strict=True) if fixed]
-        self._weight_names = tuple(_weight_name(node, i) for i, node in enumerate(marked))
-        for name, weight in zip(self._weight_names, weights, strict=True):
+        self._count = len(placeholders)
+        self._weight_names = {
+            at: _weight_name(placeholders[at], number) for number, at in enumerate(weights)
+        }
+        for at, weight in weights.items():
             if isinstance(weight, torch.nn.Parameter):
-                self.register_parameter(name, weight)
+                self.register_parameter(self._weight_names[at], weight)
             else:
-                self.register_buffer(name, weight)
+                self.register_buffer(self._weight_names[at], weight)
 
     def forward(self, *values: torch.Tensor) -> Any:
-        given = iter(values)
-        weights = iter([getattr(self, name) for name in self._weight_names])
-        inputs: list[Any] = [
-            0 if at in self._sizes else next(weights) if fixed else next(given)
-            for at, fixed in enumerate(self._static)
-        ]
+        inputs: dict[int, Any] = dict.fromkeys(range(self._count))
+        inputs |= zip(self._places, values, strict=True)
+        inputs |= {at: getattr(self, name) for at, name in self._weight_names.items()}
         for at, (tensor, axis) in self._sizes.items():
             inputs[at] = inputs[tensor].shape[axis]
-        return self.graph_module(*inputs)
+        return self.graph_module(*inputs.values())
 
 
 def _eager_reason(inputs: Sequence[Any]) -> str:

@@ -1,4 +1,4 @@
-"""The symbolic extents of a graph Dynamo traced: `torch.compile(..., dynamic=True)`."""
+"""The symbolic extents and the numbers of a graph Dynamo traced with `dynamic=True`."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ class GraphShapes:
         symbols: Symbolic extents of a tensor, by its place among the arguments.
         sizes: Arguments that are such extents themselves, by their place: place of a tensor that
             has it, and axis.
+        numbers: Places of tensors that hold a number the graph reads, an epsilon or a factor.
     """
 
     symbols: Mapping[int, tuple[SymbolicExtent, ...]]
     sizes: Mapping[int, tuple[int, int]]
+    numbers: frozenset[int]
 
     def open_dims(
         self, values: Mapping[int, torch.Tensor], dynamic_max: int | None
@@ -57,9 +59,8 @@ class GraphShapes:
 
 def graph_shapes(graph_module: torch.fx.GraphModule) -> GraphShapes | str:
     """Return the symbolic extents of a graph's arguments, or why they are no ranges."""
-    examples = [
-        node.meta.get("example_value") for node in graph_module.graph.find_nodes(op="placeholder")
-    ]
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    examples = [node.meta.get("example_value") for node in placeholders]
     symbols: dict[int, tuple[SymbolicExtent, ...]] = {}
     homes: dict[str, tuple[int, int]] = {}
     for place, example in enumerate(examples):
@@ -77,7 +78,33 @@ def graph_shapes(graph_module: torch.fx.GraphModule) -> GraphShapes | str:
             if name not in homes:
                 return f"the number {example} among its arguments is dynamic, and no extent"
             sizes[place] = homes[name]
-    return GraphShapes(symbols=symbols, sizes=sizes)
+    numbers = frozenset(place for place, node in enumerate(placeholders) if _is_number(node))
+    return GraphShapes(symbols=symbols, sizes=sizes, numbers=numbers)
+
+
+def _is_number(node: torch.fx.Node) -> bool:
+    return bool(node.users) and all(
+        user.op == "call_method" and user.target == "item" for user in node.users
+    )
+
+
+def with_numbers(
+    graph_module: torch.fx.GraphModule, numbers: Mapping[int, float]
+) -> torch.fx.GraphModule:
+    """Return a graph that has these numbers as constants; those of `GraphShapes.numbers`.
+
+    A float is a symbol to PyTorch where extents are, and no exporter takes a symbolic epsilon.
+    """
+    if not numbers:
+        return graph_module
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(graph_module.graph, {}))
+    for place, node in enumerate(graph.find_nodes(op="placeholder")):
+        if place in numbers:
+            for user in tuple(node.users):
+                user.replace_all_uses_with(numbers[place])
+                graph.erase_node(user)
+    return torch.fx.GraphModule(graph_module, graph)
 
 
 def _symbolic(example: torch.Tensor) -> Iterator[SymbolicExtent]:

@@ -178,10 +178,10 @@ class Rows(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fc = nn.Linear(8, 6)
+        self.fc, self.norm = nn.Linear(8, 6), nn.LayerNorm(6)
 
     def forward(self, x: Any) -> Any:
-        return self.fc(x).reshape(x.shape[0] * x.shape[1], 6)
+        return self.norm(self.fc(x)).reshape(x.shape[0] * x.shape[1], 6)
 
 
 def test_symbolic_extents_are_tuned_once_and_served_at_every_size(engine: Marking) -> None:
@@ -208,6 +208,17 @@ def test_range_a_dimension_is_marked_with_is_the_one_that_is_tuned(engine: Marki
     compiled = torch.compile(rows, backend=partial(untuned, engine=engine))
     _assert_served(compiled(x), rows(x))
     assert [one.shape_range for one in engine.asked] == ["in_values:2,3~64,8"]
+
+
+def test_floats_are_constants_of_a_graph_with_symbolic_extents(engine: Marking) -> None:
+    def scaled(x: Any, factor: float) -> Any:
+        return torch.relu(x) * factor
+
+    compiled = torch.compile(scaled, backend=partial(untuned, engine=engine), dynamic=True)
+    for rows, factor in ((4, 0.5), (5, 0.5), (6, 2.5), (7, 0.5)):
+        x = torch.randn(rows, 3)
+        _assert_served(compiled(x, factor), torch.relu(x) * factor)
+    assert len(engine.asked) == 2  # one for each number
 
 
 def test_dynamic_number_that_is_no_extent_is_left_to_pytorch_with_one_warning() -> None:
