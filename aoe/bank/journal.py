@@ -25,6 +25,8 @@ from aoebank import (
 ENGINE = "aoe"
 KERNEL_SOURCE = "kernel_source"
 """Member of a fingerprint: digest of what turns a strategy into code, see `aoe.bank.sources`."""
+MANNERS = ("streams", "shape_range")
+"""Members of a line's model: streams beside each other, and the range it was tuned for."""
 CHANGES = (Event.ADD, Event.UPDATE)
 """Events after which a record is another one."""
 
@@ -107,11 +109,12 @@ class BankJournal:
         return is_same and self.is_validated_alike(entry)
 
     def is_validated_alike(self, entry: Provenance) -> bool:
-        """Return whether a line is about a model with as many streams as that of this run.
+        """Return whether a line is about a model validated as that of this run is, see `MANNERS`.
 
-        What helps one stream that has all caches may not help several beside each other.
+        What helps one stream that has all caches may not help several beside each other, and what
+        helps one shape may not help a range of them.
         """
-        return entry.model.get("streams") == self.model.get("streams")
+        return all(entry.model.get(name) == self.model.get(name) for name in MANNERS)
 
     def quarantine_reason(self, record: Record, soc_version: str | None = None) -> str | None:
         """Return why nobody should use a record, None if everybody may.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.entry.imported_model import ImportedModel
+from aoe.errors import OptionError
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
@@ -59,3 +60,23 @@ class Entry:
     weight_suffix: str = ""
     folder_file: str = ""
     load_open: Callable[[ModelSource], ImportedModel] | None = None
+
+    def load_with_open_extents(self, source: ModelSource, got: object) -> ImportedModel:
+        """Return the model with the shapes it has itself; see `load_open`.
+
+        Args:
+            source: The model.
+            got: The shapes that are asked for.
+
+        Raises:
+            OptionError: models of its kind are read with fixed shapes.
+            AoeError: it cannot be read.
+        """
+        if self.load_open is None:
+            raise OptionError(
+                "--input_shape",
+                f"{self.framework} models are tuned for one shape at a time",
+                got=got,
+                hint="tune once for each shape, they share the bank; or convert the model to ONNX",
+            )
+        return self.load_open(source)

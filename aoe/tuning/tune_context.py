@@ -21,7 +21,7 @@ from aoe.device.protocol import Device
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.imported_model import ImportedModel
 from aoe.entry.input_shapes import parse_input_shape
-from aoe.entry.protocol import Entry, ModelSource
+from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
@@ -222,7 +222,10 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
     toolchain = find_toolchain(env)
     with ThreadPoolExecutor(1) as beside:  # it runs a compiler, which takes as long as loading
         checked = beside.submit(engine.check_toolchain, toolchain, target)
-        model = _loaded(entry, source, settings)
+        shape_range = settings.shape_range
+        model = (
+            entry.load_with_open_extents(source, shape_range) if shape_range else entry.load(source)
+        )
         checked.result()
     inputs, calibration = _inputs(settings, model)
     places = result_places(context, model.name, job)
@@ -237,7 +240,7 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
         engine.open_runner(device, target, toolchain, turns) as runner,
         _remote_pool(context, job, device, target, versions) as remote_pool,
     ):
-        journal = _journal(root, target, model, versions, streams)
+        journal = _journal(root, target, model, versions, _manner(settings, streams))
         yield TuneContext(
             settings=settings,
             subject=ModelToTune(
@@ -278,25 +281,6 @@ def _banks(
     for one in damaged:
         context.progress.warn(str(one))
     return RunBanks(journal=own, built_in=built_in, base=base, damaged=damaged)
-
-
-def _loaded(entry: Entry, source: ModelSource, settings: TuneSettings) -> ImportedModel:
-    """Return the model of a run, for a range of shapes with its open dimensions.
-
-    Raises:
-        OptionError: models of its kind have fixed shapes.
-        AoeError: it cannot be read.
-    """
-    if settings.shape_range is None:
-        return entry.load(source)
-    if entry.load_open is None:
-        raise OptionError(
-            "--input_shape",
-            f"{entry.framework} models are tuned for fixed shapes",
-            got=settings.shape_range,
-            hint="convert the model to ONNX",
-        )
-    return entry.load_open(source)
 
 
 def _sweep(progress: Progress) -> None:
@@ -442,15 +426,24 @@ def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | 
     )
 
 
+def _manner(settings: TuneSettings, streams: int) -> Mapping[str, str]:
+    """Return how a model is validated beyond the usual, as verdicts say it; see `MANNERS`."""
+    found = {"streams": str(streams) if streams > 1 else "", "shape_range": settings.shape_range}
+    return {name: value for name, value in found.items() if value}
+
+
 def _journal(
-    root: Path, target: Target, model: ImportedModel, versions: Mapping[str, str], streams: int
+    root: Path,
+    target: Target,
+    model: ImportedModel,
+    versions: Mapping[str, str],
+    manner: Mapping[str, str],
 ) -> BankJournal:
-    beside = {"streams": str(streams)} if streams > 1 else {}
     return BankJournal(
         root,
         target.soc_version,
         fingerprint=fingerprint(target, versions),
-        model={"name": model.name, "sha256": model.sha256, **beside},
+        model={"name": model.name, "sha256": model.sha256, **manner},
         engine_version=versions["aoe"],
     )
 

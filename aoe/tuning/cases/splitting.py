@@ -106,14 +106,7 @@ def _open_model(context: ModeContext) -> OpenModel:
         env=context.env,
     )
     entry = find_entry(settings.framework, source)
-    if entry.load_open is None:
-        raise OptionError(
-            "--input_shape",
-            f"{entry.framework} models are tuned for one shape at a time",
-            got=f"{len(settings.shape_cases)} shapes",
-            hint="tune once for each shape, they share the bank; or convert the model to ONNX",
-        )
-    found = entry.load_open(source)
+    found = entry.load_with_open_extents(source, f"{len(settings.shape_cases)} shapes")
     return OpenModel(proto=found.proto, sha256=found.sha256, hold=found.hold)
 
 

@@ -39,7 +39,7 @@ from aoe.ort.profile import ModelProfile
 from aoe.results.opat import OpatReport
 from aoe.schedule import Schedule
 from aoe.tuning.live_report import LiveReport, Phase
-from aoe.tuning.mode import ModeContext
+from aoe.tuning.mode import ModeContext, TargetMetric
 from aoe.tuning.model_mode import run_facts
 from aoe.tuning.opat import run as opat_run
 from aoe.tuning.opat.opening import (
@@ -111,7 +111,9 @@ def check(context: ModeContext) -> None:
         "--base_result": settings.base_result is not None,
         "--inputs": bool(settings.inputs),
         "--precision_mode": settings.precision.mode.lowest.is_lower,
-        "target_metric": settings.target_metric != "latency",
+        "--accuracy": settings.precision.accuracy is not None,
+        "--calibration": bool(settings.precision.calibration),
+        "target_metric": settings.target_metric is not TargetMetric.LATENCY,
     }
     for option in (name for name, is_given in others.items() if is_given):
         raise OptionError(option, "is for fixed shapes", got=settings.shape_range)
@@ -167,7 +169,7 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
             for one, counts in zip(operators, rows, strict=True)
             if (kernel := _row_kernel(tuning, one, counts, tuned, compilers)) is not None
         ]
-        validation, gains = validate_points(tuning, assembly, kernels, points, costs)
+        validation, gains = validate_points(tuning, bank, assembly, kernels, points, costs)
         tuned_profile = profile_tuned(tuning, assembly, validation, opened.profile, costs)
     write_model(tuning, bank, assembly, validation)
     result = OpatResult(

@@ -19,7 +19,6 @@ from aoe.tuning.live_report import Phase
 from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
 from aoe.tuning.tasks.operators.operator import TunedOperator
-from aoe.tuning.tasks.operators.operators import Operator
 from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.accuracy import HeldAccuracy
 from aoe.tuning.validation.candidates import Drop
@@ -104,14 +103,14 @@ def validate_kernels(
         The judgement, and what of it is to be kept.
     """
     tuning.time.phases.begin(Phase.VALIDATE)
-    earlier = {t.operator.key: _earlier_verdict(tuning, bank, t.operator) for t in tuned}
+    earlier = {t.operator.key: earlier_verdict(tuning, bank, t.operator.workload) for t in tuned}
     lookup_only = tuning.settings.lookup_only
     candidates = kernels_of(tuned)
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
     checker = _accuracy_checker(tuning, assembly, candidates, left_s, costs)
     if checker is None:  # else what was dropped counts too, or a second run would trade otherwise
         candidates = [kernel for kernel in candidates if earlier[kernel.key] is not Event.DROPPED]
-    candidates = _within_memory(tuning, candidates)
+    candidates = kernels_within_memory(tuning, candidates)
     # one library for every model that is compared: a kernel that is left out stays in it
     comparer = model_comparer(tuning, assembly, costs)
     in_library, lost = compiled(tuning, assembly, candidates, comparer)
@@ -216,7 +215,9 @@ def _accuracy_checker(
     )
 
 
-def _within_memory(tuning: TuneContext, kernels: Sequence[ChosenKernel]) -> list[ChosenKernel]:
+def kernels_within_memory(
+    tuning: TuneContext, kernels: Sequence[ChosenKernel]
+) -> list[ChosenKernel]:
     """Return the kernels that keep no more than the user allows; a later run may allow others."""
     limit = tuning.settings.kernel_memory_mib
     if limit is None:
@@ -298,7 +299,7 @@ def model_comparer(
     )
 
 
-def _earlier_verdict(tuning: TuneContext, bank: OperatorBank, operator: Operator) -> Event | None:
+def earlier_verdict(tuning: TuneContext, bank: OperatorBank, workload: Workload) -> Event | None:
     """Return the settled verdict of this model on a kernel, None where validation decides again.
 
     Kernels that were dropped for the model's peak memory are decided again under `--memory`.
@@ -306,7 +307,7 @@ def _earlier_verdict(tuning: TuneContext, bank: OperatorBank, operator: Operator
     if tuning.settings.repeat_tune:
         return None
     ignored = OVER_PEAK if is_memory_given(tuning) else None
-    return bank.model_verdict(operator.workload, ignored=ignored)
+    return bank.model_verdict(workload, ignored=ignored)
 
 
 def is_memory_given(tuning: TuneContext) -> bool:

@@ -183,7 +183,7 @@ class ModelValidator(Generic[P]):
         is_checked = not self._comparer.is_hurried
         kernels = self._within_peak(kernels)
         new = [kernel for kernel in new if kernel in kernels]
-        tests = self._tests(kernels, prior_result.proven)
+        tests = group_tests(self._comparer, kernels, self._step, prior_result.proven)
         if prior_result.is_own:  # that what it had gains is proven
             if is_checked:
                 self._examine(tests, new)
@@ -215,11 +215,13 @@ class ModelValidator(Generic[P]):
         """Test every kernel; a refused model stays refused if no single kernel loses."""
         before = dict(self._drops)
         # loading a large model twice more takes what its proof needs, which shows wrong results too
-        tests = self._tests(kernels, prior_result.proven)
+        tests = group_tests(self._comparer, kernels, self._step, prior_result.proven)
         is_checked = tests.has_time and not self._comparer.is_hurried
         try:
             if is_checked and tests.are_wrong():
-                tests = self._tests(self._correct(list(kernels)), prior_result.proven)
+                tests = group_tests(
+                    self._comparer, self._correct(list(kernels)), self._step, prior_result.proven
+                )
         except TimeIsUpError:
             return self.undecided(kernels)
         tests.run()
@@ -268,17 +270,6 @@ class ModelValidator(Generic[P]):
         """Take back that kernels were dropped."""
         for kernel in kernels:
             self._drops.pop(kernel.name, None)
-
-    def _tests(self, kernels: Sequence[P], proven: Collection[str]) -> GroupTests[P]:
-        return GroupTests(
-            kernels,
-            self._comparer.without,
-            self._step,
-            left_s=self._comparer.left_s,
-            following_comparisons=PROCESSES,
-            comparison_s=self._comparer.screening_s,
-            proven=proven,
-        )
 
     def confirm(self, kernels: Sequence[P]) -> ValidationResult[P]:
         """Measure the kernels an earlier run has kept; noise undoes nothing, wrong results do.
@@ -422,6 +413,31 @@ def _is_as_promised(
     expected_us += PROVEN * sum(kernel.gain_us for kernel in new)
     saved_us = (found.estimate.median - 1) * found.comparison.measurement.latency_us
     return saved_us >= expected_us
+
+
+def group_tests(
+    comparer: ModelComparer[P],
+    kernels: Sequence[P],
+    step: Callable[[str], None],
+    proven: Collection[str] = (),
+) -> GroupTests[P]:
+    """Return the group tests of a model, with time left for its last comparison.
+
+    Args:
+        comparer: Compares models with and without kernels.
+        kernels: Kernels that compute rightly together.
+        step: Is told what is dropped.
+        proven: See `GroupTests`.
+    """
+    return GroupTests(
+        kernels,
+        comparer.without,
+        step,
+        left_s=comparer.left_s,
+        following_comparisons=PROCESSES,
+        comparison_s=comparer.screening_s,
+        proven=proven,
+    )
 
 
 def decide_candidates(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from support.engine.open_rows import parsed
 import aoe
 from aoe.errors import AoeError
 from aoe.om.file import read_manifest
+from aoebank import Bank, Event
 
 _RANGE = "x:1~2,1~40,64"
 _BODY = """t = MatMul(x, w) u = Add(t, b) v = Relu(u) s = MatMul(v, z) r = Add(s, x)
@@ -94,6 +97,30 @@ def test_look_up_places_the_kernels_of_the_bank_without_measuring(
     assert summary["points"] == [] and summary["pairs"] == 0
 
 
+def _dropped(folder: Path) -> None:
+    """Note in the bank of a run that the model has dropped all of its kernels."""
+    bank = Bank(folder / "bank")
+    for file in tuple(bank.iter_files()):
+        last = {line.key: line for line in bank.iter_provenance(file)}
+        notes = [
+            replace(line, event=Event.DROPPED, search={"reason": "it is wrong"})
+            for line in last.values()
+        ]
+        bank.append_provenance(file, notes)
+
+
+def test_verdict_is_remembered_for_the_model_over_that_range_alone(
+    model: Path, tuned: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    copytree(tuned, folder)
+    _dropped(folder)
+    for shape_range, has_kernels in ((_RANGE, False), ("x:1~2,1~39,64", True)):
+        found = _tune(model, folder, input_shape=shape_range, lookup_only=True)
+        assert found.om_file is not None
+        assert bool(read_manifest(found.om_file).kernels) is has_kernels
+
+
 def _text(result: aoe.TuneResult) -> str:
     assert result.om_file is not None
     return (result.om_file.parent / "summary.json").read_text()
@@ -105,6 +132,7 @@ def _text(result: aoe.TuneResult) -> str:
         ({"job_type": "sgat"}, "fixed shapes"),
         ({"workers": "1"}, "--workers"),
         ({"target_metric": "throughput"}, "target_metric"),
+        ({"accuracy": "cosine>=0.99"}, "--accuracy"),
         ({"input_shape": "x:1~2,1~40,63"}, "fixed extent"),
         ({"input_shape": "z:1~2"}, "no such input"),
         ({"input_shape": ["x:1~2,1~40,64", "x:1,1,64"]}, "alone"),
