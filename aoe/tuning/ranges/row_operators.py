@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from aoe.bank.operators import key_of
-from aoe.device.compiler import RowBlock
 from aoe.graph.model_graph import ModelGraph, OpenShape
 from aoe.graph.open_rows import OpenRows, find_open_rows
 from aoe.graph.regions import Refusal, Region, take_apart
@@ -37,6 +37,7 @@ class RowOperator:
         op_names: Node at the end of each.
         share: Part of the model's time at the shape the model was profiled in.
         blocks: Workloads by their number of rows, the largest first; the last one has one row.
+        frequent: Rows of blocks that are there for frequent shapes alone.
     """
 
     rows: OpenRows
@@ -44,6 +45,7 @@ class RowOperator:
     op_names: tuple[str, ...]
     share: float
     blocks: Mapping[int, Workload]
+    frequent: frozenset[int] = frozenset()
 
     def operators(self) -> Iterator[Operator]:
         """Yield its blocks as operators to tune; together they have its share of the time."""
@@ -159,7 +161,21 @@ def _key(rows: OpenRows) -> str:
 # ---- blocks ----
 
 
-def expected_us(blocks: Sequence[RowBlock], rows: int) -> float:
+class TimedRows(Protocol):
+    """A number of rows, and the microseconds one call for them takes."""
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        ...
+
+    @property
+    def us(self) -> float:
+        """Time of the call."""
+        ...
+
+
+def expected_us(blocks: Sequence[TimedRows], rows: int) -> float:
     """Return the time of rows in blocks, as the kernel cuts them: see `cut_rows` of the glue.
 
     Args:

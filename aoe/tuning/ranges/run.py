@@ -10,14 +10,14 @@ The page to read first: `_tune_range` is the chart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
 from tempfile import mkdtemp
 
-from aoe.bank.operators import key_of
+from aoe.bank.operators import OperatorBank, key_of
 from aoe.device.compiler import KernelSource, RowBlock, row_kernel
 from aoe.entry.shape_range import (
     OpenModelShapes,
@@ -55,6 +55,7 @@ from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.opat.run import finished_report, operator_teller, run_operators
 from aoe.tuning.opat.tuned_model import write_model
 from aoe.tuning.policies import screen_policy
+from aoe.tuning.ranges.frequent_rows import frequent_rows, paying, with_blocks
 from aoe.tuning.ranges.points import validate_points
 from aoe.tuning.ranges.row_operators import (
     RowOperator,
@@ -65,10 +66,11 @@ from aoe.tuning.ranges.row_operators import (
 from aoe.tuning.search.book import opening
 from aoe.tuning.task_search import SearchSettings
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP
 from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.tasks.operators.operator_task import OperatorTask, measure_schedules
 from aoe.tuning.tasks.operators.operator_tasks import TunedOperators, tune_found
-from aoe.tuning.tasks.operators.operators import FoundOperators, find_operators
+from aoe.tuning.tasks.operators.operators import FoundOperators, Operator, find_operators
 from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.kernel_assembly import Assembly
 from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
@@ -155,20 +157,21 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         searching = searching_time(tuning.time.stopwatch, costs, threads, len(points))
         searching = searching.keeping(_BLOCK_S * len(blocks))
         tools = operator_tools(tuning, bank, opened.graph, searching, compilers)
-        tuned = tune_found(
-            FoundOperators(fused=(), operators=blocks, refusals=tuple(refusals)),
-            take_apart=lambda found, lost: found,
-            budget=make_budget(tuning, opened.profile, searching, measure_pool, rates),
-            tools=tools,
-            tell=operator_teller(tuning.progress, report),
-            measure_pool=measure_pool,
-        )
-        rows = [[one.rows.rows(point.extents) for point in points] for one in operators]
-        kernels = [
-            kernel
-            for one, counts in zip(operators, rows, strict=True)
-            if (kernel := _row_kernel(tuning, one, counts, tuned, compilers)) is not None
-        ]
+        tell = operator_teller(tuning.progress, report)
+
+        def tune(blocks: Sequence[Operator]) -> TunedOperators:
+            return tune_found(
+                FoundOperators(fused=(), operators=tuple(blocks), refusals=tuple(refusals)),
+                take_apart=lambda found, lost: found,
+                budget=make_budget(tuning, opened.profile, searching, measure_pool, rates),
+                tools=tools,
+                tell=tell,
+                measure_pool=measure_pool,
+            )
+
+        tuned = tune(blocks)
+        operators, tuned = _with_frequent(tuning, bank, operators, tuned, points, tune)
+        kernels = _row_kernels(tuning, operators, points, tuned, compilers)
         validation, gains = validate_points(tuning, bank, assembly, kernels, points, costs)
         tuned_profile = profile_tuned(tuning, assembly, validation, opened.profile, costs)
     write_model(tuning, bank, assembly, validation)
@@ -236,6 +239,48 @@ def _assembly(tuning: TuneContext, opened: OpenGraph, compilers: KernelCompilers
 # ---- kernels ----
 
 
+def _with_frequent(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    operators: Sequence[RowOperator],
+    tuned: TunedOperators,
+    points: Sequence[ShapePoint],
+    tune: Callable[[Sequence[Operator]], TunedOperators],
+) -> tuple[list[RowOperator], TunedOperators]:
+    """Return operators with the blocks of frequent shapes, which are tuned, and all answers."""
+    settings = tuning.settings
+
+    def is_known(workload: Workload) -> bool:
+        if bank.find(workload) is not None:
+            return True
+        failed = bank.failed_search(workload, settings.trials, threshold=ACCEPT_SPEEDUP)
+        return failed is not None and not settings.lookup_only
+
+    searches = not settings.lookup_only
+    frequent = frequent_rows(operators, tuned, points, is_known, searches=searches)
+    if not frequent:
+        return list(operators), tuned
+    more = tune([block for one in frequent for block in one.operators()])
+    every = replace(tuned, operators=(*tuned.operators, *more.operators))
+    return with_blocks(operators, frequent), every
+
+
+def _row_kernels(
+    tuning: TuneContext,
+    operators: Sequence[RowOperator],
+    points: Sequence[ShapePoint],
+    tuned: TunedOperators,
+    compilers: KernelCompilers,
+) -> list[ChosenKernel]:
+    """Return the kernels that promise something over the points of the range."""
+    rows = ([one.rows.rows(point.extents) for point in points] for one in operators)
+    found = (
+        _row_kernel(tuning, one, counts, tuned, compilers)
+        for one, counts in zip(operators, rows, strict=True)
+    )
+    return [kernel for kernel in found if kernel is not None]
+
+
 def _row_kernel(
     tuning: TuneContext,
     operator: RowOperator,
@@ -257,6 +302,7 @@ def _row_kernel(
         blocks, default_us = _recorded_blocks(tuning, operator, known), dict[int, float]()
     else:
         blocks, default_us = _measured_blocks(tuning, operator, known, compilers)
+    blocks = paying(blocks, operator.frequent)
     if not blocks or blocks[-1].rows > 1:
         return None  # not every number of rows could be computed to its end
     saved_us = 0.0

@@ -29,7 +29,7 @@ from aoe.ort.sessions import session_options
 from aoe.target import Target
 
 _EXTENTS = {"N": 3, "S": 5}
-_BLOCKS = {16: 10.0, 4: 4.0, 1: 2.0}
+_BLOCKS = {16: 10.0, 7: 4.5, 4: 4.0, 1: 2.0}
 _NETS = {
     "chain": ("float[N,S,24] x", "t = Mul(x, b) u = Add(t, x) y = Sigmoid(u)", "float[24] b"),
     "softmax": ("float[N,S,24] x", "y = Softmax(x)", ""),

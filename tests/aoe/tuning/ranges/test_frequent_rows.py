@@ -1,0 +1,113 @@
+"""Which frequent shapes get blocks of just their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pytest
+from support.engine.open_rows import opened, parsed
+from support.engine.tuning import make_kernel
+
+from aoe.bank.operators import key_of
+from aoe.device.compiler import RowBlock
+from aoe.entry.shape_range import ShapePoint
+from aoe.graph.open_rows import OpenRows, find_open_rows
+from aoe.results.files import RepoOutcome
+from aoe.tuning.ranges.frequent_rows import frequent_rows, paying, with_blocks
+from aoe.tuning.ranges.row_operators import RowOperator, block_rows
+from aoe.tuning.tasks.operators.operator import TunedOperator
+from aoe.tuning.tasks.operators.operator_tasks import TunedOperators
+from aoe.workload import Workload
+
+
+@pytest.fixture(scope="module")
+def rows() -> OpenRows:
+    model = parsed("float[N,24] x", "t = Mul(x, b) y = Sigmoid(t)", weights="float[24] b")
+    _, shapes, parts = opened(model, {"N": 300})
+    found = find_open_rows(parts.regions[-1], shapes)
+    assert isinstance(found, OpenRows)
+    return found
+
+
+def _workload(rows: OpenRows, count: int) -> Workload:
+    found = rows.of(count)
+    assert found is not None
+    return found
+
+
+def _operator(rows: OpenRows) -> RowOperator:
+    return RowOperator(
+        rows=rows,
+        regions=(rows.region,),
+        op_names=("y",),
+        share=0.5,
+        blocks={count: _workload(rows, count) for count in block_rows(300)},
+    )
+
+
+def _tuned(operator: RowOperator, us: Mapping[int, float]) -> TunedOperators:
+    found = [
+        TunedOperator(operator=one, outcome=RepoOutcome.ADD, reason="", after_us=us[count])
+        for count, one in zip(operator.blocks, operator.operators(), strict=True)
+    ]
+    return TunedOperators(operators=tuple(found), refusals=())
+
+
+def _points(*counts: tuple[int, int]) -> list[ShapePoint]:
+    return [ShapePoint(extents={"N": n}, shapes={"x": (n, 24)}, count=calls) for n, calls in counts]
+
+
+_US = {256: 64.0, 64: 16.0, 16: 6.0, 4: 4.0, 1: 3.0}
+
+
+def _chosen(
+    rows: OpenRows, points: list[ShapePoint], known: Collection[int] = (), searches: bool = True
+) -> dict[int, Workload]:
+    operator = _operator(rows)
+    keys = {key_of(_workload(rows, count)) for count in known}
+    found = frequent_rows(
+        [operator],
+        _tuned(operator, _US),
+        points,
+        lambda workload: key_of(workload) in keys,
+        searches=searches,
+    )
+    return {count: workload for one in found for count, workload in one.blocks.items()}
+
+
+def test_rows_that_blocks_cut_badly_get_one_of_their_own(rows: OpenRows) -> None:
+    # 64 is a block, 128 is two of them, 13 takes four calls
+    found = _chosen(rows, _points((64, 1), (128, 1), (13, 1)))
+    assert found.keys() == {13}
+    assert found[13].output.shape == (13, 24)
+
+
+def test_those_that_save_most_in_all_calls_come_first_and_few_are_searched(rows: OpenRows) -> None:
+    points = _points((13, 1), (77, 90), (45, 50), (205, 40))
+    assert _chosen(rows, points).keys() == {77, 45, 205}
+
+
+def test_what_the_bank_knows_is_taken_and_nothing_else_where_nothing_is_searched(
+    rows: OpenRows,
+) -> None:
+    points = _points((13, 9), (128, 1))
+    assert _chosen(rows, points, known=[128], searches=False).keys() == {128}
+    assert _chosen(rows, points, known=[128]).keys() == {13, 128}
+
+
+def test_blocks_of_frequent_shapes_stand_among_the_others(rows: OpenRows) -> None:
+    operator = _operator(rows)
+    more = RowOperator(
+        rows=rows, regions=operator.regions, op_names=(), share=0, blocks={13: _workload(rows, 13)}
+    )
+    found = with_blocks([operator], [more])[0]
+    assert list(found.blocks) == [256, 64, 16, 13, 4, 1]
+    assert found.frequent == {13}
+
+
+@pytest.mark.parametrize(("us", "stays"), [(5.0, True), (11.9, False)])
+def test_block_stays_if_it_is_faster_than_the_others_together(us: float, stays: bool) -> None:
+    source = make_kernel(1).source
+    times = {16: 20.0, 13: us, 4: 3.0, 1: 3.0}  # 13 rows in others: 3 x 4 and 1, 12 us
+    blocks = [RowBlock(rows=count, source=source, us=one) for count, one in times.items()]
+    assert (13 in {one.rows for one in paying(blocks, {13})}) is stays
