@@ -159,6 +159,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         "base": "text",
         "counts": dict.fromkeys(("reused", "retuned", "new", "dropped"), "count"),
         "most_s": "number",
+        "ranges": ["text"],
         "subgraphs": [_PLANNED],
         "operators": [{**_PLANNED, "share": "number"}],
         OTHERS: [{**_PLANNED, "share?": "number"}],

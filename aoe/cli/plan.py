@@ -65,8 +65,6 @@ def command(
     from aoe.tuning.registry import parse_job_types
 
     given = given_cases(input_shape or ())
-    if given["shape_range"] is not None:
-        raise OptionError("--input_shape", "no range is planned", got=given["shape_range"])
     if given["shape_cases"]:
         raise OptionError(
             "--input_shape", "one shape is planned at a time", got=given["shape_cases"][1]

@@ -30,6 +30,7 @@ class PlanReport(Report):
             **members(plan, "model soc_version core_num base=reuse.base"),
             "counts": {kind.value: plan.reuse.count(kind) for kind in ReuseKind},
             "most_s": round(plan.most_s, 1),
+            "ranges": list(plan.ranges),
             **{
                 f"{job.subject}s": [_task(part, kind.shares) for part in kind.reuse.parts]
                 for job, kind in plan.kinds.items()
@@ -47,6 +48,10 @@ class PlanReport(Report):
             text.line(f"searching takes about {max(1, round(plan.most_s))} s at most")
         else:
             text.line("nothing is to be searched")
+        for one in plan.ranges:
+            text.line(
+                f"the bank has kernels for a range with this shape in it: --input_shape={one!r}"
+            )
 
     def _row(self, part: Reuse) -> tuple[str, ...]:
         share = self.plan.shares.get(part.key)

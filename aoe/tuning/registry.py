@@ -18,12 +18,14 @@ class TaskKind:
         mode: Tunes: a `Mode`.
         range_mode: Tunes a model for a range of shapes; empty if nothing does.
         planner: Tells what a run would do: a `Planner`; empty if nothing does.
+        range_planner: The same for a range of shapes.
         verifier: Reads records that can be measured again: a `Verifier`; empty if none can.
     """
 
     mode: str
     range_mode: str = ""
     planner: str = ""
+    range_planner: str = ""
     verifier: str = ""
 
 
@@ -37,6 +39,7 @@ KINDS = {
         mode="aoe.tuning.opat.run",
         range_mode="aoe.tuning.ranges.run",
         planner="aoe.tuning.planning.operators",
+        range_planner="aoe.tuning.planning.ranges",
         verifier="aoe.tuning.verify.operators",
     ),
     JobType.GDAT: TaskKind(mode="aoe.tuning.gdat.run"),

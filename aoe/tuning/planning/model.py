@@ -11,7 +11,8 @@ from aoe.errors import OptionError
 from aoe.folders.scratch import ScratchFolder
 from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.mode import JobType, ModeContext
-from aoe.tuning.registry import KINDS
+from aoe.tuning.planning.covering_ranges import covering_ranges
+from aoe.tuning.registry import KINDS, get_mode
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
 from aoe.tuning.tune_context import TuneContext, open_tune_context
@@ -66,12 +67,14 @@ class TuningPlan:
         core_num: Threads.
         kinds: The plan of each kind of tuning that can be planned; of those that are not asked
             for it is empty.
+        ranges: Ranges of shapes the bank has kernels for that hold the one shape that is planned.
     """
 
     model: str
     soc_version: str
     core_num: int
     kinds: Mapping[JobType, KindPlan]
+    ranges: tuple[str, ...] = ()
 
     @property
     def reuse(self) -> ReuseSummary:
@@ -116,13 +119,18 @@ def plan_model(context: ModeContext) -> TuningPlan:
                 got=",".join(context.settings.job_types),
                 expected=" or ".join(planners),
             )
+    is_range = context.settings.shape_range is not None
+    for job in context.settings.job_types:
+        get_mode(job, is_range=is_range).check(context)
     plans = dict[JobType, KindPlan]()
     with ScratchFolder("plan") as nowhere:
         settings = replace(context.settings, output=nowhere, lookup_only=True)
         for job in settings.job_types:
-            planner = cast(Planner, import_module(planners[job]))
+            module = KINDS[job].range_planner if is_range else planners[job]
+            planner = cast(Planner, import_module(module))
             with open_tune_context(replace(context, settings=settings), job) as tuning:
                 target, name = tuning.machine.runner.target, tuning.subject.model.name
+                ranges = () if is_range else covering_ranges(tuning)
                 plans[job] = planner.plan(tuning, [*plans.values()])
     nothing = KindPlan(reuse=ReuseSummary(base="", parts=()))
     return TuningPlan(
@@ -130,6 +138,7 @@ def plan_model(context: ModeContext) -> TuningPlan:
         soc_version=target.soc_version,
         core_num=target.core_num,
         kinds={job: plans.get(job, nothing) for job in planners},
+        ranges=ranges,
     )
 
 

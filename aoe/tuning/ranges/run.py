@@ -29,6 +29,7 @@ from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.model_graph import ModelGraph, OpenShape
 from aoe.graph.origins import Origins
+from aoe.graph.regions import Refusal
 from aoe.graph.weights import laid_out
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
@@ -81,7 +82,7 @@ _LEAST_GAIN = 1.02
 _MOST_LOST = 0.8
 """Expected speed-up at any point below which it is not: blocks of few rows take microseconds, and
 are measured no better than that."""
-_BLOCK_S = 0.5
+BLOCK_S = 0.5
 """To measure a block as it goes into its kernel, when all have been searched."""
 _ROWS_POWER = 0.75
 """Of the number of rows in the time of a block, where nothing was measured: few rows take longer
@@ -131,21 +132,62 @@ def run(context: ModeContext) -> OpatResult:
     return run_operators(context, _tune_range)
 
 
-def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeOperators:
+    """What there is to tune in a model for a range of shapes.
+
+    Attributes:
+        tuning: The run, whose model is run in the middle of the range.
+        points: Where it is judged, the smallest first.
+        opened: The graph.
+        operators: That compute rows.
+        refusals: Nodes left alone, with the reason.
+    """
+
+    tuning: TuneContext
+    points: tuple[ShapePoint, ...]
+    opened: OpenGraph
+    operators: tuple[RowOperator, ...]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def blocks(self) -> tuple[Operator, ...]:
+        """Their blocks, as operators to tune."""
+        return tuple(block for one in self.operators for block in one.operators())
+
+
+def find_range_operators(tuning: TuneContext) -> RangeOperators:
+    """Return the operators of a model with open dimensions, which are named in it.
+
+    Raises:
+        AoeError: the range does not fit the model, or it cannot be run.
+    """
     proto = tuning.subject.model.proto
     text = tuning.settings.shape_range or ""
     open_shapes = open_input_shapes(proto, parse_shape_range(text))
     points = _points(tuning, open_shapes)
     tuning = _at(tuning, points[len(points) // 2])
-    bank = open_bank(tuning, None)
     largest = open_shapes.points()[-1]
     opened = _open_graph(tuning, largest)
-    report.update(baseline_ms=opened.profile.model_us / 1e3)
-    rates = measure_rates(tuning)
     found = find_operators(opened.graph, opened.profile, None, Origins(proto, opened.graph.proto))
     operators, refusals = find_row_operators(
         opened.graph, found, opened.profile, opened.shapes, largest.extents
     )
+    return RangeOperators(
+        tuning=tuning,
+        points=points,
+        opened=opened,
+        operators=tuple(operators),
+        refusals=tuple(refusals),
+    )
+
+
+def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResult:
+    there = find_range_operators(tuning)
+    tuning, points, opened = there.tuning, there.points, there.opened
+    bank = open_bank(tuning, None)
+    report.update(baseline_ms=opened.profile.model_us / 1e3)
+    rates = measure_rates(tuning)
     with (
         closing(open_compilers(tuning)) as compilers,
         closing(_assembly(tuning, opened, compilers)) as assembly,
@@ -153,15 +195,15 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
     ):
         costs = ModelCosts.of(opened.profile, write_s=assembly.write_s)
         threads = tuning.machine.runner.target.core_num
-        blocks = tuple(block for one in operators for block in one.operators())
+        blocks = there.blocks
         searching = searching_time(tuning.time.stopwatch, costs, threads, len(points))
-        searching = searching.keeping(_BLOCK_S * len(blocks))
+        searching = searching.keeping(BLOCK_S * len(blocks))
         tools = operator_tools(tuning, bank, opened.graph, searching, compilers)
         tell = operator_teller(tuning.progress, report)
 
         def tune(blocks: Sequence[Operator]) -> TunedOperators:
             return tune_found(
-                FoundOperators(fused=(), operators=tuple(blocks), refusals=tuple(refusals)),
+                FoundOperators(fused=(), operators=tuple(blocks), refusals=there.refusals),
                 take_apart=lambda found, lost: found,
                 budget=make_budget(tuning, opened.profile, searching, measure_pool, rates),
                 tools=tools,
@@ -170,7 +212,7 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
             )
 
         tuned = tune(blocks)
-        operators, tuned = _with_frequent(tuning, bank, operators, tuned, points, tune)
+        operators, tuned = _with_frequent(tuning, bank, there.operators, tuned, points, tune)
         kernels = _row_kernels(tuning, operators, points, tuned, compilers)
         validation, gains = validate_points(tuning, bank, assembly, kernels, points, costs)
         tuned_profile = profile_tuned(tuning, assembly, validation, opened.profile, costs)
@@ -187,7 +229,7 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         tuned_profile=tuned_profile,
         report=finished_report(report, validation),
         allowed=tuning.settings.precision,
-        shape_range=text,
+        shape_range=tuning.settings.shape_range or "",
         points=gains,
     )
     write_details(result)

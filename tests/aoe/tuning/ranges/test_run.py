@@ -12,9 +12,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from support.documents import find_faults
 from support.engine.open_rows import parsed
 
 import aoe
+from aoe.cli.app import main
 from aoe.errors import AoeError
 from aoe.om.file import read_manifest
 from aoebank import Bank, Event
@@ -95,6 +97,32 @@ def test_look_up_places_the_kernels_of_the_bank_without_measuring(
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     summary = json.loads(_text(found))
     assert summary["points"] == [] and summary["pairs"] == 0
+
+
+def _planned(model: Path, shape: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", str(model), f"--input_shape={shape}", "--trials=1", "--json"])
+    assert stop.value.code == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert find_faults(found) == []
+    return found
+
+
+def test_plan_counts_blocks_and_names_the_ranges_that_hold_a_shape(
+    model: Path,
+    tuned: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TUNE_BANK_PATH", str(tuned / "bank"))
+    planned = _planned(model, _RANGE, capsys)
+    rows = _summary(tuned)["operators"]
+    kinds = {one["key"]: one["kind"] for one in planned["operators"]}
+    assert kinds.keys() == {row["key"] for row in rows}
+    assert {kinds[row["key"]] for row in rows if row["outcome"] == "add"} <= {"reused"}
+    assert planned["ranges"] == []
+    assert _planned(model, "x:1,7,64", capsys)["ranges"] == [_RANGE]
+    assert _planned(model, "x:3,7,64", capsys)["ranges"] == []
 
 
 def _dropped(folder: Path) -> None:

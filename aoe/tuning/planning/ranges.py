@@ -1,0 +1,34 @@
+"""What tuning for a range of shapes would do, without tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from aoe.tuning.opat.opening import open_bank
+from aoe.tuning.planning.model import KindPlan, compared_with
+from aoe.tuning.planning.operators import looked_up_operator, most_seconds
+from aoe.tuning.ranges.run import BLOCK_S, find_range_operators
+from aoe.tuning.tasks.operators.reuse import reuse_of, summary_of
+from aoe.tuning.tune_context import TuneContext
+
+
+def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
+    """Return the plan for a range: blocks that are reused and blocks that are tuned.
+
+    Blocks for the rows of frequent shapes are not among them: whether they may pay, only the times
+    of the others tell. The model is optimised and profiled once, as a run does.
+    """
+    base, bank = compared_with(tuning), open_bank(tuning, None)
+    there = find_range_operators(tuning)
+    blocks = {one.key: one for one in there.blocks}
+    look = partial(looked_up_operator, bank, tuning)
+    lookups = {key: look(one) for key, one in blocks.items()}
+    parts = [reuse_of(one, lookups[key], bank, base) for key, one in blocks.items()]
+    tuned = [one for key, one in blocks.items() if lookups[key].tune]
+    model_us = sum(there.opened.profile.node_us.values())
+    return KindPlan(
+        reuse=summary_of(base, parts),
+        shares={key: one.share for key, one in blocks.items()},
+        most_s=most_seconds(tuning, tuned, model_us) + BLOCK_S * len(blocks),
+    )
