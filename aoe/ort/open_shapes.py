@@ -80,7 +80,8 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     0 stands for an extent that is that of the input at the same place, -1 for one that follows
     from the others. Nothing computes such a shape any more, and what is behind is proven as well.
     A Transpose of the last two dimensions between two Reshapes, which fold the others into one and
-    unfold them again, becomes one of all dimensions.
+    unfold them again, becomes one of all dimensions; a product with weights between such Reshapes,
+    a product of all dimensions.
 
     Args:
         proto: A model whose open input extents have names.
@@ -88,7 +89,8 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     changed = copied(proto)
     for _ in range(_MOST_ROUNDS):
         shapes = {name: tensor.shape for name, tensor in _inferred_by_onnx(changed).items()}
-        if _unfold_transposes(changed, shapes) + _make_constant(changed, shapes) == 0:
+        unfolded = _unfold_transposes(changed, shapes) + _unfold_products(changed, shapes)
+        if unfolded + _make_constant(changed, shapes) == 0:
             break
     return changed
 
@@ -150,6 +152,33 @@ def _unfold_transposes(proto: onnx.ModelProto, shapes: Shapes) -> int:
             refill(node.input, [fold.input[0]])
             axes = [*range(rank - 2), rank - 1, rank - 2]
             refill(node.attribute, [helper.make_attribute("perm", axes)])
+            count += 1
+    return count
+
+
+def _unfold_products(proto: onnx.ModelProto, shapes: Shapes) -> int:
+    """Make Reshape, MatMul with weights, Reshape one MatMul, in place; return how often.
+
+    So dense layers of TensorFlow are written where batch and length are open.
+    """
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    weights = {one.name: tuple(one.dims) for one in proto.graph.initializer if len(one.dims) == 2}
+    count = 0
+    for node in proto.graph.node:
+        if node.op_type != "Reshape" or node.domain:
+            continue
+        product = makers.get(node.input[0])
+        if product is None or product.op_type != "MatMul" or product.input[1] not in weights:
+            continue
+        fold = makers.get(product.input[0])
+        if fold is None or fold.op_type != "Reshape" or fold.domain:
+            continue
+        given, made = shapes.get(fold.input[0]), shapes.get(node.output[0])
+        width, columns = weights[product.input[1]]
+        if given and made == (*given[:-1], columns) and given[-1] == width:
+            node.op_type = "MatMul"
+            refill(node.input, [fold.input[0], product.input[1]])
+            _drop_attribute(node, "allowzero")
             count += 1
     return count
 

@@ -39,17 +39,35 @@ def load_tensorflow(source: ModelSource) -> ImportedModel:
         ModelImportError: no TensorFlow, not such a model, an operator that cannot be converted, or
             shapes stay open.
     """
+    proto = _read(source)
+    fix_input_shapes(proto, _named_as_in(proto, source.shapes), source.given)
+    return _imported(source, proto)
+
+
+def load_open_tensorflow(source: ModelSource) -> ImportedModel:
+    """Convert a model to ONNX whose input shapes may stay open.
+
+    Raises:
+        ModelNotFoundError: no such file.
+        ModelImportError: no TensorFlow, not such a model, or an operator that cannot be converted.
+    """
+    return _imported(source, _read(source))
+
+
+def _read(source: ModelSource) -> onnx.ModelProto:
     where = f"--model={source.path}"
     _check_kind(source.path, where)
     python = tensorflow_python(source.env) or sys.executable
     with ScratchFolder("tensorflow") as folder:
         _run(python, source, folder, where)
-        proto = _converted(folder / "model.onnx", where)
-    fix_input_shapes(proto, _named_as_in(proto, source.shapes), source.given)
+        return _converted(folder / "model.onnx", where)
+
+
+def _imported(source: ModelSource, proto: onnx.ModelProto) -> ImportedModel:
     return ImportedModel(
         name=model_name(source.path.resolve().stem),
         path=source.path,
-        sha256=digest_of(proto, where),
+        sha256=digest_of(proto, f"--model={source.path}"),
         proto=proto,
     )
 
@@ -186,4 +204,5 @@ TENSORFLOW = Entry(
     takes_output_nodes=True,
     suffixes=(".pb", ".keras", ".h5", ".hdf5"),
     folder_file="saved_model.pb",
+    load_open=load_open_tensorflow,
 )

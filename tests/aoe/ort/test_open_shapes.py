@@ -100,6 +100,33 @@ def test_a_folded_transpose_becomes_one_of_all_dimensions() -> None:
     assert _shapes(changed)["y"] == ("N", 2, 4, "S")
 
 
+@pytest.mark.parametrize(("lead", "kind"), [("n, s", "MatMul"), ("s, n", "Reshape")])
+def test_a_dense_layer_of_folded_rows_becomes_a_product_of_all_dimensions(
+    lead: str, kind: str
+) -> None:
+    body = f"""zero = Constant <value = int64[1] {{0}}> ()
+        one = Constant <value = int64[1] {{1}}> ()
+        fold = Constant <value = int64[2] {{-1, 8}}> ()
+        columns = Constant <value = int64[1] {{3}}> ()
+        shape = Shape (x)
+        n = Gather <axis = 0> (shape, zero)
+        s = Gather <axis = 0> (shape, one)
+        folded = Reshape (x, fold)
+        rows = MatMul (folded, w)
+        wanted = Concat <axis = 0> ({lead}, columns)
+        y = Reshape (rows, wanted)"""
+    model = _model(body)
+    weights = np.random.default_rng(1).standard_normal((8, 3)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    changed = with_proven_reshapes(model)
+    assert [node.op_type for node in changed.graph.node if "y" in node.output] == [kind]
+    sessions = [ort.InferenceSession(one.SerializeToString()) for one in (model, changed)]
+    for extents in ((1, 1), (2, 5), (3, 17)):
+        x = np.random.default_rng(0).standard_normal((*extents, 8)).astype(np.float32)
+        found, expected = (session.run(None, {"x": x})[0] for session in sessions)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_not_proven_stays_computed() -> None:
     model = _model("shape = Shape (z) y = Reshape (x, shape)", "float[N,S,8] x, float[A,B,C] z")
     assert _computed(with_proven_reshapes(model)) == 1

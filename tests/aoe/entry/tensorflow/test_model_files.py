@@ -26,6 +26,7 @@ import aoe
 from aoe.entry.imported_model import ImportedModel
 from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
+from aoe.entry.shape_range import open_input_shapes, parse_shape_range
 from aoe.errors import ModelImportError, ModelNotFoundError
 
 
@@ -76,6 +77,13 @@ def test_converted_model_is_taken_under_the_name_of_its_file(tmp_path: Path, pb:
     model = _load(pb, _converts(tmp_path, chain_model(["Exp"], ("n", 4))), x=(2, 4))
     assert (model.name, model.path) == ("net", pb)
     assert [d.dim_value for d in model.proto.graph.input[0].type.tensor_type.shape.dim] == [2, 4]
+
+
+def test_extents_the_model_leaves_open_may_be_those_of_a_range(tmp_path: Path, pb: Path) -> None:
+    source = ModelSource(path=pb, env=_converts(tmp_path, chain_model(["Exp"], ("n", 4))))
+    model = find_entry(3, source).load_with_open_extents(source, "x:1~8,4")
+    found = open_input_shapes(model.proto, parse_shape_range("x:1~8,4"))
+    assert found.inputs == {"x": ("n", 4)}
 
 
 def test_names_of_inputs_are_known_without_their_number(tmp_path: Path, pb: Path) -> None:

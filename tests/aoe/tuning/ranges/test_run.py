@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
@@ -12,14 +13,15 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from support.commands import aoe_exit_code
 from support.documents import find_faults
 from support.engine.open_rows import parsed
 
 import aoe
-from aoe.cli.app import main
 from aoe.errors import AoeError
 from aoe.om.file import read_manifest
 from aoebank import Bank, Event
+from aoebank.cli import main as aoebank_main
 
 _RANGE = "x:1~2,1~40,64"
 _BODY = """t = MatMul(x, w) u = Add(t, b) v = Relu(u) s = MatMul(v, z) r = Add(s, x)
@@ -100,9 +102,8 @@ def test_look_up_places_the_kernels_of_the_bank_without_measuring(
 
 
 def _planned(model: Path, shape: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    with pytest.raises(SystemExit) as stop:
-        main(["plan", str(model), f"--input_shape={shape}", "--trials=1", "--json"])
-    assert stop.value.code == 0
+    words = ["plan", model, f"--input_shape={shape}", "--trials=1", "--json"]
+    assert aoe_exit_code(words) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert find_faults(found) == []
     return found
@@ -123,6 +124,31 @@ def test_plan_counts_blocks_and_names_the_ranges_that_hold_a_shape(
     assert planned["ranges"] == []
     assert _planned(model, "x:1,7,64", capsys)["ranges"] == [_RANGE]
     assert _planned(model, "x:3,7,64", capsys)["ranges"] == []
+
+
+def _aoebank(*words: object) -> int | str | None:
+    with pytest.raises(SystemExit) as stop:
+        sys.exit(aoebank_main([str(word) for word in words]))
+    return stop.value.code
+
+
+def test_every_verb_of_a_bank_takes_the_bank_of_a_range(
+    tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bank, merged = tuned / "bank", tmp_path / "merged"
+    other = copytree(bank, tmp_path / "other")
+    records = sum(row["outcome"] == "add" for row in _summary(tuned)["operators"])
+    assert _aoebank("validate", bank) == 0
+    assert _aoebank("stale", bank) == 0
+    assert _aoebank("diff", bank, other) == 0
+    assert _aoebank("merge", bank, other, "-o", merged) == 0
+    assert _aoebank("diff", bank, merged) == 0
+    capsys.readouterr()
+    assert aoe_exit_code(["verify", merged, "--sample=1", "--dry-run", "--json"]) in (0, 1)
+    verified = json.loads(capsys.readouterr().out)
+    assert len(verified["records"]) + verified["left"] == records
+    (record,) = verified["records"]
+    assert record["op_names"][0].endswith((" row", " rows"))
 
 
 def _dropped(folder: Path) -> None:
