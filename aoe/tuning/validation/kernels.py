@@ -229,10 +229,14 @@ def kernels_within_memory(
 
 
 def bytes_kept_beside(kernel: ChosenKernel) -> float:
-    """Return the bytes a kernel keeps besides the weights of the model, all places together."""
-    workload, algorithm = kernel.source.workload, kernel.source.schedule.algorithm
-    more = kept_bytes(workload, algorithm) - kept_bytes(workload, "")
-    return len(kernel.regions) * more
+    """Return the bytes a kernel keeps besides the weights of the model, all places together.
+
+    Blocks of a kernel for any number of rows share the weights their algorithms have in common.
+    """
+    workload = kernel.source.workload
+    algorithms = {part.schedule.algorithm for part in kernel.source.parts}
+    kept = sum(kept_bytes(workload, algorithm) for algorithm in sorted(algorithms))
+    return len(kernel.regions) * (kept - kept_bytes(workload, ""))
 
 
 def _work_of(kernel: ChosenKernel) -> float:

@@ -8,7 +8,7 @@ import pytest
 from support.engine.convolutions import convolution
 from support.engine.tuning import guess_of, make_kernel, make_operator
 
-from aoe.device.compiler import KernelSource
+from aoe.device.compiler import KernelSource, RowBlock, row_kernel
 from aoe.schedule import Schedule
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tuning.validation import kernels
@@ -46,3 +46,19 @@ def test_kernel_keeps_what_its_transform_adds_at_each_place(
 
 def test_kernel_without_weights_keeps_nothing() -> None:
     assert kernels.bytes_kept_beside(make_kernel(0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "ratio"), [(("direct", "direct"), 0.0), (("winograd_4x4", "direct"), 4.0)]
+)
+def test_blocks_of_one_kernel_share_what_their_algorithms_have_in_common(
+    algorithms: tuple[str, ...], ratio: float
+) -> None:
+    plain = _kernel(WORKLOAD, "direct")
+    blocks = [
+        RowBlock(rows=rows, source=_kernel(WORKLOAD, algorithm).source, us=1.0)
+        for rows, algorithm in zip((4, 1), algorithms, strict=True)
+    ]
+    source = row_kernel(blocks, open_rank=1, open_inputs=[True, False], shapes=[])
+    kernel = replace(plain, source=source)
+    assert kernels.bytes_kept_beside(kernel) == pytest.approx(ratio * WEIGHT_BYTES)
