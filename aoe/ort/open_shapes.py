@@ -1,15 +1,15 @@
 """Shapes of a model with open extents, proven by the names of these.
 
 ONNX Runtime infers shapes when it loads a model, and carries the names of open extents along. It
-loses them where a shape is computed: `Shape`, `Gather`, `Concat` in front of a Reshape, a Range up
-to an extent. What these compute is followed here, for lists of extents alone; what follows from it
-is told to the inference, until nothing new is found.
+loses them where a shape is computed: `Shape`, `Gather`, `Concat` in front of a Reshape or an
+Expand, a Range up to an extent. What these compute is followed here, for lists of extents alone;
+what follows from it is told to the inference, until nothing new is found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -27,7 +27,8 @@ Values = list[Extent | None]
 Known = Mapping[str, Values]
 Shapes = Mapping[str, OpenShape]
 _MOST_VALUES = 16
-_MOST_ROUNDS = 8
+_MOST_ROUNDS = 64
+"""A mask that each layer makes of its own extents takes a round for each layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,9 @@ class OpenTensor:
 
     dtype: str
     shape: OpenShape
+
+
+Tensors = Mapping[str, OpenTensor]
 
 
 def infer_open_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dict[str, OpenTensor]:
@@ -50,7 +54,7 @@ def infer_open_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dic
     """
     made = [name for node in proto.graph.node for name in node.output if name]
 
-    def inferred(known: Shapes) -> dict[str, OpenTensor]:
+    def inferred(known: Tensors) -> dict[str, OpenTensor]:
         with ScratchFolder("shapes") as folder:
             bare = bare_model(proto, folder, _declared(known))
             found = dict(_inputs(proto))
@@ -60,12 +64,10 @@ def infer_open_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dic
                     found[value.name] = OpenTensor(dtype=kind, shape=tuple(value.shape))
             return found
 
-    return _with_ranges(proto, inferred)
+    return _with_computed(proto, inferred)
 
 
-def tensors_at(
-    tensors: Mapping[str, OpenTensor], extents: Mapping[str, int]
-) -> dict[str, TensorInfo]:
+def tensors_at(tensors: Tensors, extents: Mapping[str, int]) -> dict[str, TensorInfo]:
     """Return the tensors whose extents are known where open dimensions have these."""
     return {
         name: TensorInfo(dtype=tensor.dtype, shape=shape_at(tensor.shape, extents))
@@ -96,7 +98,7 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _inferred_by_onnx(proto: onnx.ModelProto) -> dict[str, OpenTensor]:
-    def inferred(known: Shapes) -> dict[str, OpenTensor]:
+    def inferred(known: Tensors) -> dict[str, OpenTensor]:
         with ScratchFolder("reshapes") as folder:
             bare = bare_model(proto, folder, _declared(known))
             found = shape_inference.infer_shapes(bare, data_prop=True).graph
@@ -106,7 +108,7 @@ def _inferred_by_onnx(proto: onnx.ModelProto) -> dict[str, OpenTensor]:
             if (tensor := _open_tensor(value)) is not None
         }
 
-    return _with_ranges(proto, inferred)
+    return _with_computed(proto, inferred)
 
 
 def _make_constant(proto: onnx.ModelProto, shapes: Shapes) -> int:
@@ -210,31 +212,62 @@ def constant_shape(given: OpenShape | None, made: OpenShape | None) -> list[int]
     return said
 
 
-def _with_ranges(
-    proto: onnx.ModelProto, inferred: Callable[[Shapes], dict[str, OpenTensor]]
+def _with_computed(
+    proto: onnx.ModelProto, inferred: Callable[[Tensors], dict[str, OpenTensor]]
 ) -> dict[str, OpenTensor]:
-    """Infer shapes until no Range becomes known by them that was not."""
-    known: dict[str, OpenShape] = {}
+    """Infer shapes until none that is computed becomes known by them that was not."""
+    known: dict[str, OpenTensor] = {}
     for _ in range(_MOST_ROUNDS):
         found = inferred(known)
-        shapes = {name: tensor.shape for name, tensor in found.items()}
-        ranges = _range_shapes(proto.graph, shapes)
-        if ranges == known:
+        computed = _computed_tensors(proto.graph, found)
+        if computed == known:
             break
-        known = ranges
+        known = computed
     return found
 
 
-def _range_shapes(graph: onnx.GraphProto, shapes: Shapes) -> dict[str, OpenShape]:
-    """Return the shapes of Ranges from 0 to an extent by steps of 1."""
-    values = followed_values(graph, shapes)
-    found: dict[str, OpenShape] = {}
+def _computed_tensors(graph: onnx.GraphProto, tensors: Tensors) -> dict[str, OpenTensor]:
+    """Return Ranges from 0 to an extent by steps of 1, and what is expanded to extents."""
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    values, found = followed_values(graph, shapes), dict[str, OpenTensor]()
+    constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        if node.op_type == "Range" and not node.domain:
+        if node.domain:
+            continue
+        if node.op_type == "Range":
             start, limit, step = (values.get(name) for name in node.input)
             if start == [0] and step == [1] and limit is not None and limit[0] is not None:
-                found[node.output[0]] = (limit[0],)
+                found[node.output[0]] = OpenTensor(dtype="int64", shape=(limit[0],))
+        elif node.op_type == "Expand":
+            name, wanted = node.input[0], values.get(node.input[1])
+            given = tensors.get(name)
+            if name in constants:
+                kind, dims = constants[name].data_type, tuple(constants[name].dims)
+                given = OpenTensor(dtype=_dtype(kind), shape=dims)
+            shape = None if given is None else _expanded(given.shape, wanted)
+            if given is not None and shape is not None:
+                found[node.output[0]] = replace(given, shape=shape)
     return found
+
+
+def _expanded(given: OpenShape, wanted: Values | None) -> OpenShape | None:
+    """Return the shape of a tensor that is expanded, None where that is not proven.
+
+    >>> _expanded((1, "s"), ["n", 1]), _expanded((), ["s", "s"]), _expanded(("s",), ["n"])
+    (('n', 's'), ('s', 's'), None)
+    """
+    if wanted is None or len(given) > len(wanted):
+        return None
+    made: list[Extent] = []
+    for one, other in zip((1,) * (len(wanted) - len(given)) + given, wanted, strict=True):
+        if other is None or (one != other and 1 not in (one, other)):
+            return None
+        made.append(other if one == 1 else one)
+    return tuple(made)
+
+
+def _dtype(onnx_type: int) -> str:
+    return str(np.dtype(helper.tensor_dtype_to_np_dtype(onnx_type)).name)
 
 
 def followed_values(graph: onnx.GraphProto, shapes: Shapes) -> dict[str, Values]:
@@ -304,15 +337,17 @@ _STEPS: Mapping[str, Step] = {
 """Operators lists of extents go through; one more is a line."""
 
 
-def _declared(known: Shapes) -> Sequence[onnx.ValueInfoProto]:
-    """Return declarations of tensors of integers whose shape is proven."""
+def _declared(known: Tensors) -> Sequence[onnx.ValueInfoProto]:
+    """Return declarations of tensors whose shape is proven."""
     return [
-        helper.make_tensor_value_info(name, onnx.TensorProto.INT64, shape)
-        for name, shape in known.items()
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype)), tensor.shape
+        )
+        for name, tensor in known.items()
     ]
 
 
-def _inputs(proto: onnx.ModelProto) -> Mapping[str, OpenTensor]:
+def _inputs(proto: onnx.ModelProto) -> Tensors:
     found = {value.name: _open_tensor(value) for value in proto.graph.input}
     return {name: tensor for name, tensor in found.items() if tensor is not None}
 
@@ -325,5 +360,4 @@ def _open_tensor(value: onnx.ValueInfoProto) -> OpenTensor | None:
     shape = [dim.dim_param or dim.dim_value for dim in kind.shape.dim]
     if not all(dim.dim_param or dim.HasField("dim_value") for dim in kind.shape.dim):
         return None
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)).name
-    return OpenTensor(dtype=dtype, shape=tuple(shape))
+    return OpenTensor(dtype=_dtype(kind.elem_type), shape=tuple(shape))

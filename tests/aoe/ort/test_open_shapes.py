@@ -178,3 +178,11 @@ def test_lists_of_extents_are_followed_through_their_operators() -> None:
     assert values["shape"] == ["S", 8]
     assert values["last"] == [8] and values["same"] == [8]
     assert values["many"] == [8, "S", 8, 4]
+
+
+def test_expanded_masks_have_the_extents_they_are_expanded_to() -> None:
+    body = """one = Constant <value = float[1] {1}> () s = Shape <start = 1, end = 2> (x)
+        both = Concat <axis = 0> (s, s) square = Expand (one, both) y = Trilu (square)"""
+    found = infer_open_tensors(_model(body), open_session)
+    assert found["square"].shape == found["y"].shape == ("S", "S")
+    assert found["square"].dtype == "float32"
