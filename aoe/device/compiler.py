@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from aoe.device.feature_check import TILES_FEATURE, feature_check
 from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
 from aoe.errors import BuildError, ScheduleError
 from aoe.folders.scratch import ScratchFolder
+from aoe.graph.model_graph import OpenShape, shape_at
 from aoe.kernels.family import Pipeline
 from aoe.kernels.host_products import hosted_product, is_hosted
 from aoe.schedule import Schedule, schedule_to_json
@@ -78,28 +79,50 @@ class RowBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowKernel(KernelSource):
-    """A kernel for any number of rows, which it computes in blocks of fixed numbers.
-
-    Workload and schedule are those of the largest block.
+class BlockKernel(KernelSource):
+    """A kernel for open extents, made of others; workload and schedule are those of the largest.
 
     Attributes:
-        open_rank: Leading dimensions that are open: together they are the rows.
-        open_inputs: For each input, whether it has them; the others are the same for all rows.
-        shapes: Of each input and of the result, as ONNX Runtime reports them; what stands for open
-            dimensions says nothing.
-        blocks: The largest first; the last one has one row.
+        blocks: The largest first; the last one has one row, or as few as there may be.
     """
 
-    open_rank: int
-    open_inputs: tuple[bool, ...]
-    shapes: tuple[tuple[int, ...], ...]
     blocks: tuple[RowBlock, ...]
 
     @property
     def parts(self) -> tuple[KernelSource, ...]:
         """What is compiled for it: its blocks."""
         return tuple(block.source for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowKernel(BlockKernel):
+    """A kernel for any number of rows, which it computes in blocks of fixed numbers.
+
+    Attributes:
+        open_rank: Leading dimensions that are open: together they are the rows.
+        open_inputs: For each input, whether it has them; the others are the same for all rows.
+        shapes: Of each input and of the result, as ONNX Runtime reports them; what stands for open
+            dimensions says nothing.
+    """
+
+    open_rank: int
+    open_inputs: tuple[bool, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtentKernel(BlockKernel):
+    """A kernel for open extents: of its blocks, which read extents at run time, it calls one.
+
+    That is the largest one of no more rows than a dimension of the result has.
+
+    Attributes:
+        shapes: Of each input and of the result, with a name for each open extent.
+        rows_dimension: Of the result.
+    """
+
+    shapes: tuple[OpenShape, ...]
+    rows_dimension: int
 
 
 def row_kernel(
@@ -113,9 +136,8 @@ def row_kernel(
     ordered = sorted(blocks, key=lambda block: -block.rows)
     largest = ordered[0].source
     facts = [open_rank, list(open_inputs), [list(shape[open_rank:]) for shape in shapes]]
-    text = json.dumps([*facts, [[one.rows, one.source.name, one.us] for one in ordered]])
     return RowKernel(
-        name=f"{largest.workload.op_type}_rows_{hashlib.sha256(text.encode()).hexdigest()[:12]}",
+        name=_block_kernel_name("rows", ordered, facts),
         workload=largest.workload,
         schedule=largest.schedule,
         open_rank=open_rank,
@@ -123,6 +145,27 @@ def row_kernel(
         shapes=tuple(map(tuple, shapes)),
         blocks=tuple(ordered),
     )
+
+
+def extent_kernel(
+    blocks: Sequence[RowBlock], *, shapes: Sequence[OpenShape], rows_dimension: int
+) -> ExtentKernel:
+    """Return the kernel of blocks for open extents, under its own name; see `ExtentKernel`."""
+    ordered = sorted(blocks, key=lambda block: -block.rows)
+    return ExtentKernel(
+        name=_block_kernel_name("extents", ordered, [list(map(list, shapes)), rows_dimension]),
+        workload=ordered[0].source.workload,
+        schedule=ordered[0].source.schedule,
+        blocks=tuple(ordered),
+        shapes=tuple(shapes),
+        rows_dimension=rows_dimension,
+    )
+
+
+def _block_kernel_name(kind: str, blocks: Sequence[RowBlock], facts: Sequence[object]) -> str:
+    text = json.dumps([*facts, [[one.rows, one.source.name, one.us] for one in blocks]])
+    family = blocks[0].source.workload.op_type
+    return f"{family}_{kind}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def kernel_name(workload: Workload, schedule: Schedule) -> str:
@@ -299,15 +342,21 @@ def kernel_table(sources: Sequence[KernelSource], target: Target) -> str:
     """Return the C file that tells the glue which kernels there are."""
     lines = ["#include <stddef.h>", '#include "aoe_kernels.h"', ""]
     parts = {part.name: part for source in sources for part in source.parts}
-    entries, packings = {}, _PackingTables()
+    pipelines, packings = (
+        {name: _pipeline_of(part) for name, part in parts.items()},
+        _PackingTables(),
+    )
+    entries = {}
     for name, part in parts.items():
-        pipeline = _pipeline_of(part)
-        lines += _declarations(part, pipeline, packings)
-        entries[name] = _entry(part, pipeline, packings)
+        lines += _declarations(part, pipelines[name], packings)
+        entries[name] = _entry(part, pipelines[name], packings)
     for source in sources:
         if isinstance(source, RowKernel):
             lines += _row_declarations(source, entries)
             entries[source.name] = _row_entry(source)
+        elif isinstance(source, ExtentKernel):
+            lines += _extent_declarations(source, pipelines, packings)
+            entries[source.name] = _extent_entry(source)
     lines += ["const aoe_kernel aoe_kernel_table[] = {"]
     lines += [*(f"  {entries[source.name]}," for source in sources), "};"]
     lines.append(f"const int aoe_kernel_count = {len(sources)};")
@@ -368,7 +417,9 @@ def _declarations(source: KernelSource, pipeline: Pipeline, tables: _PackingTabl
     return lines
 
 
-def _entry(source: KernelSource, pipeline: Pipeline, tables: _PackingTables) -> str:
+def _entry(
+    source: KernelSource, pipeline: Pipeline, tables: _PackingTables, dimensions: str = "NULL"
+) -> str:
     symbol = kernel_symbol(source.name)
     result = source.workload.output
     output = _tensor(result, pipeline.output_extents, result.dtype)
@@ -376,7 +427,7 @@ def _entry(source: KernelSource, pipeline: Pipeline, tables: _PackingTables) -> 
     counts = f"{len(source.workload.inputs)}, {len(pipeline.arguments)}"
     return (
         f'{{ "{source.name}", {symbol}_argv, {counts}, {symbol}_arguments, {output}, '
-        f"{len(pipeline.packings)}, {packings}, {{0}} }}"
+        f"{len(pipeline.packings)}, {packings}, {{0}}, {dimensions} }}"
     )
 
 
@@ -386,14 +437,18 @@ def _row_declarations(source: RowKernel, entries: Mapping[str, str]) -> list[str
     inputs = zip(source.workload.inputs, source.shapes, strict=False)
     arguments = ", ".join(_outside(spec.dtype, shape) for spec, shape in inputs)
     lines = [f"static const aoe_tensor {symbol}_arguments[] = {{ {arguments} }};"]
-    for block in source.blocks:
-        lines.append(
-            f"static const aoe_kernel {symbol}_{block.rows} = {entries[block.source.name]};"
-        )
+    return [*lines, *_block_lines(source, [entries[block.source.name] for block in source.blocks])]
+
+
+def _block_lines(source: BlockKernel, entries: Sequence[str]) -> Iterator[str]:
+    """Yield the C tables of the blocks of a kernel."""
+    symbol = kernel_symbol(source.name)
+    for block, entry in zip(source.blocks, entries, strict=True):
+        yield f"static const aoe_kernel {symbol}_{block.rows} = {entry};"
     blocks = ", ".join(
         f"{{ {block.rows}, {block.us:.3f}f, &{symbol}_{block.rows} }}" for block in source.blocks
     )
-    return [*lines, f"static const aoe_block {symbol}_blocks[] = {{ {blocks} }};"]
+    yield f"static const aoe_block {symbol}_blocks[] = {{ {blocks} }};"
 
 
 def _row_entry(source: RowKernel) -> str:
@@ -403,13 +458,57 @@ def _row_entry(source: RowKernel) -> str:
     count = len(source.workload.inputs)
     return (
         f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
-        f"{{ {source.open_rank}, {mask}ull, {len(source.blocks)}, {symbol}_blocks }} }}"
+        f"{{ {source.open_rank}, {mask}ull, {len(source.blocks)}, {symbol}_blocks, 0, 0 }}, NULL }}"
     )
+
+
+def _extent_declarations(
+    source: ExtentKernel, pipelines: Mapping[str, Pipeline], packings: _PackingTables
+) -> list[str]:
+    """Return the C tables of a kernel for open extents: its arguments and its blocks."""
+    symbol = kernel_symbol(source.name)
+    *shapes, _ = _numbered(source.shapes)
+    inputs = zip(source.workload.inputs, shapes, strict=True)
+    arguments = ", ".join(_outside(spec.dtype, shape) for spec, shape in inputs)
+    lines = [f"static const aoe_tensor {symbol}_arguments[] = {{ {arguments} }};"]
+    entries = []
+    for block in source.blocks:
+        pipeline, table = pipelines[block.source.name], f"{symbol}_{block.rows}_dimensions"
+        rows = ", ".join(
+            f"{{ {', '.join(str(dim.source) for dim in dims)} }}"
+            for dims in pipeline.open_dimensions
+        )
+        lines.append(f"static const int32_t {table}[][AOE_MAX_RANK] = {{ {rows} }};")
+        entries.append(_entry(block.source, pipeline, packings, table))
+    return [*lines, *_block_lines(source, entries)]
+
+
+def _extent_entry(source: ExtentKernel) -> str:
+    symbol = kernel_symbol(source.name)
+    shapes = _numbered(source.shapes)
+    output = _outside(source.workload.output.dtype, shapes[-1])
+    count, names = len(source.workload.inputs), _names(source.shapes)
+    chosen = f"{len(names)}, {source.rows_dimension}"
+    return (
+        f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
+        f"{{ 0, 0, {len(source.blocks)}, {symbol}_blocks, {chosen} }}, NULL }}"
+    )
+
+
+def _names(shapes: Sequence[OpenShape]) -> list[str]:
+    """Return the names of open extents, each once."""
+    return list(dict.fromkeys(one for shape in shapes for one in shape if isinstance(one, str)))
+
+
+def _numbered(shapes: Sequence[OpenShape]) -> list[tuple[int, ...]]:
+    """Return shapes with -1 for the first name of an open extent, -2 for the second, and so on."""
+    numbers = {name: -1 - number for number, name in enumerate(_names(shapes))}
+    return [shape_at(shape, numbers) for shape in shapes]
 
 
 def _outside(dtype: str, shape: Sequence[int]) -> str:
     """Return the entry of a tensor as ONNX Runtime has it; no kernel sees it as a whole."""
-    return _tensor(TensorSpec(shape=tuple(shape), dtype=dtype), (), dtype)
+    return _viewed(shape, dtype, f"0, {{ 0 }}, AOE_{dtype.upper()}")
 
 
 def _pipeline_of(source: KernelSource) -> Pipeline:
@@ -433,9 +532,13 @@ def packing_symbol(symbol: str, number: int) -> str:
 
 def _tensor(spec: TensorSpec, extents: Sequence[int], dtype: str, indexed: int = 0) -> str:
     """Return the entry of an argument: the ONNX tensor, and the buffer the kernel sees of it."""
-    shape, extent = _listed(spec.shape), _listed(extents)
-    view = f"{len(extents)}, {{ {extent} }}, AOE_{dtype.upper()}"
-    return f"{{ {len(spec.shape)}, {{ {shape} }}, {view}, AOE_{spec.dtype.upper()}, {indexed} }}"
+    view = f"{len(extents)}, {{ {_listed(extents)} }}, AOE_{dtype.upper()}"
+    return _viewed(spec.shape, spec.dtype, view, indexed)
+
+
+def _viewed(shape: Sequence[int], dtype: str, view: str, indexed: int = 0) -> str:
+    given = f"AOE_{dtype.upper()}"
+    return f"{{ {len(shape)}, {{ {_listed(shape)} }}, {view}, {given}, {indexed} }}"
 
 
 def _include_flags(folder: Path) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from aoe.operators import (
     op_key,
 )
 from aoe.operators.axes import normalized_axis, reduced_axes, softmax_axis
-from aoe.workload import Layout, Operation, TensorSpec, Workload
+from aoe.workload import Layout, Operation, TensorSpec, Workload, workload_to_json
 
 _LAST_AXES = frozenset(
     {
@@ -85,6 +85,17 @@ class OpenRows:
         )
         found = classify(made)
         return None if isinstance(found, str) else found
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Open dimensions."""
+        return frozenset(one for one in self.lead if isinstance(one, str))
+
+    @property
+    def facts(self) -> object:
+        """JSON that is the same for equal operators: a row, and which inputs are open."""
+        ranks = [len(spec.shape) for spec in self.region.workload.inputs]
+        return [self.open_rank, self.open_inputs, ranks, workload_to_json(self.workload)]
 
     def rows(self, extents: Mapping[str, int]) -> int:
         """Return the number of rows where open dimensions have these extents."""

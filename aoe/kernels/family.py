@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from aoe.operators import OperatorKey
@@ -116,6 +117,46 @@ class PackedInput:
     source: int | None = None
 
 
+class Role(StrEnum):
+    """What a dimension of a tensor counts, for kernels of open extents.
+
+    By the number of rows the block of a kernel is chosen. Batches, and what is summed up to make a
+    result, may be any number for each block.
+    """
+
+    BATCH = "batch"
+    ROWS = "rows"
+    SUMMED = "summed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenExtents:
+    """How a family computes open extents.
+
+    Attributes:
+        roles: What dimensions of the inputs and the result of a workload count; None where extents
+            of the workload cannot be open.
+        schedule: The schedule for open extents of a workload, given one for its fixed shape.
+    """
+
+    roles: Callable[[Workload], tuple[tuple[Role, ...], ...] | None]
+    schedule: Callable[[Workload, Schedule], Schedule]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDimension:
+    """A dimension of a buffer of a kernel for open extents.
+
+    Attributes:
+        source: Dimension of the tensor in the workload, below 0 where the tensor has none there.
+        is_open: True if the kernel reads its extent from the buffer.
+    """
+
+    source: int
+    is_open: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """An algorithm in Halide, not scheduled yet.
@@ -137,6 +178,8 @@ class Pipeline:
             the glue refuses what is not from minus that to one below it.
         in_order: By stage, loops whose iterations read what those before them have made, where
             Halide is not asked to see that: they are never shared out nor made vectors.
+        open_dimensions: Of each argument and of the result, innermost first, where extents are
+            open; all strides but the innermost are those of the buffers then.
     """
 
     output: hl.Func
@@ -149,6 +192,7 @@ class Pipeline:
     padded: frozenset[str] = frozenset()
     indexed: Mapping[int, int] = field(default_factory=dict)
     in_order: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    open_dimensions: tuple[tuple[OpenDimension, ...], ...] = ()
 
 
 class KernelFamily(Protocol):

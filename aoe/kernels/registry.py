@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from aoe.kernels.arg_extremes import ArgExtremes
 from aoe.kernels.attention.family import AttentionFamily
+from aoe.kernels.attention.open_extents import dimension_roles, open_schedule
 from aoe.kernels.conv_nchw.family import ConvNchw
 from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.cumulative_sum import CumulativeSum
 from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
-from aoe.kernels.family import KernelFamily
+from aoe.kernels.family import KernelFamily, OpenExtents
 from aoe.kernels.gathering.gather import GatherElements
 from aoe.kernels.gathering.grid_sample import GridSample
 from aoe.kernels.gathering.scatter import ScatterElements
@@ -56,6 +57,11 @@ FAMILIES: dict[str, KernelFamily] = {
     "elementwise": Elementwise(),
 }
 """A family is one file and one line here; the most special come first."""
+
+OPEN_EXTENTS: dict[str, OpenExtents] = {
+    "attention": OpenExtents(roles=dimension_roles, schedule=open_schedule),
+}
+"""Families with kernels that read extents at run time; one more is a line."""
 
 FUSIBLE = frozenset(ELEMENTWISE_OPS)
 """(domain, op_type) of operators that chain freely."""

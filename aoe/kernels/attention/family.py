@@ -7,6 +7,7 @@ from aoe.kernels.attention.few_queries import (
     few_queries_space,
     few_queries_steps,
 )
+from aoe.kernels.attention.open_extents import OPEN, opened, with_open_dimensions
 from aoe.kernels.attention.shape import Attention, read_attention
 from aoe.kernels.attention.stages import attention_pipeline
 from aoe.kernels.attention.tiles import attention_space, attention_steps
@@ -33,9 +34,12 @@ class AttentionFamily(PlannedFamily[Attention]):
         return read_attention(workload)
 
     def pipeline_of(self, plan: Attention, algorithm: str) -> Pipeline:
-        """Return the only algorithm there is in a precision."""
+        """Return the only algorithm there is in a precision, or the same for open extents."""
         pipeline = few_queries_pipeline if plan.is_few else attention_pipeline
-        return pipeline(plan)
+        if algorithm != OPEN:
+            return pipeline(plan)
+        plan = opened(plan)
+        return with_open_dimensions(plan, pipeline(plan))
 
     def space_of(self, plan: Attention, target: KernelTarget) -> Space:
         """Return register tiles and what a task is."""

@@ -14,6 +14,7 @@ column by column are walked along the depth, in vectors of 16 keys, as values ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from operator import add
 
@@ -30,8 +31,10 @@ from aoe.kernels.attention.stages import (
     buffers_of,
     in_panels,
     inverse_of,
+    open_keys,
     result_loops,
     rows_around,
+    score_of,
     softmax_of,
 )
 from aoe.kernels.family import KernelTarget, Pipeline
@@ -49,7 +52,14 @@ from aoe.kernels.halide.tiling import (
 )
 from aoe.kernels.math.functions import constant, strict
 from aoe.kernels.matmul.panels import panel_arguments
-from aoe.kernels.matmul.result import PANEL, ProductArguments, left_place, right_element
+from aoe.kernels.matmul.result import (
+    PANEL,
+    ProductArguments,
+    left_place,
+    nearest,
+    right_element,
+    right_sizes,
+)
 from aoe.kernels.matmul.shape import MatrixProduct
 from aoe.schedule import Knob, Space, Step, Values
 
@@ -70,7 +80,7 @@ def few_queries_pipeline(attention: Attention) -> Pipeline:
     dot = dots.stages[DOTS]
     scores = hl.Func(SCORES)
     made = dot[place] if attention.scores.right_turned else in_panels(dot, of_scores)
-    scores[place] = behind(attention.scores, of_scores, made)
+    scores[place] = score_of(attention, of_scores, made)
     scores.compute_root()  # steps place it closer
     grown, total, folds = softmax_of(attention, scores, of_scores)
     attended = _attended(attention, of_values, grown)
@@ -109,6 +119,8 @@ def _dots(attention: Attention, arguments: ProductArguments) -> AxisReduction:
     if not product.right_turned:
         return _over_panels(DOTS, product, arguments, product.depth, factor)
     around, key = _around_keys(attention), arguments.operands.variables[0]
+    keys = open_keys(attention, arguments)
+    key = key if keys is None else nearest(key, keys)
     return AxisReduction(DOTS, around, lambda at: factor(at, key), constant(0.0), add)
 
 
@@ -128,7 +140,13 @@ def _over_panels(
     """Return sums over the rows of a right matrix, of each of its columns: in panels of 16."""
     around = _around_panels(arguments.rows, length)
     column, extent = hl.Var(_PANEL) * PANEL + hl.Var(LANE), product.columns.extent
-    inside = hl.clamp(column, 0, extent - 1) if extent % PANEL else column
+    depth, columns = right_sizes(product, arguments.packing.argument)
+    if product.open_depth:
+        around = replace(around, open_length=depth)
+    if product.open_columns:
+        inside = nearest(column, columns)
+    else:
+        inside = hl.clamp(column, 0, extent - 1) if extent % PANEL else column
     fold = AxisReduction(name, around, lambda at: term(at, inside), constant(0.0), add)
     for stage in (f"{name}_parts", name):
         fold.stages[stage].bound_extent(hl.Var(LANE), PANEL)

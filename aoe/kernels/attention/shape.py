@@ -32,11 +32,13 @@ class Attention:
         values: Weights of the keys times the values; its left matrix is no input of the workload.
         is_guarded: True if a query whose weights are no numbers, because all its keys are masked,
             has weights of zero instead.
+        is_open: True if batches, queries and keys are as many as its inputs have when it runs.
     """
 
     scores: MatrixProduct
     values: MatrixProduct
     is_guarded: bool = False
+    is_open: bool = False
 
     @property
     def in_pairs(self) -> bool:

@@ -19,6 +19,8 @@ Where weights that are no numbers become zeros, both make zeros.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from operator import add
 from typing import Any
 
@@ -45,6 +47,8 @@ from aoe.kernels.matmul.result import (
     ProductArguments,
     left_extents,
     left_place,
+    nearest,
+    right_sizes,
 )
 from aoe.kernels.matmul.shape import MatrixProduct
 
@@ -62,8 +66,8 @@ def attention_pipeline(attention: Attention) -> Pipeline:
     made: dict[str, hl.Func] = {}
     score_sums = _score_sums(attention, of_scores, made)
     scores = hl.Func(SCORES)
-    scores[of_scores.operands.variables] = behind(
-        attention.scores, of_scores, in_panels(score_sums, of_scores)
+    scores[of_scores.operands.variables] = score_of(
+        attention, of_scores, in_panels(score_sums, of_scores)
     )
     scores.compute_root()  # steps place it closer
     grown, total, folds = softmax_of(attention, scores, of_scores)
@@ -138,17 +142,53 @@ def result_loops(attention: Attention) -> Loops:
     return tuple((axis.name, axis.extent) for axis in axes)
 
 
-def rows_around(attention: Attention) -> OuterLoops:
-    """Return the loops of a query, as a reduction over its keys sees them."""
+def rows_around(attention: Attention, keys: hl.Expr | None = None) -> OuterLoops:
+    """Return the loops of a query, as a reduction over its keys sees them.
+
+    Args:
+        attention: What is computed.
+        keys: Their number where it is open.
+    """
     rows = tuple(hl.Var(axis.name) for axis in reversed(attention.scores.rows))
-    return OuterLoops(columns=(), rows=rows, vector=1, length=attention.keys.extent)
+    if not attention.is_open:
+        return OuterLoops(columns=(), rows=rows, vector=1, length=attention.keys.extent)
+    whole = None if keys is None else (keys + PANEL - 1) // PANEL * PANEL
+    return OuterLoops(columns=(), rows=rows, vector=1, length=PANEL, open_length=whole)
+
+
+def open_keys(attention: Attention, arguments: ProductArguments) -> hl.Expr | None:
+    """Return the number of keys where it is open."""
+    if not attention.is_open:
+        return None
+    return right_sizes(attention.scores, arguments.packing.argument)[1]
+
+
+def score_of(attention: Attention, arguments: ProductArguments, made: hl.Expr) -> hl.Expr:
+    """Return a product with the chain behind it.
+
+    Scores of an open number of keys end with a whole panel: minus infinity weighs nothing, and no
+    softmax has a tail. What the chain reads besides is read within its bounds.
+    """
+    keys = open_keys(attention, arguments)
+    if keys is None:
+        return behind(attention.scores, arguments, made)
+    operands = arguments.operands
+    place = operands.variables
+    values: dict[str, hl.Expr] = {}
+    for ref, value in operands.values.items():
+        function = hl.Func(f"{ref}_read")
+        function[place] = value
+        values[ref] = hl.Expr(function[(nearest(place[0], keys), *place[1:])])
+    inside = replace(arguments, operands=replace(operands, values=values))
+    score = behind(attention.scores, inside, made)
+    return strict(hl.select(hl.likely(place[0] < keys), score, constant(-math.inf)))
 
 
 def softmax_of(
     attention: Attention, scores: hl.Func, arguments: ProductArguments
 ) -> tuple[hl.Func, hl.Expr, list[AxisReduction]]:
     """Return exponentials and their sum, and the reductions both are made by."""
-    around, rows = rows_around(attention), arguments.rows
+    around, rows = rows_around(attention, open_keys(attention, arguments)), arguments.rows
     peak = AxisReduction(PEAK, around, lambda at: scores[(at, *rows)], constant(LOWEST), hl.max)
     grown, place = hl.Func(GROWN), arguments.operands.variables
     if attention.in_pairs:

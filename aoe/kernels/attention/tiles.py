@@ -42,7 +42,8 @@ _LEAST_WORK = 1 << 20
 """Products a task is worth sharing for: 10 us of one thread."""
 _L2_CYCLES, _L3_CYCLES = 1 / 48, 1 / 16
 """Of a byte of keys or values that is read again, by the cache they fit into."""
-_INNER, _PANEL_LOOP, _BLOCK_LOOP, _ROW = "in_panel", "panel", "block", "row"
+INNER = "in_panel"
+_PANEL_LOOP, _BLOCK_LOOP, _ROW = "panel", "block", "row"
 
 
 def attention_space(attention: Attention, target: KernelTarget) -> Space:
@@ -168,8 +169,8 @@ def _score_steps(attention: Attention, blocks: int, rows: int, tiles: int) -> It
 
 
 def _columns_in_panels(stage: str, column: str, blocks: int) -> Iterator[Step]:
-    yield sch.Split(stage, column, _PANEL_LOOP, _INNER, PANEL * blocks, sch.Tail.GUARD)
-    yield sch.Split(stage, _INNER, _BLOCK_LOOP, LANE, PANEL, sch.Tail.GUARD)
+    yield sch.Split(stage, column, _PANEL_LOOP, INNER, PANEL * blocks, sch.Tail.GUARD)
+    yield sch.Split(stage, INNER, _BLOCK_LOOP, LANE, PANEL, sch.Tail.GUARD)
 
 
 def _sum_steps(

@@ -24,7 +24,7 @@ typedef enum {
 
 typedef struct {
   int32_t rank;                  /* of the ONNX tensor; 0 if it is none */
-  int64_t shape[AOE_MAX_RANK];   /* as ONNX Runtime reports it */
+  int64_t shape[AOE_MAX_RANK];   /* as ONNX Runtime reports it; -1 - n for open extent n */
   int32_t view_rank;             /* of the buffer the kernel sees, dense */
   int32_t extent[AOE_MAX_RANK];  /* innermost first */
   aoe_element element;           /* of that buffer; the tensor's unless the input is packed */
@@ -43,12 +43,15 @@ typedef struct {
 
 struct aoe_block;
 
-/* Of a kernel for any number of rows, whose arguments say ONNX shapes alone; else zeros. */
+/* Of a kernel for any number of rows or extents, whose arguments say ONNX shapes alone; else zeros.
+   Where extents are open one block computes everything: the first of no more rows than there are. */
 typedef struct {
   int32_t open_rank;             /* leading dimensions that are open: together the rows */
   uint64_t open_inputs;          /* bit i: input i has them */
   int32_t block_count;
   const struct aoe_block *blocks; /* the largest first; the last one has one row */
+  int32_t open_extents;          /* how many; 0 for rows */
+  int32_t rows_dimension;        /* of the result, whose extent is the number of rows then */
 } aoe_rows;
 
 typedef struct {
@@ -61,6 +64,8 @@ typedef struct {
   int32_t packing_count;
   const aoe_packing *packings;
   aoe_rows rows;
+  const int32_t (*dimensions)[AOE_MAX_RANK]; /* of the tensors, the result last, by dimension of the
+                                    buffers, below 0 for none; NULL where no extent is open */
 } aoe_kernel;
 
 /* A kernel for a fixed number of rows, and its measured time: rows are computed in blocks. */

@@ -36,6 +36,7 @@ typedef struct {
   aoe_scratch scratch; /* first member: halide_malloc finds it there */
   const OrtApi *api;
   OrtKernelContext *context;
+  int is_small; /* tasks are not worth to be shared by the threads */
 } run_context;
 
 /* ---- what Halide's runtime would provide ---- */
@@ -61,8 +62,8 @@ int halide_do_par_for(void *user_context, halide_task_t task, int min, int size,
                       uint8_t *closure) {
   run_context *run = (run_context *)user_context;
   task_range range = {run, task, min, closure, 0};
-  if (size == 1) {
-    run_task(&range, 0);
+  if (size == 1 || run->is_small) {
+    for (int task = 0; task < size; task++) run_task(&range, (size_t)task);
     return range.failed;
   }
   if (size < 1) return 0;
@@ -329,11 +330,109 @@ static OrtStatus *run_rows(run_context *run, const kernel_state *state, void **r
   return status;
 }
 
+/* ---- open extents ---- */
+
+#define AOE_SMALL_WORK (1 << 18) /* products of a few microseconds */
+
+/* A tensor of a Run. */
+typedef struct {
+  void *data;
+  int64_t shape[AOE_MAX_RANK];
+  int rank;
+} open_tensor;
+
+/* Notes the open extents of a tensor; 0 where the same one was another before. */
+static int note_extents(const open_tensor *tensor, const aoe_tensor *expected, int64_t *extents) {
+  if (tensor->rank != expected->rank) return 0;
+  for (int d = 0; d < tensor->rank; d++) {
+    int64_t wanted = expected->shape[d];
+    int64_t *extent = wanted < 0 ? &extents[-1 - wanted] : &wanted;
+    if (*extent < 0) *extent = tensor->shape[d];
+    if (*extent != tensor->shape[d]) return 0;
+  }
+  return 1;
+}
+
+/* Shows a dense tensor in the dimensions of a kernel: what it has once only is the same for all. */
+static int bind_open(halide_buffer_t *buffer, halide_dimension_t *dims, const aoe_tensor *expected,
+                     const int32_t *dimensions, const open_tensor *tensor) {
+  int64_t strides[AOE_MAX_RANK], stride = 1;
+  for (int d = tensor->rank - 1; d >= 0; d--) {
+    strides[d] = stride;
+    stride *= tensor->shape[d];
+  }
+  if (stride > INT32_MAX) return 0; /* kernels count in 32 bits */
+  bind_view(buffer, dims, expected->view_rank, expected->extent, expected->element, tensor->data);
+  for (int d = 0; d < expected->view_rank; d++) {
+    int from = dimensions[d];
+    dims[d].extent = from < 0 ? 1 : (int32_t)tensor->shape[from];
+    if (d) dims[d].stride = dims[d].extent == 1 ? 0 : (int32_t)strides[from];
+  }
+  return 1;
+}
+
+static OrtStatus *run_open(run_context *run, const aoe_kernel *block, open_tensor *tensors) {
+  halide_buffer_t buffers[AOE_MAX_ARGUMENTS + 1];
+  halide_dimension_t dims[AOE_MAX_ARGUMENTS + 1][AOE_MAX_RANK];
+  void *arguments[AOE_MAX_ARGUMENTS + 2];
+  void *user_context = run;
+  arguments[0] = &user_context;
+  for (int i = 0; i <= block->input_count; i++) {
+    const aoe_tensor *expected = i < block->input_count ? &block->arguments[i] : &block->output;
+    if (!bind_open(&buffers[i], dims[i], expected, block->dimensions[i], &tensors[i]))
+      return fail(run->api, ORT_FAIL, "%s: a tensor has too many elements", block->name);
+    arguments[i + 1] = &buffers[i];
+  }
+  run->scratch.stack = aoe_take_stack(AOE_OF_KERNEL);
+  int code = block->run(arguments);
+  aoe_return_stack(run->scratch.stack);
+  return code ? fail(run->api, ORT_FAIL, "%s: the kernel failed", block->name) : NULL;
+}
+
+static OrtStatus *compute_open(const kernel_state *state, OrtKernelContext *context) {
+  const OrtApi *api = state->api;
+  const aoe_kernel *kernel = state->kernel;
+  run_context run = {{NULL}, api, context, 0};
+  open_tensor tensors[AOE_MAX_ARGUMENTS + 1], *result = &tensors[kernel->input_count];
+  int64_t extents[AOE_MAX_ARGUMENTS * AOE_MAX_RANK], work = 1, longest = 1;
+  OrtValue *output = NULL;
+  OrtStatus *status = NULL;
+  memset(extents, -1, sizeof extents);
+  for (int i = 0; i < kernel->input_count; i++) {
+    const OrtValue *value = NULL;
+    status = ORT_CALL(api, 90, ort_context_input)(context, (size_t)i, &value);
+    if (!status) status = read_shape(api, value, tensors[i].shape, &tensors[i].rank);
+    if (!status && !note_extents(&tensors[i], &kernel->arguments[i], extents))
+      status = fail(api, ORT_INVALID_ARGUMENT,
+                    "%s: the shapes of inputs contradict each other", kernel->name);
+    if (!status) status = ORT_CALL(api, 51, ort_tensor_data)((OrtValue *)value, &tensors[i].data);
+    if (status) return status;
+  }
+  result->rank = kernel->output.rank;
+  for (int d = 0; d < result->rank; d++) {
+    int64_t wanted = kernel->output.shape[d];
+    result->shape[d] = wanted < 0 ? extents[-1 - wanted] : wanted;
+    work *= result->shape[d];
+  }
+  status = ORT_CALL(api, 91, ort_context_output)(context, 0, result->shape,
+                                                 (size_t)result->rank, &output);
+  if (!status) status = ORT_CALL(api, 51, ort_tensor_data)(output, &result->data);
+  if (status || !work) return status;
+  for (int e = 0; e < kernel->rows.open_extents; e++) {
+    if (!extents[e]) return memset(result->data, 0, (size_t)work * sizeof(float)), NULL;
+    if (extents[e] > longest) longest = extents[e];
+  }
+  run.is_small = work * longest < AOE_SMALL_WORK;
+  const aoe_block *block = kernel->rows.blocks;
+  while (block->rows > result->shape[kernel->rows.rows_dimension]) block++;
+  return run_open(&run, block->kernel, tensors);
+}
+
 static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
   const kernel_state *state = (const kernel_state *)state_pointer;
   const OrtApi *api = state->api;
   const aoe_kernel *kernel = state->kernel;
-  run_context run = {{NULL}, api, context};
+  run_context run = {{NULL}, api, context, 0};
   void *raw[AOE_MAX_ARGUMENTS];
   int64_t open[AOE_MAX_RANK], result[AOE_MAX_RANK];
   int is_open_known = 0;
@@ -341,6 +440,7 @@ static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
   OrtValue *output = NULL;
   void *data = NULL;
 
+  if (kernel->rows.open_extents) return compute_open(state, context);
   for (int i = 0; i < kernel->input_count; i++) {
     const OrtValue *value = NULL;
     const aoe_tensor *expected = &kernel->arguments[i];

@@ -50,7 +50,16 @@ def apply_schedule(pipeline: Pipeline, schedule: Schedule) -> None:
 
 
 def set_extents(pipeline: Pipeline) -> None:
-    """Fix the shapes of all buffers, so that the kernel is compiled for them alone."""
+    """Fix the shapes of all buffers but for open ones: the kernel is compiled for them alone."""
+    if pipeline.open_dimensions:
+        buffers = (*pipeline.arguments, pipeline.output.output_buffer())
+        every = (*pipeline.argument_extents, pipeline.output_extents)
+        for buffer, extents, dims in zip(buffers, every, pipeline.open_dimensions, strict=True):
+            for at, (extent, dim) in enumerate(zip(extents, dims, strict=True)):
+                buffer.dim(at).set_min(0)
+                if not dim.is_open:
+                    buffer.dim(at).set_extent(extent)
+        return
     for argument, extents in zip(pipeline.arguments, pipeline.argument_extents, strict=True):
         _fix(argument, extents)
     _fix(pipeline.output.output_buffer(), pipeline.output_extents)

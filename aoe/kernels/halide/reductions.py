@@ -37,6 +37,8 @@ class OuterLoops:
         vector: Extent of the innermost column.
         length: Elements of the reduced axis, 2 or more.
         outer: Extents of reduced axes apart from it, outermost first.
+        open_length: Its elements where they are known when the kernel runs alone; without columns
+            a multiple of `length`.
     """
 
     columns: tuple[hl.Var, ...]
@@ -44,6 +46,7 @@ class OuterLoops:
     vector: int
     length: int
     outer: tuple[int, ...] = ()
+    open_length: hl.Expr | None = None
 
     @property
     def variables(self) -> tuple[hl.Var, ...]:
@@ -94,7 +97,8 @@ class AxisReduction:
         self.name = name
         self._around = around
         count, accumulator = around.accumulators, hl.Var(_ACCUMULATOR)
-        whole = around.length // count
+        open_length = around.open_length
+        whole = around.length // count if open_length is None else open_length // count
         self._at = self._at_accumulator(accumulator)
         extents = (whole, *reversed(around.outer))
         walk = hl.RDom([(0, extent) for extent in extents], f"{name}_k")
@@ -106,7 +110,8 @@ class AxisReduction:
         )
         self._functions = {f"{name}_parts": parts}
         self._walked = tuple(
-            (var.name(), extent) for var, extent in zip(walked, extents, strict=True)
+            (var.name(), extent if isinstance(extent, int) else 0)
+            for var, extent in zip(walked, extents, strict=True)
         )
         if around.columns:
             joined = [hl.Expr(parts[self._at_accumulator(number)]) for number in range(count)]
@@ -138,10 +143,13 @@ class AxisReduction:
     def _at_accumulator(self, number: Any) -> tuple[Any, ...]:
         return (*self._around.columns, number, *self._around.rows)
 
-    def _first(self, term: Term, start: hl.Expr, at: hl.Var, done: int) -> hl.Expr:
+    def _first(self, term: Term, start: hl.Expr, at: hl.Var, done: Any) -> hl.Expr:
         """Return the start of an accumulator: the element behind `done`, or nothing."""
-        length, count = self._around.length, self._around.accumulators
-        if done == length:
+        length, count = self._around.open_length, self._around.accumulators
+        is_whole = length is not None and not self._around.columns
+        if length is None:
+            length, is_whole = self._around.length, done == self._around.length
+        if is_whole:
             return start
         if self._around.columns:  # each accumulator is a vector of its own
             behind = hl.clamp(at + done, 0, length - 1)

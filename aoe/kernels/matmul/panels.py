@@ -28,9 +28,11 @@ from aoe.kernels.matmul.result import (
     finished_pipeline,
     last_panel_at_most,
     left_place,
+    nearest,
     packed_element,
     panels_of,
     read_arguments,
+    right_sizes,
 )
 from aoe.kernels.matmul.shape import MatrixProduct
 
@@ -80,10 +82,11 @@ def panel_sums(
         left: Element of the left matrix, by its place in the depth.
     """
     lane, block = hl.Var(LANE), hl.Var(BLOCK)
-    r = hl.RDom([(0, product.depth)], "r")
+    depth, _ = right_sizes(product, arguments.packing.argument)
+    r = hl.RDom([(0, depth)], "r")
     sums, place = hl.Func(SUMS), (lane, block, *arguments.rows)
     sums[place] = constant(0.0)
-    panel = last_panel_at_most(product, block)
+    panel = last_panel_at_most(product, block, arguments.packing.argument)
     weight = packed_element(product, arguments, (lane, r.x, panel))
     sums[place] += left(hl.Expr(r.x)) * hl.cast(hl.Float(32), weight)
     return sums.bound_extent(lane, PANEL).compute_root()  # steps place it closer
@@ -140,7 +143,10 @@ def element_or_zero(
     batch: Sequence[hl.Var],
 ) -> hl.Expr:
     """Return an element of the right matrix, 0 behind its last row or column."""
-    columns, depth = product.columns.extent, product.depth
-    inside = (hl.clamp(k, 0, depth - 1), hl.clamp(column, 0, columns - 1))
+    depth, columns = right_sizes(product, right)
+    if product.open_depth or product.open_columns:
+        inside = (nearest(k, depth), nearest(column, columns))
+    else:
+        inside = (hl.clamp(k, 0, depth - 1), hl.clamp(column, 0, columns - 1))
     place = inside if product.right_turned else inside[::-1]
     return hl.select((column < columns) & (k < depth), right[(*place, *batch)], constant(0.0))

@@ -109,9 +109,34 @@ def left_place(product: MatrixProduct, rows: Sequence[hl.Var], k: hl.Expr) -> tu
     return tuple(place)
 
 
-def last_panel_at_most(product: MatrixProduct, block: hl.Expr) -> hl.Expr:
-    """Return the panel a block of sums reads; one that pads a tile reads the last."""
-    return hl.clamp(block, 0, panels_of(product) - 1)
+def last_panel_at_most(
+    product: MatrixProduct, block: hl.Expr, right: hl.ImageParam | None = None
+) -> hl.Expr:
+    """Return the panel a block of sums reads; one that pads a tile reads the last.
+
+    Args:
+        product: What is computed.
+        block: Number of the block.
+        right: The right matrix as the model has it, where its columns may be open.
+    """
+    if right is None or not product.open_columns:
+        return hl.clamp(block, 0, panels_of(product) - 1)
+    _, columns = right_sizes(product, right)
+    return hl.clamp(block, 0, (columns + PANEL - 1) // PANEL - 1)
+
+
+def right_sizes(product: MatrixProduct, right: hl.ImageParam) -> tuple[hl.Expr, hl.Expr]:
+    """Return depth and columns: numbers, or where they are open those of the right matrix."""
+    columns, depth = (right.dim(at).extent() for at in (0, 1)[:: -1 if product.right_turned else 1])
+    return (
+        depth if product.open_depth else hl.Expr(product.depth),
+        columns if product.open_columns else hl.Expr(product.columns.extent),
+    )
+
+
+def nearest(index: hl.Expr, extent: hl.Expr) -> hl.Expr:
+    """Return an index within an open extent; loops are cut apart where it is that already."""
+    return hl.clamp(hl.likely(index), 0, extent - 1)
 
 
 def finished_pipeline(

@@ -45,6 +45,8 @@ class MatrixProduct:
         depth: Elements summed up.
         left_turned: True if the left matrix is stored column by column.
         right_turned: True if the right matrix is stored column by column.
+        open_depth: True if the depth is what the right matrix has when the kernel runs.
+        open_columns: True for the columns.
     """
 
     workload: Workload
@@ -56,6 +58,8 @@ class MatrixProduct:
     depth: int
     left_turned: bool
     right_turned: bool
+    open_depth: bool = False
+    open_columns: bool = False
 
     @property
     def columns(self) -> Axis:

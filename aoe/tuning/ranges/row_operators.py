@@ -13,12 +13,13 @@ from typing import Protocol
 
 from aoe.bank.operators import key_of
 from aoe.graph.model_graph import ModelGraph, OpenShape
+from aoe.graph.open_extents import OpenRegion, find_open_region
 from aoe.graph.open_rows import OpenRows, find_open_rows
 from aoe.graph.regions import Refusal, Region, take_apart
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.ort.profile import ModelProfile
 from aoe.tuning.tasks.operators.operators import FoundOperators, Operator
-from aoe.workload import Workload, workload_to_json
+from aoe.workload import Workload
 from aoebank import plural
 
 _GROWTH = 4
@@ -40,7 +41,7 @@ class RowOperator:
         frequent: Rows of blocks that are there for frequent shapes alone.
     """
 
-    rows: OpenRows
+    rows: OpenRows | OpenRegion
     regions: tuple[Region, ...]
     op_names: tuple[str, ...]
     share: float
@@ -92,21 +93,21 @@ def find_row_operators(
         largest: Extents of open dimensions at the largest shape.
     """
     refusals = list(found.refusals)
-    groups: dict[str, list[OpenRows]] = {}
+    groups: dict[str, list[OpenRows | OpenRegion]] = {}
     for region in _regions(found):
         for one in _open(graph, region, shapes):
             if isinstance(one, Refusal):
                 refusals.append(one)
-            elif not {n for n in one.lead if isinstance(n, str)} <= largest.keys():
-                refusals.append(_refusal(graph, one.region, "its rows follow from no input alone"))
+            elif not one.names <= largest.keys():
+                reason = "its open extents follow from no input alone"
+                refusals.append(_refusal(graph, one.region, reason))
             else:
-                groups.setdefault(_key(one), []).append(one)
+                groups.setdefault(json.dumps(one.facts), []).append(one)
     total_us = sum(profile.node_us.values()) or 1.0
     operators = []
     for equal in groups.values():
         most = max(one.rows(largest) for one in equal)
-        blocks = {rows: equal[0].of(rows) for rows in block_rows(most)}
-        workloads = {rows: made for rows, made in blocks.items() if made is not None}
+        workloads = _blocks(equal[0], most)
         if 1 not in workloads:
             reason = "no kernel family computes one row of it"
             refusals += [_refusal(graph, one.region, reason) for one in equal]
@@ -125,15 +126,33 @@ def find_row_operators(
     return operators, refusals
 
 
+def _blocks(rows: OpenRows | OpenRegion, most: int) -> dict[int, Workload]:
+    """Return the workloads of blocks by their number of rows, for up to `most` rows.
+
+    Where no kernel computes a number, as attention of 4 queries, there may be one for one more.
+    """
+    is_fixed = isinstance(rows, OpenRegion) and not rows.are_open
+    found = {}
+    for count in (1,) if is_fixed else block_rows(most):
+        for tried in (count, count + 1) if isinstance(rows, OpenRegion) else (count,):
+            workload = rows.of(tried)
+            if workload is not None:
+                found[tried] = workload
+                break
+    return found
+
+
 def _regions(found: FoundOperators) -> list[Region]:
     return [region for one in (*found.fused, *found.operators) for region in one.regions]
 
 
 def _open(
     graph: ModelGraph, region: Region, shapes: Mapping[str, OpenShape]
-) -> Iterator[OpenRows | Refusal]:
-    """Yield a region as rows, or its parts, or why it has none."""
-    found = find_open_rows(region, shapes)
+) -> Iterator[OpenRows | OpenRegion | Refusal]:
+    """Yield a region with open extents or rows, or its parts, or why it has none."""
+    found: OpenRows | OpenRegion | str = find_open_region(region, shapes)
+    if isinstance(found, str):
+        found = find_open_rows(region, shapes)
     if not isinstance(found, str):
         yield found
     elif region.may_be_taken_apart:
@@ -149,13 +168,6 @@ def _open(
 def _refusal(graph: ModelGraph, region: Region, reason: str) -> Refusal:
     name = graph.nodes[region.nodes[-1]].name
     return Refusal(node=name, op_type=region.workload.op_type, reason=reason)
-
-
-def _key(rows: OpenRows) -> str:
-    """Return the key of equal operators: the workload of a row, and which inputs are open."""
-    ranks = [len(spec.shape) for spec in rows.region.workload.inputs]
-    facts = [rows.open_rank, rows.open_inputs, ranks, workload_to_json(rows.workload)]
-    return json.dumps(facts)
 
 
 # ---- blocks ----
@@ -193,6 +205,20 @@ def expected_us(blocks: Sequence[TimedRows], rows: int) -> float:
     rest = expected_us(others, rows % first.rows)
     one_more = first.us if rows % first.rows else 0.0
     return min(smaller, rows // first.rows * first.us + min(one_more, rest))
+
+
+def called_us(times: Mapping[int, float], rows: int) -> float:
+    """Return the time of rows by the block a kernel for open extents calls, in their proportion.
+
+    Args:
+        times: Of blocks, by their number of rows.
+        rows: As many as the smallest block has, or more.
+
+    >>> called_us({16: 8.0, 1: 1.0}, 32), called_us({16: 8.0, 1: 1.0}, 15)
+    (16.0, 15.0)
+    """
+    block = max(one for one in times if one <= rows)
+    return times[block] * rows / block
 
 
 def interpolated_us(times: Mapping[int, float], rows: int) -> float:

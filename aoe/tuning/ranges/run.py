@@ -18,7 +18,7 @@ from statistics import geometric_mean
 from tempfile import mkdtemp
 
 from aoe.bank.operators import OperatorBank, key_of
-from aoe.device.compiler import KernelSource, RowBlock, row_kernel
+from aoe.device.compiler import KernelSource, RowBlock, extent_kernel, row_kernel
 from aoe.entry.shape_range import (
     OpenModelShapes,
     ShapePoint,
@@ -28,11 +28,12 @@ from aoe.entry.shape_range import (
 from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.model_graph import ModelGraph, OpenShape
+from aoe.graph.open_extents import OpenRegion
 from aoe.graph.origins import Origins
 from aoe.graph.regions import Refusal
 from aoe.graph.weights import laid_out
 from aoe.kernels.family import KernelTarget
-from aoe.kernels.registry import get_family
+from aoe.kernels.registry import OPEN_EXTENTS, get_family
 from aoe.measurement import Measurement
 from aoe.om.file import WEIGHTS
 from aoe.ort.open_shapes import infer_open_tensors, tensors_at, with_proven_reshapes
@@ -60,6 +61,7 @@ from aoe.tuning.ranges.frequent_rows import frequent_rows, paying, with_blocks
 from aoe.tuning.ranges.points import validate_points
 from aoe.tuning.ranges.row_operators import (
     RowOperator,
+    called_us,
     expected_us,
     find_row_operators,
     interpolated_us,
@@ -349,19 +351,12 @@ def _row_kernel(
         return None  # not every number of rows could be computed to its end
     saved_us = 0.0
     if default_us:
-        before = [interpolated_us(default_us, count) for count in counts]
-        after = [expected_us(blocks, count) for count in counts]
+        before, after = _expected(operator, blocks, default_us, counts)
         ratios = [one / other for one, other in zip(before, after, strict=True)]
         if geometric_mean(ratios) < _LEAST_GAIN or min(ratios) < _MOST_LOST:
             return None
         saved_us = before[-1] - after[-1]
-    shapes = [spec.shape for spec in operator.regions[0].workload.inputs]
-    source = row_kernel(
-        blocks,
-        open_rank=operator.rows.open_rank,
-        open_inputs=operator.rows.open_inputs,
-        shapes=[*shapes, operator.regions[0].workload.output.shape],
-    )
+    source = _source(operator, blocks)
     return ChosenKernel(
         source=source,
         key=key_of(source.workload),
@@ -369,6 +364,36 @@ def _row_kernel(
         op_names=operator.op_names,
         gain_us=saved_us * len(operator.regions),
     )
+
+
+def _source(operator: RowOperator, blocks: Sequence[RowBlock]) -> KernelSource:
+    """Return the kernel of an operator, made of these blocks."""
+    found, workload = operator.rows, operator.regions[0].workload
+    if isinstance(found, OpenRegion):
+        return extent_kernel(blocks, shapes=found.shapes, rows_dimension=found.rows_dimension)
+    return row_kernel(
+        blocks,
+        open_rank=found.open_rank,
+        open_inputs=found.open_inputs,
+        shapes=[spec.shape for spec in (*workload.inputs, workload.output)],
+    )
+
+
+def _expected(
+    operator: RowOperator,
+    blocks: Sequence[RowBlock],
+    default_us: Mapping[int, float],
+    counts: Sequence[int],
+) -> tuple[list[float], list[float]]:
+    """Return the times of the default and of the kernel for each number of rows."""
+    if isinstance(operator.rows, OpenRegion):
+        own_us = {block.rows: block.us for block in blocks}
+        pairs = [(called_us(default_us, count), called_us(own_us, count)) for count in counts]
+    else:
+        pairs = [
+            (interpolated_us(default_us, count), expected_us(blocks, count)) for count in counts
+        ]
+    return [one for one, _ in pairs], [other for _, other in pairs]
 
 
 def _measured_blocks(
@@ -380,7 +405,7 @@ def _measured_blocks(
     """Return the blocks that compute rightly with their times, and those of the default."""
     blocks, default_us = list[RowBlock](), dict[int, float]()
     for rows, workload in operator.blocks.items():
-        schedule = _schedule(tuning, workload, known.get(key_of(workload)))
+        schedule = _schedule(tuning, operator, workload, known.get(key_of(workload)))
         found = _measured(tuning, workload, schedule, compilers) if schedule is not None else None
         if schedule is not None and found is not None and found.is_correct:
             source = KernelSource.of(workload, schedule)
@@ -402,7 +427,7 @@ def _recorded_blocks(
         us = answer.after_us if answer is not None else None
         if us is None and blocks:
             us = blocks[-1].us * (rows / blocks[-1].rows) ** _ROWS_POWER
-        schedule = _schedule(tuning, workload, answer)
+        schedule = _schedule(tuning, operator, workload, answer)
         if schedule is not None and us is not None:
             source = KernelSource.of(workload, schedule)
             blocks.append(RowBlock(rows=rows, source=source, us=round(us, 3)))
@@ -410,9 +435,18 @@ def _recorded_blocks(
 
 
 def _schedule(
-    tuning: TuneContext, workload: Workload, tuned: TunedOperator | None
+    tuning: TuneContext, operator: RowOperator, workload: Workload, tuned: TunedOperator | None
 ) -> Schedule | None:
     """Return the schedule of a block: the winner, else the best that was tried, else a guess."""
+    found = _fixed_schedule(tuning, workload, tuned)
+    family = OPEN_EXTENTS.get(workload.op_type) if isinstance(operator.rows, OpenRegion) else None
+    return found if found is None or family is None else family.schedule(workload, found)
+
+
+def _fixed_schedule(
+    tuning: TuneContext, workload: Workload, tuned: TunedOperator | None
+) -> Schedule | None:
+    """Return the same for the fixed shape of its workload."""
     if tuned is not None and tuned.schedule is not None:
         return tuned.schedule
     target = KernelTarget.of(tuning.machine.runner.target)

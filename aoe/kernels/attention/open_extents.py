@@ -1,0 +1,129 @@
+"""Attention of any number of batches, queries and keys, by the schedule of a fixed one.
+
+A schedule is won for a workload of fixed shape, whose kernel nothing of this concerns. The same
+steps serve a kernel that reads its extents from the buffers it is given, for at least as many
+queries: tasks of so many rows are shifted inwards, tiles of keys have tails, and scores end with a
+whole panel of 16. What is kept for the keys of a query has no size known before, so it comes from
+the scratch memory of the task; folds over the keys have the accumulators of one panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from aoe import schedule as sch
+from aoe.kernels.attention.shape import Attention, read_attention
+from aoe.kernels.attention.stages import GROWN, PEAK, SCORES, TOTAL, rows_around
+from aoe.kernels.attention.tiles import INNER
+from aoe.kernels.family import OpenDimension, Pipeline, Role, Support, supported
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.reductions import fold_steps
+from aoe.schedule import Schedule, Step
+from aoe.workload import Workload
+
+OPEN = "open_extents"
+"""Algorithm that reads the extents of batches, queries and keys from its buffers."""
+
+
+def opened(attention: Attention) -> Attention:
+    """Return an attention whose batches, queries and keys are open."""
+    return replace(
+        attention,
+        scores=replace(attention.scores, open_columns=True),
+        values=replace(attention.values, open_depth=True),
+        is_open=True,
+    )
+
+
+def open_schedule(workload: Workload, schedule: Schedule) -> Schedule:
+    """Return the schedule of open extents of one of a fixed shape.
+
+    Args:
+        workload: One whose `dimension_roles` are known.
+        schedule: For it.
+    """
+    attention = supported(workload, read_attention(workload))
+    return Schedule(
+        (*_kept_steps(schedule, attention.keys.name), *_folds(opened(attention))), algorithm=OPEN
+    )
+
+
+def _kept_steps(schedule: Schedule, keys: str) -> Iterator[Step]:
+    for step in schedule.steps:
+        if step.stage.startswith((PEAK, TOTAL)):
+            continue
+        if isinstance(step, sch.StoreIn) and step.stage in (SCORES, GROWN):
+            step = replace(step, memory=sch.Memory.HEAP)
+        if isinstance(step, sch.Split) and step.stage == SCORES and step.var in (keys, INNER):
+            step = replace(step, tail=sch.Tail.ROUND_UP)  # register tiles are whole ones
+        if isinstance(step, sch.Split) and step.stage == GROWN:
+            step = replace(step, tail=sch.Tail.ROUND_UP)
+        yield step
+
+
+def _folds(attention: Attention) -> Iterator[Step]:
+    for name in (PEAK, TOTAL):
+        yield from fold_steps(name, rows_around(attention), RESULT, attention.queries.name)
+
+
+def dimension_roles(workload: Workload) -> tuple[tuple[Role, ...], ...] | None:
+    """Return what the dimensions of each input and of the result count, None for no attention."""
+    attention = read_attention(workload)
+    if isinstance(attention, Support) or attention.in_pairs or attention.scores.left_turned:
+        return None
+    scores, values = attention.scores, attention.values
+    found = []
+    for number, spec in enumerate((*workload.inputs, workload.output)):
+        last = [Role.ROWS, Role.SUMMED]  # of the scores, which the chain in front of it reads
+        if number in (scores.left, len(workload.inputs)):
+            last = [Role.ROWS, Role.CLOSED]
+        elif number in (scores.right, values.right):
+            closed_last = _closed(attention, number) == {-1}
+            last = [Role.SUMMED, Role.CLOSED] if closed_last else [Role.CLOSED, Role.SUMMED]
+        roles = [Role.BATCH] * (len(spec.shape) - 2) + last
+        found.append(tuple(roles[len(roles) - len(spec.shape) :]))
+    return tuple(found)
+
+
+def with_open_dimensions(attention: Attention, pipeline: Pipeline) -> Pipeline:
+    """Return a pipeline that says which dimensions of its buffers are open."""
+    rank = len(attention.scores.iteration.axes)
+    found = [_dimensions(attention, number) for number in range(len(pipeline.arguments))]
+    result = (OpenDimension(at, is_open=at < rank - 1) for at in reversed(range(rank)))
+    padded = pipeline.padded | {SCORES, GROWN}
+    return replace(pipeline, padded=padded, open_dimensions=(*found, tuple(result)))
+
+
+def _dimensions(attention: Attention, number: int) -> tuple[OpenDimension, ...]:
+    """Return those of an input: the matrix of a product, around it loops of the rows."""
+    scores, values = attention.scores, attention.values
+    rank = len(scores.iteration.axes)
+    missing = rank - len(scores.workload.inputs[number].shape)
+    closed = _closed(attention, number)
+
+    def dimension(at: int, *, has: bool = True) -> OpenDimension:
+        return OpenDimension(
+            at - missing if has else -1, is_open=not has or at - rank not in closed
+        )
+
+    if number == scores.left:
+        return tuple(map(dimension, (rank - 1, *reversed(scores.left_axes))))
+    if number not in (scores.right, values.right):
+        return tuple(map(dimension, reversed(scores.iteration.operands[number])))
+    product = scores if number == scores.right else values
+    # matrices of a single query have a loop over queries that says nothing
+    around = (dimension(at, has=at != rank - 2) for at in reversed(product.right_axes))
+    return (dimension(rank - 1), dimension(rank - 2), *around)
+
+
+def _closed(attention: Attention, number: int) -> frozenset[int]:
+    """Return the dimensions of an input that are no batches, queries or keys, from the back."""
+    scores, values = attention.scores, attention.values
+    if number == scores.left:
+        return frozenset({-1})
+    return frozenset(
+        -1 if product.right_turned is (product is scores) else -2
+        for product in (scores, values)
+        if number == product.right
+    )

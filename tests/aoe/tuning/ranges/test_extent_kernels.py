@@ -1,0 +1,190 @@
+"""Kernels for open extents compute attention as ONNX Runtime does, whatever the extents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from onnx import numpy_helper
+from support.engine.cpu import open_session
+from support.engine.offline import first_guess
+from support.engine.open_rows import opened, parsed
+from support.tiers import few_every_day
+
+from aoe.device.compiler import KernelSource, RowBlock, build_library, compile_kernel, extent_kernel
+from aoe.device.toolchain import Toolchain
+from aoe.graph.open_extents import OpenRegion, find_open_region
+from aoe.graph.rewrite import Replacement, rewrite
+from aoe.kernels.registry import OPEN_EXTENTS
+from aoe.ort.sessions import session_options
+from aoe.target import Target
+
+Array = NDArray[Any]
+_LARGEST = {"N": 3, "Q": 40, "K": 50}
+_BLOCKS = (16, 5, 1)
+_GUARD = "n = IsNaN(p) w = Where(n, zero, p) y = MatMul(w, v)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Form:
+    """One way attention is written.
+
+    Attributes:
+        keys: Name of the number of keys, that of the queries where they are the same.
+        turned: True for keys stored row by row.
+        mask: Shape of what is added to the scores, "" for none.
+        guarded: True if weights that are no numbers become zeros.
+    """
+
+    keys: str = "Q"
+    turned: bool = False
+    mask: str = ""
+    guarded: bool = False
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        stored = f"{self.keys},8" if self.turned else f"8,{self.keys}"
+        inputs = [f"float[N,3,Q,8] q, float[N,3,{stored}] k, float[N,3,{self.keys},20] v"]
+        inputs += [f"float[{self.mask}] m"] if self.mask else []
+        turned = ", transB = 1" if self.turned else ""
+        body = [f"s = com.microsoft.FusedMatMul <alpha = 0.25{turned}> (q, k)"]
+        body += ["t = Add(s, m) p = Softmax(t)" if self.mask else "p = Softmax(s)"]
+        body += [_GUARD] if self.guarded else ["y = MatMul(p, v)"]
+        model = parsed(", ".join(inputs), " ".join(body))
+        if self.guarded:
+            zero = numpy_helper.from_array(np.zeros((), np.float32), "zero")
+            model.graph.initializer.append(zero)
+        return model
+
+    def inputs(self, batch: int, queries: int, keys: int, seed: int = 0) -> dict[str, Array]:
+        known = {"N": batch, "Q": queries, self.keys: queries if self.keys == "Q" else keys}
+        rng = np.random.default_rng(seed)
+        found = {}
+        for value in self.model.graph.input:
+            dims = value.type.tensor_type.shape.dim
+            shape = [known[dim.dim_param] if dim.dim_param else dim.dim_value for dim in dims]
+            found[value.name] = rng.standard_normal(shape).astype(np.float32)
+        return found
+
+    def exact(self, inputs: dict[str, Array]) -> Array:
+        """Return the result in float64."""
+        q, k, v = (inputs[name].astype(np.float64) for name in "qkv")
+        scores = 0.25 * (q @ (np.swapaxes(k, -1, -2) if self.turned else k)) + inputs.get("m", 0.0)
+        grown = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return np.asarray((grown / grown.sum(axis=-1, keepdims=True)) @ v)
+
+
+_FORMS = {
+    "guarded": _Form(mask="Q,Q", guarded=True),
+    "cached": _Form(keys="K", turned=True, mask="1,1,Q,K"),
+    "bare": _Form(),
+    "keys row by row": _Form(turned=True, mask="N,1,1,Q"),
+    "cross": _Form(keys="K", mask="N,1,Q,K"),
+}
+
+
+class _Net:
+    """A network whose attention is a kernel for open extents, and the same without."""
+
+    def __init__(self, form: _Form, folder: Path, target: Target, toolchain: Toolchain) -> None:
+        self.form = form
+        graph, shapes, parts = opened(form.model, _LARGEST)
+        (region,) = parts.regions
+        found = find_open_region(region, shapes)
+        assert isinstance(found, OpenRegion), found
+        kernel = extent_kernel(
+            [_block(found, rows, target) for rows in _BLOCKS],
+            shapes=found.shapes,
+            rows_dimension=found.rows_dimension,
+        )
+        objects = [compile_kernel(part, target, folder) for part in kernel.parts]
+        library = build_library(
+            [kernel], objects, target=target, toolchain=toolchain, file=folder / "extents.so"
+        )
+        replaced = Replacement(region=region, kernel=kernel.name, shape=shapes[region.output])
+        tuned = rewrite(graph, [replaced])
+        assert [node.domain for node in tuned.graph.node] == ["aoe"]
+        self._tuned = _session(tuned.SerializeToString(), library)
+        self._default = _session(form.model.SerializeToString())
+
+    def results(self, inputs: dict[str, Array]) -> tuple[Array, Array]:
+        """Return the result of the kernel, and ONNX Runtime's own."""
+        found, expected = (one.run(None, inputs)[0] for one in (self._tuned, self._default))
+        assert found.shape == expected.shape
+        return found, expected
+
+    def agrees(self, batch: int, queries: int, keys: int, seed: int = 0) -> bool:
+        inputs = self.form.inputs(batch, queries, keys, seed)
+        found, expected = self.results(inputs)
+        exact = self.form.exact(inputs)
+        return all(np.allclose(found, one, rtol=1e-4, atol=1e-5) for one in (expected, exact))
+
+
+def _block(found: OpenRegion, rows: int, target: Target) -> RowBlock:
+    workload = found.of(rows)
+    assert workload is not None
+    fixed = first_guess(replace(found.region, workload=workload), target)
+    schedule = OPEN_EXTENTS[workload.op_type].schedule(workload, fixed.schedule)
+    return RowBlock(rows=rows, source=KernelSource.of(workload, schedule), us=1.0)
+
+
+def _session(model: bytes, library: Path | None = None) -> ort.InferenceSession:
+    return open_session(model, session_options(threads=2, optimize=False, library=library))
+
+
+@pytest.fixture(scope="module", params=few_every_day(_FORMS, 2))
+def net(
+    request: pytest.FixtureRequest,
+    target: Target,
+    toolchain: Toolchain,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> _Net:
+    folder = tmp_path_factory.mktemp("extents")
+    return _Net(_FORMS[request.param], folder, target, toolchain)
+
+
+def test_small_extents_are_right_one_and_all(net: _Net) -> None:
+    keys = (1,) if net.form.keys == "Q" else (1, 2, 15, 16, 17, 33)
+    for queries, longer in product(range(1, 35), keys):
+        assert net.agrees(1 + queries % 2, queries, longer), (queries, longer)
+
+
+@given(st.integers(1, 5), st.integers(1, 140), st.integers(1, 300), st.integers(0, 99))
+def test_any_extents_are_right(net: _Net, batch: int, queries: int, keys: int, seed: int) -> None:
+    assert net.agrees(batch, queries, keys, seed)
+
+
+@pytest.mark.parametrize("queries", [1, 5, 23, 40])
+def test_special_values_are_those_of_onnx_runtime(net: _Net, queries: int) -> None:
+    inputs = net.form.inputs(2, queries, 19, seed=1)
+    inputs["q"][1, 0, queries // 2, 3] = np.nan
+    inputs["q"][0, 2, queries - 1, 0] = np.inf
+    if "m" in inputs:
+        mask = inputs["m"]
+        mask[..., 0] = -np.inf
+        (mask[0] if mask.ndim > 2 else mask)[..., -1, :] = -np.inf  # queries with all keys masked
+    found, expected = net.results(inputs)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 3, 3), (2, 0, 3), (2, 3, 0)])
+def test_nothing_is_computed_of_nothing(net: _Net, batch: int, queries: int, keys: int) -> None:
+    found, expected = net.results(net.form.inputs(batch, queries, keys))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_that_contradict_each_other_are_refused(net: _Net) -> None:
+    inputs = net.form.inputs(1, 6, 6)
+    inputs["v"] = inputs["v"][:, :, :5]
+    with pytest.raises(Exception, match="shapes of inputs contradict"):
+        net.results(inputs)
