@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -17,7 +17,8 @@ from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
 from aoe.errors import BuildError, ScheduleError
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import OpenShape, shape_at
-from aoe.kernels.family import Pipeline
+from aoe.graph.stored_layouts import StoredDimension, StoredLayout
+from aoe.kernels.family import OpenDimension, Pipeline
 from aoe.kernels.host_products import hosted_product, is_hosted
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target
@@ -117,11 +118,13 @@ class ExtentKernel(BlockKernel):
     That is the largest one of no more rows than a dimension of the result has.
 
     Attributes:
-        shapes: Of each input and of the result, with a name for each open extent.
+        shapes: Of each input and of the result as they are stored, with names for open extents.
+        layouts: Where the dimensions of those of the workload lie in them.
         rows_dimension: Of the result.
     """
 
     shapes: tuple[OpenShape, ...]
+    layouts: tuple[StoredLayout, ...]
     rows_dimension: int
 
 
@@ -148,16 +151,23 @@ def row_kernel(
 
 
 def extent_kernel(
-    blocks: Sequence[RowBlock], *, shapes: Sequence[OpenShape], rows_dimension: int
+    blocks: Sequence[RowBlock],
+    *,
+    shapes: Sequence[OpenShape],
+    layouts: Sequence[StoredLayout],
+    rows_dimension: int,
 ) -> ExtentKernel:
     """Return the kernel of blocks for open extents, under its own name; see `ExtentKernel`."""
     ordered = sorted(blocks, key=lambda block: -block.rows)
+    lying = [[astuple(one) for one in layout] for layout in layouts]
+    facts = [list(map(list, shapes)), lying, rows_dimension]
     return ExtentKernel(
-        name=_block_kernel_name("extents", ordered, [list(map(list, shapes)), rows_dimension]),
+        name=_block_kernel_name("extents", ordered, facts),
         workload=ordered[0].source.workload,
         schedule=ordered[0].source.schedule,
         blocks=tuple(ordered),
         shapes=tuple(shapes),
+        layouts=tuple(layouts),
         rows_dimension=rows_dimension,
     )
 
@@ -474,13 +484,18 @@ def _extent_declarations(
     entries = []
     for block in source.blocks:
         pipeline, table = pipelines[block.source.name], f"{symbol}_{block.rows}_dimensions"
-        rows = ", ".join(
-            f"{{ {', '.join(str(dim.source) for dim in dims)} }}"
-            for dims in pipeline.open_dimensions
-        )
-        lines.append(f"static const int32_t {table}[][AOE_MAX_RANK] = {{ {rows} }};")
+        pairs = zip(pipeline.open_dimensions, source.layouts, strict=True)
+        rows = ", ".join(f"{{ {_lying(dims, layout)} }}" for dims, layout in pairs)
+        lines.append(f"static const aoe_dimension {table}[][AOE_MAX_RANK] = {{ {rows} }};")
         entries.append(_entry(block.source, pipeline, packings, table))
     return [*lines, *_block_lines(source, entries)]
+
+
+def _lying(dimensions: Sequence[OpenDimension], layout: StoredLayout) -> str:
+    """Return the C initializers of the dimensions of a buffer."""
+    nothing = StoredDimension(-1)
+    places = [layout[dim.source] if dim.source >= 0 else nothing for dim in dimensions]
+    return ", ".join(f"{{ {one.source}, {one.extent}, {one.step} }}" for one in places)
 
 
 def _extent_entry(source: ExtentKernel) -> str:

@@ -8,14 +8,17 @@ made of blocks, each by the schedule of an ordinary workload of fixed shape with
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from typing import TypeVar
 
-from aoe.graph.model_graph import Extent, OpenShape, is_closed, shape_at
+from aoe.graph.model_graph import Extent, ModelGraph, OpenShape, is_closed, shape_at
 from aoe.graph.regions import Region
+from aoe.graph.stored_layouts import StoredLayout, read_from, whole_layout, written_to
 from aoe.kernels.family import Role
 from aoe.kernels.registry import OPEN_EXTENTS, classify
-from aoe.workload import Layout, TensorSpec, Workload, workload_to_json
+from aoe.workload import TensorSpec, Workload, workload_to_json
 
+Found = TypeVar("Found")
 _MOST_SUMMED, _LEAST_SUMMED = 512, 4
 """In the workload of a block, of what has the extent of its rows or an open one of its own."""
 
@@ -25,14 +28,19 @@ class OpenRegion:
     """A region with open extents.
 
     Attributes:
-        region: The region; its workload has one of the shapes the region may have.
-        shapes: Of its inputs and its result, with names.
+        region: The region, with what moves its tensors; its workload is one without, in one of the
+            shapes the region may have.
+        shapes: Of the inputs and the result of the workload, with names.
         roles: Of their dimensions.
+        layouts: Where these lie in the inputs and the result of the region.
+        stored: Shapes of these, with names.
     """
 
     region: Region
     shapes: tuple[OpenShape, ...]
     roles: tuple[tuple[Role, ...], ...]
+    layouts: tuple[StoredLayout, ...]
+    stored: tuple[OpenShape, ...]
 
     @property
     def rows_dimension(self) -> int:
@@ -52,7 +60,8 @@ class OpenRegion:
     @property
     def facts(self) -> object:
         """JSON that is the same for equal operators."""
-        return [self.shapes, workload_to_json(self.region.workload)]
+        layouts = [[astuple(one) for one in layout] for layout in self.layouts]
+        return [self.shapes, self.stored, layouts, workload_to_json(self.region.workload)]
 
     def rows(self, extents: Mapping[str, int]) -> int:
         """Return the number of rows where open extents are these."""
@@ -77,11 +86,14 @@ class OpenRegion:
         return None if isinstance(found, str) or found.op_type != workload.op_type else found
 
 
-def find_open_region(region: Region, shapes: Mapping[str, OpenShape]) -> OpenRegion | str:
+def find_open_region(
+    graph: ModelGraph, region: Region, shapes: Mapping[str, OpenShape]
+) -> OpenRegion | str:
     """Return a region whose extents a kernel reads at run time, or why there is no such kernel.
 
     Args:
-        region: Of the graph in one of its shapes.
+        graph: The model in one of its shapes.
+        region: Of it.
         shapes: Of the tensors of the model, as far as they are proven; constants may be left out.
     """
     workload, family = region.workload, OPEN_EXTENTS.get(region.workload.op_type)
@@ -93,11 +105,69 @@ def find_open_region(region: Region, shapes: Mapping[str, OpenShape]) -> OpenReg
     known = tuple(shape for shape in found if shape is not None)
     if len(known) < len(found) or is_closed(known[-1]):
         return "no open extent of the result is proven"
-    if any(spec.layout is not Layout.PLAIN for spec in _tensors(workload)):
-        return "blocked layouts are for fixed shapes"
     if problem := _contradiction(known, roles):
         return problem
-    return OpenRegion(region=region, shapes=known, roles=roles)
+    found_region = OpenRegion(
+        region=region,
+        shapes=known,
+        roles=roles,
+        layouts=tuple(whole_layout(len(shape)) for shape in known),
+        stored=known,
+    )
+    for number in range(len(known)):
+        if Role.CLOSED in roles[number]:
+            found_region = _where_it_lies(graph, found_region, number, shapes)
+    return found_region
+
+
+def _where_it_lies(
+    graph: ModelGraph, found: OpenRegion, number: int, shapes: Mapping[str, OpenShape]
+) -> OpenRegion:
+    """Return a region that reads an input, or writes its result, where moves around it do."""
+    region, workload = found.region, found.region.workload
+    is_result = number == len(region.inputs)
+    if is_result:
+        tensor = written_to(graph, region.output, shapes)
+    else:
+        tensor = read_from(graph, region.inputs[number], shapes)
+        if not tensor.is_innermost:  # keys by columns are keys by rows, read the other way round
+            tensor = tensor.turned()
+            turned = OPEN_EXTENTS[workload.op_type].turned(workload, number)
+            workload = workload if turned is None else turned
+    has_changed = workload is not region.workload
+    others = [name for at, name in enumerate(region.inputs) if at != number]
+    is_read_twice = tensor.name in others or tensor.name not in shapes
+    if not tensor.nodes or not tensor.is_innermost or is_read_twice:
+        return found
+    shape, roles = found.shapes[number], found.roles[number]
+    if has_changed:
+        shape, roles = _turned(shape), _turned(roles)
+    inputs = list(region.inputs)
+    if not is_result:
+        inputs[number] = tensor.name
+    return replace(
+        found,
+        region=replace(
+            region,
+            nodes=tuple(sorted({*region.nodes, *tensor.nodes})),
+            inputs=tuple(inputs),
+            output=tensor.name if is_result else region.output,
+            workload=workload,
+        ),
+        shapes=_with(found.shapes, number, shape),
+        roles=_with(found.roles, number, roles),
+        layouts=_with(found.layouts, number, tensor.layout),
+        stored=_with(found.stored, number, shapes[tensor.name]),
+    )
+
+
+def _turned(dimensions: tuple[Found, ...]) -> tuple[Found, ...]:
+    *others, one, other = dimensions
+    return (*others, other, one)
+
+
+def _with(items: tuple[Found, ...], number: int, item: Found) -> tuple[Found, ...]:
+    return (*items[:number], item, *items[number + 1 :])
 
 
 def _tensors(workload: Workload) -> tuple[TensorSpec, ...]:

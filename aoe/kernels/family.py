@@ -138,10 +138,13 @@ class OpenExtents:
         roles: What dimensions of the inputs and the result of a workload count; None where extents
             of the workload cannot be open.
         schedule: The schedule for open extents of a workload, given one for its fixed shape.
+        turned: The workload that reads an input, given by number, with its last two dimensions in
+            the other order; None where the family has none.
     """
 
     roles: Callable[[Workload], tuple[tuple[Role, ...], ...] | None]
     schedule: Callable[[Workload, Schedule], Schedule]
+    turned: Callable[[Workload, int], Workload | None]
 
 
 @dataclass(frozen=True, slots=True)

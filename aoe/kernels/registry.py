@@ -6,7 +6,11 @@ from dataclasses import replace
 
 from aoe.kernels.arg_extremes import ArgExtremes
 from aoe.kernels.attention.family import AttentionFamily
-from aoe.kernels.attention.open_extents import dimension_roles, open_schedule
+from aoe.kernels.attention.open_extents import (
+    dimension_roles,
+    open_schedule,
+    with_turned_matrix,
+)
 from aoe.kernels.conv_nchw.family import ConvNchw
 from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.cumulative_sum import CumulativeSum
@@ -59,7 +63,9 @@ FAMILIES: dict[str, KernelFamily] = {
 """A family is one file and one line here; the most special come first."""
 
 OPEN_EXTENTS: dict[str, OpenExtents] = {
-    "attention": OpenExtents(roles=dimension_roles, schedule=open_schedule),
+    "attention": OpenExtents(
+        roles=dimension_roles, schedule=open_schedule, turned=with_turned_matrix
+    ),
 }
 """Families with kernels that read extents at run time; one more is a line."""
 

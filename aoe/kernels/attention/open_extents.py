@@ -19,6 +19,8 @@ from aoe.kernels.attention.tiles import INNER
 from aoe.kernels.family import OpenDimension, Pipeline, Role, Support, supported
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.reductions import fold_steps
+from aoe.operators import MICROSOFT_DOMAIN
+from aoe.operators import number as number_of
 from aoe.schedule import Schedule, Step
 from aoe.workload import Workload
 
@@ -84,6 +86,25 @@ def dimension_roles(workload: Workload) -> tuple[tuple[Role, ...], ...] | None:
         roles = [Role.BATCH] * (len(spec.shape) - 2) + last
         found.append(tuple(roles[len(roles) - len(spec.shape) :]))
     return tuple(found)
+
+
+def with_turned_matrix(workload: Workload, number: int) -> Workload | None:
+    """Return an attention with keys or values stored the other way round, None for other inputs."""
+    operations, inputs = list(workload.operations), list(workload.inputs)
+    for at, item in enumerate(operations):
+        if item.op_type in ("MatMul", "FusedMatMul") and item.inputs[1] == f"x{number}":
+            turned = 1 - number_of(item.attributes, "transB", 0)
+            operations[at] = replace(
+                item,
+                op_type="FusedMatMul",
+                domain=MICROSOFT_DOMAIN,
+                version=1,
+                attributes={"alpha": 1.0, **item.attributes, "transB": int(turned)},
+            )
+            *batch, rows, columns = inputs[number].shape
+            inputs[number] = replace(inputs[number], shape=(*batch, columns, rows))
+            return replace(workload, inputs=tuple(inputs), operations=tuple(operations))
+    return None
 
 
 def with_open_dimensions(attention: Attention, pipeline: Pipeline) -> Pipeline:

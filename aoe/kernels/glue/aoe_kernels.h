@@ -41,6 +41,13 @@ typedef struct {
   int32_t extent[AOE_MAX_RANK];
 } aoe_packing;
 
+/* Where a dimension of a buffer lies in the tensor, for kernels of open extents. */
+typedef struct {
+  int32_t source;                /* dimension of the tensor; below 0 for none, of extent 1 */
+  int32_t extent;                /* of a part of it; 0 for all of it */
+  int32_t step;                  /* elements of that dimension between two of this one */
+} aoe_dimension;
+
 struct aoe_block;
 
 /* Of a kernel for any number of rows or extents, whose arguments say ONNX shapes alone; else zeros.
@@ -64,8 +71,8 @@ typedef struct {
   int32_t packing_count;
   const aoe_packing *packings;
   aoe_rows rows;
-  const int32_t (*dimensions)[AOE_MAX_RANK]; /* of the tensors, the result last, by dimension of the
-                                    buffers, below 0 for none; NULL where no extent is open */
+  const aoe_dimension (*dimensions)[AOE_MAX_RANK]; /* of each buffer, innermost first, the result
+                                    last; NULL where no extent is open */
 } aoe_kernel;
 
 /* A kernel for a fixed number of rows, and its measured time: rows are computed in blocks. */

@@ -355,7 +355,7 @@ static int note_extents(const open_tensor *tensor, const aoe_tensor *expected, i
 
 /* Shows a dense tensor in the dimensions of a kernel: what it has once only is the same for all. */
 static int bind_open(halide_buffer_t *buffer, halide_dimension_t *dims, const aoe_tensor *expected,
-                     const int32_t *dimensions, const open_tensor *tensor) {
+                     const aoe_dimension *dimensions, const open_tensor *tensor) {
   int64_t strides[AOE_MAX_RANK], stride = 1;
   for (int d = tensor->rank - 1; d >= 0; d--) {
     strides[d] = stride;
@@ -364,9 +364,10 @@ static int bind_open(halide_buffer_t *buffer, halide_dimension_t *dims, const ao
   if (stride > INT32_MAX) return 0; /* kernels count in 32 bits */
   bind_view(buffer, dims, expected->view_rank, expected->extent, expected->element, tensor->data);
   for (int d = 0; d < expected->view_rank; d++) {
-    int from = dimensions[d];
-    dims[d].extent = from < 0 ? 1 : (int32_t)tensor->shape[from];
-    if (d) dims[d].stride = dims[d].extent == 1 ? 0 : (int32_t)strides[from];
+    int from = dimensions[d].source;
+    int64_t whole = from < 0 ? 1 : tensor->shape[from];
+    dims[d].extent = dimensions[d].extent ? dimensions[d].extent : (int32_t)whole;
+    if (d) dims[d].stride = dims[d].extent == 1 ? 0 : (int32_t)strides[from] * dimensions[d].step;
   }
   return 1;
 }

@@ -150,7 +150,7 @@ def _open(
     graph: ModelGraph, region: Region, shapes: Mapping[str, OpenShape]
 ) -> Iterator[OpenRows | OpenRegion | Refusal]:
     """Yield a region with open extents or rows, or its parts, or why it has none."""
-    found: OpenRows | OpenRegion | str = find_open_region(region, shapes)
+    found: OpenRows | OpenRegion | str = find_open_region(graph, region, shapes)
     if isinstance(found, str):
         found = find_open_rows(region, shapes)
     if not isinstance(found, str):

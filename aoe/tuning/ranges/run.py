@@ -370,7 +370,10 @@ def _source(operator: RowOperator, blocks: Sequence[RowBlock]) -> KernelSource:
     """Return the kernel of an operator, made of these blocks."""
     found, workload = operator.rows, operator.regions[0].workload
     if isinstance(found, OpenRegion):
-        return extent_kernel(blocks, shapes=found.shapes, rows_dimension=found.rows_dimension)
+        rows = found.layouts[-1][found.rows_dimension].source
+        return extent_kernel(
+            blocks, shapes=found.stored, layouts=found.layouts, rows_dimension=rows
+        )
     return row_kernel(
         blocks,
         open_rank=found.open_rank,

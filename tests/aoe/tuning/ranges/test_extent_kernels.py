@@ -32,7 +32,11 @@ from aoe.target import Target
 Array = NDArray[Any]
 _LARGEST = {"N": 3, "Q": 40, "K": 50}
 _BLOCKS = (16, 5, 1)
-_GUARD = "n = IsNaN(p) w = Where(n, zero, p) y = MatMul(w, v)"
+_GUARD = "n = IsNaN(p) w = Where(n, zero, p)"
+_SPLIT = """qs = Reshape(qj, eights) ks = Reshape(kj, eights) vs = Reshape(vj, twenties)
+q = Transpose <perm = [0, 2, 1, 3]> (qs) k = Transpose <perm = [{perm}]> (ks)
+v = Transpose <perm = [0, 2, 1, 3]> (vs)"""
+_JOIN = "m2 = Transpose <perm = [0, 2, 1, 3]> (r) y = Reshape(m2, all)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,26 +48,35 @@ class _Form:
         turned: True for keys stored row by row.
         mask: Shape of what is added to the scores, "" for none.
         guarded: True if weights that are no numbers become zeros.
+        joined: True for heads side by side, split and joined by Reshapes and Transposes.
     """
 
     keys: str = "Q"
     turned: bool = False
     mask: str = ""
     guarded: bool = False
+    joined: bool = False
 
     @cached_property
     def model(self) -> onnx.ModelProto:
         stored = f"{self.keys},8" if self.turned else f"8,{self.keys}"
         inputs = [f"float[N,3,Q,8] q, float[N,3,{stored}] k, float[N,3,{self.keys},20] v"]
+        if self.joined:
+            inputs = [f"float[N,Q,24] qj, float[N,{self.keys},24] kj, float[N,{self.keys},60] vj"]
         inputs += [f"float[{self.mask}] m"] if self.mask else []
         turned = ", transB = 1" if self.turned else ""
-        body = [f"s = com.microsoft.FusedMatMul <alpha = 0.25{turned}> (q, k)"]
+        body = [_SPLIT.format(perm="0, 2, 1, 3" if self.turned else "0, 2, 3, 1")]
+        body = body if self.joined else []
+        body += [f"s = com.microsoft.FusedMatMul <alpha = 0.25{turned}> (q, k)"]
         body += ["t = Add(s, m) p = Softmax(t)" if self.mask else "p = Softmax(s)"]
-        body += [_GUARD] if self.guarded else ["y = MatMul(p, v)"]
+        body += [_GUARD] if self.guarded else []
+        product = f"MatMul({'w' if self.guarded else 'p'}, v)"
+        body += [f"r = {product}", _JOIN] if self.joined else [f"y = {product}"]
         model = parsed(", ".join(inputs), " ".join(body))
-        if self.guarded:
-            zero = numpy_helper.from_array(np.zeros((), np.float32), "zero")
-            model.graph.initializer.append(zero)
+        shapes = {"eights": [0, 0, 3, 8], "twenties": [0, 0, 3, 20], "all": [0, 0, 60]}
+        constants = {name: np.array(shape) for name, shape in shapes.items()}
+        for name, value in {**constants, "zero": np.zeros((), np.float32)}.items():
+            model.graph.initializer.append(numpy_helper.from_array(value, name))
         return model
 
     def inputs(self, batch: int, queries: int, keys: int, seed: int = 0) -> dict[str, Array]:
@@ -78,18 +91,35 @@ class _Form:
 
     def exact(self, inputs: dict[str, Array]) -> Array:
         """Return the result in float64."""
-        q, k, v = (inputs[name].astype(np.float64) for name in "qkv")
-        scores = 0.25 * (q @ (np.swapaxes(k, -1, -2) if self.turned else k)) + inputs.get("m", 0.0)
+        q, k, v = (_heads(inputs, name) for name in "qkv")
+        by_rows = self.turned or self.joined
+        scores = 0.25 * (q @ (np.swapaxes(k, -1, -2) if by_rows else k)) + inputs.get("m", 0.0)
         grown = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        return np.asarray((grown / grown.sum(axis=-1, keepdims=True)) @ v)
+        result = (grown / grown.sum(axis=-1, keepdims=True)) @ v
+        return _joined(result) if self.joined else result
+
+
+def _heads(inputs: dict[str, Array], name: str) -> Array:
+    """Return an input in float64, with heads before rows."""
+    if name in inputs:
+        return inputs[name].astype(np.float64)
+    joined = inputs[f"{name}j"].astype(np.float64)
+    return np.swapaxes(joined.reshape(*joined.shape[:2], 3, joined.shape[2] // 3), 1, 2)
+
+
+def _joined(heads: Array) -> Array:
+    apart = np.swapaxes(heads, 1, 2)
+    return apart.reshape(*apart.shape[:2], -1)
 
 
 _FORMS = {
     "guarded": _Form(mask="Q,Q", guarded=True),
     "cached": _Form(keys="K", turned=True, mask="1,1,Q,K"),
+    "heads joined": _Form(mask="N,1,1,Q", joined=True),
     "bare": _Form(),
     "keys row by row": _Form(turned=True, mask="N,1,1,Q"),
     "cross": _Form(keys="K", mask="N,1,Q,K"),
+    "cached, heads joined": _Form(keys="K", turned=True, joined=True),
 }
 
 
@@ -99,19 +129,20 @@ class _Net:
     def __init__(self, form: _Form, folder: Path, target: Target, toolchain: Toolchain) -> None:
         self.form = form
         graph, shapes, parts = opened(form.model, _LARGEST)
-        (region,) = parts.regions
-        found = find_open_region(region, shapes)
+        (region,) = (one for one in parts.regions if one.workload.op_type == "attention")
+        found = find_open_region(graph, region, shapes)
         assert isinstance(found, OpenRegion), found
         kernel = extent_kernel(
             [_block(found, rows, target) for rows in _BLOCKS],
-            shapes=found.shapes,
-            rows_dimension=found.rows_dimension,
+            shapes=found.stored,
+            layouts=found.layouts,
+            rows_dimension=found.layouts[-1][found.rows_dimension].source,
         )
         objects = [compile_kernel(part, target, folder) for part in kernel.parts]
         library = build_library(
             [kernel], objects, target=target, toolchain=toolchain, file=folder / "extents.so"
         )
-        replaced = Replacement(region=region, kernel=kernel.name, shape=shapes[region.output])
+        replaced = Replacement(region=found.region, kernel=kernel.name, shape=found.stored[-1])
         tuned = rewrite(graph, [replaced])
         assert [node.domain for node in tuned.graph.node] == ["aoe"]
         self._tuned = _session(tuned.SerializeToString(), library)
@@ -142,7 +173,7 @@ def _session(model: bytes, library: Path | None = None) -> ort.InferenceSession:
     return open_session(model, session_options(threads=2, optimize=False, library=library))
 
 
-@pytest.fixture(scope="module", params=few_every_day(_FORMS, 2))
+@pytest.fixture(scope="module", params=few_every_day(_FORMS, 3))
 def net(
     request: pytest.FixtureRequest,
     target: Target,
@@ -167,8 +198,10 @@ def test_any_extents_are_right(net: _Net, batch: int, queries: int, keys: int, s
 @pytest.mark.parametrize("queries", [1, 5, 23, 40])
 def test_special_values_are_those_of_onnx_runtime(net: _Net, queries: int) -> None:
     inputs = net.form.inputs(2, queries, 19, seed=1)
-    inputs["q"][1, 0, queries // 2, 3] = np.nan
-    inputs["q"][0, 2, queries - 1, 0] = np.inf
+    asked = inputs.get("q", inputs.get("qj"))
+    assert asked is not None
+    asked[1, ..., queries // 2, 3] = np.nan
+    asked[0, ..., queries - 1, 0] = np.inf
     if "m" in inputs:
         mask = inputs["m"]
         mask[..., 0] = -np.inf
@@ -185,6 +218,7 @@ def test_nothing_is_computed_of_nothing(net: _Net, batch: int, queries: int, key
 
 def test_inputs_that_contradict_each_other_are_refused(net: _Net) -> None:
     inputs = net.form.inputs(1, 6, 6)
-    inputs["v"] = inputs["v"][:, :, :5]
+    name = "vj" if net.form.joined else "v"
+    inputs[name] = inputs[name][..., :5, :]
     with pytest.raises(Exception, match="shapes of inputs contradict"):
         net.results(inputs)
