@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aoe.tuning.reuse.covering_ranges import told_ranges
 from aoe.tuning.reuse.kinds import ReuseKind, part_to_json
 from aoebank import Report, members
 
@@ -48,10 +49,8 @@ class PlanReport(Report):
             text.line(f"searching takes about {max(1, round(plan.most_s))} s at most")
         else:
             text.line("nothing is to be searched")
-        for one in plan.ranges:
-            text.line(
-                f"the bank has kernels for a range with this shape in it: --input_shape={one!r}"
-            )
+        for line in told_ranges(plan.ranges):
+            text.line(line)
 
     def _row(self, part: Reuse) -> tuple[str, ...]:
         share = self.plan.shares.get(part.key)

@@ -50,6 +50,7 @@ from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.opat.tuned_model import write_model
 from aoe.tuning.progress import Progress
 from aoe.tuning.reuse.book import ReuseBook
+from aoe.tuning.reuse.covering_ranges import covering_ranges, told_ranges
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
 from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.tasks.operators.reuse import reuse_of, summary_of
@@ -93,6 +94,10 @@ def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         open_bank(tuning, tuning.banks.base),
         ReuseBook(tuning.banks.base, reuse_of, summary_of),
     )
+    if tuning.settings.lookup_only:
+        ranges = covering_ranges(tuning.banks.journal, tuning.subject.model.proto)
+        for line in told_ranges(ranges):
+            tuning.progress.step(line)
     starts, rates = starts_of(tuning), measure_rates(tuning)
     report.update(baseline_ms=_first_ms(tuning, starts[0].profile))
     with (

@@ -11,8 +11,8 @@ from aoe.errors import OptionError
 from aoe.folders.scratch import ScratchFolder
 from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.mode import JobType, ModeContext
-from aoe.tuning.planning.covering_ranges import covering_ranges
 from aoe.tuning.registry import KINDS, get_mode
+from aoe.tuning.reuse.covering_ranges import covering_ranges
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
 from aoe.tuning.tune_context import TuneContext, open_tune_context
@@ -122,7 +122,7 @@ def plan_model(context: ModeContext) -> TuningPlan:
     is_range = context.settings.shape_range is not None
     for job in context.settings.job_types:
         get_mode(job, is_range=is_range).check(context)
-    plans = dict[JobType, KindPlan]()
+    plans, ranges = dict[JobType, KindPlan](), tuple[str, ...]()
     with ScratchFolder("plan") as nowhere:
         settings = replace(context.settings, output=nowhere, lookup_only=True)
         for job in settings.job_types:
@@ -130,7 +130,8 @@ def plan_model(context: ModeContext) -> TuningPlan:
             planner = cast(Planner, import_module(module))
             with open_tune_context(replace(context, settings=settings), job) as tuning:
                 target, name = tuning.machine.runner.target, tuning.subject.model.name
-                ranges = () if is_range else covering_ranges(tuning)
+                if not is_range:
+                    ranges = covering_ranges(tuning.banks.journal, tuning.subject.model.proto)
                 plans[job] = planner.plan(tuning, [*plans.values()])
     nothing = KindPlan(reuse=ReuseSummary(base="", parts=()))
     return TuningPlan(

@@ -15,6 +15,7 @@ import onnxruntime as ort
 import pytest
 from support.commands import aoe_exit_code
 from support.documents import find_faults
+from support.engine.fakes import RecordingProgress
 from support.engine.open_rows import parsed
 
 import aoe
@@ -124,6 +125,16 @@ def test_plan_counts_blocks_and_names_the_ranges_that_hold_a_shape(
     assert planned["ranges"] == []
     assert _planned(model, "x:1,7,64", capsys)["ranges"] == [_RANGE]
     assert _planned(model, "x:3,7,64", capsys)["ranges"] == []
+
+
+@pytest.mark.parametrize(("shape", "is_held"), [("x:1,7,64", True), ("x:3,7,64", False)])
+def test_look_up_of_a_shape_says_which_range_holds_it(
+    model: Path, tuned: Path, tmp_path: Path, shape: str, is_held: bool
+) -> None:
+    told = RecordingProgress()
+    options = {"input_shape": shape, "lookup_only": True, "progress": told}
+    _tune(model, tuned, output=tmp_path / "out", **options)
+    assert any(f"--input_shape='{_RANGE}'" in text for _, text in told.events) is is_held
 
 
 def _aoebank(*words: object) -> int | str | None:
