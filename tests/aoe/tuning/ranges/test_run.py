@@ -82,11 +82,23 @@ def test_blocks_are_records_like_any_other_and_hits_of_the_next_run(
     model: Path, tuned: Path, tmp_path: Path
 ) -> None:
     names = {row["op_name"].rsplit(", ", 1)[1] for row in _summary(tuned)["operators"]}
-    assert names == {"1 row", "4 rows", "16 rows", "64 rows"}
+    usual = {"1 row", "4 rows", "16 rows", "64 rows"}
+    own = {"6 rows", "80 rows"}  # those of the points, where they may pay
+    assert usual <= names <= usual | own
     won = {row["key"] for row in _summary(tuned)["operators"] if row["outcome"] == "add"}
-    again = _tune(model, tuned, output=tmp_path / "again")
-    rows = {row["key"]: row for row in json.loads(_text(again))["operators"]}
+    folder = tmp_path / "run"
+    copytree(tuned, folder)
+    kept = {"reason": "the whole model is faster", "model_speedup": [1.2, 1.21]}
+    _note(folder, Event.KEPT, kept)
+    told = RecordingProgress()
+    again = _tune(model, folder, output=tmp_path / "again", progress=told)
+    summary = json.loads(_text(again))
+    rows = {row["key"]: row for row in summary["operators"]}
     assert all(rows[key]["outcome"] == "reserved" for key in won)
+    assert again.om_file is not None
+    assert len(summary["points"]) == (3 if read_manifest(again.om_file).kernels else 0)
+    # what an earlier run has kept, no noise undoes
+    assert not [text for _, text in told.events if text.startswith("dropped")]
 
 
 def test_look_up_places_the_kernels_of_the_bank_without_measuring(
@@ -162,16 +174,14 @@ def test_every_verb_of_a_bank_takes_the_bank_of_a_range(
     assert record["op_names"][0].endswith((" row", " rows"))
 
 
-def _dropped(folder: Path) -> None:
-    """Note in the bank of a run that the model has dropped all of its kernels."""
+def _note(folder: Path, event: Event, search: dict[str, Any]) -> None:
+    """Note in the bank of a run what the model has made of the kernels of all its blocks."""
     bank = Bank(folder / "bank")
     for file in tuple(bank.iter_files()):
         last = {line.key: line for line in bank.iter_provenance(file)}
-        notes = [
-            replace(line, event=Event.DROPPED, search={"reason": "it is wrong"})
-            for line in last.values()
-        ]
-        bank.append_provenance(file, notes)
+        bank.append_provenance(
+            file, [replace(line, event=event, search=search) for line in last.values()]
+        )
 
 
 def test_verdict_is_remembered_for_the_model_over_that_range_alone(
@@ -179,7 +189,7 @@ def test_verdict_is_remembered_for_the_model_over_that_range_alone(
 ) -> None:
     folder = tmp_path / "run"
     copytree(tuned, folder)
-    _dropped(folder)
+    _note(folder, Event.DROPPED, {"reason": "it is wrong"})
     for shape_range, has_kernels in ((_RANGE, False), ("x:1~2,1~39,64", True)):
         found = _tune(model, folder, input_shape=shape_range, lookup_only=True)
         assert found.om_file is not None
