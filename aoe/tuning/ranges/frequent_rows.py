@@ -35,6 +35,7 @@ class _Hope:
     saved_us: float
     operator: int
     rows: int
+    workload: Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +68,22 @@ def frequent_rows(
     chosen: dict[int, dict[int, Workload]] = {}
     hopes: list[_Hope] = []
     for at, one in enumerate(operators):
-        for rows, calls in _rows_of(one, points).items():
+        own = chosen.setdefault(at, {})
+        for rows, calls in _rows_of(one, points).most_common():
             workload = one.rows.of(rows)
-            if workload is not None and is_known(workload):
-                chosen.setdefault(at, {})[rows] = workload
-            elif workload is not None and searches:
+            if workload is None:
+                continue
+            if is_known(workload):
+                own |= {rows: workload} if len(own) < _MOST_OF_ONE else {}
+            elif searches:
                 saved_us = _hoped_us(_times(one, tuned), rows) * calls * len(one.regions)
-                hopes.append(_Hope(saved_us=saved_us, operator=at, rows=rows))
+                hopes.append(_Hope(saved_us=saved_us, operator=at, rows=rows, workload=workload))
     hopes.sort(key=lambda hope: -hope.saved_us)
     for hope in (one for one in hopes if one.saved_us > 0):
-        own = chosen.get(hope.operator, {})
-        workload = operators[hope.operator].rows.of(hope.rows)
-        if workload is None or len(own) >= _MOST_OF_ONE or sum(map(len, chosen.values())) >= _MOST:
-            continue
-        chosen.setdefault(hope.operator, {})[hope.rows] = workload
-    return [replace(operators[at], blocks=blocks) for at, blocks in chosen.items()]
+        own = chosen[hope.operator]
+        if len(own) < _MOST_OF_ONE and sum(map(len, chosen.values())) < _MOST:
+            own[hope.rows] = hope.workload
+    return [replace(operators[at], blocks=blocks) for at, blocks in chosen.items() if blocks]
 
 
 def with_blocks(operators: Sequence[RowOperator], more: Iterable[RowOperator]) -> list[RowOperator]:

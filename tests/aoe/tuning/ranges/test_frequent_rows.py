@@ -93,6 +93,8 @@ def test_what_the_bank_knows_is_taken_and_nothing_else_where_nothing_is_searched
     points = _points((13, 9), (128, 1))
     assert _chosen(rows, points, known=[128], searches=False).keys() == {128}
     assert _chosen(rows, points, known=[128]).keys() == {13, 128}
+    many = _points((13, 1), (21, 2), (37, 3), (53, 4))
+    assert _chosen(rows, many, known=[13, 21, 37, 53]).keys() == {21, 37, 53}
 
 
 def test_blocks_of_frequent_shapes_stand_among_the_others(rows: OpenRows) -> None:
