@@ -174,7 +174,8 @@ class ProcessGain:
         before = _WORTH * (PLACING**2 + by_pairs)
         variance = (before + squares) / (_WORTH + freedom)
         share = fmean(1 / len(logs) for logs in orders) / len(orders)
-        return _QUANTILES[level][_WORTH + freedom - 1] * math.sqrt(variance * share)
+        quantiles = _QUANTILES[level]
+        return quantiles[min(_WORTH + freedom, len(quantiles)) - 1] * math.sqrt(variance * share)
 
     def _orders(self) -> list[list[float]]:
         """Return the logarithms of the processes of each order of loading."""

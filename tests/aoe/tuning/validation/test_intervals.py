@@ -116,6 +116,13 @@ def test_four_alike_prove_less_than_experience_asks_for() -> None:
     assert _surely(gain) > 1.02
 
 
+def test_more_processes_in_turns_widen_no_interval() -> None:
+    # as many again follow where all there is time for has shown a gain and not proven it
+    ratios = (1.08, 1.02) * HURRIED_PROCESSES
+    widths = [_of_ratios(*ratios[:count]).half_width(ACCEPTING) for count in (4, 6, 8)]
+    assert widths == sorted(widths, reverse=True)
+
+
 def test_two_that_differ_by_a_sixth_still_prove_that_a_model_is_faster() -> None:
     """Student's interval of these two alone reaches from 0.8 to 5.2."""
     gain = _of_ratios(1.9, 2.2)
