@@ -63,11 +63,22 @@ class Returned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnedExtent:
+    """The same for an open extent: that of dimension `axis` of argument `index`."""
+
+    index: int
+    axis: int
+
+
+Leaf = Returned | ReturnedExtent | Constant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutputForm:
     """How the results of the exported model make up what the module returns."""
 
     spec: Any
-    leaves: tuple[Returned | Constant, ...]
+    leaves: tuple[Leaf, ...]
 
     def rebuild(self, results: Sequence[Any], call: FlatCall) -> Any:
         """Return the result in the structure of the module's own."""
@@ -199,9 +210,7 @@ class _Flattened(torch.nn.Module):  # type: ignore[misc]
         return tuple(results)
 
 
-def _returned(
-    leaf: Any, tensors: Sequence[torch.Tensor], results: list[torch.Tensor]
-) -> Returned | Constant:
+def _returned(leaf: Any, tensors: Sequence[torch.Tensor], results: list[torch.Tensor]) -> Leaf:
     """Return the source of a returned leaf; a new tensor is added to `results`."""
     if isinstance(leaf, torch.Tensor):
         if leaf.dtype not in EXCHANGED:
@@ -212,6 +221,11 @@ def _returned(
                     return Returned(index=index, argument=argument)
         results.append(leaf)
         return Returned(index=len(results) - 1)
+    if isinstance(leaf, torch.SymInt):
+        for index, tensor in enumerate(tensors):
+            for axis, extent in enumerate(tensor.shape):
+                if isinstance(extent, torch.SymInt) and extent.node.expr == leaf.node.expr:
+                    return ReturnedExtent(index=index, axis=axis)
     if not is_plain(leaf):
         raise TypeError(
             f"returns a {type(leaf).__name__}, which is neither a tensor nor a plain value"
@@ -219,9 +233,11 @@ def _returned(
     return Constant(value=leaf)
 
 
-def _leaf(form: Returned | Constant, results: Sequence[Any], call: FlatCall) -> Any:
+def _leaf(form: Leaf, results: Sequence[Any], call: FlatCall) -> Any:
     if isinstance(form, Constant):
         return form.value
+    if isinstance(form, ReturnedExtent):
+        return call.tensors[form.index].shape[form.axis]
     return call.tensors[form.index] if form.argument else results[form.index]
 
 

@@ -194,6 +194,19 @@ def test_symbolic_extents_are_tuned_once_and_served_at_every_size(engine: Markin
     assert [one.shape_range for one in engine.asked] == ["in_values:2~8,2~20,8"]
 
 
+def test_symbolic_extents_may_be_returned(engine: Marking) -> None:
+    def with_size(x: Any) -> Any:
+        return {"y": torch.relu(x), "size": x.shape[1]}
+
+    compiled = torch.compile(with_size, backend=partial(untuned, engine=engine), dynamic=True)
+    for shape in ((2, 5), (3, 7)):
+        x = torch.randn(shape)
+        found = compiled(x)
+        _assert_served(found, with_size(x))
+        assert found["size"] == shape[1]
+    assert len(engine.asked) == 1
+
+
 def test_second_size_makes_a_graph_for_all_that_follow(engine: Marking) -> None:
     rows, options = Rows().eval(), {"dynamic_max": 40}
     compiled = torch.compile(rows, backend=partial(untuned, engine=engine), options=options)
