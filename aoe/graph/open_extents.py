@@ -47,6 +47,11 @@ class OpenRegion:
         """Dimension of the result that counts its rows."""
         return self.roles[-1].index(Role.ROWS)
 
+    def block_rows(self, most: int) -> tuple[int, ...]:
+        """Return the numbers of rows of its blocks for up to `most` rows, the largest first."""
+        family = OPEN_EXTENTS[self.region.workload.op_type]
+        return tuple(rows for rows in family.rows if rows <= most) if self.are_open else (1,)
+
     @property
     def are_open(self) -> bool:
         """True if there may be any number of rows."""

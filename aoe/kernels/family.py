@@ -135,6 +135,8 @@ class OpenExtents:
     """How a family computes open extents.
 
     Attributes:
+        rows: Of the workloads blocks are searched for, the largest first.
+        least_rows: How many rows a schedule for open extents needs, as many as those or fewer.
         roles: What dimensions of the inputs and the result of a workload count; None where extents
             of the workload cannot be open.
         schedule: The schedule for open extents of a workload, given one for its fixed shape.
@@ -142,6 +144,8 @@ class OpenExtents:
             the other order; None where the family has none.
     """
 
+    rows: tuple[int, ...]
+    least_rows: Callable[[Workload, Schedule], int]
     roles: Callable[[Workload], tuple[tuple[Role, ...], ...] | None]
     schedule: Callable[[Workload, Schedule], Schedule]
     turned: Callable[[Workload, int], Workload | None]

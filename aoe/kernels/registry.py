@@ -7,7 +7,9 @@ from dataclasses import replace
 from aoe.kernels.arg_extremes import ArgExtremes
 from aoe.kernels.attention.family import AttentionFamily
 from aoe.kernels.attention.open_extents import (
+    BLOCK_ROWS,
     dimension_roles,
+    least_rows,
     open_schedule,
     with_turned_matrix,
 )
@@ -64,7 +66,11 @@ FAMILIES: dict[str, KernelFamily] = {
 
 OPEN_EXTENTS: dict[str, OpenExtents] = {
     "attention": OpenExtents(
-        roles=dimension_roles, schedule=open_schedule, turned=with_turned_matrix
+        rows=BLOCK_ROWS,
+        least_rows=least_rows,
+        roles=dimension_roles,
+        schedule=open_schedule,
+        turned=with_turned_matrix,
     ),
 }
 """Families with kernels that read extents at run time; one more is a line."""

@@ -28,6 +28,22 @@ OPEN = "open_extents"
 """Algorithm that reads the extents of batches, queries and keys from its buffers."""
 
 
+BLOCK_ROWS = (100, 16, 5, 1)
+"""Queries of the workloads kernels are searched for: a single one, the fewest that keys are packed
+for, a short text, and one that register tiles do not fit. The best of ten schedules for 64 by 64
+took 20 % longer than the best for 100 by 100 at 197 by 197, which is the best from 80 on but at 128
+(12 heads of 64, a thread of a busy AMD EPYC with AVX-512, CPU time)."""
+
+
+def least_rows(workload: Workload, schedule: Schedule) -> int:
+    """Return the queries of a task, which is shifted inwards; 1 where a task has a single one."""
+    queries = supported(workload, read_attention(workload)).queries.name
+    splits = [step for step in schedule.steps if isinstance(step, sch.Split)]
+    of_queries = [step for step in splits if (step.stage, step.var) == (RESULT, queries)]
+    shifted = [step.factor for step in of_queries if step.tail is sch.Tail.SHIFT_INWARDS]
+    return max(shifted, default=1)
+
+
 def opened(attention: Attention) -> Attention:
     """Return an attention whose batches, queries and keys are open."""
     return replace(

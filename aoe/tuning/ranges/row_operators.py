@@ -123,23 +123,16 @@ def find_row_operators(
             )
         )
     operators.sort(key=lambda one: -one.share)
-    return operators, refusals
+    regions = [region for one in operators for region in one.regions]
+    computed = {graph.nodes[index].name for region in regions for index in region.nodes}
+    return operators, [one for one in refusals if one.node not in computed]
 
 
 def _blocks(rows: OpenRows | OpenRegion, most: int) -> dict[int, Workload]:
-    """Return the workloads of blocks by their number of rows, for up to `most` rows.
-
-    Where no kernel computes a number, as attention of 4 queries, there may be one for one more.
-    """
-    is_fixed = isinstance(rows, OpenRegion) and not rows.are_open
-    found = {}
-    for count in (1,) if is_fixed else block_rows(most):
-        for tried in (count, count + 1) if isinstance(rows, OpenRegion) else (count,):
-            workload = rows.of(tried)
-            if workload is not None:
-                found[tried] = workload
-                break
-    return found
+    """Return the workloads of blocks by their number of rows, for up to `most` rows."""
+    counts = rows.block_rows(most) if isinstance(rows, OpenRegion) else block_rows(most)
+    found = {count: rows.of(count) for count in counts}
+    return {count: workload for count, workload in found.items() if workload is not None}
 
 
 def _regions(found: FoundOperators) -> list[Region]:

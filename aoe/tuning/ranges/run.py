@@ -411,10 +411,19 @@ def _measured_blocks(
         schedule = _schedule(tuning, operator, workload, known.get(key_of(workload)))
         found = _measured(tuning, workload, schedule, compilers) if schedule is not None else None
         if schedule is not None and found is not None and found.is_correct:
-            source = KernelSource.of(workload, schedule)
-            blocks.append(RowBlock(rows=rows, source=source, us=round(found.latency_us, 3)))
-            default_us[rows] = found.baseline_latency_us
+            block = _block(operator, rows, KernelSource.of(workload, schedule), found.latency_us)
+            if block.rows not in default_us:
+                blocks.append(block)
+                default_us[block.rows] = found.baseline_latency_us
     return blocks, default_us
+
+
+def _block(operator: RowOperator, rows: int, source: KernelSource, us: float) -> RowBlock:
+    """Return a block; one that reads its extents at run time serves fewer rows, too."""
+    if isinstance(operator.rows, OpenRegion) and operator.rows.are_open:
+        family = OPEN_EXTENTS[source.workload.op_type]
+        rows = family.least_rows(source.workload, source.schedule)
+    return RowBlock(rows=rows, source=source, us=round(us, 3))
 
 
 def _recorded_blocks(
@@ -424,17 +433,20 @@ def _recorded_blocks(
 
     The time of a block without a record follows from the next larger one.
     """
-    blocks = list[RowBlock]()
+    blocks, larger = dict[int, RowBlock](), 0
+    us: float | None = None
     for rows, workload in operator.blocks.items():
         answer = known.get(key_of(workload))
-        us = answer.after_us if answer is not None else None
-        if us is None and blocks:
-            us = blocks[-1].us * (rows / blocks[-1].rows) ** _ROWS_POWER
+        if answer is not None and answer.after_us is not None:
+            us = answer.after_us
+        elif us is not None:
+            us *= (rows / larger) ** _ROWS_POWER
         schedule = _schedule(tuning, operator, workload, answer)
+        larger = rows
         if schedule is not None and us is not None:
-            source = KernelSource.of(workload, schedule)
-            blocks.append(RowBlock(rows=rows, source=source, us=round(us, 3)))
-    return blocks
+            block = _block(operator, rows, KernelSource.of(workload, schedule), us)
+            blocks.setdefault(block.rows, block)
+    return list(blocks.values())
 
 
 def _schedule(

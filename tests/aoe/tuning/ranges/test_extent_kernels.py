@@ -166,7 +166,8 @@ def _block(found: OpenRegion, rows: int, target: Target) -> RowBlock:
     assert workload is not None
     fixed = first_guess(replace(found.region, workload=workload), target)
     schedule = OPEN_EXTENTS[workload.op_type].schedule(workload, fixed.schedule)
-    return RowBlock(rows=rows, source=KernelSource.of(workload, schedule), us=1.0)
+    least = OPEN_EXTENTS[workload.op_type].least_rows(workload, schedule)
+    return RowBlock(rows=least, source=KernelSource.of(workload, schedule), us=1.0)
 
 
 def _session(model: bytes, library: Path | None = None) -> ort.InferenceSession:

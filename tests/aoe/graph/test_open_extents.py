@@ -1,0 +1,96 @@
+"""Attention whose extents are open: proven by names, and read where exporters' moves read it."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from support.engine.open_rows import opened, parsed
+
+from aoe.graph.open_extents import OpenRegion, find_open_region
+from aoe.graph.stored_layouts import StoredDimension
+
+_LARGEST = {"N": 3, "S": 40, "K": 50, "L": 50, "D": 8}
+_PLAIN = "s = MatMul(q, k) p = Softmax(s) y = MatMul(p, v)"
+_JOINED = """qs = Reshape(q, heads) ks = Reshape(k, heads) vs = Reshape(v, heads)
+qt = Transpose <perm = [0, 2, 1, 3]> (qs) kt = Transpose <perm = [0, 2, 3, 1]> (ks)
+vt = Transpose <perm = [0, 2, 1, 3]> (vs) s = MatMul(qt, kt) p = Softmax(s) r = MatMul(p, vt)
+m = Transpose <perm = [0, 2, 1, 3]> (r) y = Reshape(m, all)"""
+_ROWS_OF_24 = "float[N,S,24] q, float[N,S,24] k, float[N,S,24] v"
+
+
+def _model(inputs: str, body: str) -> onnx.ModelProto:
+    model = parsed(inputs, body)
+    for name, shape in (("heads", [0, 0, 3, 8]), ("all", [0, 0, 24])):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(shape), name))
+    return model
+
+
+def _found(model: onnx.ModelProto) -> OpenRegion | str:
+    graph, shapes, parts = opened(model, _LARGEST)
+    (region,) = (one for one in parts.regions if one.workload.op_type == "attention")
+    return find_open_region(graph, region, shapes)
+
+
+def _region(inputs: str, body: str) -> OpenRegion:
+    found = _found(_model(inputs, body))
+    assert isinstance(found, OpenRegion), found
+    return found
+
+
+def test_blocks_are_workloads_of_one_batch_and_so_many_queries() -> None:
+    found = _region("float[N,3,S,8] q, float[N,3,8,S] k, float[N,3,S,20] v", _PLAIN)
+    assert found.block_rows(40) == (16, 5, 1)
+    blocks = {rows: found.of(rows) for rows in (1, 16)}
+    shapes = {rows: [one.shape for one in made.inputs] for rows, made in blocks.items() if made}
+    assert shapes[16] == [(1, 3, 16, 8), (1, 3, 8, 16), (1, 3, 16, 20)]
+    assert shapes[1][1] == (1, 3, 8, 4)  # attention to a single key is none
+    assert found.rows({"N": 2, "S": 33}) == 33
+
+
+def test_keys_of_a_cache_have_an_extent_of_their_own() -> None:
+    found = _region("float[N,3,S,8] q, float[N,3,8,K] k, float[N,3,K,20] v", _PLAIN)
+    made = found.of(5)
+    assert made is not None
+    assert [one.shape for one in made.inputs] == [(1, 3, 5, 8), (1, 3, 8, 50), (1, 3, 50, 20)]
+
+
+def test_single_query_of_a_growing_cache_has_one_block() -> None:
+    found = _region("float[N,3,1,8] q, float[N,3,8,K] k, float[N,3,K,20] v", _PLAIN)
+    assert found.block_rows(1) == (1,)
+    assert found.names == {"N", "K"}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ("float[N,3,S,8] q, float[N,3,8,K] k, float[N,3,L,20] v", "K and L"),
+        ("float[N,3,S,D] q, float[N,3,D,S] k, float[N,3,S,20] v", "D is open"),
+        ("float[2,3,40,8] q, float[2,3,8,40] k, float[2,3,40,20] v", "no open extent"),
+    ],
+)
+def test_extents_that_are_not_proven_are_left_alone(inputs: str, told: str) -> None:
+    found = _found(_model(inputs, _PLAIN))
+    assert isinstance(found, str)
+    assert told in found
+
+
+def test_heads_are_read_and_written_where_they_lie() -> None:
+    found = _region(_ROWS_OF_24, _JOINED)
+    assert found.region.inputs == ("q", "k", "v")
+    assert found.region.output == "y"
+    assert found.stored == (("N", "S", 24),) * 4
+    heads = (StoredDimension(2, 3, 8), StoredDimension(1), StoredDimension(2, 8))
+    assert found.layouts == ((StoredDimension(0), *heads),) * 4
+    first, *_ = found.region.workload.operations
+    assert first.attributes["transB"] == 1  # keys are read by rows, which lie side by side
+
+
+def test_results_others_read_are_made_as_they_were() -> None:
+    model = _model(_ROWS_OF_24, _JOINED)
+    model.graph.output.append(helper.make_tensor_value_info("m", onnx.TensorProto.FLOAT, None))
+    found = _found(model)
+    assert isinstance(found, OpenRegion)
+    assert found.region.output == "m"
+    assert found.stored[-1] == ("N", "S", 3, 8)
