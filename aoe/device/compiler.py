@@ -16,7 +16,7 @@ from aoe.device.feature_check import TILES_FEATURE, feature_check
 from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
 from aoe.errors import BuildError, ScheduleError
 from aoe.folders.scratch import ScratchFolder
-from aoe.graph.model_graph import OpenShape, shape_at
+from aoe.graph.extents import OpenShape, shape_at
 from aoe.graph.stored_layouts import StoredDimension, StoredLayout
 from aoe.kernels.family import OpenDimension, Pipeline
 from aoe.kernels.host_products import hosted_product, is_hosted

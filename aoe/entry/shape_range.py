@@ -14,7 +14,7 @@ import onnx
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.shape_log import ShapeLog
 from aoe.errors import ModelImportError, OptionError
-from aoe.graph.model_graph import OpenShape, shape_at
+from aoe.graph.extents import OpenShape, shape_at
 from aoe.workload import shapes_text
 
 OPTION = "--input_shape"

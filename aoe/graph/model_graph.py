@@ -26,22 +26,6 @@ class TensorInfo:
     shape: tuple[int, ...]
 
 
-Extent = int | str
-"""A name stands for an extent that is open; equal names are equal extents in every run."""
-OpenShape = tuple[Extent, ...]
-"""Extents of a tensor, some of which may be open."""
-
-
-def is_closed(shape: OpenShape) -> bool:
-    """True if no extent of a shape is open."""
-    return not any(isinstance(extent, str) for extent in shape)
-
-
-def shape_at(shape: OpenShape, extents: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape where open extents are these; all of its names are among them."""
-    return tuple(extents[one] if isinstance(one, str) else one for one in shape)
-
-
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
     """Return a node's attributes as plain values; lists become tuples, bytes become str."""
     return {a.name: _plain(helper.get_attribute_value(a)) for a in node.attribute}

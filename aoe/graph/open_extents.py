@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import TypeVar
 
-from aoe.graph.model_graph import Extent, ModelGraph, OpenShape, is_closed, shape_at
+from aoe.graph.extents import Extent, OpenShape, is_closed, names_of, shape_at
+from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.stored_layouts import StoredLayout, read_from, whole_layout, written_to
 from aoe.kernels.family import Role
@@ -60,7 +61,7 @@ class OpenRegion:
     @property
     def names(self) -> frozenset[str]:
         """Open extents."""
-        return frozenset(one for shape in self.shapes for one in shape if isinstance(one, str))
+        return frozenset().union(*map(names_of, self.shapes))
 
     @property
     def facts(self) -> object:
@@ -108,8 +109,8 @@ def find_open_region(
     tensors = zip((*region.inputs, region.output), _tensors(workload), strict=True)
     found = [shapes.get(name, spec.shape if spec.constant else None) for name, spec in tensors]
     known = tuple(shape for shape in found if shape is not None)
-    if len(known) < len(found) or is_closed(known[-1]):
-        return "no open extent of the result is proven"
+    if len(known) < len(found) or all(map(is_closed, known)):
+        return "no open extent of its tensors is proven"
     if problem := _contradiction(known, roles):
         return problem
     found_region = OpenRegion(

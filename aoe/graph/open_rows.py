@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from aoe.graph.model_graph import OpenShape, is_closed, shape_at
+from aoe.graph.extents import OpenShape, is_closed, names_of, shape_at
 from aoe.graph.regions import Region
 from aoe.kernels.halide.shapes import infer_shapes, shapes_of
 from aoe.kernels.registry import classify
@@ -89,7 +89,7 @@ class OpenRows:
     @property
     def names(self) -> frozenset[str]:
         """Open dimensions."""
-        return frozenset(one for one in self.lead if isinstance(one, str))
+        return names_of(self.lead)
 
     @property
     def facts(self) -> object:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import onnx
 from onnx import helper
 
+from aoe.graph.extents import OpenShape
 from aoe.graph.hosted.operators import HostOperators, import_microsoft
-from aoe.graph.model_graph import ModelGraph, OpenShape, names_read, subgraphs
+from aoe.graph.model_graph import ModelGraph, names_read, subgraphs
 from aoe.graph.protos import copied, refill, rename_tensors, value_info
 from aoe.graph.regions import Region
 from aoe.graph.weights import brought_in

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from aoe.graph.model_graph import ModelGraph, OpenShape, attributes_of
+from aoe.graph.extents import OpenShape
+from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.operators import op_key
 
 

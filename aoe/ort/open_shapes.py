@@ -16,7 +16,15 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from aoe.folders.scratch import ScratchFolder
-from aoe.graph.model_graph import Extent, OpenShape, TensorInfo, shape_at
+from aoe.graph.extents import (
+    Extent,
+    OpenShape,
+    difference_of,
+    names_of,
+    shape_at,
+    sum_of,
+)
+from aoe.graph.model_graph import TensorInfo
 from aoe.graph.protos import copied, refill
 from aoe.graph.weights import array_of, place_of
 from aoe.ort.sessions import OpenSession
@@ -72,7 +80,7 @@ def tensors_at(tensors: Tensors, extents: Mapping[str, int]) -> dict[str, Tensor
     return {
         name: TensorInfo(dtype=tensor.dtype, shape=shape_at(tensor.shape, extents))
         for name, tensor in tensors.items()
-        if all(one in extents for one in tensor.shape if isinstance(one, str))
+        if names_of(tensor.shape) <= extents.keys()
     }
 
 
@@ -227,7 +235,7 @@ def _with_computed(
 
 
 def _computed_tensors(graph: onnx.GraphProto, tensors: Tensors) -> dict[str, OpenTensor]:
-    """Return Ranges from 0 to an extent by steps of 1, and what is expanded to extents."""
+    """Return Ranges by steps of 1, what is expanded to extents, and what is joined to sums."""
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     values, found = followed_values(graph, shapes), dict[str, OpenTensor]()
     constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -236,8 +244,14 @@ def _computed_tensors(graph: onnx.GraphProto, tensors: Tensors) -> dict[str, Ope
             continue
         if node.op_type == "Range":
             start, limit, step = (values.get(name) for name in node.input)
-            if start == [0] and step == [1] and limit is not None and limit[0] is not None:
-                found[node.output[0]] = OpenTensor(dtype="int64", shape=(limit[0],))
+            if step == [1] and start and limit and start[0] is not None and limit[0] is not None:
+                length = difference_of(limit[0], start[0])
+                if length is not None:
+                    found[node.output[0]] = OpenTensor(dtype="int64", shape=(length,))
+        elif node.op_type == "Concat":
+            joined = _joined([tensors.get(name) for name in node.input], node)
+            if joined is not None:
+                found[node.output[0]] = joined
         elif node.op_type == "Expand":
             name, wanted = node.input[0], values.get(node.input[1])
             given = tensors.get(name)
@@ -248,6 +262,24 @@ def _computed_tensors(graph: onnx.GraphProto, tensors: Tensors) -> dict[str, Ope
             if given is not None and shape is not None:
                 found[node.output[0]] = replace(given, shape=shape)
     return found
+
+
+def _joined(parts: Sequence[OpenTensor | None], node: onnx.NodeProto) -> OpenTensor | None:
+    """Return what a Concat joins to an open extent, None where that is not proven."""
+    first, *others = parts
+    (axis,) = (attribute.i for attribute in node.attribute if attribute.name == "axis")
+    if first is None or not others:
+        return None
+    extents: list[Extent] = []
+    for one in parts:
+        if one is None or len(one.shape) != len(first.shape):
+            return None
+        extents.append(one.shape[axis])
+    total = sum_of(*extents)
+    if total is None or isinstance(total, int):
+        return None  # the inference knows numbers
+    at = axis % len(first.shape)
+    return replace(first, shape=(*first.shape[:at], total, *first.shape[at + 1 :]))
 
 
 def _expanded(given: OpenShape, wanted: Values | None) -> OpenShape | None:
@@ -304,6 +336,14 @@ def _same(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
     return values.get(node.input[0])
 
 
+def _add(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
+    one, other = (values.get(name) for name in node.input)
+    if one is None or other is None or len(one) != len(other):
+        return None
+    pairs = zip(one, other, strict=True)
+    return [None if a is None or b is None else sum_of(a, b) for a, b in pairs]
+
+
 def _concat(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
     parts = [values.get(name) for name in node.input]
     return None if None in parts else [one for part in parts if part for one in part]
@@ -329,6 +369,7 @@ def _slice(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None
 
 _STEPS: Mapping[str, Step] = {
     "Shape": _shape,
+    "Add": _add,
     "Concat": _concat,
     "Gather": _gather,
     "Slice": _slice,

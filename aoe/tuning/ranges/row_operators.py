@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aoe.bank.operators import key_of
-from aoe.graph.model_graph import ModelGraph, OpenShape
+from aoe.graph.extents import OpenShape
+from aoe.graph.model_graph import ModelGraph
 from aoe.graph.open_extents import OpenRegion, find_open_region
 from aoe.graph.open_rows import OpenRows, find_open_rows
 from aoe.graph.regions import Refusal, Region, take_apart

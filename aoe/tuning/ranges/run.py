@@ -27,7 +27,8 @@ from aoe.entry.shape_range import (
 )
 from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
-from aoe.graph.model_graph import ModelGraph, OpenShape
+from aoe.graph.extents import OpenShape
+from aoe.graph.model_graph import ModelGraph
 from aoe.graph.open_extents import OpenRegion
 from aoe.graph.origins import Origins
 from aoe.graph.regions import Refusal

@@ -57,9 +57,9 @@ def test_keys_of_a_cache_have_an_extent_of_their_own() -> None:
 
 
 def test_single_query_of_a_growing_cache_has_one_block() -> None:
-    found = _region("float[N,3,1,8] q, float[N,3,8,K] k, float[N,3,K,20] v", _PLAIN)
+    found = _region("float[1,3,1,8] q, float[1,3,8,K] k, float[1,3,K,20] v", _PLAIN)
     assert found.block_rows(1) == (1,)
-    assert found.names == {"N", "K"}
+    assert found.names == {"K"}
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,15 @@ def test_results_others_read_are_made_as_they_were() -> None:
     assert isinstance(found, OpenRegion)
     assert found.region.output == "m"
     assert found.stored[-1] == ("N", "S", 3, 8)
+
+
+def test_cached_keys_are_joined_to_a_sum_of_extents() -> None:
+    body = f"k = Concat <axis = 3> (kp, kn) v = Concat <axis = 2> (vp, vn) {_PLAIN}"
+    kept = "float[N,3,8,P] kp, float[N,3,P,20] vp"
+    added = "float[N,3,S,8] q, float[N,3,8,S] kn, float[N,3,S,20] vn"
+    graph, shapes, parts = opened(_model(f"{kept}, {added}", body), {"N": 2, "S": 7, "P": 30})
+    (region,) = (one for one in parts.regions if one.workload.op_type == "attention")
+    found = find_open_region(graph, region, shapes)
+    assert isinstance(found, OpenRegion), found
+    assert found.shapes[1] == ("N", 3, 8, "P + S")
+    assert found.names == {"N", "S", "P"}

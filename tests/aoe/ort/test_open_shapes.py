@@ -186,3 +186,16 @@ def test_expanded_masks_have_the_extents_they_are_expanded_to() -> None:
     found = infer_open_tensors(_model(body), open_session)
     assert found["square"].shape == found["y"].shape == ("S", "S")
     assert found["square"].dtype == "float32"
+
+
+def test_cache_that_grows_has_the_sum_of_both_lengths() -> None:
+    body = """whole = Concat <axis = 1> (past, x) p = Shape <start = 1, end = 2> (past)
+        s = Shape <start = 1, end = 2> (x) last = Add (p, s) zero = Constant <value = int64 {0}> ()
+        step = Constant <value = int64 {1}> () from = Squeeze (p) to = Squeeze (last)
+        places = Range (from, to, step) longer = Concat <axis = 1> (whole, x) y = Relu (longer)"""
+    found = infer_open_tensors(_model(body, "float[N,S,8] x, float[N,P,8] past"), open_session)
+    assert found["whole"].shape == ("N", "P + S", 8)
+    assert found["places"].shape == ("S",)
+    assert found["y"].shape == ("N", "P + S + S", 8)
+    at = tensors_at(found, {"N": 2, "P": 5, "S": 3})
+    assert at["y"].shape == (2, 11, 8)

@@ -7,7 +7,8 @@ import onnx
 import onnx.parser
 from onnx import numpy_helper
 
-from aoe.graph.model_graph import ModelGraph, OpenShape
+from aoe.graph.extents import OpenShape
+from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Partition, partition
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.ort.open_shapes import infer_open_tensors, tensors_at

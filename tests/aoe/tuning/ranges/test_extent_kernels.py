@@ -31,7 +31,6 @@ from aoe.target import Target
 
 Array = NDArray[Any]
 _LARGEST = {"N": 3, "Q": 40, "K": 50}
-_BLOCKS = (16, 5, 1)
 _GUARD = "n = IsNaN(p) w = Where(n, zero, p)"
 _SPLIT = """qs = Reshape(qj, eights) ks = Reshape(kj, eights) vs = Reshape(vj, twenties)
 q = Transpose <perm = [0, 2, 1, 3]> (qs) k = Transpose <perm = [{perm}]> (ks)
@@ -44,6 +43,7 @@ class _Form:
     """One way attention is written.
 
     Attributes:
+        queries: Their number, or its name.
         keys: Name of the number of keys, that of the queries where they are the same.
         turned: True for keys stored row by row.
         mask: Shape of what is added to the scores, "" for none.
@@ -51,6 +51,7 @@ class _Form:
         joined: True for heads side by side, split and joined by Reshapes and Transposes.
     """
 
+    queries: str = "Q"
     keys: str = "Q"
     turned: bool = False
     mask: str = ""
@@ -60,7 +61,9 @@ class _Form:
     @cached_property
     def model(self) -> onnx.ModelProto:
         stored = f"{self.keys},8" if self.turned else f"8,{self.keys}"
-        inputs = [f"float[N,3,Q,8] q, float[N,3,{stored}] k, float[N,3,{self.keys},20] v"]
+        inputs = [
+            f"float[N,3,{self.queries},8] q, float[N,3,{stored}] k, float[N,3,{self.keys},20] v"
+        ]
         if self.joined:
             inputs = [f"float[N,Q,24] qj, float[N,{self.keys},24] kj, float[N,{self.keys},60] vj"]
         inputs += [f"float[{self.mask}] m"] if self.mask else []
@@ -116,6 +119,7 @@ _FORMS = {
     "guarded": _Form(mask="Q,Q", guarded=True),
     "cached": _Form(keys="K", turned=True, mask="1,1,Q,K"),
     "heads joined": _Form(mask="N,1,1,Q", joined=True),
+    "decoding": _Form(queries="1", keys="K", turned=True, mask="N,1,1,K"),
     "bare": _Form(),
     "keys row by row": _Form(turned=True, mask="N,1,1,Q"),
     "cross": _Form(keys="K", mask="N,1,Q,K"),
@@ -133,7 +137,7 @@ class _Net:
         found = find_open_region(graph, region, shapes)
         assert isinstance(found, OpenRegion), found
         kernel = extent_kernel(
-            [_block(found, rows, target) for rows in _BLOCKS],
+            [_block(found, rows, target) for rows in found.block_rows(_LARGEST["Q"])],
             shapes=found.stored,
             layouts=found.layouts,
             rows_dimension=found.layouts[-1][found.rows_dimension].source,
@@ -174,7 +178,7 @@ def _session(model: bytes, library: Path | None = None) -> ort.InferenceSession:
     return open_session(model, session_options(threads=2, optimize=False, library=library))
 
 
-@pytest.fixture(scope="module", params=few_every_day(_FORMS, 3))
+@pytest.fixture(scope="module", params=few_every_day(_FORMS, 4))
 def net(
     request: pytest.FixtureRequest,
     target: Target,
@@ -201,8 +205,8 @@ def test_special_values_are_those_of_onnx_runtime(net: _Net, queries: int) -> No
     inputs = net.form.inputs(2, queries, 19, seed=1)
     asked = inputs.get("q", inputs.get("qj"))
     assert asked is not None
-    asked[1, ..., queries // 2, 3] = np.nan
-    asked[0, ..., queries - 1, 0] = np.inf
+    asked[1, ..., asked.shape[-2] // 2, 3] = np.nan
+    asked[0, ..., -1, 0] = np.inf
     if "m" in inputs:
         mask = inputs["m"]
         mask[..., 0] = -np.inf
