@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from aoe.kernels.algorithms import is_allowed
 from aoe.kernels.conv_nchw import tiles
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan
-from aoe.kernels.conv_nchw.winograd import check_row_winograd
-from aoe.kernels.conv_nchw.winograd_line import check_line_winograd
-from aoe.kernels.conv_nchw.winograd_line_tiles import LineWinograd, is_long_enough
-from aoe.kernels.conv_nchw.winograd_tiles import RowWinograd
+from aoe.kernels.conv_nchw.winograd import RowWinograd, check_row_winograd
+from aoe.kernels.conv_nchw.winograd_line import LineWinograd, check_line_winograd, is_long_enough
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.tiled_products import SCOPE, TiledAlgorithm, tile_of
 from aoe.schedule import Choice
