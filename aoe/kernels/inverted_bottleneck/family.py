@@ -1,15 +1,74 @@
-"""A convolution in groups with the pointwise one in front of it, as one kernel."""
+"""A convolution in groups with the pointwise one in front of it, as one kernel.
+
+A task makes some blocks of channels of the whole image (scope `image`), or all of them for a group
+of rows of results (`group`). Where it can, it is the former: no row of the image between is made
+twice, and weights are read once.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+
+from aoe import schedule as sch
+from aoe.kernels.conv_nchwc import depthwise, register_tiles
+from aoe.kernels.conv_nchwc.direct import PADDED, PAIR
+from aoe.kernels.conv_nchwc.shape import ConvolutionShape
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
-from aoe.kernels.inverted_bottleneck import tiles
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.tiling import AGAIN, KEEP
 from aoe.kernels.inverted_bottleneck.shape import BottleneckShape, read_expansion
-from aoe.kernels.inverted_bottleneck.stages import expansion_pipeline
-from aoe.kernels.tiled_products import GROUP, IMAGE, SCOPE
+from aoe.kernels.inverted_bottleneck.stages import (
+    MADE,
+    MADE_DEPTH,
+    MADE_FINISHED,
+    MADE_SUMMED,
+    MADE_SUMS,
+    ROUNDED,
+    expansion_pipeline,
+    made_depth,
+)
+from aoe.kernels.tiled_products import (
+    ACROSS,
+    BLOCKS,
+    DOWN,
+    GROUP,
+    IMAGE,
+    SCOPE,
+    TILE_ROWS,
+    cheapest_first,
+    group_steps,
+    groups_fit,
+    register_steps,
+    task_steps,
+    tile_of,
+)
 from aoe.operators import BLOCKED_CONVOLUTION
-from aoe.schedule import Choice, Knob, Schedule, Space, Values
-from aoe.workload import Workload
+from aoe.schedule import Choice, Knob, Schedule, Space, Step, Values
+from aoe.workload import Precision, Workload
+
+COPY = "padded"
+"""Whether the image between is copied with the zeros around it (keep), or they are made where it is
+read (again)."""
+_BLOCKS, _GROUPS = (1, 2, 4), (1, 4, 7, 14, 28)
+_ACROSS = range(1, 29)
+_NEAR_BYTES_PER_CYCLE, _FAR_BYTES_PER_CYCLE = 32, 12
+"""What a core reads or writes of its second-level cache, and beyond it. Assumed: 100 and 40 GB/s at
+3 GHz."""
+_WAITED = 0.3
+"""Share of reading the image that products do not hide. Assumed."""
+_LEAST_SUMS = 8
+"""Sums that hide how long a product takes: four cycles, two a cycle."""
+_ZEROS_MADE = 1.3
+"""How much longer filters of stride 1 take that make the zeros where they read. Both together, in
+float32 and with a copy: 144 channels of 56 x 56 204 and 214 us, 192 of 28 x 28 57 and 63, 384 of
+14 x 14 46 and 48, in groups of rows of 56 x 56 222 and 202 (one thread of a Zen 5 with other work,
+CPU time, 2026-11-23)."""
+_ROUNDING_CYCLES = 3
+"""Of a vector of the image that is read. Source: `aoe.kernels.conv_nchwc.register_tiles`."""
+_L2_SHARE = 0.7
+"""Of the second-level cache that what is made between may take: the image read is there, too."""
 
 
 class InvertedBottleneck(PlannedFamily[BottleneckShape]):
@@ -42,26 +101,233 @@ class InvertedBottleneck(PlannedFamily[BottleneckShape]):
 
     def space_of(self, plan: BottleneckShape, target: KernelTarget) -> Space:
         """Return register tiles, and what a task and what is kept between the stages are."""
-        offered = tiles.choices(plan, target)
+        offered = _choices(plan, target)
         knobs = (
             *(Knob(name, numbers) for name, numbers in offered.items()),
-            Knob(tiles.COPY, tiles.copies(plan)),
+            Knob(COPY, _copies(plan)),
             Knob(SCOPE, (GROUP, IMAGE)),
         )
 
         def legal(values: Values) -> bool:
-            return tiles.fits(values, plan, target)
+            return _fits(values, plan, target)
 
         best: dict[tuple[Choice, Choice], dict[str, Choice]] = {}
-        for guess in tiles.ranked(plan, target):
-            best.setdefault((guess[SCOPE], guess[tiles.COPY]), guess)
+        for guess in _ranked(plan, target):
+            best.setdefault((guess[SCOPE], guess[COPY]), guess)
         return Space(knobs=knobs, constraint=legal, first_guesses=tuple(best.values()))
 
     def schedule_of(self, plan: BottleneckShape, values: Values, target: KernelTarget) -> Schedule:
-        steps = tiles.expansion_steps(values, plan, target)
+        steps = _steps(values, plan, target)
         return Schedule(tuple(steps), algorithm=_algorithm(plan))
 
 
 def _algorithm(expansion: BottleneckShape) -> str:
     """Return the name schedules have: that of the products of the first convolution."""
     return "direct_bf16" if expansion.in_pairs else ""
+
+
+def _choices(expansion: BottleneckShape, target: KernelTarget) -> dict[str, tuple[int, ...]]:
+    """Return the choices for the numbers of a configuration, ascending."""
+    shape = expansion.second.shape
+    tiles = _result_tiles(shape, target)
+    return {
+        BLOCKS: tuple(n for n in _BLOCKS if shape.blocks_out % n == 0),
+        ACROSS: tuple(sorted({wide for wide, _ in tiles})),
+        DOWN: tuple(sorted({high for _, high in tiles})),
+        TILE_ROWS: tuple(n for n in _GROUPS if n <= shape.rows),
+    }
+
+
+def _copies(expansion: BottleneckShape) -> tuple[str, ...]:
+    """Return the choices for the copy of the intermediate image with the zeros around it.
+
+    Zeros that are made where they are read cost nothing only where the filter is written out.
+    """
+    shape = expansion.second.shape
+    if not any(shape.pads):
+        return (AGAIN,)
+    return (KEEP, AGAIN) if shape.is_depthwise else (KEEP,)
+
+
+def _fits(values: Values, expansion: BottleneckShape, target: KernelTarget) -> bool:
+    """Return True for the register tiles a shape is offered, in groups inside the image."""
+    shape = expansion.second.shape
+    blocks, wide, high = tile_of(values)
+    if (wide, high) not in _result_tiles(shape, target):
+        return False
+    if shape.blocks_out % blocks or values[COPY] not in _copies(expansion):
+        return False
+    return groups_fit(values, -(-shape.rows // high))
+
+
+def _ranked(expansion: BottleneckShape, target: KernelTarget) -> Iterator[dict[str, Choice]]:
+    """Yield legal configurations, the most promising first."""
+    offered = _choices(expansion, target)
+    found: Iterator[dict[str, Choice]] = (
+        {**dict(zip(offered, numbers, strict=True)), COPY: copy, SCOPE: scope}
+        for scope, copy in product((IMAGE, GROUP), _copies(expansion))
+        for numbers in product(*offered.values())
+    )
+    for _, values in cheapest_first(
+        found,
+        lambda values: _fits(values, expansion, target),
+        lambda values: _cycles(values, expansion, target),
+    ):
+        yield values
+
+
+def _result_tiles(shape: ConvolutionShape, target: KernelTarget) -> tuple[tuple[int, int], ...]:
+    """Return columns and rows of the best register tiles of results, best first."""
+    if shape.is_depthwise:
+        return depthwise.best_tiles(shape, target.registers)
+    found = register_tiles.best_tiles(shape, target.registers)
+    return tuple((wide, high) for blocks, wide, high in found if blocks == 1)
+
+
+def _made_columns(expansion: BottleneckShape, blocks: int, target: KernelTarget) -> int:
+    """Return the columns of a register tile of what is made between, in one row.
+
+    Args:
+        expansion: What is computed.
+        blocks: Of channels in the tile.
+        target: Says how many registers there are.
+    """
+    fitting = [
+        wide
+        for wide in _ACROSS
+        if wide <= expansion.needed_columns and blocks * (wide + 1) + 2 <= target.registers
+    ]
+    width = expansion.first.shape.width
+    return min(fitting, key=lambda wide: (_made_cycles(blocks, wide, width), -wide))
+
+
+def _cycles(values: Values, expansion: BottleneckShape, target: KernelTarget) -> float:
+    """Return the estimated cycles of a configuration: products, traffic, idle threads."""
+    first, second = expansion.first.shape, expansion.second.shape
+    blocks, wide, high = tile_of(values)
+    size, together = (2, PAIR) if expansion.in_pairs else (4, 1)
+    is_whole = values[SCOPE] == IMAGE
+    rows = second.rows if is_whole else min(second.rows, int(values[TILE_ROWS]) * high)
+    groups = -(-second.rows // rows)
+    pixels = expansion.read_rows(rows) * second.width
+    across = _made_columns(expansion, blocks, target)
+    summing = first.channels_in / together * _made_cycles(blocks, across, first.width)
+    made = pixels * (summing + expansion.first.epilogue.cycles)
+    results = rows * second.columns * _result_cycles((wide, high), second, target)
+    if values[COPY] == AGAIN and any(second.pads) and second.strides == (1, 1):
+        results *= _ZEROS_MADE
+    vector = 4 * target.vector_lanes
+    is_copied = values[COPY] == KEEP
+    held, image = pixels * vector * (blocks + is_copied), size * pixels * first.channels_in
+    is_near = held <= _L2_SHARE * target.l2_bytes
+    moved = (2 + 2 * is_copied) * pixels * vector
+    between = moved / (_NEAR_BYTES_PER_CYCLE if is_near else _FAR_BYTES_PER_CYCLE)
+    is_kept = held + image <= target.l2_bytes
+    read = _WAITED * image / blocks
+    read /= _NEAR_BYTES_PER_CYCLE if is_kept else _FAR_BYTES_PER_CYCLE
+    vectors = size * target.vector_lanes
+    weights = 0.0 if is_whole else vectors * first.channels_in / _FAR_BYTES_PER_CYCLE
+    cycles = (made + results + between + read + weights) * second.blocks_out * groups
+    cycles += _rounding_cycles(expansion, pixels, target) * groups
+    tasks = second.batch * (second.blocks_out // blocks if is_whole else groups)
+    return cycles * target.idle_ratio(tasks)
+
+
+def _rounding_cycles(expansion: BottleneckShape, pixels: int, target: KernelTarget) -> float:
+    """Return the cycles of rounding pixels of the image that is read; 0 in float32."""
+    if not expansion.in_pairs:
+        return 0.0
+    return _ROUNDING_CYCLES * pixels * expansion.first.shape.channels_in / target.vector_lanes
+
+
+def _made_cycles(blocks: int, wide: int, width: int) -> float:
+    """Return cycles per product and vector of a register tile: two a cycle, waits, done twice.
+
+    Pixels that meet one block are read where they are added, so more blocks spare no reads: 144 to
+    960 channels of 56x56 to 7x7 were as fast by one block as by two and four, or faster (one
+    thread of a Zen 5 with other work, CPU time, 2026-11-23).
+    """
+    waiting = max(1.0, _LEAST_SUMS / (blocks * wide)) + 0.02 * (blocks - 1)
+    return 0.5 * waiting * (-(-width // wide) * wide / width)
+
+
+def _result_cycles(tile: tuple[int, int], shape: ConvolutionShape, target: KernelTarget) -> float:
+    """Return the estimated cycles of one vector of results."""
+    taps = prod(shape.kernel)
+    if shape.is_depthwise:
+        return 0.5 * taps * depthwise.tile_cost(tile, shape, target.registers)
+    return taps * shape.block * register_tiles.tile_cost((1, *tile), shape)
+
+
+def _steps(values: Values, expansion: BottleneckShape, target: KernelTarget) -> Iterator[Step]:
+    """Yield the steps of a configuration."""
+    yield from _result_steps(values, expansion)
+    yield from _rounded_steps(values, expansion)
+    yield from _made_steps(int(values[BLOCKS]), expansion, target)
+    yield from _product_steps(values, expansion)
+
+
+def _result_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
+    blocks, wide, high = tile_of(values)
+    yield sch.Split(RESULT, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
+    yield sch.Split(RESULT, "b", "b", "in_b", blocks, sch.Tail.GUARD)
+    inner = ("o", "in_w", "in_h", "w", "h", "in_b", "b")
+    yield from group_steps(values, inner)
+    is_heavy = expansion.second.epilogue.is_heavy
+    tile = {} if is_heavy else {"in_w": wide, "in_h": high}
+    yield from register_steps((RESULT,), ("o", expansion.second.shape.block), tile)
+    yield from task_steps(values)
+
+
+def _rounded_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
+    """Yield the steps that round the image: for each group, or at once for all blocks."""
+    if not expansion.in_pairs:
+        return
+    if values[SCOPE] == GROUP:
+        yield sch.ComputeAt(ROUNDED, RESULT, "group")
+    else:
+        yield sch.ComputeRoot(ROUNDED)
+        yield sch.Parallel(ROUNDED, "n")
+        yield sch.Parallel(ROUNDED, "b")
+    yield sch.Vectorize(ROUNDED, "c", expansion.first.shape.block)
+
+
+def _made_steps(blocks: int, expansion: BottleneckShape, target: KernelTarget) -> Iterator[Step]:
+    """Yield the steps that make the intermediate image: row after row, tile by tile."""
+    block, wide = expansion.first.shape.block, _made_columns(expansion, blocks, target)
+    # some blocks of channels, filtered while the caches still hold them
+    yield sch.ComputeAt(MADE, RESULT, "b")
+    yield sch.Split(MADE, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(MADE, ("o", "in_w", "b", "w", "h", "n"))
+    yield sch.Vectorize(MADE, "o", block)
+    stages = [MADE_SUMS, MADE_SUMMED]
+    if expansion.first.epilogue.is_heavy:
+        stages.append(MADE_FINISHED)
+        yield sch.ComputeAt(MADE_FINISHED, MADE, "w")
+        yield sch.Reorder(MADE_FINISHED, ("o", "b", "w", "h", "n"))
+        yield sch.ComputeAt(MADE_SUMS, MADE_FINISHED, "n")
+    else:
+        yield sch.Unroll(MADE, "in_w", wide)
+        yield sch.Unroll(MADE, "b", blocks)
+        yield sch.ComputeAt(MADE_SUMS, MADE, "w")
+    pair, extents = MADE_DEPTH[: int(expansion.in_pairs)], made_depth(expansion)
+    depth = MADE_DEPTH[len(pair) : len(extents)]
+    yield sch.Reorder(MADE_SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
+    for loop in pair:
+        yield sch.Vectorize(MADE_SUMMED, loop, PAIR)
+    yield from register_steps(stages, ("o", block), {"b": blocks, "w": wide})
+    yield sch.Unroll(MADE_SUMMED, depth[0], extents[len(pair)])
+
+
+def _product_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]:
+    shape = expansion.second.shape
+    if values[COPY] == KEEP:
+        yield sch.ComputeAt(PADDED, RESULT, "in_b")
+        yield sch.Vectorize(PADDED, "c", shape.block)
+    is_heavy = expansion.second.epilogue.is_heavy
+    alone = {**values, BLOCKS: 1}
+    if shape.is_depthwise:
+        yield from depthwise.product_steps(alone, shape, is_heavy=is_heavy)
+    else:
+        yield from register_tiles.product_steps(alone, shape, Precision.FLOAT32, is_heavy=is_heavy)
