@@ -34,6 +34,24 @@ class Linear(nn.Module):
         return self.fc(x)
 
 
+class Scaled(nn.Module):
+    """An argument times a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(3))
+
+    def forward(self, x: Any) -> Any:
+        return (x * self.weight).exp()
+
+
+class Branching(nn.Module):
+    """Cannot be exported."""
+
+    def forward(self, x: Any) -> Any:
+        return x if x.sum() > 0 else -x
+
+
 def snapshot(module: Any) -> list[Any]:
     found: list[Any] = []
     for name, submodule in module.named_modules():

@@ -32,3 +32,13 @@ def engine() -> UntunedEngine:
     from support.engine.untuned import UntunedEngine
 
     return UntunedEngine()
+
+
+@pytest.fixture
+def inference() -> Iterator[None]:
+    """Draw the same numbers in each test, and want no gradients."""
+    import torch
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield

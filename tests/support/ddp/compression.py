@@ -11,10 +11,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from tuned import QUICK, Told, net, stepper
+from tuned import QUICK, net, stepper
 
 from aoe.errors import LeftAloneError
 from aoe.gradients.compression import Compression
+from aoe.testing.fakes import RecordingProgress
 from aoe.torch import apply_gradient_strategy, tune_gradients
 from aoe.torch.ddp.compressed import CompressedDdpTraining
 from aoe.torch.ddp.ranks import Ranks
@@ -28,8 +29,10 @@ def _hooks(ddp: Any) -> list[str]:
     return [hook.__name__ for hook, _ in COMM_HOOKS(ddp)]
 
 
-def _tuned(folder: Path, ddp: Any, compression: Compression | None) -> tuple[Any, Told]:
-    told = Told()
+def _tuned(
+    folder: Path, ddp: Any, compression: Compression | None
+) -> tuple[Any, RecordingProgress]:
+    told = RecordingProgress()
     settings = replace(QUICK, least_speedup=0.0, compression=compression)
     done = tune_gradients(
         ddp, stepper(ddp), bank=folder, output=folder, progress=told, settings=settings
@@ -69,7 +72,7 @@ def allowed(folder: Path) -> dict[str, Any]:
             first.result.report.compression.tuning.modelhash,
         ],
         "deviation": first.result.report.compression.deviation,
-        "told": told.steps,
+        "told": told.texts("step"),
         "hooks": [_hooks(one) for one in (ddp, again, plain, fresh, other, full)],
         "warnings": [str(one.message) for one in caught],
         "gradients": [_gradient(one) for one in (fresh, full, exact)],
@@ -86,7 +89,7 @@ def too_inexact(folder: Path) -> dict[str, Any]:
         loss = ddp(torch.ones(4, 20)).square().mean()
         (loss * 1e-9).backward()  # float16 ends at 6e-8
 
-    told = Told()
+    told = RecordingProgress()
     settings = replace(QUICK, least_speedup=0.0, compression=Compression.FLOAT16)
     done = tune_gradients(ddp, step, bank=folder, output=folder, progress=told, settings=settings)
     return {

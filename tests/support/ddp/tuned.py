@@ -23,6 +23,7 @@ from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 from aoe.measurement import MeasurePolicy, RacePolicy
+from aoe.testing.fakes import RecordingProgress
 from aoe.torch import apply_gradient_strategy, tune_gradients
 from aoe.torch.ddp.buckets import reduced_gradients
 from aoe.torch.ddp.gradients import StrategyWarning
@@ -30,7 +31,6 @@ from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining, soc_version_of
 from aoe.tuning.gdat import fitting
 from aoe.tuning.gdat.settings import GdatSettings
-from aoe.tuning.progress import SilentProgress
 from aoebank import Event
 
 
@@ -64,21 +64,12 @@ COST = AllReduceCost(latency_us=5.0, us_per_byte=1e-3)
 fitting.FITS_WITHIN = 1e9  # what fits does not depend on the machine, either
 
 
-class Told(SilentProgress):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.steps: list[str] = []
-
-    def step(self, text: str) -> None:
-        """Keep the text."""
-        self.steps.append(text)
-
-
-def _tuned(folder: Path, ddp: Any, least_speedup: float, **options: Any) -> tuple[Any, Told]:
+def _tuned(
+    folder: Path, ddp: Any, least_speedup: float, **options: Any
+) -> tuple[Any, RecordingProgress]:
     """Tune with a verdict that does not depend on the machine."""
     settings = replace(options.pop("settings", QUICK), least_speedup=least_speedup)
-    told = Told()
+    told = RecordingProgress()
     done = tune_gradients(
         ddp,
         stepper(ddp),
@@ -91,13 +82,13 @@ def _tuned(folder: Path, ddp: Any, least_speedup: float, **options: Any) -> tupl
     return done, told
 
 
-def _summary(done: Any, told: Told) -> dict[str, Any]:
+def _summary(done: Any, told: RecordingProgress) -> dict[str, Any]:
     result = done.result
     return {
         "outcome": result.outcome.value,
         "ends": list(result.segmentation.ends) if result.segmentation else None,
         "steps": result.steps,
-        "told": told.steps,
+        "told": told.texts("step"),
         "bank": done.bank_file.name,
         "result": done.result_file.name,
     }
@@ -195,7 +186,7 @@ def other_cluster(folder: Path) -> dict[str, Any]:
             str(warning.message) for warning in caught if warning.category is StrategyWarning
         ],
         "tuned": _summary(done, told),
-        "told": told.steps,
+        "told": told.texts("step"),
     }
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from aoe.gradients.compression import Compression
 from aoe.gradients.cost import AllReduceCost, CostSample
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
 from aoe.gradients.timeline import Timeline, simulate
 from aoe.gradients.trace import GradientTrace, model_hash
+from aoe.gradients.training import Training
 from aoe.tuning.gdat.racing import RACE_STEPS
 
 MIB = 1 << 20
 SIZES = (4 * MIB, MIB, 6 * MIB, 2 * MIB, 12 * MIB, MIB // 2, 8 * MIB, 3 * MIB)
 SLOW = AllReduceCost(latency_us=300.0, us_per_byte=1e-3)
+T = TypeVar("T")
 
 
 class FakeTraining:
@@ -136,3 +139,16 @@ class FakeTraining:
         """Raise."""
         if error is not None:
             raise error
+
+
+class FakeProgram:
+    """A program that trains once and ends with a code of its own."""
+
+    name = "train.py"
+
+    def __init__(self, training: FakeTraining, code: int = 0) -> None:
+        self._training, self._code = training, code
+
+    def run(self, tune: Callable[[Training], T]) -> tuple[T, int]:
+        """Train."""
+        return tune(self._training), self._code

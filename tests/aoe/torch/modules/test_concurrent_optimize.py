@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from support.engine.fakes import RecordingProgress  # noqa: E402
 from support.engine.untuned import UntunedEngine  # noqa: E402
-from support.optimized_modules import optimize  # noqa: E402
+from support.optimized_modules import Branching, optimize  # noqa: E402# noqa: E402
 from torch import nn  # noqa: E402
 
 import aoe.torch  # noqa: E402
@@ -92,13 +92,6 @@ def test_threads_optimize_and_serve_at_once() -> None:
     assert len(engine.asked) == count
     waited = [p for p in progresses if any("waiting for another" in t for t in p.texts("step"))]
     assert len(waited) == count - 1
-
-
-class Branching(nn.Module):
-    """Cannot be exported."""
-
-    def forward(self, x: Any) -> Any:
-        return x if x.sum() > 0 else -x
 
 
 def _failing(*_: Any) -> Any:

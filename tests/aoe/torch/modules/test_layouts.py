@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -20,7 +19,7 @@ from aoe import FallbackWarning  # noqa: E402
 from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
 from aoe.torch.modules.layouts import MOST_LAYOUTS  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [pytest.mark.usefixtures("inference"), pytest.mark.filterwarnings("error")]
 
 VIEWS: dict[str, Any] = {
     "as it is": lambda x: x * 1,
@@ -68,13 +67,6 @@ class Convolutions(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.pool(self.first(x).relu()), self.first(x).mean((2, 3))
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
 
 
 def _assert_alike(found: Any, expected: Any) -> None:

@@ -9,7 +9,7 @@ import pickle
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
 from aoe.tuning.mode import TuneSettings  # noqa: E402
 from aoe.tuning.progress import Progress  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("inference")
+
 
 class Net(nn.Module):
     """Keyword arguments, a dict of nested outputs, a plain tensor attribute, a Python number."""
@@ -49,13 +51,6 @@ class Net(nn.Module):
         if double:
             hidden = hidden * 2
         return {"mean": hidden.mean((2, 3)) * self.scale, "all": (hidden, None, 3, x, [hidden])}
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
 
 
 def _net() -> tuple[Net, Any]:

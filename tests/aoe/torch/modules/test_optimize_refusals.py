@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from support.engine.untuned import UntunedEngine  # noqa: E402
-from support.optimized_modules import Linear, optimize, snapshot  # noqa: E402
+from support.optimized_modules import Branching, Linear, optimize, snapshot  # noqa: E402# noqa: E402
 from support.tiers import few_every_day  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -20,12 +19,7 @@ from aoe.errors import AccuracyError, ModelImportError  # noqa: E402
 from aoe.tuning.mode import TuneSettings  # noqa: E402
 from aoe.tuning.progress import Progress  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("inference")
 
 
 class Inside(nn.Module):
@@ -39,11 +33,6 @@ class Inside(nn.Module):
     def forward(self, x: Any) -> Any:
         x = self.first(x)
         return self.layers[1]["attn"](self.layers[0](x))
-
-
-class Branching(nn.Module):
-    def forward(self, x: Any) -> Any:
-        return x if x.sum() > 0 else -x
 
 
 class Bessel(nn.Module):

@@ -6,7 +6,7 @@ Transforms of torch.func, dual numbers, autocast, inference mode, subclasses, di
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -14,26 +14,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from support.optimized_modules import optimize  # noqa: E402
-from torch import nn  # noqa: E402
+from support.optimized_modules import Scaled, optimize  # noqa: E402# noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import aoe.torch  # noqa: E402
 from aoe import FallbackWarning  # noqa: E402
 from aoe.torch.modules.compiled import OptimizedModule  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-
-
-class Scaled(nn.Module):
-    """Computes something with a second derivative."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(3))
-
-    def forward(self, x: Any) -> Any:
-        return (x * self.weight).exp()
+pytestmark = [
+    pytest.mark.usefixtures("inference"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),
+]
 
 
 class Sub(torch.Tensor):
@@ -90,13 +81,6 @@ LEFT_TO_PYTORCH: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "subclass": (lambda m, x: m(x.as_subclass(Sub)), "Sub"),
     "dispatch mode": (_with_mode, "mode"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
 
 
 @cache

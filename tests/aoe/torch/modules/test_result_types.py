@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import numpy as np  # noqa: E402
 import onnx  # noqa: E402
 from support.engine.untuned import UntunedEngine  # noqa: E402
-from support.optimized_modules import optimize, untuned  # noqa: E402
+from support.optimized_modules import Scaled, optimize, untuned  # noqa: E402# noqa: E402
 from torch import nn  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 
@@ -147,17 +147,6 @@ def test_a_model_with_other_results_is_refused(engine: Changing) -> None:
 
 
 of_torch_itself = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-
-
-class Scaled(nn.Module):
-    """An argument times a parameter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(3))
-
-    def forward(self, x: Any) -> Any:
-        return (x * self.weight).exp()
 
 
 @pytest.mark.slow

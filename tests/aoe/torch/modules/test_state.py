@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,12 +20,7 @@ from aoe import FallbackWarning  # noqa: E402
 from aoe.torch.modules.state import ModuleState  # noqa: E402
 from aoe.torch.modules.tensor_watch import TensorWatch  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("inference")
 
 
 def _deep(layers: int) -> Any:

@@ -2,53 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from support.engine.trainings import FakeTraining
+from support.engine.trainings import FakeProgram, FakeTraining
 
 from aoe.errors import OptionError, RunError
 from aoe.gradients.compression import Compression, parse_compression
 from aoe.gradients.trace import model_hash
-from aoe.gradients.training import Training
 from aoe.report.tuning import GradientTuningReport
 from aoe.results.files import RepoOutcome
 from aoe.results.gradient_reading import load_gdat_report
+from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.gdat.result import TunedGradients
 from aoe.tuning.mode import JobType, TuneSettings
-from aoe.tuning.progress import SilentProgress
 from aoe.tuning.run import tune_with
 from aoebank import emit
 
-T = TypeVar("T")
 _BF16 = Compression.BFLOAT16
-
-
-class _Program:
-    """Trains once."""
-
-    name = "train.py"
-
-    def __init__(self, training: FakeTraining) -> None:
-        self.training = training
-
-    def run(self, tune: Callable[[Training], T]) -> tuple[T, int]:
-        """Train."""
-        return tune(self.training), 0
-
-
-class _Told(SilentProgress):
-    """Keeps warnings."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        """Keep."""
-        self.warnings.append(text)
 
 
 def _training(*, gain: float = 0.8, deviation: float = 0.002, trouble: str = "") -> FakeTraining:
@@ -61,15 +34,17 @@ def _tuned(
     folder: Path,
     training: FakeTraining,
     compression: Compression | None = _BF16,
-    progress: SilentProgress | None = None,
+    progress: RecordingProgress | None = None,
     **settings: Any,
 ) -> TunedGradients:
     facts: dict[str, Any] = {"job_types": (JobType.GDAT,), "output": folder / "out"}
     return tune_with(
-        TuneSettings(model=_Program(training), allow_compression=compression, **(facts | settings)),
+        TuneSettings(
+            model=FakeProgram(training), allow_compression=compression, **(facts | settings)
+        ),
         env={"TUNE_BANK_PATH": str(folder)},
         cwd=folder,
-        progress=progress or SilentProgress(),
+        progress=progress or RecordingProgress(),
         now=datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),
     ).get(TunedGradients)
 
@@ -125,11 +100,11 @@ def test_record_is_used_again_only_where_allowed(tmp_path: Path) -> None:
     ],
 )
 def test_what_may_not_be_used_is_told(tmp_path: Path, given: dict[str, Any], problem: str) -> None:
-    progress, training = _Told(), _training(**given)
+    progress, training = RecordingProgress(), _training(**given)
     tuned = _tuned(tmp_path, training, progress=progress)
     assert tuned.result.compressed is None and tuned.result.outcome is RepoOutcome.ADD
     assert not training.other.raced and not training.other.applied
-    assert any(text.startswith("bfloat16 is not used: ") for text in progress.warnings)
+    assert any(text.startswith("bfloat16 is not used: ") for text in progress.texts("warn"))
     report = load_gdat_report(tuned.result_file).compression
     assert report is not None and problem in report.problem and report.tuning is None
 

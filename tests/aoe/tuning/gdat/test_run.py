@@ -6,17 +6,16 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from support.engine.trainings import MIB, SIZES, SLOW, FakeTraining
+from support.engine.trainings import MIB, SIZES, SLOW, FakeProgram, FakeTraining
 
 from aoe.bank.gradients import GradientBank
 from aoe.bank.journal import BankJournal
 from aoe.errors import OptionError, OutputError, RunError
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation, finish_us, from_bucket_caps
-from aoe.gradients.training import Training
 from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.gradient_reading import load_gdat_report
 from aoe.results.gradients import GdatReport, TimelineSource
@@ -31,7 +30,6 @@ from aoe.tuning.progress import SilentProgress
 from aoe.tuning.run import tune_with
 from aoebank import Bank, Event
 
-T = TypeVar("T")
 FAST = AllReduceCost(latency_us=20.0, us_per_byte=1e-6)
 
 
@@ -343,18 +341,8 @@ def test_settings_that_cannot_be_meant_are_refused(wrong: dict[str, Any]) -> Non
 # ---- as a mode ----
 
 
-class FakeProgram:
-    """A program that trains once and ends with a code of its own."""
-
-    name = "train.py"
-
-    def run(self, tune: Callable[[Training], T]) -> tuple[T, int]:
-        """Train."""
-        return tune(FakeTraining()), 3
-
-
 def test_program_is_tuned_into_the_bank_and_a_result_file_of_the_mode(tmp_path: Path) -> None:
-    tuned = _tuned_program(FakeProgram(), tmp_path)
+    tuned = _tuned_program(FakeProgram(FakeTraining(), code=3), tmp_path)
     assert tuned.exit_code == 3
     assert tuned.result.outcome is RepoOutcome.ADD
     assert tuned.tuning_name == "Net_20260102030405678"
@@ -366,8 +354,8 @@ def test_program_is_tuned_into_the_bank_and_a_result_file_of_the_mode(tmp_path: 
 
 
 def test_speedup_of_a_known_grouping_is_not_one_of_this_run(tmp_path: Path) -> None:
-    first = _tuned_program(FakeProgram(), tmp_path)
-    again = _tuned_program(FakeProgram(), tmp_path)
+    first = _tuned_program(FakeProgram(FakeTraining(), code=3), tmp_path)
+    again = _tuned_program(FakeProgram(FakeTraining(), code=3), tmp_path)
     assert again.result.outcome is RepoOutcome.RESERVED
     assert first.speedup > 1 and again.speedup == 1
     assert again.result.stored_speedup == pytest.approx(first.speedup, abs=1e-4)
@@ -380,7 +368,9 @@ def test_model_file_has_no_gradients_to_tune(tmp_path: Path) -> None:
 
 def test_throughput_is_no_metric_of_a_training_step(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"target_metric: .*expected latency"):
-        _tuned_program(FakeProgram(), tmp_path, target_metric=TargetMetric.THROUGHPUT)
+        _tuned_program(
+            FakeProgram(FakeTraining(), code=3), tmp_path, target_metric=TargetMetric.THROUGHPUT
+        )
 
 
 def _tuned_program(program: Path | FakeProgram, folder: Path, **settings: Any) -> TunedGradients:
