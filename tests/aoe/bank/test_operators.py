@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator
@@ -437,23 +436,6 @@ def test_verdict_survives_a_search_that_changed_nothing(tmp_path: Path, event: E
 
 
 # ---- what is written ----
-
-
-def test_side_car_holds_what_the_format_has_no_place_for(tmp_path: Path) -> None:
-    bank = make_bank(tmp_path)
-    _save(bank)
-    side_car = next((tmp_path / "x86-64-test" / "unified_bank").glob("*.provenance.jsonl"))
-    (line,) = side_car.read_text().splitlines()
-    entry = json.loads(line)
-    assert entry["event"] == "add"
-    assert entry["time"] == "2026-01-02T03:04:05Z"
-    assert entry["engine"] == "aoe 0.1.0"
-    assert entry["model"]["name"] == "net"
-    assert entry["op_names"] == ["n0"]
-    assert entry["fingerprint"]["cpu_model"] == "Test CPU"
-    assert len(entry["baseline_us"]) == len(entry["tuned_us"]) == 20
-    assert entry["speedup"] == 2.0
-    assert entry["search"] == {"limit": 8}
 
 
 def test_notes_of_several_families_go_to_their_files(tmp_path: Path) -> None:
