@@ -299,6 +299,12 @@ def test_step_time_of_a_side_car_without_one_is_that_of_its_samples(bank: Gradie
     assert stored.conditions.time_limit_s is None
 
 
+@pytest.mark.parametrize("modelhash", [-1, 2**64])
+def test_hash_that_is_no_u64_is_refused(bank: GradientBank, modelhash: int) -> None:
+    with pytest.raises(ValueError, match="64-bit"):
+        bank.save(modelhash, TRACE, make_verdict())
+
+
 def test_folder_is_where_the_tuner_of_cann_writes(tmp_path: Path) -> None:
     named = tmp_path / "bank"
     named.mkdir()
