@@ -15,11 +15,11 @@ from tuned import QUICK, net, stepper
 
 from aoe.errors import LeftAloneError
 from aoe.gradients.compression import Compression
-from aoe.testing.fakes import RecordingProgress
 from aoe.torch import apply_gradient_strategy, tune_gradients
 from aoe.torch.ddp.compressed import CompressedDdpTraining
 from aoe.torch.ddp.ranks import Ranks
 from aoe.torch.ddp.training import DdpTraining
+from support.engine.fakes import RecordingProgress
 
 COMM_HOOKS = attrgetter("_comm_hooks")
 """PyTorch has no public name for it."""

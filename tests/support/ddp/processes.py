@@ -28,7 +28,12 @@ def run_processes(folder: Path, *cases: str, world: int = 2) -> Found:
                 *(sys.executable, "-W", "error", str(WORKER)),
                 *(str(folder), str(rank), str(world), *cases),
             ],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "GLOO_SOCKET_IFNAME": "lo",
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

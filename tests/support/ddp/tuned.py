@@ -23,7 +23,6 @@ from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 from aoe.measurement import MeasurePolicy, RacePolicy
-from aoe.testing.fakes import RecordingProgress
 from aoe.torch import apply_gradient_strategy, tune_gradients
 from aoe.torch.ddp.buckets import reduced_gradients
 from aoe.torch.ddp.gradients import StrategyWarning
@@ -32,6 +31,7 @@ from aoe.torch.ddp.training import DdpTraining, soc_version_of
 from aoe.tuning.gdat import fitting
 from aoe.tuning.gdat.settings import GdatSettings
 from aoebank import Event
+from support.engine.fakes import RecordingProgress
 
 
 def net(width: int = WIDTH, *, seed: int = 0) -> nn.Module:

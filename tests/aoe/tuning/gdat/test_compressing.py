@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine.fakes import RecordingProgress
 from support.engine.trainings import FakeProgram, FakeTraining
 
 from aoe.errors import OptionError, RunError
@@ -15,7 +16,6 @@ from aoe.gradients.trace import model_hash
 from aoe.report.tuning import GradientTuningReport
 from aoe.results.files import RepoOutcome
 from aoe.results.gradient_reading import load_gdat_report
-from aoe.testing.fakes import RecordingProgress
 from aoe.tuning.gdat.result import TunedGradients
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
