@@ -83,13 +83,3 @@ def test_kernels_and_records_are_those_of_one_machine(
     assert _keys(tmp_path / "together") == _keys(tmp_path / "alone")
     assert together.used_ids == alone.used_ids != frozenset()
     assert read_manifest(together.om_file).kernels
-
-
-@pytest.mark.slow
-def test_hits_ask_no_worker(runs: ScriptedRuns, opened: OpenedPools, tmp_path: Path) -> None:
-    first = _tune(runs, tmp_path)
-    runs.trials()
-    again = _tune(runs, tmp_path, workers="2")
-    assert not any(opened.asked("measure_candidates").values())
-    assert runs.trials() == 0
-    assert again.used_ids == first.used_ids
