@@ -43,7 +43,7 @@ from aoe.tuning.opat.opening import (
 )
 from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.opat.tuned_model import write_model
-from aoe.tuning.policies import final_policy, screen_policy
+from aoe.tuning.policies import final_policy
 from aoe.tuning.progress import Progress
 from aoe.tuning.task_scheduler import TaskScheduler
 from aoe.tuning.tasks.fusion_groups.choosing import parts_of, with_parts, without_overlap
@@ -268,26 +268,19 @@ def _tools(
     def no_measurer(subgraph: Subgraph, runner: TaskRunner) -> FusionMeasurer:
         raise AssertionError(f"{subgraph.graph_id} is measured before its kernels are known")
 
-    def tell(subgraph: Subgraph, done: int, budget: int, best: float | None) -> None:
-        tuning.progress.trial(subgraph.op_name, done, budget, best)
-
     return SubgraphTools(
+        settings=settings,
+        progress=tuning.progress,
         bank=bank,
         rules={},
         runner=tuning.machine.runner,
         measurer=no_measurer,
         invalid_reason_of=invalid_reason,
         accepts=_is_no_loss,
-        screen=screen_policy(threads),
         final=final_policy(threads, accept_busy=settings.accept_busy),
-        method=settings.search,
         budget=min(SETS_MAX, settings.trials),
-        seed=settings.seed,
-        repeat_tune=settings.repeat_tune and not settings.lookup_only,
-        lookup_only=settings.lookup_only,
         left_s=searching.left_s,
         experience=Experience.of(bank.measured()),
-        tell_trial=tell,
         screens=False,
     )
 

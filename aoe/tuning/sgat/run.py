@@ -47,7 +47,6 @@ from aoe.tuning.opat.opening import open_measure_pool
 from aoe.tuning.opat.profiles import find_left_out
 from aoe.tuning.policies import (
     final_policy,
-    screen_policy,
     single_run_policy,
     variant_policy,
 )
@@ -347,24 +346,17 @@ def _tools(
             infer=inference(tuning),
         )
 
-    def tell(subgraph: Subgraph, done: int, budget: int, best: float | None) -> None:
-        tuning.progress.trial(subgraph.op_name, done, budget, best)
-
     return SubgraphTools(
+        settings=settings,
+        progress=tuning.progress,
         bank=bank,
         rules=rules,
         runner=tuning.machine.runner,
         measurer=measurer,
-        screen=screen_policy(threads),
         final=final_policy(threads, accept_busy=settings.accept_busy, left_s=searching.left_s()),
-        method=settings.search,
         budget=settings.trials,
-        seed=settings.seed,
-        repeat_tune=settings.repeat_tune and not settings.lookup_only,
-        lookup_only=settings.lookup_only,
         left_s=searching.left_s,
         experience=Experience.of(bank.measured()),
-        tell_trial=tell,
     )
 
 

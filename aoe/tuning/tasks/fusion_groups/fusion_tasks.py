@@ -129,7 +129,7 @@ class FusionTasks:
             self.library,
             runner,
             directory=self.folder / subgraph.graph_id,
-            inputs=ModelInputs(seed=self.tools.seed),
+            inputs=ModelInputs(seed=self.tools.settings.seed),
             bytes_around=self.bytes_around,
         )
 

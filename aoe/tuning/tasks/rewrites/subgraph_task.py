@@ -24,6 +24,9 @@ from aoe.measurement import (
 )
 from aoe.results.files import ONLY_LOOKED_UP, OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Configuration, Space
+from aoe.tuning.mode import TuneSettings
+from aoe.tuning.policies import screen_policy
+from aoe.tuning.progress import Progress
 from aoe.tuning.search.protocol import Trial
 from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
 from aoe.tuning.tasks.rewrites.experience import Experience
@@ -71,6 +74,8 @@ class SubgraphTools:
     """What subgraphs are tuned with.
 
     Attributes:
+        settings: Options of the run.
+        progress: Is told about trials.
         bank: Where they are looked up and stored.
         rules: By name.
         runner: Measures: here, or a seat at a worker.
@@ -79,44 +84,32 @@ class SubgraphTools:
         invalid_reason_of: Says why a record cannot be used; None for what rules say of it.
         accepts: Says whether a speed-up is enough.
         is_partial: True if a limit has kept some of what there is to choose from being weighed.
-        screen: Policy for candidates.
         final: Policy for the winner.
-        method: Name of the search.
         budget: Most trials for one subgraph.
         affordable: Most trials there is time for, None for any number; what they leave is open.
         screens: False if the first strategy should be the best: it is measured in full at once.
-        seed: Of the search.
-        repeat_tune: True to tune what the bank has.
-        lookup_only: True to take what the bank has, and try nothing.
         left_s: Seconds until no more is to be searched.
         experience: Orders what is tried.
         tell_lookup: Is told what the banks say of a subgraph.
-        tell_trial: Is told the subgraph, trials done, how many there may be, the best speed-up.
     """
 
+    settings: TuneSettings
+    progress: Progress
     bank: SubgraphBank
     rules: Mapping[str, RewriteRule]
     runner: TaskRunner
     measurer: Callable[[Subgraph, TaskRunner], StrategyMeasurer]
-    screen: MeasurePolicy
     final: MeasurePolicy
-    method: str
     budget: int
-    seed: int
     affordable: int | None = None
     screens: bool = True
     space: Callable[[Subgraph], StrategySpace] = strategy_space
     invalid_reason_of: FlawOf | None = None
     accepts: Callable[[SpeedupEstimate], bool] = is_surely_faster
     is_partial: bool = False
-    repeat_tune: bool = False
-    lookup_only: bool = False
     left_s: Callable[[], float] = lambda: math.inf
     experience: Experience = field(default_factory=Experience)
     tell_lookup: Callable[[Subgraph, SubgraphLookup], None] = lambda subgraph, lookup: None
-    tell_trial: Callable[[Subgraph, int, int, float | None], None] = field(
-        default=lambda subgraph, done, budget, best: None
-    )
 
 
 def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
@@ -131,12 +124,12 @@ def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
         subgraph,
         tools.bank,
         tools.rules,
-        repeat_tune=tools.repeat_tune,
+        repeat_tune=tools.settings.repeat_tune and not tools.settings.lookup_only,
         threshold=ACCEPT_SPEEDUP,
         invalid_reason_of=tools.invalid_reason_of,
     )
     tools.tell_lookup(subgraph, lookup)
-    if not tools.lookup_only:
+    if not tools.settings.lookup_only:
         if lookup.known is not None or lookup.usable is not None:
             tools.bank.adopt(subgraph.graph_id)
         return lookup
@@ -266,7 +259,7 @@ def _search(
     search.go_on(
         budget if tools.affordable is None else min(budget, tools.affordable),
         left_s=tools.left_s,
-        report=lambda done, best: tools.tell_trial(subgraph, done, budget, best),
+        report=lambda done, best: tools.progress.trial(subgraph.op_name, done, budget, best),
         policy=tools.final if is_only_one else None,
     )
     is_cut = tools.is_partial or tools.budget < 1 or search.has_next()
@@ -285,10 +278,10 @@ def _search(
 
 def _settings(tools: SubgraphTools, budget: int) -> SearchSettings:
     return SearchSettings(
-        method=tools.method,
+        method=tools.settings.search,
         budget=budget,
-        seed=tools.seed,
-        screen=tools.screen,
+        seed=tools.settings.seed,
+        screen=screen_policy(tools.runner.target.core_num),
         batch=1,
         confirms_losers=False,
     )
@@ -364,8 +357,8 @@ def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> BankNote:
         estimate=found.result.estimate,
         measurement=found.result.measurement,
         search={
-            "method": tools.method,
-            "seed": tools.seed,
+            "method": tools.settings.search,
+            "seed": tools.settings.seed,
             "trials": len(found.trials),
             "measured": len(found.trials),
             "options": list(subgraph.options),
