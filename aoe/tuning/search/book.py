@@ -73,11 +73,21 @@ class BookedSearch(ABC):
     Args:
         space: Legal configurations to choose from.
         budget: Configurations handed out at most.
+        seed: Decides on everything that is left to chance.
+        warm_starts: Configurations of the nearest bank records; illegal ones are left out.
     """
 
-    def __init__(self, space: Space, budget: int) -> None:
+    def __init__(
+        self,
+        space: Space,
+        *,
+        budget: int,
+        seed: int = 0,
+        warm_starts: Iterable[Mapping[str, Choice]] = (),
+    ) -> None:
         self._space = space
         self._book = TrialBook(space, budget)
+        self._begin(opening(space, warm_starts), seed, budget)
 
     @property
     def best(self) -> BestTrial | None:
@@ -102,6 +112,16 @@ class BookedSearch(ABC):
     def tell(self, configuration: Configuration, trial: Trial) -> None:
         """Report the trial of a configuration."""
         self._book.record(configuration, trial)
+
+    @abstractmethod
+    def _begin(self, first: tuple[Configuration, ...], seed: int, budget: int) -> None:
+        """Prepare the search.
+
+        Args:
+            first: First guesses of the space, then warm starts.
+            seed: As above.
+            budget: As above.
+        """
 
     @abstractmethod
     def _next(self) -> Configuration | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
-from aoe.schedule import Choice, Configuration, Space
-from aoe.tuning.search.book import BookedSearch, opening
+from aoe.schedule import Configuration
+from aoe.tuning.search.book import BookedSearch
 
 
 class ExhaustiveSearch(BookedSearch):
@@ -13,27 +13,13 @@ class ExhaustiveSearch(BookedSearch):
 
     First guesses and warm starts, then always a neighbour of the best so far, and the next one
     in the order of the space when the best has no new neighbour.
-
-    Args:
-        space: What may be proposed; it must be enumerable.
-        budget: Configurations handed out at most.
-        seed: Unused, since nothing is left to chance.
-        warm_starts: Configurations of the nearest bank records; illegal ones are left out.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        budget: int,
-        seed: int = 0,
-        warm_starts: Iterable[Mapping[str, Choice]] = (),
-    ) -> None:
-        if not space.is_enumerable:
-            raise ValueError(f"space: too large to enumerate (got {space.combinations})")
-        super().__init__(space, budget)
-        self._opening = iter(opening(space, warm_starts))
-        self._rest = iter(space.configurations())
+    def _begin(self, first: tuple[Configuration, ...], seed: int, budget: int) -> None:
+        if not self._space.is_enumerable:
+            raise ValueError(f"space: too large to enumerate (got {self._space.combinations})")
+        self._opening = iter(first)
+        self._rest = iter(self._space.configurations())
 
     def _next(self) -> Configuration | None:
         return next(self._ahead(), None)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from aoe.schedule import Choice, Configuration, Knob, Space
-from aoe.tuning.search.book import BookedSearch, opening
+from aoe.schedule import Configuration, Knob
+from aoe.tuning.search.book import BookedSearch
 from aoe.tuning.search.protocol import Trial
 from aoe.tuning.search.random_search import random_order
 
@@ -28,28 +27,14 @@ class GeneticSearch(BookedSearch):
     Offspring that are illegal or known cost no trial. What failed has no offspring. A trial told a
     second time changes `best`, and not the offspring.
 
-    Args:
-        space: What may be proposed.
-        budget: Configurations handed out at most.
-        seed: Decides on the first generation, on crossing and on mutation.
-        warm_starts: Configurations of the nearest bank records; illegal ones are left out.
-
     Source: Deb et al., A fast and elitist multiobjective genetic algorithm: NSGA-II, 2002.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        budget: int,
-        seed: int = 0,
-        warm_starts: Iterable[Mapping[str, Choice]] = (),
-    ) -> None:
-        super().__init__(space, budget)
-        self._opening = iter(opening(space, warm_starts))
-        self._by_chance = random_order(space, random.Random(seed), ())
+    def _begin(self, first: tuple[Configuration, ...], seed: int, budget: int) -> None:
+        self._opening = iter(first)
+        self._by_chance = random_order(self._space, random.Random(seed), ())
         self._study = _make_study(seed, budget)
-        self._distributions = {knob.name: _distribution(knob) for knob in space.knobs}
+        self._distributions = {knob.name: _distribution(knob) for knob in self._space.knobs}
         self._asked: dict[Configuration, optuna.Trial] = {}
 
     def tell(self, configuration: Configuration, trial: Trial) -> None:

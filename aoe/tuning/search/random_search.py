@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
-from aoe.schedule import Choice, Configuration, Space
-from aoe.tuning.search.book import BookedSearch, opening
+from aoe.schedule import Configuration, Space
+from aoe.tuning.search.book import BookedSearch
 
 
 class RandomSearch(BookedSearch):
-    """First guesses, warm starts, then every legal configuration with equal chance.
+    """First guesses, warm starts, then every legal configuration with equal chance."""
 
-    Args:
-        space: What may be proposed.
-        budget: Configurations handed out at most.
-        seed: Decides on the order.
-        warm_starts: Configurations of the nearest bank records; illegal ones are left out.
-    """
-
-    def __init__(
-        self,
-        space: Space,
-        *,
-        budget: int,
-        seed: int = 0,
-        warm_starts: Iterable[Mapping[str, Choice]] = (),
-    ) -> None:
-        super().__init__(space, budget)
-        self._order = random_order(space, random.Random(seed), opening(space, warm_starts))
+    def _begin(self, first: tuple[Configuration, ...], seed: int, budget: int) -> None:
+        self._order = random_order(self._space, random.Random(seed), first)
 
     def _next(self) -> Configuration | None:
         return next(filter(self._book.is_new, self._order), None)
