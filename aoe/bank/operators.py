@@ -335,11 +335,11 @@ class OperatorBank(TaskBank[Workload]):
         self._bank.put(self.file(workload.op_type), [record])
         self.note([(workload, verdict)])
 
-    def _root_of(self, file: Path) -> Path:
-        built_in = self._built_in
-        if built_in is not None and file.is_relative_to(built_in.root):
-            return built_in.root
-        return super()._root_of(file)
+    def _copied(self, source: Path, root: Path) -> Path:
+        for other in (self._base, self._built_in):
+            if other is not None and source.is_relative_to(other.root):
+                return root / source.relative_to(other.root)
+        return super()._copied(source, root)
 
     def _key(self, task: Workload) -> str:
         return key_of(task)

@@ -308,6 +308,9 @@ class SubgraphBank(TaskBank[str]):
         """Put records, in the order of their identities, into another bank."""
         TaskBank.copy_to(self, root, sorted(set(tasks)))
 
+    def _copied(self, source: Path, root: Path) -> Path:
+        return self._base_file(Bank(root))
+
     def _key(self, task: str) -> str:
         return task
 

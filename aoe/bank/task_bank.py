@@ -54,6 +54,10 @@ class TaskBank(Generic[T]):
         """Return the file a bank has a task's record in."""
         raise NotImplementedError
 
+    def _copied(self, source: Path, root: Path) -> Path:
+        """Return the file below another root for records of a file."""
+        return root / source.relative_to(self._bank.root)
+
     def _cost_us(self, record: Record) -> float | None:
         """Return the time in a record."""
         return record.cost_us
@@ -135,7 +139,7 @@ class TaskBank(Generic[T]):
             if record is not None:
                 found.setdefault(source, []).append(record)
         for source, records in found.items():
-            self._copy(source, records, root / source.relative_to(self._root_of(source)), root)
+            self._copy(source, records, self._copied(source, root), root)
 
     def _copy(self, source: Path, records: Sequence[Record], file: Path, root: Path) -> None:
         other = Bank(root)
@@ -144,11 +148,6 @@ class TaskBank(Generic[T]):
         known = list(other.iter_provenance(file))
         noted = [n for r in records for n in self._bank.iter_provenance(source, r.key)]
         other.append_provenance(file, [entry for entry in noted if entry not in known])
-
-    def _root_of(self, file: Path) -> Path:
-        """Return the root of the bank a file belongs to."""
-        is_base = self._base is not None and file.is_relative_to(self._base.root)
-        return self._base.root if self._base is not None and is_base else self._bank.root
 
     def _model_verdicts(self, file: Path, task: T) -> Iterator[Provenance | None]:
         """Yield the verdicts of models on an answer, None where its record was replaced."""

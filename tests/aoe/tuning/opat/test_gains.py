@@ -103,7 +103,7 @@ def test_operator_has_failed_if_no_candidate_was_right() -> None:
 
 def test_result_file_of_aoe_says_it_only_below_float32() -> None:
     tuned = make_tuned("conv1")
-    report = replace(make_opat_result(tuned).report, operators=(operator_result(tuned),))
+    report = replace(make_opat_result(tuned).report, tasks=(operator_result(tuned),))
     assert "precision" not in json.dumps(opat_report_to_json(report))
     lower = replace(report, precision=Precision.BFLOAT16)
     assert opat_report_to_json(lower)[1]["OPAT"]["precision"] == "bfloat16"

@@ -32,10 +32,10 @@ from aoe.graph.weights import WeightStore
 from aoe.om.file import MODEL, unpack
 from aoe.ort import profile
 from aoe.ort.profile import LEAST_RUNS, ModelProfile, profile_runs
+from aoe.tuning import tuned_model
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import ModeContext, TuneSettings
 from aoe.tuning.opat import run as opat_run
-from aoe.tuning.opat import tuned_model
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import parse_precision
 
