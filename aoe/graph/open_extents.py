@@ -92,6 +92,43 @@ class OpenRegion:
         return None if isinstance(found, str) or found.op_type != workload.op_type else found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedRegion:
+    """A region of a model with open extents that has none: its kernel is that of a fixed shape."""
+
+    region: Region
+
+    @property
+    def names(self) -> frozenset[str]:
+        """No open extents."""
+        return frozenset()
+
+    @property
+    def facts(self) -> object:
+        """JSON that is the same for equal operators."""
+        return workload_to_json(self.region.workload)
+
+    def block_rows(self, most: int) -> tuple[int, ...]:
+        """Return the number of rows of its one block, which is everything."""
+        return (1,)
+
+    def rows(self, extents: Mapping[str, int]) -> int:
+        """Return 1, whatever open extents are."""
+        return 1
+
+    def of(self, rows: int) -> Workload | None:
+        """Return its workload."""
+        return self.region.workload if rows == 1 else None
+
+
+def find_closed_region(region: Region, shapes: Mapping[str, OpenShape]) -> ClosedRegion | None:
+    """Return a region whose tensors have one shape in every run, None if that is not proven."""
+    tensors = zip((*region.inputs, region.output), _tensors(region.workload), strict=True)
+    found = [shapes.get(name, spec.shape if spec.constant else None) for name, spec in tensors]
+    is_proven = all(shape is not None and is_closed(shape) for shape in found)
+    return ClosedRegion(region=region) if is_proven else None
+
+
 def find_open_region(
     graph: ModelGraph, region: Region, shapes: Mapping[str, OpenShape]
 ) -> OpenRegion | str:

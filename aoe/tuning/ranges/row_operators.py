@@ -14,7 +14,12 @@ from typing import Protocol
 from aoe.bank.operators import key_of
 from aoe.graph.extents import OpenShape
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.open_extents import OpenRegion, find_open_region
+from aoe.graph.open_extents import (
+    ClosedRegion,
+    OpenRegion,
+    find_closed_region,
+    find_open_region,
+)
 from aoe.graph.open_rows import OpenRows, find_open_rows
 from aoe.graph.regions import Refusal, Region, take_apart
 from aoe.kernels.registry import FUSIBLE, anchors, classify
@@ -27,6 +32,10 @@ _GROWTH = 4
 _LARGEST = 256
 """A block of more rows computes no row faster: the weights of a product have been reused enough,
 and there are two tasks and more for each core."""
+
+
+RowsFound = OpenRows | OpenRegion | ClosedRegion
+"""A region as rows, with open extents of other kinds, or with none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +51,7 @@ class RowOperator:
         frequent: Rows of blocks that are there for frequent shapes alone.
     """
 
-    rows: OpenRows | OpenRegion
+    rows: RowsFound
     regions: tuple[Region, ...]
     op_names: tuple[str, ...]
     share: float
@@ -57,10 +66,14 @@ class RowOperator:
                 workload=workload,
                 key=key_of(workload),
                 regions=self.regions,
-                op_names=tuple(f"{name}, {plural(rows, 'row')}" for name in self.op_names),
+                op_names=tuple(self._named(name, rows) for name in self.op_names),
                 share=share,
                 default_us=0.0,
             )
+
+    def _named(self, name: str, rows: int) -> str:
+        is_whole = isinstance(self.rows, ClosedRegion)
+        return name if is_whole else f"{name}, {plural(rows, 'row')}"
 
 
 def block_rows(most: int) -> tuple[int, ...]:
@@ -94,7 +107,7 @@ def find_row_operators(
         largest: Extents of open dimensions at the largest shape.
     """
     refusals = list(found.refusals)
-    groups: dict[str, list[OpenRows | OpenRegion]] = {}
+    groups: dict[str, list[RowsFound]] = {}
     for region in _regions(found):
         for one in _open(graph, region, shapes):
             if isinstance(one, Refusal):
@@ -129,9 +142,9 @@ def find_row_operators(
     return operators, [one for one in refusals if one.node not in computed]
 
 
-def _blocks(rows: OpenRows | OpenRegion, most: int) -> dict[int, Workload]:
+def _blocks(rows: RowsFound, most: int) -> dict[int, Workload]:
     """Return the workloads of blocks by their number of rows, for up to `most` rows."""
-    counts = rows.block_rows(most) if isinstance(rows, OpenRegion) else block_rows(most)
+    counts = block_rows(most) if isinstance(rows, OpenRows) else rows.block_rows(most)
     found = {count: rows.of(count) for count in counts}
     return {count: workload for count, workload in found.items() if workload is not None}
 
@@ -142,9 +155,10 @@ def _regions(found: FoundOperators) -> list[Region]:
 
 def _open(
     graph: ModelGraph, region: Region, shapes: Mapping[str, OpenShape]
-) -> Iterator[OpenRows | OpenRegion | Refusal]:
+) -> Iterator[RowsFound | Refusal]:
     """Yield a region with open extents or rows, or its parts, or why it has none."""
-    found: OpenRows | OpenRegion | str = find_open_region(graph, region, shapes)
+    closed = find_closed_region(region, shapes)
+    found: RowsFound | str = closed or find_open_region(graph, region, shapes)
     if isinstance(found, str):
         found = find_open_rows(region, shapes)
     if not isinstance(found, str):

@@ -29,7 +29,8 @@ from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.extents import OpenShape
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.open_extents import OpenRegion
+from aoe.graph.open_extents import ClosedRegion, OpenRegion
+from aoe.graph.open_rows import OpenRows
 from aoe.graph.origins import Origins
 from aoe.graph.regions import Refusal
 from aoe.graph.weights import laid_out
@@ -370,6 +371,8 @@ def _row_kernel(
 def _source(operator: RowOperator, blocks: Sequence[RowBlock]) -> KernelSource:
     """Return the kernel of an operator, made of these blocks."""
     found, workload = operator.rows, operator.regions[0].workload
+    if isinstance(found, ClosedRegion):
+        return blocks[0].source
     if isinstance(found, OpenRegion):
         rows = found.layouts[-1][found.rows_dimension].source
         return extent_kernel(
@@ -390,7 +393,7 @@ def _expected(
     counts: Sequence[int],
 ) -> tuple[list[float], list[float]]:
     """Return the times of the default and of the kernel for each number of rows."""
-    if isinstance(operator.rows, OpenRegion):
+    if not isinstance(operator.rows, OpenRows):
         own_us = {block.rows: block.us for block in blocks}
         pairs = [(called_us(default_us, count), called_us(own_us, count)) for count in counts]
     else:

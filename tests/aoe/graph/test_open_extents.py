@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 from support.engine.open_rows import opened, parsed
 
-from aoe.graph.open_extents import OpenRegion, find_open_region
+from aoe.graph.open_extents import OpenRegion, find_closed_region, find_open_region
 from aoe.graph.stored_layouts import StoredDimension
 
 _LARGEST = {"N": 3, "S": 40, "K": 50, "L": 50, "D": 8}
@@ -106,3 +106,13 @@ def test_cached_keys_are_joined_to_a_sum_of_extents() -> None:
     assert isinstance(found, OpenRegion), found
     assert found.shapes[1] == ("N", 3, 8, "P + S")
     assert found.names == {"N", "S", "P"}
+
+
+def test_regions_of_one_shape_in_every_run_are_told_from_open_ones() -> None:
+    body = "t = MatMul(x, w) u = Relu(t) v = Softmax(past) y = Concat <axis = 1> (u, v)"
+    model = parsed("float[1,1,24] x, float[1,P,24] past", body, weights="float[24,24] w")
+    _, shapes, parts = opened(model, {"P": 30})
+    closed = {one.output: find_closed_region(one, shapes) for one in parts.regions}
+    assert closed["u"] is not None
+    assert closed["u"].of(1) == closed["u"].region.workload
+    assert closed["v"] is None

@@ -17,28 +17,38 @@ import aoe
 pytestmark = pytest.mark.slow
 _LAYERS = 2
 _WEIGHTS = ("wq", "wk", "wv", "wo")
-_RANGES = {"encoder": "x:1~2,1~48,64;mask:1~2,1,1,1~48", "decoder": "x:1~2,1~48,64"}
+_RANGES = {
+    "encoder": "x:1~2,1~48,64;mask:1~2,1,1,1~48",
+    "decoder": "x:1~2,1~48,64",
+    "decoder with a cache": "x:1,1,64;pk:1,4,1~256,16;pv:1,4,1~256,16",
+}
+_CACHED = """k{0}n = Concat <axis = 2> (pk, k{0}r) k{0} = Transpose <perm = [0, 1, 3, 2]> (k{0}n)
+v{0} = Concat <axis = 2> (pv, v{0}r)"""
 _CAUSAL = """
 from = Shape <start = 1, end = 2> (x) square = Concat <axis = 0> (from, from)
 ones = Expand (low, square) above = Trilu <upper = 1> (ones, first) mask = Mul (above, one)
 """
 
 
-def _layer(number: int, x: str) -> str:
+def _layer(number: int, x: str, kind: str) -> str:
     """Return a layer as PyTorch writes it: heads split by Reshape and Transpose, a residual."""
-    parts = []
-    for name, perm in (("q", "0, 2, 1, 3"), ("k", "0, 2, 3, 1"), ("v", "0, 2, 1, 3")):
+    parts, is_cached = [], "cache" in kind
+    turned = "0, 2, 1, 3" if is_cached else "0, 2, 3, 1"
+    for name, perm in (("q", "0, 2, 1, 3"), ("k", turned), ("v", "0, 2, 1, 3")):
         own = f"{name}{number}"
+        made = f"{own}r" if is_cached and name != "q" else own
         parts += [
             f"{own}a = MatMul ({x}, w{name}) {own}b = Add ({own}a, bias)",
-            f"{own}c = Reshape ({own}b, split) {own} = Transpose <perm = [{perm}]> ({own}c)",
+            f"{own}c = Reshape ({own}b, split) {made} = Transpose <perm = [{perm}]> ({own}c)",
         ]
+    parts += [_CACHED.format(number)] if is_cached else []
+    masked = "Identity (t{0})" if is_cached else "Add (t{0}, mask)"
     made = "y" if number == _LAYERS else f"x{number}"
     return " ".join(
         [
             *parts,
             f"s{number} = MatMul (q{number}, k{number}) t{number} = Mul (s{number}, scale)",
-            f"u{number} = Add (t{number}, mask) p{number} = Softmax (u{number})",
+            f"u{number} = {masked.format(number)} p{number} = Softmax (u{number})",
             f"a{number} = MatMul (p{number}, v{number})",
             f"h{number} = Transpose <perm = [0, 2, 1, 3]> (a{number})",
             f"j{number} = Reshape (h{number}, join) o{number} = MatMul (j{number}, wo)",
@@ -50,8 +60,10 @@ def _layer(number: int, x: str) -> str:
 def _model(kind: str) -> onnx.ModelProto:
     body = _CAUSAL if kind == "decoder" else ""
     for number in range(1, _LAYERS + 1):
-        body += _layer(number, "x" if number == 1 else f"x{number - 1}")
+        body += _layer(number, "x" if number == 1 else f"x{number - 1}", kind)
     inputs = "float[N,S,64] x" + (", float[N,1,1,S] mask" if kind == "encoder" else "")
+    if "cache" in kind:
+        inputs = "float[1,1,64] x, float[1,4,P,16] pk, float[1,4,P,16] pv"
     weights = ", ".join([*(f"float[64,64] {name}" for name in _WEIGHTS), "float[64] bias"])
     model = parsed(inputs, body, weights=weights)
     constants = {
@@ -71,7 +83,7 @@ class _Tuned:
     """A model file, and what a run without measuring made of it with records of another one."""
 
     def __init__(self, kind: str, folder: Path) -> None:
-        self.kind, self.model = kind, folder / f"{kind}.onnx"
+        self.kind, self.model = kind, folder / "model.onnx"
         onnx.save(_model(kind), self.model)
         (folder / "bank").mkdir()
         for out, options in (("out", {"trials": 1}), ("found", {"lookup_only": True})):
@@ -96,6 +108,10 @@ class _Tuned:
 
     def inputs(self, batch: int, length: int) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(batch + length)
+        if "cache" in self.kind:
+            kept = {name: rng.standard_normal((1, 4, length, 16)) for name in ("pk", "pv")}
+            drawn = {"x": rng.standard_normal((1, 1, 64)), **kept}
+            return {name: values.astype(np.float32) for name, values in drawn.items()}
         found = {"x": rng.standard_normal((batch, length, 64)).astype(np.float32)}
         if self.kind == "encoder":
             mask = np.where(rng.random((batch, 1, 1, length)) < 0.3, -np.inf, 0.0)
@@ -104,9 +120,9 @@ class _Tuned:
         return found
 
 
-@pytest.fixture(scope="module", params=["encoder", "decoder"])
+@pytest.fixture(scope="module", params=_RANGES)
 def tuned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _Tuned:
-    return _Tuned(request.param, tmp_path_factory.mktemp(request.param))
+    return _Tuned(request.param, tmp_path_factory.mktemp("run"))
 
 
 def test_attention_of_every_layer_is_one_kernel_for_open_extents(tuned: _Tuned) -> None:
