@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from support.git_work_tree import EVERY_FORMAT, SAMPLES, SOME_FORMATS, SampleBank, WorkTree
@@ -74,6 +75,19 @@ def test_conflict_file_has_both_records_and_is_seen_in_status(
     document = json.loads(tree.read(f"{bank.name}.conflicts"))
     assert [decision["key"] for decision in document["decisions"]] == [bank.keys[0]]
     assert f"?? {bank.name}.conflicts" in tree.git("status", "--porcelain")
+
+
+def test_merge_of_two_ancestors_leaves_the_conflict_file(
+    conflicts: tuple[WorkTree, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    tree, _ = conflicts
+    told = tree.read(f"{UNIFIED.name}.conflicts")
+    files = [tmp_path / name for name in "OAB"]
+    for file in files:
+        file.write_bytes(UNIFIED.bumped(0, 1))
+    result = tree.aoebank("merge-driver", "--inner", *map(str, files), "7", UNIFIED.name)
+    assert result.returncode == 0
+    assert tree.read(f"{UNIFIED.name}.conflicts") == told
 
 
 @pytest.mark.slow
