@@ -19,7 +19,7 @@ from aoe.bank.records.subgraph import strategy_of
 from aoebank import Record
 
 _KERNELS, _RULES = "kernels", "graph/rewrites"
-_FAMILIES, _TABLE = "kernels/registry.py", "FAMILIES"
+_FAMILIES = "kernels/registry.py"
 _CHUNKS = "graph/subgraphs/chunks.py"
 _DIGITS = 16
 """Of the SHA-256, in hexadecimal: enough to tell a few dozen versions of a file apart."""
@@ -141,13 +141,12 @@ def family_files() -> dict[str, str]:
         for alias in node.names
     }
     found = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict):
-            if ast.unparse(node.target) != _TABLE:
-                continue
-            for key, made in zip(node.value.keys, node.value.values, strict=True):
-                if isinstance(key, ast.Constant) and isinstance(made, ast.Call):
-                    found[str(key.value)] = homes[ast.unparse(made.func)]
+    for node in tree.body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id="FAMILIES"), value=ast.Dict() as families):
+                for key, made in zip(families.keys, families.values, strict=True):
+                    if isinstance(key, ast.Constant) and isinstance(made, ast.Call):
+                        found[str(key.value)] = homes[ast.unparse(made.func)]
     return found
 
 
