@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.tuning.chosen_graph import ChosenGraph
-from aoe.tuning.planning.fusion_groups import FORM_S, plan_fusion_groups
+from aoe.tuning.opat.opening import open_bank
+from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.planning.model import KindPlan, compared_with
+from aoe.tuning.planning.operators import looked_up_operator, most_seconds
+from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
+from aoe.tuning.sgat.fusion_tuning import (
+    found_fusion_groups,
+    fusion_operators,
+    invalid_reason_of_groups,
+)
 from aoe.tuning.sgat.run import (
     chosen_form,
     found_subgraphs,
@@ -16,14 +25,18 @@ from aoe.tuning.sgat.run import (
     imported_graph,
     inference,
 )
+from aoe.tuning.tasks.fusion_groups.fusion_tasks import SETS_MAX
 from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup, look_up_subgraph
 from aoe.tuning.tasks.rewrites.reuse import subgraph_reuse, subgraph_summary
 from aoe.tuning.tasks.rewrites.space import strategy_space
 from aoe.tuning.tasks.rewrites.subgraph_task import ACCEPT_SPEEDUP
-from aoe.tuning.tasks.rewrites.subgraphs import Subgraph, rules_of
+from aoe.tuning.tasks.rewrites.subgraphs import FoundSubgraphs, Subgraph, rules_of
 from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.rewrite_assembly import ChosenRewrite, model_with
 from aoebank import Event
+
+_FORM_S = 2.0
+"""Seconds a form takes as a rule: two sessions, two processes' worth of pairs."""
 
 
 def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
@@ -53,13 +66,13 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     chosen = ChosenGraph(proto=proto, uses=()) if forms else None
     groups = KindPlan(reuse=ReuseSummary(base=base.name, parts=()))
     if has_fusion_groups(tuning) and tuning.engine.fuses:
-        groups = plan_fusion_groups(tuning.with_chosen(chosen), bank, base)
+        groups = _plan_fusion_groups(tuning.with_chosen(chosen), bank, base)
     parts = [subgraph_reuse(one, found, bank, base) for one, found in known]
     return KindPlan(
         reuse=subgraph_summary(base, [*parts, *groups.reuse.parts]),
         chosen=chosen,
         is_open=_is_open(tuning, bank, forms),
-        most_s=FORM_S * sum(trials) + groups.most_s,
+        most_s=_FORM_S * sum(trials) + groups.most_s,
     )
 
 
@@ -79,3 +92,39 @@ def _form(
     if bank.model_verdict(subgraph.graph_id) is Event.DROPPED:
         return None
     return chosen_form(tuning, known, known.strategy)
+
+
+def _plan_fusion_groups(tuning: TuneContext, bank: SubgraphBank, base: EarlierResult) -> KindPlan:
+    """Return the plan for fusion groups of the graph that the known forms leave."""
+    operators = open_bank(tuning, base)
+    graph, profile = profile_default(tuning)
+    found = found_fusion_groups(tuning, graph)
+    lookups = {
+        one.graph_id: look_up_subgraph(
+            one,
+            bank,
+            {},
+            repeat_tune=tuning.settings.repeat_tune,
+            threshold=ACCEPT_SPEEDUP,
+            invalid_reason_of=lambda subgraph, strategy: invalid_reason_of_groups(
+                subgraph, strategy, operators
+            ),
+        )
+        for one in found.subgraphs
+    }
+    look = partial(looked_up_operator, operators, tuning)
+    first, later = fusion_operators(graph, profile, found, lookups)
+    tuned = [one for one in (*first.fused, *first.operators, *later) if look(one).tune]
+    kernels_s = most_seconds(tuning, tuned, sum(profile.node_us.values()))
+    parts = [subgraph_reuse(one, lookups[one.graph_id], bank, base) for one in found.subgraphs]
+    return KindPlan(
+        reuse=ReuseSummary(base=base.name, parts=tuple(parts)),
+        most_s=kernels_s + _FORM_S * _sets(tuning, found, lookups),
+    )
+
+
+def _sets(tuning: TuneContext, found: FoundSubgraphs, lookups: Mapping[str, SubgraphLookup]) -> int:
+    """Return how many sets of kernels are measured at most, if every scope wins alone."""
+    unknown = (one for one in found.subgraphs if lookups[one.graph_id].known is None)
+    most = min(SETS_MAX, tuning.settings.trials)
+    return sum(min(most, 2 ** len(one.allowed_fusion_groups)) for one in unknown)
