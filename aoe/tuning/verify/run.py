@@ -150,7 +150,8 @@ def verify(
     """
     if sample is not None and sample < 1:
         raise OptionError("sample", "measures nothing", got=sample, expected="1 or more")
-    env, cwd, shown = env or environment(), cwd or Path.cwd(), progress_of(progress)
+    env = environment() if env is None else env
+    cwd, shown = cwd or Path.cwd(), progress_of(progress)
     device, target = engine.resolve_target(soc_version, core_num)
     named = {} if bank is None else {"TUNE_BANK_PATH": str(cwd / bank)}
     root = bank_root({**env, **named}, cwd)
