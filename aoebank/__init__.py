@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from aoebank.history.log import LogResult
     from aoebank.history.restore import RestoreResult
     from aoebank.history.revert import RevertResult
-    from aoebank.history.snapshot import SnapshotResult
-    from aoebank.history.tag import TagResult
+    from aoebank.history.snapshot import SnapshotResult, TagResult
     from aoebank.history.verify import VerifyResult
     from aoebank.merging.api import merge, settle
     from aoebank.merging.run import MergeResult
@@ -64,21 +63,28 @@ if TYPE_CHECKING:
     from aoebank.quarantine.api import quarantine_add, quarantine_list, quarantine_remove
     from aoebank.quarantine.run import ListedEntry, QuarantineResult
     from aoebank.reading.api import hits, list_bank, overview, query, show, stats
-    from aoebank.reading.hits.result import HitsResult
+    from aoebank.reading.hits import HitsResult
     from aoebank.reading.ls import ListResult
-    from aoebank.reading.overview.result import OverviewResult
-    from aoebank.reading.query.run import QueryResult
+    from aoebank.reading.overview import OverviewResult
+    from aoebank.reading.query import QueryResult
     from aoebank.reading.show import ShowResult
     from aoebank.report import html as pages
     from aoebank.report.html import Markup, element, html_page, join
-    from aoebank.report.output import Report, Text, emit, make_console, members, plural, say
-    from aoebank.report.sizes import size_text
+    from aoebank.report.output import (
+        Report,
+        Text,
+        emit,
+        make_console,
+        members,
+        plural,
+        say,
+        size_text,
+    )
     from aoebank.resolving.api import resolve
     from aoebank.resolving.run import ResolveResult
     from aoebank.shipping.api import convert, pack, unpack
     from aoebank.shipping.convert import ConvertResult
-    from aoebank.shipping.pack import PackResult
-    from aoebank.shipping.unpack import UnpackResult
+    from aoebank.shipping.pack import PackResult, UnpackResult
     from aoebank.storage.bank import Bank
     from aoebank.storage.machine import present_facts
     from aoebank.storage.quarantine import load_quarantine
@@ -253,8 +259,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "history.log": "LogResult",
     "history.restore": "RestoreResult",
     "history.revert": "RevertResult",
-    "history.snapshot": "SnapshotResult",
-    "history.tag": "TagResult",
+    "history.snapshot": "SnapshotResult TagResult",
     "history.verify": "VerifyResult",
     "merging.api": "merge settle",
     "merging.run": "MergeResult",
@@ -272,20 +277,18 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "quarantine.api": "quarantine_add quarantine_list quarantine_remove",
     "quarantine.run": "ListedEntry QuarantineResult",
     "reading.api": "hits list_bank overview query show stats",
-    "reading.hits.result": "HitsResult",
+    "reading.hits": "HitsResult",
     "reading.ls": "ListResult",
-    "reading.overview.result": "OverviewResult",
-    "reading.query.run": "QueryResult",
+    "reading.overview": "OverviewResult",
+    "reading.query": "QueryResult",
     "reading.show": "ShowResult",
     "report.html": "Markup element html_page join",
-    "report.output": "Report Text emit make_console members plural say",
-    "report.sizes": "size_text",
+    "report.output": "Report Text emit make_console members plural say size_text",
     "resolving.api": "resolve",
     "resolving.run": "ResolveResult",
     "shipping.api": "convert pack unpack",
     "shipping.convert": "ConvertResult",
-    "shipping.pack": "PackResult",
-    "shipping.unpack": "UnpackResult",
+    "shipping.pack": "PackResult UnpackResult",
     "storage.bank": "Bank",
     "storage.machine": "present_facts",
     "storage.quarantine": "load_quarantine",

@@ -71,12 +71,12 @@ VERBS: Mapping[str, Verb] = {
     "validate": Verb(
         summary="Check bank files and trees; tell everything that is wrong in one run.",
         function="validation.api:validate",
-        show="validation.report.run:show",
+        show="validation.report:show",
         format_help="How to write the findings.",
         pages={
-            "sarif": "validation.report.run:sarif_page",
-            "junit": "validation.report.run:junit_page",
-            "github": "validation.report.run:github_page",
+            "sarif": "validation.exchange:sarif_page",
+            "junit": "validation.exchange:junit_page",
+            "github": "validation.exchange:github_page",
         },
         extra={
             "fail_on": Param(
@@ -105,13 +105,13 @@ VERBS: Mapping[str, Verb] = {
     "stale": Verb(
         summary="List records measured in another environment than this one, with the reasons.",
         function="validation.api:stale",
-        report="validation.report.stale:StaleReport",
+        report="validation.stale:StaleReport",
     ),
     "fmt": Verb(
         summary="Write bank files as their tuner would: records by key, no byte that only "
         "disturbs.",
         function="validation.api:fmt",
-        report="validation.report.fixes:FormatReport",
+        report="validation.fix:FormatReport",
         member="outcomes",
         options={"is_check": "check", "has_diff": "diff"},
         extra={"diff": Param(help="Show the difference, line by line.")},
@@ -120,55 +120,55 @@ VERBS: Mapping[str, Verb] = {
         summary="Tell what finding codes mean, why they matter and what to do; "
         "without CODE, list them.",
         function="validation.api:explain",
-        report="validation.report.explain:ExplainReport",
+        report="validation.explain:ExplainReport",
         member="explanations",
         options={"codes": "codes"},
     ),
     "schema list": Verb(
         summary="List the releases that `validate --reader` knows by name.",
         function="validation.api:schema_list",
-        report="validation.report.schema:ReleasesReport",
+        report="validation.schema:ReleasesReport",
         member="releases",
     ),
     "schema import": Verb(
         summary="Read the tiling headers of a revision; the document is what `validate --reader` "
         "takes.",
         function="validation.api:schema_import",
-        report="validation.report.schema:ReleaseReport",
+        report="validation.schema:ReleaseReport",
         member="release",
     ),
     "ls": Verb(
         summary="List the files of a bank; without PATH, of the bank the environment names.",
         function="reading.api:list_bank",
-        report="reading.ls_report:ListReport",
+        report="reading.ls:ListReport",
     ),
     "show": Verb(
         summary="Print records with their workload, strategy, time and provenance.",
         function="reading.api:show",
-        report="reading.show_report:ShowReport",
+        report="reading.show:ShowReport",
     ),
     "query": Verb(
         summary="Ask banks in SQL; without SQL, list the tables there are.",
         function="reading.api:query",
-        report="reading.query.report:QueryReport",
+        report="reading.query:QueryReport",
     ),
     "report": Verb(
         summary="Tell what banks hold as a whole: coverage, gains, age, staleness, outliers.",
         function="reading.api:overview",
-        report="reading.overview.report:OverviewReport",
-        pages={"html": "reading.overview.page:overview_page"},
+        report="reading.overview:OverviewReport",
+        pages={"html": "reading.overview_page:overview_page"},
         extra={"html": Param(help="Write one HTML page.")},
     ),
     "stats": Verb(
         summary="Count records and their times, by operator and target or by what you like.",
         function="reading.api:stats",
-        report="reading.query.report:QueryReport",
+        report="reading.query:QueryReport",
         constants={"schema": "aoebank.stats/1"},
     ),
     "hits": Verb(
         summary="Tell which look-ups found a record, and which records of a bank nobody used.",
         function="reading.api:hits",
-        report="reading.hits.report:HitsReport",
+        report="reading.hits:HitsReport",
     ),
     "diff": Verb(
         summary="Compare two bank files or trees, record by record.",
@@ -223,7 +223,7 @@ VERBS: Mapping[str, Verb] = {
         details="Exit code 0: merged; 1: conflicts, the result has our records for them; 1 with an "
         "error: a\nversion is damaged, 129: another error; the result is our version then.",
         function="git.api:merge_driver",
-        show="git.driver_report:show",
+        show="git.driver:show",
         extra={
             "marker_size": Param(
                 kind=int,
@@ -237,20 +237,20 @@ VERBS: Mapping[str, Verb] = {
     "snapshot": Verb(
         summary="Record the state of a bank in .aoebank/history.db beside it.",
         function="history.api:snapshot",
-        report="history.snapshot_report:SnapshotReport",
+        report="history.snapshot:SnapshotReport",
         bank="result.root",
     ),
     "log": Verb(
         summary="List the versions of a bank, newest first, with what each changed.",
         function="history.api:log",
-        show="history.log_report:show",
+        show="history.log:show",
         bank="result.root",
         extra={"verify": Param(help="Check that the snapshots are what was stored.")},
     ),
     "tag": Verb(
         summary="Name a snapshot, or list the names.",
         function="history.api:tag",
-        report="history.snapshot_report:TagReport",
+        report="history.snapshot:TagReport",
         bank="result.root",
     ),
     "restore": Verb(
@@ -268,7 +268,7 @@ VERBS: Mapping[str, Verb] = {
     "blame": Verb(
         summary="Tell which version brought a record, who made it, and what was there before.",
         function="history.api:blame",
-        report="history.blame_report:BlameReport",
+        report="history.blame:BlameReport",
         bank="result.root",
     ),
     "pack": Verb(
@@ -321,28 +321,28 @@ VERBS: Mapping[str, Verb] = {
     "git verify-merge": Verb(
         summary="Merge the banks of merge commits again and compare with what was committed.",
         function="git.api:git_verify_merge",
-        report="git.verify_report:VerifyMergeReport",
+        report="git.verify:VerifyMergeReport",
         member="verdicts",
         format_help="How to write what is wrong.",
-        pages={"github": "git.verify_report:github_annotations"},
+        pages={"github": "git.verify:github_annotations"},
         order=("revisions", "output"),
     ),
     "quarantine add": Verb(
         summary="Name a record as known to be bad, and take it out of the bank.",
         function="quarantine.api:quarantine_add",
-        report="quarantine.report:QuarantineReport",
+        report="quarantine.run:QuarantineReport",
         constants={"schema": "aoebank.quarantine-add/1"},
     ),
     "quarantine rm": Verb(
         summary="Take an entry out of the quarantine; the bank itself stays as it is.",
         function="quarantine.api:quarantine_remove",
-        report="quarantine.report:QuarantineReport",
+        report="quarantine.run:QuarantineReport",
         constants={"schema": "aoebank.quarantine-rm/1"},
     ),
     "quarantine list": Verb(
         summary="List what is in quarantine, and what of it the bank holds all the same.",
         function="quarantine.api:quarantine_list",
-        show="quarantine.report:show",
+        show="quarantine.run:show",
     ),
 }
 SECTIONS: Mapping[str, Sequence[str]] = {

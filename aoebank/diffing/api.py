@@ -74,8 +74,7 @@ def diff(
         UsageError: `noise` or `weights` is not what it has to be.
     """
     from aoebank.diffing import run
-    from aoebank.diffing.options import DiffOptions
-    from aoebank.diffing.weights import load_weights
+    from aoebank.diffing.run import DiffOptions, load_weights
 
     options = DiffOptions(
         noise_ratio=make_ratio(noise, "--noise"),

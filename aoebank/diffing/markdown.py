@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from aoebank.diffing.change import FileMove, RecordChange
 from aoebank.diffing.report import (
     ROLLUP,
     DiffReport,
@@ -16,7 +15,7 @@ from aoebank.diffing.report import (
     summary_lines,
     verdict_text,
 )
-from aoebank.diffing.result import RollupRow
+from aoebank.diffing.result import FileMove, RecordChange, RollupRow
 from aoebank.report.output import cut, printable
 
 MAX_CHARACTERS = 60_000  # GitHub takes 65,536 in a comment

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from aoebank.diffing.change import TimeVerdict
+from aoebank.diffing.result import TimeVerdict
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.model.provenance import Event
 from aoebank.model.timing import Timing, contradict, is_beyond, noise_band, timing_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aoebank.diffing.change import ChangeKind, FileMove, RecordChange, TimeVerdict
 from aoebank.diffing.report import (
     ROLLUP,
     WORDS,
@@ -14,7 +13,7 @@ from aoebank.diffing.report import (
     percent,
     summary_lines,
 )
-from aoebank.diffing.result import DiffResult
+from aoebank.diffing.result import ChangeKind, DiffResult, FileMove, RecordChange, TimeVerdict
 from aoebank.report.html import (
     Content,
     Markup,

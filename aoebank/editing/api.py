@@ -21,8 +21,7 @@ from aoebank.parameters.param import BANK_PATHS, BUILT_IN, DRY_RUN, Param
 
 if TYPE_CHECKING:
     from aoebank.editing.edit import EditResult
-    from aoebank.editing.prune import PruneResult
-    from aoebank.editing.prune_reasons import RecordJudge
+    from aoebank.editing.prune import PruneResult, RecordJudge
 
 
 def edit(
@@ -89,7 +88,7 @@ def edit(
         AoebankError: a file is broken or cannot be written; nothing is changed.
     """
     from aoebank.editing import edit as run
-    from aoebank.editing.request import EditRequest, parse_values
+    from aoebank.editing.edit import EditRequest, parse_values
     from aoebank.validation.schema import get_release
 
     request = EditRequest(
@@ -143,8 +142,7 @@ def prune(
         BankPathError: a file cannot be read or written; nothing is changed.
     """
     from aoebank.editing import prune as run
-    from aoebank.editing import prune_reasons as reasons
-    from aoebank.reading.hits.run import hits
+    from aoebank.reading.hits import hits
     from aoebank.storage.readers.environment import current_environment
     from aoebank.validation.built_in import find_built_in
 
@@ -152,7 +150,7 @@ def prune(
     is_default = not (shadowed or slower or quarantined or logs)
     judges: list[RecordJudge] = []
     if shadowed or is_default:
-        judges.append(reasons.ShadowedJudge())
+        judges.append(run.ShadowedJudge())
     if slower or is_default or built_in is not None:
         place = Path(built_in) if built_in is not None else None
         tier = find_built_in(place, env=current_environment(), cwd=Path.cwd())
@@ -161,9 +159,9 @@ def prune(
                 "--slower: no built-in bank to compare with",
                 expected="--built-in DIR, or ASCEND_OPP_PATH",
             )
-        judges.append(reasons.SlowerJudge(tier))
+        judges.append(run.SlowerJudge(tier))
     if quarantined:
-        judges.append(reasons.QuarantinedJudge(banks, current_day()))
+        judges.append(run.QuarantinedJudge(banks, current_day()))
     if logs:
-        judges.append(reasons.UnusedJudge(hits(logs, [open_bank(bank) for bank in banks])))
+        judges.append(run.UnusedJudge(hits(logs, [open_bank(bank) for bank in banks])))
     return run.prune(banks, judges, is_dry_run=dry_run)

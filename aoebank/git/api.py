@@ -171,9 +171,9 @@ def git_verify_merge(
 
 def _rules(policy: str, untimed: str, noise: str, overrides: tuple[str, ...]) -> MergeRules:
     """Return the rules of git's settings, with what this call says instead."""
-    from aoebank.git.rules import parse_policy, parse_untimed, read_rules
+    from aoebank.git.driver import parse_policy, parse_untimed, read_rules
     from aoebank.merging.decisions import parse_override
-    from aoebank.parameters.ratio import parse_ratio
+    from aoebank.parameters.context import parse_ratio
 
     rules = read_rules(Path.cwd())
     return replace(

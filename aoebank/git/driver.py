@@ -8,35 +8,129 @@ Source: gitattributes(5), "Defining a custom merge driver".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from aoebank.errors import AoebankError, BankFormatError, BankPathError, shell_word
+from aoebank.errors import AoebankError, BankFormatError, BankPathError, UsageError, shell_word
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, provenance_path
 from aoebank.formats.registry import find_format
-from aoebank.git.rules import read_rules
+from aoebank.merging.conflict_report import conflict_lines
 from aoebank.merging.context import Exclusions, Measurements, MergeContext
-from aoebank.merging.decisions import FilePlan, Three
+from aoebank.merging.decisions import (
+    CLEAN,
+    Action,
+    Decision,
+    FilePlan,
+    MergeRules,
+    Override,
+    Policy,
+    Reason,
+    Three,
+    parse_override,
+)
 from aoebank.merging.document import (
     aside_path,
     conflict_document,
     conflict_path,
+    decision_document,
     keep_choices,
 )
 from aoebank.merging.edits import FileMerge
 from aoebank.merging.file import merge_ancestors, merge_bytes
 from aoebank.model.digest import sha256_of
+from aoebank.parameters.context import parse_ratio
+from aoebank.report.output import Report, Text, plural
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
+from aoebank.storage.git.config import list_settings
 from aoebank.storage.git.merge_point import current_point
 from aoebank.storage.git.merges import is_in_index
 from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.git.side_cars import find_side_car
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
 from aoebank.storage.writing.staged import StagedChanges, staged_changes
+
+SECTION = "aoebank.merge"
+
+
+def read_rules(cwd: Path) -> MergeRules:
+    """Return the rules the settings of a repository and its user name.
+
+    Raises:
+        UsageError: a setting has no meaning; names the setting.
+    """
+    rules = MergeRules()
+    overrides: list[Override] = []
+    for key, value in list_settings(SECTION, cwd=cwd):
+        name = key.removeprefix(f"{SECTION}.")
+        if name == "override":
+            overrides.append(_checked(key, value, parse_override))
+        elif name in _SETTINGS:
+            member, parse = _SETTINGS[name]
+            rules = replace(rules, **{member: _checked(key, value, parse)})
+        else:
+            raise UsageError(
+                "unknown setting",
+                where=f"git config {key}",
+                expected=", ".join((*_SETTINGS, "override")),
+            )
+    return replace(rules, overrides=tuple(overrides))
+
+
+def parse_policy(text: str) -> Policy:
+    """Return the policy a person wrote.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return Policy(text)
+    except ValueError as error:
+        raise UsageError("is no policy", where=text, expected=", ".join(Policy)) from error
+
+
+def parse_untimed(text: str) -> Policy:
+    """Return the policy for records without times a person wrote.
+
+    Raises:
+        UsageError: it is none, or needs times.
+    """
+    policy = parse_policy(text)
+    if policy is Policy.KEEP_BEST:
+        raise UsageError("without times there is no best", where=text, expected="another policy")
+    return policy
+
+
+def _parse_switch(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise UsageError("is neither true nor false", where=text, expected="true or false")
+    return _SWITCH[text.lower()]
+
+
+_SWITCH = {  # as git reads them
+    **dict.fromkeys(("", "true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
+_SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "policy": ("policy", parse_policy),
+    "untimed": ("untimed", parse_untimed),
+    "noise": ("noise_ratio", partial(parse_ratio, option="--noise")),
+    "containment": ("takes_containing", _parse_switch),
+}
+
+
+def _checked(key: str, value: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(value)
+    except UsageError as error:
+        error.where = f"git config {key}"
+        error.got = value
+        raise
+
 
 _BINARY_CACHE_HINT = "take both files of one side: git checkout --ours, or --theirs"
 _CONFLICT = 1  # git: ours stays in the work tree, all three versions in the index
@@ -197,3 +291,93 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
         raise BankPathError(problem, path=path, hint=_HINT) from error
+
+
+_SHOWN = 5
+_POLICY = "aoebank.merge.policy=theirs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverReport(Report):
+    """A line per file, none if nothing had to be decided; conflicts in short."""
+
+    outcome: DriverOutcome
+    schema: str = "aoebank.merge-driver/1"
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 for conflicts."""
+        return self.outcome.exit_code
+
+    @property
+    def is_silent(self) -> bool:
+        """Return whether there is nothing to tell: one side alone changed each key."""
+        return not self._settled and not self.exit_code and self.outcome.set_aside is None
+
+    @property
+    def _settled(self) -> int:
+        plan = self.outcome.plan
+        contested = (number for reason, number in plan.counts.items() if reason not in CLEAN)
+        return sum(contested) - len(plan.conflicts)
+
+    def document(self) -> Mapping[str, object]:
+        plan, place = self.outcome.plan, self.outcome.conflict_path
+        return {
+            "path": self.outcome.path,
+            "conflict_file": str(place) if place else None,
+            "counts": {str(reason): number for reason, number in plan.counts.items()},
+            "decisions": [decision_document(decision) for decision in plan.decisions],
+        }
+
+    def write(self, text: Text) -> None:
+        plan = self.outcome.plan
+        if self.outcome.set_aside:
+            text.line(
+                f"aoebank: {self.outcome.path}: choices of an earlier merge are kept in "
+                f"{self.outcome.set_aside}"
+            )
+        if self.is_silent:
+            return
+        conflicts, settled = plan.conflicts, self._settled
+        name = f"aoebank: {self.outcome.path}: "
+        words = [f"{plural(settled, 'contested record')} decided"] if settled else []
+        words += [plural(len(conflicts), "conflict")] if conflicts else []
+        text.line(name, ", ".join(words))
+        contained = [said for said in plan.decisions if said.reason is Reason.CONTAINS]
+        for decision in contained[:_SHOWN]:
+            side = "ours" if decision.action is Action.KEEP_OURS else "theirs"
+            text.line(f"  {decision.key}: {decision.reason}, {side}: {decision.note}")
+        if len(contained) > _SHOWN:
+            text.line(f"  and {len(contained) - _SHOWN} more of these")
+        for conflict in conflicts[:_SHOWN]:
+            text.line(f"  {conflict.key}: {conflict.reason}{_times(conflict)}")
+            for line in conflict_lines(conflict):
+                text.line(f"    {line}")
+        if len(conflicts) > _SHOWN:
+            text.line(f"  and {len(conflicts) - _SHOWN} more")
+        if conflicts:
+            text.line("  the file is valid, with our records for these keys")
+            place = self.outcome.conflict_path
+            if place:
+                text.line(f"  both sides' records: {place}")
+                text.line(f"  settle them there, then: aoebank merge --apply {place}")
+                if self.outcome.kept_choices:
+                    count = plural(self.outcome.kept_choices, "choice")
+                    text.line(f"  {count} you made there before is kept; it waits for --apply")
+            text.line(f"  another policy: git -c {_POLICY} checkout -m -- {self.outcome.path}")
+
+
+def _times(decision: Decision) -> str:
+    ours, theirs = decision.cost_ours_us, decision.cost_theirs_us
+    if ours is None and theirs is None:
+        return ""
+    words = ("-" if cost is None else f"{cost:g} us" for cost in (ours, theirs))
+    return " (ours {}, theirs {})".format(*words)
+
+
+def show(call: Callable[..., Any], given: Mapping[str, Any]) -> DriverReport | int:
+    """Return the report on a merge, or the exit code where there is nothing to tell."""
+    report = DriverReport(outcome=call(verbose=given["as_json"]))
+    if report.is_silent and not given["as_json"]:  # git starts us for every file: rich costs time
+        return report.exit_code
+    return report

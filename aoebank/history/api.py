@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from aoebank.history.log import LogResult
     from aoebank.history.restore import RestoreResult
     from aoebank.history.revert import RevertResult
-    from aoebank.history.snapshot import SnapshotResult
-    from aoebank.history.tag import TagResult
+    from aoebank.history.snapshot import SnapshotResult, TagResult
     from aoebank.history.verify import VerifyResult
 
 _Plan = TypeVar("_Plan", bound="EditPlan")
@@ -106,7 +105,7 @@ def tag(
         HistoryError: there is no such snapshot or tag, or the tag is taken.
         UsageError: `delete` or `force` without a name.
     """
-    from aoebank.history.tag import add_tag, delete_tag, show_tags
+    from aoebank.history.snapshot import add_tag, delete_tag, show_tags
 
     place = bank_in_use(root)
     if name is None:

@@ -15,7 +15,7 @@ from aoebank.formats.text.digest import record_digest
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.model.record import Record
 from aoebank.selection import RecordFilter, holds_file, parts_of
-from aoebank.storage.history.counts import Counts
+from aoebank.storage.history.store import Counts
 from aoebank.storage.quarantine import find_entry
 from aoebank.storage.sides.side import Side, StoredSide
 

@@ -14,6 +14,7 @@ from aoebank.history.snapshot import record_bank
 from aoebank.model.digest import sha256_of
 from aoebank.model.record import Record
 from aoebank.model.snapshot import Author, Snapshot
+from aoebank.report.output import Text
 from aoebank.storage.bank import load_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.history.database import history_path, open_history
@@ -176,3 +177,18 @@ def _is_in_commit(root: Path, files: Mapping[str, bytes]) -> bool:
         )
     except HistoryError:
         return False
+
+
+def write_kept(text: Text, kept: Kept | None) -> None:
+    """Write which snapshots keep the states before and after."""
+    if kept is None:
+        return
+    for snapshot, what in ((kept.before, "the state before"), (kept.after, "the result")):
+        if snapshot is not None:
+            text.line((f"{what} is snapshot {snapshot.short_id}", "dim"))
+
+
+def kept_document(kept: Kept | None) -> dict[str, str | None]:
+    """Return the ids of the snapshots that keep the states before and after."""
+    before, after = (kept.before, kept.after) if kept else (None, None)
+    return {"before": before.id if before else None, "after": after.id if after else None}

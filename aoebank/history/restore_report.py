@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aoebank.history.changes import count_moves
-from aoebank.history.edits import FileEdit, Kept
-from aoebank.history.log_report import version_document
+from aoebank.history.edits import FileEdit, Kept, kept_document, write_kept
+from aoebank.history.log import version_document
 from aoebank.history.restore import RestorePlan, RestoreResult
 from aoebank.history.revert import RevertConflict, RevertPlan, RevertResult
-from aoebank.history.snapshot_report import (
-    kept_document,
+from aoebank.history.snapshot import (
     move_document,
     moves_summary,
-    write_kept,
     write_moves,
 )
 from aoebank.report.output import Report, Text, members, plural

@@ -3,27 +3,87 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import AoebankError, BankNotFoundError
-from aoebank.history.changes import Move, count_moves, iter_moves, tally
-from aoebank.model.snapshot import Author, Snapshot
+from aoebank.history.changes import Move, RecordMove, count_moves, iter_moves, tally
+from aoebank.model.snapshot import SHORT_ID, Author, Snapshot
+from aoebank.report.output import Report, Text, members, plural
 from aoebank.selection import RecordFilter, holds_file, parts_of
-from aoebank.storage.history.counts import put_counts
-from aoebank.storage.history.database import history_path, open_history
+from aoebank.storage.history.database import history_path, open_history, transaction
 from aoebank.storage.history.recording import NewTag, Recorded, record
 from aoebank.storage.history.store import (
     check_tag,
     find_snapshot,
     list_snapshots,
+    list_tags,
     members_of,
+    put_counts,
+    put_tag,
+    remove_tag,
 )
 from aoebank.storage.sides.side import PathSide
 from aoebank.storage.sides.snapshots import SnapshotHistory
 from aoebank.storage.tree import FileKind, iter_tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagResult:
+    """The tags of a bank, and what happened to one.
+
+    Attributes:
+        tags: Id of the snapshot by name of the tag.
+        name: The tag that was asked for; None when all were.
+        snapshot: Id of what it means now, or meant before it was removed.
+        is_removed: Whether it was removed.
+    """
+
+    root: Path
+    tags: dict[str, str]
+    name: str | None = None
+    snapshot: str | None = None
+    is_removed: bool = False
+
+
+def show_tags(root: Path) -> TagResult:
+    """Return all tags.
+
+    Raises:
+        HistoryError: the bank has no history.
+    """
+    with open_history(root) as database:
+        return TagResult(root=root, tags=list_tags(database))
+
+
+def add_tag(
+    root: Path, name: str, reference: str, author: Author, *, force: bool = False
+) -> TagResult:
+    """Let a tag mean a snapshot.
+
+    Raises:
+        HistoryError: there is no such snapshot, the name cannot be a tag, or it is taken.
+    """
+    with open_history(root) as database:
+        snapshot: Snapshot = find_snapshot(list_snapshots(database), reference)
+        with transaction(database):
+            put_tag(database, name, snapshot, who=author.who, time=author.time, force=force)
+        tags = list_tags(database)
+    return TagResult(root=root, tags=tags, name=name, snapshot=snapshot.id)
+
+
+def delete_tag(root: Path, name: str, author: Author) -> TagResult:
+    """Remove a tag; its snapshot stays.
+
+    Raises:
+        HistoryError: there is no such tag.
+    """
+    with open_history(root) as database:
+        meant = remove_tag(database, name, who=author.who, time=author.time)
+        tags = list_tags(database)
+    return TagResult(root=root, tags=tags, name=name, snapshot=meant, is_removed=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,3 +229,141 @@ def _names_in_history(root: Path) -> list[str]:
     with open_history(root) as database:
         snapshots = list_snapshots(database)
         return [*members_of(database, find_snapshot(snapshots, "latest"))] if snapshots else []
+
+
+STYLES = {Move.ADDED: "green", Move.REMOVED: "red", Move.CHANGED: "magenta"}
+_BACK = {Move.ADDED: Move.REMOVED, Move.REMOVED: Move.ADDED, Move.CHANGED: Move.CHANGED}
+
+
+def moves_summary(moves: Mapping[Move, int]) -> str:
+    """Return `2 added, 1 changed`, or `no record moved`."""
+    parts = [f"{moves[kind]} {kind}" for kind in Move if moves.get(kind)]
+    return ", ".join(parts) or "no record moved"
+
+
+def moves_document(moves: Mapping[Move, int]) -> dict[str, int]:
+    """Return the counts of every kind."""
+    return {str(kind): moves.get(kind, 0) for kind in Move}
+
+
+def move_document(move: RecordMove, *, is_back: bool = False) -> dict[str, str]:
+    """Return the members of a move.
+
+    Args:
+        is_back: It is taken back, so an added record is one that goes.
+    """
+    kind = _BACK[move.kind] if is_back else move.kind
+    return {"kind": str(kind), "file": move.file, "key": move.key}
+
+
+def write_moves(text: Text, moves: Sequence[RecordMove], *, is_back: bool = False) -> None:
+    """Write a line per record, file by file."""
+    file = None
+    for move in moves:
+        if move.file != file:
+            file = move.file
+            text.line((file, "bold"))
+        kind = _BACK[move.kind] if is_back else move.kind
+        text.line(f"  {move.key}  ", (str(kind), STYLES[kind]))
+
+
+def short(id_: str) -> str:
+    """Return enough of an id for people."""
+    return id_[:SHORT_ID]
+
+
+def files_and_records(files: int, records: int) -> str:
+    """Return `2 files, 5 records`."""
+    return f"{plural(files, 'file')}, {plural(records, 'record')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotReport(Report):
+    """The snapshot, and what is new in it."""
+
+    result: SnapshotResult
+    schema: str = "aoebank.snapshot/1"
+
+    def document(self) -> Mapping[str, object]:
+        result, recorded = self.result, self.result.recorded
+        found: dict[str, object] = {
+            "root": str(result.root),
+            "dry_run": recorded is None,
+            "moves": moves_document(result.moves),
+        }
+        if recorded is None:
+            return found
+        return {
+            **found,
+            "new": recorded.is_new,
+            "snapshot": snapshot_document(recorded.snapshot),
+            "tag": result.tag,
+            "broken": list(recorded.broken),
+            "in_git": result.is_tracked,
+            "files": [
+                {
+                    **members(member, "name sha256 records"),
+                    "record_set": member.record_set or None,
+                }
+                for member in recorded.members.values()
+            ],
+        }
+
+    def write(self, text: Text) -> None:
+        result, recorded = self.result, self.result.recorded
+        if recorded is None:
+            text.line(f"would record: {moves_summary(result.moves)}")
+            return
+        snapshot = recorded.snapshot
+        tag = f", tag {result.tag}" if result.tag else ""
+        if recorded.is_new:
+            what = files_and_records(len(recorded.members), snapshot.records)
+            text.line(
+                "snapshot ",
+                (snapshot.short_id, "yellow"),
+                f": {what}: {moves_summary(result.moves)}{tag}",
+            )
+        else:
+            text.line("nothing has changed since snapshot ", (snapshot.short_id, "yellow"), tag)
+        for name in recorded.broken:
+            text.line(("broken: ", "red"), f"{name}, recorded as it is")
+        if result.is_tracked:
+            text.line(("note: commits have this bank too; log and blame go by them", "dim"))
+
+
+def snapshot_document(snapshot: Snapshot) -> dict[str, object]:
+    """Return the members of a snapshot."""
+    return {
+        **members(snapshot, "id parent?"),
+        **members(snapshot, "who time message tags"),
+        "environment": dict(snapshot.environment),
+        "soc_versions": None if snapshot.scope is None else list(snapshot.scope),
+        **members(snapshot, "records record_set"),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagReport(Report):
+    """What happened to one tag, or all there are."""
+
+    result: TagResult
+    schema: str = "aoebank.tag/1"
+
+    def document(self) -> Mapping[str, object]:
+        return {
+            **members(self.result, "root tags name snapshot"),
+            "removed": self.result.is_removed,
+        }
+
+    def write(self, text: Text) -> None:
+        result = self.result
+        if result.name is None:
+            for name, id_ in result.tags.items():
+                text.line((name, "cyan"), f"  {short(id_)}")
+            if not result.tags:
+                text.line("no tag")
+            return
+        verb = "no longer means" if result.is_removed else "means"
+        text.line(
+            (result.name, "cyan"), f" {verb} snapshot ", (short(result.snapshot or ""), "yellow")
+        )

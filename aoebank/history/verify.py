@@ -14,9 +14,8 @@ from aoebank.history.changes import iter_moves, tally
 from aoebank.model.snapshot import Member, Snapshot, bank_record_set, snapshot_id
 from aoebank.selection import RecordFilter
 from aoebank.storage.history.content import read_content
-from aoebank.storage.history.counts import Counts, list_counts
 from aoebank.storage.history.database import open_history
-from aoebank.storage.history.store import list_snapshots, list_tags, members_of
+from aoebank.storage.history.store import Counts, list_counts, list_snapshots, list_tags, members_of
 from aoebank.storage.sides.snapshots import SnapshotHistory
 
 if TYPE_CHECKING:

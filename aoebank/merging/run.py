@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
-from aoebank.diffing.moves import FollowedFile, follow_moves
+from aoebank.diffing.pair_files import FollowedFile, follow_moves
 from aoebank.errors import AoebankError, BankFormatError, BankPathError, HistoryError, UsageError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import SUFFIX

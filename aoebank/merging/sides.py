@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aoebank.diffing.moves import FollowedFile
+from aoebank.diffing.pair_files import FollowedFile
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
 from aoebank.formats.names import plain_soc
 from aoebank.formats.protocol import ParsedFile

@@ -5,18 +5,43 @@ The verbs in `ops` are told all of this; a function of the public API fills it i
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from aoebank.errors import UsageError
 from aoebank.storage.readers.environment import current_environment, resolve_bank
 
 if TYPE_CHECKING:
     from aoebank.model.snapshot import Author
     from aoebank.selection import RecordFilter
     from aoebank.storage.sides.side import Side
+
+_NUMBER = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<percent>%?)\s*", re.ASCII)
+
+
+def parse_ratio(text: str, *, option: str) -> float:
+    """Return the ratio a person wrote, as a percentage or as a number below 1.
+
+    Raises:
+        UsageError: it is neither.
+
+    >>> parse_ratio("3%", option="--noise"), parse_ratio("0.03", option="--noise")
+    (0.03, 0.03)
+    """
+    match = _NUMBER.fullmatch(text)
+    number = float(match["number"]) if match else math.inf
+    is_percent = bool(match and match["percent"])
+    if not math.isfinite(number) or (number >= 1 and not is_percent):
+        raise UsageError(
+            "is no ratio", where=option, got=text, expected="a percentage as 3%, or 0.03"
+        )
+    return number / 100 if is_percent else number
+
 
 AnyPath: TypeAlias = str | Path
 Paths: TypeAlias = AnyPath | Iterable[AnyPath]
@@ -107,7 +132,6 @@ def make_ratio(value: float | str, option: str) -> float:
     Raises:
         UsageError: the text is neither.
     """
-    from aoebank.parameters.ratio import parse_ratio
 
     return parse_ratio(value, option=option) if isinstance(value, str) else float(value)
 
@@ -120,7 +144,7 @@ def current_day() -> date:
 def current_author(root: Path) -> Author:
     """Return the author of this call: user, time, machine."""
     from aoebank.model.snapshot import Author
-    from aoebank.storage.git.identity import current_identity, current_machine
+    from aoebank.storage.git.program import current_identity, current_machine
 
     who = current_identity(root if root.is_dir() else Path.cwd())
     return Author(who=who, now=datetime.now(UTC), machine=current_machine())

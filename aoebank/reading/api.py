@@ -20,10 +20,10 @@ from aoebank.parameters.context import (
 from aoebank.parameters.param import BANK_SIDE, BANK_SIDES, Param
 
 if TYPE_CHECKING:
-    from aoebank.reading.hits.result import HitsResult
+    from aoebank.reading.hits import HitsResult
     from aoebank.reading.ls import ListResult
-    from aoebank.reading.overview.result import OverviewResult
-    from aoebank.reading.query.run import QueryResult
+    from aoebank.reading.overview import OverviewResult
+    from aoebank.reading.query import QueryResult
     from aoebank.reading.show import ShowResult
 
 
@@ -116,7 +116,7 @@ def query(
         BankNotFoundError: there is no such bank.
         HistoryError: there is no such revision or snapshot.
     """
-    from aoebank.reading.query import run
+    from aoebank.reading import query as run
 
     if sql is None:
         return run.describe_tables()
@@ -149,10 +149,10 @@ def stats(
         BankNotFoundError: there is no such bank.
         HistoryError: there is no such revision or snapshot.
     """
-    from aoebank.reading.query import stats as verb
+    from aoebank.reading import query as run
 
     sides = [open_bank(bank) for bank in banks or (default_root(),)]
-    return verb.stats(sides, names(by), today=current_day())
+    return run.stats(sides, names(by), today=current_day())
 
 
 def hits(
@@ -185,7 +185,7 @@ def hits(
     Raises:
         BankNotFoundError: there is no such log, or no such bank.
     """
-    from aoebank.reading.hits import run
+    from aoebank.reading import hits as run
 
     return run.hits(paths_of(logs), [open_bank(one) for one in names(bank)])
 
@@ -207,7 +207,7 @@ def overview(
         BankNotFoundError: there is no such bank.
         HistoryError: there is no such revision or snapshot.
     """
-    from aoebank.reading.overview import run
+    from aoebank.reading import overview as run
     from aoebank.selection import RecordFilter
     from aoebank.storage.machine import kernel_source_of, present_facts
     from aoebank.validation.stale import find_stale

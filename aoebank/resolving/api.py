@@ -13,8 +13,7 @@ from aoebank.parameters.param import Param
 from aoebank.storage.readers.environment import current_environment, surroundings
 
 if TYPE_CHECKING:
-    from aoebank.resolving.records import WantedWorkload
-    from aoebank.resolving.run import ResolveResult
+    from aoebank.resolving.run import ResolveResult, WantedWorkload
 
 
 def resolve(
@@ -100,7 +99,7 @@ def resolve(
 
 
 def _workload(shape: str | None, record: AnyPath | None, op: str | None) -> WantedWorkload | None:
-    from aoebank.resolving.records import workload_from_file, workload_from_text
+    from aoebank.resolving.run import workload_from_file, workload_from_text
 
     if shape is not None and record is not None:
         raise UsageError("--shape and --record: both given", expected="one of them")

@@ -11,8 +11,7 @@ from aoebank.parameters.param import BANK_SIDE, SOC, Param
 
 if TYPE_CHECKING:
     from aoebank.shipping.convert import ConvertResult
-    from aoebank.shipping.pack import PackResult
-    from aoebank.shipping.unpack import UnpackResult
+    from aoebank.shipping.pack import PackResult, UnpackResult
 
 
 def pack(
@@ -118,7 +117,7 @@ def unpack(
         BankFormatError: the pack is damaged, or nobody allowed has signed it.
         BankPathError: the folder is there already, or cannot be made.
     """
-    from aoebank.shipping import unpack as verb
+    from aoebank.shipping import pack as verb
 
     if (root is None) is not check:
         raise UsageError(
@@ -167,7 +166,7 @@ def convert(
         BankPathError: the output is there already, or cannot be written.
     """
     from aoebank.shipping import convert as run
-    from aoebank.shipping.containers import find_container
+    from aoebank.shipping.convert import find_container
     from aoebank.storage.sides.open import is_stored
 
     if not is_stored(str(source)) and find_container(Path(source)) is not None:

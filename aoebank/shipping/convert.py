@@ -3,14 +3,180 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
 
-from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, shell_word
-from aoebank.shipping.containers import demand_container, find_container
-from aoebank.shipping.rows import files_of, rows_of
+from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, UsageError, shell_word
+from aoebank.formats.protocol import Format, ParsedFile, raise_if_broken
+from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.registry import get_format
+from aoebank.formats.text.json_text import JsonTextError, dumps, loads
+from aoebank.model.json_value import JsonValue
+from aoebank.model.record import Alternative, Record
+from aoebank.storage.foreign_names import is_name_in_bank
+from aoebank.storage.git.attributes import QUARANTINE
 from aoebank.storage.sides.side import Side
 from aoebank.storage.writing.staged import update_file, write_new_tree
+
+_ANSWER = ("workload", "strategy", "cost_us", "origin", "extra")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankRow:
+    """One row.
+
+    Attributes:
+        file: Below the root of the bank.
+        format: Of a bank file; empty for a side-car and the quarantine.
+        record: Members of a record; None for a bank file without one, and for other files.
+        text: A line of another file, with its line end.
+    """
+
+    file: str
+    format: str = ""
+    record: Mapping[str, JsonValue] | None = None
+    text: str = ""
+
+
+def rows_of(side: Side) -> Iterator[BankRow]:
+    """Yield the rows of a bank.
+
+    Raises:
+        BankFormatError: a file is broken, or has something rows cannot hold.
+    """
+    for name in side.names():
+        parsed = side.load(name)
+        if parsed is None:
+            continue
+        raise_if_broken(parsed)
+        companion = parsed.format.companion(Path(name))
+        if companion is not None and side.read_bytes(companion.as_posix()) is not None:
+            raise BankFormatError(
+                "has a binary twin, which no row can hold",
+                path=parsed.path,
+                got=companion.name,
+                hint=f"aoebank pack {shell_word(side.label)} -o bank.tar.gz takes both along",
+            )
+        rows = [
+            BankRow(file=name, format=parsed.format.name, record=_members(record))
+            for record in _records(parsed)
+        ]
+        yield from rows or [BankRow(file=name, format=parsed.format.name)]
+        yield from _lines(side, f"{name}{SUFFIX}")
+    yield from _lines(side, QUARANTINE)
+
+
+def files_of(rows: Iterable[BankRow], where: Path) -> dict[str, bytes]:
+    """Return the files rows stand for, by name.
+
+    Args:
+        where: What they were read from, for messages.
+
+    Raises:
+        BankFormatError: a row is no record of its format, or has a name that leads elsewhere.
+    """
+    records: dict[str, dict[str, Record]] = {}
+    formats: dict[str, str] = {}
+    texts: dict[str, list[str]] = {}
+    for row in rows:
+        _demand_inside(row.file, where)
+        if not row.format:
+            texts.setdefault(row.file, []).append(row.text)
+            continue
+        formats[row.file] = row.format
+        found = records.setdefault(row.file, {})
+        if row.record is not None:
+            record = _record(row, row.record, where)
+            found[record.key] = record
+    files = {name: "".join(lines).encode("utf-8") for name, lines in texts.items()}
+    for name, found in records.items():
+        format_ = _format(formats[name], where)
+        empty = format_.parse(format_.empty, Path(name))
+        files[name] = format_.serialize(empty, found)
+    return files
+
+
+def _records(parsed: ParsedFile) -> Iterator[Record]:
+    for number in range(len(parsed)):
+        yield parsed.format.record(parsed, number)
+
+
+def _members(record: Record) -> dict[str, JsonValue]:
+    members: dict[str, JsonValue] = {"key": record.key}
+    if record.op_type is not None:
+        members["op_type"] = record.op_type
+    members |= _answer(record)
+    if record.alternatives:
+        members["alternatives"] = [_answer(other) for other in record.alternatives]
+    return members
+
+
+def _answer(answer: Record | Alternative) -> dict[str, JsonValue]:
+    members: dict[str, JsonValue] = {"workload": answer.workload, "strategy": answer.strategy}
+    if answer.cost_us is not None:
+        members["cost_us"] = answer.cost_us
+    if answer.origin is not None:
+        members["origin"] = answer.origin
+    if answer.extra:
+        members["extra"] = dict(answer.extra)
+    return members
+
+
+def _record(row: BankRow, members: Mapping[str, JsonValue], where: Path) -> Record:
+    format_ = _format(row.format, where)
+    name = format_.parse_name(PurePosixPath(row.file).name)
+    try:
+        others = members.get("alternatives", [])
+        answers = [_values(other) for other in others] if isinstance(others, list) else []
+        return Record(
+            key=str(members["key"]),
+            format=row.format,
+            soc_version=name.soc_version if name else None,
+            op_type=members.get("op_type"),  # type: ignore[arg-type]
+            alternatives=tuple(Alternative(**answer) for answer in answers),
+            **_values(members),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BankFormatError(
+            f"a row is no record: {error}", path=where, got=f"{row.file}: {members.get('key')!r}"
+        ) from error
+
+
+def _values(members: object) -> dict[str, Any]:
+    if not isinstance(members, Mapping):
+        raise TypeError(f"an answer is an object, not {type(members).__name__}")
+    return {
+        "workload": members["workload"],
+        "strategy": members["strategy"],
+        **{name: members[name] for name in _ANSWER[2:] if name in members},
+    }
+
+
+def _lines(side: Side, name: str) -> Iterator[BankRow]:
+    data = side.read_bytes(name)
+    try:
+        text = (data or b"").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BankFormatError("is not UTF-8", path=Path(name), hint="aoebank validate") from error
+    for line in text.splitlines(keepends=True) if "\r" not in text else [text]:
+        yield BankRow(file=name, text=line)
+
+
+def _demand_inside(name: str, where: Path) -> None:
+    if not is_name_in_bank(name):
+        raise BankFormatError("a row has a file that would lie elsewhere", path=where, got=name)
+
+
+def _format(name: str, where: Path) -> Format:
+    try:
+        return get_format(name)
+    except ValueError as error:
+        raise BankFormatError(f"a row has no known format: {error}", path=where) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,3 +258,161 @@ def convert_rows(source: Path, root: Path) -> ConvertResult:
         files=len(files),
         records=sum(row.record is not None for row in rows),
     )
+
+
+SCHEMA = "aoebank.rows/1"
+_PLAIN = {"key": str, "op_type": str, "workload": str, "strategy": str, "cost_us": float}
+
+
+class Container(Protocol):
+    """A file with the rows of a bank."""
+
+    suffixes: tuple[str, ...]
+
+    def serialize(self, rows: Iterable[BankRow]) -> bytes:
+        """Return the file."""
+        ...
+
+    def parse(self, path: Path) -> Iterator[BankRow]:
+        """Yield the rows of a file.
+
+        Raises:
+            BankFormatError: it is none of ours.
+            OSError: it cannot be read.
+        """
+        ...
+
+
+class JsonLines:
+    """A JSON object per line; the first says what the others are."""
+
+    suffixes: tuple[str, ...] = (".jsonl",)
+
+    def serialize(self, rows: Iterable[BankRow]) -> bytes:
+        """Return the lines, the same rows always the same bytes."""
+        lines = [dumps({"schema": SCHEMA}), *(dumps(_document(row)) for row in rows)]
+        return "".join(f"{line}\n" for line in lines).encode("utf-8")
+
+    def parse(self, path: Path) -> Iterator[BankRow]:
+        """Yield the rows, each checked."""
+        lines = path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines[:-1] or lines, start=1):  # the last may be torn
+            document = _loads(line, path, number)
+            if number == 1:
+                _demand_schema(document.get("schema"), path)
+            else:
+                yield _row(document, path, number)
+
+
+class SqliteTable:
+    """A table `rows` of SQLite: `document` is the row, the other columns are for questions."""
+
+    suffixes: tuple[str, ...] = (".db", ".sqlite")
+
+    def serialize(self, rows: Iterable[BankRow]) -> bytes:
+        """Return the database."""
+        from sqlite_utils import Database
+
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "bank.db")
+            with closing(Database(str(file))) as database:
+                database.table("about").insert({"schema": SCHEMA})
+                columns = {"file": str, "format": str, **_PLAIN, "document": str}
+                database.table("rows").create(columns)
+                database.table("rows").insert_all(map(_columns, rows))
+            return file.read_bytes()
+
+    def parse(self, path: Path) -> Iterator[BankRow]:
+        """Yield the rows of the table, in the order they were put there."""
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            _demand_tables(connection, path)
+            (schema,) = connection.execute("SELECT schema FROM about").fetchone() or ("",)
+            _demand_schema(schema, path)
+            cursor = connection.execute("SELECT document FROM rows ORDER BY rowid")
+            for number, (document,) in enumerate(cursor, start=1):
+                yield _row(_loads(str(document).encode(), path, number), path, number)
+        except sqlite3.Error as error:
+            raise BankFormatError(f"is no bank in SQLite: {error}", path=path) from error
+        finally:
+            connection.close()
+
+
+def _demand_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse views of these names: they may compute without an end."""
+    asked = "SELECT count(*) FROM sqlite_schema WHERE name IN ('about', 'rows') AND type != 'table'"
+    if connection.execute(asked).fetchone() != (0,):
+        raise BankFormatError("is no bank in SQLite: its rows are no table", path=path)
+
+
+CONTAINERS: tuple[Container, ...] = (JsonLines(), SqliteTable())
+
+
+def find_container(path: Path) -> Container | None:
+    """Return the container a name stands for, None for a bank."""
+    for container in CONTAINERS:
+        if path.suffix in container.suffixes:
+            return container
+    return None
+
+
+def demand_container(path: Path) -> Container:
+    """Return the container a name stands for.
+
+    Raises:
+        UsageError: there is none.
+    """
+    container = find_container(path)
+    if container is None:
+        suffixes = [suffix for known in CONTAINERS for suffix in known.suffixes]
+        raise UsageError(
+            "--output: unknown kind of file", got=path.name, expected=" or ".join(suffixes)
+        )
+    return container
+
+
+def _document(row: BankRow) -> dict[str, JsonValue]:
+    members: dict[str, JsonValue] = {"file": row.file}
+    if not row.format:
+        return members | {"text": row.text}
+    members["format"] = row.format
+    return members if row.record is None else members | {"record": dict(row.record)}
+
+
+def _columns(row: BankRow) -> dict[str, object]:
+    record = row.record or {}
+    plain: dict[str, object] = {}
+    for name in _PLAIN:
+        value = record.get(name)
+        is_json = value is not None and name in ("workload", "strategy")
+        plain[name] = dumps(value) if is_json else value
+    cost = plain["cost_us"]
+    plain["cost_us"] = float(cost) if isinstance(cost, int | float) else None
+    return {"file": row.file, "format": row.format, **plain, "document": dumps(_document(row))}
+
+
+def _loads(line: bytes, path: Path, number: int) -> Mapping[str, JsonValue]:
+    try:
+        value = loads(line.decode("utf-8"))
+    except (JsonTextError, UnicodeDecodeError) as error:
+        raise BankFormatError(f"a row is not JSON: {error}", path=path, line=number) from error
+    if not isinstance(value, dict):
+        raise BankFormatError("a row is no object", path=path, line=number)
+    return value
+
+
+def _row(document: Mapping[str, JsonValue], path: Path, number: int) -> BankRow:
+    file, format_, text = (document.get(name, "") for name in ("file", "format", "text"))
+    record = document.get("record")
+    is_right = all(isinstance(value, str) for value in (file, format_, text))
+    if not is_right or not isinstance(record, dict | None):
+        raise BankFormatError("a row has members of wrong types", path=path, line=number)
+    return BankRow(file=str(file), format=str(format_), text=str(text), record=record)
+
+
+def _demand_schema(schema: object, path: Path) -> None:
+    if schema != SCHEMA:
+        raise BankFormatError(
+            "is no bank that was converted", path=path, got=repr(schema), expected=SCHEMA
+        )

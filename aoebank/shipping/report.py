@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from aoebank.errors import UsageError
-from aoebank.report.output import Report, Text, members, plural
-from aoebank.report.sizes import size_text
+from aoebank.report.output import Report, Text, members, plural, size_text
 from aoebank.shipping.convert import ConvertResult
-from aoebank.shipping.pack import PackResult
-from aoebank.shipping.unpack import UnpackResult
-from aoebank.storage.packs.manifest import PackManifest, manifest_document
+from aoebank.shipping.pack import PackResult, UnpackResult
+from aoebank.storage.packs.archive import PackManifest, manifest_document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

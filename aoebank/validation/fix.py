@@ -6,27 +6,172 @@ again: one that would lose or change an answer, or bring a new finding, is not t
 
 from __future__ import annotations
 
+import difflib
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aoebank.errors import AoebankError, BankPathError
-from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.protocol import Format, ParsedFile, find_error
 from aoebank.formats.provenance import parse_provenance
+from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import BOM
 from aoebank.model.codes import FIXED_CODES, MENDING, FixClass
 from aoebank.model.digest import sha256_of
 from aoebank.model.finding import Finding
-from aoebank.model.record import Record
+from aoebank.model.record import Alternative, Record
+from aoebank.report.output import Report, Text, error_document, plural
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind
 from aoebank.storage.writing.atomic import tree_of
 from aoebank.storage.writing.staged import staged_changes
-from aoebank.validation.fix_records import fix_keys, fix_order, fix_text
 from aoebank.validation.run import check_bank, iter_entries
 from aoebank.validation.selection import Selection
+
+_MEMBER_CODES = ("AB302", "AB303")  # the name of a member is the key
+_VALUE_CODES = ("AB307", "AB308")  # a value beside the record, ignored by readers
+_AMBIGUOUS = frozenset({"AB109", "AB301", "AB305", "AB306", "AB310", "AB312"})
+
+_Edit = tuple[int, int, bytes]
+
+
+def fix_keys(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
+    """Return the file with identities replaced by the expected ones, in place.
+
+    A key that another record already has stays wrong: which of the two is meant is not
+    for a program to say.
+    """
+    edits: dict[int, _Edit] = {}
+    taken = set(parsed.keys)
+    for finding in findings:
+        if finding.expected is None:
+            continue
+        if finding.code in _MEMBER_CODES:
+            number = _member_of(parsed, finding)
+            if number is None or finding.expected in taken:
+                continue
+            taken.add(finding.expected)
+            edits[parsed.starts[number]] = _name_edit(parsed, number, finding.expected)
+        elif finding.code in _VALUE_CODES and finding.location.pointer.endswith("/id"):
+            edit = _value_edit(parsed, finding, finding.expected)
+            if edit is not None:
+                edits[edit[0]] = edit
+    return _apply(parsed.data, edits)
+
+
+def fix_order(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
+    """Return the file with the fastest candidate first, and records sorted by key.
+
+    Records change places, separators stay. A file that is broken somewhere keeps its order.
+    """
+    slow = {
+        finding.location.pointer.split("/")[1] for finding in findings if finding.code == "AB403"
+    }
+    changes = _fastest_first(parsed, slow)
+    if changes:
+        data = parsed.format.serialize(parsed, changes)
+        parsed = parsed.format.parse(data, parsed.path)
+    codes = {finding.code for finding in findings}
+    is_fixed = not parsed.format.may_be_sorted or "AB310" in codes
+    if is_fixed or find_error(parsed) is not None:
+        return parsed.data
+    # sorted() is stable, so of equal keys the readers still use the same one
+    order = sorted(range(len(parsed)), key=parsed.keys.__getitem__)
+    edits = {
+        parsed.starts[slot]: (parsed.starts[slot], parsed.ends[slot], parsed.raw(number))
+        for slot, number in enumerate(order)
+        if slot != number
+    }
+    return _apply(parsed.data, edits)
+
+
+def fix_text(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
+    """Return the file as its writer would write it, records in their order.
+
+    A file with anything in it that would get lost, be it broken or just twice, stays.
+    """
+    if find_error(parsed) is not None or any(finding.code in _AMBIGUOUS for finding in findings):
+        return parsed.data
+    records = [parsed.format.record(parsed, number) for number in range(len(parsed))]
+    plain: Mapping[str, Record | None] = {record.key: replace(record) for record in records}
+    if not plain:
+        return parsed.data
+    if parsed.format.may_be_sorted:
+        fresh = parsed.format.parse(parsed.format.empty, parsed.path)
+        return parsed.format.serialize(fresh, plain)
+    return parsed.format.serialize(parsed, plain)
+
+
+def _member_of(parsed: ParsedFile, finding: Finding) -> int | None:
+    """Return which record a finding is in."""
+    place = finding.location.start
+    number = bisect_right(parsed.starts, place) - 1
+    return number if number >= 0 and place < parsed.ends[number] else None
+
+
+def _name_edit(parsed: ParsedFile, number: int, key: str) -> _Edit:
+    text = parsed.raw(number).decode("latin-1")  # a byte is a character, so offsets are bytes
+    _, length = json_text.scan(text, 0)
+    start = parsed.starts[number]
+    return start, start + length, json_text.dumps(key).encode("ascii")
+
+
+def _value_edit(parsed: ParsedFile, finding: Finding, expected: str) -> _Edit | None:
+    start, end = finding.location.start, finding.location.end
+    text = parsed.data[start:end].decode("latin-1")
+    try:
+        _, length = json_text.scan(text, 0)
+        json_text.loads(expected)
+    except json_text.JsonTextError:
+        return None
+    return start, start + length, expected.encode("ascii", errors="replace")
+
+
+def _fastest_first(parsed: ParsedFile, tokens: set[str]) -> dict[str, Record | None]:
+    changes: dict[str, Record | None] = {}
+    for number, key in enumerate(parsed.keys):
+        if json_text.pointer([key])[1:] in tokens and parsed.find(key) == number:
+            changes[key] = _sorted_answers(parsed.format.record(parsed, number))
+    return changes
+
+
+def _sorted_answers(record: Record) -> Record:
+    first = Alternative(
+        workload=record.workload,
+        strategy=record.strategy,
+        cost_us=record.cost_us,
+        origin=record.origin,
+        extra=record.extra,
+    )
+    answers = sorted(
+        (first, *record.alternatives),
+        key=lambda answer: float("inf") if answer.cost_us is None else answer.cost_us,
+    )
+    best, *others = answers
+    return replace(
+        record,
+        workload=best.workload,
+        strategy=best.strategy,
+        cost_us=best.cost_us,
+        origin=best.origin,
+        extra=best.extra,
+        alternatives=tuple(others),
+    )
+
+
+def _apply(data: bytes, edits: Mapping[int, _Edit]) -> bytes:
+    parts: list[bytes] = []
+    place = 0
+    for start in sorted(edits):
+        _, end, text = edits[start]
+        parts += (data[place:start], text)
+        place = end
+    parts.append(data[place:])
+    return b"".join(parts)
+
 
 _BLANK_LINE = re.compile(rb"^[ \t\r]*\n|^[ \t\r]+\Z", re.MULTILINE)
 _HOPELESS = frozenset({"AB102", "AB104"})  # somebody has to decide what the file should say
@@ -245,3 +390,124 @@ _STEPS: dict[FixClass, _Step] = {
     FixClass.ORDER: _of_records(fix_order),
     FixClass.TEXT: _of_records(fix_text),
 }
+
+
+ALIGNED_LINES = 2000  # above it lines are not paired up: that takes quadratic time
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def write_fixes(text: Text, outcomes: Sequence[FixOutcome], *, is_dry_run: bool) -> None:
+    """Write the diff of each file, then what was done."""
+    for outcome in outcomes:
+        write_diff(text, outcome.fix)
+    for outcome in outcomes:
+        done = "would fix" if is_dry_run else "fixed" if outcome.is_written else "not fixed"
+        text.line(f"{done} {outcome.fix.path}: {', '.join(outcome.fix.classes)}")
+    if not outcomes:
+        text.line("nothing to fix")
+
+
+def write_diff(text: Text, fix: FileFix) -> None:
+    """Write the unified diff of a fix."""
+    for line in diff_lines(fix):
+        text.line((line, _STYLES.get(line[:1], "")))
+
+
+def fixes_document(outcomes: Sequence[FixOutcome]) -> list[Mapping[str, object]]:
+    """Return the members of fixes: path, classes, whether written, the diff."""
+    documents: list[Mapping[str, object]] = []
+    for outcome in outcomes:
+        document: dict[str, object] = {
+            "path": str(outcome.fix.path),
+            "classes": [str(fix_class) for fix_class in outcome.fix.classes],
+            "written": outcome.is_written,
+            "diff": "".join(f"{line}\n" for line in diff_lines(outcome.fix)),
+        }
+        if outcome.error is not None:
+            document["error"] = error_document(outcome.error)
+        documents.append(document)
+    return documents
+
+
+def diff_lines(fix: FileFix, *, aligned: int = ALIGNED_LINES) -> Iterator[str]:
+    """Yield the lines of a unified diff, without line ends; `\\r` stays to be seen.
+
+    Args:
+        aligned: Most lines that are paired up; more become one hunk.
+    """
+    before, after = (_lines(data) for data in (fix.before, fix.after))
+    head = _common(before, after)
+    limit = min(len(before), len(after)) - head
+    tail = _common(before[::-1], after[::-1], limit)
+    if max(len(before), len(after)) - head - tail > aligned:
+        lines = _one_hunk(str(fix.path), before, after, head, tail)
+    else:
+        lines = difflib.unified_diff(before, after, f"a/{fix.path}", f"b/{fix.path}", lineterm="")
+    for line in lines:
+        yield from line.split("\n")
+
+
+def _lines(data: bytes) -> list[str]:
+    text = data.decode("utf-8", errors="backslashreplace")
+    lines = text.split("\n")
+    if lines[-1]:  # as diff marks it; the next line is always another one
+        lines[-1] += "\n\\ No newline at end of file"
+        return lines
+    return lines[:-1]
+
+
+def _common(a: Sequence[str], b: Sequence[str], limit: int | None = None) -> int:
+    number = 0
+    for left, right in zip(a, b, strict=False):
+        if left != right or number == limit:
+            break
+        number += 1
+    return number
+
+
+def _one_hunk(
+    path: str, before: Sequence[str], after: Sequence[str], head: int, tail: int
+) -> Iterator[str]:
+    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
+    yield f"--- a/{path}"
+    yield f"+++ b/{path}"
+    yield f"@@ -{head + 1},{len(old)} +{head + 1},{len(new)} @@"
+    yield from (f"-{line}" for line in old)
+    yield from (f"+{line}" for line in new)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatReport(Report):
+    """A line for each file that is not, and what became of it."""
+
+    outcomes: tuple[FixOutcome, ...]
+    is_check: bool
+    has_diff: bool = False
+    schema: str = "aoebank.fmt/1"
+
+    @property
+    def error(self) -> AoebankError | None:
+        """Return why a file could not be written."""
+        return next((outcome.error for outcome in self.outcomes if outcome.error), None)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a file that was only looked at is in another form."""
+        if self.error is not None:
+            return self.error.exit_code
+        return int(self.is_check and bool(self.outcomes))
+
+    def document(self) -> Mapping[str, object]:
+        return {"check": self.is_check, "files": fixes_document(self.outcomes)}
+
+    def write(self, text: Text) -> None:
+        for outcome in self.outcomes:
+            if self.has_diff:
+                write_diff(text, outcome.fix)
+            done = "would format" if self.is_check else "formatted"
+            if not self.is_check and not outcome.is_written:
+                done = "not formatted"
+            text.line(f"{done} {outcome.fix.path}: {', '.join(outcome.fix.classes)}")
+        number = sum(self.is_check or outcome.is_written for outcome in self.outcomes)
+        done = "would be formatted" if self.is_check else "formatted"
+        text.line(f"{plural(number, 'file')} {done}" if number else "all files are in this form")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, HistoryError, UsageError
@@ -18,7 +19,9 @@ from aoebank.formats.releases import (
     make_release,
     parse_header,
     parse_release,
+    serialize_release,
 )
+from aoebank.report.output import Report, Text
 from aoebank.storage.git.program import (
     find_work_tree,
     get_commit,
@@ -26,6 +29,44 @@ from aoebank.storage.git.program import (
     read_blobs,
     run_git,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasesReport(Report):
+    """The releases known by name, the newest first."""
+
+    releases: Sequence[Release]
+    schema: str = "aoebank.schema-list/1"
+
+    def document(self) -> Mapping[str, object]:
+        return {
+            "releases": [
+                {"name": release.name, "source": release.source, "operators": [*release.tilings]}
+                for release in self.releases
+            ]
+        }
+
+    def write(self, text: Text) -> None:
+        rows = [(release.name, release.source) for release in self.releases]
+        text.table(("release", "source"), rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseReport(Report):
+    """One release as its document, which is a data file as it stands."""
+
+    release: Release
+    schema: str = SCHEMA
+
+    def document(self) -> Mapping[str, object]:
+        document: dict[str, object] = json.loads(serialize_release(self.release))
+        document.pop("schema")
+        return document
+
+    def write(self, text: Text) -> None:
+        for line in serialize_release(self.release).splitlines():
+            text.line(line)
+
 
 GIT = "git:"
 PREFIX = "cann-"

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from aoebank import Bank, Reader, Record, ResolveResult
 from aoebank.model.resolution import Hazard, Query
-from aoebank.resolving.records import WantedWorkload
 from aoebank.resolving.report import ResolveReport
-from aoebank.resolving.run import resolve
+from aoebank.resolving.run import WantedWorkload, resolve
 from aoebank.storage.readers.environment import surroundings
 
 SOC = "Ascend910B2"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
+import pwd
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import HistoryError, shell_word
+from aoebank.storage.machine import cpu_model
 
 _NOT_FOUND = "git is not installed, or not on PATH"
 # another repository's settings must not leak in, and nothing may wait for a person
@@ -199,3 +202,38 @@ def _not_started(cwd: Path, error: OSError) -> HistoryError:
     if isinstance(error, FileNotFoundError):
         return HistoryError(_NOT_FOUND if cwd.is_dir() else "no such directory", where=str(cwd))
     return HistoryError("not a directory we can enter", where=str(cwd))
+
+
+def current_identity(folder: Path) -> str:
+    """Return the name and address git would write here, else login and host."""
+    try:
+        answers = [
+            try_git(["config", "--get", name], cwd=folder) for name in ("user.name", "user.email")
+        ]
+    except HistoryError:  # no git on this machine
+        return _login()
+    name, address = (os.fsdecode(answer.stdout).strip() for answer in answers)
+    if not name and not address:
+        return _login()
+    return f"{name} <{address}>".strip() if address else name
+
+
+def current_machine() -> Mapping[str, str]:
+    """Return the facts that tell this machine and program from others when times are compared."""
+    from aoebank import __version__
+
+    return {
+        "aoebank": __version__,
+        "python": platform.python_version(),
+        "host": platform.node(),
+        "machine": platform.machine(),
+        "cpu_model": cpu_model(),
+    }
+
+
+def _login() -> str:
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container with a made-up user
+        name = f"uid {os.getuid()}"
+    return f"{name}@{platform.node()}"

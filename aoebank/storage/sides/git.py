@@ -20,7 +20,7 @@ from aoebank.storage.git.program import (
     iter_blobs,
     iter_git,
 )
-from aoebank.storage.history.counts import Counts
+from aoebank.storage.history.store import Counts
 from aoebank.storage.sides.side import SideKind, StoredSide
 from aoebank.storage.sides.versions import Version, empty_side
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from aoebank.model.snapshot import Snapshot
 from aoebank.storage.history.content import read_content
-from aoebank.storage.history.counts import Counts, list_counts
 from aoebank.storage.history.database import open_history
 from aoebank.storage.history.store import (
+    Counts,
     demand_whole,
     find_snapshot,
+    list_counts,
     list_snapshots,
     members_of,
 )

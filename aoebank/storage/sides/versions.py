@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aoebank.model.snapshot import Snapshot
-from aoebank.storage.history.counts import Counts
+from aoebank.storage.history.store import Counts
 from aoebank.storage.sides.side import SideKind, StoredSide
 
 SHORT_ID = 12

@@ -38,9 +38,8 @@ from aoebank.storage.writing.atomic import (
     temporary_path,
     written_place,
 )
-from aoebank.storage.writing.journal import Journal, NotedChange, open_journal, roll_back
+from aoebank.storage.writing.journal import Journal, NewTree, NotedChange, open_journal, roll_back
 from aoebank.storage.writing.lock import LOCK_TIMEOUT_S, hold_lock
-from aoebank.storage.writing.new_tree import NewTree
 
 _MOST_CHARACTERS = 200  # of a name; file systems take 255 bytes
 

@@ -12,8 +12,7 @@ from support.runtime_kb_lines import EXAMPLE, FIRST, whole_record
 
 from aoebank import DiffResult, edit, emit
 from aoebank import diff as compare_banks
-from aoebank.diffing.groups import group_edits
-from aoebank.diffing.report import DiffReport
+from aoebank.diffing.report import DiffReport, group_edits
 from aoebank.diffing.run import diff
 from aoebank.formats.runtime_kb.format import runtime_key
 from aoebank.report.output import ColorMode

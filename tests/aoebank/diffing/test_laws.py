@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from support.diff_sides import file_name, make_side, unified
 
 from aoebank import BankFormatError, Record
-from aoebank.diffing.change import ChangeKind, RecordChange, TimeVerdict
-from aoebank.diffing.options import DiffOptions
-from aoebank.diffing.run import diff
+from aoebank.diffing.result import ChangeKind, RecordChange, TimeVerdict
+from aoebank.diffing.run import DiffOptions, diff
 from aoebank.formats.unified.format import UnifiedFormat
 from aoebank.selection import RecordFilter
 from aoebank.storage.sides.side import StoredSide

@@ -8,13 +8,11 @@ import pytest
 from support.diff_sides import side_of
 
 from aoebank import BankFormatError, BankNotFoundError, DiffResult, Event, Provenance, UsageError
-from aoebank.diffing.change import TimeVerdict
 from aoebank.diffing.measured import MeasuredPair, facts_of
-from aoebank.diffing.options import DiffOptions
-from aoebank.diffing.run import diff
-from aoebank.diffing.weights import load_weights
+from aoebank.diffing.result import TimeVerdict
+from aoebank.diffing.run import DiffOptions, diff, load_weights
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.parameters.ratio import parse_ratio
+from aoebank.parameters.context import parse_ratio
 from aoebank.testing.factories import make_provenance, make_record
 
 KEY = make_record().key

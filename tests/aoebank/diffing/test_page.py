@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from support.diff_sides import file_name, make_side, side_of, unified
 
 from aoebank import Markup, Record, element
-from aoebank.diffing.change import FileMove
-from aoebank.diffing.options import DiffOptions
 from aoebank.diffing.page import MAX_ROWS, diff_html
 from aoebank.diffing.report import DiffReport
-from aoebank.diffing.run import diff
+from aoebank.diffing.result import FileMove
+from aoebank.diffing.run import DiffOptions, diff
 from aoebank.report.html import escape, html_page
 from aoebank.testing.factories import make_provenance, make_record
 

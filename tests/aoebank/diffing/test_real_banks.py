@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from aoebank import DiffResult
-from aoebank.diffing.change import ChangeKind
-from aoebank.diffing.options import DiffOptions
-from aoebank.diffing.run import diff
+from aoebank.diffing.result import ChangeKind
+from aoebank.diffing.run import DiffOptions, diff
 from aoebank.storage.sides.side import PathSide
 
 

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.diff_sides import SOC, file_name, make_side, unified
 
-from aoebank.diffing.change import ChangeKind
-from aoebank.diffing.options import DiffOptions
 from aoebank.diffing.report import DiffReport
-from aoebank.diffing.run import diff
+from aoebank.diffing.result import ChangeKind
+from aoebank.diffing.run import DiffOptions, diff
 from aoebank.selection import RecordFilter
 from aoebank.testing.factories import make_record
 

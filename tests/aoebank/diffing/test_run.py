@@ -10,9 +10,8 @@ import pytest
 from support.diff_sides import file_name, make_side, side_of, unified
 
 from aoebank import Alternative
-from aoebank.diffing.change import ChangeKind, RecordChange, TimeVerdict
-from aoebank.diffing.options import DiffOptions
-from aoebank.diffing.run import diff
+from aoebank.diffing.result import ChangeKind, RecordChange, TimeVerdict
+from aoebank.diffing.run import DiffOptions, diff
 from aoebank.formats.protocol import ParsedFile
 from aoebank.selection import RecordFilter
 from aoebank.storage.bank import load_file

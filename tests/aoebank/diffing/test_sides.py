@@ -18,7 +18,7 @@ from aoebank import (
     DiffResult,
     HistoryError,
 )
-from aoebank.diffing.change import ChangeKind
+from aoebank.diffing.result import ChangeKind
 from aoebank.diffing.run import diff
 from aoebank.storage.sides.open import open_side
 from aoebank.storage.sides.side import PathSide

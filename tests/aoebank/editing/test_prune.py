@@ -10,7 +10,7 @@ from support import version_banks as banks
 
 import aoebank
 from aoebank import Bank, Record, UsageError
-from aoebank.editing.prune_reasons import PruneReason
+from aoebank.editing.prune import PruneReason
 from aoebank.testing.factories import make_provenance, make_record
 
 _RECORDS = tuple(make_record(number) for number in range(4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aoebank import MergeVerdict, emit
-from aoebank.git.verify_report import VerifyMergeReport
+from aoebank.git.verify import VerifyMergeReport
 from aoebank.model.merge_verdict import MergeFault, MergeProblem
 from aoebank.report.output import ColorMode
 

@@ -28,7 +28,7 @@ from aoebank.merging.edits import FileMerge
 from aoebank.merging.file import merge_file
 from aoebank.merging.versions import Versions
 from aoebank.model.timing import NOISE_RATIO, Times
-from aoebank.parameters.ratio import parse_ratio
+from aoebank.parameters.context import parse_ratio
 
 UNIFIED = "unified"
 A, B = Answer(tile=1, cost_us=100.0), Answer(tile=2, cost_us=100.0)

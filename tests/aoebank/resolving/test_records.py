@@ -11,7 +11,7 @@ from support.resolve_world import CANN, LATEST, SOC, World, codes, exit_code
 from aoebank import Bank, Reader, Record, UsageError
 from aoebank.formats.runtime_kb.format import make_runtime_record
 from aoebank.model.resolution import Query, ReaderOutcome
-from aoebank.resolving.records import workload_from_file, workload_from_text
+from aoebank.resolving.run import workload_from_file, workload_from_text
 from aoebank.storage.bank import load_file
 from aoebank.testing.factories import make_record
 

@@ -12,9 +12,8 @@ from support.resolve_world import CANN, LATEST, QUERY, SOC, World, exit_code
 
 from aoebank import Reader, UsageError
 from aoebank.model.resolution import Query, ReaderOutcome
-from aoebank.resolving.records import workload_from_text
 from aoebank.resolving.report import ResolveReport
-from aoebank.resolving.run import default_readers
+from aoebank.resolving.run import default_readers, workload_from_text
 from aoebank.testing.factories import make_record
 
 

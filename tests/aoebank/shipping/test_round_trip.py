@@ -18,7 +18,7 @@ from support.golden_harness import run
 import aoebank
 from aoebank import Bank, BankFormatError, BankNotFoundError, BankPathError, UsageError
 from aoebank.formats.provenance import SUFFIX
-from aoebank.storage.packs.manifest import (
+from aoebank.storage.packs.archive import (
     PackedFile,
     PackManifest,
     parse_manifest,

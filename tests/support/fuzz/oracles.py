@@ -24,13 +24,11 @@ from aoebank.merging.edits import FileMerge
 from aoebank.merging.file import merge_ancestors, merge_bytes
 from aoebank.merging.lines import is_of_lines
 from aoebank.model.codes import FixClass
-from aoebank.reading.ls import list_bank
-from aoebank.reading.ls_report import ListReport
-from aoebank.reading.show import show
-from aoebank.reading.show_report import ShowReport
+from aoebank.reading.ls import ListReport, list_bank
+from aoebank.reading.show import ShowReport, show
 from aoebank.storage.sides.side import SideKind, StoredSide
 from aoebank.validation.fix import plan_fixes
-from aoebank.validation.report.run import ValidateReport
+from aoebank.validation.report import ValidateReport
 from aoebank.validation.run import validate
 from support.fuzz.inputs import FuzzInput
 from support.fuzz.on_disk import check_on_disk

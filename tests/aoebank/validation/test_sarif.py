@@ -11,7 +11,7 @@ import pytest
 from aoebank import Finding, Severity
 from aoebank.model.codes import CODES
 from aoebank.model.finding import Location, make_finding
-from aoebank.validation.report.sarif import sarif_log, uri_of
+from aoebank.validation.exchange import sarif_log, uri_of
 from aoebank.validation.run import validate
 
 # the parts of the 2.1.0 schema that uploads are refused for

@@ -12,8 +12,7 @@ from support import version_banks as banks
 
 import aoebank
 from aoebank import BankNotFoundError
-from aoebank.reading.hits.documents import document_lookups
-from aoebank.reading.hits.logs import log_lookups
+from aoebank.reading.hits import document_lookups, log_lookups
 from aoebank.testing.factories import make_record
 
 _HEAD = "[INFO] FE(1234,atc):2026-01-01-10:00:00.000.000 [x.cc:7]"

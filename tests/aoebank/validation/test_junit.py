@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aoebank import Finding, Severity
 from aoebank.model.finding import Location, make_finding
-from aoebank.validation.report.junit import junit_xml
+from aoebank.validation.exchange import junit_xml
 
 PLACE = Location(path=Path("b.json"), line=2, column=3, pointer="/k")
 NOTE = make_finding("AB106", PLACE, "lines end", got="1", expected="LF", hint="mend it")

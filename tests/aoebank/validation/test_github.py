@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aoebank.model.finding import Location, make_finding
-from aoebank.validation.report.github import github_annotations
+from aoebank.validation.exchange import github_annotations
 
 
 @pytest.mark.parametrize(

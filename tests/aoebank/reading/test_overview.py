@@ -13,8 +13,8 @@ from support.documents import find_faults
 import aoebank
 from aoebank import Bank, Event, OverviewResult
 from aoebank.cli import main
-from aoebank.reading.overview.page import overview_page
-from aoebank.reading.overview.report import OverviewReport
+from aoebank.reading.overview import OverviewReport
+from aoebank.reading.overview_page import overview_page
 from aoebank.testing.factories import make_provenance, make_record
 
 RECORDS = [make_record(number) for number in range(8)]

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from aoebank.reading.overview.result import Coverage, OverviewResult
-from aoebank.reading.overview.tables import Table, lean, tables, times
+from aoebank.reading.overview import Coverage, OverviewResult, Table, lean, tables, times
 from aoebank.report.html import (
     Markup,
     bars,
@@ -23,7 +22,7 @@ from aoebank.report.html import (
 from aoebank.report.output import plural
 
 if TYPE_CHECKING:
-    from aoebank.reading.overview.report import OverviewReport
+    from aoebank.reading.overview import OverviewReport
 
 _MOST_BARS = 40
 

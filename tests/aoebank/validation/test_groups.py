@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from aoebank import Finding, Severity, Text, ValidateResult
 from aoebank.model.finding import Location, make_finding
 from aoebank.report.output import ColorMode
-from aoebank.validation.report.findings import group_findings
-from aoebank.validation.report.run import ValidateReport
+from aoebank.validation.report import ValidateReport, group_findings
 
 
 def found(code: str, line: int, message: str = "bad", **facts: str) -> Finding:

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aoebank.model.codes import FixClass
-from aoebank.validation.fix import FileFix
-from aoebank.validation.report.fixes import ALIGNED_LINES, diff_lines
+from aoebank.validation.fix import ALIGNED_LINES, FileFix, diff_lines
 
 needs_patch = pytest.mark.skipif(shutil.which("patch") is None, reason="patch is not installed")
 

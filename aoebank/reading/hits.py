@@ -1,0 +1,429 @@
+"""Which look-ups found a record, read from logs and results."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from aoebank.errors import BankNotFoundError, BankPathError, BankPermissionError
+from aoebank.formats.protocol import ParsedFile
+from aoebank.report.closed import ReadingReport, closed_document, write_closed
+from aoebank.report.output import Text, plural, write_rest
+from aoebank.storage.sides.side import Side, listing_of
+
+
+class LookupKind(StrEnum):
+    """What was looked up."""
+
+    OPERATOR = "operator"
+    SUBGRAPH = "subgraph"
+    KERNEL = "kernel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankLookup:
+    """One look-up somebody noted.
+
+    Attributes:
+        source: The file that tells.
+        line: Its line, None in a document.
+        name: Node, graph or kernel.
+        is_hit: None where the file leaves it open.
+        reason: What the file says of it, in words.
+        key: Of the record, or its number; empty where the file does not tell.
+        pid: Process that looked it up, None where the file does not tell.
+    """
+
+    source: Path
+    kind: LookupKind
+    name: str
+    is_hit: bool | None
+    line: int | None = None
+    reason: str = ""
+    key: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordUse:
+    """A record of a bank, and how often it was found."""
+
+    bank: str
+    file: str
+    key: str
+    hits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitsResult:
+    """Look-ups, and what they mean for the records of banks.
+
+    Attributes:
+        lookups: In the order of the files and their lines.
+        silent: Files that tell of none.
+        records: Every record of the banks.
+        closed: What could not be read, so that something may be missing.
+    """
+
+    lookups: tuple[BankLookup, ...]
+    silent: tuple[Path, ...]
+    records: tuple[RecordUse, ...]
+    closed: tuple[BankPathError, ...] = ()
+
+    @property
+    def unused(self) -> tuple[RecordUse, ...]:
+        """Records no look-up has found."""
+        return tuple(record for record in self.records if not record.hits)
+
+    @property
+    def hit_keys(self) -> Counter[str]:
+        """How often records were found, by the key or number a look-up tells."""
+        return Counter(lookup.key for lookup in self.lookups if lookup.is_hit and lookup.key)
+
+    @property
+    def names_keys(self) -> bool:
+        """Whether some look-up tells which record it found: else none can be called unused."""
+        return any(lookup.key for lookup in self.lookups)
+
+
+def count_hits(lookups: Sequence[BankLookup], kind: LookupKind) -> tuple[int, int, int]:
+    """Return how many look-ups of a kind found something, found nothing, or do not tell."""
+    told = [lookup.is_hit for lookup in lookups if lookup.kind is kind]
+    return told.count(True), told.count(False), told.count(None)
+
+
+_DOCUMENT = ".json"
+_LOGS = (".log", ".txt")
+"""Files of a folder that are looked into; a file somebody names always is."""
+
+
+def hits(logs: Sequence[Path], sides: Sequence[Side]) -> HitsResult:
+    """Return the look-ups logs and results tell of, and which records of banks they found.
+
+    Args:
+        logs: Files, and folders to look for files in.
+        sides: Banks; none to only count.
+
+    Raises:
+        BankNotFoundError: a path is not there.
+    """
+    found: list[BankLookup] = []
+    silent: list[Path] = []
+    closed: list[BankPathError] = []
+    for file in _files(logs):
+        read = document_lookups if file.suffix == _DOCUMENT else log_lookups
+        try:
+            lookups = [*read(file)]
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}"
+            closed.append(BankPermissionError(problem, path=file))
+            continue
+        found += lookups
+        if not lookups:
+            silent.append(file)
+    told = HitsResult(lookups=tuple(found), silent=tuple(silent), records=())
+    records = [use for side in sides for use in _uses(side, told.hit_keys, closed)]
+    return replace(told, records=tuple(records), closed=tuple(closed))
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.exists():
+            raise BankNotFoundError("no such log or result", path=path)
+        if not path.is_dir():
+            yield path
+            continue
+        for file in sorted(path.rglob("*")):
+            if file.suffix in (_DOCUMENT, *_LOGS) and file.is_file():
+                yield file
+
+
+def _uses(side: Side, keys: Counter[str], closed: list[BankPathError]) -> Iterator[RecordUse]:
+    names, unlisted = listing_of(side)
+    closed += unlisted
+    for name in names:
+        try:
+            parsed = side.load(name)
+        except BankPathError as error:
+            closed.append(error)
+            continue
+        if parsed is not None:
+            used = used_keys(parsed, keys)
+            for key in parsed.keys:
+                yield RecordUse(bank=side.label, file=name, key=key, hits=used[key])
+
+
+def used_keys(parsed: ParsedFile, keys: Mapping[str, int]) -> Counter[str]:
+    """Return the number of times the records of a file were found, by key.
+
+    Args:
+        keys: How often a look-up found each key, or the number a log calls a record by.
+    """
+    used = Counter({key: keys[key] for key in parsed.keys if key in keys})
+    for number, hits in keys.items():
+        if number.isdecimal():
+            for key in parsed.format.iter_keys_of_id(parsed, int(number)):
+                if key != number:
+                    used[key] += hits
+    return used
+
+
+_OPERATOR = re.compile(
+    r"\[op_kb_hit\]\[(?P<name>[^\]]*)\]\[(?P<status>-?\d+)\](?:\[(?P<kernel>[^\]]*)\])?"
+)
+_SUBGRAPH = re.compile(r"\[sg_kb_hit\]\[(?P<name>[^\]]*)\]\[(?P<status>\d+)\]")
+_RUNTIME = re.compile(r"Found in (?P<tier>custom|builtin) repo(?:\W+K:\s*(?P<key>\w+))?")
+_PROCESS = re.compile(r"\b[A-Z]+\((?P<pid>\d+),")
+_SUBGRAPH_STATUS: Mapping[int, tuple[bool, str]] = {
+    169738280: (True, "hit"),
+    169738250: (False, "the bank has no strategy for it"),
+    169738260: (False, "never tuned"),
+    169738270: (False, "the bank was not updated"),
+}
+
+
+def log_lookups(path: Path) -> Iterator[BankLookup]:
+    """Yield the look-ups of a log, whatever else is in it.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            if "_kb_hit" in line or "Found in" in line:
+                found = _lookup(path, number, line)
+                if found is not None:
+                    yield found
+
+
+def _lookup(path: Path, number: int, line: str) -> BankLookup | None:
+    process = _PROCESS.search(line)
+    pid = int(process["pid"]) if process else None
+    if match := _OPERATOR.search(line):
+        is_hit = {"1": True, "0": False}.get(match["status"])
+        reason = "" if is_hit is not None else f"status {match['status']}"
+        kernel = f"kernel {match['kernel']}" if match["kernel"] else ""
+        return BankLookup(
+            source=path,
+            line=number,
+            kind=LookupKind.OPERATOR,
+            name=match["name"],
+            is_hit=is_hit,
+            reason=reason or kernel,
+            pid=pid,
+        )
+    if match := _SUBGRAPH.search(line):
+        status = int(match["status"])
+        hit, words = _SUBGRAPH_STATUS.get(status, (None, f"status {status}"))
+        return BankLookup(
+            source=path,
+            line=number,
+            kind=LookupKind.SUBGRAPH,
+            name=match["name"],
+            is_hit=hit,
+            reason=words,
+            pid=pid,
+        )
+    if match := _RUNTIME.search(line):
+        is_custom = match["tier"] == "custom"
+        return BankLookup(
+            source=path,
+            line=number,
+            kind=LookupKind.OPERATOR,
+            name=match["key"] or "",
+            is_hit=is_custom,
+            reason="" if is_custom else "found in the built-in bank",
+            key=match["key"] or "",
+            pid=pid,
+        )
+    return None
+
+
+Document = Mapping[str, Any]
+
+
+def document_lookups(path: Path) -> Iterator[BankLookup]:
+    """Yield the look-ups a document tells of; none where it is of another kind, or no JSON.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, list):  # of CANN's reports, a member each
+        value = {
+            name: part for entry in value if isinstance(entry, dict) for name, part in entry.items()
+        }
+    if isinstance(value, dict):
+        for reader in _READERS:
+            yield from reader(path, value)
+
+
+def _summary(path: Path, document: Document) -> Iterator[BankLookup]:
+    """Read `summary.json` of aoe: an operator was found if its outcome says so."""
+    if document.get("schema") != "aoe.summary/1":
+        return
+    for row in _objects(document.get("operators")):
+        outcome = str(row.get("outcome", ""))
+        is_used = row.get("in_model")
+        names = row.get("op_names")
+        yield BankLookup(
+            source=path,
+            kind=LookupKind.OPERATOR,
+            name=", ".join(map(str, names)) if isinstance(names, list) else "",
+            is_hit=outcome in ("reserved", "update") or is_used is True,
+            reason=outcome + ("" if is_used is None else ", used" if is_used else ", not used"),
+            key=str(row.get("key", "")),
+        )
+
+
+def _tune_result(path: Path, document: Document) -> Iterator[BankLookup]:
+    """Read `tune_result_*.json` of Auto Tune: a member for each operator."""
+    for names, entry in document.items():
+        status = entry.get("status_data") if isinstance(entry, dict) else None
+        if isinstance(status, dict) and isinstance(status.get("bank_hit"), bool):
+            yield BankLookup(
+                source=path,
+                kind=LookupKind.OPERATOR,
+                name=names.strip("[]"),
+                is_hit=status["bank_hit"],
+                reason=", ".join(name for name, value in status.items() if value is True),
+            )
+
+
+def _operator_report(path: Path, document: Document) -> Iterator[BankLookup]:
+    """Read `aoe_result_opat_*.json`: it names only what it changed, and counts the rest."""
+    if (path.parent / "summary.json").exists():  # tells the same, with keys
+        return
+    section = document.get("OPAT")
+    changed = section.get("repo_modified_operators") if isinstance(section, dict) else None
+    if isinstance(changed, dict):  # as reports were written up to CANN 6.2
+        for member, is_hit in (("add_repo_operators", False), ("update_repo_operators", True)):
+            for row in _objects(changed.get(member)):
+                yield _changed(path, row, is_hit)
+    for row in _objects(changed):
+        kinds = row.get("tune_performance")
+        modes = {str(kind.get("update_mode")) for kind in _objects(_values(kinds))}
+        yield _changed(path, row, "update" in modes)
+
+
+def _changed(path: Path, row: Document, is_hit: bool) -> BankLookup:
+    return BankLookup(
+        source=path,
+        kind=LookupKind.OPERATOR,
+        name=str(row.get("op_name", "")),
+        is_hit=is_hit,
+        reason="update" if is_hit else "add",
+    )
+
+
+def _kernel(path: Path, document: Document) -> Iterator[BankLookup]:
+    """Read the document beside a compiled kernel."""
+    told = document.get("KBHit")
+    if isinstance(told, bool | int):
+        yield BankLookup(
+            source=path,
+            kind=LookupKind.KERNEL,
+            name=str(document.get("kernelName") or document.get("binFileName") or path.stem),
+            is_hit=bool(told),
+        )
+
+
+def _objects(value: object) -> Sequence[Document]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def _values(value: object) -> list[Any]:
+    if isinstance(value, dict):
+        return [*value.values()]
+    return [part for entry in _objects(value) for part in entry.values()]
+
+
+_READERS: tuple[Callable[[Path, Document], Iterator[BankLookup]], ...] = (
+    _summary,
+    _tune_result,
+    _operator_report,
+    _kernel,
+)
+"""One for each kind of document; a new kind is a function more."""
+
+
+MOST_ROWS = 20
+"""Rows of each part on a terminal; the document has all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitsReport(ReadingReport[HitsResult]):
+    """How many look-ups found something, what missed, and which records nobody used."""
+
+    schema: str = "aoebank.hits/1"
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if no file tells of a look-up."""
+        return self.error.exit_code if self.error is not None else int(not self.result.lookups)
+
+    def document(self) -> Mapping[str, object]:
+        """Return counts, look-ups and records."""
+        result = self.result
+        return {
+            "counts": [
+                {"kind": kind, "hit": hit, "missed": missed, "untold": untold}
+                for kind, (hit, missed, untold) in _counts(result).items()
+            ],
+            "lookups": [_document(lookup) for lookup in result.lookups],
+            "silent": [str(path) for path in result.silent],
+            "records": [asdict(record) for record in result.records],
+            "unreadable": closed_document(result.closed),
+        }
+
+    def write(self, text: Text) -> None:
+        """Write the counts, then misses, then records no look-up found."""
+        result = self.result
+        write_closed(text, result.closed)
+        if not result.lookups:
+            text.line("no look-up is told of here")
+            return
+        rows = [
+            (str(kind), *map(str, (sum(counts), *counts)))
+            for kind, counts in _counts(result).items()
+        ]
+        text.table(("kind", "looked up", "hit", "missed", "untold"), rows, kinds="-rrrr")
+        missed = [lookup for lookup in result.lookups if lookup.is_hit is False]
+        for lookup in missed[:MOST_ROWS]:
+            line = f":{lookup.line}" if lookup.line is not None else ""
+            why = f" ({lookup.reason})" if lookup.reason else ""
+            text.line(
+                f"missed: {lookup.name or lookup.key}{why}  ", (f"{lookup.source}{line}", "dim")
+            )
+        write_rest(text, len(missed), MOST_ROWS)
+        if result.records:
+            self._write_records(text)
+
+    def _write_records(self, text: Text) -> None:
+        result = self.result
+        if not result.names_keys:
+            text.line("these logs do not tell which record a look-up found")
+            return
+        for record in result.unused[:MOST_ROWS]:
+            text.line(f"not used: {record.file}:{record.key}")
+        write_rest(text, len(result.unused), MOST_ROWS)
+        used = len(result.records) - len(result.unused)
+        text.line(f"{used} of {plural(len(result.records), 'record')} used")
+
+
+def _counts(result: HitsResult) -> dict[LookupKind, tuple[int, int, int]]:
+    counts = {kind: count_hits(result.lookups, kind) for kind in LookupKind}
+    return {kind: found for kind, found in counts.items() if any(found)}
+
+
+def _document(lookup: BankLookup) -> dict[str, object]:
+    return asdict(lookup) | {"source": str(lookup.source), "kind": str(lookup.kind)}

@@ -1,1 +1,0 @@
-"""Which records runs have really used, by their logs and results."""

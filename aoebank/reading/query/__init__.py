@@ -1,1 +1,0 @@
-"""Ask banks in SQL: their files, records and side-cars as tables of a database in memory."""

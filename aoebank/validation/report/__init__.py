@@ -1,1 +1,0 @@
-"""Findings and fixes for people, for programs and for CI servers."""
