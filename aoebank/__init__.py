@@ -1,7 +1,8 @@
 """Tuning knowledge banks as files and records: resolve, read, check, compare, merge, write.
 
-This is the whole public API; what a command does is the function of that name. Names are
-imported on first use, so `import aoebank` is free.
+This is the whole public API; what a command does is the function of that name. What a parameter
+means stands beside it, in the `Param` of its annotation, which is the help of the command too.
+Names are imported on first use, so `import aoebank` is free.
 """
 
 from __future__ import annotations

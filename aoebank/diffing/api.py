@@ -58,14 +58,8 @@ def diff(
     """Compare two bank files or trees, record by record.
 
     Args:
-        a: Old side: a path, `git:REV`, `git:REV:PATH`, `snapshot:REF` or `snapshot:REF:ROOT`.
         b: New side, written likewise; by default the banks below the current directory.
-        noise: Times this close are the same: 0.03 or `3%`; a wider recorded spread counts.
         soc: Only these targets; patterns as in a shell, as for `op` and `key`.
-        op: Only these op_types.
-        key: Only these keys, or keys that start like this.
-        weights: How often each key is used, or a JSON file that says so.
-        no_renames: Do not look for files with another name in `b`.
         fields: Whether to tell which members of a strategy changed.
 
     Raises:

@@ -71,16 +71,9 @@ def edit(
     """Set or unset fields in all records of an operator; all files or none, nothing else moves.
 
     Args:
-        paths: A bank file or tree, or several.
-        op: The operator type.
-        assign: New values by field of the strategy, or texts such as `stepM=2`.
-        unset: Fields that go.
         where: Only records with these values, by field of the strategy or the workload; a name
             that both have starts with `knowledge.` or `info_dict.`.
         soc: Only these targets; patterns as in a shell.
-        reader: Release whose fields count, as for `validate`; by default fields in the files tell.
-        allow: Fields to set though the reader does not know them, or to unset though it needs them.
-        dry_run: Tell what would be changed, write nothing.
 
     Raises:
         UsageError: the reader does not know a field, or takes no such value.
@@ -127,14 +120,8 @@ def prune(
     """Take records out of banks that nobody is served by; all files or none.
 
     Args:
-        paths: A bank file or tree, or several.
-        shadowed: Records whose key comes again in the file, where readers take the other one.
-        slower: Records slower than those of the built-in bank they hide.
-        quarantined: Records the quarantine of the bank keeps out.
         unused: Records no look-up in these logs has found; see `hits`. Without any of the four,
             the first two are meant.
-        built_in: Built-in bank to compare times with; default is that of `ASCEND_OPP_PATH`.
-        dry_run: Tell what would go, write nothing.
 
     Raises:
         UsageError: the logs do not tell which records were found.

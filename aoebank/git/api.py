@@ -39,12 +39,6 @@ def git_install(
 ) -> InstallPlan:
     """Register the merge and diff drivers with git, and write `.gitattributes`.
 
-    Args:
-        is_global: For all repositories of this user, not for the one of this directory.
-        command: How git starts aoebank, where it is not on its PATH.
-        hook: Let a `pre-commit` hook stop commits while conflicts are open.
-        dry_run: Return what would be written, write nothing.
-
     Raises:
         HistoryError: this directory is in no git work tree.
         BankPathError: a file cannot be written.
@@ -66,12 +60,7 @@ def git_uninstall(
     is_global: Annotated[bool, _GLOBAL] = False,
     dry_run: Annotated[bool, _DRY_RUN] = False,
 ) -> InstallPlan:
-    """Take the drivers and our lines of `.gitattributes` out again.
-
-    Args:
-        is_global: For all repositories of this user, not for the one of this directory.
-        dry_run: Return what would be written, write nothing.
-    """
+    """Take the drivers and our lines of `.gitattributes` out again."""
     from aoebank.git.install import apply_plan, plan_uninstall
     from aoebank.storage.git.config import Scope
 
@@ -90,10 +79,6 @@ def git_check(
     conflicts: Annotated[bool, Param(help="Only conflict files: tracked, or left open.")] = False,
 ) -> CheckResult:
     """Return whether git will merge the banks of this work tree record by record.
-
-    Args:
-        committed: Look only at what is committed, not at the settings of this clone: for CI.
-        conflicts: Look for conflict files alone.
 
     Raises:
         HistoryError: this directory is in no git work tree.
@@ -149,14 +134,6 @@ def git_verify_merge(
 ) -> tuple[MergeVerdict, ...]:
     """Merge the banks of merge commits again and compare with what was committed.
 
-    Args:
-        revisions: Merge commits, or ranges of them such as `main..HEAD`; default `HEAD`.
-        policy: As for `merge`; default, as for all of these: what git's settings say.
-        untimed: For records without comparable times.
-        noise: Gap between two times that says nothing, such as `3%`.
-        override: Policies of some records, such as `op=MatMulV3:theirs`.
-        allow_choice: A key both sides changed may have either side's record.
-
     Raises:
         HistoryError: a revision is unknown, or this directory in no git work tree.
         UsageError: a policy, a noise or an override is none.
@@ -209,11 +186,7 @@ def merge_driver(
 
     Args:
         base: Common ancestor; an empty file where both sides added it.
-        ours: Our version, and the result.
-        theirs: Their version.
         path: Where the file will lie, from the top of the work tree.
-        inner: Merge two ancestors of a merge that has several.
-        dry_run: Decide, write nothing.
         verbose: Return clean decisions as values too.
 
     Raises:

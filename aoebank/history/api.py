@@ -54,11 +54,6 @@ def snapshot(
     Args:
         root: Root of the bank; by default, as everywhere here, the one the current directory lies
             in if it has a history, else the one the environment names.
-        message: Why; shown by `log` and `blame`.
-        tag: Name it at once.
-        soc: Only these soc_versions; `*` and `?` are wild.
-        force: Move the tag if another snapshot has it.
-        dry_run: Tell what would be recorded, write nothing.
 
     Raises:
         BankNotFoundError: there is no such bank, or nothing of these soc_versions in it.
@@ -93,13 +88,6 @@ def tag(
     force: Annotated[bool, MOVE_TAG] = False,
 ) -> TagResult:
     """Name a snapshot, or return the names there are.
-
-    Args:
-        name: The tag; without it nothing is changed.
-        snapshot: Id, start of one, tag or `latest~N`.
-        root: Root of the bank.
-        delete: Remove the tag.
-        force: Move the tag if another snapshot has it.
 
     Raises:
         HistoryError: there is no such snapshot or tag, or the tag is taken.
@@ -147,11 +135,6 @@ def log(
     Args:
         root: Root of the bank; by default the one the current directory lies in, as snapshots or
             commits tell, else the one the environment names.
-        soc: Only these soc_versions; `*` and `?` are wild, as in `op` and `key`.
-        op: Only these op_types.
-        key: Only records of these keys, or whose keys start so.
-        limit: At most so many versions.
-        source: Which history; `auto` takes git's where the bank is committed.
     """
     from aoebank.history import log as verb
 
@@ -183,15 +166,7 @@ def blame(
         ),
     ] = HistorySource.AUTO,
 ) -> BlameResult:
-    """Return which version brought a record, who made it, and what was there before.
-
-    Args:
-        key: A key, or the start of one.
-        root: Root of the bank; by default as for `log`.
-        soc: Only in files of these soc_versions.
-        op: Only records of these op_types.
-        source: Which history; `auto` takes git's where the bank is committed.
-    """
+    """Return which version brought a record, who made it, and what was there before."""
     from aoebank.history import blame as verb
 
     wanted = make_filter(soc, op)
@@ -217,15 +192,6 @@ def restore(
     dry_run: Annotated[bool, DRY_RUN] = False,
 ) -> RestoreResult:
     """Put a bank, or a part of it, back to how a version has it.
-
-    Args:
-        version: Id of a snapshot, start of one, tag, `latest~N`, or `git:REV`.
-        root: Root of the bank.
-        soc: Only these soc_versions.
-        op: Only records of these op_types.
-        key: Only records of these keys, or whose keys start so.
-        with_quarantined: Bring records back that are in quarantine too.
-        dry_run: Plan, write nothing.
 
     Raises:
         HistoryError: there is no such version, or it has nothing of what is asked for.
@@ -260,15 +226,6 @@ def revert(
     dry_run: Annotated[bool, DRY_RUN] = False,
 ) -> RevertResult:
     """Take back what one version changed, record by record; later changes stay.
-
-    Args:
-        version: Id of a snapshot, start of one, tag, `latest~N`, or `git:COMMIT`.
-        root: Root of the bank.
-        soc: Only these soc_versions.
-        op: Only records of these op_types.
-        key: Only records of these keys, or whose keys start so.
-        with_quarantined: Bring records back that are in quarantine too.
-        dry_run: Plan, write nothing.
 
     Raises:
         HistoryError: there is no such version, or none before it.

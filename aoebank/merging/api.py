@@ -125,25 +125,7 @@ def merge(
     Args:
         sides: Two or more files or trees: a path, `git:REV[:PATH]` or `snapshot:REF[:ROOT]`.
             The first is ours; the others come into it one after the other.
-        output: Where the result goes: a new path, or one of the sides.
-        base: What all sides started from; makes it a three-way merge.
-        policy: Who wins where both sides changed a key.
-        untimed: Instead of `keep-best` where there are no two times.
-        noise: A gap up to this counts as none: 0.03 or `3%`.
-        times: Compare times of the same known machine (`strict`), of that or of machines
-            nobody knows (`alike`), or `any`.
-        incumbent: Who wins inside the noise without a base.
-        override: Policies for some records, as in `op=MatMulV3:theirs`; the last that fits.
-        no_containment: Where one side's edit contains the other's, leave a conflict all the same.
-        no_renames: Take a file one side moved for a removed and an added one.
-        drop_worse_than: Leave out records slower than those of this built-in bank.
-        allow_other_soc: Merge banks of different targets.
-        allow_unrelated: Take a base that shares no record.
         skip_broken: Leave broken files of a tree as the first side has them, and merge the rest.
-        dry_run: Decide, write nothing.
-        decisions: Save all decisions here, to edit and `apply` them.
-        apply: Edited decisions; for a conflict file see `settle`.
-        all_open: With `apply`: `ours` or `theirs` for every conflict still open in it.
         verbose: Return clean decisions as values too, as a dry run does.
 
     Raises:

@@ -49,19 +49,6 @@ def quarantine_add(
 ) -> QuarantineResult:
     """Name a record as known to be bad, and take it out of the bank.
 
-    Args:
-        key: A key, or the start of one.
-        root: Root of the bank; by default the one the environment names.
-        reason: What is wrong with it.
-        ticket: Where it is discussed.
-        until: Last day it stays out, as in `2027-01-31`; else for ever.
-        evidence: What was seen: a log, a file.
-        soc: Only in files of these soc_versions.
-        op: Only records of these op_types.
-        any_strategy: Keep every answer for this key out, not this one.
-        keep: Leave the record in the bank.
-        dry_run: Plan, write nothing.
-
     Raises:
         UsageError: there is no reason, no such day, or the key means several records.
         BankNotFoundError: there is no such record.
@@ -96,13 +83,6 @@ def quarantine_remove(
 ) -> QuarantineResult:
     """Take an entry out of the quarantine; the bank itself stays as it is.
 
-    Args:
-        key: A key, or the start of one.
-        root: Root of the bank.
-        soc: Only entries for these soc_versions.
-        op: Only entries for these op_types.
-        dry_run: Plan, write nothing.
-
     Raises:
         BankNotFoundError: there is no such entry.
         UsageError: the key means several.
@@ -124,15 +104,7 @@ def quarantine_list(
     key: Annotated[Names, KEY] = (),
     expired: Annotated[bool, Param(help="Only entries whose last day is over.")] = False,
 ) -> tuple[ListedEntry, ...]:
-    """Return the entries of a quarantine, and the records of them that the bank holds.
-
-    Args:
-        root: Root of the bank.
-        soc: Only entries for these soc_versions.
-        op: Only entries for these op_types.
-        key: Only entries of these keys, or whose keys start so.
-        expired: Only entries whose last day is over.
-    """
+    """Return the entries of a quarantine, and the records of them that the bank holds."""
     from aoebank.quarantine.run import list_quarantine
 
     wanted = make_filter(soc, op, key)

@@ -141,8 +141,6 @@ def stats(
 
     Args:
         banks: Files, trees, `git:REV` or `snapshot:REF`; by default the bank of the environment.
-        by: `bank`, `file`, `format`, `soc_version`, `core_num`, `op_type`, `origin`, `engine`,
-            `cpu_model`, some of them; by default target, format and operator.
 
     Raises:
         UsageError: there is no such group.
@@ -180,7 +178,6 @@ def hits(
     Args:
         logs: Logs of CANN (plog), results of tuning (`summary.json`, `aoe_result_opat_*.json`,
             `tune_result_*.json`), documents beside compiled kernels, or folders of them.
-        bank: Banks whose records are counted: files, trees, `git:REV` or `snapshot:REF`.
 
     Raises:
         BankNotFoundError: there is no such log, or no such bank.

@@ -61,18 +61,6 @@ def resolve(
 ) -> ResolveResult:
     """Return which bank directories and files each reader would use, and why.
 
-    Args:
-        soc: Only files of this soc_version.
-        core_num: Only files for this number of cores.
-        op: Only files of this op_type.
-        reader: Whose rules to follow; by default all readers, or all readers of operator banks.
-        writer: Ask all writers instead of all readers.
-        op_bank_path: As `--op_bank_path` of a conversion.
-        mdl_bank_path: As `--mdl_bank_path` of a conversion.
-        opp_path: Instead of `ASCEND_OPP_PATH`.
-        shape: JSON text of an `info_dict`: which record it would get.
-        record: The same for the one record in a file.
-
     Raises:
         UsageError: arguments contradict each other, or cannot be part of a file name.
     """

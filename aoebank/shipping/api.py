@@ -49,12 +49,6 @@ def pack(
     Args:
         bank: A tree, `git:REV`, `git:REV:PATH`, `snapshot:REF` or `snapshot:REF:ROOT`; by default
             the bank the environment names.
-        output: The archive to write, a compressed tar.
-        soc: Only files of these soc_versions; `*` and `?` are wild.
-        provenance: Whether the side-cars go along; they tell of models and machines.
-        message: What the pack is for.
-        sign: OpenSSH key to sign the manifest with.
-        force: Replace an archive that is there.
 
     Returns:
         What was written; the same bank gives the same bytes.
@@ -104,13 +98,6 @@ def unpack(
 ) -> UnpackResult:
     """Take a bank out of a pack; every file has to be what the manifest says.
 
-    Args:
-        pack: The archive.
-        root: Folder for the bank, which must not be there yet.
-        check: Look at the pack only; nothing is written.
-        allowed_signers: File of allowed signers, as git and ssh have it: a pack that none of them
-            signed is refused.
-
     Raises:
         UsageError: neither `root` nor `check` is given, or both.
         BankNotFoundError: there is no such pack, or no such file of signers.
@@ -156,7 +143,6 @@ def convert(
     Args:
         source: A bank (tree or file, `git:REV`, `snapshot:REF`), or a `.jsonl`, `.db` or `.sqlite`
             file of an earlier conversion.
-        output: `.jsonl`, `.db` or `.sqlite`; for such a source the folder of the bank.
         force: Replace a file that is there; a folder never is.
 
     Raises:

@@ -85,9 +85,6 @@ def validate(
     Args:
         paths: A bank file or tree, `git:REV`, `git:REV:PATH`, `snapshot:REF` or
             `snapshot:REF:ROOT`, or several; a path that is not there is a finding.
-        select: Report only these codes, or codes that start like this.
-        ignore: Leave these out; of the two the longer one decides.
-        built_in: Built-in bank to compare times with; default is that of `ASCEND_OPP_PATH`.
         baseline: `git:REV`, or a file with what `aoebank validate --json` wrote: only findings
             it does not have are returned.
         reader: Release that reads the runtime banks, as in `cann-9.1.0`; `git:REV` of the source
@@ -211,10 +208,6 @@ def fmt(
     nothing, and their text is the writer's. Every answer stays what it was: a file of which that
     is not sure (broken, or with a key twice) keeps its order and text, and `validate` tells.
 
-    Args:
-        paths: A bank file or tree, or several.
-        check: Return what would be changed, write nothing.
-
     Raises:
         BankNotFoundError: a path is not there.
     """
@@ -270,8 +263,6 @@ def schema_import(
     """Return the release a revision of the operators' source is, from its tiling headers.
 
     Args:
-        revision: `git:REV` or `REV`.
-        name: Of the release; `git:REV` by default.
         beside: Anywhere in the work tree.
 
     Raises:
@@ -304,8 +295,6 @@ def stale(
     Args:
         path: A bank file or tree, `git:REV`, `git:REV:PATH`, `snapshot:REF` or
             `snapshot:REF:ROOT`; by default the bank the environment names.
-        soc: Only these targets; `*` and `?` are wild.
-        op: Only these operators, likewise.
         now: Environment to compare with, as `present_facts` tells it; None: the present one.
         source_of: Tells the kernel source of a record; None: as the installed engine tells it.
 
