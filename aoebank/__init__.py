@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from aoebank.history.api import blame, log, restore, revert, snapshot, tag, verify_history
     from aoebank.history.blame import BlameResult
     from aoebank.history.log import LogResult
-    from aoebank.history.restore import RestoreResult
-    from aoebank.history.revert import RevertResult
+    from aoebank.history.restore import RestoreResult, RevertResult
     from aoebank.history.snapshot import SnapshotResult, TagResult
     from aoebank.history.verify import VerifyResult
     from aoebank.merging.api import merge, settle
@@ -258,8 +257,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "history.api": "blame log restore revert snapshot tag verify_history",
     "history.blame": "BlameResult",
     "history.log": "LogResult",
-    "history.restore": "RestoreResult",
-    "history.revert": "RevertResult",
+    "history.restore": "RestoreResult RevertResult",
     "history.snapshot": "SnapshotResult TagResult",
     "history.verify": "VerifyResult",
     "merging.api": "merge settle",

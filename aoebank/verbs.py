@@ -256,13 +256,13 @@ VERBS: Mapping[str, Verb] = {
     "restore": Verb(
         summary="Put a bank, or a part of it, back to how a version has it.",
         function="history.api:restore",
-        report="history.restore_report:RestoreReport",
+        report="history.restore:RestoreReport",
         bank="result.plan.root",
     ),
     "revert": Verb(
         summary="Take back what one version changed, record by record; later changes stay.",
         function="history.api:revert",
-        report="history.restore_report:RevertReport",
+        report="history.restore:RevertReport",
         bank="result.plan.root",
     ),
     "blame": Verb(
@@ -300,14 +300,14 @@ VERBS: Mapping[str, Verb] = {
     "git install": Verb(
         summary="Register the merge and diff drivers, and write .gitattributes.",
         function="git.api:git_install",
-        report="git.install_report:InstallReport",
+        report="git.install:InstallReport",
         member="plan",
         options=_DRY,
     ),
     "git uninstall": Verb(
         summary="Take the drivers and our lines of .gitattributes out again.",
         function="git.api:git_uninstall",
-        report="git.install_report:InstallReport",
+        report="git.install:InstallReport",
         member="plan",
         options=_DRY,
         constants={"verb": "uninstall"},
@@ -315,7 +315,7 @@ VERBS: Mapping[str, Verb] = {
     "git check": Verb(
         summary="Tell whether git will merge the banks of this work tree record by record.",
         function="git.api:git_check",
-        report="git.install_report:CheckReport",
+        report="git.check:CheckReport",
         options={"are_conflicts_only": "conflicts"},
     ),
     "git verify-merge": Verb(

@@ -19,7 +19,7 @@ from math import prod
 from aoebank.errors import RecordError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.model.json_value import JsonValue
-from aoebank.model.record import Alternative, Record
+from aoebank.model.record import Record
 
 LEAST_US = 1e-3  # about three cycles of a core: a kernel is not even called in that
 # bytes, at one an element: fifty times the memory bandwidth of the fastest targets of banks
@@ -110,10 +110,9 @@ def _find_problem(
 
 def _answers(record: Record) -> tuple[Record, ...]:
     """Return the answers of a record, each as one of its own without its strategy."""
-    first = Alternative(workload=record.workload, strategy=None, cost_us=record.cost_us)
     return tuple(
         Record(key=record.key, workload=answer.workload, strategy=None, cost_us=answer.cost_us)
-        for answer in (first, *record.alternatives)
+        for answer in record.answers
     )
 
 

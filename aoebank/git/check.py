@@ -21,6 +21,7 @@ from aoebank.merging.document import (
     read_document,
 )
 from aoebank.merging.settle import STALE
+from aoebank.report.output import Report, Text, members, plural
 from aoebank.storage.bank import read_file
 from aoebank.storage.git.attributes import (
     DRIVER,
@@ -36,6 +37,8 @@ from aoebank.storage.git.program import find_work_tree, run_git
 from aoebank.storage.tree import FileKind, classify
 
 _OURS = f".json{CONFLICT_SUFFIX}"  # names other programs hardly give
+
+_SHOWN_PATHS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,3 +388,50 @@ def _check_conflict_files(top: Path, *, is_committed_only: bool) -> Iterator[Che
             message=f"{message}: {waiting}",
             hint=hints.get(code, settle),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport(Report):
+    """What keeps git from merging banks record by record."""
+
+    result: CheckResult
+    are_conflicts_only: bool = False
+    schema: str = "aoebank.git-check/1"
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if anything is wrong."""
+        return 1 if self.result.problems else 0
+
+    def document(self) -> Mapping[str, object]:
+        return {
+            **members(self.result, "work_tree=top files covered"),
+            "settings": dict(self.result.settings),
+            "problems": [
+                members(problem, "code where message hint paths")
+                for problem in self.result.problems
+            ],
+        }
+
+    def write(self, text: Text) -> None:
+        for problem in self.result.problems:
+            _write_problem(text, problem)
+        if self.are_conflicts_only:
+            text.line("conflicts are open" if self.result.problems else "no conflict is open")
+            return
+        count = plural(len(self.result.problems), "problem") if self.result.problems else "in order"
+        covered = f"{self.result.covered} of {plural(self.result.files, 'bank file')}"
+        text.line(
+            f"{count}: git merges {covered} record by record"
+            if not self.result.problems
+            else f"{count}; {covered} declared for the driver"
+        )
+
+
+def _write_problem(text: Text, problem: CheckProblem) -> None:
+    text.line((problem.code, "red"), f" {problem.where}: {problem.message}")
+    for path in problem.paths[:_SHOWN_PATHS]:
+        text.line(f"    {path}")
+    if len(problem.paths) > _SHOWN_PATHS:
+        text.line(f"    and {len(problem.paths) - _SHOWN_PATHS} more (--json lists them)")
+    text.line(f"    hint: {problem.hint}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from aoebank.errors import BankPathError, UsageError
 from aoebank.merging.document import ASIDE_GLOB, conflict_path
 from aoebank.model.digest import sha256_of
+from aoebank.report.output import Report, Text, members, plural
 from aoebank.storage.git.attributes import (
     DRIVER,
     INNER_DRIVER,
@@ -244,3 +246,91 @@ def _find_caches(cwd: Path) -> tuple[str, ...]:
     """Return the references under which git keeps what textconv printed."""
     result = try_git(["for-each-ref", "--format=%(refname)", _CACHE], cwd=cwd)
     return tuple(result.stdout.decode("utf-8", errors="surrogateescape").split())
+
+
+_STYLES = {"+": "green", "-": "red"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallReport(Report):
+    """The settings and lines that were written, or would be."""
+
+    plan: InstallPlan
+    is_dry_run: bool
+    verb: str = "install"
+
+    @property
+    def schema(self) -> str:
+        return f"aoebank.git-{self.verb}/1"
+
+    def document(self) -> Mapping[str, object]:
+        return {
+            **members(self, "scope=plan.scope dry_run=is_dry_run"),
+            "settings": [
+                {
+                    **members(setting, "key before after"),
+                    "changed": setting.before != setting.after,
+                }
+                for setting in self.plan.settings
+            ],
+            "files": [
+                {
+                    "path": str(file.path),
+                    "changed": file.before != file.after,
+                    "diff": [line.rstrip("\n") for line in _diff(file)],
+                }
+                for file in self._files()
+            ],
+            "forgotten": list(self.plan.forgotten),
+        }
+
+    def write(self, text: Text) -> None:
+        done = "would change" if self.is_dry_run else "changed"
+        settings = [setting for setting in self.plan.settings if setting.before != setting.after]
+        if settings:
+            text.line((f"{done} git config --{self.plan.scope}", "bold"))
+        for setting in settings:
+            _write_setting(text, setting)
+        files = [file for file in self._files() if file.before != file.after]
+        for change in files:
+            text.line((f"{done} {change.path}", "bold"))
+            for line in _diff(change):
+                text.line((f"  {line.rstrip()}", _STYLES.get(line[:1], "")))
+        for name in self.plan.forgotten:
+            text.line((f"{'would forget' if self.is_dry_run else 'forgot'} {name}", "bold"))
+        same = len(self.plan.settings) + len(self._files()) - len(settings) - len(files)
+        if not settings and not files and not self.plan.forgotten:
+            text.line(f"nothing to do: {plural(same, 'setting')} and files are so already")
+        elif any(file.path.name == ".gitattributes" for file in files):
+            text.line("commit .gitattributes: it tells every clone which files are banks")
+        if self.verb == "install" and self.plan.hook is not None and not self._has_hook():
+            text.line(
+                "a pre-commit hook would stop commits while conflicts are open: "
+                "aoebank git install --hook"
+            )
+
+    def _has_hook(self) -> bool:
+        hook = self.plan.hook
+        return hook is not None and find_block(hook.after or b"") is not None
+
+    def _files(self) -> tuple[FileChange, ...]:
+        """Return the files, the hook too where it is ours or was."""
+        hook = self.plan.hook
+        is_ours = hook is not None and (self._has_hook() or hook.before != hook.after)
+        return (*self.plan.files, hook) if hook is not None and is_ours else self.plan.files
+
+
+def _write_setting(text: Text, setting: SettingChange) -> None:
+    for sign, value in (("-", setting.before), ("+", setting.after)):
+        if value is not None:
+            text.line((f"  {sign}{setting.key} = {value}", _STYLES[sign]))
+
+
+def _diff(change: FileChange) -> Iterator[str]:
+    """Yield the lines that come and go, each with its sign."""
+    before, after = (
+        (data or b"").decode("utf-8", errors="backslashreplace").splitlines(keepends=True)
+        for data in (change.before, change.after)
+    )
+    lines = difflib.unified_diff(before, after, n=0)
+    return (line for line in lines if not line.startswith(("---", "+++", "@@")))

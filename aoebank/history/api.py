@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from aoebank.history.blame import BlameResult
     from aoebank.history.edits import EditPlan, Kept
     from aoebank.history.log import LogResult
-    from aoebank.history.restore import RestoreResult
-    from aoebank.history.revert import RevertResult
+    from aoebank.history.restore import RestoreResult, RevertResult
     from aoebank.history.snapshot import SnapshotResult, TagResult
     from aoebank.history.verify import VerifyResult
 
@@ -231,7 +230,7 @@ def revert(
         HistoryError: there is no such version, or none before it.
         BankPathError: a file cannot be written, or has a binary twin.
     """
-    from aoebank.history.revert import RevertResult, plan_revert
+    from aoebank.history.restore import RevertResult, plan_revert
 
     today = None if with_quarantined else current_day()
     wanted = make_filter(soc, op, key)

@@ -1,8 +1,8 @@
-"""Put a bank, or a part of it, back to how a version has it."""
+"""The ways back: a bank as a version has it, or without what one version changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -10,15 +10,34 @@ from typing import ClassVar
 
 from aoebank.errors import BankPathError, HistoryError, shell_word
 from aoebank.formats.protocol import ParsedFile, find_error
-from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.provenance import SUFFIX, provenance_path
 from aoebank.history.changes import (
     RecordMove,
+    count_moves,
     file_moves,
     find_quarantine_entry,
     get_record,
+    is_same_record,
+    iter_moves,
+    raw_of,
 )
-from aoebank.history.edits import EditPlan, FileEdit, Kept, edit_records, load_if_there
+from aoebank.history.edits import (
+    EditPlan,
+    FileEdit,
+    Kept,
+    edit_records,
+    kept_document,
+    load_if_there,
+    write_kept,
+)
+from aoebank.history.log import version_document
+from aoebank.history.snapshot import (
+    move_document,
+    moves_summary,
+    write_moves,
+)
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
+from aoebank.report.output import Report, Text, members, plural
 from aoebank.selection import (
     RecordFilter,
     bank_name_of,
@@ -34,6 +53,126 @@ from aoebank.storage.quarantine import load_quarantine
 from aoebank.storage.sides.open import open_versions, split_reference
 from aoebank.storage.sides.side import PathSide, SideKind, StoredSide
 from aoebank.storage.sides.versions import Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevertConflict:
+    """A record that is no longer as the version left it, so it stays as it is.
+
+    Attributes:
+        move: What the version did.
+        now: The record as it is; None when it is not there.
+        quarantine: Why the record before the version cannot come back, if that is it.
+    """
+
+    move: RecordMove
+    now: bytes | None
+    quarantine: QuarantineEntry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevertPlan(EditPlan):
+    """What would be taken back.
+
+    Attributes:
+        taken_back: What the version did to the records that are put back.
+        done: How many records are already as they were before the version.
+    """
+
+    verb: ClassVar[str] = "revert"
+
+    taken_back: tuple[RecordMove, ...]
+    conflicts: tuple[RevertConflict, ...]
+    done: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevertResult:
+    """A plan and what became of it; `kept` is None for a dry run."""
+
+    plan: RevertPlan
+    kept: Kept | None
+
+
+def plan_revert(
+    root: Path, reference: str, wanted: RecordFilter, *, today: date | None = None
+) -> RevertPlan:
+    """Return the changes that take back a version from the bank as it is now.
+
+    Args:
+        reference: `git:COMMIT`, or a snapshot by tag, id, the start of one, `latest~N`.
+        wanted: Records to take back; the others stay.
+        today: Records in quarantine on this day do not come back; None: all do.
+
+    Raises:
+        HistoryError: there is no such version.
+        BankFormatError: a file to change is broken.
+    """
+    source, rest = split_reference(reference)
+    history = open_versions(root, source)
+    version = history.get(rest)
+    parent = history.side(version.parents[0]) if version.parents else history.side("")
+    moves = tuple(iter_moves(parent, history.side(version.id), wanted))
+    if not moves:
+        raise HistoryError(
+            "this version changed none of these records", where=version.label, hint="aoebank log"
+        )
+    quarantine = load_quarantine(root) if today else Quarantine()
+    plan = _Planning(root, parent, quarantine, today or date.min)
+    for name in dict.fromkeys(move.file for move in moves):
+        plan.add_file(name, [move for move in moves if move.file == name])
+    return RevertPlan(
+        root=root,
+        version=version,
+        edits=tuple(plan.edits),
+        taken_back=tuple(plan.taken_back),
+        conflicts=tuple(plan.conflicts),
+        done=plan.done,
+    )
+
+
+class _Planning:
+    """Sorts the moves of a version into what goes back, what cannot, and what is done."""
+
+    def __init__(self, root: Path, parent: StoredSide, quarantine: Quarantine, today: date) -> None:
+        self._root = root
+        self._parent = parent
+        self._quarantine = quarantine
+        self._today = today
+        self.edits: list[FileEdit] = []
+        self.taken_back: list[RecordMove] = []
+        self.conflicts: list[RevertConflict] = []
+        self.done = 0
+
+    def add_file(self, name: str, moves: list[RecordMove]) -> None:
+        path = self._root / name
+        here, old = load_if_there(path), self._parent.load(name)
+        clean = [*self._clean(here, old, moves)]
+        if not clean:
+            return
+        self.taken_back += clean
+        changes = {move.key: get_record(old, move.key) for move in clean}
+        like = here or old
+        assert like is not None  # a clean move has its record here, or had it before
+        data = here.data if here is not None else None
+        result = edit_records(path, here, like, changes)
+        is_empty = old is None and not len(like.format.parse(result, path))
+        has_side_car = provenance_path(path).exists()  # it does not stay alone
+        after = None if is_empty and data is not None and not has_side_car else result
+        self.edits.append(FileEdit(name=name, before=data, after=after))
+
+    def _clean(
+        self, here: ParsedFile | None, old: ParsedFile | None, moves: list[RecordMove]
+    ) -> Iterator[RecordMove]:
+        for move in moves:
+            now = raw_of(here, move.key)
+            entry = find_quarantine_entry(old, move.key, self._quarantine, self._today)
+            if is_same_record(now, move.before):
+                self.done += 1
+            elif entry is None and is_same_record(now, move.after):
+                yield move
+            else:
+                self.conflicts.append(RevertConflict(move=move, now=now, quarantine=entry))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,3 +362,124 @@ def _stored_files(side: StoredSide) -> list[str]:
 def _binary_cache_name(name: str) -> str | None:
     binary_cache = binary_cache_of(Path(name))
     return binary_cache.as_posix() if binary_cache else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreReport(Report):
+    """The records and files that are as the version has them now."""
+
+    result: RestoreResult
+    schema: str = "aoebank.restore/1"
+
+    def document(self) -> Mapping[str, object]:
+        plan = self.result.plan
+        return {
+            **_plan_document(plan, self.result.kept),
+            "unknown": list(plan.unknown),
+            "records": [move_document(move) for move in plan.moves],
+            "kept_out": [
+                {"file": record.file, "key": record.key, "reason": record.entry.reason}
+                for record in plan.kept_out
+            ],
+        }
+
+    def write(self, text: Text) -> None:
+        plan, kept = self.result.plan, self.result.kept
+        write_moves(text, plan.moves)
+        for name in plan.unknown:
+            text.line(f"{name}: stays, {plan.version.label} does not know its soc_version")
+        for record in plan.kept_out:
+            text.line(
+                ("in quarantine: ", "red"),
+                f"{record.file}: {record.key}: {record.entry.reason}, ",
+                "so it does not come back",
+            )
+        if not plan.edits:
+            text.line(f"already as {plan.version.label} has it")
+            return
+        _write_files(text, plan.edits, is_dry_run=kept is None)
+        write_kept(text, kept)
+        moves = moves_summary(count_moves(iter(plan.moves)))
+        verb = "would restore" if kept is None else "restored"
+        text.line(f"{verb} {plan.version.label}: {plural(len(plan.edits), 'file')}, {moves}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevertReport(Report):
+    """The records that are as they were before the version, and those that are not."""
+
+    result: RevertResult
+    schema: str = "aoebank.revert/1"
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 if a record could not be put back."""
+        return 1 if self.result.plan.conflicts else 0
+
+    def document(self) -> Mapping[str, object]:
+        plan = self.result.plan
+        return {
+            **_plan_document(plan, self.result.kept),
+            "already": plan.done,
+            "records": [move_document(move, is_back=True) for move in plan.taken_back],
+            "conflicts": [_conflict(conflict) for conflict in plan.conflicts],
+        }
+
+    def write(self, text: Text) -> None:
+        plan, kept = self.result.plan, self.result.kept
+        write_moves(text, plan.taken_back, is_back=True)
+        for conflict in plan.conflicts:
+            text.line(
+                ("conflict: ", "bold red"),
+                f"{conflict.move.file}: {conflict.move.key}: ",
+                f"{_why(conflict)}, so it stays",
+            )
+        _write_files(text, plan.edits, is_dry_run=kept is None)
+        write_kept(text, kept)
+        verb = "would take back" if kept is None else "took back"
+        done = f", {plan.done} were as before already" if plan.done else ""
+        text.line(
+            f"{verb} {plural(len(plan.taken_back), 'record')} of {plan.version.label}{done}, "
+            f"{plural(len(plan.conflicts), 'conflict')}"
+        )
+
+
+def _plan_document(plan: RestorePlan | RevertPlan, kept: Kept | None) -> dict[str, object]:
+    return {
+        "root": str(plan.root),
+        "version": version_document(plan.version),
+        "dry_run": kept is None,
+        "snapshots": kept_document(kept),
+        "files": [{"name": edit.name, "what": _what(edit)} for edit in plan.edits],
+    }
+
+
+def _what(edit: FileEdit) -> str:
+    if edit.before is None:
+        return "created"
+    return "removed" if edit.after is None else "changed"
+
+
+def _write_files(text: Text, edits: Sequence[FileEdit], *, is_dry_run: bool) -> None:
+    for edit in edits:
+        text.line(f"{'would be ' if is_dry_run else ''}{_what(edit)}: {edit.name}")
+
+
+def _why(conflict: RevertConflict) -> str:
+    if conflict.quarantine is not None:
+        return f"what was before it is in quarantine ({conflict.quarantine.reason})"
+    if conflict.now is None:
+        return "it was removed since"
+    return "it came back since" if conflict.move.after is None else "it was changed since"
+
+
+def _conflict(conflict: RevertConflict) -> dict[str, object]:
+    texts = {"before": conflict.move.before, "version": conflict.move.after, "now": conflict.now}
+    return {
+        **members(conflict.move, "file key"),
+        "reason": _why(conflict),
+        **{
+            name: None if data is None else data.decode("utf-8", errors="replace")
+            for name, data in texts.items()
+        },
+    }

@@ -434,29 +434,18 @@ def _members(record: Record) -> JsonValue:
         "workload": record.workload,
         "strategy": record.strategy,
         "extra": record.extra,
-        "alternatives": [
-            [answer.workload, answer.strategy, answer.extra, answer.cost_us, answer.origin]
-            for answer in record.alternatives
-        ],
+        "alternatives": [*map(_facts, record.alternatives)],
     }
     more = {"cost_us": record.cost_us, "origin": record.origin}
     return {**members, **{name: value for name, value in more.items() if value is not None}}
 
 
 def _meaning(record: Record) -> str:
-    first = Alternative(
-        workload=record.workload,
-        strategy=record.strategy,
-        cost_us=record.cost_us,
-        origin=record.origin,
-        extra=record.extra,
-    )
-    return canonical_text(
-        [
-            [answer.workload, answer.strategy, answer.extra, answer.cost_us, answer.origin]
-            for answer in (first, *record.alternatives)
-        ]
-    )
+    return canonical_text([*map(_facts, record.answers)])
+
+
+def _facts(answer: Alternative) -> list[JsonValue]:
+    return [answer.workload, answer.strategy, answer.extra, answer.cost_us, answer.origin]
 
 
 # ---- a person ----

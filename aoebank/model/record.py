@@ -59,6 +59,18 @@ class Record:
         if self.cost_us is not None and not (0 < self.cost_us < math.inf):
             raise ValueError(f"cost_us must be positive and finite, or None, not {self.cost_us}")
 
+    @property
+    def answers(self) -> tuple[Alternative, ...]:
+        """All answers for the key, the one readers use first."""
+        first = Alternative(
+            workload=self.workload,
+            strategy=self.strategy,
+            cost_us=self.cost_us,
+            origin=self.origin,
+            extra=self.extra,
+        )
+        return first, *self.alternatives
+
 
 def with_raw(record: Record, raw: bytes) -> Record:
     """Return `record` itself, now carrying the bytes it was read from (parsers only)."""

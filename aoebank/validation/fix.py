@@ -22,7 +22,7 @@ from aoebank.formats.text.checks import BOM
 from aoebank.model.codes import FIXED_CODES, MENDING, FixClass
 from aoebank.model.digest import sha256_of
 from aoebank.model.finding import Finding
-from aoebank.model.record import Alternative, Record
+from aoebank.model.record import Record
 from aoebank.report.output import Report, Text, error_document, plural
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind
@@ -139,15 +139,8 @@ def _fastest_first(parsed: ParsedFile, tokens: set[str]) -> dict[str, Record | N
 
 
 def _sorted_answers(record: Record) -> Record:
-    first = Alternative(
-        workload=record.workload,
-        strategy=record.strategy,
-        cost_us=record.cost_us,
-        origin=record.origin,
-        extra=record.extra,
-    )
     answers = sorted(
-        (first, *record.alternatives),
+        record.answers,
         key=lambda answer: float("inf") if answer.cost_us is None else answer.cost_us,
     )
     best, *others = answers

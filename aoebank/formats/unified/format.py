@@ -166,14 +166,7 @@ def make_unified_record(
 
 def render(record: Record) -> bytes:
     """Return the member of a record, one line as CANN writes it."""
-    first = Alternative(
-        workload=record.workload,
-        strategy=record.strategy,
-        cost_us=record.cost_us,
-        origin=record.origin,
-        extra=record.extra,
-    )
-    candidates = [_candidate(alternative) for alternative in (first, *record.alternatives)]
+    candidates = [_candidate(alternative) for alternative in record.answers]
     member = f"{json_text.dumps(record.key)}: {json_text.dumps(candidates)}"
     return member.encode("utf-8")
 

@@ -11,8 +11,7 @@ from aoebank import HistoryError
 from aoebank.history.blame import blame
 from aoebank.history.edits import Kept, carry_out
 from aoebank.history.log import log
-from aoebank.history.restore import plan_restore
-from aoebank.history.revert import plan_revert
+from aoebank.history.restore import plan_restore, plan_revert
 from aoebank.model.snapshot import HistorySource
 from aoebank.selection import RecordFilter
 from aoebank.storage.history.database import history_path

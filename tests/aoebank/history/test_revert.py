@@ -12,7 +12,7 @@ from support import version_banks as banks
 
 from aoebank import BankPathError, HistoryError
 from aoebank.history.edits import carry_out
-from aoebank.history.revert import RevertPlan, plan_revert
+from aoebank.history.restore import RevertPlan, plan_revert
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.selection import RecordFilter
 from aoebank.storage.history.database import history_path
