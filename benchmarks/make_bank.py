@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from aoebank.formats.runtime_kb.hash import common_hashes
+from aoebank.formats.runtime_kb.format import common_hashes
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.formats.unified.format import workload_key
 

@@ -17,8 +17,7 @@ from aoebank.formats.releases import guess_release
 from aoebank.formats.strategy_field import StrategyField
 from aoebank.formats.text import json_text
 from aoebank.formats.text.json_text import dumps_compact
-from aoebank.formats.text.members import remove_member, set_member
-from aoebank.formats.text.splice import splice_raw
+from aoebank.formats.text.splice import remove_member, set_member, splice_raw
 from aoebank.merging.destination import demand_whole, put_back_merge, tree_journal
 from aoebank.model.digest import canonical_text, sha256_of
 from aoebank.model.finding import Location

@@ -2,13 +2,15 @@
 
 from aoebank.formats.runtime_kb.releases import (
     SCHEMA,
+    SUFFIX,
+    TilingHeader,
     guess_release,
     known_releases,
     make_release,
+    parse_header,
     parse_release,
     serialize_release,
 )
-from aoebank.formats.runtime_kb.tiling_header import SUFFIX, TilingHeader, parse_header
 
 __all__ = [
     "SCHEMA",

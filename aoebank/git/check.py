@@ -32,7 +32,7 @@ from aoebank.storage.git.attributes import (
     get_attributes,
 )
 from aoebank.storage.git.config import Scope, find_places, find_setting
-from aoebank.storage.git.merge_point import MergePoint, Standing, find_standing
+from aoebank.storage.git.merges import MergePoint, Standing, find_standing
 from aoebank.storage.git.program import find_work_tree, run_git
 from aoebank.storage.tree import FileKind, classify
 

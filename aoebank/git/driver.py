@@ -47,8 +47,7 @@ from aoebank.report.output import Report, Text, plural
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.git.config import list_settings
-from aoebank.storage.git.merge_point import current_point
-from aoebank.storage.git.merges import is_in_index
+from aoebank.storage.git.merges import current_point, is_in_index
 from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.git.side_cars import find_side_car
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine

@@ -19,7 +19,7 @@ from aoebank.merging.lines import QUARANTINE
 from aoebank.model.digest import sha256_of
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import BY_TUNER_ONLY, USE_TUNER
-from aoebank.storage.git.merge_point import MergePoint
+from aoebank.storage.git.merges import MergePoint
 from aoebank.storage.sides.open import is_stored
 from aoebank.storage.sides.side import PathSide, Side
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX

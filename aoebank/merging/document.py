@@ -19,7 +19,7 @@ from aoebank.merging.decisions import ACTION_OF, Action, Decision, KeptRecord, S
 from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.storage.bank import read_file
-from aoebank.storage.git.merge_point import MergePoint
+from aoebank.storage.git.merges import MergePoint
 
 OPEN = "conflict"  # the action of a decision nobody made yet
 DECISIONS = "aoebank.merge-decisions/1"

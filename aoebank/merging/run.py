@@ -42,7 +42,7 @@ from aoebank.merging.versions import Versions
 from aoebank.model.digest import sha256_of
 from aoebank.processes import count_processes, map_in_order
 from aoebank.storage.binary_caches import BY_TUNER_ONLY
-from aoebank.storage.git.merge_point import current_point
+from aoebank.storage.git.merges import current_point
 from aoebank.storage.sides.side import Side, SideKind, StoredSide, size_on_disk
 from aoebank.storage.writing.staged import StagedChanges, staged_changes
 

@@ -31,7 +31,7 @@ from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.storage.bank import load_file, read_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
-from aoebank.storage.git.merge_point import MergePoint, Standing, find_standing
+from aoebank.storage.git.merges import MergePoint, Standing, find_standing
 from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX

@@ -18,8 +18,8 @@ from aoebank.formats.registry import get_format
 from aoebank.formats.text.json_text import JsonTextError, dumps, loads
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
-from aoebank.storage.foreign_names import is_name_in_bank
 from aoebank.storage.git.attributes import QUARANTINE
+from aoebank.storage.packs.archive import is_name_in_bank
 from aoebank.storage.sides.side import Side
 from aoebank.storage.writing.staged import update_file, write_new_tree
 

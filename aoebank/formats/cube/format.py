@@ -16,9 +16,8 @@ from aoebank.formats.cube.rules import MEMBERS, check_cube_file, identity_part, 
 from aoebank.formats.names import BankName, open_parts
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.text import json_text
-from aoebank.formats.text.cost import cost_us
 from aoebank.formats.text.json_lines import iter_values
-from aoebank.formats.text.record import record_text, stored
+from aoebank.formats.text.record import cost_us, record_text, stored
 from aoebank.formats.text.scan import start_scan
 from aoebank.formats.text.splice import splice
 from aoebank.model.finding import Finding

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
-from aoebank.formats.text.cost import cost_problems
 from aoebank.formats.text.json_lines import duplicate_identity
 from aoebank.formats.text.problem import Problem, missing, not_a_record, unknown_members, wrong_type
-from aoebank.formats.text.record import record_text
+from aoebank.formats.text.record import cost_problems, record_text
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonObject, JsonValue
 

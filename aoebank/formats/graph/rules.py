@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
-from aoebank.formats.text.cost import cost_us
 from aoebank.formats.text.json_lines import duplicate_identity
 from aoebank.formats.text.problem import (
     Problem,
@@ -20,7 +19,7 @@ from aoebank.formats.text.problem import (
     unknown_members,
     wrong_type,
 )
-from aoebank.formats.text.record import record_text
+from aoebank.formats.text.record import cost_us, record_text
 from aoebank.model.finding import Finding
 from aoebank.model.json_value import JsonValue
 

@@ -1,7 +1,9 @@
-"""The record at a position: its text, ready for messages, and what its file says about it."""
+"""The text of one record with its places, and times and weights as files write them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypedDict
 
@@ -10,6 +12,40 @@ from aoebank.formats.text import json_text
 from aoebank.formats.text.containers import value_place
 from aoebank.formats.text.problem import Problem, RecordText
 from aoebank.model.finding import Location
+from aoebank.model.json_value import JsonValue
+
+NO_TIME = -1  # what CANN's writer stores when it was given no time
+
+
+def cost_us(value: JsonValue) -> float | None:
+    """Return a measured time as positive finite microseconds in its own spelling, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return value if 0 < number < math.inf else None
+
+
+def cost_problems(value: JsonValue, place: tuple[str, ...] = ()) -> Iterator[Problem]:
+    """Yield the problems of `cost_time` in the object at `place`; None: not there."""
+    if value is None or value == NO_TIME:
+        yield Problem(
+            code="AB401",
+            tokens=place,
+            message="no measured time: merges that compare times pass over it",
+            got="no cost_time" if value is None else "-1",
+        )
+    elif cost_us(value) is None:
+        yield Problem(
+            code="AB402",
+            tokens=(*place, "cost_time"),
+            message="measured time is not positive and finite",
+            got=str(value)[:40],
+            expected="microseconds > 0, or -1",
+            hint="tune the workload again",
+        )
 
 
 class Stored(TypedDict):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 
 from aoebank.formats.structure import Structure
-from aoebank.formats.text.cost import NO_TIME, cost_problems, cost_us
 from aoebank.formats.text.json_text import dumps
 from aoebank.formats.text.problem import Problem, kind_of, unknown_members, wrong_type
+from aoebank.formats.text.record import NO_TIME, cost_problems, cost_us
 from aoebank.model.json_value import JsonValue
 
 KEY = re.compile(r"[0-9a-f]{32}")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from aoebank.formats.structure import Structure
 from aoebank.formats.text import json_text
 from aoebank.formats.text.checks import LONG_INTEGER, MOST_DIGITS, iter_long_integers
-from aoebank.formats.text.cost import cost_us
 from aoebank.formats.text.problem import Problem, kind_of
+from aoebank.formats.text.record import cost_us
 from aoebank.model.json_value import JsonObject, JsonValue
 
 TEMPLATE = "tmpl"  # keep the template schedule

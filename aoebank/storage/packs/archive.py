@@ -15,13 +15,26 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from aoebank.errors import AoebankError, BankFormatError, BankNotFoundError, BankPermissionError
 from aoebank.model.digest import sha256_of
-from aoebank.storage.foreign_names import is_name_in_bank
+from aoebank.storage.git.attributes import QUARANTINE
 from aoebank.storage.signing import MOST_SIGNATURE_BYTES
+
+
+def is_name_in_bank(name: str) -> bool:
+    """True for a path below the root of a bank that a bank has use for.
+
+    A hidden file or folder is none but the quarantine: git runs programs that `.git/config` names,
+    and a journal makes the next command rename and remove files.
+    """
+    parts = PurePosixPath(name).parts
+    if not parts or name != "/".join(parts) or "\\" in name or "\0" in name:
+        return False
+    return name == QUARANTINE or not any(part.startswith((".", "/")) for part in parts)
+
 
 SCHEMA = "aoebank.pack_manifest/1"
 _HEX_DIGITS = frozenset("0123456789abcdef")

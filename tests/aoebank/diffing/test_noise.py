@@ -8,9 +8,8 @@ import pytest
 from support.diff_sides import side_of
 
 from aoebank import BankFormatError, BankNotFoundError, DiffResult, Event, Provenance, UsageError
-from aoebank.diffing.measured import MeasuredPair, facts_of
 from aoebank.diffing.result import TimeVerdict
-from aoebank.diffing.run import DiffOptions, diff, load_weights
+from aoebank.diffing.run import DiffOptions, MeasuredPair, diff, facts_of, load_weights
 from aoebank.formats.provenance import ProvenanceLog
 from aoebank.parameters.context import parse_ratio
 from aoebank.testing.factories import make_provenance, make_record

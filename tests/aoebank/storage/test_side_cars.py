@@ -10,7 +10,7 @@ import pytest
 
 from aoebank import Bank, Event, Provenance
 from aoebank.formats import provenance
-from aoebank.storage import side_cars
+from aoebank.storage import bank as side_cars
 from aoebank.testing.factories import make_provenance, make_record
 
 _ENTRY = make_provenance(make_record().key)

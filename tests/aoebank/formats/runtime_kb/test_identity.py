@@ -16,8 +16,7 @@ from support.runtime_kb_lines import (
     parse,
 )
 
-from aoebank.formats.runtime_kb.format import runtime_key
-from aoebank.formats.runtime_kb.hash import common_hash, common_hashes
+from aoebank.formats.runtime_kb.format import common_hash, common_hashes, runtime_key
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import MergeRules, Policy, Three

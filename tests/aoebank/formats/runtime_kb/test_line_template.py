@@ -16,8 +16,7 @@ from support.merge_files import Answer, Style, make_file
 
 from aoebank import JsonValue
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.runtime_kb.format import RuntimeKbFormat
-from aoebank.formats.runtime_kb.known_lines import KnownLines
+from aoebank.formats.runtime_kb.format import KnownLines, RuntimeKbFormat
 from aoebank.formats.runtime_kb.line_template import LineTemplates
 from aoebank.formats.runtime_kb.operator_schema import OperatorSchema, operator_schemas
 

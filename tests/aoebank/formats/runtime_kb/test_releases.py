@@ -17,12 +17,12 @@ from aoebank.formats.release import NEWEST
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
 from aoebank.formats.runtime_kb.releases import (
     RELEASES,
+    TilingHeader,
     known_releases,
     make_release,
     parse_release,
     serialize_release,
 )
-from aoebank.formats.runtime_kb.tiling_header import TilingHeader
 from aoebank.validation.schema import get_release
 
 FILTER = "Conv3DBackpropFilterV2"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aoebank.formats.runtime_kb.operator_schema import C_TYPES
-from aoebank.formats.runtime_kb.tiling_header import TilingHeader, parse_header
+from aoebank.formats.runtime_kb.releases import TilingHeader, parse_header
 
 HEADER = """
 /* struct Conv9DInputArgs { int64_t old; }; */

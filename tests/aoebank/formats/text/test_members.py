@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoebank.formats.text.members import remove_member, set_member
+from aoebank.formats.text.splice import remove_member, set_member
 
 NAMES = st.sampled_from(["a", "b", "m b", "stepM", "z", "\u00e9", 'q"', "back\\slash"])
 VALUES = st.one_of(st.integers(), st.booleans(), st.text(max_size=3), st.lists(st.integers()))
