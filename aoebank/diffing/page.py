@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from aoebank.diffing.fields import FieldChange
 from aoebank.diffing.report import (
     ROLLUP,
     WORDS,
@@ -13,18 +15,24 @@ from aoebank.diffing.report import (
     percent,
     summary_lines,
 )
-from aoebank.diffing.result import ChangeKind, DiffResult, FileMove, RecordChange, TimeVerdict
+from aoebank.diffing.result import (
+    ChangeKind,
+    DiffResult,
+    FileMove,
+    RecordChange,
+    RollupRow,
+    TimeVerdict,
+)
 from aoebank.report.html import (
     Content,
     Markup,
+    columns,
     element,
     html_page,
     join,
     listing,
     page_header,
-    row,
     section,
-    table,
     tiles,
 )
 from aoebank.report.output import cut, plural
@@ -32,8 +40,7 @@ from aoebank.report.output import cut, plural
 MAX_ROWS = 2000  # per table; a browser takes more, a reader does not
 _MOST_OPEN = 5  # strategies
 _LONG = 300  # characters of one value
-_CHANGE_HEADER = ("", "ratio", "A (us)", "B (us)", "soc_version", "op_type", "workload", "key")
-_FIGURES = (1, 2, 3)
+_MOODS = {"slower": "bad", "faster": "good"}
 _TILES = (
     ("slower", "bad"),
     ("faster", "good"),
@@ -96,51 +103,44 @@ def _rollup(result: DiffResult) -> Markup:
     rows = [row for row in result.rollup if not row.is_quiet]
     quiet = len(result.rollup) - len(rows)
     rest = element("p", f"{plural(quiet, 'more row')} without any change", class_="more")
-    shown = rows[:MAX_ROWS]
-    cells = [tuple(cell(row) for _, _, cell in ROLLUP) for row in shown]
-    used = _used_columns(cells)
-    header = [ROLLUP[place][0] for place in used]
-    right = [number for number, place in enumerate(used) if place >= 2]
-    drawn = table(header, (_rollup_row(words, used) for words in cells), right, "roll-up")
+    cells = (
+        (title, kind, partial(_rollup_cell, cell, _MOODS.get(title, "")) if kind == "r" else cell)
+        for title, kind, cell in ROLLUP
+    )
+    drawn = columns(rows[:MAX_ROWS], *cells, name="roll-up", drops_empty=True)
     return _section("By soc_version and op_type", len(rows), drawn, *([rest] if quiet else []))
 
 
-def _used_columns(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the columns in which a row has something to tell."""
-    columns = zip(*rows, strict=True)
-    return [place for place, cells in enumerate(columns) if {*cells} - {"", "-"}]
-
-
-def _rollup_row(words: Sequence[str], used: Sequence[int]) -> Markup:
-    moods = {2: "bad", 3: "good"}
-    cells = (
-        words[place]
-        if place < 2
-        else element(
-            "td",
-            words[place],
-            data_sort="0" if words[place] == "-" else words[place].rstrip("x"),
-            class_=f"right {moods.get(place, '') if words[place] != '-' else 'none'}".rstrip(),
-        )
-        for place in used
+def _rollup_cell(cell: Callable[[RollupRow], str], mood: str, one: RollupRow) -> Markup:
+    words = cell(one)
+    return element(
+        "td",
+        words,
+        data_sort="0" if words == "-" else words.rstrip("x"),
+        class_=f"right {mood if words != '-' else 'none'}".rstrip(),
     )
-    return row(*cells)
 
 
 def _moves(moves: Sequence[FileMove]) -> Markup:
     if not moves:
         return Markup("")
-    rows = (
-        row(
-            f"{move.soc_a} → {move.soc_b}" if move.soc_a and move.soc_b else "as before",
-            _code_cell(move.a),
-            _code_cell(move.b),
-            _number(f"{move.equal} of {move.records_a}", move.similarity),
-        )
-        for move in moves
+    drawn = columns(
+        moves,
+        ("soc_version", "", _move_words),
+        ("A", "", lambda move: _code_cell(move.a)),
+        ("B", "", lambda move: _code_cell(move.b)),
+        ("equal records", "r", _equal_cell),
+        name="moved files",
     )
-    drawn = table(("soc_version", "A", "B", "equal records"), rows, (3,), "moved files")
     return section("Moved files", drawn, count=f"{len(moves):,}")
+
+
+def _move_words(move: FileMove) -> str:
+    return f"{move.soc_a} → {move.soc_b}" if move.soc_a and move.soc_b else "as before"
+
+
+def _equal_cell(move: FileMove) -> Markup:
+    return _number(f"{move.equal} of {move.records_a}", move.similarity)
 
 
 def _code_cell(text: str, **attributes: str) -> Markup:
@@ -148,40 +148,40 @@ def _code_cell(text: str, **attributes: str) -> Markup:
 
 
 def _change_section(title: str, changes: Sequence[RecordChange]) -> Markup:
-    shown = changes[:MAX_ROWS]
-    used = _used_columns([_change_words(change) for change in shown])
-    header = [_CHANGE_HEADER[place] for place in used]
-    right = [number for number, place in enumerate(used) if place in _FIGURES]
-    rows = (_change_row(change, used) for change in shown)
-    return _section(title, len(changes), table(header, rows, right, title))
+    drawn = columns(changes[:MAX_ROWS], *_CHANGE_COLUMNS, name=title, drops_empty=True)
+    return _section(title, len(changes), drawn)
 
 
-def _change_words(change: RecordChange) -> tuple[str, ...]:
-    """Return the cells that decide whether a column is shown."""
-    ratio = "" if change.cost_ratio is None else "x"
-    costs = (_microseconds(change.cost_a_us), _microseconds(change.cost_b_us))
-    names = (change.soc_version or "", change.op_type or "")
-    return WORDS[change.kind][0], ratio, *costs, *names, "workload", change.key
+def _kind_cell(change: RecordChange) -> Markup:
+    word = element("span", WORDS[change.kind][0], class_=f"kind {change.kind}")
+    return element("td", word)
 
 
-def _change_row(change: RecordChange, used: Sequence[int]) -> Markup:
-    ratio = change.cost_ratio
-    mood = {TimeVerdict.SLOWER: "bad", TimeVerdict.FASTER: "good"}.get(change.verdict, "")
+def _ratio_cell(change: RecordChange) -> Markup:
+    return _number(_ratio(change), change.cost_ratio, _mood(change), _doubt(change))
+
+
+def _about_cell(change: RecordChange) -> Markup:
     about = element("span", change.problem or change.workload)
     where = change.file if change.file_a is None else f"{change.file_a} → {change.file}"
     file = element("small", change.file.rpartition("/")[2], title=where)
-    word = WORDS[change.kind][0]
-    cells = (
-        element("td", element("span", word, class_=f"kind {change.kind}")),
-        _number(_ratio(change), ratio, mood, _doubt(change)),
-        _number(_microseconds(change.cost_a_us), change.cost_a_us),
-        _number(_microseconds(change.cost_b_us), change.cost_b_us),
-        change.soc_version or "-",
-        change.op_type or "-",
-        element("td", about, file, class_="about"),
-        element("td", element("code", cut(change.key, 40), title=change.key[:_LONG])),
-    )
-    return row(*(cells[place] for place in used))
+    return element("td", about, file, class_="about")
+
+
+def _key_cell(change: RecordChange) -> Markup:
+    return element("td", element("code", cut(change.key, 40), title=change.key[:_LONG]))
+
+
+_CHANGE_COLUMNS: tuple[tuple[str, str, Callable[[RecordChange], Content]], ...] = (
+    ("", "", _kind_cell),
+    ("ratio", "r", _ratio_cell),
+    ("A (us)", "r", lambda change: _time_cell(change.cost_a_us)),
+    ("B (us)", "r", lambda change: _time_cell(change.cost_b_us)),
+    ("soc_version", "", lambda change: change.soc_version or "-"),
+    ("op_type", "", lambda change: change.op_type or "-"),
+    ("workload", "", _about_cell),
+    ("key", "", _key_cell),
+)
 
 
 def _ratio(change: RecordChange) -> Content:
@@ -209,24 +209,29 @@ def _strategies(result: DiffResult) -> Markup:
 
 
 def _strategy(change: RecordChange, *, is_open: bool) -> Markup:
-    mood = {TimeVerdict.SLOWER: "bad", TimeVerdict.FASTER: "good"}.get(change.verdict, "")
     head = element(
         "summary",
         element("code", cut(change.key, 40)),
         f" {change.op_type or ''} ",
-        element("b", _ratio(change), class_=mood),
+        element("b", _ratio(change), class_=_mood(change)),
         element("small", change.workload),
     )
-    rows = (
-        row(
-            _code_cell(field.pointer or "/"),
-            _code_cell(cut(field_value(field, of_b=False), _LONG), class_="old"),
-            _code_cell(cut(field_value(field, of_b=True), _LONG), class_="new"),
-        )
-        for field in change.fields
+    members = columns(
+        change.fields,
+        ("member", "", lambda field: _code_cell(field.pointer or "/")),
+        ("A", "", lambda field: _side_cell(field, of_b=False)),
+        ("B", "", lambda field: _side_cell(field, of_b=True)),
+        name="members",
     )
-    members = table(("member", "A", "B"), rows, name="members")
     return element("details", head, members, open="" if is_open else False)
+
+
+def _side_cell(field: FieldChange, *, of_b: bool) -> Markup:
+    return _code_cell(cut(field_value(field, of_b=of_b), _LONG), class_="new" if of_b else "old")
+
+
+def _mood(change: RecordChange) -> str:
+    return {TimeVerdict.SLOWER: "bad", TimeVerdict.FASTER: "good"}.get(change.verdict, "")
 
 
 def _section(title: str, number: int, *content: Content) -> Markup:
@@ -248,8 +253,8 @@ def _number(text: Content, value: float | None, mood: str = "", title: str = "")
     )
 
 
-def _microseconds(cost_us: float | None) -> str:
-    return "" if cost_us is None else f"{cost_us:,.6g}"
+def _time_cell(cost_us: float | None) -> Markup:
+    return _number("" if cost_us is None else f"{cost_us:,.6g}", cost_us)
 
 
 def _footer(result: DiffResult) -> Markup:

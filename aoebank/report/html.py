@@ -112,16 +112,26 @@ def columns(
     *columns: tuple[str, str, Callable[[T], Content]],
     name: str,
     ids: Callable[[T], str] = lambda _: "",
+    drops_empty: bool = False,
 ) -> Markup:
     """Return a table with a row for each thing.
 
     Args:
         columns: Title, `r` for one of figures, and the cell of a thing.
         ids: Of the rows, where links lead to them.
+        drops_empty: Leave columns out that have nothing but dashes.
     """
-    rows = (row(*(cell(thing) for _, _, cell in columns), id=ids(thing)) for thing in things)
-    figures = [place for place, (_, kind, _) in enumerate(columns) if kind == "r"]
-    return table([title for title, _, _ in columns], rows, figures, name)
+    rows = [(ids(thing), [cell(thing) for _, _, cell in columns]) for thing in things]
+    used = [*range(len(columns))]
+    if drops_empty:
+        used = [place for place in used if any(_says_something(cells[place]) for _, cells in rows)]
+    figures = [at for at, place in enumerate(used) if columns[place][1] == "r"]
+    drawn = (row(*(cells[place] for place in used), id=id_) for id_, cells in rows)
+    return table([columns[place][0] for place in used], drawn, figures, name)
+
+
+def _says_something(cell: Content) -> bool:
+    return (cell.striptags() if isinstance(cell, Markup) else cell) not in ("", "-")
 
 
 def row(*cells: Content, id: str = "") -> Markup:
