@@ -191,8 +191,8 @@ def _on_folder(
     written: _Written,
 ) -> Report:
     from aoe.advice.folder import FolderAdvice, advise_folder
-    from aoe.report.advice.folder import FolderAdviceReport
     from aoe.report.advice.page import render_folder_advice
+    from aoe.report.advice.text import FolderAdviceReport
     from aoe.results.files import write_text
 
     advised = tuple(advise_folder(settings, models, tell=say, **how))

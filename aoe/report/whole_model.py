@@ -1,15 +1,16 @@
-"""What the reports of modes that tune a model file say alike: where it is, and what it gained."""
+"""What became of the whole model, in lines: gain, accuracy, what was left out, the last line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from aoe.measurement import QUIET_SHARE, Clock
-from aoe.report.last_line import finished_line, looked_up_finish
 from aoe.report.quantities import pairs_text
 from aoe.report.reuse import write_reuse
+from aoe.tuning.precision.constraint import told
 from aoebank import Report, plural
 
 if TYPE_CHECKING:
@@ -18,6 +19,94 @@ if TYPE_CHECKING:
     from aoe.tuning.model_mode import ModelTuning
     from aoe.tuning.opat.result import OpatResult
     from aoebank import Text
+if TYPE_CHECKING:
+    from aoe.tuning.mode import ModeResult
+if TYPE_CHECKING:
+    from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
+    from aoe.tuning.validation.accuracy import HeldAccuracy
+    from aoebank import Text
+
+_MOST_ROWS = 30
+
+
+def write_accuracy(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]) -> None:
+    """Write what was traded, and what the whole model reaches.
+
+    Args:
+        text: Where to.
+        held: What the model was held to.
+        kept: Names of the kernels in the model.
+    """
+    if held.weighed:
+        _write_trade(text, held, kept)
+    text.line(f"accuracy: {held}" + ("" if held.trade.holds else ": MISSED, even in float32"))
+    if held.trade.roll_back:
+        text.line(
+            f"{len(held.trade.roll_back)} of {len(held.weighed)} kernels put back to keep it: "
+            f"{_with_all(held)}"
+        )
+
+
+def _with_all(held: HeldAccuracy[ChosenKernel]) -> str:
+    if not held.trade.in_time and isnan(held.trade.at_first):
+        return "no time was left to run the model with them"
+    return f"{held.constraint.name} was {told(held.trade.at_first)} with all of them"
+
+
+def _write_trade(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]) -> None:
+    """Write a row for each kernel in question: the one that saves most comes first."""
+    alone = f"{held.constraint.name} alone"
+    header = ("operator", "precision", "places", "saves us", alone, "in model")
+    ranked = sorted(held.weighed, key=lambda kernel: (-kernel.gain_us, kernel.source.name))
+    text.line(f"accuracy against speed, {held.constraint}:")
+    rows = (_row(kernel, held, kept) for kernel in ranked)
+    text.table(header, rows, "n-rrr", most=_MOST_ROWS, rest="in summary.json")
+
+
+def _row(
+    kernel: ChosenKernel, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]
+) -> tuple[str, ...]:
+    name = kernel.source.name
+    alone = held.trade.alone.get(name)
+    state = "put back" if name in held.trade.roll_back else "yes" if name in kept else "no"
+    return (
+        kernel.op_names[0],
+        kernel.source.workload.precision.value,
+        str(len(kernel.regions)),
+        f"{kernel.gain_us:.1f}",
+        told(alone) if alone is not None else "-",
+        state,
+    )
+
+
+def finished_line(result: ModeResult, reason: str = "", *, note: str = "") -> str:
+    """Return AOE's line about what came of it, the same for every mode.
+
+    Args:
+        result: Of the mode.
+        reason: Why nothing was gained, if nothing was.
+        note: What has to be said of the figure of a gain.
+    """
+    from aoe.results.files import improvement_text
+
+    name = result.tuning_name
+    of_what = "" if result.metric == "latency" else f" ({result.metric})"
+    if result.speedup == 1.0:
+        why = f": {reason}" if reason else ""
+        return f"{name} process finished. Performance not improved{why}"
+    gain = improvement_text(result.speedup)
+    return f"{name} process finished. Performance improved by {gain}{of_what}{note}"
+
+
+def looked_up_finish(result: ModeResult, parts: str) -> str:
+    """Return the line of a run that has placed what the bank had, and measured nothing.
+
+    Args:
+        result: Of the mode.
+        parts: How many of which, `3 kernels`.
+    """
+    return f"{result.tuning_name} process finished. From the bank: {parts}, not measured"
+
 
 BY_CPU_TIME = "by CPU time: the machine was busy"
 _NAMED = 4

@@ -10,8 +10,14 @@ from aoe.advice.folder import FolderAdvice
 from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.measurement import SpeedupEstimate
-from aoe.report.advice.folder import SUMMARY_COLUMNS, summary_row
-from aoe.report.advice.text import by_gain, causes_text, verdict_text, what_text
+from aoe.report.advice.text import (
+    SUMMARY_COLUMNS,
+    by_gain,
+    causes_text,
+    summary_row,
+    verdict_text,
+    what_text,
+)
 from aoe.report.charts import kind_bars
 from aoe.report.profiling.page import (
     names_cell,
