@@ -140,6 +140,9 @@ class DiffOptions:
             raise ValueError(f"noise_ratio must not be negative, not {self.noise_ratio}")
 
 
+# ---- how often keys are used ----
+
+
 MAX_WEIGHT = 1e15
 
 
@@ -176,6 +179,9 @@ def load_weights(path: Path) -> dict[str, float]:
             )
         weights[key] = float(weight)
     return weights
+
+
+# ---- one file ----
 
 
 _Place: TypeAlias = "tuple[ParsedFile, int]"
@@ -360,6 +366,9 @@ def _details(record: Record) -> JsonValue:
         for alternative in record.alternatives
     ]
     return [record.workload, record.origin, record.extra, others]
+
+
+# ---- all files ----
 
 
 _STORED = (SideKind.GIT, SideKind.SNAPSHOT)

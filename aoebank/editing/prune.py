@@ -131,6 +131,9 @@ class UnusedJudge:
                 yield number, "no look-up in the logs has found it"
 
 
+# ---- the verb ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedRecord:
     """A record that goes, and why."""

@@ -390,6 +390,9 @@ def _check_conflict_files(top: Path, *, is_committed_only: bool) -> Iterator[Che
         )
 
 
+# ---- what is printed ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport(Report):
     """What keeps git from merging banks record by record."""

@@ -136,6 +136,9 @@ _CONFLICT = 1  # git: ours stays in the work tree, all three versions in the ind
 _HINT = "git calls this command; to merge files by hand: aoebank merge --base BASE OURS THEIRS"
 
 
+# ---- the driver ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFiles:
     """What git calls `%O`, `%A`, `%B` and `%P`.
@@ -294,6 +297,9 @@ def _read(path: Path) -> bytes:
 
 _SHOWN = 5
 _POLICY = "aoebank.merge.policy=theirs"
+
+
+# ---- what is printed ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

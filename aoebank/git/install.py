@@ -251,6 +251,9 @@ def _find_caches(cwd: Path) -> tuple[str, ...]:
 _STYLES = {"+": "green", "-": "red"}
 
 
+# ---- what is printed ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallReport(Report):
     """The settings and lines that were written, or would be."""

@@ -200,6 +200,9 @@ _MOST_FIELDS = 8
 _LONGEST = 100  # of a value; --json has it whole
 
 
+# ---- what is printed ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlameReport(Report):
     """The states of each record, newest first."""

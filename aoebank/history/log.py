@@ -80,6 +80,9 @@ def log(
     return LogResult(root=root, kind=history.kind, versions=tuple(found), more=False)
 
 
+# ---- what is printed ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReport(Report):
     """A block per version."""

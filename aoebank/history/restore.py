@@ -54,6 +54,8 @@ from aoebank.storage.sides.open import open_versions, split_reference
 from aoebank.storage.sides.side import PathSide, SideKind, StoredSide
 from aoebank.storage.sides.versions import Version
 
+# ---- revert ----
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertConflict:
@@ -173,6 +175,9 @@ class _Planning:
                 yield move
             else:
                 self.conflicts.append(RevertConflict(move=move, now=now, quarantine=entry))
+
+
+# ---- restore ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,6 +367,9 @@ def _stored_files(side: StoredSide) -> list[str]:
 def _binary_cache_name(name: str) -> str | None:
     binary_cache = binary_cache_of(Path(name))
     return binary_cache.as_posix() if binary_cache else None
+
+
+# ---- what is printed ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,8 @@ from aoebank.storage.sides.side import PathSide
 from aoebank.storage.sides.snapshots import SnapshotHistory
 from aoebank.storage.tree import FileKind, iter_tree
 
+# ---- tags ----
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagResult:
@@ -84,6 +86,9 @@ def delete_tag(root: Path, name: str, author: Author) -> TagResult:
         meant = remove_tag(database, name, who=author.who, time=author.time)
         tags = list_tags(database)
     return TagResult(root=root, tags=tags, name=name, snapshot=meant, is_removed=True)
+
+
+# ---- snapshots ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +234,9 @@ def _names_in_history(root: Path) -> list[str]:
     with open_history(root) as database:
         snapshots = list_snapshots(database)
         return [*members_of(database, find_snapshot(snapshots, "latest"))] if snapshots else []
+
+
+# ---- what is printed ----
 
 
 STYLES = {Move.ADDED: "green", Move.REMOVED: "red", Move.CHANGED: "magenta"}

@@ -281,6 +281,9 @@ def _edits(root: Path, found: list[_Found]) -> Iterator[FileEdit]:
         yield FileEdit(name=name, before=parsed.data, after=after)
 
 
+# ---- what is printed ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineReport(Report):
     """Entries that came or went, and records taken out of the bank."""

@@ -174,6 +174,9 @@ def used_keys(parsed: ParsedFile, keys: Mapping[str, int]) -> Counter[str]:
     return used
 
 
+# ---- lines of logs ----
+
+
 _OPERATOR = re.compile(
     r"\[op_kb_hit\]\[(?P<name>[^\]]*)\]\[(?P<status>-?\d+)\](?:\[(?P<kernel>[^\]]*)\])?"
 )
@@ -243,6 +246,9 @@ def _lookup(path: Path, number: int, line: str) -> BankLookup | None:
             pid=pid,
         )
     return None
+
+
+# ---- documents ----
 
 
 Document = Mapping[str, Any]
@@ -354,6 +360,9 @@ _READERS: tuple[Callable[[Path, Document], Iterator[BankLookup]], ...] = (
     _kernel,
 )
 """One for each kind of document; a new kind is a function more."""
+
+
+# ---- what is printed ----
 
 
 MOST_ROWS = 20

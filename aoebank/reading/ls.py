@@ -140,6 +140,9 @@ _FEW_KEYS = 2
 _LONGEST_KEY = 24  # a feature list is a key too, and no column
 
 
+# ---- what is printed ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListReport(ReadingReport[ListResult]):
     """A table of files."""

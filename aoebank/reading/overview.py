@@ -390,6 +390,9 @@ def _are_apart(one: Row, other: Row) -> bool:
 T = TypeVar("T")
 
 
+# ---- what is printed ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """One part.

@@ -358,6 +358,9 @@ def stats(sides: Sequence[Side], by: Sequence[str], *, today: date) -> QueryResu
     )
 
 
+# ---- what is printed ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryReport(ReadingReport[QueryResult]):
     """A table of rows."""

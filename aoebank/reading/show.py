@@ -179,6 +179,9 @@ def _shown(selector: str, place: _Place, key: str | None) -> Iterator[ShownRecor
         yield ShownRecord(file=parsed.path, record=record, provenance=provenance)
 
 
+# ---- what is printed ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowReport(Report):
     """Records with their history, and what was not found."""

@@ -179,6 +179,9 @@ def _format(name: str, where: Path) -> Format:
         raise BankFormatError(f"a row has no known format: {error}", path=where) from error
 
 
+# ---- the conversion ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertResult:
     """What was converted.
@@ -258,6 +261,9 @@ def convert_rows(source: Path, root: Path) -> ConvertResult:
         files=len(files),
         records=sum(row.record is not None for row in rows),
     )
+
+
+# ---- files of rows ----
 
 
 SCHEMA = "aoebank.rows/1"

@@ -107,6 +107,9 @@ def _signer(opened: Pack, pack: Path, allowed: Path | None) -> str:
     return signer
 
 
+# ---- pack ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackRequest:
     """What to put into a pack.

@@ -115,6 +115,9 @@ class _Loaded:
     records: dict[str, Record]
 
 
+# ---- the bank ----
+
+
 class Bank:
     """The records below one root directory, which need not exist before the first `put`.
 

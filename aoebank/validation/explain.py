@@ -86,6 +86,9 @@ def _join(text: str) -> str:
     return " ".join(text.split())
 
 
+# ---- what is printed ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainReport(Report):
     """A table of codes, or all there is to say about some.

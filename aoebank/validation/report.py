@@ -76,6 +76,9 @@ def summary(findings: Iterable[Finding]) -> str:
     return ", ".join(plural(counts[severity], str(severity)) for severity in Severity)
 
 
+# ---- equal findings, told once ----
+
+
 NAMED_PLACES = 3  # of a group, behind its first
 # identities and numbers differ from record to record, what is wrong with them does not
 _VARIABLE = re.compile(r"\b[0-9a-f]{32}\b|\d+")
@@ -128,6 +131,9 @@ def _sameness(finding: Finding) -> tuple[str | None, ...]:
 
 def _rank(finding: Finding) -> tuple[int, str]:
     return _RANKS[finding.severity], finding.code
+
+
+# ---- all of it ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,47 +31,6 @@ from aoebank.storage.git.program import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleasesReport(Report):
-    """The releases known by name, the newest first."""
-
-    releases: Sequence[Release]
-    schema: str = "aoebank.schema-list/1"
-
-    def document(self) -> Mapping[str, object]:
-        return {
-            "releases": [
-                {"name": release.name, "source": release.source, "operators": [*release.tilings]}
-                for release in self.releases
-            ]
-        }
-
-    def write(self, text: Text) -> None:
-        rows = [(release.name, release.source) for release in self.releases]
-        text.table(("release", "source"), rows)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseReport(Report):
-    """One release as its document, which is a data file as it stands."""
-
-    release: Release
-    schema: str = SCHEMA
-
-    def document(self) -> Mapping[str, object]:
-        document: dict[str, object] = json.loads(serialize_release(self.release))
-        document.pop("schema")
-        return document
-
-    def write(self, text: Text) -> None:
-        for line in serialize_release(self.release).splitlines():
-            text.line(line)
-
-
-GIT = "git:"
-PREFIX = "cann-"
-
-
 def import_release(revision: str, *, cwd: Path, name: str = "") -> Release:
     """Return the release a git revision of ops-nn is, from its `*_tuning_tiling.h` headers.
 
@@ -179,3 +138,47 @@ def _load(path: Path) -> Release:
         raise BankFormatError(
             "not a document of a release", path=path, expected=f"schema {SCHEMA}"
         ) from error
+
+
+# ---- what is printed ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasesReport(Report):
+    """The releases known by name, the newest first."""
+
+    releases: Sequence[Release]
+    schema: str = "aoebank.schema-list/1"
+
+    def document(self) -> Mapping[str, object]:
+        return {
+            "releases": [
+                {"name": release.name, "source": release.source, "operators": [*release.tilings]}
+                for release in self.releases
+            ]
+        }
+
+    def write(self, text: Text) -> None:
+        rows = [(release.name, release.source) for release in self.releases]
+        text.table(("release", "source"), rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseReport(Report):
+    """One release as its document, which is a data file as it stands."""
+
+    release: Release
+    schema: str = SCHEMA
+
+    def document(self) -> Mapping[str, object]:
+        document: dict[str, object] = json.loads(serialize_release(self.release))
+        document.pop("schema")
+        return document
+
+    def write(self, text: Text) -> None:
+        for line in serialize_release(self.release).splitlines():
+            text.line(line)
+
+
+GIT = "git:"
+PREFIX = "cann-"

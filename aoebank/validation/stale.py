@@ -146,6 +146,9 @@ def _looked_at(
     )
 
 
+# ---- what is printed ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleReport(Report):
     """A table of records with the reasons."""

@@ -178,6 +178,9 @@ _KNOWN = ("op", "info_dict", "knowledge")  # id and version are nobody's busines
 _BATCH = 4096
 
 
+# ---- the format ----
+
+
 class RuntimeKbFormat(Format):
     """Reads and writes `<soc>_<core>_AiCore_<op type>_runtime_kb.json`.
 

@@ -131,6 +131,9 @@ def _has_blob(commits: list[str], blob: str, top: Path) -> bool:
     )
 
 
+# ---- commits that merge ----
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     """One commit.

@@ -220,6 +220,9 @@ class _Measured(io.RawIOBase):
         return data
 
 
+# ---- the archive ----
+
+
 @dataclass(slots=True, kw_only=True)
 class Pack:
     """A pack that is being read, from its beginning to its end.
