@@ -64,6 +64,7 @@ class TensorSpec:
         layout: Order of the elements in memory.
         block: Channels per block of a blocked tensor, else 0.
         constant: True if the tensor is an initializer of the model.
+        open: Axes along which a kernel takes any extent; `shape` says those it is measured at.
     """
 
     shape: tuple[int, ...]
@@ -71,6 +72,7 @@ class TensorSpec:
     layout: Layout = Layout.PLAIN
     block: int = 0
     constant: bool = False
+    open: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if any(extent < 1 for extent in self.shape):
@@ -84,6 +86,8 @@ class TensorSpec:
             )
         if self.layout is Layout.PLAIN and self.block:
             raise ValueError(f"a plain tensor has no block (got {self.block})")
+        if any(not 0 <= axis < len(self.shape) for axis in self.open):
+            raise ValueError(f"open axes of a tensor of {len(self.shape)} (got {self.open})")
 
     @property
     def size(self) -> int:
@@ -170,6 +174,11 @@ class Workload:
         return self.operations[-1].output
 
     @property
+    def is_open(self) -> bool:
+        """True if the kernel takes any extents along some axes."""
+        return bool(self.output.open)
+
+    @property
     def blocked(self) -> bool:
         """True if the kernel computes in the blocked layout."""
         return self.output.layout is Layout.BLOCKED
@@ -220,6 +229,8 @@ def _spec_to_json(spec: TensorSpec) -> dict[str, Any]:
     }
     if spec.constant:
         value["constant"] = True
+    if spec.open:
+        value["open"] = list(spec.open)
     return value
 
 
@@ -232,6 +243,7 @@ def _spec_from_json(value: Mapping[str, Any]) -> TensorSpec:
         layout=Layout.BLOCKED if block else Layout.PLAIN,
         block=block,
         constant=bool(value.get("constant", False)),
+        open=tuple(int(axis) for axis in value.get("open", ())),
     )
 
 

@@ -60,12 +60,15 @@ class Range:
             `ends` in their order, from the first axis on. What begins like a key counts as it.
         fixed: Extents for which the engine tunes a model of its own, too.
         unseen: Measured besides; primes and neighbours of powers of two.
+        unit: What all extents are multiples of: networks that halve images and join them again
+            take no others.
     """
 
     ends: Mapping[str, tuple[int, int]]
     inputs: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     fixed: tuple[tuple[int, ...], ...]
     unseen: tuple[tuple[int, ...], ...]
+    unit: int = 1
 
     def open_axes(self, name: str) -> Mapping[int, str]:
         """Return the names of the open dimensions of an input, by axis."""
@@ -96,6 +99,7 @@ class Range:
 
 
 _TEXTS: Mapping[str, tuple[int, int]] = {"batch": (1, 4), "length": (1, 128)}
+_IMAGES = {"image": {2: "height", 3: "width"}}
 RANGES = {
     "bert6": Range(ends=_TEXTS, fixed=((1, 16), (1, 128)), unseen=((1, 31), (3, 65))),
     # the middles of the fifths of the lengths of the sentences of docs/, in words and signs
@@ -124,14 +128,37 @@ RANGES = {
         fixed=((1, 50), (1, 200)),
         unseen=((1, 33), (2, 101)),
     ),
+    "yolo_silu": Range(
+        ends={"height": (320, 640), "width": (320, 640)},
+        inputs=_IMAGES,
+        fixed=((320, 320), (640, 640)),
+        unseen=((352, 416), (480, 640)),
+        unit=32,
+    ),
+    "unet2d": Range(
+        ends={"height": (128, 256), "width": (128, 256)},
+        inputs=_IMAGES,
+        fixed=((128, 128), (256, 256)),
+        unseen=((144, 208), (240, 176)),
+        unit=16,
+    ),
+    "resnet50": Range(
+        ends={"height": (160, 320), "width": (160, 320)},
+        inputs=_IMAGES,
+        fixed=((160, 160), (224, 224)),
+        unseen=((173, 251), (320, 256)),
+    ),
 }
 
 
 def export_open(name: str, file: Path) -> None:
     """Write a network with the dimensions of its range open in every input."""
     network, module, here = NETWORKS[name], build_module(name), RANGES[name]
-    dims = {one: torch.export.Dim(one, max=most) for one, (_, most) in here.ends.items()}
-    inputs = sample_inputs(here.at(network, [most // 2 for _, most in here.ends.values()]), seed=0)
+    dims = {
+        one: here.unit * torch.export.Dim(one, max=most) for one, (_, most) in here.ends.items()
+    }
+    middles = [most // 2 // here.unit * here.unit for _, most in here.ends.values()]
+    inputs = sample_inputs(here.at(network, middles), seed=0)
     shapes = tuple(
         {axis: dims[one] for axis, one in here.open_axes(name).items()} for name in inputs
     )

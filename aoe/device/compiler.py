@@ -9,16 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from functools import partial
 from importlib import resources
+from math import prod
 from pathlib import Path
 from typing import Self
 
 from aoe.device.feature_check import TILES_FEATURE, feature_check
+from aoe.device.open_tables import open_declarations, open_entry, variant_symbol
 from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
 from aoe.errors import BuildError, ScheduleError
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.extents import OpenShape, shape_at
 from aoe.graph.stored_layouts import StoredDimension, StoredLayout
-from aoe.kernels.family import OpenDimension, Pipeline
+from aoe.kernels.family import OpenAxes, OpenDimension, Pipeline
 from aoe.kernels.host_products import hosted_product, is_hosted
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target
@@ -242,15 +244,20 @@ def compile_kernel(
     from aoe.kernels.halide.apply import apply_schedule, set_extents
 
     pipeline = _pipeline_of(source)
-    apply_schedule(pipeline, source.schedule)
-    set_extents(pipeline)
     file = directory / f"{source.name}.o"
     halide_target = hl.Target(halide_features(source, target, build_features))
     symbol = kernel_symbol(source.name)
     try:
-        pipeline.output.compile_to_object(
-            str(file), list(pipeline.arguments), symbol, halide_target
-        )
+        for number, schedule in enumerate(_schedules_of(source, pipeline)):
+            made = pipeline if number == 0 else _pipeline_of(source)
+            apply_schedule(made, schedule)
+            set_extents(made)
+            made.output.compile_to_object(
+                str(file.with_suffix(f".{number}.o") if number else file),
+                list(made.arguments),
+                variant_symbol(symbol, number),
+                halide_target,
+            )
         for number, packing in pipeline.packings.items():
             packing.output.compile_to_object(
                 str(file.with_suffix(f".pack{number}.o")),
@@ -267,7 +274,8 @@ def compile_kernel(
 
 def objects_of(file: Path) -> tuple[Path, ...]:
     """Return all object files of a compiled kernel, given its own."""
-    return (file, *sorted(file.parent.glob(f"{file.stem}.pack*.o")))
+    folder, name = file.parent, file.stem
+    return (file, *sorted(folder.glob(f"{name}.pack*.o")), *sorted(folder.glob(f"{name}.[0-9].o")))
 
 
 def build_library(
@@ -405,12 +413,19 @@ def _declarations(source: KernelSource, pipeline: Pipeline, tables: _PackingTabl
     packed = {number: packing.dtype for number, packing in pipeline.packings.items()}
     specs = [*inputs, *[TensorSpec(shape=())] * (len(pipeline.arguments) - len(inputs))]
     arguments = ", ".join(
-        _tensor(spec, extents, packed.get(number, spec.dtype), pipeline.indexed.get(number, 0))
+        _tensor(
+            spec,
+            extents,
+            packed.get(number, spec.dtype),
+            pipeline.indexed.get(number, 0),
+            pipeline.open_axes[number] if pipeline.open_axes else (),
+        )
         for number, (spec, extents) in enumerate(zip(specs, pipeline.argument_extents, strict=True))
     )
     lines = [
         f"int {symbol}_argv(void **);",
         f"static const aoe_tensor {symbol}_arguments[] = {{ {arguments or '{0}'} }};",
+        *open_declarations(symbol, source.workload, source.schedule, pipeline),
     ]
     table = f"{symbol}_packings"
     if pipeline.packings and tables.name_of(source, pipeline) == table:
@@ -432,13 +447,24 @@ def _entry(
 ) -> str:
     symbol = kernel_symbol(source.name)
     result = source.workload.output
-    output = _tensor(result, pipeline.output_extents, result.dtype)
+    open_axes = pipeline.open_axes[-1] if pipeline.open_axes else ()
+    output = _tensor(result, pipeline.output_extents, result.dtype, open_axes=open_axes)
     packings = tables.name_of(source, pipeline) if pipeline.packings else "NULL"
     counts = f"{len(source.workload.inputs)}, {len(pipeline.arguments)}"
+    opened = open_entry(symbol, source.workload, source.schedule, pipeline)
     return (
         f'{{ "{source.name}", {symbol}_argv, {counts}, {symbol}_arguments, {output}, '
-        f"{len(pipeline.packings)}, {packings}, {{0}}, {dimensions} }}"
+        f"{len(pipeline.packings)}, {packings}, {{0}}, {dimensions}, {opened} }}"
     )
+
+
+def _schedules_of(source: KernelSource, pipeline: Pipeline) -> list[Schedule]:
+    """Return the schedule of a kernel; of an open one also those for smaller results."""
+    if not source.workload.is_open:
+        return [source.schedule]
+    from aoe.kernels.halide.open_extents import variants_of
+
+    return [one.schedule for one in variants_of(pipeline, source.schedule)]
 
 
 def _row_declarations(source: RowKernel, entries: Mapping[str, str]) -> list[str]:
@@ -468,7 +494,8 @@ def _row_entry(source: RowKernel) -> str:
     count = len(source.workload.inputs)
     return (
         f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
-        f"{{ {source.open_rank}, {mask}ull, {len(source.blocks)}, {symbol}_blocks, 0, 0 }}, NULL }}"
+        f"{{ {source.open_rank}, {mask}ull, {len(source.blocks)}, {symbol}_blocks, 0, 0 }}, "
+        "NULL, {0} }"
     )
 
 
@@ -506,7 +533,8 @@ def _extent_entry(source: ExtentKernel) -> str:
     chosen = f"{len(names)}, {source.rows_dimension}"
     return (
         f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
-        f"{{ 0, 0, {len(source.blocks)}, {symbol}_blocks, {chosen} }}, NULL }}"
+        f"{{ 0, 0, {len(source.blocks)}, {symbol}_blocks, {chosen} }}, "
+        "NULL, {0} }"
     )
 
 
@@ -531,9 +559,14 @@ def _pipeline_of(source: KernelSource) -> Pipeline:
 
     family = get_family(source.workload.op_type)
     try:
-        return family.pipeline(source.workload, source.schedule.algorithm)
+        pipeline = family.pipeline(source.workload, source.schedule.algorithm)
     except ValueError as error:  # a bank may name anything
         raise ScheduleError(source.name, str(error)) from error
+    if not source.workload.is_open:
+        return pipeline
+    from aoe.kernels.halide.open_extents import opened
+
+    return opened(pipeline, source.workload)
 
 
 def _listed(extents: Sequence[int]) -> str:
@@ -545,15 +578,28 @@ def packing_symbol(symbol: str, number: int) -> str:
     return f"{symbol}_pack{number}"
 
 
-def _tensor(spec: TensorSpec, extents: Sequence[int], dtype: str, indexed: int = 0) -> str:
+def _tensor(
+    spec: TensorSpec,
+    extents: Sequence[int],
+    dtype: str,
+    indexed: int = 0,
+    open_axes: OpenAxes = (),
+) -> str:
     """Return the entry of an argument: the ONNX tensor, and the buffer the kernel sees of it."""
-    view = f"{len(extents)}, {{ {_listed(extents)} }}, AOE_{dtype.upper()}"
-    return _viewed(spec.shape, spec.dtype, view, indexed)
+    fixed, masks = list(extents), [0]
+    if any(open_axes):
+        pairs = list(zip(extents, open_axes, strict=True))
+        fixed = [extent // prod(spec.shape[one] for one in axes) for extent, axes in pairs]
+        masks = [sum(1 << axis for axis in axes) for axes in open_axes]
+    view = f"{len(extents)}, {{ {_listed(fixed)} }}, AOE_{dtype.upper()}"
+    return _viewed(spec.shape, spec.dtype, view, indexed, masks)
 
 
-def _viewed(shape: Sequence[int], dtype: str, view: str, indexed: int = 0) -> str:
-    given = f"AOE_{dtype.upper()}"
-    return f"{{ {len(shape)}, {{ {_listed(shape)} }}, {view}, {given}, {indexed} }}"
+def _viewed(
+    shape: Sequence[int], dtype: str, view: str, indexed: int = 0, masks: Sequence[int] = (0,)
+) -> str:
+    given = f"AOE_{dtype.upper()}, {indexed}, {{ {_listed(masks)} }}"
+    return f"{{ {len(shape)}, {{ {_listed(shape)} }}, {view}, {given} }}"
 
 
 def _include_flags(folder: Path) -> tuple[str, str]:

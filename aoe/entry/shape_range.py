@@ -80,12 +80,10 @@ class OpenModelShapes:
         """Return the least, a middle and the largest shape, without doubles.
 
         The middle is the geometric one of each dimension: ratios of times, not differences, are
-        what is averaged.
+        what is averaged. It is a multiple of what both ends are, to a power of two: networks that
+        halve images and join them again take no others.
         """
-        ends = {
-            name: (one.low, isqrt(one.low * one.high), one.high)
-            for name, one in self.ranges.items()
-        }
+        ends = {name: (one.low, _middle(one), one.high) for name, one in self.ranges.items()}
         found = [{name: one[way] for name, one in ends.items()} for way in range(3)]
         distinct = [one for at, one in enumerate(found) if one not in found[:at]]
         return tuple(map(self.point, distinct))
@@ -112,6 +110,16 @@ class OpenModelShapes:
                     return None
         is_inside = all(extent in self.ranges[name] for name, extent in extents.items())
         return extents if is_inside else None
+
+
+def _middle(extents: Extents) -> int:
+    """Return the geometric middle, a multiple of the power of two that divides both ends.
+
+    >>> _middle(Extents(1, 512)), _middle(Extents(320, 640))
+    (22, 448)
+    """
+    unit = (both := extents.low | extents.high) & -both
+    return isqrt(extents.low * extents.high) // unit * unit
 
 
 def range_form(extent: int | Extents) -> int | str:

@@ -1,4 +1,4 @@
-"""Extents of tensors, some of which are open: names, and sums of names and numbers.
+"""Extents of tensors, some of which are open: names, what follows from one, sums of these.
 
 A name stands for an extent that is open; equal names are equal extents in every run. A sum is
 written one way, `past + length + 1`, so that equal sums are equal names.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-Extent = int | str
-"""A number, a name, or a sum of them."""
+from aoe.operators.extents import Extent, extent_at
+
 OpenShape = tuple[Extent, ...]
 """Extents of a tensor, some of which may be open."""
 _PLUS = " + "
@@ -34,15 +34,29 @@ def shape_at(shape: OpenShape, extents: Mapping[str, int]) -> tuple[int, ...]:
     >>> shape_at(("past + length + 1", "length", 8), {"past": 3, "length": 2})
     (6, 2, 8)
     """
-    return tuple(_at(one, extents) for one in shape)
+    found = find_shape_at(shape, extents)
+    assert found is not None
+    return found
 
 
-def _at(extent: Extent, extents: Mapping[str, int]) -> int:
-    if isinstance(extent, int):
-        return extent
-    if extent in extents:
-        return extents[extent]
-    return sum(n * (1 if name == _ONE else extents[name]) for name, n in _terms(extent).items())
+def find_shape_at(shape: OpenShape, extents: Mapping[str, int]) -> tuple[int, ...] | None:
+    """Return the shape where open extents are these, None where it does not follow from them."""
+    found = [_find(one, extents) for one in shape]
+    known = tuple(one for one in found if one is not None)
+    return known if len(known) == len(shape) else None
+
+
+def _find(extent: Extent, extents: Mapping[str, int]) -> int | None:
+    known = extent_at(extent, extents)
+    if known is not None:
+        return known
+    total = 0
+    for name, count in _terms(extent).items():
+        term = 1 if name == _ONE else extent_at(name, extents)
+        if term is None:
+            return None
+        total += count * term
+    return total
 
 
 def sum_of(*extents: Extent) -> Extent | None:

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import TypeVar
 
-from aoe.graph.extents import Extent, OpenShape, is_closed, names_of, shape_at
+from aoe.graph.extents import OpenShape, is_closed, names_of, shape_at
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.stored_layouts import StoredLayout, read_from, whole_layout, written_to
 from aoe.kernels.family import Role
 from aoe.kernels.registry import OPEN_EXTENTS, classify
+from aoe.operators.extents import Extent
 from aoe.workload import TensorSpec, Workload, workload_to_json
 
 Found = TypeVar("Found")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 Plan = TypeVar("Plan")
+OpenAxes = tuple[tuple[int, ...], ...]
 UPDATE = ".update"
 """End of the name of the stage that is the update of a reduction."""
 
@@ -187,6 +188,8 @@ class Pipeline:
             Halide is not asked to see that: they are never shared out nor made vectors.
         open_dimensions: Of each argument and of the result, innermost first, where extents are
             open; all strides but the innermost are those of the buffers then.
+        open_axes: For each argument, then the result, and each dimension of its buffer, the open
+            axes of the tensor whose extents it is multiplied by; empty where shapes are fixed.
     """
 
     output: hl.Func
@@ -200,6 +203,7 @@ class Pipeline:
     indexed: Mapping[int, int] = field(default_factory=dict)
     in_order: Mapping[str, frozenset[str]] = field(default_factory=dict)
     open_dimensions: tuple[tuple[OpenDimension, ...], ...] = ()
+    open_axes: tuple[OpenAxes, ...] = ()
 
 
 class KernelFamily(Protocol):

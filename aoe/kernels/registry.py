@@ -75,6 +75,9 @@ OPEN_EXTENTS: dict[str, OpenExtents] = {
 }
 """Families with kernels that read extents at run time; one more is a line."""
 
+OPEN_FAMILIES = frozenset({"convolution", "elementwise", "pooling"})
+"""Families whose kernels may take any extents along some axes (`TensorSpec.open`)."""
+
 FUSIBLE = frozenset(ELEMENTWISE_OPS)
 """(domain, op_type) of operators that chain freely."""
 
@@ -102,6 +105,9 @@ def classify(workload: Workload) -> Workload | str:
     reasons = {}
     for name, family in FAMILIES.items():
         named = replace(workload, op_type=name)
+        if workload.is_open and name not in OPEN_FAMILIES:
+            reasons[name] = "kernels for fixed shapes"
+            continue
         try:
             support = family.supports(named)
         except Exception as error:  # a bug of one family costs its own kernels, never a run

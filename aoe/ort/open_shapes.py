@@ -3,7 +3,8 @@
 ONNX Runtime infers shapes when it loads a model, and carries the names of open extents along. It
 loses them where a shape is computed: `Shape`, `Gather`, `Concat` in front of a Reshape or an
 Expand, a Range up to an extent. What these compute is followed here, for lists of extents alone;
-what follows from it is told to the inference, until nothing new is found.
+`open_images` follows the images of convolutions. What follows from either is told to the inference,
+until nothing new is found.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from onnx import helper, numpy_helper, shape_inference
 
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.extents import (
-    Extent,
     OpenShape,
     difference_of,
-    names_of,
-    shape_at,
+    find_shape_at,
     sum_of,
 )
 from aoe.graph.model_graph import TensorInfo
 from aoe.graph.protos import copied, refill
 from aoe.graph.weights import array_of, place_of
+from aoe.operators.extents import Extent
+from aoe.ort.open_images import PartialShape, follow_images
 from aoe.ort.sessions import OpenSession
 from aoe.ort.static_shapes import bare_model, element_type, load_outputs
 
@@ -62,25 +63,48 @@ def infer_open_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dic
     """
     made = [name for node in proto.graph.node for name in node.output if name]
 
-    def inferred(known: Tensors) -> dict[str, OpenTensor]:
+    types: dict[str, str] = {}
+    images: dict[str, OpenShape] = {}
+
+    def loaded(known: Tensors) -> dict[str, PartialShape]:
+        declared = [*_declared(known)]
+        declared += [_float(name, shape) for name, shape in images.items() if name in made]
         with ScratchFolder("shapes") as folder:
-            bare = bare_model(proto, folder, _declared(known))
-            found = dict(_inputs(proto))
-            for value in load_outputs(bare, made, folder, open_session):
-                if value.shape and all(isinstance(one, int | str) for one in value.shape):
-                    kind = element_type(value)
-                    found[value.name] = OpenTensor(dtype=kind, shape=tuple(value.shape))
-            return found
+            values = load_outputs(bare_model(proto, folder, declared), made, folder, open_session)
+        types.update({value.name: element_type(value) for value in values})
+        return {value.name: tuple(value.shape) for value in values if value.shape}
+
+    def inferred(known: Tensors) -> dict[str, OpenTensor]:
+        given = _inputs(proto)
+        shapes: dict[str, PartialShape] = {name: one.shape for name, one in given.items()}
+        for _ in range(_MOST_ROUNDS):
+            shapes |= loaded(known)
+            found = follow_images(proto.graph, shapes)
+            if found.keys() <= images.keys():
+                break
+            images.update(found)
+        shapes |= images
+        return dict(given) | {
+            name: OpenTensor(dtype=types[name], shape=whole)
+            for name in made
+            if (whole := _whole(shapes.get(name, ())))
+        }
 
     return _with_computed(proto, inferred)
+
+
+def _whole(shape: PartialShape) -> OpenShape:
+    """Return a shape whose extents are all known or have a name; else that of nothing."""
+    found = tuple(extent for extent in shape if isinstance(extent, int | str))
+    return found if len(found) == len(shape) else ()
 
 
 def tensors_at(tensors: Tensors, extents: Mapping[str, int]) -> dict[str, TensorInfo]:
     """Return the tensors whose extents are known where open dimensions have these."""
     return {
-        name: TensorInfo(dtype=tensor.dtype, shape=shape_at(tensor.shape, extents))
+        name: TensorInfo(dtype=tensor.dtype, shape=shape)
         for name, tensor in tensors.items()
-        if names_of(tensor.shape) <= extents.keys()
+        if (shape := find_shape_at(tensor.shape, extents)) is not None
     }
 
 
@@ -386,6 +410,10 @@ def _declared(known: Tensors) -> Sequence[onnx.ValueInfoProto]:
         )
         for name, tensor in known.items()
     ]
+
+
+def _float(name: str, shape: OpenShape) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
 
 
 def _inputs(proto: onnx.ModelProto) -> Tensors:

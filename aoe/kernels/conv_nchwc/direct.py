@@ -12,6 +12,7 @@ from __future__ import annotations
 import halide as hl
 
 from aoe.kernels.conv_nchwc.result import (
+    KernelArguments,
     finished_pipeline,
     finished_result,
     image_read,
@@ -46,7 +47,7 @@ def direct_pipeline(plan: ConvolutionPlan, precision: Precision) -> Pipeline:
     arguments = kernel_arguments(plan, extents, hl.BFloat(16) if in_pairs else None)
     place = (v.o, v.w, v.h, v.b, v.n)
     image = image_read(plan, arguments)
-    stages = _image(image, shape, in_pairs=in_pairs)
+    stages = _image(plan, arguments, in_pairs=in_pairs)
     read = stages.get(PADDED, image)
     products = direct_sums(read, arguments.at(WEIGHTS), shape, in_pairs=in_pairs)
     finished, result = hl.Func(FINISHED), hl.Func(RESULT)
@@ -107,9 +108,10 @@ def pair_packing(shape: ConvolutionShape) -> PackedInput:
 
 
 def _image(
-    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, *, in_pairs: bool
+    plan: ConvolutionPlan, arguments: KernelArguments, *, in_pairs: bool
 ) -> dict[str, hl.Func]:
     """Return the stage that copies the image, if there is one."""
+    shape = plan.shape
     precision = _precision(in_pairs=in_pairs)
     if not needs_copy(shape, precision):
         return {}
@@ -117,7 +119,7 @@ def _image(
     down, along = shape.strides if is_thinned(shape, precision) else (1, 1)
     apart = (v.w * along, v.h * down)
     read = (*apart, v.c, v.n) if shape.is_stem else (v.c, *apart, v.b, v.n)
-    value = padded_image(x, shape, read)
+    value = padded_image(plan, arguments, read)
     padded = hl.Func(PADDED)
     padded[place] = to_bfloat16(value) if in_pairs else value
     return {PADDED: padded}
@@ -132,6 +134,8 @@ def met_taps(shape: ConvolutionShape) -> tuple[tuple[int, int], tuple[int, int]]
 
     Filters dilated by more than the image has rows meet it with one of theirs.
     """
+    if shape.is_open:
+        return (0, shape.kernel[0]), (0, shape.kernel[1])
     sizes = ((shape.height, shape.rows), (shape.width, shape.columns))
     found = []
     for at, (size, results) in enumerate(sizes):

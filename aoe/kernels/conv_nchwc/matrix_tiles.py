@@ -17,7 +17,6 @@ import halide as hl
 from aoe import schedule as sch
 from aoe.kernels.conv_nchwc.result import (
     finished_result,
-    image_read,
     kernel_arguments,
     padded_image,
 )
@@ -54,7 +53,7 @@ def matrix_tiles_pipeline(plan: ConvolutionPlan) -> Pipeline:
     c, o, w, h, b, n = (hl.Var(name) for name in ("c", "o", "w", "h", "b", "n"))
     padded, result = hl.Func(PADDED), hl.Func(RESULT)
     block = b * (REDUCED // _LANES) + c // _LANES
-    pixel = padded_image(image_read(plan, arguments), shape, (c % _LANES, w, h, block, n))
+    pixel = padded_image(plan, arguments, (c % _LANES, w, h, block, n))
     padded[c, w, h, b, n] = to_bfloat16(pixel)
     weights = arguments.at(WEIGHTS)
     sums = tile_sums(SUMS, padded, weights, shape.strides, shape.dilations)

@@ -13,7 +13,7 @@ from typing import Any
 
 import halide as hl
 
-from aoe.kernels.conv_nchwc.shape import BIAS, SUM, WEIGHTS, ConvolutionPlan, ConvolutionShape, X
+from aoe.kernels.conv_nchwc.shape import BIAS, SUM, WEIGHTS, ConvolutionPlan, X
 from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.epilogue import Epilogue
@@ -95,24 +95,45 @@ def image_read(plan: ConvolutionPlan, arguments: KernelArguments) -> hl.ImagePar
 
 
 def padded_image(
-    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, place: Sequence[hl.Expr]
+    plan: ConvolutionPlan, arguments: KernelArguments, place: Sequence[hl.Expr]
 ) -> hl.Expr:
     """Return a value of the image with its zeros around it.
 
     Args:
-        x: The image.
-        shape: What is computed of it.
-        place: Index into it, innermost first; columns and rows are counted from the zeros.
+        plan: What is computed.
+        arguments: What it is computed from.
+        place: Index into the image, innermost first; columns and rows are counted from the zeros.
     """
-    exterior = hl.BoundaryConditions.constant_exterior(
-        x, constant(0.0), [(0, extent) for extent in shape.image_extents]
-    )
+    shape = plan.shape
+    bounds = [(0, extent) for extent in _image_extents(plan, arguments)]
+    image = image_read(plan, arguments)
+    exterior = hl.BoundaryConditions.constant_exterior(image, constant(0.0), bounds)
     top, left = shape.pads[:2]
     moved: list[hl.Expr] = list(place)
     column = 0 if shape.is_stem else 1
     moved[column], moved[column + 1] = place[column] - left, place[column + 1] - top
     value: hl.Expr = exterior[tuple(moved)]
     return value
+
+
+def _image_extents(plan: ConvolutionPlan, arguments: KernelArguments) -> tuple[int | hl.Expr, ...]:
+    """Return the extents of the image, innermost first; those that are open as a buffer has them.
+
+    An image made in front of the convolution has the extents of what it is made of.
+    """
+    extents, number = plan.shape.image_extents, plan.inputs.get(X, 0)
+    if not plan.shape.is_open:
+        return extents
+    if plan.prologue is not None:
+        ranks = {at: len(arguments.extents[at]) for at in plan.prologue.numbers}
+        number = max(ranks, key=lambda at: ranks[at])
+    column = 0 if plan.shape.is_stem else 1
+    places = {0: len(extents) - 1, 2: column + 1, 3: column}
+    is_open = {places[axis] for axis in plan.workload.inputs[number].open}
+    buffer = arguments.buffers[number]
+    return tuple(
+        buffer.dim(at).extent() if at in is_open else extent for at, extent in enumerate(extents)
+    )
 
 
 def check_arguments(plan: ConvolutionPlan) -> Support:

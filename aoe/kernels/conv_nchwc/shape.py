@@ -42,6 +42,7 @@ class ConvolutionShape:
             many as channels where the convolution is depthwise.
         is_made: True if a chain in front makes the image: it is never read itself.
         pooled: Rows and columns of results of which the largest is written; 1 where all are.
+        is_open: True if images have any number of rows and columns: these are for schedules alone.
     """
 
     batch: int
@@ -60,6 +61,7 @@ class ConvolutionShape:
     groups: int = 1
     is_made: bool = False
     pooled: int = 1
+    is_open: bool = False
 
     @property
     def is_depthwise(self) -> bool:
@@ -153,7 +155,7 @@ def read_convolution(
     workload, pooled = without_pooling(workload)
     workload, channels = without_padding_dropped(workload)
     found = _read(workload, pooled, channels)
-    if isinstance(found, Support) or not takes_long_rows:
+    if isinstance(found, Support) or not takes_long_rows or workload.is_open:
         return found
     longer = in_long_rows(workload, found.epilogue.product)
     again = found if longer is workload else _read(longer, pooled, channels)
@@ -204,6 +206,7 @@ def _read(workload: Workload, pooled: int, channels: int) -> ConvolutionPlan | S
         groups=groups_of(operation),
         is_made=prologue is not None,
         pooled=pooled,
+        is_open=workload.is_open,
     )
     return ConvolutionPlan(workload=workload, shape=shape, epilogue=epilogue, prologue=prologue)
 

@@ -30,6 +30,7 @@ typedef struct {
   aoe_element element;           /* of that buffer; the tensor's unless the input is packed */
   aoe_element given;             /* of the ONNX tensor: any but bfloat16 */
   int64_t indexed;               /* elements it counts, from either end; 0 if it is no index */
+  uint8_t open[AOE_MAX_RANK];    /* bit a: `extent` times that of the ONNX tensor at axis a */
 } aoe_tensor;
 
 /* What the kernel reads in another form, made once of a constant input. */
@@ -61,6 +62,27 @@ typedef struct {
   int32_t rows_dimension;        /* of the result, whose extent is the number of rows then */
 } aoe_rows;
 
+/* An open extent: (times * extent of an input + plus) / over. */
+typedef struct {
+  int32_t tensor, axis;          /* whose it is; the number behind the last input is the result */
+  int32_t source, source_axis;   /* the input it follows from */
+  int64_t times, plus, over;
+} aoe_extent;
+
+/* A function for results whose buffer has these extents at least. */
+typedef struct {
+  int (*run)(void **arguments);
+  int32_t least[AOE_MAX_RANK];
+} aoe_variant;
+
+/* Of a kernel that takes any extents along some axes; else zeros. */
+typedef struct {
+  int32_t extent_count;
+  const aoe_extent *extents;
+  int32_t variant_count;
+  const aoe_variant *variants;   /* that with the largest tiles first; the last one needs nothing */
+} aoe_open;
+
 typedef struct {
   const char *name;              /* operator name in domain "aoe" */
   int (*run)(void **arguments);  /* Halide's `<kernel>_argv` entry */
@@ -73,6 +95,7 @@ typedef struct {
   aoe_rows rows;
   const aoe_dimension (*dimensions)[AOE_MAX_RANK]; /* of each buffer, innermost first, the result
                                     last; NULL where no extent is open */
+  aoe_open open;
 } aoe_kernel;
 
 /* A kernel for a fixed number of rows, and its measured time: rows are computed in blocks. */

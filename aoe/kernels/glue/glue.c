@@ -104,9 +104,24 @@ static void bind_view(halide_buffer_t *buffer, halide_dimension_t *dims, int ran
   buffer->dim = dims;
 }
 
+/* Extents of a buffer; those that are open come from the shape of the tensor. */
+static const int32_t *extents_of(const aoe_tensor *tensor, const int64_t *shape,
+                                 int32_t *extent) {
+  if (!shape) return tensor->extent;
+  for (int d = 0; d < tensor->view_rank; d++) {
+    extent[d] = tensor->extent[d];
+    for (int axis = 0; axis < tensor->rank; axis++)
+      if (tensor->open[d] >> axis & 1) extent[d] *= (int32_t)shape[axis];
+  }
+  return extent;
+}
+
+/* `shape` is NULL where no extent is open. */
 static void bind(halide_buffer_t *buffer, halide_dimension_t *dims, const aoe_tensor *tensor,
-                 void *data) {
-  bind_view(buffer, dims, tensor->view_rank, tensor->extent, tensor->element, data);
+                 const int64_t *shape, void *data) {
+  int32_t extent[AOE_MAX_RANK];
+  bind_view(buffer, dims, tensor->view_rank, extents_of(tensor, shape, extent), tensor->element,
+            data);
 }
 
 typedef struct {
@@ -134,7 +149,7 @@ static int pack_into(const void *job_pointer, void *packed) {
   halide_dimension_t dims[2][AOE_MAX_RANK];
   void *user_context = NULL; /* packing runs on the calling thread alone */
   bind_view(&buffers[0], dims[0], packing->view_rank, packing->extent, AOE_FLOAT32, job->raw);
-  bind(&buffers[1], dims[1], &job->kernel->arguments[packing->argument], packed);
+  bind(&buffers[1], dims[1], &job->kernel->arguments[packing->argument], NULL, packed);
   void *arguments[3] = {&user_context, &buffers[0], &buffers[1]};
   return packing->run(arguments);
 }
@@ -164,7 +179,10 @@ static OrtStatus *read_shape(const OrtApi *api, const OrtValue *value, int64_t *
 static OrtStatus *check_dims(const OrtApi *api, const aoe_kernel *kernel, const int64_t *shape,
                              int rank, const aoe_tensor *expected, int first) {
   int same = rank == expected->rank;
-  for (int d = first; same && d < rank; d++) same = shape[d] == expected->shape[d];
+  unsigned open = 0;
+  for (int d = 0; d < expected->view_rank; d++) open |= expected->open[d];
+  for (int d = first; same && d < rank; d++)
+    same = shape[d] == expected->shape[d] || (open >> d & 1);
   if (same) return NULL;
   return fail(api, ORT_INVALID_ARGUMENT,
               "%s: an input has another shape than the kernel was tuned for", kernel->name);
@@ -229,10 +247,27 @@ typedef struct {
   const part_state *part;
   void **raw;
   void *data;
+  int64_t (*shapes)[AOE_MAX_RANK]; /* of inputs, then the result; NULL where no axis is open */
   uint64_t open_inputs;
   int32_t rows; /* of the part; 1 where nothing is open */
   int64_t row;
 } part_call;
+
+typedef int (*kernel_function)(void **);
+
+/* Returns the function of a kernel that computes a result of these extents. */
+static kernel_function function_for(const aoe_kernel *kernel, const halide_buffer_t *result) {
+  kernel_function found = kernel->run;
+  for (int v = 0; v < kernel->open.variant_count; v++) {
+    const aoe_variant *variant = &kernel->open.variants[v];
+    int fits = 1;
+    for (int d = 0; d < result->dimensions; d++)
+      fits &= result->dim[d].extent >= variant->least[d];
+    found = variant->run;
+    if (fits) break;
+  }
+  return found;
+}
 
 static OrtStatus *run_part(run_context *run, const part_call *call, void **packed) {
   const aoe_kernel *kernel = call->part->kernel;
@@ -248,17 +283,18 @@ static OrtStatus *run_part(run_context *run, const part_call *call, void **packe
     uint8_t *from = (uint8_t *)call->raw[i];
     if (call->open_inputs >> i & 1)
       from += (size_t)call->row * row_bytes(&kernel->arguments[i], call->rows);
-    bind(&buffers[i], dims[i], &kernel->arguments[i], from);
+    bind(&buffers[i], dims[i], &kernel->arguments[i], call->shapes ? call->shapes[i] : NULL, from);
   }
   for (int p = 0; p < kernel->packing_count; p++) {
     int i = kernel->packings[p].argument;
-    bind(&buffers[i], dims[i], &kernel->arguments[i], packed[p]);
+    bind(&buffers[i], dims[i], &kernel->arguments[i], NULL, packed[p]);
   }
   if (call->row) result += (size_t)call->row * row_bytes(&kernel->output, call->rows);
-  bind(&buffers[last], dims[last], &kernel->output, result);
+  bind(&buffers[last], dims[last], &kernel->output,
+       call->shapes ? call->shapes[kernel->input_count] : NULL, result);
   for (int i = 0; i <= last; i++) arguments[i + 1] = &buffers[i];
   run->scratch.stack = aoe_take_stack(AOE_OF_KERNEL);
-  int code = kernel->run(arguments);
+  int code = function_for(kernel, &buffers[last])(arguments);
   aoe_return_stack(run->scratch.stack);
   return code ? fail(run->api, ORT_FAIL, "%s: the kernel failed", kernel->name) : NULL;
 }
@@ -314,7 +350,7 @@ static OrtStatus *run_rows(run_context *run, const kernel_state *state, void **r
   int64_t done = 0;
   for (int b = 0; !status && b < kernel->rows.block_count && done < rows; b++) {
     int32_t size = kernel->rows.blocks[b].rows;
-    part_call call = {&state->parts[b], raw, data, kernel->rows.open_inputs, size, 0};
+    part_call call = {&state->parts[b], raw, data, NULL, kernel->rows.open_inputs, size, 0};
     aoe_cut cut;
     cut_rows(kernel, b, rows - done, &cut);
     if (cut == AOE_SMALLER) continue;
@@ -429,13 +465,29 @@ static OrtStatus *compute_open(const kernel_state *state, OrtKernelContext *cont
   return run_open(&run, block->kernel, tensors);
 }
 
+/* Checks the open extents of inputs, and writes those of the result behind their shapes. */
+static OrtStatus *follow_extents(const OrtApi *api, const aoe_kernel *kernel,
+                                 int64_t (*shapes)[AOE_MAX_RANK]) {
+  for (int i = 0; i < kernel->open.extent_count; i++) {
+    const aoe_extent *one = &kernel->open.extents[i];
+    int64_t top = one->times * shapes[one->source][one->source_axis] + one->plus;
+    int64_t extent = top < 0 ? 0 : top / one->over;
+    if (one->tensor == kernel->input_count) shapes[one->tensor][one->axis] = extent;
+    else if (shapes[one->tensor][one->axis] != extent)
+      return fail(api, ORT_INVALID_ARGUMENT, "%s: inputs whose extents do not go together",
+                  kernel->name);
+  }
+  return NULL;
+}
+
 static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
   const kernel_state *state = (const kernel_state *)state_pointer;
   const OrtApi *api = state->api;
   const aoe_kernel *kernel = state->kernel;
   run_context run = {{NULL}, api, context, 0};
   void *raw[AOE_MAX_ARGUMENTS];
-  int64_t open[AOE_MAX_RANK], result[AOE_MAX_RANK];
+  int64_t open[AOE_MAX_RANK], shapes[AOE_MAX_ARGUMENTS + 1][AOE_MAX_RANK];
+  int64_t *result = shapes[kernel->input_count];
   int is_open_known = 0;
   OrtStatus *status = NULL;
   OrtValue *output = NULL;
@@ -445,7 +497,7 @@ static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
   for (int i = 0; i < kernel->input_count; i++) {
     const OrtValue *value = NULL;
     const aoe_tensor *expected = &kernel->arguments[i];
-    int64_t shape[AOE_MAX_RANK];
+    int64_t *shape = shapes[i];
     int rank = 0, first = kernel->rows.open_inputs >> i & 1 ? kernel->rows.open_rank : 0;
     status = ORT_CALL(api, 90, ort_context_input)(context, (size_t)i, &value);
     if (!status) status = read_shape(api, value, shape, &rank);
@@ -460,14 +512,19 @@ static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
     if (!status) status = check_indices(&run, kernel, expected, raw[i]);
     if (status) return status;
   }
-  memcpy(result, kernel->output.shape, sizeof result);
+  memcpy(result, kernel->output.shape, sizeof *shapes);
   for (int d = 0; d < kernel->rows.open_rank; d++) result[d] = open[d];
+  status = follow_extents(api, kernel, shapes);
+  if (status) return status;
   status = ORT_CALL(api, 91, ort_context_output)(context, 0, result,
                                                  (size_t)kernel->output.rank, &output);
   if (!status) status = ORT_CALL(api, 51, ort_tensor_data)(output, &data);
   if (status) return status;
   if (!kernel->rows.block_count) {
-    part_call call = {&state->parts[0], raw, data, 0, 1, 0};
+    int is_open = kernel->open.extent_count > 0;
+    for (int d = 0; is_open && d < kernel->output.rank; d++)
+      if (result[d] < 1) return NULL; /* nothing to compute */
+    part_call call = {&state->parts[0], raw, data, is_open ? shapes : NULL, 0, 1, 0};
     return pack_and_run(&run, &call);
   }
   int64_t rows = 1;

@@ -7,7 +7,7 @@ from typing import Any
 import halide as hl
 
 from aoe.errors import ScheduleError
-from aoe.kernels.family import UPDATE, Pipeline
+from aoe.kernels.family import UPDATE, OpenAxes, Pipeline
 from aoe.kernels.halide.legality import LegalStep, legal_steps
 from aoe.schedule import (
     Atomic,
@@ -50,30 +50,37 @@ def apply_schedule(pipeline: Pipeline, schedule: Schedule) -> None:
 
 
 def set_extents(pipeline: Pipeline) -> None:
-    """Fix the shapes of all buffers but for open ones: the kernel is compiled for them alone."""
+    """Fix the shapes of all buffers, so that the kernel is compiled for them alone.
+
+    Dimensions that are open get the extents of each call.
+    """
+    buffers = (*pipeline.arguments, pipeline.output.output_buffer())
+    every = (*pipeline.argument_extents, pipeline.output_extents)
     if pipeline.open_dimensions:
-        buffers = (*pipeline.arguments, pipeline.output.output_buffer())
-        every = (*pipeline.argument_extents, pipeline.output_extents)
         for buffer, extents, dims in zip(buffers, every, pipeline.open_dimensions, strict=True):
             for at, (extent, dim) in enumerate(zip(extents, dims, strict=True)):
                 buffer.dim(at).set_min(0)
                 if not dim.is_open:
                     buffer.dim(at).set_extent(extent)
         return
-    for argument, extents in zip(pipeline.arguments, pipeline.argument_extents, strict=True):
-        _fix(argument, extents)
-    _fix(pipeline.output.output_buffer(), pipeline.output_extents)
+    for number, (buffer, extents) in enumerate(zip(buffers, every, strict=True)):
+        _fix(buffer, extents, pipeline.open_axes[number] if pipeline.open_axes else ())
     for number, packing in pipeline.packings.items():
         _fix(packing.argument, packing.argument_extents)
         _fix(packing.output.output_buffer(), pipeline.argument_extents[number])
 
 
-def _fix(buffer: Any, extents: tuple[int, ...]) -> None:
-    stride = 1
+def _fix(buffer: Any, extents: tuple[int, ...], open_axes: OpenAxes = ()) -> None:
+    stride: Any = 1
     for at, extent in enumerate(extents):
-        buffer.dim(at).set_bounds(0, extent)
-        buffer.dim(at).set_stride(stride)
-        stride *= extent
+        dimension = buffer.dim(at)
+        dimension.set_stride(stride)
+        if open_axes and open_axes[at]:
+            dimension.set_min(0)
+            stride = stride * dimension.extent()
+        else:
+            dimension.set_bounds(0, extent)
+            stride = stride * extent
 
 
 def _apply(legal: LegalStep, pipeline: Pipeline) -> None:

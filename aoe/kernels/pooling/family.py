@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import halide as hl
@@ -41,14 +42,16 @@ class PoolingFamily(PlannedFamily[Pooling]):
     def pipeline_of(self, plan: Pooling, algorithm: str) -> Pipeline:
         """Return pooled columns and the result."""
         variables = tuple(hl.Var(axis.name) for axis in reversed(plan.axes))
-        arguments = read_arguments(plan.split.workload)
+        workload = plan.split.workload
+        arguments = (_whole_image(plan),) if workload.is_open else read_arguments(workload)
         columns = _columns(plan, arguments, variables)
         pooled = _pooled_row(plan, columns, variables)
         if plan.power == 2:
             pooled = strict(hl.sqrt(pooled))
         elif not plan.is_largest and not plan.power:
-            pooled = pooled / _count(plan, {v.name(): hl.Expr(v) for v in variables})
-        return window_pipeline(plan.split, plan.nest, arguments, pooled, {ROWS: columns})
+            pooled = pooled / _count(plan, arguments, {v.name(): hl.Expr(v) for v in variables})
+        made = window_pipeline(plan.split, plan.nest, arguments, pooled, {ROWS: columns})
+        return replace(made, argument_extents=(plan.image_extents,)) if workload.is_open else made
 
     def space_of(self, plan: Pooling, target: KernelTarget) -> Space:
         """Return vector width, tasks, and whether columns are kept."""
@@ -75,19 +78,45 @@ def _columns(
             at_tap[at] = start + step * window.dilation
         known = dict(loops)
         for at, there in at_tap.items():
-            window = plan.windows[at]
+            extent = _extent(plan, arguments, at)
             known[tap(at)] = there
-            if not window.is_inside:
-                inside.append((there >= 0) & (there < window.extent))
-                known[tap(at)] = hl.clamp(hl.likely(there), 0, window.extent - 1)
-        there = position_variables(known, plan.nest.made)
-        value = element(plan.nest.read, arguments, there, (), loading(plan.split.workload))
+            if not plan.is_inside(at):
+                inside.append((there >= 0) & (there < extent))
+                known[tap(at)] = hl.clamp(hl.likely(there), 0, extent - 1)
+        value = _element(plan, arguments, known)
         # the choice first: of sums of chosen products Halide 21 loses one choice in a guarded tail
         value = _or_nothing(plan, value, inside)
         terms.append({0: value, 1: hl.abs(value), 2: value * value}[plan.power])
     columns = hl.Func(ROWS)
     columns[place] = _reduced(plan, terms)
     return columns
+
+
+def _whole_image(plan: Pooling) -> hl.ImageParam:
+    """Return the buffer of an open image, in the loops of the result."""
+    return hl.ImageParam(hl.Float(32), len(plan.axes), "x0")
+
+
+def _extent(plan: Pooling, arguments: Sequence[hl.ImageParam], at: int) -> int | hl.Expr:
+    """Return the extent of a dimension of the image, that of the buffer where it is open."""
+    if not plan.split.workload.is_open:
+        return plan.windows[at].extent
+    names = [axis.name for axis in reversed(plan.axes)]
+    return arguments[0].dim(names.index(plan.loop(at))).extent()
+
+
+def _element(
+    plan: Pooling, arguments: Sequence[hl.ImageParam], known: Mapping[str, hl.Expr]
+) -> hl.Expr:
+    """Return the element at the taps."""
+    workload = plan.split.workload
+    if not workload.is_open:
+        there = position_variables(known, plan.nest.made)
+        return element(plan.nest.read, arguments, there, (), loading(workload))
+    taps = {plan.loop(at): known[tap(at)] for at in plan.windows}
+    read = [taps.get(axis.name, known.get(axis.name)) for axis in reversed(plan.axes)]
+    value: hl.Expr = arguments[0][tuple(read)]
+    return value
 
 
 def _or_nothing(plan: Pooling, value: hl.Expr, inside: list[hl.Expr]) -> hl.Expr:
@@ -117,19 +146,23 @@ def _reduced(plan: Pooling, terms: list[hl.Expr]) -> hl.Expr:
     return total
 
 
-def _count(plan: Pooling, loops: Mapping[str, hl.Expr]) -> hl.Expr:
+def _count(
+    plan: Pooling, arguments: Sequence[hl.ImageParam], loops: Mapping[str, hl.Expr]
+) -> hl.Expr:
     """Return how many elements a mean is of."""
     total = hl.i32(1)
     for at, window in plan.windows.items():
-        total = total * _elements(window, loops[plan.loop(at)], counts=plan.counts_padding)
+        if plan.is_inside(at) or (plan.counts_padding and window.is_inside_padding):
+            total = total * window.size
+            continue
+        extent, loop = _extent(plan, arguments, at), loops[plan.loop(at)]
+        total = total * _elements(window, extent, loop, counts=plan.counts_padding)
     return hl.f32(total)
 
 
-def _elements(window: Window, at: hl.Expr, *, counts: bool) -> hl.Expr:
+def _elements(window: Window, extent: int | hl.Expr, at: hl.Expr, *, counts: bool) -> hl.Expr:
     """Return the number of elements in a window, those of the padding too if that counts."""
-    if window.is_inside or (counts and window.is_inside_padding):
-        return hl.i32(window.size)
-    first, end = (-window.before, window.extent + window.behind) if counts else (0, window.extent)
+    first, end = (-window.before, extent + window.behind) if counts else (0, extent)
     start = at * window.stride - window.before
     inside = [
         hl.i32((start + step * window.dilation >= first) & (start + step * window.dilation < end))

@@ -66,7 +66,8 @@ def _steps(plan: Pooling, values: Values) -> Iterator[Step]:
     if values["columns"] == KEEP:
         # pooled columns of one row, read by every window they are in
         yield sch.ComputeAt(ROWS, RESULT, around[-1].name)
-        yield sch.StoreIn(ROWS, row_memory(_row_bytes(plan)))
+        is_open = plan.split.workload.is_open  # then its length is not known
+        yield sch.StoreIn(ROWS, sch.Memory.HEAP if is_open else row_memory(_row_bytes(plan)))
         inner = COLUMN if loop.name == plan.loop(plan.last) else loop.name
         yield from vector_steps(ROWS, inner, vector)
 

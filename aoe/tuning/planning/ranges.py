@@ -14,21 +14,21 @@ from aoe.tuning.tune_context import TuneContext
 
 
 def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
-    """Return the plan for a range: blocks that are reused and blocks that are tuned.
+    """Return the plan for a range: operators and blocks that are reused, and those tuned.
 
     Blocks for the rows of frequent shapes are not among them: whether they may pay, only the times
     of the others tell. The model is optimised and profiled once, as a run does.
     """
     base, bank = compared_with(tuning), open_bank(tuning, None)
     there = find_range_operators(tuning)
-    blocks = {one.key: one for one in there.blocks}
+    searched = {one.key: one for one in there.searched}
     look = partial(looked_up_operator, bank, tuning)
-    lookups = {key: look(one) for key, one in blocks.items()}
-    parts = [reuse_of(one, lookups[key], bank, base) for key, one in blocks.items()]
-    tuned = [one for key, one in blocks.items() if lookups[key].tune]
+    lookups = {key: look(one) for key, one in searched.items()}
+    parts = [reuse_of(one, lookups[key], bank, base) for key, one in searched.items()]
+    tuned = [one for key, one in searched.items() if lookups[key].tune]
     model_us = sum(there.opened.profile.node_us.values())
     return KindPlan(
         reuse=summary_of(base, parts),
-        shares={key: one.share for key, one in blocks.items()},
-        most_s=most_seconds(tuning, tuned, model_us) + BLOCK_S * len(blocks),
+        shares={key: one.share for key, one in searched.items()},
+        most_s=most_seconds(tuning, tuned, model_us) + BLOCK_S * len(there.blocks),
     )

@@ -60,6 +60,7 @@ from aoe.tuning.opat.run import finished_report, operator_teller, run_operators
 from aoe.tuning.opat.tuned_model import write_model
 from aoe.tuning.policies import screen_policy
 from aoe.tuning.ranges.frequent_rows import frequent_rows, paying, with_blocks
+from aoe.tuning.ranges.image_operators import find_image_operators
 from aoe.tuning.ranges.points import validate_points
 from aoe.tuning.ranges.row_operators import (
     RowOperator,
@@ -78,6 +79,7 @@ from aoe.tuning.tasks.operators.operator_tasks import TunedOperators, tune_found
 from aoe.tuning.tasks.operators.operators import FoundOperators, Operator, find_operators
 from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.kernel_assembly import Assembly
+from aoe.tuning.validation.kernels import kernels_of
 from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
 from aoe.workload import Workload
 
@@ -144,6 +146,7 @@ class RangeOperators:
         tuning: The run, whose model is run in the middle of the range.
         points: Where it is judged, the smallest first.
         opened: The graph.
+        images: Operators whose images have any size.
         operators: That compute rows.
         refusals: Nodes left alone, with the reason.
     """
@@ -151,13 +154,19 @@ class RangeOperators:
     tuning: TuneContext
     points: tuple[ShapePoint, ...]
     opened: OpenGraph
+    images: tuple[Operator, ...]
     operators: tuple[RowOperator, ...]
     refusals: tuple[Refusal, ...]
 
     @property
     def blocks(self) -> tuple[Operator, ...]:
-        """Their blocks, as operators to tune."""
+        """The blocks of rows, as operators to tune."""
         return tuple(block for one in self.operators for block in one.operators())
+
+    @property
+    def searched(self) -> tuple[Operator, ...]:
+        """All operators to tune."""
+        return (*self.images, *self.blocks)
 
 
 def find_range_operators(tuning: TuneContext) -> RangeOperators:
@@ -170,17 +179,19 @@ def find_range_operators(tuning: TuneContext) -> RangeOperators:
     text = tuning.settings.shape_range or ""
     open_shapes = open_input_shapes(proto, parse_shape_range(text))
     points = _points(tuning, open_shapes)
-    tuning = _at(tuning, points[len(points) // 2])
+    middle = points[len(points) // 2]
+    tuning = _at(tuning, middle)
     largest = open_shapes.points()[-1]
     opened = _open_graph(tuning, largest)
     found = find_operators(opened.graph, opened.profile, None, Origins(proto, opened.graph.proto))
-    operators, refusals = find_row_operators(
-        opened.graph, found, opened.profile, opened.shapes, largest.extents
-    )
+    facts = opened.profile, opened.shapes
+    images = find_image_operators(opened.graph, found, *facts, middle.extents)
+    operators, refusals = find_row_operators(opened.graph, images.left, *facts, largest.extents)
     return RangeOperators(
         tuning=tuning,
         points=points,
         opened=opened,
+        images=images.operators,
         operators=tuple(operators),
         refusals=tuple(refusals),
     )
@@ -199,9 +210,8 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
     ):
         costs = ModelCosts.of(opened.profile, write_s=assembly.write_s)
         threads = tuning.machine.runner.target.core_num
-        blocks = there.blocks
         searching = searching_time(tuning.time.stopwatch, costs, threads, len(points))
-        searching = searching.keeping(BLOCK_S * len(blocks))
+        searching = searching.keeping(BLOCK_S * len(there.blocks))
         tools = operator_tools(tuning, bank, opened.graph, searching, compilers)
         tell = operator_teller(tuning.progress, report)
 
@@ -215,9 +225,10 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
                 measure_pool=measure_pool,
             )
 
-        tuned = tune(blocks)
+        tuned = tune(there.searched)
         operators, tuned = _with_frequent(tuning, bank, there.operators, tuned, points, tune)
-        kernels = _row_kernels(tuning, operators, points, tuned, compilers)
+        kernels = kernels_of([one for one in tuned.operators if one.operator.workload.is_open])
+        kernels += _row_kernels(tuning, operators, points, tuned, compilers)
         validation, gains = validate_points(tuning, bank, assembly, kernels, points, costs)
         tuned_profile = profile_tuned(tuning, assembly, validation, opened.profile, costs)
     write_model(tuning, bank, assembly, validation)

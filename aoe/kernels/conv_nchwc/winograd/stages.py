@@ -28,7 +28,6 @@ from aoe.kernels.conv_nchwc.result import (
     KernelArguments,
     finished_pipeline,
     finished_result,
-    image_read,
     kernel_arguments,
     padded_image,
 )
@@ -47,6 +46,7 @@ _CONFLICTING = 16
 cache has 64 sets of 8 to 12 lines, a tile 36 values, and two rows of tiles lie between them. 32
 channels of 256x256 in tiles of 4x4 took 4.05 ms, spread 2.5 (one thread of a Zen 5, 2026-11-23)."""
 
+_PIECE = 5
 _LEAST_TILES = 36
 """Tiles that read the weights of a convolution with stride 2: 16 and 25 of them took 1.1 to 1.5
 times as long as ONNX Runtime, 49 and more 0.8 of it (one thread of a Zen 5 with other work,
@@ -83,7 +83,7 @@ def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     square = len(transforms.weights) ** 2
     packed = (shape.block, shape.block, shape.blocks_in, shape.blocks_out, square)
     arguments = kernel_arguments(plan, packed)
-    stages = transformed_data(image_read(plan, arguments), shape, transforms)
+    stages = transformed_data(plan, arguments, transforms)
     stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, transforms)
     spread_values(stages[GATHERED], shape, shape.blocks_out, transforms)
     stages |= back_transformed(stages[GATHERED], transforms)
@@ -119,6 +119,9 @@ def tiles_pipeline(
     whole[place] = finished_result(plan, arguments, summed, place)
     result[place] = largest_of_squares(whole, place, plan.shape.pooled)
     size, step, block = transforms.products, transforms.results, plan.shape.block
+    if plan.shape.is_open and plan.shape.dilations == (1, 1):  # Halide does not see it
+        for name in (COLUMNS, TILE):
+            stages[name].bound_storage(v.tx, 1).bound_storage(v.ty, 1)
     return finished_pipeline(
         arguments,
         stages,
@@ -159,14 +162,15 @@ def _pixel_of(tile: hl.Var, at: hl.Expr, apart: int, transforms: Transforms) -> 
 
 
 def transformed_data(
-    x: hl.ImageParam | hl.Func, shape: ConvolutionShape, transforms: Transforms
+    plan: ConvolutionPlan, arguments: KernelArguments, transforms: Transforms
 ) -> dict[str, hl.Func]:
     """Return the stages that make transformed tiles of an image."""
+    shape = plan.shape
     size = transforms.products
     padded, rows, data = hl.Func(PADDED), hl.Func(ROWS), hl.Func(DATA)
     rows_apart, columns_apart = shape.dilations
     place = (v.c, v.w, v.h, v.b, v.n)
-    padded[place] = padded_image(x, shape, place)
+    padded[place] = padded_image(plan, arguments, place)
     read = _pixel_of(v.tx, v.j, columns_apart, transforms)
     lines = [_pixel_of(v.ty, k, rows_apart, transforms) for k in range(size)]
     column = [padded[v.c, read, line, v.b, v.n] for line in lines]
@@ -199,6 +203,9 @@ def spread_values(
     blocks take: with powers of two of them all would be in one set, and drive each other out. The
     room that is left between them is never touched.
     """
+    if shape.is_open:  # an odd number of odd pieces is no power of two, but for 16 times as many
+        stage.align_storage(v.tx, _PIECE).align_storage(v.b, blocks | 1)
+        return
     wide, deep = stored_extents(tiles_of(shape, transforms)[0], blocks)
     stage.align_storage(v.tx, wide).align_storage(v.b, deep)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import halide as hl
 
-from aoe.kernels.conv_nchwc.result import image_read, kernel_arguments
+from aoe.kernels.conv_nchwc.result import kernel_arguments
 from aoe.kernels.conv_nchwc.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape
 from aoe.kernels.conv_nchwc.winograd.stages import (
     DATA,
@@ -55,7 +55,7 @@ def streamed_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     shape = plan.shape
     chunk = blocks_at_once(shape, transforms)
     arguments = kernel_arguments(plan, shape.weight_extents)
-    stages = transformed_data(image_read(plan, arguments), shape, transforms)
+    stages = transformed_data(plan, arguments, transforms)
     stages |= _filters(arguments.at(WEIGHTS), transforms)
     stages |= _products(stages[DATA], stages[FILTERS], shape, chunk)
     spread_values(stages[PRODUCTS], shape, shape.blocks_out, transforms)

@@ -29,6 +29,8 @@ class StreamedWinograd(tiles.Winograd):
     def supports(self, plan: ConvolutionPlan) -> Support:
         if plan.shape.dilations != (1, 1):
             return Support("Conv with dilated filters, of which larger images are")
+        if plan.shape.is_open:
+            return Support("images of any size, which are small for some calls alone")
         return check_winograd(plan.shape, self.transforms)
 
     def pipeline(self, plan: ConvolutionPlan) -> Pipeline:

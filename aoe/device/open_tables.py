@@ -1,0 +1,63 @@
+"""C tables of kernels that take any extents along some axes; see `aoe_open` of the glue."""
+
+from __future__ import annotations
+
+from aoe.errors import ScheduleError
+from aoe.kernels.family import Pipeline
+from aoe.schedule import Schedule
+from aoe.workload import Workload
+
+
+def open_declarations(
+    symbol: str, workload: Workload, schedule: Schedule, pipeline: Pipeline
+) -> list[str]:
+    """Return the tables of what follows for open extents; nothing where shapes are fixed.
+
+    Args:
+        symbol: Function of the kernel.
+        workload: What it computes.
+        schedule: How.
+        pipeline: Of the workload.
+
+    Raises:
+        ScheduleError: open extents do not follow from each other, or the schedule takes too many.
+    """
+    if not workload.is_open:
+        return []
+    from aoe.kernels.halide.open_extents import extent_relations, variants_of
+
+    relations = extent_relations(workload)
+    if isinstance(relations, str):
+        raise ScheduleError(symbol, relations)
+    extents = ", ".join(
+        f"{{ {one.tensor}, {one.axis}, {one.source}, {one.source_axis}, "
+        f"{one.steps.times}, {one.steps.plus}, {one.steps.over} }}"
+        for one in relations
+    )
+    variants = variants_of(pipeline, schedule)
+    names = [f"{variant_symbol(symbol, number)}_argv" for number in range(len(variants))]
+    rows = (
+        f"{{ {name}, {{ {', '.join(map(str, variant.least))} }} }}"
+        for name, variant in zip(names, variants, strict=True)
+    )
+    return [
+        *(f"int {name}(void **);" for name in names[1:]),
+        f"static const aoe_extent {symbol}_extents[] = {{ {extents} }};",
+        f"static const aoe_variant {symbol}_variants[] = {{ {', '.join(rows)} }};",
+    ]
+
+
+def open_entry(symbol: str, workload: Workload, schedule: Schedule, pipeline: Pipeline) -> str:
+    """Return the part of a kernel's entry that names its `open_declarations`."""
+    if not workload.is_open:
+        return "{0}"
+    from aoe.kernels.halide.open_extents import variants_of
+
+    extents, variants = f"{symbol}_extents", f"{symbol}_variants"
+    relations = f"sizeof {extents} / sizeof *{extents}"
+    return f"{{ {relations}, {extents}, {len(variants_of(pipeline, schedule))}, {variants} }}"
+
+
+def variant_symbol(symbol: str, number: int) -> str:
+    """Return the name of a kernel's function; of an open kernel the first has the largest tiles."""
+    return f"{symbol}_{number}" if number else symbol

@@ -1,0 +1,313 @@
+"""Kernels that take any extents along the open axes of their tensors.
+
+Their buffers get the extents of each call. What the result has, and the other inputs must have,
+follows from the extents of some inputs: `extent_relations`. Loops over open dimensions are of
+unknown length, so a tile that is shifted inwards needs as many iterations; for fewer there is the
+same kernel with smaller tiles (`variants_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from aoe.errors import ScheduleError
+from aoe.kernels.family import OpenAxes, Pipeline
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.shapes import shapes_of
+from aoe.operators import OperatorKind, Shape, facts_of, is_reorder
+from aoe.operators.extents import Extent, Steps, image_extents, steps_of
+from aoe.schedule import Fuse, Schedule, Split, Step, Tail, Unroll, Vectorize
+from aoe.workload import Operation, TensorSpec, Workload
+
+_SMALL_TILES = (4, 1)
+"""Iterations of the tiles of smaller results, in each open dimension."""
+_SUM = 3
+"""Position of what a blocked convolution adds. Source: `com.microsoft.nchwc.Conv`, version 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtentRelation:
+    """An open extent that follows from one of an input.
+
+    Attributes:
+        tensor: Number of the input whose extent it is; that behind the last one is the result.
+        axis: Where.
+        source: Number of the input it follows from.
+        source_axis: Where.
+        steps: How.
+    """
+
+    tensor: int
+    axis: int
+    source: int
+    source_axis: int
+    steps: Steps
+
+
+def extent_relations(workload: Workload) -> tuple[ExtentRelation, ...] | str:
+    """Return what follows for open extents of the result and of inputs, or why not all do."""
+    return _Following(workload).run()
+
+
+class _Following:
+    """Follows the open extents of a workload through its operations."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._made: dict[str, tuple[Extent, ...]] = {}
+        self._known: dict[tuple[int, int], Extent] = {}
+
+    def run(self) -> tuple[ExtentRelation, ...] | str:
+        workload = self._workload
+        shapes = shapes_of(workload)
+        if isinstance(shapes, str):
+            return shapes
+        for operation in workload.operations:
+            made = self._extents(operation, shapes)
+            if made is None:
+                return f"open extents behind {operation.op_type} do not follow"
+            self._made[operation.output] = made
+        result = self._made[workload.result]
+        last = len(workload.inputs)
+        wanted = self._known | {(last, axis): result[axis] for axis in workload.output.open}
+        places = {(at, axis) for at, spec in enumerate(workload.inputs) for axis in spec.open}
+        found = [_relation(place, extent) for place, extent in wanted.items()]
+        relations = tuple(one for one in found if one is not None)
+        is_whole = places <= self._known.keys() and len(relations) == len(found)
+        return relations if is_whole else "open extents do not follow from those of an input"
+
+    def _extents(
+        self, operation: Operation, shapes: Mapping[str, Shape]
+    ) -> tuple[Extent, ...] | None:
+        """Return the extents of what an operation makes, None if they do not follow."""
+        shape = shapes[operation.output]
+        facts = facts_of(operation)
+        if facts.kind is OperatorKind.ELEMENTWISE or is_reorder(operation):
+            given = [ref for at, ref in enumerate(operation.inputs) if at not in facts.per_channel]
+            return self._alike([ref for ref in given if ref], shape, shapes)
+        data = operation.inputs[0]
+        read = self._alike([data], shapes[data], shapes)
+        if read is None or len(read) < 3 or len(shape) != len(read):
+            return None
+        kernel = shapes[operation.inputs[1]][2:] if facts.kind is OperatorKind.PRODUCT else ()
+        image = image_extents(operation, read[2:], kernel)
+        if image is None:
+            return None
+        made = (read[0], shape[1], *image)
+        for ref in operation.inputs[_SUM:]:
+            if ref and self._alike([ref], shape, shapes, made) is None:
+                return None
+        return made
+
+    def _alike(
+        self,
+        refs: Sequence[str],
+        shape: Shape,
+        shapes: Mapping[str, Shape],
+        made: tuple[Extent, ...] | None = None,
+    ) -> tuple[Extent, ...] | None:
+        """Return the extents of tensors that are broadcast, None if open ones are not equal.
+
+        Args:
+            refs: Of the tensors.
+            shape: They are broadcast to.
+            shapes: Of every reference.
+            made: Extents known already.
+        """
+        found: list[Extent] = list(made or shape)
+        for axis in range(len(shape)):
+            known: list[Extent] = [made[axis]] if made else []
+            unknown: list[tuple[int, int]] = []
+            for ref in refs:
+                at = axis - len(shape) + len(shapes[ref])
+                if at >= 0 and self._is_unknown(ref, at):
+                    unknown.append((int(ref[1:]), at))
+                elif at >= 0:
+                    known.append(self._extent(ref, at, shapes))
+            if unknown and not any(isinstance(extent, str) for extent in known):
+                known.append("x{}.{}".format(*unknown[0]))
+            if any(isinstance(extent, str) for extent in known):
+                known = [*{extent for extent in known if extent != 1}]
+                if len(known) > 1:
+                    return None
+                found[axis] = known[0]
+                self._known |= dict.fromkeys(unknown, known[0])
+        return tuple(found)
+
+    def _extent(self, ref: str, axis: int, shapes: Mapping[str, Shape]) -> Extent:
+        if ref in self._made:
+            return self._made[ref][axis]
+        open_one = self._known.get((int(ref[1:]), axis)) if ref.startswith("x") else None
+        return shapes[ref][axis] if open_one is None else open_one
+
+    def _is_unknown(self, ref: str, axis: int) -> bool:
+        """True for an open extent of an input of which nothing is known yet."""
+        is_input = ref.startswith("x") and axis in self._workload.inputs[int(ref[1:])].open
+        return is_input and (int(ref[1:]), axis) not in self._known
+
+
+def _relation(place: tuple[int, int], extent: Extent) -> ExtentRelation | None:
+    """Return how an extent follows from that of an input, None if not in one step."""
+    steps = steps_of(extent)
+    number, dot, axis = str(steps.base).removeprefix("x").partition(".")
+    if not dot or not number.isdigit():
+        return None
+    return ExtentRelation(
+        tensor=place[0], axis=place[1], source=int(number), source_axis=int(axis), steps=steps
+    )
+
+
+# ---- buffers ----
+
+
+def opened(pipeline: Pipeline, workload: Workload) -> Pipeline:
+    """Return the pipeline of an open workload with its open dimensions and loops.
+
+    Raises:
+        ScheduleError: a buffer is no dense view of a tensor by whole axes.
+    """
+    specs = list(workload.inputs)
+    specs += [TensorSpec(shape=())] * (len(pipeline.arguments) - len(specs))
+    every = zip(specs, pipeline.argument_extents, strict=True)
+    axes = [
+        () if number in pipeline.packings else _open_axes(spec, extents)
+        for number, (spec, extents) in enumerate(every)
+    ]
+    axes = [
+        one or ((),) * len(extents)
+        for one, extents in zip(axes, pipeline.argument_extents, strict=True)
+    ]
+    result = _open_axes(workload.output, pipeline.output_extents)
+    names = {name for (name, _), found in zip(pipeline.loops[RESULT], result, strict=True) if found}
+    loops = {
+        stage: tuple((name, 0 if name in names else extent) for name, extent in nest)
+        for stage, nest in pipeline.loops.items()
+    }
+    return replace(pipeline, open_axes=(*axes, result), loops=loops)
+
+
+def _open_axes(spec: TensorSpec, extents: Sequence[int]) -> OpenAxes:
+    """Return, for each dimension of a buffer, innermost first, the open axes in its extent."""
+    if not spec.open:
+        return ((),) * len(extents)
+    left = [(extent, axis) for extent, axis in _in_memory(spec) if extent > 1]
+    found: list[tuple[int, ...]] = []
+    for extent in extents:
+        together, axes = 1, list[int]()
+        while together < extent and left:
+            inner, axis = left.pop()
+            together *= inner
+            axes += [axis] if axis in spec.open else []
+        if together != extent:
+            raise ScheduleError("open extents", "a buffer is no view of whole axes", got=extents)
+        found.append(tuple(axes))
+    return tuple(found)
+
+
+def _in_memory(spec: TensorSpec) -> list[tuple[int, int]]:
+    """Return extents as they lie in memory, outermost first, each with its axis."""
+    found = [(extent, axis) for axis, extent in enumerate(spec.shape)]
+    if spec.block:
+        found[1] = (spec.shape[1] // spec.block, 1)
+        found.append((spec.block, 1))
+    return found
+
+
+# ---- schedules ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A schedule, and the extents from which on it computes nothing outside of the result.
+
+    Attributes:
+        schedule: The schedule.
+        least: Extents of the result's buffer, innermost first.
+    """
+
+    schedule: Schedule
+    least: tuple[int, ...]
+
+
+def variants_of(pipeline: Pipeline, schedule: Schedule) -> tuple[Variant, ...]:
+    """Return a schedule and, for results smaller than its tiles, the same with smaller ones.
+
+    Raises:
+        ScheduleError: there is none for the smallest results.
+    """
+    found = [Variant(schedule=schedule, least=_least_extents(pipeline, schedule))]
+    for most in _SMALL_TILES:
+        if max(found[-1].least) > most:
+            smaller = _narrowed(pipeline, schedule, most)
+            found.append(Variant(schedule=smaller, least=_least_extents(pipeline, smaller)))
+    if max(found[-1].least) > 1:
+        raise ScheduleError("open extents", "no tile fits the smallest results")
+    return tuple(found)
+
+
+def _least_extents(pipeline: Pipeline, schedule: Schedule) -> tuple[int, ...]:
+    names = _open_loops(pipeline)
+    least = dict.fromkeys(names, 1)
+    for step, origin in _cuts(schedule, names):
+        tail = step.tail if isinstance(step, Split) else Tail.AUTO
+        if tail is not Tail.GUARD:
+            least[origin] = max(least[origin], step.factor)
+    return tuple(least.get(name, 1) for name, _ in pipeline.loops[RESULT])
+
+
+def _narrowed(pipeline: Pipeline, schedule: Schedule, most: int) -> Schedule:
+    """Return a schedule whose unrolled tiles are no larger, and whose vectors are guarded."""
+    names = _open_loops(pipeline)
+    whole = {(step.stage, step.var) for step in schedule.steps if isinstance(step, Unroll)}
+    whole -= {(step.stage, step.var) for step in schedule.steps if isinstance(step, Split)}
+    cuts = {id(step): step for step, _ in _cuts(schedule, names)}
+    smaller: set[tuple[str, str]] = set()
+    steps: list[Step] = []
+    for step in schedule.steps:
+        made = step
+        if isinstance(step, Split) and id(step) in cuts:
+            if (step.stage, step.inner) in whole:
+                smaller.add((step.stage, step.inner))
+                made = replace(step, factor=min(step.factor, most))
+            else:
+                made = replace(step, tail=Tail.GUARD)
+        elif isinstance(step, Unroll):
+            # a stage inside of a tile has its loops
+            inside = step.stage != RESULT and step.var in names
+            if inside or (step.stage, step.var) in smaller:
+                made = replace(step, factor=min(step.factor, most))
+        steps.append(made)
+    return replace(schedule, steps=tuple(steps))
+
+
+def _open_loops(pipeline: Pipeline) -> frozenset[str]:
+    """Return the loops of the result over open dimensions."""
+    loops = zip(pipeline.loops[RESULT], pipeline.open_axes[-1], strict=True)
+    return frozenset(name for (name, _), axes in loops if axes)
+
+
+def _cuts(
+    schedule: Schedule, names: Collection[str]
+) -> Iterator[tuple[Split | Vectorize | Unroll, str]]:
+    """Yield the steps that cut loops over open dimensions, and the loop they were at first.
+
+    Stages that are as large as the result have its loops.
+    """
+    origins: dict[tuple[str, str], str] = {}
+    for step in schedule.steps:
+        match step:
+            case Split(stage=stage, var=var, outer=outer, inner=inner):
+                origin = origins.pop((stage, var), var if var in names else "")
+                if origin:
+                    origins[stage, outer] = origin
+                    origins.setdefault((stage, inner), "")
+                    yield step, origin
+            case Fuse(stage=stage, outer=outer, inner=inner, fused=fused):
+                pair = [origins.pop((stage, name), name) for name in (inner, outer)]
+                origins[stage, fused] = next((name for name in pair if name in names), "")
+            case Vectorize(stage=stage, var=var) if stage == RESULT or (stage, var) in origins:
+                if origin := origins.get((stage, var), var if var in names else ""):
+                    yield step, origin
+            case _:
+                pass

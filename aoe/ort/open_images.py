@@ -1,0 +1,117 @@
+"""Rows and columns of images through a network, as expressions in the open extents of its inputs.
+
+ONNX Runtime's inference knows batch and channels of a convolution's result, and loses the names of
+its rows and columns. They follow from those of the image it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from aoe.graph.extents import OpenShape
+from aoe.graph.model_graph import attributes_of
+from aoe.graph.weights import array_of, place_of
+from aoe.operators import (
+    BLOCKED_CONVOLUTION,
+    OPERATORS,
+    OperatorKey,
+    OperatorKind,
+    is_reorder,
+    op_key,
+)
+from aoe.operators.extents import Extent, image_extents
+from aoe.workload import AttributeValue, Operation
+
+PartialShape = Sequence[Extent | None]
+"""Extents of a tensor; None for one of which nothing is known."""
+_RANK = 4
+_SCALES = 2
+"""Position of the scales of a Resize. Source: ONNX, Resize."""
+_SAME_IMAGE: frozenset[OperatorKey] = frozenset(
+    {("", name) for name in ("BatchNormalization", "InstanceNormalization", "Dropout", "Identity")}
+)
+
+
+def follow_images(
+    graph: onnx.GraphProto, shapes: Mapping[str, PartialShape]
+) -> dict[str, OpenShape]:
+    """Return the shapes of images, of rank 4, that are not known as a whole.
+
+    Args:
+        graph: In topological order.
+        shapes: Of its tensors, as far as they are known.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    known, found = dict(shapes), dict[str, OpenShape]()
+    for node in graph.node:
+        shape = known.get(node.output[0], ()) if node.output else ()
+        if None not in shape and shape:
+            continue
+        made = _image(node, shape, known, constants)
+        if made is not None:
+            known[node.output[0]] = found[node.output[0]] = made
+    return found
+
+
+def _image(
+    node: onnx.NodeProto,
+    shape: PartialShape,
+    known: Mapping[str, PartialShape],
+    constants: Mapping[str, onnx.TensorProto],
+) -> OpenShape | None:
+    """Return the shape of an image a node makes, None if it does not follow."""
+    images = [known.get(name, ()) for name in node.input if name and name not in constants]
+    if not images or any(len(image) != _RANK or None in image for image in images):
+        return None
+    first = [extent for extent in images[0] if extent is not None]
+    operation = _operation(node, constants)
+    facts = OPERATORS.get(op_key(operation))
+    is_chained = facts is not None and facts.kind is OperatorKind.ELEMENTWISE
+    inner: PartialShape | None
+    if is_chained and op_key(operation) != BLOCKED_CONVOLUTION:
+        inner = _broadcast([image[2:] for image in images])
+    elif op_key(operation) in _SAME_IMAGE or is_reorder(operation):
+        inner = tuple(first[2:])
+    elif op_key(operation) == ("", "Concat"):  # it fails where images are not of one size
+        inner = tuple(first[2:]) if operation.attributes.get("axis") in (1, 1 - _RANK) else None
+    else:
+        kernel = tuple(constants[node.input[1]].dims[2:]) if _has_weights(node, constants) else ()
+        inner = image_extents(operation, first[2:], kernel)
+    channels = shape[1] if len(shape) == _RANK else None
+    if inner is None or channels is None or not all(isinstance(one, int | str) for one in inner):
+        return None
+    return (first[0], channels, *(one for one in inner if one is not None))
+
+
+def _broadcast(images: Sequence[PartialShape]) -> PartialShape | None:
+    """Return rows and columns of images that are broadcast, None where that is not certain."""
+    found = []
+    for extents in zip(*images, strict=True):
+        distinct = set(extents) - {1} or {1}
+        if len(distinct) > 1:
+            return None
+        found.append(distinct.pop())
+    return tuple(found)
+
+
+def _has_weights(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
+    is_product = node.op_type in ("Conv", "FusedConv", "ConvTranspose")
+    return is_product and len(node.input) > 1 and node.input[1] in constants
+
+
+def _operation(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> Operation:
+    """Return a node as an operation; scales of a Resize that are constants are an attribute."""
+    attributes: dict[str, AttributeValue] = {
+        name: value
+        for name, value in attributes_of(node).items()
+        if isinstance(value, float | int | str | tuple)
+    }
+    at = 1 if node.op_type == "Upsample" else _SCALES
+    scales = constants.get(node.input[at]) if len(node.input) > at else None
+    if node.op_type in ("Resize", "Upsample") and scales is not None and place_of(scales) is None:
+        attributes["scales"] = tuple(float(one) for one in array_of(scales).reshape(-1))
+    return Operation(
+        op_type=node.op_type, domain=node.domain, inputs=(), output="t0", attributes=attributes
+    )

@@ -1,0 +1,109 @@
+"""Operators whose images have any size, each as one workload with open axes.
+
+A kernel takes its extents from each call. It is looked up, searched, measured and recorded at one
+point of the range, which its workload says; all points are looked at with the whole model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from aoe.bank.operators import key_of
+from aoe.graph.extents import OpenShape
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.open_images import LEAST_OPEN, OpenImages, find_open_images
+from aoe.graph.regions import Refusal, Region, take_apart
+from aoe.kernels.registry import FUSIBLE, anchors, classify
+from aoe.ort.profile import ModelProfile
+from aoe.tuning.tasks.operators.operators import FoundOperators, Operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageOperators:
+    """What is found in a model.
+
+    Attributes:
+        operators: Those whose images have any size, by falling share of time.
+        left: All others.
+    """
+
+    operators: tuple[Operator, ...]
+    left: FoundOperators
+
+
+def find_image_operators(
+    graph: ModelGraph,
+    found: FoundOperators,
+    profile: ModelProfile,
+    shapes: Mapping[str, OpenShape],
+    extents: Mapping[str, int],
+) -> ImageOperators:
+    """Return the operators of a model whose images have any size, and what is left.
+
+    What is fused and has no such kernel is taken apart where a part of it has one.
+
+    Args:
+        graph: The model in one of its shapes.
+        found: Its operators in that shape.
+        profile: Where its time goes at the point.
+        shapes: Of its tensors, with names for open extents.
+        extents: Of open dimensions at the point.
+    """
+    apart = {name: max(extent, LEAST_OPEN) for name, extent in extents.items()}
+    groups: dict[str, list[OpenImages]] = {}
+    left, refusals = list[Operator](), list(found.refusals)
+    for operator in (*found.fused, *found.operators):
+        for region in operator.regions:
+            parts = [*_parts(graph, region, shapes, apart)]
+            is_found = any(isinstance(made, OpenImages) for _, made in parts)
+            for part, made in parts if is_found else [(region, parts[0][1])]:
+                if isinstance(made, OpenImages):
+                    groups.setdefault(key_of(made.workload), []).append(made)
+                elif part.workload.blocked:  # which nothing else takes
+                    name = graph.nodes[part.nodes[-1]].name
+                    op_type = part.workload.op_type
+                    refusals.append(Refusal(node=name, op_type=op_type, reason=made))
+                else:
+                    left.append(replace(operator, workload=part.workload, regions=(part,)))
+    total_us = sum(profile.node_us.values()) or 1.0
+    operators = [_operator(graph, profile, key, equal) for key, equal in groups.items()]
+    shared = [replace(one, share=one.default_us / total_us) for one in operators]
+    return ImageOperators(
+        operators=tuple(sorted(shared, key=lambda one: (-one.share, one.key))),
+        left=FoundOperators(fused=(), operators=tuple(left), refusals=tuple(refusals)),
+    )
+
+
+def _parts(
+    graph: ModelGraph,
+    region: Region,
+    shapes: Mapping[str, OpenShape],
+    extents: Mapping[str, int],
+) -> Iterator[tuple[Region, OpenImages | str]]:
+    """Yield a region with its open images or why it has none; of one that has none, its parts."""
+    found = find_open_images(region, shapes, extents)
+    parts: tuple[Region, ...] = ()
+    if isinstance(found, str) and region.may_be_taken_apart:
+        cut = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+        parts = cut.regions
+    if not parts or any(part.nodes == region.nodes for part in parts):
+        yield region, found
+        return
+    for part in parts:
+        yield from _parts(graph, part, shapes, extents)
+
+
+def _operator(
+    graph: ModelGraph, profile: ModelProfile, key: str, equal: list[OpenImages]
+) -> Operator:
+    regions = tuple(one.region for one in equal)
+    nodes = [graph.nodes[index] for region in regions for index in region.nodes]
+    return Operator(
+        workload=equal[0].workload,
+        key=key,
+        regions=regions,
+        op_names=tuple(graph.nodes[region.nodes[-1]].name for region in regions),
+        share=0.0,
+        default_us=sum(profile.node_us.get(node.name, 0.0) for node in nodes),
+    )

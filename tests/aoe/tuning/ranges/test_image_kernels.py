@@ -1,0 +1,219 @@
+"""Kernels for images of any size compute what ONNX Runtime does, whatever the size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from support.engine.cpu import CPU, open_session
+from support.engine.open_rows import parsed
+
+from aoe.bank.operators import key_of
+from aoe.device.compiler import KernelSource, build_library, compile_kernel
+from aoe.device.toolchain import Toolchain
+from aoe.graph.extents import OpenShape
+from aoe.graph.model_graph import ModelGraph
+from aoe.graph.open_images import OpenImages, find_open_images
+from aoe.graph.regions import Region, partition
+from aoe.graph.rewrite import Replacement, rewrite
+from aoe.kernels.algorithms import KNOB
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
+from aoe.ort.open_shapes import infer_open_tensors, tensors_at
+from aoe.ort.sessions import session_options
+from aoe.target import Target
+from aoe.tuning.search.book import opening
+from aoe.workload import Workload, workload_from_json, workload_to_json
+
+_POINT = {"N": 2, "H": 34, "W": 30}
+_FIRST = "a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, f)"
+_SILU = "s = Sigmoid(c) y = Mul(c, s)"
+_NETS = {
+    "residual": (
+        f"""{_FIRST} c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a, w, b)
+        s = Sigmoid(c) m = Mul(c, s) y = Add(m, a)""",
+        "float[16,3,3,3] f, float[16,16,3,3] w, float[16] b",
+    ),
+    "strides": (
+        f"""{_FIRST} c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]>
+        (a, w, b) {_SILU}""",
+        "float[16,3,3,3] f, float[32,16,3,3] w, float[32] b",
+    ),
+    "pointwise": (
+        f"{_FIRST} c = Conv <kernel_shape = [1, 1]> (a, w, b) y = HardSwish(c)",
+        "float[16,3,3,3] f, float[32,16,1,1] w, float[32] b",
+    ),
+    "depthwise": (
+        f"""{_FIRST} c = Conv <group = 16, kernel_shape = [5, 5], pads = [2, 2, 2, 2]> (a, w, b)
+        {_SILU}""",
+        "float[16,3,3,3] f, float[16,1,5,5] w, float[16] b",
+    ),
+    "stem": (
+        f"""c = Conv <kernel_shape = [6, 6], pads = [2, 2, 2, 2], strides = [2, 2]> (x, w, b)
+        {_SILU}""",
+        "float[16,3,6,6] w, float[16] b",
+    ),
+    "largest": (
+        f"{_FIRST} y = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (a)",
+        "float[16,3,3,3] f",
+    ),
+    "mean": (
+        f"""{_FIRST} y = AveragePool <kernel_shape = [5, 5], pads = [2, 2, 2, 2],
+        count_include_pad = 0> (a)""",
+        "float[16,3,3,3] f",
+    ),
+    "pooled": (
+        f"""{_FIRST} c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a, w, b) d = Relu(c)
+        y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (d)""",
+        "float[16,3,3,3] f, float[16,16,3,3] w, float[16] b",
+    ),
+    "gate": (
+        f"{_FIRST} g = GlobalAveragePool(a) h = Sigmoid(g) y = Mul(a, h)",
+        "float[16,3,3,3] f",
+    ),
+}
+_ALGORITHMS = {
+    "residual": ("winograd_4x4", "winograd_2x2", "direct"),
+    "strides": ("winograd_4x4_stride_2", "direct"),
+    "pointwise": ("direct",),
+    "depthwise": ("depthwise",),
+    "stem": ("direct",),
+    "largest": ("",),
+    "mean": ("",),
+    "pooled": ("winograd_4x4",),
+    "gate": ("",),
+}
+_CASES = [(net, algorithm) for net, names in _ALGORITHMS.items() for algorithm in names]
+_EVERYDAY = {("residual", "winograd_4x4"), ("strides", "direct"), ("largest", ""), ("gate", "")}
+
+
+def _optimized(name: str, folder: Path) -> onnx.ModelProto:
+    """Return a network as ONNX Runtime optimises it, its batch, rows and columns open."""
+    body, weights = _NETS[name]
+    model = parsed("float[N,3,H,W] x", body, weights=weights)
+    proto: onnx.ModelProto = CPU.optimize(model, folder / "optimized.onnx", threads=1)
+    return proto
+
+
+def _open_images(
+    proto: onnx.ModelProto,
+) -> tuple[ModelGraph, dict[str, OpenShape], tuple[Region, ...]]:
+    tensors = infer_open_tensors(proto, open_session)
+    graph = ModelGraph(proto, tensors_at(tensors, _POINT), block=CPU.channel_block())
+    parts = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    return graph, {name: tensor.shape for name, tensor in tensors.items()}, parts.regions
+
+
+def _found(region: Region, shapes: dict[str, OpenShape]) -> OpenImages:
+    found = find_open_images(region, shapes, _POINT)
+    assert isinstance(found, OpenImages), found
+    return found
+
+
+def _source(workload: Workload, algorithm: str, target: Target) -> KernelSource:
+    """Return the kernel of an algorithm's first guess; of a family without any, its own."""
+    family, facts = get_family(workload.op_type), KernelTarget.of(target)
+    guesses = opening(family.space(workload, facts), ())
+    guess = next(one for one in guesses if dict(one).get(KNOB, "") == algorithm)
+    return KernelSource.of(workload, family.schedule(workload, guess, facts))
+
+
+class _Net:
+    """A network with a kernel for images of any size in it, and the same without."""
+
+    def __init__(
+        self, name: str, algorithm: str, folder: Path, target: Target, toolchain: Toolchain
+    ) -> None:
+        proto = _optimized(name, folder)
+        graph, shapes, regions = _open_images(proto)
+        region = regions[-1]
+        self.workload = _found(region, shapes).workload
+        source = _source(self.workload, algorithm, target)
+        built = compile_kernel(source, target, folder)
+        library = build_library(
+            [source], [built], target=target, toolchain=toolchain, file=folder / "images.so"
+        )
+        replaced = Replacement(region=region, kernel=source.name, shape=shapes[region.output])
+        tuned = rewrite(graph, [replaced])
+        self.tuned = _session(tuned, library)
+        self.default = _session(proto)
+
+    def results(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the kernel and what ONNX Runtime makes of images."""
+        found, expected = (one.run(None, {"x": x})[0] for one in (self.tuned, self.default))
+        return found, expected
+
+
+def _session(model: onnx.ModelProto, library: Path | None = None) -> ort.InferenceSession:
+    options = session_options(threads=2, optimize=False, library=library)
+    return open_session(model.SerializeToString(), options)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(case, id="-".join(case), marks=[] if case in _EVERYDAY else pytest.mark.slow)
+        for case in _CASES
+    ],
+)
+def net(
+    request: pytest.FixtureRequest,
+    target: Target,
+    toolchain: Toolchain,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> _Net:
+    return _Net(*request.param, tmp_path_factory.mktemp("images"), target, toolchain)
+
+
+def _images(batch: int, rows: int, columns: int) -> np.ndarray:
+    rng = np.random.default_rng(rows * columns)
+    return rng.standard_normal((batch, 3, rows, columns)).astype(np.float32)
+
+
+def test_every_size_is_right(net: _Net) -> None:
+    sizes = [(rows, columns) for rows in range(2, 20) for columns in (2, 3, 7, 13, 16, 29, 31)]
+    for rows, columns in [*sizes, (64, 65), (127, 3), (2, 128), (97, 101)]:
+        found, expected = net.results(_images(1 + rows % 3, rows, columns))
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(
+            found, expected, rtol=1e-3, atol=1e-3, err_msg=f"{rows}x{columns}"
+        )
+
+
+def test_special_values_stay_where_they_are(net: _Net) -> None:
+    x = _images(2, 37, 41)
+    x[0, 1, 3, 5], x[1, 2, 36, 40] = np.nan, np.inf
+    found, expected = net.results(x)
+    touched = ~np.isfinite(expected)
+    assert np.all(~np.isfinite(found[touched]))
+    # a transform spreads them over its tile, no further
+    far = np.ones(expected.shape[2:], bool)
+    for row, column in ((3, 5), (36, 40)):
+        scale = 37 / expected.shape[2]
+        r, c = int(row / scale), int(column / scale)
+        far[max(0, r - 12) : r + 12, max(0, c - 12) : c + 12] = False
+    np.testing.assert_allclose(found[:, :, far], expected[:, :, far], rtol=1e-3, atol=1e-3)
+
+
+def test_no_images_make_no_images(net: _Net) -> None:
+    found, expected = net.results(np.zeros((0, 3, 9, 9), np.float32))
+    assert found.shape == expected.shape
+
+
+@pytest.mark.parametrize("name", _NETS)
+def test_open_axes_are_part_of_a_record(name: str, tmp_path: Path) -> None:
+    _, shapes, regions = _open_images(_optimized(name, tmp_path))
+    workload = _found(regions[-1], shapes).workload
+    text = workload_to_json(workload)
+    assert text["output"]["open"] == [0, 2, 3]
+    assert workload_from_json(text) == workload
+    closed = replace(
+        workload,
+        inputs=tuple(replace(spec, open=()) for spec in workload.inputs),
+        output=replace(workload.output, open=()),
+    )
+    assert key_of(closed) != key_of(workload)
