@@ -17,7 +17,7 @@ from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.shapes import shapes_of
 from aoe.operators import OperatorKind, Shape, facts_of, is_reorder
 from aoe.operators.extents import Extent, Steps, image_extents, steps_of
-from aoe.schedule import Fuse, Schedule, Split, Step, Tail, Unroll, Vectorize
+from aoe.schedule import Fuse, Parallel, Schedule, Split, Step, Tail, Unroll, Vectorize
 from aoe.workload import Operation, TensorSpec, Workload
 
 _SMALL_TILES = (4, 1)
@@ -249,10 +249,9 @@ def variants_of(pipeline: Pipeline, schedule: Schedule) -> tuple[Variant, ...]:
 def _least_extents(pipeline: Pipeline, schedule: Schedule) -> tuple[int, ...]:
     names = _open_loops(pipeline)
     least = dict.fromkeys(names, 1)
-    for step, origin in _cuts(schedule, names):
-        tail = step.tail if isinstance(step, Split) else Tail.AUTO
-        if tail is not Tail.GUARD:
-            least[origin] = max(least[origin], step.factor)
+    for step, origin, needed in _cuts(schedule, names):
+        if not (isinstance(step, Split) and step.tail is Tail.GUARD):
+            least[origin] = max(least[origin], needed)
     return tuple(least.get(name, 1) for name, _ in pipeline.loops[RESULT])
 
 
@@ -261,7 +260,7 @@ def _narrowed(pipeline: Pipeline, schedule: Schedule, most: int) -> Schedule:
     names = _open_loops(pipeline)
     whole = {(step.stage, step.var) for step in schedule.steps if isinstance(step, Unroll)}
     whole -= {(step.stage, step.var) for step in schedule.steps if isinstance(step, Split)}
-    cuts = {id(step): step for step, _ in _cuts(schedule, names)}
+    cuts = {id(step) for step, _, _ in _cuts(schedule, names)}
     smaller: set[tuple[str, str]] = set()
     steps: list[Step] = []
     for step in schedule.steps:
@@ -287,27 +286,28 @@ def _open_loops(pipeline: Pipeline) -> frozenset[str]:
     return frozenset(name for (name, _), axes in loops if axes)
 
 
-def _cuts(
-    schedule: Schedule, names: Collection[str]
-) -> Iterator[tuple[Split | Vectorize | Unroll, str]]:
-    """Yield the steps that cut loops over open dimensions, and the loop they were at first.
+def _cuts(schedule: Schedule, names: Collection[str]) -> Iterator[tuple[Step, str, int]]:
+    """Yield the steps that cut loops over open dimensions, the loop that was cut first, and need.
 
-    Stages that are as large as the result have its loops.
+    What a step needs are iterations of that loop. Stages as large as the result have its loops.
     """
-    origins: dict[tuple[str, str], str] = {}
+    origins: dict[tuple[str, str], tuple[str, int]] = {}
     for step in schedule.steps:
+        stage, var = step.stage, str(getattr(step, "var", ""))
+        factor = getattr(step, "factor", getattr(step, "task_size", None))
+        origin, grain = origins.get((stage, var), (var if var in names else "", 1))
         match step:
-            case Split(stage=stage, var=var, outer=outer, inner=inner):
-                origin = origins.pop((stage, var), var if var in names else "")
+            case Split(outer=outer, inner=inner, factor=size):
+                origins[stage, inner] = "", 1
+                origins[stage, outer] = origin, grain * size
                 if origin:
-                    origins[stage, outer] = origin
-                    origins.setdefault((stage, inner), "")
-                    yield step, origin
-            case Fuse(stage=stage, outer=outer, inner=inner, fused=fused):
-                pair = [origins.pop((stage, name), name) for name in (inner, outer)]
-                origins[stage, fused] = next((name for name in pair if name in names), "")
-            case Vectorize(stage=stage, var=var) if stage == RESULT or (stage, var) in origins:
-                if origin := origins.get((stage, var), var if var in names else ""):
-                    yield step, origin
+                    yield step, origin, grain * size
+            case Fuse(outer=outer, inner=inner, fused=fused):
+                pair = [origins.get((stage, one), (one, 1)) for one in (inner, outer)]
+                known = (one for one in pair if one[0] in names)
+                origins[stage, fused] = next(known, ("", 1))
+            case Vectorize() | Unroll() | Parallel() if stage == RESULT:
+                if origin and isinstance(factor, int):
+                    yield step, origin, grain * factor
             case _:
                 pass
