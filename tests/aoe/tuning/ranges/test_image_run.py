@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -61,7 +62,9 @@ def tuned(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_kernels_for_images_of_any_size_are_in_the_model(tuned: Path) -> None:
     manifest = read_manifest(tuned / "found" / "net_tune.om")
     assert manifest.shape_range == _RANGE
-    assert "convolution" in {kernel.op_type for kernel in manifest.kernels}
+    kept = {kernel.op_type for kernel in manifest.kernels}
+    assert kept and kept <= {"convolution", "elementwise", "pooling"}
+    assert all('"open": [0, 2, 3]' in json.dumps(one.record) for one in manifest.kernels)
 
 
 @pytest.mark.parametrize(
@@ -81,10 +84,10 @@ def test_every_size_is_computed_within_the_range_and_beyond(
 
 def test_bank_commands_take_a_record_with_open_axes(tuned: Path, tmp_path: Path) -> None:
     bank, other = tuned / "bank", tmp_path / "other"
-    file = next(bank.rglob("*_convolution.json"))
+    file = next(bank.rglob("*_AiCore_*.json"))
     assert '"open": [0, 2, 3]' in file.read_text()
     shutil.copytree(bank, other)
-    changed = next(other.rglob("*_convolution.json"))
+    changed = other / file.relative_to(bank)
     changed.write_text(
         re.sub(r'"cost_time": [0-9.]+', '"cost_time": 1.0', file.read_text(), count=1)
     )
@@ -92,7 +95,7 @@ def test_bank_commands_take_a_record_with_open_axes(tuned: Path, tmp_path: Path)
     assert file.name in str(aoebank.list_bank(bank).files)
     shown = aoebank.show(file).records
     assert not aoebank.diff(bank, bank).changes
-    assert len(aoebank.diff(bank, other).changes) == 1 <= len(shown)
+    assert shown and len(aoebank.diff(bank, other).changes) == 1
     merged = tmp_path / "merged"
     aoebank.merge(bank, other, output=merged)
     assert not aoebank.diff(other, merged).changes
