@@ -522,8 +522,14 @@ static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
   if (status) return status;
   if (!kernel->rows.block_count) {
     int is_open = kernel->open.extent_count > 0;
-    for (int d = 0; is_open && d < kernel->output.rank; d++)
-      if (result[d] < 1) return NULL; /* nothing to compute */
+    for (int i = 0; is_open && i <= kernel->input_count; i++) {
+      const aoe_tensor *tensor = i < kernel->input_count ? &kernel->arguments[i] : &kernel->output;
+      int64_t elements = 1;
+      for (int d = 0; d < tensor->rank; d++) elements *= shapes[i][d];
+      if (elements > INT32_MAX) /* kernels count in 32 bits */
+        return fail(api, ORT_FAIL, "%s: a tensor has too many elements", kernel->name);
+      if (!elements && i == kernel->input_count) return NULL; /* nothing to compute */
+    }
     part_call call = {&state->parts[0], raw, data, is_open ? shapes : NULL, 0, 1, 0};
     return pack_and_run(&run, &call);
   }

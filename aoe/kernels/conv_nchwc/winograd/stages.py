@@ -47,6 +47,9 @@ cache has 64 sets of 8 to 12 lines, a tile 36 values, and two rows of tiles lie 
 channels of 256x256 in tiles of 4x4 took 4.05 ms, spread 2.5 (one thread of a Zen 5, 2026-11-23)."""
 
 _PIECE = 5
+"""Tiles there is room for a multiple of, where nobody knows how many there will be: 64 channels of
+80x80 take 0.75 of the time they take without (one thread of a Zen 5 with other work, CPU time,
+2026-11-27)."""
 _LEAST_TILES = 36
 """Tiles that read the weights of a convolution with stride 2: 16 and 25 of them took 1.1 to 1.5
 times as long as ONNX Runtime, 49 and more 0.8 of it (one thread of a Zen 5 with other work,
