@@ -45,8 +45,9 @@ _REMOTE = _refused(
     "run aoe on the machine it is for, or spread a run with --workers=tcp://HOST:PORT",
 )
 _BANKS = _refused("the bank is named by a variable", "export TUNE_BANK_PATH=DIR")
-_STATIC = _refused(
-    "a kernel is made for one shape", "--input_shape once for each shape, or --dynamic_dims"
+_SHAPES = _refused(
+    "shapes and ranges of shapes are named by --input_shape",
+    '--input_shape="x:1~8,3", once for each fixed shape, or --dynamic_dims',
 )
 _ONE_MACHINE = _refused(
     "a model is computed by one machine", "leave it out, or split the model before"
@@ -113,8 +114,8 @@ OPTIONS: Mapping[str, NotHere] = {
     "--host_env_os": _ignored("the model is tuned for this machine"),
     "--input_format": _refused("the layout is that of the model", "leave it out", "NCHW", "ND"),
     "--input_fp16_nodes": _MODEL_CHANGED,
-    "--input_hint_shape": _STATIC,
-    "--input_shape_range": _STATIC,
+    "--input_hint_shape": _SHAPES,
+    "--input_shape_range": _SHAPES,
     "--insert_op_conf": _MODEL_CHANGED,
     "--ip": _REMOTE,
     "--is_input_adjust_hw_layout": _refused("inputs keep their layout", "leave it out", "false"),
