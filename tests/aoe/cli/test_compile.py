@@ -15,7 +15,7 @@ from support.engine.models import conv_net, save_model
 from support.engine.scripted_runs import ScriptedRuns
 
 from aoe import load, tune
-from aoe.bank.operators import OperatorBank
+from aoe.bank.task_bank import TaskBank
 from aoe.cli import compile as compile_command
 from aoe.cli import tune_command
 from aoe.cli.app import atc_main, main
@@ -182,7 +182,7 @@ def test_models_share_a_bank_and_nothing_is_tried_measured_or_noted(
     runs.runners.clear()
     for wrong in ("once", "for_the_record", "without"):
         monkeypatch.delattr(ModelComparer, wrong)
-    monkeypatch.delattr(OperatorBank, "note")
+    monkeypatch.delattr(TaskBank, "note")
     files = []
     for name in ("first.om", "second.om"):
         found = tune(model, bank=bank, output=tmp_path / name, lookup_only=True, engine=engine)
