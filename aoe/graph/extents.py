@@ -23,11 +23,6 @@ def is_closed(shape: OpenShape) -> bool:
     return not any(isinstance(extent, str) for extent in shape)
 
 
-def names_of(shape: OpenShape) -> frozenset[str]:
-    """Return the names in a shape, those in sums one by one."""
-    return frozenset().union(*(_terms(one).keys() for one in shape)) - {_ONE}
-
-
 def shape_at(shape: OpenShape, extents: Mapping[str, int]) -> tuple[int, ...]:
     """Return the shape where open extents are these; all of its names are among them.
 

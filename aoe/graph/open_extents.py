@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import TypeVar
 
-from aoe.graph.extents import OpenShape, is_closed, names_of, shape_at
+from aoe.graph.extents import OpenShape, find_shape_at, is_closed, shape_at
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.graph.stored_layouts import StoredLayout, read_from, whole_layout, written_to
@@ -59,10 +59,9 @@ class OpenRegion:
         """True if there may be any number of rows."""
         return isinstance(self.shapes[-1][self.rows_dimension], str)
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Open extents."""
-        return frozenset().union(*map(names_of, self.shapes))
+    def follows_from(self, extents: Mapping[str, int]) -> bool:
+        """True if all shapes are known where open extents are these."""
+        return all(find_shape_at(shape, extents) is not None for shape in self.shapes)
 
     @property
     def facts(self) -> object:
@@ -99,10 +98,9 @@ class ClosedRegion:
 
     region: Region
 
-    @property
-    def names(self) -> frozenset[str]:
-        """No open extents."""
-        return frozenset()
+    def follows_from(self, extents: Mapping[str, int]) -> bool:
+        """Return True: there is nothing open."""
+        return True
 
     @property
     def facts(self) -> object:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from aoe.graph.extents import OpenShape, is_closed, names_of, shape_at
+from aoe.graph.extents import OpenShape, find_shape_at, is_closed, shape_at
 from aoe.graph.regions import Region
 from aoe.kernels.halide.shapes import infer_shapes, shapes_of
 from aoe.kernels.registry import classify
@@ -87,15 +87,14 @@ class OpenRows:
         return None if isinstance(found, str) else found
 
     @property
-    def names(self) -> frozenset[str]:
-        """Open dimensions."""
-        return names_of(self.lead)
-
-    @property
     def facts(self) -> object:
         """JSON that is the same for equal operators: a row, and which inputs are open."""
         ranks = [len(spec.shape) for spec in self.region.workload.inputs]
         return [self.open_rank, self.open_inputs, ranks, workload_to_json(self.workload)]
+
+    def follows_from(self, extents: Mapping[str, int]) -> bool:
+        """True if the number of rows is known where open extents are these."""
+        return find_shape_at(self.lead, extents) is not None
 
     def rows(self, extents: Mapping[str, int]) -> int:
         """Return the number of rows where open dimensions have these extents."""

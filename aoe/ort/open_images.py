@@ -26,7 +26,7 @@ from aoe.workload import AttributeValue, Operation
 
 PartialShape = Sequence[Extent | None]
 """Extents of a tensor; None for one of which nothing is known."""
-_RANK = 4
+_RANKS = range(3, 6)
 _SCALES = 2
 """Position of the scales of a Resize. Source: ONNX, Resize."""
 _SAME_IMAGE: frozenset[OperatorKey] = frozenset(
@@ -37,7 +37,7 @@ _SAME_IMAGE: frozenset[OperatorKey] = frozenset(
 def follow_images(
     graph: onnx.GraphProto, shapes: Mapping[str, PartialShape]
 ) -> dict[str, OpenShape]:
-    """Return the shapes of images, of rank 4, that are not known as a whole.
+    """Return the shapes of images of one to three dimensions that are not known as a whole.
 
     Args:
         graph: In topological order.
@@ -63,30 +63,33 @@ def _image(
 ) -> OpenShape | None:
     """Return the shape of an image a node makes, None if it does not follow."""
     images = [known.get(name, ()) for name in node.input if name and name not in constants]
-    if not images or any(len(image) != _RANK or None in image for image in images):
+    if not images or any(len(one) != len(images[0]) or None in one for one in images):
         return None
     first = [extent for extent in images[0] if extent is not None]
+    if len(first) not in _RANKS:
+        return None
+    batch: Extent | None = first[0]
     operation = _operation(node, constants)
     facts = OPERATORS.get(op_key(operation))
     is_chained = facts is not None and facts.kind is OperatorKind.ELEMENTWISE
     inner: PartialShape | None
     if is_chained and op_key(operation) != BLOCKED_CONVOLUTION:
-        inner = _broadcast([image[2:] for image in images])
+        batch, *inner = _broadcast([(image[0], *image[2:]) for image in images]) or (None,)
     elif op_key(operation) in _SAME_IMAGE or is_reorder(operation):
         inner = tuple(first[2:])
     elif op_key(operation) == ("", "Concat"):  # it fails where images are not of one size
-        inner = tuple(first[2:]) if operation.attributes.get("axis") in (1, 1 - _RANK) else None
+        is_of_channels = operation.attributes.get("axis") in (1, 1 - len(first))
+        inner = tuple(first[2:]) if is_of_channels else None
     else:
         kernel = tuple(constants[node.input[1]].dims[2:]) if _has_weights(node, constants) else ()
         inner = image_extents(operation, first[2:], kernel)
-    channels = shape[1] if len(shape) == _RANK else None
-    if inner is None or channels is None or not all(isinstance(one, int | str) for one in inner):
-        return None
-    return (first[0], channels, *(one for one in inner if one is not None))
+    channels = shape[1] if len(shape) == len(first) else None
+    made = [one for one in (batch, channels, *(inner or ())) if one is not None]
+    return tuple(made) if len(made) == len(first) else None
 
 
 def _broadcast(images: Sequence[PartialShape]) -> PartialShape | None:
-    """Return rows and columns of images that are broadcast, None where that is not certain."""
+    """Return extents of images that are broadcast, None where that is not certain."""
     found = []
     for extents in zip(*images, strict=True):
         distinct = set(extents) - {1} or {1}

@@ -9,8 +9,10 @@ until nothing new is found.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import onnx
@@ -21,12 +23,13 @@ from aoe.graph.extents import (
     OpenShape,
     difference_of,
     find_shape_at,
+    is_closed,
     sum_of,
 )
 from aoe.graph.model_graph import TensorInfo
 from aoe.graph.protos import copied, refill
 from aoe.graph.weights import array_of, place_of
-from aoe.operators.extents import Extent
+from aoe.operators.extents import Extent, stepped, steps_of
 from aoe.ort.open_images import PartialShape, follow_images
 from aoe.ort.sessions import OpenSession
 from aoe.ort.static_shapes import bare_model, element_type, load_outputs
@@ -35,6 +38,8 @@ Values = list[Extent | None]
 """Elements of a small tensor of integers; None for one that is not known."""
 Known = Mapping[str, Values]
 Shapes = Mapping[str, OpenShape]
+_MADE_UP = "unk__"
+"""Begins names that ONNX's inference makes up for extents that follow from nothing."""
 _MOST_VALUES = 16
 _MOST_ROUNDS = 64
 """A mask that each layer makes of its own extents takes a round for each layer."""
@@ -49,6 +54,9 @@ class OpenTensor:
 
 
 Tensors = Mapping[str, OpenTensor]
+Declared = Sequence[onnx.ValueInfoProto]
+Inferred = Mapping[str, tuple[str, PartialShape]]
+"""Element types and shapes of tensors, as far as these are known."""
 
 
 def infer_open_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dict[str, OpenTensor]:
@@ -63,34 +71,45 @@ def infer_open_tensors(proto: onnx.ModelProto, open_session: OpenSession) -> dic
     """
     made = [name for node in proto.graph.node for name in node.output if name]
 
-    types: dict[str, str] = {}
-    images: dict[str, OpenShape] = {}
-
-    def loaded(known: Tensors) -> dict[str, PartialShape]:
-        declared = [*_declared(known)]
-        declared += [_float(name, shape) for name, shape in images.items() if name in made]
+    def loaded(declared: Declared) -> Inferred:
         with ScratchFolder("shapes") as folder:
             values = load_outputs(bare_model(proto, folder, declared), made, folder, open_session)
-        types.update({value.name: element_type(value) for value in values})
-        return {value.name: tuple(value.shape) for value in values if value.shape}
+        return {one.name: (element_type(one), tuple(one.shape)) for one in values if one.shape}
+
+    return _with_computed(proto, _with_images(proto, loaded))
+
+
+def _with_images(
+    proto: onnx.ModelProto, infer: Callable[[Declared], Inferred]
+) -> Callable[[Tensors], dict[str, OpenTensor]]:
+    """Return an inference, given tensors that are known, which follows images through a model.
+
+    Args:
+        proto: A model whose open input extents have names.
+        infer: Infers types and shapes from what is declared.
+    """
+    images: dict[str, OpenShape] = {}
 
     def inferred(known: Tensors) -> dict[str, OpenTensor]:
-        given = _inputs(proto)
+        given, types = _inputs(proto), dict[str, str]()
         shapes: dict[str, PartialShape] = {name: one.shape for name, one in given.items()}
         for _ in range(_MOST_ROUNDS):
-            shapes |= loaded(known)
+            declared = [_float(name, shape) for name, shape in images.items()]
+            for name, (dtype, shape) in infer([*_declared(known), *declared]).items():
+                types[name], shapes[name] = dtype, shape
             found = follow_images(proto.graph, shapes)
             if found.keys() <= images.keys():
                 break
             images.update(found)
         shapes |= images
-        return dict(given) | {
-            name: OpenTensor(dtype=types[name], shape=whole)
-            for name in made
-            if (whole := _whole(shapes.get(name, ())))
+        tensors = {
+            name: OpenTensor(dtype=dtype, shape=whole)
+            for name, dtype in types.items()
+            if (whole := _whole(shapes[name]))
         }
+        return {**given, **tensors, **known}
 
-    return _with_computed(proto, inferred)
+    return inferred
 
 
 def _whole(shape: PartialShape) -> OpenShape:
@@ -130,17 +149,23 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _inferred_by_onnx(proto: onnx.ModelProto) -> dict[str, OpenTensor]:
-    def inferred(known: Tensors) -> dict[str, OpenTensor]:
-        with ScratchFolder("reshapes") as folder:
-            bare = bare_model(proto, folder, _declared(known))
-            found = shape_inference.infer_shapes(bare, data_prop=True).graph
-        return dict(_inputs(proto)) | {
-            value.name: tensor
-            for value in (*found.value_info, *found.output)
-            if (tensor := _open_tensor(value)) is not None
-        }
+    named: dict[str, OpenTensor] = {}
 
-    return _with_computed(proto, inferred)
+    def inferred(declared: Declared) -> Inferred:
+        with ScratchFolder("reshapes") as folder:
+            bare = bare_model(proto, folder, declared)
+            found = shape_inference.infer_shapes(bare, data_prop=True).graph
+        values = [*found.value_info, *found.output]
+        named.update({one.name: whole for one in values if (whole := _open_tensor(one))})
+        return {one.name: known for one in values if (known := _as_far_as_known(one))}
+
+    followed = _with_images(proto, inferred)
+
+    def with_made_up_names(known: Tensors) -> dict[str, OpenTensor]:
+        found = followed(known)
+        return named | found
+
+    return _with_computed(proto, with_made_up_names)
 
 
 def _make_constant(proto: onnx.ModelProto, shapes: Shapes) -> int:
@@ -276,16 +301,60 @@ def _computed_tensors(graph: onnx.GraphProto, tensors: Tensors) -> dict[str, Ope
             joined = _joined([tensors.get(name) for name in node.input], node)
             if joined is not None:
                 found[node.output[0]] = joined
-        elif node.op_type == "Expand":
-            name, wanted = node.input[0], values.get(node.input[1])
-            given = tensors.get(name)
-            if name in constants:
-                kind, dims = constants[name].data_type, tuple(constants[name].dims)
-                given = OpenTensor(dtype=_dtype(kind), shape=dims)
-            shape = None if given is None else _expanded(given.shape, wanted)
+        elif node.op_type in _RESHAPED:
+            name = node.input[0]
+            given = _constant(constants[name]) if name in constants else tensors.get(name)
+            shape = None if given is None else _RESHAPED[node.op_type](node, given.shape, values)
             if given is not None and shape is not None:
                 found[node.output[0]] = replace(given, shape=shape)
     return found
+
+
+def _constant(tensor: onnx.TensorProto) -> OpenTensor:
+    return OpenTensor(dtype=_dtype(tensor.data_type), shape=tuple(tensor.dims))
+
+
+def _expand(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape | None:
+    return _expanded(given, values.get(node.input[1]))
+
+
+def _first_of_table(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape | None:
+    """Return the shape of as many first rows of a table as an open extent says.
+
+    A model that asks for more than there are fails where it adds them to what has the extent: the
+    kernels made of this proof check extents as they read tensors.
+    """
+    start, end, axes, step = (values.get(name) for name in (*node.input[1:], "", "")[:4])
+    if start != [0] or end is None or len(end) != 1 or step not in ([1], None):
+        return None
+    axis, extent = (axes or [0])[0], end[0]
+    if not isinstance(axis, int) or not isinstance(extent, str) or not is_closed(given):
+        return None
+    at = axis % len(given)
+    return (*given[:at], extent, *given[at + 1 :])
+
+
+def _reshape(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape | None:
+    """Return the shape a Reshape is told, -1 resolved; None where the inference needs no help."""
+    told = values.get(node.input[1]) or [None]
+    if is_closed(given) or 0 in told[len(given) :]:
+        return None
+    made = [given[at] if one == 0 else one for at, one in enumerate(told)]
+    known = [one for one in made if one is not None and one != -1]
+    rest = Counter(one for one in given if isinstance(one, str))
+    rest.subtract(one for one in known if isinstance(one, str))
+    number, of = (prod(one for one in two if isinstance(one, int)) for two in (given, known))
+    if min(rest.values()) < 0 or of == 0 or number % of:
+        return None
+    missing: list[Extent] = [*rest.elements(), *([number // of] if number != of else [])] or [1]
+    if len(missing) > 1 or (-1 not in made and missing != [1]):
+        return None
+    shape = tuple(missing[0] if one == -1 else one for one in made if one is not None)
+    return shape if len(shape) == len(made) else None
+
+
+_RESHAPED = {"Expand": _expand, "Reshape": _reshape, "Slice": _first_of_table}
+"""Operators that give what they read an open extent; one more is a line."""
 
 
 def _joined(parts: Sequence[OpenTensor | None], node: onnx.NodeProto) -> OpenTensor | None:
@@ -361,11 +430,34 @@ def _same(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
 
 
 def _add(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
-    one, other = (values.get(name) for name in node.input)
-    if one is None or other is None or len(one) != len(other):
+    return _pairwise(node, values, _sum)
+
+
+def _sum(one: Extent, other: Extent) -> Extent | None:
+    """Return a sum; of what follows from an extent, and below it, in the form of these."""
+    for number, extent in ((one, other), (other, one)):
+        if isinstance(number, int) and (number < 0 or steps_of(extent).over > 1):
+            return stepped(extent, plus=number)
+    return sum_of(one, other)
+
+
+def _divide(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
+    return _pairwise(node, values, _quotient)
+
+
+def _quotient(one: Extent, other: Extent) -> Extent | None:
+    return stepped(one, over=other) if isinstance(other, int) and other > 0 else None
+
+
+def _pairwise(
+    node: onnx.NodeProto, values: Known, of: Callable[[Extent, Extent], Extent | None]
+) -> Values | None:
+    """Return what is made of the elements of two lists as long as each other, in pairs."""
+    first, second = (values.get(name) for name in node.input)
+    if first is None or second is None or len(first) != len(second):
         return None
-    pairs = zip(one, other, strict=True)
-    return [None if a is None or b is None else sum_of(a, b) for a, b in pairs]
+    pairs = zip(first, second, strict=True)
+    return [None if one is None or other is None else of(one, other) for one, other in pairs]
 
 
 def _concat(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
@@ -395,6 +487,7 @@ _STEPS: Mapping[str, Step] = {
     "Shape": _shape,
     "Add": _add,
     "Concat": _concat,
+    "Div": _divide,
     "Gather": _gather,
     "Slice": _slice,
     **dict.fromkeys(("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"), _same),
@@ -419,6 +512,18 @@ def _float(name: str, shape: OpenShape) -> onnx.ValueInfoProto:
 def _inputs(proto: onnx.ModelProto) -> Tensors:
     found = {value.name: _open_tensor(value) for value in proto.graph.input}
     return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+
+def _as_far_as_known(value: onnx.ValueInfoProto) -> tuple[str, PartialShape] | None:
+    """Return the declared type and shape, None for extents whose names ONNX has made up."""
+    kind = value.type.tensor_type
+    if not kind.elem_type or not kind.HasField("shape"):
+        return None
+    names = [dim.dim_param for dim in kind.shape.dim]
+    known = [None if one.startswith(_MADE_UP) else one for one in names]
+    numbers = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+    shape = [one or number for one, number in zip(known, numbers, strict=True)]
+    return _dtype(kind.elem_type), shape
 
 
 def _open_tensor(value: onnx.ValueInfoProto) -> OpenTensor | None:

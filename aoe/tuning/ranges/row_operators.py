@@ -112,7 +112,7 @@ def find_row_operators(
         for one in _open(graph, region, shapes):
             if isinstance(one, Refusal):
                 refusals.append(one)
-            elif not one.names <= largest.keys():
+            elif not one.follows_from(largest):
                 reason = "its open extents follow from no input alone"
                 refusals.append(_refusal(graph, one.region, reason))
             else:

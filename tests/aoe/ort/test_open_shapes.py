@@ -199,3 +199,66 @@ def test_cache_that_grows_has_the_sum_of_both_lengths() -> None:
     assert found["y"].shape == ("N", "P + S + S", 8)
     at = tensors_at(found, {"N": 2, "P": 5, "S": 3})
     assert at["y"].shape == (2, 11, 8)
+
+
+_SOUND = """
+    strided = Conv <strides = [2], pads = [1, 1]> (x, filters)
+    turned = Transpose <perm = [0, 2, 1]> (strided)
+    shape = Shape (x)
+    frames = Gather <axis = 0> (shape, second)
+    less = Add (frames, minus)
+    half = Div (less, two)
+    length = Add (one, half)
+    first = Slice (table, zero, length, zero, one)
+    placed = Add (turned, first)
+    rest = Constant <value = int64[2] {2, -1}> ()
+    wanted = Concat <axis = 0> (one, length, rest)
+    y = Reshape (placed, wanted)
+"""
+
+
+def _sound(body: str) -> onnx.ModelProto:
+    head = "".join(
+        f"{name} = Constant <value = int64[1] {{{value}}}> ()\n"
+        for name, value in {"zero": 0, "one": 1, "second": 2}.items()
+    )
+    model = _model(head + body, "float[1,3,F] x")
+    rng = np.random.default_rng(2)
+    for name, shape in {"filters": (4, 3, 3), "table": (9, 4)}.items():
+        values = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    return model
+
+
+def test_a_signal_is_followed_through_a_stride_to_its_positions_and_heads() -> None:
+    model = _sound(_SOUND)
+    changed = with_proven_reshapes(model)
+    assert (_computed(model), _computed(changed)) == (1, 0)
+    assert _agree(model, changed, [(1, 3, frames) for frames in (1, 2, 7, 16, 17, 18)])
+    for one in (model, changed):
+        shapes = _shapes(one)
+        assert shapes["strided"] == (1, 4, "(F+1)//2")
+        assert shapes["placed"] == (1, "(F+1)//2", 4)
+        assert shapes["y"] == (1, "(F+1)//2", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(table, zero, length", "(table, one, length"),
+        ("half = Div (less, two)", "half = Mul (less, two)"),
+        ("wanted = Concat <axis = 0> (one, length", "wanted = Concat <axis = 0> (frames, length"),
+    ],
+)
+def test_rows_and_heads_that_do_not_follow_are_not_claimed(old: str, new: str) -> None:
+    assert old in _SOUND
+    shapes = _shapes(_sound(_SOUND.replace(old, new)))
+    assert shapes.get("y") is None
+
+
+def test_batches_that_are_broadcast_are_not_those_of_the_first_image() -> None:
+    body = "strided = Conv <strides = [2]> (x, filters) y = Add (strided, z)"
+    model = _model(body, "float[1,3,F] x, float[N,4,G] z")
+    values = np.zeros((4, 3, 3), np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(values, "filters"))
+    assert "y" not in _shapes(model)
