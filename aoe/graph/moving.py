@@ -2,7 +2,8 @@
 
 A move costs nothing inside a kernel, it is only where the kernel reads. So moves join one another
 in any number; element-wise operators join behind them only, since a move may read one element
-many times. A Split and a reorder also join where others read them: they are read through. In front
+many times. A Split and a reorder also join where others read them: they are read through. A chain
+takes the Split in front of it where it alone reads the parts, as in gated linear units. In front
 of a normalisation of the channels joins what puts them last, alone or with what puts them back.
 """
 
@@ -153,16 +154,24 @@ def grow_turned_back(graph: ModelGraph, sink: int, *, free: Collection[int]) -> 
 
 
 def _trimmed(graph: ModelGraph, members: set[int]) -> tuple[int, ...]:
-    """Return the members without the reshapes in front, () if no other moves are among them."""
+    """Return the members without the reshapes in front, () if they spare no move."""
     kept: list[int] = []
     for index in sorted(members):
         node = graph.nodes[index]
         made = {graph.producer.get(name) for name in node.input}
         if op_key(node) not in RESHAPING or made & set(kept):
             kept.append(index)
-    nodes = [graph.nodes[index] for index in kept]
-    moves = any(is_move(node) and op_key(node) not in (*RESHAPING, SPLIT) for node in nodes)
+    moves = any(_saves_copy(graph, index, kept) for index in kept)
     return tuple(kept) if moves else ()
+
+
+def _saves_copy(graph: ModelGraph, index: int, members: Collection[int]) -> bool:
+    """Return True if a kernel of these nodes, the last of which is its result, spares a move."""
+    node, last = graph.nodes[index], graph.nodes[max(members)]
+    if op_key(node) == SPLIT:  # which stays where others read its parts
+        is_gone = _readers(graph, index) <= set(members) and not _is_result(graph, node)
+        return is_gone and not is_move(last) and not is_reorder(last)
+    return is_move(node) and op_key(node) not in RESHAPING
 
 
 def _producers(graph: ModelGraph, index: int) -> set[int]:

@@ -21,9 +21,11 @@ from aoe.operators import (
     OperatorKind,
     Shape,
     facts_of,
+    number,
     op_key,
 )
 from aoe.operators.axes import normalized_axis, reduced_axes, softmax_axis
+from aoe.operators.movement import listed, padding, permutation
 from aoe.workload import Layout, Operation, TensorSpec, Workload, workload_to_json
 
 _LAST_AXES = frozenset(
@@ -201,6 +203,10 @@ def _row_wise(
         return operation if same else None
     if facts.kind is OperatorKind.AXIS:
         return _with_axes(operation, len(shapes[operation.inputs[0]]), rank)
+    if facts.kind is OperatorKind.MOVEMENT:
+        moved = operation.inputs if operation.op_type == "Concat" else operation.inputs[:1]
+        is_all = has_rows.issuperset(moved)
+        return _moved(operation, shapes[moved[0]], rank) if is_all else None
     if key in _PRODUCTS and operation.inputs[0] in has_rows:
         others = len(shapes[factor]) == 2 and factor not in has_rows
         turned = any(operation.attributes.get(name, 0) for name in _TURNED)
@@ -232,3 +238,41 @@ def _with_axes(operation: Operation, rank: int, first: int) -> Operation | None:
     else:
         return None
     return replace(operation, attributes=attributes) if reached >= first else None
+
+
+def _moved(operation: Operation, shape: Shape, first: int) -> Operation | None:
+    """Return an operator that moves elements within each row.
+
+    None where it moves them to other rows, or is not known here.
+
+    Args:
+        operation: The operator.
+        shape: Of what it reads.
+        first: Leading dimensions are those before it; the result has one instead, of rows.
+    """
+    rank, attributes = len(shape), dict(operation.attributes)
+    reached: Sequence[int]
+    match operation.op_type:
+        case "Concat" | "Gather":
+            reached = [int(number(attributes, "axis", 0)) % rank]
+            attributes["axis"] = reached[0] - rank
+        case "DepthToSpace" | "SpaceToDepth":
+            reached = range(1, rank)  # its attributes name no axis
+        case "Pad":  # all its axes are written out: axes are an input of few versions
+            around = padding(operation, rank)
+            reached = [axis for axis, ends in enumerate(around) if any(ends)]
+            before, behind = zip((0, 0), *around[first:], strict=True)
+            attributes = {**attributes, "pads": (*before, *behind)}
+            attributes.pop("axes", None)
+        case "Slice":
+            given = listed(operation, "axes") or range(len(listed(operation, "starts")))
+            reached = [axis % rank for axis in given]
+            attributes["axes"] = tuple(axis - rank for axis in reached)
+        case "Transpose":
+            perm = permutation(operation, rank)
+            reached = [axis for at, axis in enumerate(perm) if axis != at]
+            attributes["perm"] = (0, *(axis - first + 1 for axis in perm[first:]))
+        case _:
+            return None
+    is_apart = min(reached, default=first) >= first
+    return replace(operation, attributes=attributes) if is_apart else None

@@ -78,7 +78,14 @@ class Region:
     @property
     def may_be_taken_apart(self) -> bool:
         """True if its nodes are tuned each for itself where no kernel for all of them is won."""
-        return self.is_fused_product or self._is_turned
+        return self.is_fused_product or self._is_turned or self.is_moved_chain
+
+    @property
+    def is_moved_chain(self) -> bool:
+        """True for moves with a chain behind them, which may be computed without the moves."""
+        kinds = {facts_of(operation).kind for operation in self.workload.operations}
+        moved_chain = {OperatorKind.MOVEMENT, OperatorKind.ELEMENTWISE}
+        return moved_chain <= kinds <= {*moved_chain, OperatorKind.REORDER}
 
     @property
     def _is_turned(self) -> bool:
@@ -151,12 +158,16 @@ def take_apart(
 ) -> Partition:
     """Cut the nodes of a region again, its product apart from the chain; see `partition`.
 
-    A normalisation is cut apart from what puts its channels last.
+    A normalisation is cut apart from what puts its channels last, a chain from the moves in front
+    of it, which are left.
 
     Two convolutions are cut apart from each other first: each keeps its chain.
     """
     growth = _Growth(graph, fusible, anchors, classify, expands=False)
-    return growth.cut(region.nodes, fuse_products=region.is_expansion)
+    kept = region.nodes
+    if region.is_moved_chain:
+        kept = tuple(index for index in kept if not is_move(graph.nodes[index]))
+    return growth.cut(kept, fuse_products=region.is_expansion)
 
 
 def regions_within(

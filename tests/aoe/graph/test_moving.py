@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 import onnxruntime as ort
+import pytest
 from onnx import helper
 from support.engine.models import Array, make_model
 
@@ -122,6 +123,42 @@ def test_both_parts_of_a_split_in_one_region_are_two_slices() -> None:
         *("Slice", "Slice", "Sigmoid", "Mul", "Pad", "Add"),
     ]
     assert workload.operations[3].inputs == ("t0", "t1")
+
+
+def _gated(more: list[onnx.NodeProto], outputs: list[str]) -> ModelGraph:
+    """Return a gated linear unit of the two halves of `x`, and more nodes."""
+    nodes = [
+        _op("Split", ["x"], ["a", "b"], axis=1, num_outputs=2),
+        _op("Sigmoid", ["b"], ["g"]),
+        _op("Mul", ["a", "g"], ["y"]),
+    ]
+    return _graph([*nodes, *more], {"x": (8, 8)} | dict.fromkeys("abgyz", (8, 4)), outputs, {})
+
+
+def test_gate_of_a_split_reads_what_is_split() -> None:
+    graph = _gated([], ["y"])
+    (region,) = _cut(graph).regions
+    assert (region.nodes, region.workload.op_type) == ((0, 1, 2), "movement")
+
+
+@pytest.mark.parametrize(
+    ("more", "outputs"), [([_op("Exp", ["b"], ["z"])], ["y", "z"]), ([], ["y", "b"])]
+)
+def test_split_that_others_need_stays_in_front_of_a_gate(
+    more: list[onnx.NodeProto], outputs: list[str]
+) -> None:
+    first = _cut(_gated(more, outputs)).regions[0]
+    assert (first.nodes, first.workload.op_type) == ((1, 2), "elementwise")
+
+
+def test_chain_is_taken_apart_from_the_moves_in_front_of_it() -> None:
+    graph = _gated([], ["y"])
+    (region,) = _cut(graph).regions
+    assert region.may_be_taken_apart
+    cut = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    assert [(part.nodes, part.workload.op_type) for part in cut.regions] == [
+        ((1, 2), "elementwise")
+    ]
 
 
 def test_move_of_what_another_reads_too_stays_alone() -> None:

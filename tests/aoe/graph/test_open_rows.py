@@ -43,6 +43,39 @@ def _only(inputs: str, body: str, weights: str = "", opset: int = 17) -> OpenRow
             [(7, 8), (8,), (7, 8)],
         ),
         ("float[N,S,8] x", "y = ReduceMean <axes = [2], keepdims = 0> (x)", "", [(7, 8), (7,)]),
+        ("float[N,S,8] x", "y = Pad(x, i0_0_1_0_0_3)", "", [(7, 8), (7, 12)]),
+        ("float[N,S,8] x", "y = Slice(x, i1, i7, i2, i2)", "", [(7, 8), (7, 3)]),
+        (
+            "float[N,S,8] x, float[N,S,4] z",
+            "y = Concat <axis = 2> (x, z)",
+            "",
+            [(7, 8), (7, 4), (7, 12)],
+        ),
+        ("float[N,S,8] x", "y = Gather <axis = -1> (x, i2_4)", "", [(7, 8), (7, 2)]),
+        (
+            "float[N,S,2,8] x",
+            "y = Transpose <perm = [0, 1, 3, 2]> (x)",
+            "",
+            [(7, 2, 8), (7, 8, 2)],
+        ),
+        (
+            "float[N,8,3,3] x",
+            "y = DepthToSpace <blocksize = 2> (x)",
+            "",
+            [(7, 8, 3, 3), (7, 2, 6, 6)],
+        ),
+        (
+            "float[N,S,2,8] x, float[N,S,1,8] c",
+            "a, b = Split <axis = 3> (x, i4_4) r = Concat <axis = 3> (b, a) y = Mul(r, c)",
+            "",
+            [(7, 2, 8), (7, 1, 8), (7, 2, 8)],
+        ),
+        (
+            "float[N,S,8] x",
+            "a, b = Split <axis = 2> (x, i4_4) s = Sigmoid(b) y = Mul(a, s)",
+            "",
+            [(7, 8), (7, 4)],
+        ),
     ],
 )
 def test_open_dimensions_in_front_are_rows(
@@ -75,6 +108,15 @@ def test_rows_are_counted_by_all_leading_dimensions() -> None:
         ("float[N,S,8] x, float[S,8] z", "y = Add(x, z)", ""),
         ("float[N,S,8] x, float[N,1,8] z", "y = Add(x, z)", ""),
         ("float[N,S,8] x, float[N,M,8] z", "y = Add(x, z)", ""),
+        ("float[N,S,8] x", "y = Transpose <perm = [1, 0, 2]> (x)", ""),
+        ("float[N,S,8] x", "y = Transpose <perm = [0, 2, 1]> (x)", ""),
+        ("float[N,S,8] x", "y = Gather <axis = 0> (x, i1_2)", ""),
+        ("float[N,S,8] x", "y = Slice(x, i0, i5, i1)", ""),  # all of S, where it is 5
+        ("float[N,S,8] x", "y = Slice(x, i1, i3)", ""),
+        ("float[N,S,8] x", "y = Concat <axis = 1> (x, x)", ""),
+        ("float[N,S,8] x", "y = Pad(x, i0_1_0_0_1_0)", ""),
+        ("float[N,8,S,4] x", "y = DepthToSpace <blocksize = 2> (x)", ""),
+        ("float[N,8,S] x", "a, b = Split <axis = 1> (x, i4_4) y = Mul(a, b)", ""),
     ],
 )
 def test_what_mixes_rows_or_has_others_is_left_alone(inputs: str, body: str, weights: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -16,7 +18,7 @@ from support.engine.cpu import CPU, open_session
 
 
 def parsed(inputs: str, body: str, *, opset: int = 17, weights: str = "") -> onnx.ModelProto:
-    """Return a model of one result `y`.
+    """Return a model of one result `y`; `i3` is a list of 3 alone, `i1_2` one of 1 and 2.
 
     Args:
         inputs: As ONNX's text form declares them, `float[N,S,8] x`.
@@ -27,7 +29,7 @@ def parsed(inputs: str, body: str, *, opset: int = 17, weights: str = "") -> onn
     declared = f"({inputs}{', ' if weights else ''}{weights})"
     text = (
         f'<ir_version: 9, opset_import: ["": {opset}, "com.microsoft": 1]> '
-        f"rows {declared} => (float[] y) {{ {body} }}"
+        f"rows {declared} => (float[] y) {_integers(body)} {{ {body} }}"
     )
     model = onnx.parser.parse_model(text)
     names = [part.rsplit(" ", 1)[1] for part in weights.split(", ") if part]
@@ -37,6 +39,14 @@ def parsed(inputs: str, body: str, *, opset: int = 17, weights: str = "") -> onn
     for number, node in enumerate(model.graph.node):
         node.name = f"n{number}"
     return model
+
+
+def _integers(body: str) -> str:
+    """Return the declarations of the integers nodes read."""
+    found = sorted({*re.findall(r"\bi[\d_]+\b", body)})
+    lists = ((name, name[1:].split("_")) for name in found)
+    declared = (f"int64[{len(items)}] {name} = {{{', '.join(items)}}}" for name, items in lists)
+    return f"<{', '.join(declared)}>" if found else ""
 
 
 def _make_constant(model: onnx.ModelProto, names: list[str]) -> None:

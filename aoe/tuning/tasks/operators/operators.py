@@ -94,9 +94,9 @@ class FoundOperators:
     """What there is to tune, and what is left to ONNX Runtime.
 
     Attributes:
-        fused: Sums of products with the chain behind them, and normalisations with what turns
-            their channels, by falling share of time; where nothing is found for one, its parts
-            are tuned (`part_operators`).
+        fused: Sums of products and moves with the chain behind them, and normalisations with what
+            turns their channels, by falling share of time; where nothing is found for one, its
+            parts are tuned (`part_operators`).
         operators: All others, likewise.
         refusals: Nodes left alone, with the reason.
     """

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.cpu import open_session
+from support.engine.models import Array
 from support.engine.offline import first_guess
 from support.engine.open_rows import opened, parsed
 
@@ -42,6 +43,26 @@ _NETS = {
     ),
     "gemm": ("float[N,24] x", "y = Gemm(x, w, b)", "float[24,40] w, float[40] b"),
     "inner": ("float[N,6,24] x", "y = Add(x, b)", "float[6,24] b"),
+    "gated": (
+        "float[N,S,24] x",
+        "a, b = Split <axis=2> (x, i12_12) s = Sigmoid(b) y = Mul(a, s)",
+        "",
+    ),
+    "rotary": (
+        "float[N,S,3,16] x, float[N,S,1,16] c, float[N,S,1,16] s",
+        """a = Slice(x, i0, i8, i3) b = Slice(x, i8, i16, i3) r = Concat <axis = 3> (b, a)
+        u = Mul(x, c) v = Mul(r, s) y = Add(u, v)""",
+        "",
+    ),
+    "shifted": (
+        "float[N,6,5,4] x",
+        """a, b = Split <axis = 1> (x, i2_4) c = Concat <axis = 1> (b, a)
+        d, e = Split <axis = 2> (c, i2_3) y = Concat <axis = 2> (e, d)""",
+        "",
+    ),
+    "turned": ("float[N,S,6,8] x", "t = Transpose <perm = [0, 1, 3, 2]> (x) y = Exp(t)", ""),
+    "depth": ("float[N,8,3,5] x", "y = DepthToSpace <blocksize = 2> (x)", ""),
+    "padded": ("float[N,S,24] x", "y = Pad(x, i0_0_1_0_0_3)", ""),
 }
 
 
@@ -65,15 +86,24 @@ class _Net:
         self.tuned = _session(tuned.SerializeToString(), library)
         self.default = _session(model.SerializeToString())
 
-    def shape(self, batch: int, length: int) -> tuple[int, ...]:
-        """Return the shape of `x` with so many rows."""
-        inner = self.kernel.shapes[0][self.kernel.open_rank :]
-        lead = (batch * length,) if self.kernel.open_rank == 1 else (batch, length)
-        return (*lead, *inner)
+    def arrays(self, batch: int, length: int, seed: int = 0) -> dict[str, Array]:
+        """Return seeded inputs with so many rows."""
+        extents = {"N": batch * length if self.kernel.open_rank == 1 else batch, "S": length}
+        rng = np.random.default_rng(seed)
+        return {
+            one.name: rng.standard_normal([extents.get(at, at) for at in one.shape]).astype(
+                np.float32
+            )
+            for one in self.default.get_inputs()
+        }
 
-    def agrees(self, shape: tuple[int, ...], seed: int = 0) -> bool:
-        x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-        found, expected = (one.run(None, {"x": x})[0] for one in (self.tuned, self.default))
+    def run(self, arrays: dict[str, Array]) -> tuple[Array, Array]:
+        """Return the result with the kernel, and the one without."""
+        found, expected = (one.run(None, arrays)[0] for one in (self.tuned, self.default))
+        return found, expected
+
+    def agrees(self, arrays: dict[str, Array]) -> bool:
+        found, expected = self.run(arrays)
         assert found.shape == expected.shape
         return bool(np.allclose(found, expected, rtol=1e-4, atol=1e-5))
 
@@ -111,21 +141,21 @@ def net(
 def test_every_number_of_rows_is_right(net: _Net) -> None:
     # every way to cut: none, single rows, blocks with less, the same and more left over
     for count in (0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 19, 31, 33, 47, 63, 64, 65, 127):
-        assert net.agrees(net.shape(1, count)), count
+        assert net.agrees(net.arrays(1, count)), count
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 99))
 def test_leading_dimensions_of_any_extents_are_right(
     net: _Net, batch: int, length: int, seed: int
 ) -> None:
-    assert net.agrees(net.shape(batch, length), seed)
+    assert net.agrees(net.arrays(batch, length, seed))
 
 
 def test_special_values_stay_in_their_rows(net: _Net) -> None:
-    x = np.random.default_rng(1).standard_normal(net.shape(1, 23)).astype(np.float32)
-    flat = x.reshape(23, -1)
+    arrays = net.arrays(1, 23, seed=1)
+    flat = arrays["x"].reshape(23, -1)
     flat[3, 5], flat[17, 0], flat[22, 1] = np.nan, np.inf, -np.inf
-    found, expected = (one.run(None, {"x": x})[0] for one in (net.tuned, net.default))
+    found, expected = net.run(arrays)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
