@@ -31,6 +31,7 @@ from aoe.graph.protos import copied, refill
 from aoe.graph.weights import array_of, place_of
 from aoe.operators.extents import Extent, stepped, steps_of
 from aoe.ort.open_images import PartialShape, follow_images
+from aoe.ort.rotary_transposes import sink_transposes
 from aoe.ort.sessions import OpenSession
 from aoe.ort.static_shapes import bare_model, element_type, load_outputs
 
@@ -134,7 +135,7 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     from the others. Nothing computes such a shape any more, and what is behind is proven as well.
     A Transpose of the last two dimensions between two Reshapes, which fold the others into one and
     unfold them again, becomes one of all dimensions; a product with weights between such Reshapes,
-    a product of all dimensions.
+    a product of all dimensions. A Transpose in front of a rotary embedding goes behind it.
 
     Args:
         proto: A model whose open input extents have names.
@@ -145,6 +146,7 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
         unfolded = _unfold_transposes(changed, shapes) + _unfold_products(changed, shapes)
         if unfolded + _make_constant(changed, shapes) == 0:
             break
+    sink_transposes(changed.graph, shapes, followed_values(changed.graph, shapes))
     return changed
 
 
