@@ -7,11 +7,12 @@ proof is symbolic: each open dimension has a name, equal names mean equal extent
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from aoe.graph.extents import OpenShape, find_shape_at, is_closed, shape_at
+from aoe.graph.model_graph import ModelGraph
 from aoe.graph.regions import Region
 from aoe.kernels.halide.shapes import infer_shapes, shapes_of
 from aoe.kernels.registry import classify
@@ -25,7 +26,7 @@ from aoe.operators import (
     op_key,
 )
 from aoe.operators.axes import normalized_axis, reduced_axes, softmax_axis
-from aoe.operators.movement import listed, padding, permutation
+from aoe.operators.movement import RESHAPE, listed, padding, permutation
 from aoe.workload import Layout, Operation, TensorSpec, Workload, workload_to_json
 
 _LAST_AXES = frozenset(
@@ -83,6 +84,7 @@ class OpenRows:
                 replace(spec, shape=(rows, *spec.shape[1:])) if is_open else spec
                 for spec, is_open in zip(self.workload.inputs, self.open_inputs, strict=True)
             ),
+            operations=tuple(_of_rows(one, rows) for one in self.workload.operations),
             output=replace(self.workload.output, shape=(rows, *self.workload.output.shape[1:])),
         )
         found = classify(made)
@@ -103,11 +105,14 @@ class OpenRows:
         return prod(shape_at(self.lead, extents))
 
 
-def find_open_rows(region: Region, shapes: Mapping[str, OpenShape]) -> OpenRows | str:
+def find_open_rows(
+    graph: ModelGraph, region: Region, shapes: Mapping[str, OpenShape]
+) -> OpenRows | str:
     """Return a region as a computation of rows, or why it is none.
 
     Args:
-        region: Of the graph in one of its shapes.
+        graph: The model in one of its shapes.
+        region: Of it.
         shapes: Of the tensors of the model, as far as they are proven; constants may be left out.
     """
     workload = region.workload
@@ -123,7 +128,13 @@ def find_open_rows(region: Region, shapes: Mapping[str, OpenShape]) -> OpenRows 
     if any(place is None for place in places):
         return "an input has other open extents than the result"
     is_open = tuple(place is True for place in places)
-    operations = _folded(workload, is_open, rank)
+    made = (shapes.get(graph.nodes[index].output[0], ()) for index in region.nodes)
+    keeping = {
+        f"t{at}"
+        for at, shape in enumerate(made)
+        if shape[:rank] == lead and is_closed(shape[rank:])
+    }
+    operations = _folded(workload, is_open, rank, keeping)
     if isinstance(operations, str):
         return operations
     pairs = zip(workload.inputs, is_open, strict=True)
@@ -162,8 +173,17 @@ def _stripped(spec: TensorSpec, inner: int) -> TensorSpec:
     return replace(spec, shape=shape)
 
 
-def _folded(workload: Workload, is_open: Sequence[bool], rank: int) -> tuple[Operation, ...] | str:
-    """Return the operations for rows, axes counted from the back; or which one mixes rows."""
+def _folded(
+    workload: Workload, is_open: Sequence[bool], rank: int, keeping: Collection[str]
+) -> tuple[Operation, ...] | str:
+    """Return the operations for rows, axes counted from the back; or which one mixes rows.
+
+    Args:
+        workload: In one of its shapes.
+        is_open: For each input, whether it has rows.
+        rank: Leading dimensions that count them.
+        keeping: References with these dimensions in front and no other open ones, by their names.
+    """
     shapes = shapes_of(workload)
     if isinstance(shapes, str):
         return shapes
@@ -174,7 +194,8 @@ def _folded(workload: Workload, is_open: Sequence[bool], rank: int) -> tuple[Ope
         if not read:
             return f"{operation.op_type} reads no rows"
         folded = _row_wise(operation, shapes, has_rows, rank)
-        if folded is None:
+        is_proven = op_key(operation) != RESHAPE or operation.output in keeping
+        if folded is None or not is_proven:
             return f"{operation.op_type} does not compute each row for itself"
         made.append(folded)
         has_rows.add(operation.output)
@@ -240,6 +261,14 @@ def _with_axes(operation: Operation, rank: int, first: int) -> Operation | None:
     return replace(operation, attributes=attributes) if reached >= first else None
 
 
+def _of_rows(operation: Operation, rows: int) -> Operation:
+    """Return an operation of one row as that of a number of rows: a Reshape says how many."""
+    if op_key(operation) != RESHAPE:
+        return operation
+    shape = (rows, *listed(operation, "shape")[1:])
+    return replace(operation, attributes={**operation.attributes, "shape": shape})
+
+
 def _moved(operation: Operation, shape: Shape, first: int) -> Operation | None:
     """Return an operator that moves elements within each row.
 
@@ -264,6 +293,9 @@ def _moved(operation: Operation, shape: Shape, first: int) -> Operation | None:
             before, behind = zip((0, 0), *around[first:], strict=True)
             attributes = {**attributes, "pads": (*before, *behind)}
             attributes.pop("axes", None)
+        case "Reshape":  # of what is proven to keep its leading dimensions
+            reached = ()
+            attributes["shape"] = (1, *listed(operation, "shape")[first:])
         case "Slice":
             given = listed(operation, "axes") or range(len(listed(operation, "starts")))
             reached = [axis % rank for axis in given]

@@ -160,7 +160,7 @@ def _open(
     closed = find_closed_region(region, shapes)
     found: RowsFound | str = closed or find_open_region(graph, region, shapes)
     if isinstance(found, str):
-        found = find_open_rows(region, shapes)
+        found = find_open_rows(graph, region, shapes)
     if not isinstance(found, str):
         yield found
     elif region.may_be_taken_apart:

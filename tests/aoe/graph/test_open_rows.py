@@ -10,12 +10,14 @@ from aoe.graph.open_rows import OpenRows, find_open_rows
 _EXTENTS = {"N": 3, "S": 5, "M": 5}
 
 
-def _only(inputs: str, body: str, weights: str = "", opset: int = 17) -> OpenRows | str:
+def _only(
+    inputs: str, body: str, weights: str = "", opset: int = 17, **extents: int
+) -> OpenRows | str:
     """Return what is found of the region that makes `y`."""
     model = parsed(inputs, body, weights=weights, opset=opset)
-    _, shapes, parts = opened(model, _EXTENTS)
+    graph, shapes, parts = opened(model, _EXTENTS | extents)
     found = [region for region in parts.regions if region.output == "y"]
-    return find_open_rows(found[0], shapes) if found else "no shape of y is proven"
+    return find_open_rows(graph, found[0], shapes) if found else "no shape of y is proven"
 
 
 @pytest.mark.parametrize(
@@ -127,6 +129,15 @@ def test_extents_that_agree_by_chance_prove_nothing() -> None:
     # S and M are both 5 in the shape the graph is looked at
     found = _only("float[N,S,8] x, float[N,M,8] z", "y = Mul(x, z)")
     assert found == "no shape of y is proven"
+
+
+def test_reshape_keeps_rows_where_its_names_say_so() -> None:
+    inputs = "float[N,S,2,16] x, float[N,S,2,8] z, float[N,S,8,2] w"
+    body = """a, b = Split <axis = 3> (x, i8_8) m = Shape(z) r = Reshape(a, m)
+        t = Transpose <perm = [0, 1, 3, 2]> (r) s = Shape(w) u = Reshape(t, s) y = Add(u, w)"""
+    assert isinstance(_only(inputs, body, N=5), OpenRows)
+    turned = inputs.replace("[N,S,2,8] z", "[S,N,2,8] z")  # N and S are 5 by chance
+    assert _only(turned, body, N=5) == "Reshape does not compute each row for itself"
 
 
 def test_fixed_shapes_have_no_rows() -> None:

@@ -43,7 +43,7 @@ def test_each_token_of_a_batch_becomes_a_row(body: str) -> None:
     changed = with_proven_reshapes(model)
     assert _maker(changed, "y") == "Transpose"
     graph, shapes, parts = opened(changed, {"N": 2, "S": 5})
-    found = [find_open_rows(region, shapes) for region in parts.regions]
+    found = [find_open_rows(graph, region, shapes) for region in parts.regions]
     rows = [one for one in found if isinstance(one, OpenRows) and one.region.output != "m"]
     makes = [[graph.nodes[index].op_type for index in one.region.nodes] for one in rows]
     assert [one.lead for one in rows] == [("N", "S")]

@@ -23,8 +23,8 @@ from aoe.workload import Workload
 @pytest.fixture(scope="module")
 def rows() -> OpenRows:
     model = parsed("float[N,24] x", "t = Mul(x, b) y = Sigmoid(t)", weights="float[24] b")
-    _, shapes, parts = opened(model, {"N": 300})
-    found = find_open_rows(parts.regions[-1], shapes)
+    graph, shapes, parts = opened(model, {"N": 300})
+    found = find_open_rows(graph, parts.regions[-1], shapes)
     assert isinstance(found, OpenRows)
     return found
 

@@ -60,6 +60,12 @@ _NETS = {
         d, e = Split <axis = 2> (c, i2_3) y = Concat <axis = 2> (e, d)""",
         "",
     ),
+    "windows": (
+        "float[N,6,4,8] x",
+        """a, b = Split <axis = 1> (x, i2_4) c = Concat <axis = 1> (b, a)
+        w = Reshape(c, i0_2_3_2_2_8) y = Transpose <perm = [0, 1, 3, 2, 4, 5]> (w)""",
+        "",
+    ),
     "turned": ("float[N,S,6,8] x", "t = Transpose <perm = [0, 1, 3, 2]> (x) y = Exp(t)", ""),
     "depth": ("float[N,8,3,5] x", "y = DepthToSpace <blocksize = 2> (x)", ""),
     "padded": ("float[N,S,24] x", "y = Pad(x, i0_0_1_0_0_3)", ""),
@@ -74,7 +80,7 @@ class _Net:
         model = parsed(inputs, body, weights=weights)
         graph, shapes, parts = opened(model, _EXTENTS)
         region = parts.regions[-1]
-        rows = find_open_rows(region, shapes)
+        rows = find_open_rows(graph, region, shapes)
         assert isinstance(rows, OpenRows)
         self.kernel = _kernel_of(rows, target)
         objects = [compile_kernel(part, target, folder) for part in self.kernel.parts]
