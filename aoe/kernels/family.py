@@ -186,6 +186,8 @@ class Pipeline:
             the glue refuses what is not from minus that to one below it.
         in_order: By stage, loops whose iterations read what those before them have made, where
             Halide is not asked to see that: they are never shared out nor made vectors.
+        multiples: For loops over open dimensions of the result, of which number their extents
+            are multiples in every call.
         open_dimensions: Of each argument and of the result, innermost first, where extents are
             open; all strides but the innermost are those of the buffers then.
         open_axes: For each argument, then the result, and each dimension of its buffer, the open
@@ -202,6 +204,7 @@ class Pipeline:
     padded: frozenset[str] = frozenset()
     indexed: Mapping[int, int] = field(default_factory=dict)
     in_order: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    multiples: Mapping[str, int] = field(default_factory=dict)
     open_dimensions: tuple[tuple[OpenDimension, ...], ...] = ()
     open_axes: tuple[OpenAxes, ...] = ()
 

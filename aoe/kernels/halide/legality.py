@@ -36,6 +36,7 @@ class _Loop:
         copies: How often its body is written out.
         is_vector: True if its iterations are one vector.
         is_in_order: True if an iteration reads what those before it have made.
+        multiple: What its extent, where not known, is a multiple of.
     """
 
     name: str
@@ -43,6 +44,7 @@ class _Loop:
     copies: int = 1
     is_vector: bool = False
     is_in_order: bool = False
+    multiple: int = 1
 
     @property
     def is_special(self) -> bool:
@@ -132,13 +134,19 @@ def legal_steps(pipeline: Pipeline, schedule: Schedule) -> tuple[LegalStep, ...]
         name: _Stage(
             name,
             [
-                _Loop(loop, extent, is_in_order=loop in pipeline.in_order.get(name, ()))
+                _Loop(
+                    loop,
+                    extent,
+                    is_in_order=loop in pipeline.in_order.get(name, ()),
+                    multiple=pipeline.multiples.get(loop, 1) if is_result else 1,
+                )
                 for loop, extent in nest
             ],
-            is_result=pipeline.stages[name] is pipeline.output,
+            is_result=is_result,
             may_go_past=name.removesuffix(UPDATE) in pipeline.padded,
         )
         for name, nest in pipeline.loops.items()
+        for is_result in [pipeline.stages[name] is pipeline.output]
     }
     legal = tuple(_followed(stages, step) for step in schedule.steps)
     for stage in stages.values():
@@ -181,10 +189,10 @@ def _followed(stages: dict[str, _Stage], step: Step) -> LegalStep:
 
 
 def _split(stage: _Stage, step: sch.Split) -> None:
-    if step.tail is sch.Tail.ROUND_UP and not stage.may_go_past:
-        raise ScheduleError(step_text(step), "the stage must not be computed past its end")
     at = stage.place_of(step, step.var)
     old = stage.nest.pop(at)
+    if step.tail is sch.Tail.ROUND_UP and not stage.may_go_past and old.multiple % step.factor:
+        raise ScheduleError(step_text(step), "the stage must not be computed past its end")
     _demand_loop(step, old)
     if step.outer == step.inner:
         raise ScheduleError(step_text(step), "two loops of one name", got=step.outer)

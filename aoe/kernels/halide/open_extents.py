@@ -300,7 +300,7 @@ def _cuts(schedule: Schedule, names: Collection[str]) -> Iterator[tuple[Step, st
             case Split(outer=outer, inner=inner, factor=size):
                 origins[stage, inner] = "", 1
                 origins[stage, outer] = origin, grain * size
-                if origin:
+                if origin and step.tail is not Tail.ROUND_UP:  # else its extent is a multiple
                     yield step, origin, grain * size
             case Fuse(outer=outer, inner=inner, fused=fused):
                 pair = [origins.get((stage, one), (one, 1)) for one in (inner, outer)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import halide as hl
 
@@ -13,7 +14,7 @@ from aoe.kernels.math.elements import element_type, loaded, stored
 from aoe.kernels.math.functions import constant
 from aoe.kernels.movement.access_maps import Bound, KeptInside, Made, Position
 from aoe.kernels.movement.moves import Fill, Read, Source
-from aoe.kernels.movement.windows import SplitAround, WindowReads
+from aoe.kernels.movement.windows import SplitAround, WindowReads, tap
 from aoe.operators.element_types import element_types
 from aoe.workload import Workload
 
@@ -22,10 +23,10 @@ Load = Callable[[hl.Expr, int], hl.Expr]
 """Makes a number of an element, given the input it is read from."""
 
 
-def read_arguments(workload: Workload) -> tuple[hl.ImageParam, ...]:
-    """Return the buffers of a kernel, each in one dimension."""
+def read_arguments(workload: Workload, open_rank: int = 1) -> tuple[hl.ImageParam, ...]:
+    """Return the buffers of a kernel, each in one dimension but for open ones."""
     return tuple(
-        hl.ImageParam(element_type(spec.dtype), 1, f"x{number}")
+        hl.ImageParam(element_type(spec.dtype), open_rank if spec.open else 1, f"x{number}")
         for number, spec in enumerate(workload.inputs)
     )
 
@@ -81,6 +82,29 @@ def element(
     return hl.select(within, inside, outside)
 
 
+def neighbour(
+    split: SplitAround, nest: WindowReads, arguments: Sequence[hl.ImageParam], variables: Values
+) -> hl.Expr:
+    """Return the element of the image at the taps, which are among the variables."""
+    if not split.workload.inputs[nest.read.number].open:
+        there = position_variables(variables, nest.made)
+        return element(nest.read, arguments, there, (), loading(split.workload))
+    known = {**variables, **{names[0]: variables[tap(at)] for at, names in nest.dimensions.items()}}
+    value: hl.Expr = arguments[nest.read.number][tuple(known[a.name] for a in reversed(nest.axes))]
+    return value
+
+
+def image_extent(
+    split: SplitAround, nest: WindowReads, arguments: Sequence[hl.ImageParam], at: int
+) -> int | hl.Expr:
+    """Return an extent of the image neighbours are read of: that of its buffer where it is open."""
+    number, extent = nest.read.number, split.given[at]
+    if at not in split.workload.inputs[number].open:
+        return extent
+    loops = [axis.name for axis in reversed(nest.axes)]
+    return arguments[number].dim(loops.index(nest.dimensions[at][0])).extent()
+
+
 def window_pipeline(
     split: SplitAround,
     nest: WindowReads,
@@ -102,10 +126,25 @@ def window_pipeline(
     values = {anchor.output: in_type(anchor, made, types[anchor.output])}
     places = position_variables({v.name(): hl.Expr(v) for v in variables}, nest.made)
     for ref, source in nest.sources.items():
-        values[ref] = element(source, arguments, places, workload.scalars, loading(workload))
+        if isinstance(source, Read) and workload.inputs[source.number].open:
+            values[ref] = arguments[source.number][variables]
+        else:
+            values[ref] = element(source, arguments, places, workload.scalars, loading(workload))
     known = build_chain(split.chain, values, workload.scalars, variables, types)
     result = stored(known[workload.result], workload.output.dtype)
-    return moved_pipeline(workload, nest.axes, arguments, result, stages)
+    made_there = moved_pipeline(workload, nest.axes, arguments, result, stages)
+    return replace(made_there, argument_extents=_buffer_extents(split, nest))
+
+
+def _buffer_extents(split: SplitAround, nest: WindowReads) -> tuple[tuple[int, ...], ...]:
+    """Return the extents of all buffers; open ones have the loops of the result."""
+    image = {names[0]: split.given[at] for at, names in nest.dimensions.items()}
+    found = []
+    for number, spec in enumerate(split.workload.inputs):
+        known = image if number == nest.read.number else {}
+        extents = tuple(known.get(axis.name, axis.extent) for axis in reversed(nest.axes))
+        found.append(extents if spec.open else (spec.size,))
+    return tuple(found)
 
 
 def moved_pipeline(

@@ -108,7 +108,26 @@ def split_around(workload: Workload, anchor: Operation) -> SplitAround | Support
     made, result = shapes[anchor.output], workload.output.shape
     if len(made) != len(result) or made[2:] != result[2:] or made[0] != result[0]:
         return Support("what follows changes the shape")  # channels may be cropped
-    return SplitAround(workload=workload, anchor=anchor, chain=chain, shapes=shapes)
+    split = SplitAround(workload=workload, anchor=anchor, chain=chain, shapes=shapes)
+    if workload.is_open and not _is_alike(split):
+        return Support("open images of other layouts, types or extents than the result")
+    return split
+
+
+def _is_alike(split: SplitAround) -> bool:
+    """True if the loops of the result read every open image."""
+    output, read = split.workload.output, split.anchor.inputs[0]
+    chained = {ref for item in split.chain for ref in item.inputs}
+    if not read.startswith("x") or (read in chained and split.given != split.made):
+        return False
+    shapes = {**split.shapes, read: (*split.given[:2], *output.shape[2:])}
+    return all(
+        spec.dtype == "float32"
+        and spec.block == output.block
+        and (not spec.open or shapes[f"x{number}"] == output.shape)
+        for number, spec in enumerate(split.workload.inputs)
+        if spec.open or f"x{number}" == read
+    )
 
 
 def read_neighbours(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 
 import halide as hl
@@ -11,9 +10,8 @@ import halide as hl
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.math.functions import LOWEST, constant, strict
 from aoe.kernels.movement.reading import (
-    element,
-    loading,
-    position_variables,
+    image_extent,
+    neighbour,
     read_arguments,
     window_pipeline,
 )
@@ -42,16 +40,14 @@ class PoolingFamily(PlannedFamily[Pooling]):
     def pipeline_of(self, plan: Pooling, algorithm: str) -> Pipeline:
         """Return pooled columns and the result."""
         variables = tuple(hl.Var(axis.name) for axis in reversed(plan.axes))
-        workload = plan.split.workload
-        arguments = (_whole_image(plan),) if workload.is_open else read_arguments(workload)
+        arguments = read_arguments(plan.split.workload, len(plan.axes))
         columns = _columns(plan, arguments, variables)
         pooled = _pooled_row(plan, columns, variables)
         if plan.power == 2:
             pooled = strict(hl.sqrt(pooled))
         elif not plan.is_largest and not plan.power:
             pooled = pooled / _count(plan, arguments, {v.name(): hl.Expr(v) for v in variables})
-        made = window_pipeline(plan.split, plan.nest, arguments, pooled, {ROWS: columns})
-        return replace(made, argument_extents=(plan.image_extents,)) if workload.is_open else made
+        return window_pipeline(plan.split, plan.nest, arguments, pooled, {ROWS: columns})
 
     def space_of(self, plan: Pooling, target: KernelTarget) -> Space:
         """Return vector width, tasks, and whether columns are kept."""
@@ -78,45 +74,18 @@ def _columns(
             at_tap[at] = start + step * window.dilation
         known = dict(loops)
         for at, there in at_tap.items():
-            extent = _extent(plan, arguments, at)
+            extent = image_extent(plan.split, plan.nest, arguments, at)
             known[tap(at)] = there
             if not plan.is_inside(at):
                 inside.append((there >= 0) & (there < extent))
                 known[tap(at)] = hl.clamp(hl.likely(there), 0, extent - 1)
-        value = _element(plan, arguments, known)
+        value = neighbour(plan.split, plan.nest, arguments, known)
         # the choice first: of sums of chosen products Halide 21 loses one choice in a guarded tail
         value = _or_nothing(plan, value, inside)
         terms.append({0: value, 1: hl.abs(value), 2: value * value}[plan.power])
     columns = hl.Func(ROWS)
     columns[place] = _reduced(plan, terms)
     return columns
-
-
-def _whole_image(plan: Pooling) -> hl.ImageParam:
-    """Return the buffer of an open image, in the loops of the result."""
-    return hl.ImageParam(hl.Float(32), len(plan.axes), "x0")
-
-
-def _extent(plan: Pooling, arguments: Sequence[hl.ImageParam], at: int) -> int | hl.Expr:
-    """Return the extent of a dimension of the image, that of the buffer where it is open."""
-    if not plan.split.workload.is_open:
-        return plan.windows[at].extent
-    names = [axis.name for axis in reversed(plan.axes)]
-    return arguments[0].dim(names.index(plan.loop(at))).extent()
-
-
-def _element(
-    plan: Pooling, arguments: Sequence[hl.ImageParam], known: Mapping[str, hl.Expr]
-) -> hl.Expr:
-    """Return the element at the taps."""
-    workload = plan.split.workload
-    if not workload.is_open:
-        there = position_variables(known, plan.nest.made)
-        return element(plan.nest.read, arguments, there, (), loading(workload))
-    taps = {plan.loop(at): known[tap(at)] for at in plan.windows}
-    read = [taps.get(axis.name, known.get(axis.name)) for axis in reversed(plan.axes)]
-    value: hl.Expr = arguments[0][tuple(read)]
-    return value
 
 
 def _or_nothing(plan: Pooling, value: hl.Expr, inside: list[hl.Expr]) -> hl.Expr:
@@ -155,7 +124,8 @@ def _count(
         if plan.is_inside(at) or (plan.counts_padding and window.is_inside_padding):
             total = total * window.size
             continue
-        extent, loop = _extent(plan, arguments, at), loops[plan.loop(at)]
+        extent = image_extent(plan.split, plan.nest, arguments, at)
+        loop = loops[plan.loop(at)]
         total = total * _elements(window, extent, loop, counts=plan.counts_padding)
     return hl.f32(total)
 

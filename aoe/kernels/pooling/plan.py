@@ -56,12 +56,6 @@ class Pooling:
         """Return the loop over the results of a dimension."""
         return self.nest.dimensions[dimension][0]
 
-    @property
-    def image_extents(self) -> tuple[int, ...]:
-        """Extents of the image in the loops of the result, innermost first."""
-        inner = {self.loop(at): window.extent for at, window in self.windows.items()}
-        return tuple(inner.get(axis.name, axis.extent) for axis in reversed(self.axes))
-
     def is_inside(self, dimension: int) -> bool:
         """True if no window of a dimension reaches beyond the elements there are."""
         window = self.windows[dimension]
@@ -95,8 +89,8 @@ def read_pooling(workload: Workload) -> Pooling | Support:
             return Support("a window in the padding, or one of all there is")
     if not windows or size > _WRITTEN_OUT_MAX:
         return Support(f"windows of {size} elements")
-    if workload.is_open and (len(windows) < 2 or len(workload.inputs) > 1):
-        return Support("windows of any image along one dimension, or with a chain of tensors")
+    if workload.is_open and len(windows) < 2:
+        return Support("windows of any image along one dimension")
     if found[0].op_type == "LpPool" and number(found[0].attributes, "p", 2) not in (1, 2):
         return Support("LpPool of another power than 1 or 2")
     nest = read_neighbours(split, frozenset(windows), result_loops(workload.output))

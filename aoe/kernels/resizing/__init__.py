@@ -1,1 +1,1 @@
-"""Resizing by interpolation, linear or cubic."""
+"""Resizing by interpolation, linear or cubic; of images of any size to the nearest, too."""

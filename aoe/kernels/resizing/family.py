@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import halide as hl
@@ -10,14 +11,14 @@ import halide as hl
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.math.functions import constant
 from aoe.kernels.movement.reading import (
-    element,
-    loading,
-    position_variables,
+    image_extent,
+    neighbour,
     read_arguments,
     window_pipeline,
 )
 from aoe.kernels.resizing.loop_orders import FIRST, ROWS, WEIGHTS, resizing_schedule, resizing_space
 from aoe.kernels.resizing.plan import Dimension, Resizing, read_resizing
+from aoe.kernels.resizing.taps import Extent
 from aoe.operators.movement import RESIZES
 from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
@@ -30,6 +31,7 @@ class ResizingFamily(PlannedFamily[Resizing]):
 
     Rows are blended first, as short as they are in the input; then along a row. Where each element
     makes as many results, with the same weights again and again, those are as many vectors.
+    Images of any size are resized to the nearest, too; those of one size are only moved.
     """
 
     name = "resizing"
@@ -42,15 +44,18 @@ class ResizingFamily(PlannedFamily[Resizing]):
     def pipeline_of(self, plan: Resizing, algorithm: str) -> Pipeline:
         """Return blended rows, where the last dimension is read and how it is weighed, and y."""
         variables = tuple(hl.Var(axis.name) for axis in reversed(plan.axes))
-        arguments = read_arguments(plan.split.workload)
+        arguments = read_arguments(plan.split.workload, len(plan.axes))
         rows = _rows(plan, arguments, variables)
         stages = {ROWS: rows}
         if plan.last.rest:
             interpolated = _woven(plan, rows, variables)
         else:
-            stages |= _tables(plan.last)
-            interpolated = _looked_up(plan, rows, stages, variables)
-        return window_pipeline(plan.split, plan.nest, arguments, interpolated, stages)
+            extent = _extent(plan, arguments, plan.last)
+            stages |= {} if plan.last.taps.is_nearest else _tables(plan.last, extent)
+            interpolated = _looked_up(plan, rows, stages, variables, extent)
+        made = window_pipeline(plan.split, plan.nest, arguments, interpolated, stages)
+        multiples = {plan.last.loop: plan.last.taps.factor} if plan.cuts else {}
+        return replace(made, multiples=multiples)
 
     def space_of(self, plan: Resizing, target: KernelTarget) -> Space:
         """Return vector width and tasks."""
@@ -68,17 +73,17 @@ def _rows(
     place = tuple(at if v.name() == last.loop else v for v in variables if v.name() != last.rest)
     others = plan.dimensions[:-1]
     loops = {v.name(): hl.Expr(v) for v in place}
-    loops[last.tap] = hl.clamp(at, 0, last.taps.extent - 1)
+    loops[last.tap] = _kept(at, last, _extent(plan, arguments, last))
     total = hl.Expr()
     for taps in product(*(range(item.taps.count) for item in others)):
         known, weight = dict(loops), constant(1.0)
         for item, number in zip(others, taps, strict=True):
             result = loops[item.loop]
-            first = item.taps.first(result)
-            known[item.tap] = hl.clamp(first + number, 0, item.taps.extent - 1)
-            weight = weight * item.taps.weights(result)[number]
-        there = position_variables(known, plan.nest.made)
-        value = element(plan.nest.read, arguments, there, (), loading(plan.split.workload))
+            extent = _extent(plan, arguments, item)
+            first = item.taps.first(result, extent)
+            known[item.tap] = _kept(first + number, item, extent)
+            weight = weight * item.taps.weights(result, extent)[number]
+        value = neighbour(plan.split, plan.nest, arguments, known)
         term = value * weight if others else value
         total = total + term if total.defined() else term
     rows = hl.Func(ROWS)
@@ -86,12 +91,22 @@ def _rows(
     return rows
 
 
-def _tables(last: Dimension) -> dict[str, hl.Func]:
+def _extent(plan: Resizing, arguments: Sequence[hl.ImageParam], item: Dimension) -> Extent:
+    at = next(at for at, names in plan.nest.dimensions.items() if names[0] == item.loop)
+    return image_extent(plan.split, plan.nest, arguments, at)
+
+
+def _kept(at: hl.Expr, item: Dimension, extent: Extent) -> hl.Expr:
+    """Return an element that may be outside, or else the one at the border."""
+    return at if item.taps.is_nearest else hl.clamp(at, 0, extent - 1)
+
+
+def _tables(last: Dimension, extent: Extent) -> dict[str, hl.Func]:
     """Return index and weights of the elements for each result of the last dimension."""
     at, tap = hl.Var(last.loop), hl.Var(_TAP)
     first, weights = hl.Func(FIRST), hl.Func(WEIGHTS)
-    first[at] = last.taps.first(hl.Expr(at))
-    chosen = last.taps.weights(hl.Expr(at))
+    first[at] = last.taps.first(hl.Expr(at), extent)
+    chosen = last.taps.weights(hl.Expr(at), extent)
     expression = chosen[-1]
     for number, weight in reversed(list(enumerate(chosen[:-1]))):
         expression = hl.select(tap == number, weight, expression)
@@ -106,12 +121,16 @@ def _looked_up(
     rows: hl.Func,
     tables: Mapping[str, hl.Func],
     variables: tuple[hl.Var, ...],
+    extent: Extent,
 ) -> hl.Expr:
     last = plan.last
     at = next(v for v in variables if v.name() == last.loop)
+    if last.taps.is_nearest:
+        there = last.taps.first(hl.Expr(at), extent)
+        return rows[tuple(there if v.name() == last.loop else v for v in variables)]
     total = hl.Expr()
     for number in range(last.taps.count):
-        there = hl.clamp(tables[FIRST][at] + number, 0, last.taps.extent - 1)
+        there = hl.clamp(tables[FIRST][at] + number, 0, extent - 1)
         place = tuple(there if v.name() == last.loop else v for v in variables)
         term = rows[place] * tables[WEIGHTS][at, number]
         total = total + term if total.defined() else term
@@ -121,7 +140,9 @@ def _looked_up(
 def _woven(plan: Resizing, rows: hl.Func, variables: tuple[hl.Var, ...]) -> hl.Expr:
     last = plan.last
     names = {v.name(): v for v in variables}
-    at, rest = names[last.loop], names[last.rest]
+    at = hl.Expr(names[last.loop])
+    rest = names[last.rest] if last.rest in names else at % last.taps.factor
+    at = at // last.taps.factor if plan.cuts else at
     total = hl.Expr()
     phases = [last.taps.phase(number) for number in range(last.taps.factor)]
     for number in range(last.taps.count):
@@ -135,7 +156,7 @@ def _woven(plan: Resizing, rows: hl.Func, variables: tuple[hl.Var, ...]) -> hl.E
     return total
 
 
-def _chosen(rest: hl.Var, values: list[hl.Expr]) -> hl.Expr:
+def _chosen(rest: hl.Expr, values: list[hl.Expr]) -> hl.Expr:
     """Return the value for a phase; where the loop is written out, it is a constant."""
     found = values[-1]
     for number, value in reversed(list(enumerate(values[:-1]))):

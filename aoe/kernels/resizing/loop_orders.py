@@ -52,6 +52,11 @@ def resizing_schedule(plan: Resizing, values: Values) -> Schedule:
 
 def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Step]:
     loop, around = _vectorised(plan), _around(plan)
+    if plan.cuts:  # each element makes all its results, so nothing is beyond the end
+        last = plan.last
+        yield sch.Split(
+            RESULT, last.loop, last.loop, last.rest, last.taps.factor, sch.Tail.ROUND_UP
+        )
     tail = sch.Tail.SHIFT_INWARDS if vector * unroll <= loop.extent else sch.Tail.GUARD
     piece = f"{loop.name}_u"
     yield sch.Split(RESULT, loop.name, loop.name, piece, vector * unroll, tail)
@@ -59,7 +64,7 @@ def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Ste
     inside: tuple[str, ...] = (LANE, piece)
     if plan.last.rest:
         inside = (plan.last.rest, *inside)
-    names = [axis.name for axis in reversed(plan.axes) if axis.name != plan.last.rest]
+    names = [axis.name for axis in reversed(plan.walked) if axis.name != plan.last.rest]
     yield sch.Reorder(RESULT, (*inside, *names))
     yield sch.Vectorize(RESULT, LANE, vector)
     if unroll > 1:
@@ -67,9 +72,10 @@ def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Ste
     if plan.last.rest:
         yield sch.Unroll(RESULT, plan.last.rest, plan.last.taps.factor)
     yield from parallel_steps(RESULT, around, tasks)
-    if len(plan.dimensions) > 1:
+    if len(plan.dimensions) > 1 and not plan.last.taps.is_nearest:
         yield sch.ComputeAt(ROWS, RESULT, around[-1].name)
-        yield sch.StoreIn(ROWS, row_memory(_row_bytes(plan)))
+        is_open = plan.split.workload.is_open  # then its length is not known
+        yield sch.StoreIn(ROWS, sch.Memory.HEAP if is_open else row_memory(_row_bytes(plan)))
         inner = "i" if loop.name == plan.last.loop else loop.name
         yield sch.Split(ROWS, inner, inner, LANE, vector, sch.Tail.GUARD)
         yield sch.Vectorize(ROWS, LANE, vector)
@@ -77,12 +83,12 @@ def _steps(plan: Resizing, vector: int, unroll: int, tasks: int) -> Iterator[Ste
 
 def _vectorised(plan: Resizing) -> Axis:
     """Return the loop that is vectorised: the innermost but for a woven one."""
-    return plan.axes[-2] if plan.last.rest else plan.axes[-1]
+    return plan.walked[-2] if plan.last.rest else plan.axes[-1]
 
 
 def _around(plan: Resizing) -> tuple[Axis, ...]:
     """Return the loops around the last resized dimension; the one itself if there are none."""
-    return loops_around(plan.axes, plan.last.loop)
+    return loops_around(plan.walked, plan.last.loop)
 
 
 def _row_bytes(plan: Resizing) -> int:

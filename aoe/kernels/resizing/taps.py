@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor
-from typing import Any
+from typing import Any, TypeAlias
 
 import halide as hl
 
@@ -15,6 +15,8 @@ from aoe.operators import number
 from aoe.workload import Operation
 
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+Extent: TypeAlias = int | hl.Expr
+"""Of a dimension; an expression where it is open."""
 _CUBIC_A = -0.75
 """Default of `cubic_coeff_a`. Source: ONNX, Resize."""
 
@@ -29,6 +31,7 @@ class Taps:
         scale: By how much the dimension grows, as the model says it.
         coordinates: `coordinate_transformation_mode`.
         cubic: The coefficient of cubic interpolation; None for linear.
+        is_nearest: True if each element is repeated `factor` times.
     """
 
     extent: int
@@ -36,33 +39,44 @@ class Taps:
     scale: float
     coordinates: str
     cubic: float | None
+    is_nearest: bool = False
 
     @property
     def count(self) -> int:
         """Elements one result is interpolated between."""
+        if self.is_nearest:
+            return 1
         return 2 if self.cubic is None else 4
 
     @property
     def factor(self) -> int:
         """How often the same weights come again, if every element makes that many; else 0."""
         whole = self.made // self.extent
-        regular = self.coordinates in ("half_pixel", "asymmetric") or (
-            self.coordinates == "pytorch_half_pixel" and self.made > 1
+        regular = (
+            self.is_nearest
+            or self.coordinates in ("half_pixel", "asymmetric")
+            or (self.coordinates == "pytorch_half_pixel" and self.made > 1)
         )
         return whole if regular and whole == self.scale and whole * self.extent == self.made else 0
 
-    def first(self, at: hl.Expr) -> hl.Expr:
-        """Return the first element for result `at`, which may be outside of the tensor."""
-        return hl.i32(hl.floor(self._coordinate(at))) + self._before
+    def first(self, at: hl.Expr, extent: Extent) -> hl.Expr:
+        """Return the first element for result `at`, which may be outside of the `extent` ones."""
+        if self.is_nearest:
+            return at // self.factor
+        return hl.i32(hl.floor(self._coordinate(at, extent))) + self._before
 
-    def weights(self, at: hl.Expr) -> list[hl.Expr]:
-        """Return the weights of the elements for result `at`."""
-        coordinate = self._coordinate(at)
+    def weights(self, at: hl.Expr, extent: Extent) -> list[hl.Expr]:
+        """Return the weights of the elements for result `at`, of `extent` elements."""
+        if self.is_nearest:
+            return [constant(1.0)]
+        coordinate = self._coordinate(at, extent)
         part = strict(coordinate - hl.floor(coordinate))
         return tap_weights(part, self.cubic, constant)
 
     def phase(self, rest: int) -> tuple[int, list[float]]:
         """Return first element and weights of result `rest` below `factor`, relative to 0."""
+        if self.is_nearest:
+            return 0, [1.0]
         shift = 0.0 if self.coordinates == "asymmetric" else 0.5
         at = (rest + shift) / self.factor - shift
         return floor(at) + self._before, tap_weights(at - floor(at), self.cubic, float)
@@ -72,13 +86,14 @@ class Taps:
         """Where the first element is, from the one at or below the coordinate."""
         return 0 if self.cubic is None else -1
 
-    def _coordinate(self, at: hl.Expr) -> hl.Expr:
+    def _coordinate(self, at: hl.Expr, extent: Extent) -> hl.Expr:
         """Return the coordinate of result `at` among the elements, float32 as in ONNX Runtime."""
         x = hl.f32(at)
         if self.coordinates == "align_corners":
             if self.made == 1:
                 return constant(0.0)
-            return strict(strict(x * constant(self.extent - 1)) / constant(self.made - 1))
+            made = self.made if isinstance(extent, int) else extent * int(self.scale)
+            return strict(strict(x * hl.f32(extent - 1)) / hl.f32(made - 1))
         if self.coordinates == "asymmetric":
             return strict(x / constant(self.scale))
         if self.coordinates == "pytorch_half_pixel" and self.made == 1:
@@ -112,6 +127,8 @@ def tap_weights(part: Any, cubic: float | None, number: Callable[[float], Any]) 
 def check_interpolation(operation: Operation) -> Support:
     """Tell whether every attribute of a resize is one the taps follow."""
     attributes = operation.attributes
+    if attributes.get("mode", "nearest") == "nearest":
+        return SUPPORTED
     if str(attributes.get("mode")) not in ("linear", "cubic"):
         return Support(f"mode {attributes.get('mode', 'nearest')}")
     coordinates = coordinates_of(operation)

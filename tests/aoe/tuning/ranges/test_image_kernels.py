@@ -32,6 +32,18 @@ from aoe.workload import Workload, workload_from_json, workload_to_json
 _POINT = {"N": 2, "H": 34, "W": 30}
 _FIRST = "a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, f)"
 _SILU = "s = Sigmoid(c) y = Mul(c, s)"
+
+
+def _resize(
+    of: str, made: str, mode: str, coordinates: str, rows: float = 2, columns: float = 2
+) -> str:
+    """Return a Resize by constant scales; to the nearest it takes the element below."""
+    rounding = ', nearest_mode = "floor"' if coordinates == "asymmetric" else ""
+    return f"""k{made} = Constant <value = float[4] {{1., 1., {rows:.1f}, {columns:.1f}}}> ()
+        {made} = Resize <mode = "{mode}", coordinate_transformation_mode = "{coordinates}"
+        {rounding}> ({of}, , k{made})"""
+
+
 _NETS = {
     "residual": (
         f"""{_FIRST} c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a, w, b)
@@ -71,6 +83,29 @@ _NETS = {
         y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (d)""",
         "float[16,3,3,3] f, float[16,16,3,3] w, float[16] b",
     ),
+    "nearest": (
+        f"{_FIRST} {_resize('a', 'c', 'nearest', 'asymmetric', 2, 3)} {_SILU}",
+        "float[16,3,3,3] f",
+    ),
+    "corners": (
+        f"{_FIRST} {_resize('a', 'c', 'linear', 'align_corners', 3, 2)} {_SILU}",
+        "float[16,3,3,3] f",
+    ),
+    "asymmetric": (
+        f"{_FIRST} {_resize('a', 'c', 'linear', 'asymmetric', 2, 4)} y = Relu(c)",
+        "float[16,3,3,3] f",
+    ),
+    "plain_nearest": (f"{_resize('x', 'c', 'nearest', 'half_pixel')} {_SILU}", ""),
+    "plain_nearest_5": (f"{_resize('x', 'c', 'nearest', 'half_pixel', 1, 5)} {_SILU}", ""),
+    "plain_rows": (f"{_resize('x', 'c', 'nearest', 'asymmetric', 3, 1)} {_SILU}", ""),
+    "plain_linear": (f"{_resize('x', 'c', 'linear', 'half_pixel', 2, 4)} {_SILU}", ""),
+    "plain_corners": (f"{_resize('x', 'c', 'linear', 'align_corners')} {_SILU}", ""),
+    "plain_cubic": (f"{_resize('x', 'c', 'cubic', 'half_pixel')} {_SILU}", ""),
+    "plain_joined": (
+        f"""{_resize("x", "c", "linear", "pytorch_half_pixel")}
+        {_resize("x", "d", "nearest", "asymmetric")} y = Add(c, d)""",
+        "",
+    ),
     "gate": (
         f"{_FIRST} g = GlobalAveragePool(a) h = Sigmoid(g) y = Mul(a, h)",
         "float[16,3,3,3] f",
@@ -85,10 +120,24 @@ _ALGORITHMS = {
     "largest": ("",),
     "mean": ("",),
     "pooled": ("winograd_4x4",),
+    "nearest": ("",),
+    "corners": ("",),
+    "asymmetric": ("",),
+    "plain_nearest": ("",),
+    "plain_nearest_5": ("",),
+    "plain_rows": ("",),
+    "plain_linear": ("",),
+    "plain_corners": ("",),
+    "plain_cubic": ("",),
+    "plain_joined": ("",),
     "gate": ("",),
 }
 _CASES = [(net, algorithm) for net, names in _ALGORITHMS.items() for algorithm in names]
-_EVERYDAY = {("residual", "winograd_4x4"), ("strides", "direct"), ("largest", ""), ("gate", "")}
+_EVERYDAY = {
+    ("residual", "winograd_4x4"),
+    ("strides", "direct"),
+    *((net, "") for net in ("largest", "gate", "nearest", "corners", "plain_linear")),
+}
 
 
 def _optimized(name: str, folder: Path) -> onnx.ModelProto:
@@ -175,7 +224,9 @@ def _images(batch: int, rows: int, columns: int) -> np.ndarray:
 
 
 def test_every_size_is_right(net: _Net) -> None:
-    sizes = [(rows, columns) for rows in range(2, 20) for columns in (2, 3, 7, 13, 16, 29, 31)]
+    least = 1 if net.workload.op_type == "resizing" else 2
+    every = range(least, 20)
+    sizes = [(rows, columns) for rows in every for columns in (least, 3, 7, 13, 16, 29, 31)]
     for rows, columns in [*sizes, (64, 65), (127, 3), (2, 128), (97, 101)]:
         found, expected = net.results(_images(1 + rows % 3, rows, columns))
         assert found.shape == expected.shape

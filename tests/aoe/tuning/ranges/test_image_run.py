@@ -63,7 +63,7 @@ def test_kernels_for_images_of_any_size_are_in_the_model(tuned: Path) -> None:
     manifest = read_manifest(tuned / "found" / "net_tune.om")
     assert manifest.shape_range == _RANGE
     kept = {kernel.op_type for kernel in manifest.kernels}
-    assert kept and kept <= {"convolution", "elementwise", "pooling"}
+    assert kept and kept <= {"convolution", "elementwise", "pooling", "resizing"}
     assert all('"open": [0, 2, 3]' in json.dumps(one.record) for one in manifest.kernels)
 
 
