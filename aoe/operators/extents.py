@@ -161,6 +161,8 @@ def image_extents(
 def _scaled(operation: Operation, given: Sequence[Extent]) -> tuple[Extent, ...] | None:
     """Return the extents of an enlarged image; scales are of all dimensions, and whole numbers."""
     scales = operation.attributes.get("scales", ())
+    if operation.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return None
     if not isinstance(scales, tuple) or len(scales) != len(given) + 2:
         return None
     whole = [round(number({"scale": scale}, "scale", 0)) for scale in scales]

@@ -1,10 +1,10 @@
 """Shapes of a model with open extents, proven by the names of these.
 
 ONNX Runtime infers shapes when it loads a model, and carries the names of open extents along. It
-loses them where a shape is computed: `Shape`, `Gather`, `Concat` in front of a Reshape or an
-Expand, a Range up to an extent. What these compute is followed here, for lists of extents alone;
-`open_images` follows the images of convolutions. What follows from either is told to the inference,
-until nothing new is found.
+loses them where a shape is computed: `Shape`, `Gather`, `Concat` in front of a Reshape, an Expand
+or a Resize, a Range up to an extent. What these compute is followed here, for lists of extents
+alone; `open_images` follows the images of convolutions. What follows from either is told to the
+inference, until nothing new is found.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from aoe.graph.extents import (
     is_closed,
     sum_of,
 )
-from aoe.graph.model_graph import TensorInfo
-from aoe.graph.protos import copied, refill
+from aoe.graph.model_graph import TensorInfo, attributes_of
+from aoe.graph.protos import refill
+from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.weights import array_of, place_of
 from aoe.operators.extents import Extent, stepped, steps_of
 from aoe.ort.open_images import PartialShape, follow_images
@@ -41,6 +42,8 @@ Known = Mapping[str, Values]
 Shapes = Mapping[str, OpenShape]
 _MADE_UP = "unk__"
 """Begins names that ONNX's inference makes up for extents that follow from nothing."""
+_SCALES, _SIZES = 2, 3
+"""Inputs of a Resize. Source: ONNX, Resize."""
 _MOST_VALUES = 16
 _MOST_ROUNDS = 64
 """A mask that each layer makes of its own extents takes a round for each layer."""
@@ -129,7 +132,7 @@ def tensors_at(tensors: Tensors, extents: Mapping[str, int]) -> dict[str, Tensor
 
 
 def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model whose Reshapes say their shapes as constants where these are proven.
+    """Return a model whose Reshapes and Resizes have constant shapes and scales where proven.
 
     0 stands for an extent that is that of the input at the same place, -1 for one that follows
     from the others. Nothing computes such a shape any more, and what is behind is proven as well.
@@ -140,11 +143,11 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     Args:
         proto: A model whose open input extents have names.
     """
-    changed = copied(proto)
+    changed = prepared(proto)  # exporters write constants as nodes
     for _ in range(_MOST_ROUNDS):
         shapes = {name: tensor.shape for name, tensor in _inferred_by_onnx(changed).items()}
         unfolded = _unfold_transposes(changed, shapes) + _unfold_products(changed, shapes)
-        if unfolded + _make_constant(changed, shapes) == 0:
+        if unfolded + _make_constant(changed, shapes) + _make_scales(changed, shapes) == 0:
             break
     sink_transposes(changed.graph, shapes, followed_values(changed.graph, shapes))
     return changed
@@ -185,6 +188,52 @@ def _make_constant(proto: onnx.ModelProto, shapes: Shapes) -> int:
             _drop_attribute(node, "allowzero")
             count += 1
     return count
+
+
+def _make_scales(proto: onnx.ModelProto, shapes: Shapes) -> int:
+    """Give Resizes to computed sizes constant scales, in place; return for how many."""
+    constants, count = {tensor.name for tensor in proto.graph.initializer}, 0
+    for node in proto.graph.node:
+        if _sizes(node) in {"", *constants}:
+            continue
+        factors = _factors(shapes.get(node.input[0], ()), shapes.get(node.output[0], ()))
+        if factors:
+            name = f"{node.output[0]}/scales"
+            tensor = numpy_helper.from_array(np.array(factors, dtype=np.float32), name)
+            proto.graph.initializer.append(tensor)
+            refill(node.input, [*node.input[:_SCALES], name])
+            count += 1
+    return count
+
+
+def _sizes(node: onnx.NodeProto) -> str:
+    """Return the input with the extents of all a Resize makes; empty where there is none."""
+    if node.op_type != "Resize" or node.domain or len(node.input) <= _SIZES:
+        return ""
+    said = attributes_of(node)
+    is_whole = (
+        "axes" not in said
+        and said.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+        and said.get("coordinate_transformation_mode") != "tf_crop_and_resize"
+    )
+    return node.input[_SIZES] if is_whole else ""
+
+
+def _factors(given: OpenShape, made: OpenShape) -> list[int]:
+    """Return the whole numbers a shape is multiplied by, nothing where none are proven.
+
+    >>> _factors(("n", 8, "8*h", "w"), ("n", 8, "16*h", "3*w")), _factors(("(h)//2",), ("h",))
+    ([1, 1, 2, 3], [])
+    """
+    found = []
+    for one, other in zip(given, made, strict=False):
+        inner, outer = steps_of(one), steps_of(other)
+        ratio = other // (one or 1) if isinstance(one, int) and isinstance(other, int) else 0
+        factor = ratio or outer.times * inner.over // (inner.times * outer.over)
+        if factor < 1 or stepped(one, times=factor) != other:
+            return []
+        found.append(factor)
+    return found if len(given) == len(made) else []
 
 
 def _unfold_transposes(proto: onnx.ModelProto, shapes: Shapes) -> int:
@@ -355,7 +404,16 @@ def _reshape(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape
     return shape if len(shape) == len(made) else None
 
 
-_RESHAPED = {"Expand": _expand, "Reshape": _reshape, "Slice": _first_of_table}
+def _resize(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape | None:
+    return _whole(values.get(_sizes(node), [])) or None
+
+
+_RESHAPED = {
+    "Expand": _expand,
+    "Reshape": _reshape,
+    "Resize": _resize,
+    "Slice": _first_of_table,
+}
 """Operators that give what they read an open extent; one more is a line."""
 
 
@@ -451,12 +509,26 @@ def _quotient(one: Extent, other: Extent) -> Extent | None:
     return stepped(one, over=other) if isinstance(other, int) and other > 0 else None
 
 
+def _multiply(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
+    return _pairwise(node, values, _product)
+
+
+def _product(one: Extent, other: Extent) -> Extent | None:
+    """Return a multiple of an extent by a number, None where both are open."""
+    base, times = (other, one) if isinstance(one, int) else (one, other)
+    return stepped(base, times=times) if isinstance(times, int) and times > 0 else None
+
+
 def _pairwise(
     node: onnx.NodeProto, values: Known, of: Callable[[Extent, Extent], Extent | None]
 ) -> Values | None:
-    """Return what is made of the elements of two lists as long as each other, in pairs."""
+    """Return what is made of the elements of two lists, in pairs; of one element, with each."""
     first, second = (values.get(name) for name in node.input)
-    if first is None or second is None or len(first) != len(second):
+    if first is None or second is None:
+        return None
+    length = max(len(first), len(second))
+    first, second = (one * length if len(one) == 1 else one for one in (first, second))
+    if len(first) != len(second):
         return None
     pairs = zip(first, second, strict=True)
     return [None if one is None or other is None else of(one, other) for one, other in pairs]
@@ -491,6 +563,7 @@ _STEPS: Mapping[str, Step] = {
     "Concat": _concat,
     "Div": _divide,
     "Gather": _gather,
+    "Mul": _multiply,
     "Slice": _slice,
     **dict.fromkeys(("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"), _same),
 }

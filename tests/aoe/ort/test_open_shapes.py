@@ -12,6 +12,7 @@ import onnxruntime as ort
 import pytest
 from support.engine.cpu import open_session
 
+from aoe.graph.rewrites.preparation import prepared
 from aoe.ort.open_shapes import (
     constant_shape,
     followed_values,
@@ -36,26 +37,12 @@ _WEIGHTS = "int64[1] two = {2}, int64[1] minus = {-1}, int64[1] four = {4}"
 
 def _model(body: str, inputs: str = "float[N,S,8] x") -> onnx.ModelProto:
     text = (
-        f'<ir_version: 9, opset_import: ["": 17]> g ({inputs}) => (float y) <{_WEIGHTS}> '
+        f'<ir_version: 9, opset_import: ["": 18]> g ({inputs}) => (float y) <{_WEIGHTS}> '
         f"{{ {body} }}"
     )
     model = onnx.parser.parse_model(text)
     model.graph.output[0].type.tensor_type.ClearField("shape")
-    _constants_are_initializers(model.graph)
     return model
-
-
-def _constants_are_initializers(graph: onnx.GraphProto) -> None:
-    kept = []
-    for node in graph.node:
-        if node.op_type == "Constant":
-            tensor = graph.initializer.add()
-            tensor.CopyFrom(node.attribute[0].t)
-            tensor.name = node.output[0]
-        else:
-            kept.append(node)
-    del graph.node[:]
-    graph.node.extend(kept)
 
 
 def _agree(one: onnx.ModelProto, other: onnx.ModelProto, shapes: Sequence[tuple[int, ...]]) -> bool:
@@ -67,7 +54,9 @@ def _agree(one: onnx.ModelProto, other: onnx.ModelProto, shapes: Sequence[tuple[
 
 
 def _shapes(model: onnx.ModelProto) -> dict[str, tuple[Any, ...]]:
-    return {name: one.shape for name, one in infer_open_tensors(model, open_session).items()}
+    return {
+        name: one.shape for name, one in infer_open_tensors(prepared(model), open_session).items()
+    }
 
 
 def _computed(model: onnx.ModelProto) -> int:
@@ -132,6 +121,51 @@ def test_what_is_not_proven_stays_computed() -> None:
     assert _computed(with_proven_reshapes(model)) == 1
 
 
+_BY_SHAPE = "high = Slice (around, two, four)"
+_BY_FACTOR = "size = Shape (small) both = Slice (size, two, four) high = Mul (both, two)"
+
+
+def _enlarging(high: str, extents: Sequence[str], more: str = "") -> onnx.ModelProto:
+    """Return a network that halves images and enlarges the halves to computed sizes."""
+    model = _model(
+        f"""zero = Constant <value = int64[1] {{0}}> ()
+        small = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+        around = Shape (x) shape = Shape (small) lead = Slice (shape, zero, two) {high}
+        sizes = Concat <axis = 0> (lead, high)
+        large = Resize <mode = "linear"{more}> (small, , , sizes)
+        y = Concat <axis = 1> (large, x)""",
+        "float[N,3,H,W] x",
+    )
+    for dim, name in zip(model.graph.input[0].type.tensor_type.shape.dim[2:], extents, strict=True):
+        dim.dim_param = name
+    return model
+
+
+@pytest.mark.parametrize("high", [_BY_SHAPE, _BY_FACTOR])
+def test_sizes_that_are_multiples_become_scales(high: str) -> None:
+    model = _enlarging(high, ("8*H", "6*W"))
+    changed = with_proven_reshapes(model)
+    (resize,) = (node for node in changed.graph.node if node.op_type == "Resize")
+    scales = next(one for one in changed.graph.initializer if one.name == resize.input[2])
+    assert onnx.numpy_helper.to_array(scales).tolist() == [1, 1, 2, 2] and len(resize.input) == 3
+    assert _agree(model, changed, [(1, 3, 8, 6), (2, 3, 40, 12)])
+    assert _shapes(changed)["y"] == ("N", 6, "8*H", "6*W")
+
+
+def test_sizes_of_images_that_may_be_odd_stay_computed() -> None:
+    model = _enlarging(_BY_SHAPE, ("H", "W"))
+    changed = with_proven_reshapes(model)
+    assert [len(node.input) for node in changed.graph.node if node.op_type == "Resize"] == [4]
+    assert _agree(model, changed, [(1, 3, 9, 7), (2, 3, 4, 6)])
+    assert _shapes(changed)["large"] == ("N", 3, "H", "W")
+
+
+@pytest.mark.parametrize("more", ["axes = [1, 0, 2, 3]", 'keep_aspect_ratio_policy = "not_larger"'])
+def test_sizes_that_are_no_shape_stay_computed(more: str) -> None:
+    changed = with_proven_reshapes(_enlarging(_BY_SHAPE, ("8*H", "6*W"), f", {more}"))
+    assert [len(node.input) for node in changed.graph.node if node.op_type == "Resize"] == [4]
+
+
 def test_positions_up_to_a_length_have_its_name() -> None:
     body = """start = Constant <value = int64 {0}> ()
         step = Constant <value = int64 {1}> ()
@@ -145,7 +179,7 @@ def test_positions_up_to_a_length_have_its_name() -> None:
 
 def test_tensors_of_extents_that_are_not_named_are_left_out() -> None:
     body = "keep = Cast <to = 9> (x) y = Compress <axis = 0> (x, b)"
-    found = infer_open_tensors(_model(body, "float[N,S,8] x, bool[N] b"), open_session)
+    found = infer_open_tensors(prepared(_model(body, "float[N,S,8] x, bool[N] b")), open_session)
     at = tensors_at(found, {"N": 3, "S": 5})
     assert at["keep"].shape == (3, 5, 8) and at["x"].dtype == "float32"
     assert "y" not in at
@@ -183,7 +217,7 @@ def test_lists_of_extents_are_followed_through_their_operators() -> None:
 def test_expanded_masks_have_the_extents_they_are_expanded_to() -> None:
     body = """one = Constant <value = float[1] {1}> () s = Shape <start = 1, end = 2> (x)
         both = Concat <axis = 0> (s, s) square = Expand (one, both) y = Trilu (square)"""
-    found = infer_open_tensors(_model(body), open_session)
+    found = infer_open_tensors(prepared(_model(body)), open_session)
     assert found["square"].shape == found["y"].shape == ("S", "S")
     assert found["square"].dtype == "float32"
 
@@ -193,7 +227,9 @@ def test_cache_that_grows_has_the_sum_of_both_lengths() -> None:
         s = Shape <start = 1, end = 2> (x) last = Add (p, s) zero = Constant <value = int64 {0}> ()
         step = Constant <value = int64 {1}> () from = Squeeze (p) to = Squeeze (last)
         places = Range (from, to, step) longer = Concat <axis = 1> (whole, x) y = Relu (longer)"""
-    found = infer_open_tensors(_model(body, "float[N,S,8] x, float[N,P,8] past"), open_session)
+    found = infer_open_tensors(
+        prepared(_model(body, "float[N,S,8] x, float[N,P,8] past")), open_session
+    )
     assert found["whole"].shape == ("N", "P + S", 8)
     assert found["places"].shape == ("S",)
     assert found["y"].shape == ("N", "P + S + S", 8)
