@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from support.engine.open_rows import parsed
 from aoe.bank.operators import key_of
 from aoe.device.compiler import KernelSource, build_library, compile_kernel
 from aoe.device.toolchain import Toolchain
+from aoe.errors import ScheduleError
 from aoe.graph.extents import OpenShape
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.open_images import OpenImages, find_open_images
@@ -22,9 +24,12 @@ from aoe.graph.regions import Region, partition
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.legality import legal_steps
 from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
 from aoe.ort.open_shapes import infer_open_tensors, tensors_at
 from aoe.ort.sessions import session_options
+from aoe.schedule import Schedule, Split, Tail
 from aoe.target import Target
 from aoe.tuning.search.book import opening
 from aoe.workload import Workload, workload_from_json, workload_to_json
@@ -83,6 +88,11 @@ _NETS = {
         y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (d)""",
         "float[16,3,3,3] f, float[16,16,3,3] w, float[16] b",
     ),
+    "edges": (
+        """a = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x)
+        b = Sub(a, x) y = Relu(b)""",
+        "",
+    ),
     "nearest": (
         f"{_FIRST} {_resize('a', 'c', 'nearest', 'asymmetric', 2, 3)} {_SILU}",
         "float[16,3,3,3] f",
@@ -120,6 +130,7 @@ _ALGORITHMS = {
     "largest": ("",),
     "mean": ("",),
     "pooled": ("winograd_4x4",),
+    "edges": ("",),
     "nearest": ("",),
     "corners": ("",),
     "asymmetric": ("",),
@@ -253,6 +264,15 @@ def test_special_values_stay_where_they_are(net: _Net) -> None:
 def test_no_images_make_no_images(net: _Net) -> None:
     found, expected = net.results(np.zeros((0, 3, 9, 9), np.float32))
     assert found.shape == expected.shape
+
+
+def test_only_multiples_of_the_extent_are_cut_without_a_tail(tmp_path: Path) -> None:
+    _, shapes, regions = _open_images(_optimized("plain_linear", tmp_path))
+    pipeline = get_family("resizing").pipeline(_found(regions[-1], shapes).workload)
+    for factor, is_legal in {2: True, 4: True, 3: False, 8: False}.items():
+        cut = Schedule((Split(RESULT, "d3", "d3", "inner", factor, Tail.ROUND_UP),))
+        with nullcontext() if is_legal else pytest.raises(ScheduleError, match="past its end"):
+            assert legal_steps(pipeline, cut)
 
 
 @pytest.mark.parametrize("name", _NETS)
