@@ -335,7 +335,7 @@ def main(words: list[str] | None = None) -> int:
     if given.list:
         sys.stdout.write("\n".join(RANGES) + "\n")
         return 0
-    steps = Steps(given.results, {"limit_s": given.limit, "fixed_limit_s": given.fixed_limit})
+    steps = Steps(given.results, {})
     for name in given.networks:
         here, work = RANGES[name], given.work / name
         work.mkdir(parents=True, exist_ok=True)
@@ -346,7 +346,9 @@ def main(words: list[str] | None = None) -> int:
         steps.once(
             f"{name}, tuned for {texts}",
             lambda w=work, t=texts: {
-                "points": tune(w / MODEL, t, w / "range", given.limit).get("points", [])
+                "limit_s": given.limit,
+                "fixed_limit_s": given.fixed_limit,
+                "points": tune(w / MODEL, t, w / "range", given.limit).get("points", []),
             },
         )
         for extents in sorted((*here.fixed, *here.unseen)):
