@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ class Stored(Protocol):
         ...
 
 
-class TaskBank(Generic[T]):
+class TaskBank(ABC, Generic[T]):
     """The records of one kind of task for one target.
 
     Args:
@@ -42,17 +43,17 @@ class TaskBank(Generic[T]):
 
     # ---- what a kind says ----
 
+    @abstractmethod
     def find(self, task: T) -> Stored | None:
         """Return the stored answer for a task, None on a miss."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _key(self, task: T) -> str:
         """Return the key of a task's record."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _file_in(self, bank: Bank, task: T) -> Path:
         """Return the file a bank has a task's record in."""
-        raise NotImplementedError
 
     def _copied(self, source: Path, root: Path) -> Path:
         """Return the file below another root for records of a file."""
@@ -63,11 +64,11 @@ class TaskBank(Generic[T]):
         return record.cost_us
 
     def _cluster(self, task: T) -> Mapping[str, Any]:
-        """Return what a note on a task has besides the fingerprint of the run."""
+        """Return the members a note on a task has besides the fingerprint of the run."""
         return {}
 
     def _is_made_alike(self, entry: Provenance, task: T) -> bool:
-        """Return whether a line is about what would be made of the record now."""
+        """True if a line of the side-car is about the kernel the record would make now."""
         return True
 
     # ---- what all have ----

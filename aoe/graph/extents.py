@@ -78,7 +78,7 @@ def difference_of(one: Extent, other: Extent) -> Extent | None:
 
 
 def _terms(extent: Extent) -> Counter[str]:
-    """Return how often each name is in an extent; what is no name counts ones."""
+    """Return the count of each name in an extent; a number counts ones."""
     if isinstance(extent, int):
         return Counter({_ONE: extent})
     found: Counter[str] = Counter()

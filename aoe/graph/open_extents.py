@@ -122,10 +122,16 @@ class ClosedRegion:
 
 def find_closed_region(region: Region, shapes: Mapping[str, OpenShape]) -> ClosedRegion | None:
     """Return a region whose tensors have one shape in every run, None if that is not proven."""
+    known = _proven_shapes(region, shapes)
+    return ClosedRegion(region=region) if known and all(map(is_closed, known)) else None
+
+
+def _proven_shapes(region: Region, shapes: Mapping[str, OpenShape]) -> tuple[OpenShape, ...]:
+    """Return the shapes of the inputs and the result of a region, none where one is not proven."""
     tensors = zip((*region.inputs, region.output), _tensors(region.workload), strict=True)
     found = [shapes.get(name, spec.shape if spec.constant else None) for name, spec in tensors]
-    is_proven = all(shape is not None and is_closed(shape) for shape in found)
-    return ClosedRegion(region=region) if is_proven else None
+    known = tuple(shape for shape in found if shape is not None)
+    return known if len(known) == len(found) else ()
 
 
 def find_open_region(
@@ -142,10 +148,8 @@ def find_open_region(
     roles = None if family is None else family.roles(workload)
     if roles is None:
         return "no kernel family computes its open extents"
-    tensors = zip((*region.inputs, region.output), _tensors(workload), strict=True)
-    found = [shapes.get(name, spec.shape if spec.constant else None) for name, spec in tensors]
-    known = tuple(shape for shape in found if shape is not None)
-    if len(known) < len(found) or all(map(is_closed, known)):
+    known = _proven_shapes(region, shapes)
+    if all(map(is_closed, known)):
         return "no open extent of its tensors is proven"
     if problem := _contradiction(known, roles):
         return problem
@@ -217,7 +221,7 @@ def _tensors(workload: Workload) -> tuple[TensorSpec, ...]:
 
 
 def _contradiction(shapes: tuple[OpenShape, ...], roles: tuple[tuple[Role, ...], ...]) -> str:
-    """Return what extents tensors do not agree in by their names, "" if they agree in all."""
+    """Return a sentence on extents tensors do not agree in by their names, "" for none."""
     seen: dict[tuple[Role, int], Extent] = {}
     for shape, counted in zip(shapes, roles, strict=True):
         for at, (extent, role) in enumerate(zip(shape, counted, strict=True)):

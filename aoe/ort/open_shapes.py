@@ -418,7 +418,7 @@ _RESHAPED = {
 
 
 def _joined(parts: Sequence[OpenTensor | None], node: onnx.NodeProto) -> OpenTensor | None:
-    """Return what a Concat joins to an open extent, None where that is not proven."""
+    """Return the tensor a Concat joins to an open extent, None where that is not proven."""
     first, *others = parts
     (axis,) = (attribute.i for attribute in node.attribute if attribute.name == "axis")
     if first is None or not others:
@@ -522,7 +522,7 @@ def _product(one: Extent, other: Extent) -> Extent | None:
 def _pairwise(
     node: onnx.NodeProto, values: Known, of: Callable[[Extent, Extent], Extent | None]
 ) -> Values | None:
-    """Return what is made of the elements of two lists, in pairs; of one element, with each."""
+    """Return the results for the elements of two lists in pairs; one element pairs with all."""
     first, second = (values.get(name) for name in node.input)
     if first is None or second is None:
         return None

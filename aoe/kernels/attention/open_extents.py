@@ -86,7 +86,7 @@ def _folds(attention: Attention) -> Iterator[Step]:
 
 
 def dimension_roles(workload: Workload) -> tuple[tuple[Role, ...], ...] | None:
-    """Return what the dimensions of each input and of the result count, None for no attention."""
+    """Return the roles of the dimensions of each input and the result, None for no attention."""
     attention = read_attention(workload)
     if isinstance(attention, Support) or attention.in_pairs or attention.scores.left_turned:
         return None
@@ -133,7 +133,7 @@ def with_open_dimensions(attention: Attention, pipeline: Pipeline) -> Pipeline:
 
 
 def _dimensions(attention: Attention, number: int) -> tuple[OpenDimension, ...]:
-    """Return those of an input: the matrix of a product, around it loops of the rows."""
+    """Return the open dimensions of an input: a product's matrix, loops of rows around it."""
     scores, values = attention.scores, attention.values
     rank = len(scores.iteration.axes)
     missing = rank - len(scores.workload.inputs[number].shape)

@@ -46,7 +46,7 @@ class ExtentRelation:
 
 
 def extent_relations(workload: Workload) -> tuple[ExtentRelation, ...] | str:
-    """Return what follows for open extents of the result and of inputs, or why not all do."""
+    """Return the relations of all open extents to those of inputs, or the reason one has none."""
     return _Following(workload).run()
 
 
@@ -148,7 +148,7 @@ class _Following:
 
 
 def _relation(place: tuple[int, int], extent: Extent) -> ExtentRelation | None:
-    """Return how an extent follows from that of an input, None if not in one step."""
+    """Return the relation of an extent to that of an input, None if it takes several steps."""
     steps = steps_of(extent)
     number, dot, axis = str(steps.base).removeprefix("x").partition(".")
     if not dot or not number.isdigit():

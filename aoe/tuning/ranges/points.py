@@ -144,7 +144,7 @@ class _Judge:
     def over_the_range(
         self, validation: ValidationResult[ChosenKernel]
     ) -> tuple[ValidationResult[ChosenKernel], tuple[PointGain, ...]]:
-        """Return what stays of the kernels that passed at the largest point, and the gains."""
+        """Return the judgement on kernels that passed at the largest point, and the gains."""
         step = self._tuning.progress.step
         step("judging it at the other points of the range")
         kept, drops = validation.kept, validation.drops
