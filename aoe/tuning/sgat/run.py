@@ -423,7 +423,12 @@ def _comparer(
         assembly,
         tuning.machine.runner,
         screen=screen,
-        final=final_policy(threads, accept_busy=accept_busy, left_s=left_s),
+        final=final_policy(
+            threads,
+            accept_busy=accept_busy,
+            run_loop=tuning.settings.run_loop,
+            left_s=left_s,
+        ),
         inputs=tuning.subject.inputs,
         left_s=stopwatch.left_s,
         costs=costs or NO_COSTS,

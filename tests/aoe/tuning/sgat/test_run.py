@@ -47,6 +47,7 @@ from aoe.tuning.sgat.run import rival_per_s, time_for_forms
 from aoe.tuning.tasks.rewrites.experience import Experience
 from aoe.tuning.tasks.rewrites.rewrite_tasks import RewriteBudget
 from aoe.tuning.tasks.rewrites.subgraphs import work_of
+from aoe.tuning.validation.time_reserve import PROCESSES
 from aoebank import emit, show, validate
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -649,3 +650,9 @@ def test_tuned_model_is_tuned_again_from_what_is_in_it(run: Run) -> None:
     hits = run.tune(model=Path(kept), framework=None)
     assert not any(tuned.trials for tuned in hits.subgraphs)
     assert filecmp.cmp(hits.om_file, kept, shallow=False)
+
+
+def test_run_loop_holds_for_the_figures_of_the_whole_model(run: Run) -> None:
+    run.tune(run_loop=300)
+    judged = run.runners[-1].asked("compare_models")[-1]
+    assert PROCESSES * judged.arguments["policy"].pairs_min == 300
