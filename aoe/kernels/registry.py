@@ -75,7 +75,9 @@ OPEN_EXTENTS: dict[str, OpenExtents] = {
 }
 """Families with kernels that read extents at run time; one more is a line."""
 
-OPEN_FAMILIES = frozenset({"convolution", "elementwise", "pooling", "resizing"})
+OPEN_FAMILIES = frozenset(
+    {"convolution", "plain_convolution", "pooling", "resizing", "elementwise"}
+)
 """Families whose kernels may take any extents along some axes (`TensorSpec.open`)."""
 
 FUSIBLE = frozenset(ELEMENTWISE_OPS)

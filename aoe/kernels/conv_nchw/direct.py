@@ -13,7 +13,7 @@ neighbours along the innermost axis, and each weight is broadcast; with panels o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import halide as hl
@@ -77,12 +77,13 @@ def plain_pipeline(plan: ConvNchwPlan, panels: Panels) -> Pipeline:
     finished, result = hl.Func(FINISHED), hl.Func(RESULT)
     finished[products.args()] = products[products.args()]
     place = pixel(shape, (v.w, v.h, v.d), v.o, v.n)
-    made = finished[_place_of_result(shape, panels)]
-    result[place] = finished_value(plan, arguments, made, place)
+    summed = finished[_place_of_result(shape, panels)]
+    result[place] = finished_value(plan, arguments, summed, place)
     for stage in (products, finished):
         stage.bound_extent(v.u, panels.width).bound_extent(v.p, shape.phases[0])
     stages |= {PRODUCTS: products, SUMMED: products.update(), FINISHED: finished}
-    return finished_pipeline(
+    may_go_past = is_cut_short(shape) or (shape.is_open and needs_copy(shape, panels))
+    made = finished_pipeline(
         arguments,
         stages,
         result,
@@ -91,8 +92,9 @@ def plain_pipeline(plan: ConvNchwPlan, panels: Panels) -> Pipeline:
         reduced={SUMMED: zip(REDUCED, panels.reduced_extents(shape), strict=False)},
         packing=_packing(shape, panels),
         inlined=(FINISHED,),
-        padded=frozenset({PADDED, *((PRODUCTS, FINISHED) if is_cut_short(shape) else ())}),
+        padded=frozenset({PADDED, *((PRODUCTS, FINISHED) if may_go_past else ())}),
     )
+    return replace(made, multiples={"w": shape.phases[0]}) if shape.is_open else made
 
 
 def needs_copy(shape: ConvNchwShape, panels: Panels) -> bool:

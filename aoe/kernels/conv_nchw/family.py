@@ -72,7 +72,7 @@ class ConvNchw(PlannedFamily[ConvNchwPlan]):
 def _algorithms_of(plan: ConvNchwPlan) -> tuple[str, ...]:
     """Return the algorithms for a convolution in the precision of its workload."""
     direct, shape = tiles.direct_algorithms(plan), plan.shape
-    if not is_allowed(LINE, plan.workload.precision):
+    if shape.is_open or not is_allowed(LINE, plan.workload.precision):
         return direct
     if shape.result[0] >= tiles.VECTOR and check_row_winograd(shape):
         return (*direct, *WINOGRAD)

@@ -44,8 +44,12 @@ def image_with_zeros(
     x: hl.ImageParam, shape: ConvNchwShape, axes: Sequence[hl.Expr], channel: hl.Expr, n: hl.Expr
 ) -> hl.Expr:
     """Return an element of the image, counted from the first zero in front of it."""
+    extents = [
+        x.dim(at).extent() if at in shape.open_axes else extent
+        for at, extent in enumerate(shape.image_extents)
+    ]
     exterior = hl.BoundaryConditions.constant_exterior(
-        x, constant(0.0), [(0, extent) for extent in shape.image_extents]
+        x, constant(0.0), [(0, extent) for extent in extents]
     )
     moved = [axis - before for axis, before in zip(axes, shape.before, strict=True)]
     value: hl.Expr = exterior[pixel(shape, moved, channel, n)]

@@ -51,6 +51,9 @@ class ConvNchwShape:
         phases: Results between two elements of the image, 1 but for a transposed convolution.
         leads: Results cut off in front.
         is_transposed: True for a transposed convolution.
+        behind: Zeros behind the image; none of a transposed convolution.
+        open_axes: Dimensions of the buffer read, innermost first, that have any extent: those here
+            are for schedules alone.
     """
 
     batch: int
@@ -68,6 +71,13 @@ class ConvNchwShape:
     phases: Extents
     leads: Extents
     is_transposed: bool
+    behind: Extents
+    open_axes: tuple[int, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """True if images have any extents."""
+        return bool(self.open_axes)
 
     @property
     def image_extents(self) -> tuple[int, ...]:
@@ -94,7 +104,13 @@ class ConvNchwShape:
     @property
     def needs_zeros(self) -> bool:
         """True if results read elements in front of the image or behind it."""
-        return any(self.before[at] or self._last(at) >= self.image[at] for at in range(AXES))
+        return any(self.before[at] or self._reads_behind(at) for at in range(AXES))
+
+    def _reads_behind(self, at: int) -> bool:
+        # of some extents the last stride ends behind the image, of others it does not
+        if at in self.open_axes and not self.is_transposed:
+            return self.behind[at] > 0
+        return self._last(at) >= self.image[at]
 
     def _last(self, at: int) -> int:
         furthest = (self.result[at] - 1 + self.leads[at]) // self.phases[at] * self.strides[at]
@@ -141,6 +157,8 @@ def read_plain(workload: Workload) -> ConvNchwPlan | Support:
     if merged is not workload:
         return read_plain(merged)
     shape = _shape(operation, workload)
+    if shape.is_open and shape.result[0] % shape.phases[0]:
+        return Support("ConvTranspose of images of any size whose rows are no multiple of a stride")
     if workload.precision is Precision.STRICT_FLOAT32 and any(
         shape.kernel[at] % shape.phases[at] for at in range(AXES)
     ):
@@ -156,7 +174,8 @@ def _shape(operation: Operation, workload: Workload) -> ConvNchwShape:
     strides, dilations = (
         _innermost_first(integers(operation, name, rank, 1), 1) for name in ("strides", "dilations")
     )
-    pads = _innermost_first(integers(operation, "pads", 2 * rank, 0)[:rank], 0)
+    pads = integers(operation, "pads", 2 * rank, 0)
+    before, behind = (_innermost_first(some, 0) for some in (pads[:rank], pads[rank:]))
     kernel = _innermost_first(weights.shape[2:], 1)
     none = (1, 1, 1)
     taps = _each(lambda at: -(-kernel[at] // strides[at])) if transposed else kernel
@@ -172,10 +191,12 @@ def _shape(operation: Operation, workload: Workload) -> ConvNchwShape:
         taps=taps,
         strides=none if transposed else strides,
         dilations=none if transposed else dilations,
-        before=_each(lambda at: taps[at] - 1) if transposed else pads,
+        before=_each(lambda at: taps[at] - 1) if transposed else before,
         phases=strides if transposed else none,
-        leads=pads if transposed else (0, 0, 0),
+        leads=before if transposed else (0, 0, 0),
         is_transposed=transposed,
+        behind=(0, 0, 0) if transposed else behind,
+        open_axes=tuple(rank + 1 - axis for axis in x.open),
     )
 
 

@@ -247,7 +247,8 @@ def _result_splits(values: Values, shape: ConvNchwShape) -> Iterator[Step]:
     algorithm, (blocks, across, down) = str(values[KNOB]), tile_of(values)
     phases = shape.phases[0]
     if phases > 1:
-        yield sch.Split(RESULT, "w", "w", "phase", phases, sch.Tail.GUARD)
+        ends = sch.Tail.ROUND_UP if shape.is_open else sch.Tail.GUARD
+        yield sch.Split(RESULT, "w", "w", "phase", phases, ends)
     tail = sch.Tail.GUARD if is_cut_short(shape) else sch.Tail.SHIFT_INWARDS
     yield sch.Split(RESULT, "w", "w", "in_w", _lanes(algorithm) * across, tail)
     yield sch.NeverPartition(RESULT, "w")

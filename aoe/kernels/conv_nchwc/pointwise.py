@@ -12,7 +12,7 @@ from math import prod
 
 from aoe.operators import Shape, facts_of, integers, op_key
 from aoe.operators.products import TRANSPOSED_CONVOLUTION
-from aoe.workload import AttributeValue, Layout, Operation, Workload
+from aoe.workload import AttributeValue, Layout, Operation, TensorSpec, Workload
 
 _BIAS = 2
 """Position of the input with one value for each channel."""
@@ -48,11 +48,13 @@ def in_long_rows(workload: Workload, product: Operation) -> Workload:
         shape = spec.shape if f"x{number}" in of_channels else _regrouped(spec.shape, image, rows)
         if shape is None or (is_plain and spec.layout is not Layout.PLAIN):
             return workload
-        inputs.append(replace(spec, shape=shape))
+        inputs.append(replace(spec, shape=shape, open=_regrouped_axes(spec, axes, len(rows))))
     operations = tuple(
         _with_axes(item, len(rows)) if item is product else item for item in workload.operations
     )
-    output = replace(workload.output, shape=(*workload.output.shape[:2], *rows))
+    shape = *workload.output.shape[:2], *rows
+    opened = _regrouped_axes(workload.output, axes, len(rows))
+    output = replace(workload.output, shape=shape, open=opened)
     return replace(workload, inputs=tuple(inputs), operations=operations, output=output)
 
 
@@ -114,6 +116,13 @@ def _regrouped(shape: Shape, image: Shape, rows: Shape) -> Shape | None:
     if all(extent == 1 for extent in inner):
         return *shape[:-axes], *(1,) * len(rows)
     return (*shape[:-axes], *rows) if inner == image else None
+
+
+def _regrouped_axes(spec: TensorSpec, axes: int, rows: int) -> tuple[int, ...]:
+    """Return the open axes of a tensor whose image has `rows` axes for `axes`: all, or none."""
+    first = len(spec.shape) - axes
+    outer = tuple(axis for axis in spec.open if axis < first)
+    return outer if outer == spec.open else (*outer, *range(first, first + rows))
 
 
 def _with_axes(product: Operation, axes: int) -> Operation:

@@ -26,6 +26,7 @@ from aoe.kernels.algorithms import KNOB
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.apply import apply_schedule
 from aoe.kernels.halide.chain import RESULT
+from aoe.kernels.halide.open_extents import opened, variants_of
 from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
 from aoe.ort.open_shapes import infer_open_tensors, tensors_at
 from aoe.ort.sessions import session_options
@@ -116,6 +117,30 @@ _NETS = {
         {_resize("x", "d", "nearest", "asymmetric")} y = Add(c, d)""",
         "",
     ),
+    "transposed": (
+        "c = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (x, w, b) y = LeakyRelu(c)",
+        "float[3,20,2,2] w, float[20] b",
+    ),
+    "transposed_far": (
+        f"""c = ConvTranspose <kernel_shape = [3, 4], strides = [2, 3], pads = [1, 2, 1, 1],
+        output_padding = [1, 2]> (x, w, b) {_SILU}""",
+        "float[3,6,3,4] w, float[6] b",
+    ),
+    "plain": (
+        f"""a = Conv <kernel_shape = [1, 1]> (x, f)
+        c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a, w, b) {_SILU}""",
+        "float[18,3,1,1] f, float[7,18,3,3] w, float[7] b",
+    ),
+    "plain_strides": (
+        """a = Conv <kernel_shape = [1, 1]> (x, f)
+        c = Conv <kernel_shape = [3, 2], pads = [1, 0, 1, 1], strides = [2, 3]> (a, w, b)
+        y = Relu(c)""",
+        "float[18,3,1,1] f, float[7,18,3,2] w, float[7] b",
+    ),
+    "plain_pointwise": (
+        f"a = Conv <kernel_shape = [1, 1]> (x, f) c = Conv <kernel_shape = [1, 1]> (a, w) {_SILU}",
+        "float[18,3,1,1] f, float[19,18,1,1] w",
+    ),
     "gate": (
         f"{_FIRST} g = GlobalAveragePool(a) h = Sigmoid(g) y = Mul(a, h)",
         "float[16,3,3,3] f",
@@ -141,12 +166,18 @@ _ALGORITHMS = {
     "plain_corners": ("",),
     "plain_cubic": ("",),
     "plain_joined": ("",),
+    "transposed": ("direct_rows", "direct_channels"),
+    "transposed_far": ("direct_rows",),
+    "plain": ("direct_rows", "direct_channels"),
+    "plain_strides": ("direct_channels",),
+    "plain_pointwise": ("direct_rows", "direct_channels"),
     "gate": ("",),
 }
 _CASES = [(net, algorithm) for net, names in _ALGORITHMS.items() for algorithm in names]
 _EVERYDAY = {
     ("residual", "winograd_4x4"),
     ("strides", "direct"),
+    ("transposed", "direct_rows"),
     *((net, "") for net in ("largest", "gate", "nearest", "corners", "plain_linear")),
 }
 
@@ -235,7 +266,7 @@ def _images(batch: int, rows: int, columns: int) -> np.ndarray:
 
 
 def test_every_size_is_right(net: _Net) -> None:
-    least = 1 if net.workload.op_type == "resizing" else 2
+    least = 2 if net.workload.op_type in ("convolution", "pooling", "elementwise") else 1
     every = range(least, 20)
     sizes = [(rows, columns) for rows in every for columns in (least, 3, 7, 13, 16, 29, 31)]
     for rows, columns in [*sizes, (64, 65), (127, 3), (2, 128), (97, 101)]:
@@ -255,8 +286,7 @@ def test_special_values_stay_where_they_are(net: _Net) -> None:
     # a transform spreads them over its tile, no further
     far = np.ones(expected.shape[2:], bool)
     for row, column in ((3, 5), (36, 40)):
-        scale = 37 / expected.shape[2]
-        r, c = int(row / scale), int(column / scale)
+        r, c = row * expected.shape[2] // 37, column * expected.shape[3] // 41
         far[max(0, r - 12) : r + 12, max(0, c - 12) : c + 12] = False
     np.testing.assert_allclose(found[:, :, far], expected[:, :, far], rtol=1e-3, atol=1e-3)
 
@@ -264,6 +294,30 @@ def test_special_values_stay_where_they_are(net: _Net) -> None:
 def test_no_images_make_no_images(net: _Net) -> None:
     found, expected = net.results(np.zeros((0, 3, 9, 9), np.float32))
     assert found.shape == expected.shape
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = ConvTranspose <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w)",
+    ],
+)
+def test_what_moves_pixels_stays_onnxruntimes(body: str, tmp_path: Path) -> None:
+    weights = "float[3,8,3,3] w" if "(x, w)" in body else ""
+    model = parsed("float[N,3,H,W] x", body, weights=weights)
+    _, shapes, regions = _open_images(CPU.optimize(model, tmp_path / "optimized.onnx", threads=1))
+    assert isinstance(find_open_images(regions[-1], shapes, _POINT), str)
+
+
+def test_smaller_results_have_tiles_of_fewer_vectors(tmp_path: Path, target: Target) -> None:
+    _, shapes, regions = _open_images(_optimized("plain_pointwise", tmp_path))
+    workload = _found(regions[-1], shapes).workload
+    schedule = _source(workload, "direct_rows", target).schedule
+    pipeline = get_family(workload.op_type).pipeline(workload, schedule.algorithm)
+    found = variants_of(opened(pipeline, workload), schedule)
+    pixels = [one.least[0] for one in found]
+    assert pixels[0] > pixels[1] > 16
+    assert pixels[2:] == [16, 1]
 
 
 def test_only_multiples_of_the_extent_are_cut_without_a_tail(tmp_path: Path) -> None:
