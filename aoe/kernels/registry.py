@@ -76,7 +76,10 @@ OPEN_EXTENTS: dict[str, OpenExtents] = {
 """Families with kernels that read extents at run time; one more is a line."""
 
 OPEN_FAMILIES = frozenset(
-    {"convolution", "plain_convolution", "pooling", "resizing", "elementwise"}
+    {
+        *("convolution", "plain_convolution", "instance_normalization"),
+        *("pooling", "resizing", "elementwise"),
+    }
 )
 """Families whose kernels may take any extents along some axes (`TensorSpec.open`)."""
 

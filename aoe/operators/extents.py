@@ -30,6 +30,9 @@ _POOLINGS = frozenset(
 _GLOBAL = frozenset(
     (domain, f"Global{name}Pool") for domain in ("", NCHWC_DOMAIN) for name in ("Max", "Average")
 )
+_SAME_IMAGE: frozenset[OperatorKey] = frozenset(
+    {("", name) for name in ("BatchNormalization", "InstanceNormalization", "Dropout", "Identity")}
+)
 _SCALED: frozenset[OperatorKey] = frozenset(
     {("", "Resize"), ("", "Upsample"), (NCHWC_DOMAIN, "Upsample")}
 )
@@ -126,13 +129,15 @@ def image_extents(
     """Return rows, columns, ... of the image an operator makes of one, None if it is not known.
 
     Args:
-        operation: A convolution, a pooling, or what enlarges an image.
+        operation: A convolution, a pooling, a normalisation, or what enlarges an image.
         given: Extents of the image it reads, those behind the channels.
         kernel: Of its weights, the same; empty where it has none.
     """
     key, rank = op_key(operation), len(given)
     if key in _GLOBAL:
         return (1,) * rank
+    if key in _SAME_IMAGE:
+        return tuple(given)
     if str(operation.attributes.get("auto_pad", "NOTSET")) not in ("NOTSET", ""):
         return None
     if key in _SCALED:

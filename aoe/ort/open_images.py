@@ -16,7 +16,6 @@ from aoe.graph.weights import array_of, place_of
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
     OPERATORS,
-    OperatorKey,
     OperatorKind,
     is_reorder,
     op_key,
@@ -29,9 +28,6 @@ PartialShape = Sequence[Extent | None]
 _RANKS = range(3, 6)
 _SCALES = 2
 """Position of the scales of a Resize. Source: ONNX, Resize."""
-_SAME_IMAGE: frozenset[OperatorKey] = frozenset(
-    {("", name) for name in ("BatchNormalization", "InstanceNormalization", "Dropout", "Identity")}
-)
 
 
 def follow_images(
@@ -75,7 +71,7 @@ def _image(
     inner: PartialShape | None
     if is_chained and op_key(operation) != BLOCKED_CONVOLUTION:
         batch, *inner = _broadcast([(image[0], *image[2:]) for image in images]) or (None,)
-    elif op_key(operation) in _SAME_IMAGE or is_reorder(operation):
+    elif is_reorder(operation):
         inner = tuple(first[2:])
     elif op_key(operation) == ("", "Concat"):  # it fails where images are not of one size
         is_of_channels = operation.attributes.get("axis") in (1, 1 - len(first))

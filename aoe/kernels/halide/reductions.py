@@ -37,8 +37,9 @@ class OuterLoops:
         vector: Extent of the innermost column.
         length: Elements of the reduced axis, 2 or more.
         outer: Extents of reduced axes apart from it, outermost first.
-        open_length: Its elements where they are known when the kernel runs alone; without columns
-            a multiple of `length`.
+        open_length: Its elements where they are known when the kernel runs alone; `length` is one
+            of the numbers there may be then.
+        is_whole: True if the accumulators share `open_length` out evenly.
     """
 
     columns: tuple[hl.Var, ...]
@@ -47,6 +48,12 @@ class OuterLoops:
     length: int
     outer: tuple[int, ...] = ()
     open_length: hl.Expr | None = None
+    is_whole: bool = True
+
+    @property
+    def is_cut_short(self) -> bool:
+        """True if the last of an open number of steps has elements for some accumulators alone."""
+        return self.open_length is not None and not self.columns and not self.is_whole
 
     @property
     def variables(self) -> tuple[hl.Var, ...]:
@@ -98,11 +105,19 @@ class AxisReduction:
         self._around = around
         count, accumulator = around.accumulators, hl.Var(_ACCUMULATOR)
         open_length = around.open_length
-        whole = around.length // count if open_length is None else open_length // count
+        whole: int | hl.Expr
+        if open_length is None:
+            whole = around.length // count
+        elif around.is_cut_short:
+            whole = (open_length + (count - 1)) // count
+        else:
+            whole = open_length // count
         self._at = self._at_accumulator(accumulator)
         extents = (whole, *reversed(around.outer))
         walk = hl.RDom([(0, extent) for extent in extents], f"{name}_k")
         walked = [walk[at] for at in range(len(extents))]
+        if around.is_cut_short:  # masked vectors: fewer elements than accumulators end in no memory
+            walk.where(hl.likely(walk.x * count + accumulator < open_length))
         parts = hl.Func(f"{name}_parts")
         parts[self._at] = self._first(term, start, accumulator, whole * count)
         parts[self._at] = combine(
@@ -146,7 +161,7 @@ class AxisReduction:
     def _first(self, term: Term, start: hl.Expr, at: hl.Var, done: Any) -> hl.Expr:
         """Return the start of an accumulator: the element behind `done`, or nothing."""
         length, count = self._around.open_length, self._around.accumulators
-        is_whole = length is not None and not self._around.columns
+        is_whole = length is not None and not self._around.columns  # or masked at the end
         if length is None:
             length, is_whole = self._around.length, done == self._around.length
         if is_whole:

@@ -25,7 +25,7 @@ from aoe.kernels.halide.chain import (
     estimate_cycles,
     read_operands,
 )
-from aoe.kernels.halide.iteration import Axis, plan_iteration
+from aoe.kernels.halide.iteration import Axis, axis_names, plan_iteration
 from aoe.kernels.halide.loops import moved_to
 from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.reductions import AxisReduction, Combine, OuterLoops, fold_steps, gathered
@@ -114,6 +114,14 @@ class RowPlan:
         return prod(axis.extent for axis in self.walked)
 
     @property
+    def is_open(self) -> bool:
+        """True if the axis may have any length; the one it has here is for schedules alone."""
+        workload = self.nest.workload
+        names = axis_names(workload)
+        opened = [names[at] for at in workload.output.open]
+        return any(name in axis.name for name in opened for axis in self.walked)
+
+    @property
     def around(self) -> OuterLoops:
         """The loops as a reduction sees them."""
         columns = tuple(hl.Var(axis.name) for axis in reversed(self.columns))
@@ -131,7 +139,7 @@ class RowPlan:
     @property
     def may_keep(self) -> bool:
         """True if a row fits the stack of a thread."""
-        return self.kept_bytes <= _SCRATCH_BYTES_MAX
+        return self.kept_bytes <= _SCRATCH_BYTES_MAX and not self.is_open
 
 
 def plan_rows(
@@ -256,6 +264,18 @@ class RowKernel:
         self.values = values
 
     @property
+    def length(self) -> int | hl.Expr:
+        """Elements of the axis; those of the call where they are open."""
+        if not self.plan.is_open:
+            return self.plan.length
+        axes = self.plan.nest.iteration.axes
+        at = axes.index(self.plan.inner)
+        every = zip(self._operands.arguments, self.plan.nest.iteration.operands, strict=True)
+        buffer, has = next((buffer, has) for buffer, has in every if at in has)
+        extent: hl.Expr = buffer.dim(len(has) - 1 - has.index(at)).extent()
+        return extent
+
+    @property
     def element(self) -> hl.Expr:
         """What is walked, at the loop variables."""
         return self._source[self.variables]
@@ -321,7 +341,10 @@ class RowKernel:
         self, name: str, term: Callable[[hl.Expr], hl.Expr], start: hl.Expr, combine: Combine
     ) -> hl.Expr:
         """Return a reduction along the axis, for the loop variables around it."""
-        made = AxisReduction(name, self.plan.around, term, start, combine)
+        around, length = self.plan.around, self.length
+        if not isinstance(length, int):
+            around = replace(around, open_length=length, is_whole=False)
+        made = AxisReduction(name, around, term, start, combine)
         self._folds.append(made)
         return made.value()
 

@@ -54,6 +54,8 @@ class InstanceNormalization(NormalizedFamily):
             plan = plan_rows(workload, self.anchors, pixels, _NAME)
         if isinstance(plan, Support):
             return plan
+        if plan.is_open and len(plan.walked) > 1:
+            return Support("images of any size whose rows broadcasting tells apart")
         data, scale, bias = plan.anchor.inputs
         return Normalized(
             plan=plan,

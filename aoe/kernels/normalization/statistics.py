@@ -61,7 +61,7 @@ def normalized_pipeline(normalized: Normalized) -> Pipeline:
         return reduce(_strict_sum, (values[ref] for ref in normalized.summands))
 
     kernel = RowKernel(normalized.plan, walked)
-    share, zero = constant(1.0 / normalized.plan.length), constant(0.0)
+    share, zero = _share(kernel.length), constant(0.0)
     mean = zero
     if normalized.centred:
         first = kernel.per_row("first", kernel.walked(hl.Expr(0)))
@@ -82,6 +82,14 @@ def normalized_pipeline(normalized: Normalized) -> Pipeline:
     if normalized.bias:
         result = strict(result + kernel.values[normalized.bias])
     return kernel.pipeline(result)
+
+
+def _share(length: int | hl.Expr) -> hl.Expr:
+    """Return one element's part of a mean, rounded once."""
+    if isinstance(length, int):
+        return constant(1.0 / length)
+    double = hl.Float(64)
+    return hl.cast(hl.Float(32), hl.cast(double, 1) / hl.cast(double, length))
 
 
 def _strict_sum(left: hl.Expr, right: hl.Expr) -> hl.Expr:

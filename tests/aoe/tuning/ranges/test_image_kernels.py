@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx.numpy_helper import to_array
 from support.engine.cpu import CPU, open_session
 from support.engine.open_rows import parsed
 
@@ -141,6 +143,19 @@ _NETS = {
         f"a = Conv <kernel_shape = [1, 1]> (x, f) c = Conv <kernel_shape = [1, 1]> (a, w) {_SILU}",
         "float[18,3,1,1] f, float[19,18,1,1] w",
     ),
+    "normalized": (
+        f"""{_FIRST} n = InstanceNormalization(a, s, b) r = LeakyRelu(n)
+        y = Conv <kernel_shape = [1, 1]> (r, w)""",
+        "float[16,3,3,3] f, float[16] s, float[16] b, float[16,16,1,1] w",
+    ),
+    "plain_normalized": (
+        "n = InstanceNormalization(x, s, b) y = LeakyRelu(n)",
+        "float[3] s, float[3] b",
+    ),
+    "plain_normalized_sum": (
+        "a = Add(x, s) n = InstanceNormalization(a, s1, b) y = Mul(n, x)",
+        "float[3,1,1] s, float[3] s1, float[3] b",
+    ),
     "gate": (
         f"{_FIRST} g = GlobalAveragePool(a) h = Sigmoid(g) y = Mul(a, h)",
         "float[16,3,3,3] f",
@@ -171,14 +186,20 @@ _ALGORITHMS = {
     "plain": ("direct_rows", "direct_channels"),
     "plain_strides": ("direct_channels",),
     "plain_pointwise": ("direct_rows", "direct_channels"),
+    "normalized": ("",),
+    "plain_normalized": ("",),
+    "plain_normalized_sum": ("",),
     "gate": ("",),
 }
 _CASES = [(net, algorithm) for net, names in _ALGORITHMS.items() for algorithm in names]
+_ANCHORS = {"normalized": "InstanceNormalization"}
+"""What the kernel of a network is built around, where it is not in its last region."""
 _EVERYDAY = {
     ("residual", "winograd_4x4"),
     ("strides", "direct"),
     ("transposed", "direct_rows"),
     *((net, "") for net in ("largest", "gate", "nearest", "corners", "plain_linear")),
+    *((net, "") for net in ("normalized",)),
 }
 
 
@@ -197,6 +218,17 @@ def _open_images(
     graph = ModelGraph(proto, tensors_at(tensors, _POINT), block=CPU.channel_block())
     parts = partition(graph, fusible=FUSIBLE, anchors=anchors(), classify=classify)
     return graph, {name: tensor.shape for name, tensor in tensors.items()}, parts.regions
+
+
+def _chosen(name: str, graph: ModelGraph, regions: tuple[Region, ...]) -> Region:
+    """Return the region of a network that gets a kernel."""
+    anchor = _ANCHORS.get(name)
+    found = [
+        region
+        for region in regions
+        if anchor is None or anchor in {graph.nodes[at].op_type for at in region.nodes}
+    ]
+    return found[-1]
 
 
 def _found(region: Region, shapes: dict[str, OpenShape]) -> OpenImages:
@@ -219,9 +251,9 @@ class _Net:
     def __init__(
         self, name: str, algorithm: str, folder: Path, target: Target, toolchain: Toolchain
     ) -> None:
-        proto = _optimized(name, folder)
+        self.proto = proto = _optimized(name, folder)
         graph, shapes, regions = _open_images(proto)
-        region = regions[-1]
+        region = _chosen(name, graph, regions)
         self.workload = _found(region, shapes).workload
         source = _source(self.workload, algorithm, target)
         built = compile_kernel(source, target, folder)
@@ -232,6 +264,12 @@ class _Net:
         tuned = rewrite(graph, [replaced])
         self.tuned = _session(tuned, library)
         self.default = _session(proto)
+
+    def parameters(self, op_type: str) -> list[onnx.TensorProto]:
+        """Return the constants an operator reads."""
+        node = next(node for node in self.proto.graph.node if node.op_type == op_type)
+        known = {tensor.name: tensor for tensor in self.proto.graph.initializer}
+        return [known[name] for name in node.input if name in known]
 
     def results(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what the kernel and what ONNX Runtime makes of images."""
@@ -296,6 +334,29 @@ def test_no_images_make_no_images(net: _Net) -> None:
     assert found.shape == expected.shape
 
 
+@pytest.fixture
+def build(target: Target, toolchain: Toolchain, tmp_path: Path) -> Callable[[str], _Net]:
+    """Return a function that builds a network by its name, its kernel the first that is offered."""
+    return lambda name: _Net(name, _ALGORITHMS[name][0], tmp_path, target, toolchain)
+
+
+def test_normalisation_of_large_means_is_that_in_float64(build: Callable[[str], _Net]) -> None:
+    normalized = build("plain_normalized")
+    scale, bias = (
+        to_array(tensor).reshape(1, 3, 1, 1).astype(np.float64)
+        for tensor in normalized.parameters("InstanceNormalization")
+    )
+    for rows, columns in ((1, 1), (3, 5), (8, 8), (31, 37), (101, 64)):
+        x = _images(2, rows, columns) + np.float32(3000)
+        x[1, 2] = -7.0
+        exact = x.astype(np.float64)
+        away = exact - exact.mean(axis=(2, 3), keepdims=True)
+        deviation = np.sqrt((away**2).mean(axis=(2, 3), keepdims=True) + 1e-5)
+        expected = away / deviation * scale + bias
+        expected = np.where(expected < 0, 0.01 * expected, expected)
+        np.testing.assert_allclose(normalized.results(x)[0], expected, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -331,8 +392,8 @@ def test_only_multiples_of_the_extent_are_cut_without_a_tail(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", _NETS)
 def test_open_axes_are_part_of_a_record(name: str, tmp_path: Path) -> None:
-    _, shapes, regions = _open_images(_optimized(name, tmp_path))
-    workload = _found(regions[-1], shapes).workload
+    graph, shapes, regions = _open_images(_optimized(name, tmp_path))
+    workload = _found(_chosen(name, graph, regions), shapes).workload
     text = workload_to_json(workload)
     assert text["output"]["open"] == [0, 2, 3]
     assert workload_from_json(text) == workload
