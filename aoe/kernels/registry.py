@@ -78,7 +78,7 @@ OPEN_EXTENTS: dict[str, OpenExtents] = {
 OPEN_FAMILIES = frozenset(
     {
         *("convolution", "plain_convolution", "instance_normalization"),
-        *("pooling", "resizing", "elementwise"),
+        *("pooling", "resizing", "movement", "elementwise"),
     }
 )
 """Families whose kernels may take any extents along some axes (`TensorSpec.open`)."""

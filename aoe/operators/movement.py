@@ -206,6 +206,16 @@ def concat_axis(operation: Operation, rank: int) -> int:
     return int(number(operation.attributes, "axis", 1)) % rank
 
 
+def moves_channels_alone(operation: Operation, rank: int) -> bool:
+    """True for a Concat or a Slice of images that leaves batch, rows and columns as they are."""
+    match operation.op_type:
+        case "Concat":
+            return concat_axis(operation, rank) == 1
+        case "Slice" if "axes" in operation.attributes:
+            return axes_of(operation, rank) == (1,)
+    return False
+
+
 def _concatenated(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
     axis = concat_axis(operation, len(shapes[0]))
     around = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}

@@ -17,6 +17,7 @@ from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.shapes import shapes_of
 from aoe.operators import OperatorKind, Shape, facts_of, is_reorder
 from aoe.operators.extents import Extent, Steps, image_extents, steps_of
+from aoe.operators.movement import moves_channels_alone
 from aoe.schedule import Fuse, Parallel, Schedule, Split, Step, Tail, Unroll, Vectorize
 from aoe.workload import Operation, TensorSpec, Workload
 
@@ -88,7 +89,8 @@ class _Following:
         """Return the extents of what an operation makes, None if they do not follow."""
         shape = shapes[operation.output]
         facts = facts_of(operation)
-        if facts.kind is OperatorKind.ELEMENTWISE or is_reorder(operation):
+        is_moved = moves_channels_alone(operation, len(shape))
+        if facts.kind is OperatorKind.ELEMENTWISE or is_reorder(operation) or is_moved:
             given = [ref for at, ref in enumerate(operation.inputs) if at not in facts.per_channel]
             return self._alike([ref for ref in given if ref], shape, shapes)
         data = operation.inputs[0]
@@ -202,6 +204,10 @@ def _open_axes(spec: TensorSpec, extents: Sequence[int]) -> OpenAxes:
         together, axes = 1, list[int]()
         while together < extent and left:
             inner, axis = left.pop()
+            piece = extent // together
+            if axis not in spec.open and inner > piece and inner % piece == 0:
+                left.append((inner // piece, axis))  # a closed axis may be several dimensions
+                inner = piece
             together *= inner
             axes += [axis] if axis in spec.open else []
         if together != extent:

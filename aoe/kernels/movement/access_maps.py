@@ -62,6 +62,18 @@ class Position:
         terms = tuple((name, factor) for name, factor in sorted(total.items()) if factor)
         return Position(self.offset + other.offset, terms)
 
+    def apart(self, size: int) -> tuple[Position, Position]:
+        """Return multiples of `size` in the place, counted in it, and what is left, term by term.
+
+        All but multiples leads less far.
+        """
+        parts = [(name, *divmod(coefficient, size)) for name, coefficient in self.terms]
+        times, rest = divmod(self.offset, size)
+        return (
+            Position(times, tuple((name, whole) for name, whole, _ in parts if whole)),
+            Position(rest, tuple((name, left) for name, _, left in parts if left)),
+        )
+
     def coefficient(self, name: str) -> int:
         """Return the stride of one iteration of a loop."""
         return dict(self.terms).get(name, 0)

@@ -8,6 +8,7 @@ from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.chain import build_chain
 from aoe.kernels.math.elements import stored
 from aoe.kernels.movement.loop_orders import movement_schedule, movement_space, stage_name, turned
+from aoe.kernels.movement.open_pixels import IMAGE_RANK
 from aoe.kernels.movement.plan import Movement, read_movement
 from aoe.kernels.movement.reading import (
     as_it_is,
@@ -43,7 +44,7 @@ class MovementFamily(PlannedFamily[Movement]):
         """Return the result as one function, and what is turned as stages before it."""
         workload = plan.workload
         variables = tuple(hl.Var(axis.name) for axis in reversed(plan.axes))
-        arguments = read_arguments(workload)
+        arguments = read_arguments(workload, IMAGE_RANK)
         loops = {variable.name(): hl.Expr(variable) for variable in variables}
         places = position_variables(loops, plan.made)
         found = turned(plan)

@@ -9,6 +9,7 @@ from math import gcd
 from aoe.kernels.halide.shapes import channel_axes
 from aoe.kernels.movement.access_maps import Bound, Index, NoPlaceError, Position, Variables, linear
 from aoe.kernels.movement.nearest import nearest_places
+from aoe.kernels.movement.open_pixels import image_size
 from aoe.operators import Shape, is_reorder
 from aoe.operators.movement import (
     block_shapes,
@@ -28,10 +29,12 @@ class Read:
     Attributes:
         number: Of the input.
         address: Elements in front of it in memory.
+        image: Elements of an image of any size, as `address` counts them; else 0.
     """
 
     number: int
     address: Position
+    image: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ class Tracer:
             if not ref.startswith("x"):
                 return Fill(ref)
             number = int(ref[1:])
-            return Read(number, self._address(self.workload.inputs[number], index))
+            spec = self.workload.inputs[number]
+            return Read(number, self._address(spec, index), image_size(spec))
         operation = next(item for item in self.workload.operations if item.output == ref)
         if operation.op_type == "Concat":
             return self._concat(operation, index)

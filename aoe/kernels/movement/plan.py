@@ -19,6 +19,7 @@ from aoe.kernels.movement.moves import (
     segments_of,
     written_in,
 )
+from aoe.kernels.movement.open_pixels import in_pixels, with_extents
 from aoe.operators import (
     KERNEL_DTYPES,
     MOVED_DTYPES,
@@ -73,7 +74,10 @@ def read_movement(workload: Workload) -> Movement | Support:
     checked = _check_parts(moves, chain, element_types(workload))
     if not checked:
         return checked
-    shapes = _shapes(workload)
+    walked = in_pixels(workload, moves.values()) if workload.is_open else workload
+    if isinstance(walked, Support):
+        return walked
+    shapes = _shapes(walked)
     if isinstance(shapes, Support):
         return shapes
     for item in chain:
@@ -82,13 +86,13 @@ def read_movement(workload: Workload) -> Movement | Support:
             return Support(f"{item.op_type} of what the chain makes")
     made = {item.output for item in chain}
     refs = [ref for item in chain for ref in item.inputs if ref and ref not in made]
-    operands, loops = refs if chain else [workload.result], result_loops(workload.output)
+    operands, loops = refs if chain else [workload.result], result_loops(walked.output)
     for _ in range(_CUTS_MAX):
         variables = Variables(
             {axis.name: axis.extent for axis in loops.axes},
             divided_when_run=frozenset(axis.name for axis in loops.axes[:-1]),
         )
-        tracer = Tracer(workload, shapes, variables)
+        tracer = Tracer(walked, shapes, variables)
         try:
             sources = operand_sources(tracer, operands, loops.index())
         except CutLoop as cut:
@@ -202,7 +206,7 @@ def _merged(
     return Movement(
         workload=workload,
         chain=chain,
-        axes=axes,
+        axes=with_extents(axes, workload.output.shape[2:]),
         sources={ref: written_in(source, written) for ref, source in sources.items()},
         made={name: replace(item, place=written(item.place)) for name, item in made.items()},
     )

@@ -14,6 +14,7 @@ from aoe.kernels.math.elements import element_type, loaded, stored
 from aoe.kernels.math.functions import constant
 from aoe.kernels.movement.access_maps import Bound, KeptInside, Made, Position
 from aoe.kernels.movement.moves import Fill, Read, Source
+from aoe.kernels.movement.open_pixels import buffer_extents
 from aoe.kernels.movement.windows import SplitAround, WindowReads, tap
 from aoe.operators.element_types import element_types
 from aoe.workload import Workload
@@ -69,8 +70,11 @@ def element(
         load: Makes a number of what is read.
     """
     match source:
-        case Read(number, address):
-            return load(arguments[number][_expression(address, variables)], number)
+        case Read(number, address, image):
+            places = reversed(address.apart(image)) if image else (address,)
+            return load(
+                arguments[number][tuple(_expression(at, variables) for at in places)], number
+            )
         case Fill(ref):
             return constant(scalars[int(ref[1:])] if ref else 0.0)
     place = _expression(source.place, variables)
@@ -170,7 +174,7 @@ def moved_pipeline(
         output=output,
         stages={RESULT: output, **stages},
         arguments=arguments,
-        argument_extents=tuple((spec.size,) for spec in workload.inputs),
+        argument_extents=tuple(buffer_extents(spec) for spec in workload.inputs),
         output_extents=tuple(extent for _, extent in nest),
         loops={RESULT: nest, **unbounded},
     )

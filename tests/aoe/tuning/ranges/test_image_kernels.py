@@ -156,6 +156,25 @@ _NETS = {
         "a = Add(x, s) n = InstanceNormalization(a, s1, b) y = Mul(n, x)",
         "float[3,1,1] s, float[3] s1, float[3] b",
     ),
+    "joined": (
+        f"""{_FIRST} u = ConvTranspose <kernel_shape = [1, 1]> (x, w) t = Relu(a)
+        j = Concat <axis = 1> (u, x, t) y = Conv <kernel_shape = [1, 1]> (j, v)""",
+        "float[16,3,3,3] f, float[3,13,1,1] w, float[16,32,1,1] v",
+    ),
+    "joined_blocks": (
+        f"""{_FIRST} t = Relu(a) j = Concat <axis = 1> (t, a)
+        y = Conv <kernel_shape = [1, 1]> (j, v)""",
+        "float[16,3,3,3] f, float[16,32,1,1] v",
+    ),
+    "plain_joined_images": (
+        "s = Sigmoid(x) j = Concat <axis = 1> (x, s, x) m = Mul(j, g) y = LeakyRelu(m)",
+        "float[9,1,1] g",
+    ),
+    "kept": ("s = Neg(x) y = Concat <axis = 1> (x, s, x)", ""),
+    "parted": (
+        "a, b = Split <axis = 1> (x, i1_2) s = Sigmoid(b) m = Mul(a, s) y = PRelu(m, p)",
+        "float[2,1,1] p",
+    ),
     "gate": (
         f"{_FIRST} g = GlobalAveragePool(a) h = Sigmoid(g) y = Mul(a, h)",
         "float[16,3,3,3] f",
@@ -189,17 +208,22 @@ _ALGORITHMS = {
     "normalized": ("",),
     "plain_normalized": ("",),
     "plain_normalized_sum": ("",),
+    "joined": ("",),
+    "joined_blocks": ("",),
+    "plain_joined_images": ("",),
+    "kept": ("",),
+    "parted": ("",),
     "gate": ("",),
 }
 _CASES = [(net, algorithm) for net, names in _ALGORITHMS.items() for algorithm in names]
-_ANCHORS = {"normalized": "InstanceNormalization"}
+_ANCHORS = {"normalized": "InstanceNormalization", "joined": "Concat", "joined_blocks": "Concat"}
 """What the kernel of a network is built around, where it is not in its last region."""
 _EVERYDAY = {
     ("residual", "winograd_4x4"),
     ("strides", "direct"),
     ("transposed", "direct_rows"),
     *((net, "") for net in ("largest", "gate", "nearest", "corners", "plain_linear")),
-    *((net, "") for net in ("normalized",)),
+    *((net, "") for net in ("normalized", "joined")),
 }
 
 
@@ -340,6 +364,15 @@ def build(target: Target, toolchain: Toolchain, tmp_path: Path) -> Callable[[str
     return lambda name: _Net(name, _ALGORITHMS[name][0], tmp_path, target, toolchain)
 
 
+def test_moves_keep_every_bit(build: Callable[[str], _Net]) -> None:
+    kept = build("kept")
+    for rows, columns in ((1, 1), (1, 7), (5, 3), (33, 31)):
+        x = _images(2, rows, columns)
+        x[0, 1, -1, -1], x[1, 0, 0, 0], x[1, 2, -1, 0] = np.nan, -np.inf, -0.0
+        found, expected = kept.results(x)
+        np.testing.assert_array_equal(found.view(np.int32), expected.view(np.int32))
+
+
 def test_normalisation_of_large_means_is_that_in_float64(build: Callable[[str], _Net]) -> None:
     normalized = build("plain_normalized")
     scale, bias = (
@@ -360,6 +393,8 @@ def test_normalisation_of_large_means_is_that_in_float64(build: Callable[[str], 
 @pytest.mark.parametrize(
     "body",
     [
+        "y = Transpose <perm = [0, 1, 3, 2]> (x)",
+        "y = Concat <axis = 2> (x, x)",
         "y = ConvTranspose <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w)",
     ],
 )
