@@ -18,7 +18,6 @@ from aoebank.formats.strategy_field import StrategyField
 from aoebank.formats.text import json_text
 from aoebank.formats.text.json_text import dumps_compact
 from aoebank.formats.text.splice import remove_member, set_member, splice_raw
-from aoebank.merging.destination import demand_whole, put_back_merge, tree_journal
 from aoebank.model.digest import canonical_text, sha256_of
 from aoebank.model.finding import Location
 from aoebank.model.json_value import JsonValue
@@ -28,7 +27,8 @@ from aoebank.storage.bank import load_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.tree import FileKind, TreeEntry, classify, iter_tree
 from aoebank.storage.writing.atomic import real_place, tree_of
-from aoebank.storage.writing.staged import staged_changes
+from aoebank.storage.writing.journal import demand_whole, put_back_merge, tree_journal
+from aoebank.storage.writing.staged import FileWrite, write_files
 from aoebank.validation.schema import find_own_release
 
 
@@ -74,10 +74,11 @@ def write_banks(
     paths = [parsed.path for parsed, _ in edits]
     places = [real_place(path, tree_of(path, asked) or path.parent) for path in paths]
     journal = tree_journal(Path(os.path.commonpath([place.parent for place in places])))
-    with staged_changes(journal) as changes:
-        for parsed, data in edits:
-            changes.write(parsed.path, data, old_sha256=sha256_of(parsed.data))
-        return changes.commit()
+    changes = (
+        FileWrite(path=parsed.path, data=data, old_sha256=sha256_of(parsed.data))
+        for parsed, data in edits
+    )
+    return write_files(changes, journal=journal)
 
 
 _CLOSE = 3

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from aoebank.formats.cube.format import CubeFormat
 from aoebank.formats.gradient.format import GradientFormat
 from aoebank.formats.graph.format import GraphFormat
+from aoebank.formats.names import plain_soc
 from aoebank.formats.protocol import Format
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat
 from aoebank.formats.unified.format import UnifiedFormat
@@ -59,6 +61,18 @@ def find_format(path: Path, head: bytes | None = None) -> Format | None:
     if head is None:
         return None
     return next((known for known in FORMATS if known.recognizes_content(head)), None)
+
+
+def find_loose_targets(names: Iterable[str]) -> frozenset[str]:
+    """Return the soc_versions of bank files that are not in a folder of that name."""
+    found = set()
+    for path in map(Path, names):
+        known = find_format(path)
+        target = known.parse_name(path.name) if known is not None else None
+        soc = plain_soc(target.soc_version) if target is not None and target.soc_version else ""
+        if soc and soc not in map(plain_soc, path.parts[:-1]):
+            found.add(soc)
+    return frozenset(found)
 
 
 def may_be_bank(path: Path) -> bool:

@@ -14,7 +14,6 @@ from aoebank.errors import AoebankError, BankFormatError, HistoryError, shell_wo
 from aoebank.formats.provenance import SUFFIX
 from aoebank.git.install import command_of, conflict_glob, driver_settings, exclude_patterns
 from aoebank.merging.document import (
-    CONFLICT_SUFFIX,
     CONFLICTS,
     iter_decisions,
     point_of,
@@ -34,7 +33,7 @@ from aoebank.storage.git.attributes import (
 from aoebank.storage.git.config import Scope, find_places, find_setting
 from aoebank.storage.git.merges import MergePoint, Standing, find_standing
 from aoebank.storage.git.program import find_work_tree, run_git
-from aoebank.storage.tree import FileKind, classify
+from aoebank.storage.tree import CONFLICT_SUFFIX, FileKind, classify
 
 _OURS = f".json{CONFLICT_SUFFIX}"  # names other programs hardly give
 

@@ -38,6 +38,7 @@ from aoebank.merging.document import (
     conflict_path,
     decision_document,
     keep_choices,
+    write_document,
 )
 from aoebank.merging.edits import FileMerge
 from aoebank.merging.file import merge_ancestors, merge_bytes
@@ -51,7 +52,7 @@ from aoebank.storage.git.merges import current_point, is_in_index
 from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.git.side_cars import find_side_car
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
-from aoebank.storage.writing.staged import StagedChanges, staged_changes
+from aoebank.storage.writing.staged import FileWrite, write_files
 
 SECTION = "aoebank.merge"
 
@@ -231,12 +232,13 @@ def _run(files: DriverFiles, versions: Three[bytes | None], call: DriverCall) ->
     outcome = DriverOutcome(path=path.as_posix(), plan=merge.plan)
     if call.is_dry_run:
         return outcome
-    with staged_changes(root=top) as changes:
-        if top:
-            outcome = _describe(outcome, versions, top, changes)
-        # git wants a file, an empty one too
-        changes.put(files.ours, merge.data or b"", old_sha256=sha256_of(versions.ours))
-        changes.commit()
+    changes: list[FileWrite] = []
+    if top:
+        outcome, changes = _describe(outcome, versions, top)
+    # git wants a file, an empty one too
+    result, digest = merge.data or b"", sha256_of(versions.ours)
+    changes.append(FileWrite(path=files.ours, data=result, old_sha256=digest))
+    write_files(changes, root=top)
     return outcome
 
 
@@ -262,9 +264,9 @@ def _load_log(path: Path, data: bytes | None, call: DriverCall) -> ProvenanceLog
 
 
 def _describe(
-    outcome: DriverOutcome, versions: Three[bytes | None], top: Path, changes: StagedChanges
-) -> DriverOutcome:
-    """Write the conflicts beside the file; without any, remove what is left of an older one.
+    outcome: DriverOutcome, versions: Three[bytes | None], top: Path
+) -> tuple[DriverOutcome, list[FileWrite]]:
+    """Return the conflicts to write beside the file; without any, an older file to remove.
 
     What a person chose in an older one is kept: for the same records in the new file, for others
     under another name. Git also calls us to show an old merge again (`--remerge-diff`): then there
@@ -273,18 +275,22 @@ def _describe(
     place, conflicts = conflict_path(Path(outcome.path)), outcome.plan.conflicts
     old = read_file(top / place)
     if (not conflicts and old is None) or not is_in_index(versions.ours or b"", cwd=top):
-        return outcome
-    point = current_point(top, versions.theirs)
-    data = conflict_document(conflicts, point=point)
+        return outcome, []
+    changes = []
+    document: Mapping[str, Any] = conflict_document(
+        conflicts, point=current_point(top, versions.theirs)
+    )
     if old is not None:
-        data, kept, is_all = keep_choices(old, data, place)
+        document, kept, is_all = keep_choices(old, document, place)
         outcome = replace(outcome, kept_choices=kept)
         if not is_all:
             aside = aside_path(place, old)
-            changes.put(top / aside, old, old_sha256=sha256_of(read_file(top / aside)))
+            digest = sha256_of(read_file(top / aside))
+            changes.append(FileWrite(path=top / aside, data=old, old_sha256=digest))
             outcome = replace(outcome, set_aside=aside)
-    changes.put(top / place, data or None, old_sha256=sha256_of(old))
-    return replace(outcome, conflict_path=place if data else None)
+    data = write_document(document) if document else None
+    changes.append(FileWrite(path=top / place, data=data, old_sha256=sha256_of(old)))
+    return replace(outcome, conflict_path=place if data else None), changes
 
 
 def _read(path: Path) -> bytes:

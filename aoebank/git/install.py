@@ -35,7 +35,7 @@ from aoebank.storage.git.config import (
 )
 from aoebank.storage.git.program import run_git, try_git
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
-from aoebank.storage.writing.staged import staged_changes
+from aoebank.storage.writing.staged import FileWrite, write_files
 
 DEFAULT_COMMAND = "aoebank"
 _HOOK = "pre-commit"
@@ -209,15 +209,13 @@ def apply_plan(plan: InstallPlan) -> None:
             set_setting(setting.key, setting.after, cwd=plan.cwd, scope=plan.scope)
     for name in plan.forgotten:
         run_git(["update-ref", "-d", name], cwd=plan.cwd)
-    with staged_changes() as changes:
-        for change in plan.files:
-            digest = sha256_of(change.before)
-            changes.put(change.path, change.after, old_sha256=digest, mode=_mode_of_user())
-        hook = plan.hook
-        if hook is not None:
-            digest = sha256_of(hook.before)
-            changes.put(hook.path, hook.after, old_sha256=digest, mode=_mode_of_user() | 0o111)
-        changes.commit()
+    modes = [(file, _mode_of_user()) for file in plan.files]
+    if plan.hook is not None:
+        modes.append((plan.hook, _mode_of_user() | 0o111))
+    write_files(
+        FileWrite(path=file.path, data=file.after, old_sha256=sha256_of(file.before), mode=mode)
+        for file, mode in modes
+    )
 
 
 def _blocks(places: GitPlaces) -> Iterator[tuple[Path, bytes]]:

@@ -11,7 +11,6 @@ from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.merging.context import Exclusions, Measurements, MergeContext
 from aoebank.merging.decisions import MergeRules, Three
-from aoebank.merging.document import CONFLICT_SUFFIX
 from aoebank.merging.edits import FileMerge
 from aoebank.merging.file import merge_ancestors, merge_bytes
 from aoebank.merging.lines import is_of_lines
@@ -19,6 +18,7 @@ from aoebank.model.quarantine import Quarantine
 from aoebank.storage.git.long_lived import CommitTree, ObjectReader, TreeReader
 from aoebank.storage.git.merges import Commit, find_renames, merge_bases
 from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine
+from aoebank.storage.tree import CONFLICT_SUFFIX
 
 # whatever is a bank, beside one, or waits for a person
 _PATHSPECS = tuple(f":(top)*{suffix}" for suffix in (".json", ".jsonl", CONFLICT_SUFFIX))

@@ -19,7 +19,6 @@ from aoebank.git.check import (
 from aoebank.git.re_merge import MergePaths, ReMerge, read_trees
 from aoebank.merging.decide import is_same
 from aoebank.merging.decisions import CLEAN, FilePlan, MergeRules, Reason, Three
-from aoebank.merging.document import CONFLICT_SUFFIX
 from aoebank.merging.file import parse_version
 from aoebank.merging.lines import is_of_lines
 from aoebank.model.codes import Severity
@@ -28,6 +27,7 @@ from aoebank.report.output import Report, Text, members, plural
 from aoebank.storage.git.long_lived import TreeReader
 from aoebank.storage.git.merges import Commit, demand_full_history, list_merges
 from aoebank.storage.git.program import find_work_tree
+from aoebank.storage.tree import CONFLICT_SUFFIX
 from aoebank.validation.exchange import annotation
 
 _NAME_LENGTH = 10

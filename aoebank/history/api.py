@@ -245,7 +245,7 @@ def _go_back(
 ) -> tuple[_Plan, Kept | None]:
     """Plan the edits of a bank and carry them out; a dry run writes nothing."""
     from aoebank.history.edits import carry_out, put_back_edits
-    from aoebank.storage.writing.lock import hold_folder
+    from aoebank.storage.writing.atomic import hold_folder
 
     place = bank_in_use(root)
     if dry_run:

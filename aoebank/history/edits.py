@@ -23,7 +23,7 @@ from aoebank.storage.sides.git import GitHistory, is_tracked
 from aoebank.storage.sides.versions import Version
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 from aoebank.storage.writing.journal import roll_back
-from aoebank.storage.writing.staged import staged_changes
+from aoebank.storage.writing.staged import FileWrite, write_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +126,11 @@ def apply_edits(root: Path, edits: Iterable[FileEdit], author: Author, *, messag
     before = None
     if not is_recorded(root, edits):
         before = record_bank(root, author, message=f"before {message}").snapshot
-    with staged_changes(_journal(root), root=root) as changes:
-        for edit in edits:
-            digest = sha256_of(edit.before)
-            changes.put(root / edit.name, edit.after, old_sha256=digest)
-        changes.commit()
+    changes = (
+        FileWrite(path=root / edit.name, data=edit.after, old_sha256=sha256_of(edit.before))
+        for edit in edits
+    )
+    write_files(changes, journal=_journal(root), root=root)
     if not history_path(root).is_file():
         return Kept()
     return Kept(before=before, after=record_bank(root, author, message=message).snapshot)

@@ -132,11 +132,12 @@ def merge(
         UsageError: arguments contradict each other, or one says what nothing can mean.
         AoebankError: a side cannot be merged, or the result not be written; nothing is changed.
     """
-    from aoebank.merging import run
+    from aoebank.merging import run, steps
     from aoebank.merging.context import find_exclusions
-    from aoebank.merging.destination import find_destination, put_back_merge
+    from aoebank.merging.destination import find_destination
     from aoebank.merging.document import load_verdicts, serialize_decisions
     from aoebank.storage.sides.open import is_stored
+    from aoebank.storage.writing.journal import put_back_merge
     from aoebank.storage.writing.staged import update_file
 
     if Policy(untimed) is Policy.KEEP_BEST:
@@ -162,7 +163,7 @@ def merge(
         put_back_merge(Path(output), takes_tree=not is_a_side)
     opened = tuple(open_bank(side, beside=texts[at == 0]) for at, side in enumerate(texts))
     place = find_destination(str(output), opened, cwd=_HERE) if output is not None else None
-    request = run.MergeRequest(
+    request = steps.MergeRequest(
         sides=opened,
         base=open_bank(str(base), beside=texts[0]) if base is not None else None,
         rules=rules,
@@ -229,7 +230,7 @@ def merge_or_settle(
     Raises:
         UsageError: sides, a base or an output are given with a conflict file.
     """
-    from aoebank.merging.document import CONFLICT_SUFFIX
+    from aoebank.storage.tree import CONFLICT_SUFFIX
 
     if apply is None or not Path(apply).name.endswith(CONFLICT_SUFFIX):
         return merge(*sides, apply=apply, **options)

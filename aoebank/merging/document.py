@@ -11,20 +11,22 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aoebank.diffing.fields import diff_fields, plain
-from aoebank.errors import BankFormatError, BankNotFoundError
+from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, shell_word
 from aoebank.formats.text.json_text import JsonTextError, dumps, loads
 from aoebank.merging.decisions import ACTION_OF, Action, Decision, KeptRecord, Source
 from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.storage.bank import read_file
 from aoebank.storage.git.merges import MergePoint
+from aoebank.storage.tree import CONFLICT_SUFFIX
 
 OPEN = "conflict"  # the action of a decision nobody made yet
 DECISIONS = "aoebank.merge-decisions/1"
 CONFLICTS = "aoebank.merge-conflicts/1"
-CONFLICT_SUFFIX = ".conflicts"
+_ENCODER = json.JSONEncoder(indent=2, ensure_ascii=False, default=dict)
 ASIDE_GLOB = f"*.json{CONFLICT_SUFFIX}.old-*"
 
 
@@ -78,26 +80,24 @@ def conflict_document(
     written: Mapping[str, str | None] | None = None,
     *,
     point: MergePoint | None = None,
-) -> bytes:
-    """Return conflicts as a document a person can read and edit; empty bytes for none.
+) -> dict[str, Any]:
+    """Return conflicts as a document a person can read and edit; without members for none.
 
     Args:
         written: SHA-256 of the record the bank has for a key now, None if it has none; for
             keys that do not have what ours had.
         point: The merge they are of, in a git work tree.
     """
-    found: list[JsonValue] = [_conflict(decision, written or {}) for decision in conflicts]
-    if not found:
-        return b""
+    found = [_conflict(decision, written or {}) for decision in conflicts]
     choices = ", ".join(Action)
-    document: dict[str, JsonValue] = {
+    document: dict[str, Any] = {
         "schema": CONFLICTS,
         "how_to_settle": f"Replace each action {OPEN!r} by one of {choices} (those that apply), "
         "then run: aoebank merge --apply THIS_FILE. Until then the bank has the record of ours.",
     }
     if point is not None:
         document["git"] = {"head": point.head, "theirs": point.theirs}
-    return write_document({**document, "decisions": found})
+    return {**document, "decisions": found} if found else {}
 
 
 def _conflict(decision: Decision, written: Mapping[str, str | None]) -> dict[str, JsonValue]:
@@ -151,7 +151,7 @@ def _record_document(record: KeptRecord) -> dict[str, JsonValue]:
 
 def write_document(members: Mapping[str, JsonValue]) -> bytes:
     """Return a document as a person edits it: indented, one member per line."""
-    text = json.dumps(members, indent=2, ensure_ascii=False, default=dict) + "\n"
+    text = _ENCODER.encode(members) + "\n"
     return text.encode("utf-8", errors="backslashreplace")  # JSON spells a lone surrogate so too
 
 
@@ -289,11 +289,14 @@ def point_of(document: Mapping[str, JsonValue]) -> MergePoint | None:
     return MergePoint(head=str(members["head"]), theirs=theirs if isinstance(theirs, str) else None)
 
 
-def keep_choices(old: bytes, new: bytes, path: Path) -> tuple[bytes, int, bool]:
+def keep_choices(
+    old: bytes, new: Mapping[str, Any], path: Path
+) -> tuple[Mapping[str, Any], int, bool]:
     """Return a conflict document with what a person chose in an older one of the same file.
 
     Args:
-        new: Empty if there is no conflict any more.
+        old: The conflict file at `path`.
+        new: As `conflict_document` gives it; without members if there is no conflict any more.
 
     Returns:
         The document; how many choices it took over; whether that is all there was to keep: not
@@ -309,15 +312,43 @@ def keep_choices(old: bytes, new: bytes, path: Path) -> tuple[bytes, int, bool]:
         return new, 0, not old.strip()
     if not chosen or not new:
         return new, 0, not chosen
-    document = read_document(new, path, [CONFLICTS])
-    decisions: list[JsonValue] = []
+    decisions = []
     taken = 0
-    for members, action in iter_decisions(document, path):
+    for members in new["decisions"]:
         choice = chosen.get(_identity(members))
         taken += choice is not None
         decisions.append({**members, "action": str(choice)} if choice else members)
-        assert action is None
-    return write_document({**document, "decisions": decisions}), taken, taken == len(chosen)
+    return {**new, "decisions": decisions}, taken, taken == len(chosen)
+
+
+def conflict_file(
+    conflicts: Iterable[Decision],
+    written: Mapping[str, str | None],
+    old: bytes | None,
+    place: Path,
+    point: MergePoint | None,
+) -> bytes | None:
+    """Return the conflict file to write; None if the one there has these very conflicts.
+
+    Args:
+        written: As `conflict_document` has it; so is `point`.
+        old: The conflict file there, some of its conflicts decided by now perhaps.
+        place: Where it is.
+
+    Raises:
+        BankPathError: the conflicts there are of another merge.
+    """
+    document = conflict_document(conflicts, written, point=point)
+    if old is None:
+        return write_document(document)
+    kept, _, is_all = keep_choices(old, document, place)
+    if write_document(kept) == old and is_all:
+        return None
+    raise BankPathError(
+        "conflicts of an earlier merge are not settled yet",
+        path=place,
+        hint=f"settle them: aoebank merge --apply {shell_word(place)}",
+    )
 
 
 def _identity(members: Mapping[str, JsonValue]) -> tuple[str, ...]:

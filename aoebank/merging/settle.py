@@ -18,9 +18,7 @@ from aoebank.formats.registry import find_format
 from aoebank.formats.text.splice import splice_raw
 from aoebank.merging.context import Exclusions
 from aoebank.merging.decisions import SOURCE_OF, Action, Source
-from aoebank.merging.destination import demand_whole
 from aoebank.merging.document import (
-    CONFLICT_SUFFIX,
     CONFLICTS,
     iter_decisions,
     point_of,
@@ -34,9 +32,9 @@ from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.git.merges import MergePoint, Standing, find_standing
 from aoebank.storage.git.program import find_work_tree
 from aoebank.storage.quarantine import find_quarantine_root, load_quarantine
-from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
-from aoebank.storage.writing.journal import roll_back
-from aoebank.storage.writing.staged import staged_changes
+from aoebank.storage.tree import CONFLICT_SUFFIX
+from aoebank.storage.writing.journal import demand_whole, file_journal, roll_back
+from aoebank.storage.writing.staged import FileWrite, write_files
 
 _Members = Mapping[str, JsonValue]  # of one decision of a conflict file
 STALE = {
@@ -77,8 +75,9 @@ def settle(
     """
     bank = path.with_name(path.name.removesuffix(CONFLICT_SUFFIX))
     demand_whole(bank)
-    if not is_dry_run and _journal(bank).exists():
-        roll_back(_journal(bank))
+    journal = file_journal(bank, "settle")
+    if not is_dry_run and journal.exists():
+        roll_back(journal)
     data = read_file(path)
     if data is None:
         raise BankNotFoundError("no such file", path=path, expected="a conflict file")
@@ -99,16 +98,12 @@ def settle(
     )
     if is_dry_run or not chosen:
         return settlement
-    with staged_changes(_journal(bank), root=bank.parent) as changes:
-        if result != parsed.data:
-            digest = None if old is None else sha256_of(parsed.data)
-            changes.write(bank, result, old_sha256=digest)
-        if rest:
-            waiting = write_document({**document, "decisions": rest})
-            changes.write(path, waiting, old_sha256=sha256_of(data))
-        else:
-            changes.remove(path, old_sha256=sha256_of(data))
-        return replace(settlement, written=changes.commit())
+    waiting = write_document({**document, "decisions": rest}) if rest else None
+    changes = [FileWrite(path=path, data=waiting, old_sha256=sha256_of(data))]
+    if result != parsed.data:
+        digest = None if old is None else sha256_of(parsed.data)
+        changes.insert(0, FileWrite(path=bank, data=result, old_sha256=digest))
+    return replace(settlement, written=write_files(changes, journal=journal, root=bank.parent))
 
 
 def _demand_current(path: Path, point: MergePoint | None) -> None:
@@ -129,10 +124,6 @@ def _demand_current(path: Path, point: MergePoint | None) -> None:
             expected=f"the work tree as the merge left it, at commit {point.head[:10]}",
             hint="merge again; or choose in the bank itself, and remove this file",
         )
-
-
-def _journal(bank: Path) -> Path:
-    return bank.with_name(f".{bank.name[:200]}.settle{TEMPORARY_SUFFIX}")
 
 
 def _demand_no_quarantined(before: ParsedFile, result: bytes, today: date) -> None:

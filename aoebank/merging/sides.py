@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aoebank.diffing.pair_files import FollowedFile
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
-from aoebank.formats.names import plain_soc
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.registry import HEAD_BYTES, find_format
+from aoebank.formats.registry import HEAD_BYTES, find_format, find_loose_targets
 from aoebank.formats.text.checks import is_blank
 from aoebank.merging.decisions import Source, Three
-from aoebank.merging.destination import demand_whole
-from aoebank.merging.document import CONFLICT_SUFFIX
 from aoebank.merging.versions import OTHER_TARGET_HINT, Versions
 from aoebank.storage.bank import demand_no_backup
-from aoebank.storage.binary_caches import bank_of_binary_cache
-from aoebank.storage.sides.side import PathSide, Side, SideKind, StoredSide
-from aoebank.storage.tree import FileKind, TreeEntry, iter_tree
+from aoebank.storage.sides.side import Side, SideKind
+from aoebank.storage.tree import FileKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,99 +47,44 @@ def check_sides(
                 got="a tree" if side.is_tree else "a file",
                 expected="a tree" if sides[0].is_tree else "a file",
             )
-        if isinstance(side, PathSide):
-            demand_whole(side.path)
-        for entry in _find_other_files(side):
-            _demand_readable(side, entry)
+        for entry in side.other_files():
+            if entry.kind is FileKind.UNREADABLE and (entry.format or not entry.is_nothing):
+                raise BankPathError(
+                    f"cannot be read: {entry.reason}",
+                    path=entry.path,
+                    expected=f"all of {side.label} to be readable: what is missing would count as "
+                    "removed",
+                )
             if side is not base:
                 others.append(OtherFile(side=side.label, path=entry.path))
         if side.is_tree and not side.names():
             raise BankNotFoundError(
                 "holds no bank file", where=side.label, expected="a tree with bank files"
             )
-    if not may_differ_in_soc:
-        _demand_one_target(sides)
+    if sides[0].is_tree and not may_differ_in_soc:
+        _demand_one_target({side.label: find_loose_targets(side.names()) for side in sides})
     return tuple(others)
 
 
-def _find_other_files(side: Side) -> tuple[TreeEntry, ...]:
-    """Return the files of a tree that are neither bank files nor side-cars."""
-    if isinstance(side, PathSide) and side.is_tree:
-        return tuple(
-            entry
-            for entry in iter_tree(side.path)
-            if entry.kind is not FileKind.BANK and not _belongs_to_a_bank(entry.path)
-        )
-    if isinstance(side, StoredSide) and side.is_tree:
-        banks = {*side.names()}
-        return tuple(
-            TreeEntry(path=Path(side.place, name), kind=FileKind.UNKNOWN)
-            for name in sorted(side.contents)
-            if name not in banks and not _is_hidden(name) and banks.isdisjoint(_owners(name))
-        )
-    return ()
-
-
-def _belongs_to_a_bank(path: Path) -> bool:
-    return any(Path(owner).is_file() for owner in _owners(str(path)))
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
-
-
-def _owners(name: str) -> Iterator[str]:
-    """Yield the bank file a side-car, a conflict file or a binary twin is of, by its name."""
-    for suffix in (SUFFIX, CONFLICT_SUFFIX):
-        if name.endswith(suffix):
-            yield name.removesuffix(suffix)
-    bank = bank_of_binary_cache(name)
-    if bank is not None:
-        yield bank
-
-
-def _demand_readable(side: Side, entry: TreeEntry) -> None:
-    if entry.kind is not FileKind.UNREADABLE:
-        return
-    is_nothing = entry.reason in ("link to nowhere", "no regular file")
-    if is_nothing and find_format(entry.path) is None:
-        return
-    raise BankPathError(
-        f"cannot be read: {entry.reason}",
-        path=entry.path,
-        expected=f"all of {side.label} to be readable: what is missing would count as removed",
-    )
-
-
-def _demand_one_target(sides: Sequence[Side]) -> None:
+def _demand_one_target(found: Mapping[str, frozenset[str]]) -> None:
     """Raise `BankFormatError` if trees without folders for targets are of different ones.
 
     `banks/Ascend910B1` and `banks/Ascend910B2` would become one folder, while two trees that
     hold such folders only have more targets together than each alone.
+
+    Args:
+        found: The soc_versions of files outside of such folders, by side, ours first.
     """
-    first = _loose_targets(sides[0])
-    for side in sides[1:]:
-        found = _loose_targets(side)
-        if first and found and first.isdisjoint(found):
+    first, *others = found.items()
+    for label, targets in others:
+        if first[1] and targets and first[1].isdisjoint(targets):
             raise BankFormatError(
                 "tree is for another soc_version",
-                path=Path(side.label),
-                got=", ".join(sorted(found)),
-                expected=", ".join(sorted(first)),
+                path=Path(label),
+                got=", ".join(sorted(targets)),
+                expected=", ".join(sorted(first[1])),
                 hint=OTHER_TARGET_HINT,
             )
-
-
-def _loose_targets(side: Side) -> frozenset[str]:
-    """Return the soc_versions of files that are not in a folder of that name."""
-    found = set()
-    for name in side.names() if side.is_tree else ():
-        known = find_format(Path(name))
-        target = known.parse_name(Path(name).name) if known else None
-        soc = target.soc_version if target else None
-        if soc and all(plain_soc(part) != plain_soc(soc) for part in Path(name).parts[:-1]):
-            found.add(plain_soc(soc))
-    return frozenset(found)
 
 
 # ---- read ----
@@ -203,12 +143,12 @@ class ThreeSides:
         return name if side is None or side.is_tree else side.names()[0]
 
 
-def read_beside(sides: ThreeSides, places: Mapping[Source, Path | None]) -> Three[bytes | None]:
+def read_beside(sides: ThreeSides, names: Mapping[Source, str | None]) -> Three[bytes | None]:
     """Return the bytes of files that stand beside bank files, by what each side calls them."""
 
     def read(source: Source) -> bytes | None:
-        side, place = sides.of(source), places[source]
-        return None if side is None or place is None else side.read_bytes(place.as_posix())
+        side, name = sides.of(source), names[source]
+        return None if side is None or name is None else side.read_bytes(name)
 
     return Three(base=read(Source.BASE), ours=read(Source.OURS), theirs=read(Source.THEIRS))
 

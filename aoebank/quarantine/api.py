@@ -55,7 +55,7 @@ def quarantine_add(
         BankLockedError: another call that changes the quarantine does not end.
     """
     from aoebank.quarantine.run import Complaint, plan_add
-    from aoebank.storage.writing.lock import hold_folder
+    from aoebank.storage.writing.atomic import hold_folder
 
     place = bank_root(root)
     if not reason.strip():
@@ -88,7 +88,7 @@ def quarantine_remove(
         UsageError: the key means several.
     """
     from aoebank.quarantine.run import plan_remove
-    from aoebank.storage.writing.lock import hold_folder
+    from aoebank.storage.writing.atomic import hold_folder
 
     place = bank_root(root)
     with nullcontext() if dry_run else hold_folder(place):

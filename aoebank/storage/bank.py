@@ -32,7 +32,7 @@ from aoebank.model.resolution import Tier
 from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.readers.places import DEFAULT_FOLDER, GRAPH_DEFAULT_FOLDER
 from aoebank.storage.tree import BACKUP_SUFFIX, FileKind, TreeEntry, find_closed, iter_tree
-from aoebank.storage.writing.lock import read_settled
+from aoebank.storage.writing.atomic import read_settled
 
 Signature = tuple[int, int, int]
 """Time of change, size and inode: what tells that a file is another one."""

@@ -12,9 +12,11 @@ from pathlib import Path
 from aoebank.errors import BankPermissionError, shell_word
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, find_format, may_be_bank
+from aoebank.storage.binary_caches import bank_of_binary_cache
 from aoebank.storage.writing.atomic import TEMPORARY_SUFFIX
 
 BACKUP_SUFFIX = ".json.aoe"  # CANN's backup during a flush; one that stays is a dead flush
+CONFLICT_SUFFIX = ".conflicts"  # what a merge left for a person to decide
 
 _NO_FILE = "no regular file"
 _NOWHERE = "link to nowhere"
@@ -38,13 +40,18 @@ class TreeEntry:
     Attributes:
         reason: Why it cannot be read, for `FileKind.UNREADABLE`; where it leads, for a
             `FileKind.LINK`.
-        format: Format of a bank file.
+        format: Format of a bank file; of one that cannot be read, by its name.
     """
 
     path: Path
     kind: FileKind
     reason: str = ""
     format: str | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """True for a pipe, a link to nowhere and the like, which hold no records."""
+        return self.kind is FileKind.UNREADABLE and self.reason in (_NO_FILE, _NOWHERE)
 
 
 def iter_tree(root: Path) -> Iterator[TreeEntry]:
@@ -96,7 +103,7 @@ def find_closed(entry: TreeEntry) -> BankPermissionError | None:
 
     Passed over without a word, its records would count as not there.
     """
-    if entry.kind is not FileKind.UNREADABLE or entry.reason in (_NO_FILE, _NOWHERE):
+    if entry.kind is not FileKind.UNREADABLE or entry.is_nothing:
         return None
     return BankPermissionError(
         f"cannot be read: {entry.reason}",
@@ -118,18 +125,19 @@ def classify(path: Path, *, is_named: bool = True) -> TreeEntry:
     """
     if path.name.endswith((BACKUP_SUFFIX, TEMPORARY_SUFFIX)):
         return TreeEntry(path=path, kind=FileKind.LEFT_OVER)
+    known = find_format(path)
+    name = known.name if known is not None else None
     try:
         if not path.is_file():  # a pipe would make us wait for ever
             reason = _NO_FILE if path.exists() else _NOWHERE
-            return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason)
+            return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason, format=name)
         if path.name.endswith(SUFFIX):
             return TreeEntry(path=path, kind=FileKind.SIDE_CAR)
-        known = find_format(path)
         if known is None and (is_named or may_be_bank(path)):
             known = find_format(path, _head(path))
     except OSError as error:
         reason = str(error.strerror or error).lower()
-        return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason)
+        return TreeEntry(path=path, kind=FileKind.UNREADABLE, reason=reason, format=name)
     if known is None:
         return TreeEntry(path=path, kind=FileKind.UNKNOWN)
     return TreeEntry(path=path, kind=FileKind.BANK, format=known.name)
@@ -138,3 +146,13 @@ def classify(path: Path, *, is_named: bool = True) -> TreeEntry:
 def _head(path: Path) -> bytes:
     with path.open("rb") as stream:
         return stream.read(HEAD_BYTES)
+
+
+def banks_beside(name: str) -> Iterator[str]:
+    """Yield the bank files a side-car, a conflict file or a binary cache is of, by its name."""
+    for suffix in (SUFFIX, CONFLICT_SUFFIX):
+        if name.endswith(suffix):
+            yield name.removesuffix(suffix)
+    bank = bank_of_binary_cache(name)
+    if bank is not None:
+        yield bank

@@ -27,7 +27,7 @@ from aoebank.report.output import Report, Text, error_document, plural
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind
 from aoebank.storage.writing.atomic import tree_of
-from aoebank.storage.writing.staged import staged_changes
+from aoebank.storage.writing.staged import FileWrite, write_files
 from aoebank.validation.run import check_bank, iter_entries
 from aoebank.validation.selection import Selection
 
@@ -237,9 +237,8 @@ def plan_fixes(
 def apply_fix(fix: FileFix) -> FixOutcome:
     """Write a fix under the lock of its file, unless the file is not what was planned on."""
     try:
-        with staged_changes(root=fix.root) as changes:
-            changes.put(fix.path, fix.after, old_sha256=sha256_of(fix.before))
-            changes.commit()
+        change = FileWrite(path=fix.path, data=fix.after, old_sha256=sha256_of(fix.before))
+        write_files([change], root=fix.root)
     except BankPathError as error:
         return FixOutcome(fix=fix, is_written=False, error=error)
     return FixOutcome(fix=fix, is_written=True)

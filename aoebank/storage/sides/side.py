@@ -18,7 +18,7 @@ from aoebank.formats.registry import HEAD_BYTES, find_format, format_of, may_be_
 from aoebank.formats.text.checks import is_blank
 from aoebank.storage.bank import load_file, load_provenance, read_file
 from aoebank.storage.readers.folders import size_of
-from aoebank.storage.tree import FileKind, find_closed, iter_tree
+from aoebank.storage.tree import FileKind, TreeEntry, banks_beside, find_closed, iter_tree
 
 
 class SideKind(StrEnum):
@@ -49,6 +49,10 @@ class Side(Protocol):
 
     def names(self) -> tuple[str, ...]:
         """Return the bank files, sorted: paths below the side, `/` between the parts."""
+        ...
+
+    def other_files(self) -> tuple[TreeEntry, ...]:
+        """Return the files of a tree that are neither bank files nor beside one, sorted."""
         ...
 
     def load(self, name: str, *, like: ParsedFile | None = None) -> ParsedFile | None:
@@ -98,6 +102,14 @@ class PathSide:
         banks = (entry.path for entry in entries if entry.kind is FileKind.BANK)
         names = sorted(path.relative_to(self.path).as_posix() for path in banks)
         return tuple(names), tuple(filter(None, map(find_closed, entries)))
+
+    def other_files(self) -> tuple[TreeEntry, ...]:
+        return tuple(
+            entry
+            for entry in (iter_tree(self.path) if self.is_tree else ())
+            if entry.kind is not FileKind.BANK
+            and not any(Path(bank).is_file() for bank in banks_beside(str(entry.path)))
+        )
 
     def load(self, name: str, *, like: ParsedFile | None = None) -> ParsedFile | None:
         path = self._place(name)
@@ -152,6 +164,14 @@ class StoredSide:
             return tuple(name for name in self.contents if not name.endswith(SUFFIX))
         return tuple(sorted(filter(self._is_bank_file, self.contents)))
 
+    def other_files(self) -> tuple[TreeEntry, ...]:
+        banks = {*self.names()}
+        return tuple(
+            TreeEntry(path=Path(self.place, name), kind=FileKind.UNKNOWN)
+            for name in (sorted(self.contents) if self.is_tree else ())
+            if name not in banks and not _is_hidden(name) and banks.isdisjoint(banks_beside(name))
+        )
+
     def load(self, name: str, *, like: ParsedFile | None = None) -> ParsedFile | None:
         stored = self.contents.get(name)
         if stored is None:
@@ -169,8 +189,7 @@ class StoredSide:
         return None if stored is None else self.read(stored)
 
     def _is_bank_file(self, name: str) -> bool:
-        parts = name.split("/")
-        if name.endswith(SUFFIX) or any(part.startswith(".") for part in parts):
+        if name.endswith(SUFFIX) or _is_hidden(name):
             return False
         path = Path(name)
         return find_format(path) is not None or (
@@ -183,6 +202,10 @@ class StoredSide:
             head = read(stored)[:HEAD_BYTES]
             self.recognized[stored] = find_format(path, head) is not None
         return self.recognized[stored]
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def listing_of(side: Side) -> tuple[tuple[str, ...], tuple[BankPermissionError, ...]]:

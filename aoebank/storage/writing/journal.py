@@ -28,20 +28,23 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aoebank.errors import AoebankError, BankPathError, shell_word
-from aoebank.model.digest import sha256_of
 from aoebank.storage.writing.atomic import (
     FILE_MODE,
+    LOCK_TIMEOUT_S,
+    TEMPORARY_SUFFIX,
+    digest_of,
     give_to_owner_of,
+    hold_lock,
     make_directories,
-    real_place,
+    put_back,
     sync_directory,
-    system_errors_explained,
     temporary_path,
     write_synced,
+    written_place,
 )
-from aoebank.storage.writing.lock import LOCK_TIMEOUT_S, hold_lock
 
 _BEGIN, _DONE = "begin", "done"
+_MOST_CHARACTERS = 200  # of a name; file systems take 255 bytes
 # members that are files or whole folders; other folders only go when empty
 _FILES = ("temporary", "path", "kept", "beside", "place")
 
@@ -123,12 +126,13 @@ def open_journal(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[J
     Raises:
         BankLockedError: another process is at it.
     """
-    real = real_place(path, path.parent)
-    with system_errors_explained(path):
+    with written_place(path, path.parent) as real:
         missing = [folder for folder in (real.parent, *real.parent.parents) if not folder.exists()]
         make_directories(real.parent)
         while True:
-            roll_back(real, timeout_s=timeout_s)
+            with hold_lock(real, timeout_s=timeout_s) as exists:
+                if exists:
+                    _put_back(real)
             try:
                 descriptor = os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
             except FileExistsError:
@@ -147,6 +151,47 @@ def open_journal(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[J
                 return
 
 
+def tree_journal(path: Path) -> Path:
+    """Return the journal of a merge, or an edit, of many files below a folder."""
+    return path / f".merge{TEMPORARY_SUFFIX}"
+
+
+def file_journal(path: Path, verb: str) -> Path:
+    """Return the journal beside one file, or a new folder, for what a verb makes of it."""
+    return path.with_name(f".{path.name[:_MOST_CHARACTERS]}.{verb}{TEMPORARY_SUFFIX}")
+
+
+def demand_whole(path: Path) -> None:
+    """Raise `BankPathError` if a merge into this file or tree, or a tree above, was cut off."""
+    real = Path(os.path.realpath(path))
+    own = [(real, file_journal(real, "merge"))] if real.name else []  # `/` has no name
+    places = [*own, *((top, tree_journal(top)) for top in (real, *real.parents))]
+    for merged, journal in places:
+        if journal.exists():
+            raise BankPathError(
+                "a merge or an edit was cut off here, or still runs",
+                path=merged,
+                expected="one that came to its end",
+                hint="run that command again: it first puts back what it had changed",
+            )
+
+
+def put_back_merge(path: Path, *, takes_tree: bool = False) -> None:
+    """Undo a merge into a file or a tree, or an edit there, whose process died in the middle.
+
+    Args:
+        takes_tree: Whether a new tree goes too that was whole: the merge makes it once more.
+
+    Raises:
+        BankLockedError: it lives.
+    """
+    real = Path(os.path.realpath(path))  # `.` has no name
+    own = [file_journal(real, "merge")] if real.name else []
+    for journal in (tree_journal(real), *own):
+        if journal.exists():
+            roll_back(journal, takes_tree=takes_tree)
+
+
 def roll_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, takes_tree: bool = False) -> bool:
     """Undo what a dead process left half done; return False if there is no such journal.
 
@@ -156,33 +201,41 @@ def roll_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, takes_tree: bool
     Raises:
         BankLockedError: its process lives.
     """
-    real = real_place(path, path.parent)
-    with system_errors_explained(path), hold_lock(real, timeout_s=timeout_s) as exists:
+    with (
+        written_place(path, path.parent) as real,
+        hold_lock(real, timeout_s=timeout_s) as exists,
+    ):
         if exists:
             _put_back(real, takes_tree=takes_tree)
         return exists
 
 
 def _put_back(journal: Path, *, takes_tree: bool = False) -> None:
+    folder = journal.parent
     lines = [*_read(journal)]
     _demand_inside(lines, journal)
+    changes = [
+        _change(members, folder)
+        for line in lines
+        if isinstance(members := line.get("change"), dict)
+    ]
+    marks = {line.get("mark") for line in lines}
     if takes_tree:
         for line in lines:
-            _take_tree(line.get("tree"), journal.parent)
-    marks = {line.get("mark") for line in lines}
+            _take_tree(line.get("tree"), folder)
     if _BEGIN in marks and _DONE not in marks:
-        _undo_all(lines, journal.parent)
+        _undo_all(changes)
     for line in lines:
         if "temporary" in line:
-            _place(line["temporary"], journal.parent).unlink(missing_ok=True)
+            _place(line["temporary"], folder).unlink(missing_ok=True)
     journal.unlink(missing_ok=True)
     if _DONE not in marks or takes_tree:
-        folders = [_place(line["folder"], journal.parent) for line in lines if "folder" in line]
-        for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
+        folders = [_place(line["folder"], folder) for line in lines if "folder" in line]
+        for made in sorted(folders, key=lambda made: -len(made.parts)):
             with contextlib.suppress(OSError):  # not empty: somebody else uses it
-                folder.rmdir()
-    if journal.parent.is_dir():
-        sync_directory(journal.parent)
+                made.rmdir()
+    if folder.is_dir():
+        sync_directory(folder)
 
 
 def _take_tree(members: object, folder: Path) -> None:
@@ -193,7 +246,7 @@ def _take_tree(members: object, folder: Path) -> None:
     if place.is_symlink() or not place.is_dir() or os.path.lexists(beside):
         return
     found = {
-        path.relative_to(place).as_posix(): sha256_of(path.read_bytes())
+        path.relative_to(place).as_posix(): digest_of(path)
         for path in place.rglob("*")
         if path.is_file()
     }
@@ -201,16 +254,19 @@ def _take_tree(members: object, folder: Path) -> None:
         place.rename(beside)
 
 
-def _undo_all(lines: Iterable[Mapping[str, object]], folder: Path) -> None:
+def _undo_all(changes: Iterable[NotedChange]) -> None:
     """Undo every change, whatever becomes of the others; then raise what came first."""
     failed = []
-    for line in lines:
-        members = line.get("change")
-        if isinstance(members, dict):
-            try:
-                _undo(_change(members, folder))
-            except (OSError, AoebankError) as error:
-                failed.append(error)
+    for change in changes:
+        try:
+            put_back(
+                change.path,
+                change.kept,
+                old_sha256=change.old_sha256,
+                new_sha256=change.new_sha256,
+            )
+        except (OSError, AoebankError) as error:
+            failed.append(error)
     if failed:
         raise failed[0]  # the journal stays: the next one tries again
 
@@ -244,19 +300,6 @@ def _demand_inside(lines: Iterable[dict[str, object]], journal: Path) -> None:
                     expected="one that a merge wrote here",
                     hint=f"look where it comes from, then rm {shell_word(journal)}",
                 )
-
-
-def _undo(change: NotedChange) -> None:
-    """Give a file its old content back, if it has the new one."""
-    with hold_lock(change.path):
-        now = sha256_of(change.path.read_bytes()) if change.path.exists() else None
-        if now != change.new_sha256 or now == change.old_sha256:
-            return
-        if change.kept is None:
-            change.path.unlink()
-        elif change.kept.exists() and sha256_of(change.kept.read_bytes()) == change.old_sha256:
-            change.kept.replace(change.path)
-        sync_directory(change.path.parent)
 
 
 def _change(members: dict[str, str | None], folder: Path) -> NotedChange:

@@ -1,6 +1,6 @@
 """Everything that writes into a bank: many files together, or one as it is under its lock.
 
-What is made from files as they were read goes through `staged_changes`: nothing is touched before
+What is made from files as they were read goes through `write_files`: nothing is touched before
 everything is written beside them. A full disk, a read-only folder or a kill while the new contents
 are written leaves every file as it was. Then each is checked and renamed under its own lock; a
 kill among the renames leaves some files new and some old, each of them whole. With a journal the
@@ -26,9 +26,11 @@ from aoebank.errors import BankNotFoundError, BankPathError
 from aoebank.model.digest import sha256_of
 from aoebank.storage.writing.atomic import (
     FILE_MODE,
-    TEMPORARY_SUFFIX,
+    LOCK_TIMEOUT_S,
     create,
+    digest_of,
     give_to_owner_of,
+    hold_lock,
     make_directories,
     real_place,
     replace,
@@ -38,10 +40,30 @@ from aoebank.storage.writing.atomic import (
     temporary_path,
     written_place,
 )
-from aoebank.storage.writing.journal import Journal, NewTree, NotedChange, open_journal, roll_back
-from aoebank.storage.writing.lock import LOCK_TIMEOUT_S, hold_lock
+from aoebank.storage.writing.journal import (
+    Journal,
+    NewTree,
+    NotedChange,
+    file_journal,
+    open_journal,
+    roll_back,
+)
 
-_MOST_CHARACTERS = 200  # of a name; file systems take 255 bytes
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileWrite:
+    """The content a file is to have.
+
+    Attributes:
+        data: None if the file is to go.
+        old_sha256: Of what is there now, as the caller read it; None: nothing is.
+        mode: Permissions of a new file.
+    """
+
+    path: Path
+    data: bytes | None
+    old_sha256: str | None = None
+    mode: int = FILE_MODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,52 +99,40 @@ class StagedChanges:
     def __len__(self) -> int:
         return len(self._changes) + len(self._of_tree)
 
-    def put(
+    def stage(
         self, path: Path, data: bytes | None, *, old_sha256: str | None, mode: int = FILE_MODE
     ) -> None:
-        """Let a file become `data`, or go for None; nothing is to do where that is so already."""
-        if data is None:
-            if old_sha256 is not None:
-                self.remove(path, old_sha256=old_sha256)
-        elif sha256_of(data) != old_sha256:
-            self.write(path, data, old_sha256=old_sha256, mode=mode)
-
-    def write(
-        self, path: Path, data: bytes, *, old_sha256: str | None, mode: int = FILE_MODE
-    ) -> None:
-        """Put `data` beside `path`, to become its content.
+        """Put `data` beside `path`, to become its content; nothing is to do where it is that.
 
         Args:
+            data: None: the file is to go.
             old_sha256: Of what is there now, as the caller knows it; None: nothing is.
             mode: Permissions of a new file.
         """
+        new_sha256 = sha256_of(data)
+        if new_sha256 == old_sha256:
+            return
+        temporary = None
         with written_place(path, self._root) as real:
-            if self._tree is not None:
+            if self._tree is not None and data is not None:
                 self._tree.write(real, data, mode=mode)
                 self._of_tree.append(path)
                 return
-            _demand_writable(real)
-            self._make_directories(real.parent)
-            mode = real.stat().st_mode & 0o777 if real.exists() else mode
-            announce = self._journal.temporary if self._journal else None
-            temporary = self._stack.enter_context(
-                synced_temporary(real, data, mode=mode, announce=announce)
-            )
+            if real.exists() and not os.access(real, os.W_OK):
+                raise PermissionError(real)
+            if data is not None:
+                self._make_directories(real.parent)
+                mode = real.stat().st_mode & 0o777 if real.exists() else mode
+                announce = self._journal.temporary if self._journal else None
+                temporary = self._stack.enter_context(
+                    synced_temporary(real, data, mode=mode, announce=announce)
+                )
             change = _Change(
                 shown=path,
                 path=real,
                 temporary=temporary,
                 sha256=old_sha256,
-                new_sha256=sha256_of(data),
-            )
-            self._changes.append(change)
-
-    def remove(self, path: Path, *, old_sha256: str) -> None:
-        """Let a file go at the end; one that is gone by then is fine."""
-        with written_place(path, self._root) as real:
-            _demand_writable(real)
-            change = _Change(
-                shown=path, path=real, temporary=None, sha256=old_sha256, new_sha256=None
+                new_sha256=new_sha256,
             )
             self._changes.append(change)
 
@@ -214,6 +224,29 @@ def staged_changes(
         yield StagedChanges(stack, noted, root, tree, lock_timeout_s)
 
 
+def write_files(
+    changes: Iterable[FileWrite],
+    *,
+    journal: Path | None = None,
+    root: Path | None = None,
+    is_new_tree: bool = False,
+) -> tuple[Path, ...]:
+    """Write many files, all or none; return the paths of those that changed.
+
+    Args:
+        changes: One at a time in memory.
+        journal: As `staged_changes` has it; so are the other two.
+
+    Raises:
+        BankLockedError: another process uses this journal, or a file.
+        BankPathError: a file cannot be written, or is not what it was.
+    """
+    with staged_changes(journal, root=root, is_new_tree=is_new_tree) as staged:
+        for change in changes:
+            staged.stage(change.path, change.data, old_sha256=change.old_sha256, mode=change.mode)
+        return staged.commit()
+
+
 def write_new_tree(root: Path, files: Iterable[tuple[str, bytes]], *, verb: str) -> None:
     """Write a tree that is not there yet: it appears by one rename, or not at all.
 
@@ -225,22 +258,16 @@ def write_new_tree(root: Path, files: Iterable[tuple[str, bytes]], *, verb: str)
     Raises:
         BankPathError: something else has that name by now, or it cannot be written.
     """
-    journal = _journal_of(root, verb)
-    with staged_changes(journal, root=root, is_new_tree=True) as changes:
-        for name, data in files:
-            changes.write(root / name, data, old_sha256=None)
-        changes.commit()
+    journal = file_journal(root, verb)
+    changes = (FileWrite(path=root / name, data=data) for name, data in files)
+    write_files(changes, journal=journal, root=root, is_new_tree=True)
 
 
 def put_back_new_tree(root: Path, *, verb: str) -> None:
     """Put away what a dead `write_new_tree` left, the tree too, as nobody touched it since."""
-    journal = _journal_of(root, verb)
+    journal = file_journal(root, verb)
     if journal.exists():
         roll_back(journal, takes_tree=True)
-
-
-def _journal_of(root: Path, verb: str) -> Path:
-    return root.with_name(f".{root.name[:_MOST_CHARACTERS]}.{verb}{TEMPORARY_SUFFIX}")
 
 
 def update_file(
@@ -298,22 +325,17 @@ def _update(path: Path, edit: Callable[[bytes | None], bytes]) -> None:
             replace(temporary, path)
 
 
-def _demand_writable(path: Path) -> None:
-    if path.exists() and not os.access(path, os.W_OK):
-        raise PermissionError(path)
-
-
 def _remove_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.rmdir()
 
 
 def _demand_unchanged(change: _Change) -> None:
-    found = change.path.read_bytes() if change.path.exists() else None
+    found = digest_of(change.path)
     if found is None and change.sha256 is not None:
         if change.temporary is not None:
             raise BankNotFoundError("file was removed meanwhile", path=change.shown)
-    elif sha256_of(found) != change.sha256:
+    elif found != change.sha256:
         raise _changed(change)
 
 

@@ -19,7 +19,8 @@ from aoebank.git.re_merge import ReMerge, read_trees
 from aoebank.git.verify import verify_merges
 from aoebank.merging.decisions import Decision, MergeRules, Policy
 from aoebank.merging.destination import Destination
-from aoebank.merging.run import MergeRequest, merge
+from aoebank.merging.run import merge
+from aoebank.merging.steps import MergeRequest
 from aoebank.storage.git.merges import list_merges
 from aoebank.storage.sides.side import PathSide
 

@@ -19,8 +19,9 @@ from aoebank.merging.decisions import Action, MergeRules, Policy, Reason
 from aoebank.merging.destination import find_destination
 from aoebank.merging.document import conflict_path, load_verdicts, serialize_decisions
 from aoebank.merging.lines import QUARANTINE
-from aoebank.merging.run import MergeRequest, merge
+from aoebank.merging.run import merge
 from aoebank.merging.settle import settle
+from aoebank.merging.steps import MergeRequest
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import serialize_quarantine

@@ -32,7 +32,7 @@ from aoebank import (
 from aoebank.formats.registry import get_format
 from aoebank.storage.bank import load_file
 from aoebank.storage.tree import FileKind, classify, iter_tree
-from aoebank.storage.writing.lock import hold_lock, read_settled
+from aoebank.storage.writing.atomic import hold_lock, read_settled
 from aoebank.storage.writing.staged import update_file
 from aoebank.testing.factories import make_provenance, make_record
 

@@ -220,7 +220,7 @@ def given(system: FaultySystem) -> Given:
 
 def stage(path: Path) -> None:
     with staged_changes() as changes:
-        changes.write(path, b"new", old_sha256=None)
+        changes.stage(path, b"new", old_sha256=None)
         changes.commit()
 
 

@@ -11,9 +11,9 @@ import pytest
 from support.faulty_system import FaultySystem
 
 from aoebank import AoebankError, BankLockedError, BankNotFoundError, BankPathError
+from aoebank.storage.writing.atomic import hold_lock
 from aoebank.storage.writing.journal import roll_back
-from aoebank.storage.writing.lock import hold_lock
-from aoebank.storage.writing.staged import staged_changes, update_file
+from aoebank.storage.writing.staged import FileWrite, staged_changes, update_file, write_files
 
 
 def sha256(data: bytes) -> str:
@@ -28,9 +28,9 @@ def test_changes_come_with_commit_only(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(b"1")
     (tmp_path / "gone").write_bytes(b"2")
     with staged_changes() as changes:
-        changes.write(tmp_path / "old", b"new", old_sha256=sha256(b"1"))
-        changes.write(tmp_path / "a" / "b" / "added", b"x", old_sha256=None)
-        changes.remove(tmp_path / "gone", old_sha256=sha256(b"2"))
+        changes.stage(tmp_path / "old", b"new", old_sha256=sha256(b"1"))
+        changes.stage(tmp_path / "a" / "b" / "added", b"x", old_sha256=None)
+        changes.stage(tmp_path / "gone", None, old_sha256=sha256(b"2"))
         assert (tmp_path / "old").read_bytes() == b"1"
         assert (tmp_path / "gone").exists()
         written = changes.commit()
@@ -42,8 +42,8 @@ def test_changes_come_with_commit_only(tmp_path: Path) -> None:
 def test_without_commit_nothing_is_left_not_even_folders(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(b"1")
     with staged_changes() as changes:
-        changes.write(tmp_path / "old", b"new", old_sha256=sha256(b"1"))
-        changes.write(tmp_path / "a" / "b" / "added", b"x", old_sha256=None)
+        changes.stage(tmp_path / "old", b"new", old_sha256=sha256(b"1"))
+        changes.stage(tmp_path / "a" / "b" / "added", b"x", old_sha256=None)
     assert names(tmp_path) == ["old"]
     assert (tmp_path / "old").read_bytes() == b"1"
 
@@ -53,7 +53,7 @@ def test_one_file_that_changed_keeps_all_from_being_written(tmp_path: Path) -> N
         (tmp_path / name).write_bytes(b"1")
     with pytest.raises(BankPathError, match="changed meanwhile"), staged_changes() as changes:
         for name in ("a", "b"):
-            changes.write(tmp_path / name, b"new", old_sha256=sha256(b"1"))
+            changes.stage(tmp_path / name, b"new", old_sha256=sha256(b"1"))
         (tmp_path / "b").write_bytes(b"another")
         changes.commit()
     assert (tmp_path / "a").read_bytes() == b"1"
@@ -64,10 +64,10 @@ def test_content_the_caller_did_not_know_is_not_overwritten(tmp_path: Path) -> N
     (tmp_path / "a").write_bytes(b"somebody else")
     for known in (None, sha256(b"1")):
         with pytest.raises(BankPathError, match="changed meanwhile"), staged_changes() as changes:
-            changes.write(tmp_path / "a", b"new", old_sha256=known)
+            changes.stage(tmp_path / "a", b"new", old_sha256=known)
             changes.commit()
         with pytest.raises(BankPathError, match="changed meanwhile"), staged_changes() as changes:
-            changes.remove(tmp_path / "a", old_sha256=sha256(b"1"))
+            changes.stage(tmp_path / "a", None, old_sha256=sha256(b"1"))
             changes.commit()
     assert (tmp_path / "a").read_bytes() == b"somebody else"
 
@@ -80,7 +80,7 @@ def test_disk_that_is_full_leaves_everything_as_it_was(
     with pytest.raises(AoebankError, match="no space left"), staged_changes() as changes:
         for name in ("a", "b", "c"):
             old = sha256(b"1") if name == "a" else None
-            changes.write(tmp_path / name, b"new", old_sha256=old)
+            changes.stage(tmp_path / name, b"new", old_sha256=old)
         changes.commit()
     assert names(tmp_path) == ["a"]
     assert (tmp_path / "a").read_bytes() == b"1"
@@ -95,7 +95,7 @@ def test_interruption_among_the_renames_leaves_whole_files(
     system.fail("os.replace", KeyboardInterrupt(), after=2)
     with pytest.raises(KeyboardInterrupt), staged_changes() as changes:
         for name, data in contents.items():
-            changes.write(tmp_path / name, b"new", old_sha256=sha256(data))
+            changes.stage(tmp_path / name, b"new", old_sha256=sha256(data))
         changes.commit()
     assert [(tmp_path / name).read_bytes() for name in "abcd"] == [b"new", b"new", b"c", b"d"]
     assert names(tmp_path) == ["a", "b", "c", "d"]
@@ -105,8 +105,8 @@ def test_error_among_the_renames_tells_how_far_it_got(tmp_path: Path, system: Fa
     (tmp_path / "b").write_bytes(b"1")
     system.fail("os.replace", OSError(5, "Input/output error"))
     with pytest.raises(BankPathError) as caught, staged_changes() as changes:
-        changes.write(tmp_path / "a", b"new", old_sha256=None)
-        changes.write(tmp_path / "b", b"new", old_sha256=sha256(b"1"))
+        changes.stage(tmp_path / "a", b"new", old_sha256=None)
+        changes.stage(tmp_path / "b", b"new", old_sha256=sha256(b"1"))
         changes.commit()
     assert caught.value.hint == "1 of 2 files are written by now"
 
@@ -116,31 +116,28 @@ def test_read_only_file_is_refused_before_anything_is_written(tmp_path: Path) ->
     (tmp_path / "a").write_bytes(b"1")
     (tmp_path / "a").chmod(0o400)
     with pytest.raises(BankPathError, match="cannot write here"), staged_changes() as changes:
-        changes.write(tmp_path / "a", b"new", old_sha256=sha256(b"1"))
+        changes.stage(tmp_path / "a", b"new", old_sha256=sha256(b"1"))
 
 
 def test_what_is_so_already_is_not_written_again(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"same")
-    with staged_changes() as changes:
-        changes.put(tmp_path / "a", b"same", old_sha256=sha256(b"same"))
-        changes.put(tmp_path / "b", None, old_sha256=None)
-        assert changes.commit() == ()
+    same = FileWrite(path=tmp_path / "a", data=b"same", old_sha256=sha256(b"same"))
+    assert write_files([same, FileWrite(path=tmp_path / "b", data=None)]) == ()
     assert names(tmp_path) == ["a"]
 
 
 def test_content_is_put_and_taken_away(tmp_path: Path) -> None:
     for old, new in ((None, b"1"), (b"1", b"2"), (b"2", None)):
-        with staged_changes() as changes:
-            changes.put(tmp_path / "a", new, old_sha256=sha256(old) if old else None)
-            changes.commit()
+        digest = sha256(old) if old else None
+        write_files([FileWrite(path=tmp_path / "a", data=new, old_sha256=digest)])
         assert names(tmp_path) == (["a"] if new else [])
         assert not new or (tmp_path / "a").read_bytes() == new
 
 
 def test_new_file_has_the_permissions_asked_for(tmp_path: Path) -> None:
     with staged_changes() as changes:
-        changes.write(tmp_path / "bank", b"1", old_sha256=None)
-        changes.write(tmp_path / "own", b"1", old_sha256=None, mode=0o604)
+        changes.stage(tmp_path / "bank", b"1", old_sha256=None)
+        changes.stage(tmp_path / "own", b"1", old_sha256=None, mode=0o604)
         changes.commit()
     assert (tmp_path / "bank").stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "own").stat().st_mode & 0o777 == 0o604
@@ -148,20 +145,20 @@ def test_new_file_has_the_permissions_asked_for(tmp_path: Path) -> None:
 
 def test_file_that_is_gone_can_go_but_not_be_replaced(tmp_path: Path) -> None:
     with staged_changes() as changes:
-        changes.remove(tmp_path / "a", old_sha256=sha256(b"old"))
+        changes.stage(tmp_path / "a", None, old_sha256=sha256(b"old"))
         changes.commit()
     with (
         pytest.raises(BankNotFoundError, match="removed meanwhile"),
         staged_changes() as changes,
     ):
-        changes.write(tmp_path / "a", b"new", old_sha256=sha256(b"old"))
+        changes.stage(tmp_path / "a", b"new", old_sha256=sha256(b"old"))
         changes.commit()
     assert names(tmp_path) == []
 
 
 def test_directory_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(BankPathError), staged_changes() as changes:
-        changes.remove(tmp_path, old_sha256=sha256(b""))
+        changes.stage(tmp_path, None, old_sha256=sha256(b""))
         changes.commit()
     assert tmp_path.is_dir()
 
@@ -183,7 +180,7 @@ def test_file_somebody_writes_stays(data: bytes | None, tmp_path: Path) -> None:
     os.read(hear, 1)
     try:
         with pytest.raises(BankLockedError), staged_changes(lock_timeout_s=0.0) as changes:
-            changes.put(path, data, old_sha256=sha256(b"old"))
+            changes.stage(path, data, old_sha256=sha256(b"old"))
             changes.commit()
     finally:
         os.write(end, b".")
@@ -208,10 +205,10 @@ def test_with_a_journal_what_fails_among_the_renames_is_put_back(
         pytest.raises(BankPathError, match="changed meanwhile"),
         staged_changes(tmp_path / ".journal") as changes,
     ):
-        changes.write(tmp_path / "a", b"new", old_sha256=sha256(b"1"))
-        changes.remove(tmp_path / "b", old_sha256=sha256(b"1"))
-        changes.write(tmp_path / "new" / "d", b"new", old_sha256=None)
-        changes.write(tmp_path / "c", b"new", old_sha256=sha256(b"1"))
+        changes.stage(tmp_path / "a", b"new", old_sha256=sha256(b"1"))
+        changes.stage(tmp_path / "b", None, old_sha256=sha256(b"1"))
+        changes.stage(tmp_path / "new" / "d", b"new", old_sha256=None)
+        changes.stage(tmp_path / "c", b"new", old_sha256=sha256(b"1"))
         changes.commit()
     assert seen == [b"new", False]
     assert names(tmp_path) == ["a", "b", "c"]
@@ -221,7 +218,7 @@ def test_with_a_journal_what_fails_among_the_renames_is_put_back(
 def test_journal_of_a_living_process_is_waited_for(tmp_path: Path) -> None:
     journal = tmp_path / ".journal"
     with staged_changes(journal) as changes:
-        changes.write(tmp_path / "a", b"1", old_sha256=None)
+        changes.stage(tmp_path / "a", b"1", old_sha256=None)
         with pytest.raises(BankLockedError), staged_changes(journal, lock_timeout_s=0.0):
             pass
         with pytest.raises(BankLockedError):
@@ -237,6 +234,6 @@ def test_temporary_that_cannot_be_removed_does_not_undo_a_write(
     file = tmp_path / "a.json"
     update_file(file, lambda _: b"new")
     with staged_changes() as changes:
-        changes.write(tmp_path / "b.json", b"more", old_sha256=None)
+        changes.stage(tmp_path / "b.json", b"more", old_sha256=None)
         changes.commit()
     assert (file.read_bytes(), (tmp_path / "b.json").read_bytes()) == (b"new", b"more")

@@ -1,0 +1,357 @@
+"""One step of a merge: one side comes into what there is so far, file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from aoebank.diffing.pair_files import FollowedFile
+from aoebank.errors import BankFormatError, BankPathError, HistoryError
+from aoebank.formats.protocol import Format, ParsedFile
+from aoebank.formats.provenance import SUFFIX
+from aoebank.formats.registry import HEAD_BYTES, find_format, format_of, get_format
+from aoebank.merging.context import Exclusions, Measurements, MergeContext
+from aoebank.merging.decisions import (
+    Decision,
+    FilePlan,
+    MergeRules,
+    RecordMoves,
+    Relatedness,
+    Source,
+    Three,
+)
+from aoebank.merging.destination import Destination, MergedFile
+from aoebank.merging.document import PersonalVerdict, Verdicts
+from aoebank.merging.file import merge_file
+from aoebank.merging.lines import QUARANTINE, merge_lines
+from aoebank.merging.sides import ThreeSides, read_beside
+from aoebank.merging.versions import Versions
+from aoebank.model.digest import sha256_of
+from aoebank.processes import count_processes, map_in_order
+from aoebank.storage.binary_caches import BY_TUNER_ONLY
+from aoebank.storage.sides.side import Side, size_on_disk
+
+_BOTH = (Source.OURS, Source.THEIRS)
+_NAMED = 5  # broken files an error names besides the first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRequest:
+    """What to merge, how, and where to.
+
+    Attributes:
+        sides: Two or more; the first is ours, the others come into it one after the other.
+        destination: None to write nothing.
+        verbose: Whether clean decisions are wanted as values, not only as counts.
+        skips_broken: Whether a broken file of a tree stays as ours has it; else nothing is
+            written and the error names all of them.
+        count: Says how many processes merge so many bytes.
+    """
+
+    sides: tuple[Side, ...]
+    base: Side | None = None
+    rules: MergeRules = field(default_factory=MergeRules)
+    exclusions: Exclusions = field(default_factory=Exclusions)
+    destination: Destination | None = None
+    verdicts: Verdicts = field(default_factory=dict)
+    verbose: bool = False
+    skips_broken: bool = False
+    count: Callable[[int], int] = count_processes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What the steps so far left for a file; the attributes are those of `MergedFile`."""
+
+    conflicts: tuple[Decision, ...] = ()
+    found: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The merge of one side into what there is so far.
+
+    Attributes:
+        context: Of every file, but for what a person decided and how times were measured.
+        verdicts: What a person decided, by file.
+        carried: What the steps before left, by file.
+        first: Our first side, where this is the last of several steps: what changes for who has
+            that one is counted. Else None.
+        target: The version that is where the result goes, if it is one of them.
+        skips_broken: Whether a file of a tree that cannot be merged stays as ours has it.
+        count: Says how many processes merge so many bytes.
+    """
+
+    sides: ThreeSides
+    context: MergeContext
+    verdicts: Mapping[str, Mapping[str, PersonalVerdict]]
+    carried: Mapping[str, Carried] = field(default_factory=dict)
+    first: Side | None = None
+    is_last: bool = True
+    target: Source | None = None
+    skips_broken: bool = False
+    count: Callable[[int], int] = count_processes
+
+
+def open_step(
+    request: MergeRequest,
+    number: int,
+    ours: Side,
+    theirs: Side,
+    followed: Sequence[FollowedFile],
+    carried: Mapping[str, Carried],
+) -> Step:
+    destination = request.destination
+    first = request.sides[0]
+    name = destination.path.name if destination else first.names()[0]
+    is_last = number == len(request.sides) - 2
+    are_several = len(request.sides) > 2
+    return Step(
+        target=destination.version(number) if destination else None,
+        sides=ThreeSides(
+            base=request.base,
+            ours=ours,
+            theirs=theirs,
+            name=name,
+            followed={file.name: file for file in followed},
+        ),
+        context=MergeContext(
+            rules=request.rules,
+            is_two_way=request.base is None,
+            exclusions=request.exclusions,
+            verbose=request.verbose,
+            tells_reasons=are_several,
+        ),
+        verdicts=request.verdicts.get(theirs.label, {}),
+        carried=dict(carried),
+        first=first if is_last and are_several else None,
+        is_last=is_last,
+        skips_broken=request.skips_broken,
+        count=request.count,
+    )
+
+
+def merge_sides(step: Step) -> Iterator[MergedFile]:
+    """Yield the files of the result, one at a time in memory; of a tree the quarantine is last.
+
+    Raises:
+        BankFormatError: a file is broken, or versions do not fit together.
+        BankPathError: a file cannot be read, or has a twin only its tuner can write.
+        HistoryError: the base shares no record with a side, or verdicts are stale.
+    """
+    sides, names = step.sides, step.sides.names()
+    _demand_all_known(step.verdicts, names)
+    processes = step.count(size_on_disk((sides.base, sides.ours, sides.theirs)))
+    known = {source: Relatedness() for source in _BOTH}
+    broken: list[BankFormatError] = []
+    pieces = (*names, QUARANTINE) if sides.is_tree else names
+    # the quarantine pays for no second process
+    for file in map_in_order(partial(_merge_piece, step), pieces, min(processes, len(names))):
+        for source, related in file.relatedness.items():
+            known[source] |= related
+        if isinstance(file.error, BankFormatError) and not step.skips_broken:
+            broken.append(file.error)
+        yield file
+    if broken:
+        raise _told_together(broken)
+    if sides.base is not None and not step.context.rules.may_be_unrelated:
+        _demand_related(sides, known)
+
+
+def _merge_piece(step: Step, name: str) -> MergedFile:
+    """Return the merge of a file, with what the steps before left for it."""
+    if name == QUARANTINE:
+        file = _merge_quarantine(step)
+    else:
+        file = _merge_or_tell(step, name) if step.sides.is_tree else _merge_one(step, name)
+        if step.first is not None:
+            own = step.sides.name_in(Source.OURS, file.plan.name)
+            before = step.first.load(own if step.first.is_tree else step.first.names()[0])
+            file = replace(file, plan=replace(file.plan, moves=_count_moves(before, file.data)))
+    carried = step.carried.get(file.plan.name, Carried())
+    return replace(
+        file,
+        conflicts=(*carried.conflicts, *file.plan.conflicts),
+        found=file.found if step.target else carried.found,
+        written=_written(carried.conflicts, file) if step.is_last else {},
+    )
+
+
+def _count_moves(ours: ParsedFile | None, data: bytes | None) -> RecordMoves:
+    """Return the counts of records that differ between a merged file and our first side."""
+    path = Path() if ours is None else ours.path
+    merged = None if data is None else format_of(path, data).parse_like(data, path, ours)
+    before, after = (
+        {} if parsed is None else {key: parsed.raw(parsed.find(key) or 0) for key in parsed.keys}
+        for parsed in (ours, merged)
+    )
+    return RecordMoves(
+        added=len(after.keys() - before.keys()),
+        changed=sum(after[key] != before[key] for key in after.keys() & before.keys()),
+        removed=len(before.keys() - after.keys()),
+    )
+
+
+def _written(earlier: Sequence[Decision], file: MergedFile) -> dict[str, str | None]:
+    """Return the digests of records written for keys that were a conflict in an earlier step."""
+    last = {conflict.key for conflict in file.plan.conflicts}
+    keys = [conflict.key for conflict in earlier if conflict.key not in last]
+    if not keys or file.data is None or file.plan.format is None:
+        return dict.fromkeys(keys)
+    parsed = get_format(file.plan.format).parse(file.data, Path(file.plan.name))
+    numbers = {key: parsed.find(key) for key in keys}
+    return {
+        key: None if number is None else sha256_of(parsed.raw(number))
+        for key, number in numbers.items()
+    }
+
+
+def _merge_quarantine(step: Step) -> MergedFile:
+    """Return the merged quarantine of trees; without bytes where no side has one."""
+    texts = read_beside(step.sides, dict.fromkeys(Source, QUARANTINE))
+    is_there = texts.ours is not None or texts.theirs is not None
+    found = sha256_of(texts.of(step.target)) if step.target else None
+    return MergedFile(
+        plan=FilePlan(name=QUARANTINE),
+        contents={QUARANTINE: merge_lines(texts, Path(QUARANTINE)) if is_there else None},
+        found={QUARANTINE: found} if found is not None else {},
+    )
+
+
+def _merge_or_tell(step: Step, name: str) -> MergedFile:
+    """Return the merge of a file of a tree; of one that is broken, what ours has, and why."""
+    try:
+        return _merge_one(step, name)
+    except BankFormatError as error:
+        ours, moved = step.sides.ours, step.sides.followed.get(name)
+        name = moved.ours if moved is not None else name
+        data = ours.read_bytes(name)
+        known = find_format(Path(name), (data or b"")[:HEAD_BYTES])
+        twin = _name_cache(name, known)
+        contents = {name: data, name + SUFFIX: ours.read_bytes(name + SUFFIX)}
+        return MergedFile(
+            plan=FilePlan(name=name, format=known.name if known else None),
+            contents={**contents, twin: ours.read_bytes(twin)} if twin else contents,
+            binary_cache=twin,
+            error=error,
+        )
+
+
+def _told_together(broken: Sequence[BankFormatError]) -> BankFormatError:
+    """Return the error of the first broken file, which names the others too."""
+    first = broken[0]
+    others = [str(error.path) for error in broken[1:]]
+    words = [f"also: {', '.join(others[:_NAMED])}"] if others else []
+    words += [f"and {len(others) - _NAMED} more files"] if len(others) > _NAMED else []
+    first.hint = "; ".join(
+        filter(None, (first.hint, *words, "--skip-broken leaves broken files as ours has them"))
+    )
+    return first
+
+
+def _merge_one(step: Step, name: str) -> MergedFile:
+    sides = step.sides
+    own = {source: sides.name_in(source, name) for source in Source}
+    versions = sides.load(name)
+    context = replace(
+        step.context,
+        verdicts=step.verdicts.get(name, {}),
+        times_of_ours=Measurements(partial(sides.ours.load_provenance, own[Source.OURS])),
+        times_of_theirs=Measurements(partial(sides.theirs.load_provenance, own[Source.THEIRS])),
+    )
+    merge = merge_file(versions, name, context)
+    known = versions.any().format
+    twins = {source: _name_cache(own[source], known) for source in Source}
+    side_cars = read_beside(sides, {source: own[source] + SUFFIX for source in Source})
+    binary_caches = read_beside(sides, twins)
+    twin = _name_cache(name, known)
+    contents = {
+        name: merge.data,
+        name + SUFFIX: _merge_side_cars(side_cars, name, is_gone=merge.data is None),
+    }
+    if twin is not None:
+        contents[twin] = _choose_binary_cache(binary_caches, versions, merge.data, twin)
+    found: dict[str, str | None] = {}
+    if step.target is not None:
+        there, place = versions.of(step.target), own[step.target] if sides.is_tree else name
+        found = {
+            place: sha256_of(there.data) if there is not None else None,
+            place + SUFFIX: sha256_of(side_cars.of(step.target)),
+            _name_cache(place, known) or "": sha256_of(binary_caches.of(step.target)),
+        }
+    return MergedFile(
+        plan=merge.plan,
+        contents=contents,
+        found={beside: digest for beside, digest in found.items() if digest is not None},
+        binary_cache=twin,
+        relatedness={
+            source: _find_relatedness(versions.base, versions.of(source)) for source in _BOTH
+        },
+    )
+
+
+def _name_cache(name: str, known: Format | None) -> str | None:
+    """Return the name of the binary cache readers want beside a file; None: they want none."""
+    path = known.companion(Path(name)) if known is not None else None
+    return path.as_posix() if path is not None else None
+
+
+def _merge_side_cars(texts: Three[bytes | None], name: str, *, is_gone: bool) -> bytes | None:
+    if texts.ours is None and texts.theirs is None:
+        return None
+    merged = merge_lines(texts, Path(name + SUFFIX))
+    return None if is_gone and not merged else merged
+
+
+def _choose_binary_cache(
+    binary_caches: Three[bytes | None], versions: Versions, data: bytes | None, name: str
+) -> bytes | None:
+    """Return the binary cache that goes with the merged file, by its name in the result.
+
+    Raises:
+        BankPathError: there would have to be a new one.
+    """
+    if data is None:
+        return None
+    for source in _BOTH:
+        version = versions.of(source)
+        if version is not None and version.data == data:
+            return binary_caches.of(source)
+    if binary_caches.ours is not None or binary_caches.theirs is not None:
+        hint = "take the file of one side, with its twin"
+        raise BankPathError(BY_TUNER_ONLY, path=Path(name), hint=hint)
+    return None
+
+
+def _find_relatedness(base: ParsedFile | None, side: ParsedFile | None) -> Relatedness:
+    """Return the relation of a file's base and a side: their records, and common keys."""
+    has_base, has_side = (parsed is not None and len(parsed) > 0 for parsed in (base, side))
+    share = False
+    if base is not None and side is not None:
+        share = not side.places.keys().isdisjoint(base.keys)
+    return Relatedness(base_has_records=has_base, side_has_records=has_side, share_a_key=share)
+
+
+def _demand_related(sides: ThreeSides, known: Mapping[Source, Relatedness]) -> None:
+    for source, relatedness in known.items():
+        side = sides.of(source)
+        if relatedness.are_strangers:
+            raise HistoryError(
+                "base shares no record with this side",
+                where=side.label if side else "",
+                got=sides.base.label if sides.base else None,
+                expected="the version both sides started from",
+                hint="--allow-unrelated",
+            )
+
+
+def _demand_all_known(decided: Mapping[str, object], names: Sequence[str]) -> None:
+    for name in decided:
+        if name not in names:
+            raise HistoryError(
+                "decision about a file that no side has",
+                where=name,
+                hint="save the decisions again: --decisions",
+            )
