@@ -36,7 +36,7 @@ from aoe.cli.options import (
 )
 from aoe.errors import OptionError
 from aoe.folders.scratch import ScratchFolder
-from aoe.results.files import bank_of_results
+from aoe.results.files import BANK_FOLDER, bank_of_results
 from aoe.settings import environment, with_bank
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import CacheMode, JobType, TuneSettings
@@ -172,22 +172,23 @@ def command(
 def _looked_up(
     env: Mapping[str, str], soc_version: str | None, engine: EngineParts
 ) -> tuple[JobType, ...]:
-    """Return the modes that look up: that of subgraphs where the bank has any for the target."""
+    """Return the modes that look up: those whose tasks the bank may know for the target."""
     from aoe.bank.operators import bank_root
+    from aoe.tuning.reuse.earlier import looked_up_kinds
     from aoebank import Bank
 
     _, target = engine.resolve_target(soc_version, None)
-    subgraphs = Bank(bank_root(env, Path.cwd())).graph_file(target.soc_version)
-    return (JobType.SGAT, JobType.OPAT) if subgraphs.exists() else (JobType.OPAT,)
+    return looked_up_kinds(Bank(bank_root(env, Path.cwd())), target.soc_version)
 
 
 def _tuned_first(aoe_mode: str) -> tuple[JobType, ...]:
     """Return the modes that tune first."""
-    from aoe.tuning.registry import parse_job_types
+    from aoe.tuning.registry import KINDS, parse_job_types
 
     jobs = parse_job_types(aoe_mode, "--aoe_mode")
-    if JobType.GDAT in jobs:
-        raise OptionError("--aoe_mode", "gradients are no part of a model", got=aoe_mode)
+    for job in jobs:
+        if not KINDS[job].earlier:
+            raise OptionError("--aoe_mode", f"{job.subject}s are no part of a model", got=aoe_mode)
     say(f"--aoe_mode={aoe_mode}: {', then '.join(job.words for job in jobs)}")
     return jobs
 
@@ -243,7 +244,7 @@ def _bank(
 
 def _bank_of(folder: Path, made: Path) -> Path | None:
     """Return the bank of a folder of results, or the one made of its reports; None for no such."""
-    from aoe.tuning.reuse.earlier import has_results, open_earlier
+    from aoe.tuning.reuse.earlier import earlier_tasks, has_results, open_earlier
 
     named = bank_of_results(folder)
     if named is not None:
@@ -251,10 +252,11 @@ def _bank_of(folder: Path, made: Path) -> Path | None:
     if has_results(folder):
         return open_earlier(folder, made).bank.root
     if (folder / "summary.json").is_file():
+        folders = (BANK_FOLDER, *(kind.DETAILS for kind in earlier_tasks().values()))
         raise OptionError(
             "--op_compiler_cache_dir",
             "a directory of results that have no record",
             got=folder,
-            expected="a folder of kernels, or results with bank/, op_tuning/ or subgraph_tuning/",
+            expected=f"a folder of kernels, or results with {'/ or '.join(folders)}/",
         )
     return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aoe.report.quantities import pairs_text, speedup_members
-from aoe.report.subgraph_table import SubgraphTuningReport
 from aoe.report.whole_model import (
     ModelTuningReport,
     finished_line,
@@ -171,16 +171,16 @@ class OperatorTuningReport(ModelTuningReport):
 class GradientTuningReport(Report):
     """What gradient tuning made of a training."""
 
-    tuned: TunedGradients
+    result: TunedGradients
     schema: str = "aoe.gdat/1"
 
     @property
     def exit_code(self) -> int:
         """That of the training script."""
-        return self.tuned.exit_code
+        return self.result.exit_code
 
     def document(self) -> Mapping[str, object]:
-        result = self.tuned.result
+        result = self.result.result
         return {
             "outcome": result.outcome.value,
             "reason": result.reason,
@@ -190,13 +190,13 @@ class GradientTuningReport(Report):
             "stored_conditions": str(result.stored_conditions or "") or None,
             "compression": _compression_members(result),
             "steps": result.steps,
-            "result_file": str(self.tuned.result_file),
-            "bank": str(self.tuned.bank_file),
-            "script_exit_code": self.tuned.exit_code,
+            "result_file": str(self.result.result_file),
+            "bank": str(self.result.bank_file),
+            "script_exit_code": self.result.exit_code,
         }
 
     def write(self, text: Text) -> None:
-        result, report = self.tuned.result, self.tuned.result.report
+        result, report = self.result.result, self.result.result.report
         segments = len(result.segmentation) if result.segmentation is not None else None
         grouping = f"{segments} segments" if segments is not None else "DDP's own buckets"
         text.line(f"{result.outcome.value}: {result.reason}; {grouping}")
@@ -213,12 +213,12 @@ class GradientTuningReport(Report):
                     f"{timeline.overlap_ratio:.0%} of communication hidden ({shown.source.value})"
                 )
         _write_compression(text, result)
-        text.line(f"result: {self.tuned.result_file}")
-        text.line(f"bank: {self.tuned.bank_file}")
+        text.line(f"result: {self.result.result_file}")
+        text.line(f"bank: {self.result.bank_file}")
         if result.stored_speedup is None:
-            text.line(finished_line(self.tuned, result.reason) + _differing(result))
+            text.line(finished_line(self.result, result.reason) + _differing(result))
         else:  # what this run did not measure is no improvement of this run
-            text.line(_stored_line(self.tuned, result.stored_speedup) + _differing(result))
+            text.line(_stored_line(self.result, result.stored_speedup) + _differing(result))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,19 +331,16 @@ class CasesReport(Report):
 
 def report_of(result: ModeResult) -> Report:
     """Return the report of what a mode gave."""
-    from aoe.tuning.gdat.result import TunedGradients
     from aoe.tuning.model_mode import ModelTuning
-    from aoe.tuning.opat.result import OpatResult
-    from aoe.tuning.sgat.result import SgatResult
+    from aoe.tuning.registry import KINDS
 
-    if isinstance(result, OpatResult):
-        return OperatorTuningReport(result=result)
-    if isinstance(result, SgatResult):
-        return SubgraphTuningReport(result=result)
+    kind = KINDS.get(result.job)
+    if kind is not None and kind.report:
+        module, _, name = kind.report.rpartition(".")
+        report: Report = getattr(import_module(module), name)(result=result)
+        return report
     if isinstance(result, ModelTuning):
         return ModelTuningReport(result=result)
-    if isinstance(result, TunedGradients):
-        return GradientTuningReport(tuned=result)
     return ModeReport(result=result)
 
 

@@ -284,6 +284,11 @@ class ModeResult(Protocol):
     """What every mode gives back, each with more of its own."""
 
     @property
+    def job(self) -> JobType:
+        """The mode."""
+        ...
+
+    @property
     def tuning_name(self) -> str:
         """Name of the tuning task."""
         ...

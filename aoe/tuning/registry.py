@@ -20,6 +20,10 @@ class TaskKind:
         planner: Tells what a run would do: a `Planner`; empty if nothing does.
         range_planner: The same for a range of shapes.
         verifier: Reads records that can be measured again: a `Verifier`; empty if none can.
+        earlier: Knows its tasks in banks, results and tuned models: an `EarlierTasks`; empty if
+            nothing of it is looked up for a model.
+        report: Class of the `Report` on its `ModeResult`, with the module; empty for the figures
+            every mode gives.
     """
 
     mode: str
@@ -27,6 +31,8 @@ class TaskKind:
     planner: str = ""
     range_planner: str = ""
     verifier: str = ""
+    earlier: str = ""
+    report: str = ""
 
 
 KINDS = {
@@ -34,6 +40,8 @@ KINDS = {
         mode="aoe.tuning.sgat.run",
         planner="aoe.tuning.planning.subgraphs",
         verifier="aoe.tuning.verify.subgraphs",
+        earlier="aoe.tuning.tasks.rewrites.earlier",
+        report="aoe.report.subgraph_table.SubgraphTuningReport",
     ),
     JobType.OPAT: TaskKind(
         mode="aoe.tuning.opat.run",
@@ -41,8 +49,12 @@ KINDS = {
         planner="aoe.tuning.planning.operators",
         range_planner="aoe.tuning.planning.ranges",
         verifier="aoe.tuning.verify.operators",
+        earlier="aoe.tuning.tasks.operators.earlier",
+        report="aoe.report.tuning.OperatorTuningReport",
     ),
-    JobType.GDAT: TaskKind(mode="aoe.tuning.gdat.run"),
+    JobType.GDAT: TaskKind(
+        mode="aoe.tuning.gdat.run", report="aoe.report.tuning.GradientTuningReport"
+    ),
 }
 
 

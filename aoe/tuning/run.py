@@ -37,7 +37,7 @@ from aoe.tuning.mode import (
 )
 from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.progress import Progress, TellProgress, continued, progress_of
-from aoe.tuning.registry import get_mode
+from aoe.tuning.registry import KINDS, get_mode
 from aoe.workload import shapes_text
 from aoebank import plural
 
@@ -310,12 +310,13 @@ def _tuned_cases(context: ModeContext, split: SplitRun, begun: float) -> list[Tu
 def _tune_shape(context: ModeContext) -> TuneResult:
     """Run the modes on a model for one shape."""
     settings = context.settings
-    if settings.lookup_only and JobType.GDAT in settings.job_types:
+    looked_up = [job for job, kind in KINDS.items() if kind.earlier]
+    if settings.lookup_only and not set(settings.job_types).issubset(looked_up):
         raise OptionError(
             "--lookup_only",
-            "only operators and subgraphs are looked up",
+            f"only {' and '.join(f'{job.subject}s' for job in looked_up)} are looked up",
             got=",".join(settings.job_types),
-            expected=" or ".join((JobType.OPAT, JobType.SGAT)),
+            expected=" or ".join(looked_up),
         )
     if settings.tune_ops is not None and JobType.OPAT not in settings.job_types:
         raise OptionError(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from aoe.bank.records.gradient import GradientConditions
 from aoe.gradients.segmentation import Segmentation
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
 from aoe.results.gradients import GdatReport
-from aoe.tuning.mode import TargetMetric
+from aoe.tuning.mode import JobType, TargetMetric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,9 @@ class TunedGradients:
         is_first: True in the process that speaks for all.
         exit_code: Of the program that was tuned; 0 where there is none.
     """
+
+    job: ClassVar[JobType] = JobType.GDAT
+    """The mode."""
 
     result: GdatResult
     bank_file: Path

@@ -53,7 +53,7 @@ from aoe.tuning.reuse.book import ReuseBook
 from aoe.tuning.reuse.covering_ranges import covering_ranges, told_ranges
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
 from aoe.tuning.tasks.operators.operator import TunedOperator
-from aoe.tuning.tasks.operators.reuse import reuse_of, summary_of
+from aoe.tuning.tasks.operators.reuse import reuse_of
 from aoe.tuning.tune_context import TuneContext, model_path
 from aoe.tuning.validation.graphs import validate_graphs
 from aoe.tuning.validation.kernel_assembly import Assembly
@@ -90,10 +90,8 @@ def run_operators(
 
 
 def _tune_model(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResult:
-    bank, reuse = (
-        open_bank(tuning, tuning.banks.base),
-        ReuseBook(tuning.banks.base, reuse_of, summary_of),
-    )
+    base = tuning.banks.base
+    bank, reuse = open_bank(tuning, base), ReuseBook(base, JobType.OPAT, reuse_of)
     if tuning.settings.lookup_only:
         ranges = covering_ranges(tuning.banks.journal, tuning.subject.model.proto)
         for line in told_ranges(ranges):

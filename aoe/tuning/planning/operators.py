@@ -11,13 +11,15 @@ from aoe.graph.origins import Origins
 from aoe.graph.regions import Region
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
+from aoe.tuning.mode import JobType
 from aoe.tuning.opat.opening import open_bank, precision_plan
 from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.planning.model import KindPlan, compared_with
+from aoe.tuning.reuse.book import reuse_summary
 from aoe.tuning.tasks.operators.lookup import Lookup, look_up
 from aoe.tuning.tasks.operators.operator_budget import OperatorBudget
 from aoe.tuning.tasks.operators.operators import Operator, find_operators, part_operators
-from aoe.tuning.tasks.operators.reuse import reuse_of, summary_of
+from aoe.tuning.tasks.operators.reuse import reuse_of
 from aoe.tuning.tune_context import TuneContext
 
 _ANY_RATE = 1e12
@@ -43,7 +45,9 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     parts = [reuse_of(one, lookups[one.key], bank, base) for one in operators.values()]
     tuned = [one for one in operators.values() if lookups[one.key].tune]
     return KindPlan(
-        reuse=summary_of(base, parts, maybe={key for graph in found for key in graph.maybe}),
+        reuse=reuse_summary(
+            base, JobType.OPAT, parts, maybe={key for graph in found for key in graph.maybe}
+        ),
         shares={key: one.share for key, one in operators.items()},
         most_s=most_seconds(tuning, tuned, found[0].model_us),
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from aoe.tuning.mode import JobType
 from aoe.tuning.opat.opening import open_bank
 from aoe.tuning.planning.model import KindPlan, compared_with
 from aoe.tuning.planning.operators import looked_up_operator, most_seconds
 from aoe.tuning.ranges.run import BLOCK_S, find_range_operators
-from aoe.tuning.tasks.operators.reuse import reuse_of, summary_of
+from aoe.tuning.reuse.book import reuse_summary
+from aoe.tuning.tasks.operators.reuse import reuse_of
 from aoe.tuning.tune_context import TuneContext
 
 
@@ -28,7 +30,7 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     tuned = [one for key, one in searched.items() if lookups[key].tune]
     model_us = sum(there.opened.profile.node_us.values())
     return KindPlan(
-        reuse=summary_of(base, parts),
+        reuse=reuse_summary(base, JobType.OPAT, parts),
         shares={key: one.share for key, one in searched.items()},
         most_s=most_seconds(tuning, tuned, model_us) + BLOCK_S * len(there.blocks),
     )

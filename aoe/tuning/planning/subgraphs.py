@@ -7,10 +7,12 @@ from functools import partial
 
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.tuning.chosen_graph import ChosenGraph
+from aoe.tuning.mode import JobType
 from aoe.tuning.opat.opening import open_bank
 from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.planning.model import KindPlan, compared_with
 from aoe.tuning.planning.operators import looked_up_operator, most_seconds
+from aoe.tuning.reuse.book import reuse_summary
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.reuse.kinds import ReuseSummary
 from aoe.tuning.sgat.fusion_tuning import (
@@ -27,7 +29,7 @@ from aoe.tuning.sgat.run import (
 )
 from aoe.tuning.tasks.fusion_groups.fusion_tasks import SETS_MAX
 from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup, look_up_subgraph
-from aoe.tuning.tasks.rewrites.reuse import subgraph_reuse, subgraph_summary
+from aoe.tuning.tasks.rewrites.reuse import subgraph_reuse
 from aoe.tuning.tasks.rewrites.space import strategy_space
 from aoe.tuning.tasks.rewrites.subgraph_task import ACCEPT_SPEEDUP
 from aoe.tuning.tasks.rewrites.subgraphs import FoundSubgraphs, Subgraph, rules_of
@@ -69,7 +71,7 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
         groups = _plan_fusion_groups(tuning.with_chosen(chosen), bank, base)
     parts = [subgraph_reuse(one, found, bank, base) for one, found in known]
     return KindPlan(
-        reuse=subgraph_summary(base, [*parts, *groups.reuse.parts]),
+        reuse=reuse_summary(base, JobType.SGAT, [*parts, *groups.reuse.parts]),
         chosen=chosen,
         is_open=_is_open(tuning, bank, forms),
         most_s=_FORM_S * sum(trials) + groups.most_s,

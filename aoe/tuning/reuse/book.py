@@ -1,47 +1,74 @@
-"""What becomes of the parts of a run, noted as they are looked up."""
+"""What becomes of the tasks of a run, noted as they are looked up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from aoe.bank.task_bank import TaskBank
+from aoe.tuning.mode import JobType
 from aoe.tuning.reuse.earlier import EarlierResult
-from aoe.tuning.reuse.kinds import Reuse, ReuseSummary
+from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary
 
-Part = TypeVar("Part")
+Task = TypeVar("Task")
 Found = TypeVar("Found")
 Bank = TypeVar("Bank", bound=TaskBank[Any])
 
 
-class ReuseBook(Generic[Part, Found, Bank]):
-    """What becomes of the parts of a run, as far as they have been looked up.
+class ReuseBook(Generic[Task, Found, Bank]):
+    """What becomes of the tasks of a run, as far as they have been looked up.
 
     Args:
         base: The earlier result; without one nothing is noted.
-        reuse_of: Returns what becomes of a part, by what the banks say of it.
-        summary_of: Returns what became of all, those the model has no more included.
+        job: Kind of the tasks.
+        reuse_of: Returns what becomes of a task, by what the banks say of it.
     """
 
     def __init__(
         self,
         base: EarlierResult | None,
-        reuse_of: Callable[[Part, Found, Bank, EarlierResult], Reuse],
-        summary_of: Callable[[EarlierResult, Sequence[Reuse]], ReuseSummary],
+        job: JobType,
+        reuse_of: Callable[[Task, Found, Bank, EarlierResult], Reuse],
     ) -> None:
         self._base = base
+        self._job = job
         self._reuse_of = reuse_of
-        self._summary_of = summary_of
         self._parts: dict[str, Reuse] = {}
 
-    def add(self, bank: Bank, part: Part, found: Found) -> None:
-        """Note what the banks say of a part."""
+    def add(self, bank: Bank, task: Task, found: Found) -> None:
+        """Note what the banks say of a task."""
         if self._base is not None:
-            reuse = self._reuse_of(part, found, bank, self._base)
+            reuse = self._reuse_of(task, found, bank, self._base)
             self._parts[reuse.key] = reuse
 
     def summary(self) -> ReuseSummary | None:
-        """Return the reuse of all parts, None without an earlier result."""
+        """Return the reuse of all tasks, None without an earlier result."""
         if self._base is None:
             return None
-        return self._summary_of(self._base, [*self._parts.values()])
+        return reuse_summary(self._base, self._job, [*self._parts.values()])
+
+
+def reuse_summary(
+    base: EarlierResult, job: JobType, parts: Sequence[Reuse], *, maybe: Iterable[str] = ()
+) -> ReuseSummary:
+    """Return the reuse of all tasks of a kind, those the model no longer has included.
+
+    Args:
+        base: The earlier result.
+        job: The kind.
+        parts: The tasks of the model.
+        maybe: Keys of those it may turn out to have.
+    """
+    still = {part.key for part in parts}.union(maybe)
+    gone = [
+        Reuse(
+            key=known.key,
+            op_type=known.op_type,
+            op_names=known.op_names,
+            kind=ReuseKind.DROPPED,
+            reason="not in the model any more",
+        )
+        for known in base.tasks_of(job).values()
+        if known.key not in still
+    ]
+    return ReuseSummary(base=base.name, parts=(*parts, *gone))

@@ -62,17 +62,6 @@ class ReuseSummary:
         return ", ".join(f"{self.count(kind)} {kind}" for kind in ReuseKind)
 
 
-def dropped(key: str, op_type: str, op_names: tuple[str, ...]) -> Reuse:
-    """Return the reuse of a part that the model no longer has."""
-    return Reuse(
-        key=key,
-        op_type=op_type,
-        op_names=op_names,
-        kind=ReuseKind.DROPPED,
-        reason="not in the model any more",
-    )
-
-
 def reuse_to_json(summary: ReuseSummary | None) -> dict[str, Any] | None:
     """Return the member of a summary, None for a run without an earlier result."""
     if summary is None:

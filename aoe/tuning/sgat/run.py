@@ -62,7 +62,7 @@ from aoe.tuning.task_scheduler import TaskScheduler
 from aoe.tuning.tasks.rewrites.experience import Experience
 from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
 from aoe.tuning.tasks.rewrites.measuring import RewriteMeasurer
-from aoe.tuning.tasks.rewrites.reuse import SubgraphReuseBook, subgraph_reuse, subgraph_summary
+from aoe.tuning.tasks.rewrites.reuse import SubgraphReuseBook, subgraph_reuse
 from aoe.tuning.tasks.rewrites.rewrite_tasks import RewriteBudget, RewriteTasks
 from aoe.tuning.tasks.rewrites.subgraph_task import SubgraphTools
 from aoe.tuning.tasks.rewrites.subgraphs import (
@@ -130,7 +130,7 @@ def run(context: ModeContext) -> SgatResult:
 
 def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResult:
     bank, whole = _bank(tuning), tuning
-    reuse = SubgraphReuseBook(tuning.banks.base, subgraph_reuse, subgraph_summary)
+    reuse = SubgraphReuseBook(tuning.banks.base, JobType.SGAT, subgraph_reuse)
     stopwatch = time_for_forms(tuning.time.stopwatch, tuning.settings)
     tuning = replace(tuning, time=replace(tuning.time, stopwatch=stopwatch))
     find_left_out(tuning)

@@ -146,6 +146,7 @@ def test_mode_is_added_by_a_module_and_a_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     result = SimpleNamespace(
+        job=JobType.SGAT,
         tuning_name="m_1",
         om_file=tmp_path / "m.om",
         result_file=tmp_path / "aoe_result_sgat_1_2.json",

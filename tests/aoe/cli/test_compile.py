@@ -137,7 +137,7 @@ def test_console_script_is_the_command(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_gradients_are_not_looked_up(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="only operators and subgraphs are looked up"):
+    with pytest.raises(OptionError, match="only subgraphs and operators are looked up"):
         tune(tmp_path / "net.onnx", job_type="opat,gdat", lookup_only=True)
 
 

@@ -239,7 +239,7 @@ def _gradients(*, kept: bool, stored_speedup: float | None = None) -> TunedGradi
 
 
 def test_gradients_are_told_with_their_interval(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = _told(GradientTuningReport(tuned=_gradients(kept=True)), capsys).splitlines()
+    lines = _told(GradientTuningReport(result=_gradients(kept=True)), capsys).splitlines()
     assert lines[0] == "add: optimum; 2 segments"
     assert lines[1].startswith("training step: 1.250x (95 % interval 1.200 to 1.300, 40 pairs")
     assert [line.split(":")[0] for line in lines[2:4]] == ["before", "after"]
@@ -250,7 +250,7 @@ def test_known_grouping_is_told_with_where_it_was_measured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     tuned = _gradients(kept=False, stored_speedup=1.1)
-    lines = _told(GradientTuningReport(tuned=tuned), capsys).splitlines()
+    lines = _told(GradientTuningReport(result=tuned), capsys).splitlines()
     assert lines[0] == "reserved: in the bank; DDP's own buckets"
     assert lines[-1].endswith(
         "process finished. From the bank: 10.00% measured with all-reduce at 1 Gbit/s and 400 us, "
@@ -260,7 +260,7 @@ def test_known_grouping_is_told_with_where_it_was_measured(
 
 
 def test_exit_code_is_that_of_the_script(capsys: pytest.CaptureFixture[str]) -> None:
-    report = GradientTuningReport(tuned=_gradients(kept=True))
+    report = GradientTuningReport(result=_gradients(kept=True))
     assert report.exit_code == 3
     document = _document(report, capsys)
     assert (document["schema"], document["script_exit_code"]) == ("aoe.gdat/1", 3)

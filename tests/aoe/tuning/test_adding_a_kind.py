@@ -18,6 +18,7 @@ from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.tuning import make_measurement
 
 from aoe.bank.journal import BankJournal
+from aoe.bank.remembered import remembered_from_json, remembered_to_json
 from aoe.bank.task_bank import TaskBank
 from aoe.bank.verdicts import BankNote
 from aoe.execute.accuracy import Deviation
@@ -26,15 +27,17 @@ from aoe.execute.messages import TaskRunner
 from aoe.execute.tasks import ModelComparison
 from aoe.execute.workers.measure_pool import SerialExecutor
 from aoe.measurement import Measurement, MeasurePolicy, accepts, estimate_speedup
-from aoe.om.file import read_manifest
-from aoe.results.files import ModelReport, RepoOutcome, TuningResult
+from aoe.om.file import Manifest, read_manifest
+from aoe.results.files import ModelReport, RepoOutcome, TuningResult, write_json
 from aoe.schedule import Configuration, Knob, Space
 from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, ModeContext
 from aoe.tuning.model_mode import ModelTuning, check_search, report_facts, run_facts, run_reported
 from aoe.tuning.planning.model import KindPlan, compared_with
 from aoe.tuning.registry import KINDS, TaskKind
-from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary
+from aoe.tuning.reuse.book import ReuseBook, reuse_summary
+from aoe.tuning.reuse.earlier import EarlierResult, EarlierTarget, EarlierTask
+from aoe.tuning.reuse.kinds import Reuse, ReuseKind
 from aoe.tuning.search.protocol import Trial
 from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
 from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
@@ -42,7 +45,18 @@ from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.tuned_model import write_tuned_model
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.validation.rewrite_assembly import write_parts
-from aoebank import Bank, Event, Record, list_bank, make_unified_record, merge, show, validate
+from aoebank import (
+    Bank,
+    Event,
+    Record,
+    Report,
+    Text,
+    list_bank,
+    make_unified_record,
+    merge,
+    show,
+    validate,
+)
 from aoebank import workload_key as key_of
 
 # ---- the file of the kind: an LRN is a ladder, and the rung of its size the fastest ----
@@ -121,25 +135,27 @@ class StoredLadder:
 class LadderBank(TaskBank[Ladder]):
     """The records of ladders, in files like those of operators."""
 
-    def __init__(self, journal: BankJournal, core_num: int) -> None:
-        super().__init__(journal, base=None, compared=())
+    def __init__(self, journal: BankJournal, core_num: int, base: Bank | None) -> None:
+        super().__init__(journal, base=base, compared=())
         self._core_num = core_num
 
     def find(self, task: Ladder) -> StoredLadder | None:
-        file, key = self.file_of(task), self._key(task)
-        record, last = self._record_at(file, key), self._journal.last_figure(file, key)
+        own = self._find_in(self._bank, task)
+        if own is not None or self._base is None:
+            return own
+        found = self._find_in(self._base, task)
+        return None if found is None else replace(found, is_base=True)
+
+    def _find_in(self, bank: Bank, task: Ladder) -> StoredLadder | None:
+        file, key = self._file_in(bank, task), self._key(task)
+        record, last = self._record_at(file, key, bank), self._journal.last_figure(file, key)
         if record is None or last is None or last.speedup is None:
             return None
         return StoredLadder(rung=_rung_of(record), speedup=last.speedup)
 
     def save(self, task: Ladder, rung: int, measurement: Measurement) -> None:
-        record = make_unified_record(
-            workload=task.workload,
-            strategy={"engine": _ENGINE, "rung": rung},
-            cost_us=round(measurement.latency_us, 3),
-            origin=self._journal.engine,
-        )
-        record = replace(record, soc_version=self.soc_version, op_type="Ladder")
+        strategy = {"engine": _ENGINE, "rung": rung}
+        record = _record_of(task, strategy, measurement.latency_us, self.soc_version)
         self._bank.put(self.file_of(task), [record])
         estimate, names = estimate_speedup(measurement), task.names
         added = BankNote(
@@ -151,9 +167,23 @@ class LadderBank(TaskBank[Ladder]):
         return task.key
 
     def _file_in(self, bank: Bank, task: Ladder) -> Path:
-        return bank.unified_file(
-            soc_version=self.soc_version, core_num=self._core_num, op_type="Ladder"
-        )
+        return _file_in(bank, self.soc_version, self._core_num)
+
+
+def _file_in(bank: Bank, soc_version: str, core_num: int) -> Path:
+    return bank.unified_file(soc_version=soc_version, core_num=core_num, op_type="Ladder")
+
+
+def _record_of(
+    ladder: Ladder, strategy: Mapping[str, Any], cost_us: float | None, soc_version: str
+) -> Record:
+    record = make_unified_record(
+        workload=ladder.workload,
+        strategy=dict(strategy),
+        cost_us=None if cost_us is None else round(cost_us, 3),
+        origin="aoe",
+    )
+    return replace(record, soc_version=soc_version, op_type="Ladder")
 
 
 _Found = SearchResult[int]
@@ -165,7 +195,9 @@ class LadderTasks:
 
     left: list[Ladder]
     bank: LadderBank
+    reuse: ReuseBook[Ladder, StoredLadder | None, LadderBank]
     tell: Callable[[TunedLadder], None]
+    lookup_only: bool = False
 
     def waiting(self) -> Sequence[Ladder]:
         return self.left
@@ -178,13 +210,15 @@ class LadderTasks:
     ) -> Callable[[TaskRunner], _Found] | None:
         self.left.remove(given.task)
         known = self.bank.find(given.task)
-        if known is not None:
+        self.reuse.add(self.bank, given.task, known)
+        if known is not None or self.lookup_only:
+            self.bank.adopt(given.task)
             self.tell(
                 TunedLadder(
                     ladder=given.task,
-                    outcome=RepoOutcome.RESERVED,
-                    rung=known.rung,
-                    speedup=known.speedup,
+                    outcome=RepoOutcome.RESERVED if known else RepoOutcome.UNSATISFIED,
+                    rung=known.rung if known else 0,
+                    speedup=known.speedup if known else 1.0,
                 )
             )
             return None
@@ -253,7 +287,13 @@ def run(context: ModeContext) -> LadderResult:
 
 def _tune(tuning: TuneContext, report: LiveReport[LadderReport]) -> LadderResult:
     tuned: list[TunedLadder] = []
-    tasks = LadderTasks(_ladders_of(tuning.subject.model.proto), _bank_of(tuning), tuned.append)
+    tasks = LadderTasks(
+        _ladders_of(tuning.subject.model.proto),
+        _bank_of(tuning),
+        ReuseBook(tuning.banks.base, LADDER, _reuse_of),
+        tuned.append,
+        tuning.settings.lookup_only,
+    )
     TaskScheduler[Ladder, _Found](
         tasks=tasks,
         pool=SerialExecutor(),
@@ -272,11 +312,26 @@ def _tune(tuning: TuneContext, report: LiveReport[LadderReport]) -> LadderResult
         comparison=ModelComparison(measurement=measured, deviation=deviation),
         estimate=estimate_speedup(measured),
     )
-    return LadderResult(**run_facts(tuning), validation=validation, ladders=tuple(tuned))
+    result = LadderResult(
+        **run_facts(tuning),
+        reuse=tasks.reuse.summary(),
+        validation=validation,
+        ladders=tuple(tuned),
+        remembered={one.ladder.key: tasks.bank.remembered(one.ladder) for one in tuned},
+    )
+    for one in tuned:
+        members = {
+            "op_names": one.ladder.names,
+            "size": one.ladder.size,
+            **remembered_to_json(result.remembered[one.ladder.key]),
+        }
+        write_json(result.places.results / DETAILS / f"{one.ladder.size}.json", members)
+    return result
 
 
 def _bank_of(tuning: TuneContext) -> LadderBank:
-    return LadderBank(tuning.banks.journal, tuning.machine.runner.target.core_num)
+    base = tuning.banks.base.bank if tuning.banks.base is not None else None
+    return LadderBank(tuning.banks.journal, tuning.machine.runner.target.core_num, base)
 
 
 def _ladders_of(model: onnx.ModelProto) -> list[Ladder]:
@@ -298,23 +353,68 @@ def _rung_of(record: Record) -> int:
     return int(record.strategy["rung"])
 
 
+def _reuse_of(
+    ladder: Ladder, known: StoredLadder | None, bank: LadderBank, base: EarlierResult
+) -> Reuse:
+    return Reuse(
+        key=ladder.key,
+        op_type="Ladder",
+        op_names=ladder.names,
+        kind=ReuseKind.REUSED if known else ReuseKind.NEW,
+        reason="in the bank" if known else "not in the bank",
+    )
+
+
 def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
-    bank = _bank_of(tuning)
-    parts = []
-    for one in _ladders_of(tuning.subject.model.proto):
-        known = bank.find(one) is not None
-        parts.append(
-            Reuse(
-                key=one.key,
-                op_type="Ladder",
-                op_names=one.names,
-                kind=ReuseKind.REUSED if known else ReuseKind.NEW,
-                reason="in the bank" if known else "not in the bank",
-            )
-        )
+    bank, base = _bank_of(tuning), compared_with(tuning)
+    ladders = _ladders_of(tuning.subject.model.proto)
+    parts = [_reuse_of(one, bank.find(one), bank, base) for one in ladders]
     new = sum(part.kind is ReuseKind.NEW for part in parts)
-    base = compared_with(tuning).name
-    return KindPlan(reuse=ReuseSummary(base=base, parts=tuple(parts)), most_s=2.0 * new)
+    return KindPlan(reuse=reuse_summary(base, LADDER, parts), most_s=2.0 * new)
+
+
+DETAILS = "ladder_tuning"
+
+
+def has_records(bank: Bank, soc_version: str) -> bool:
+    return any(file.stem.endswith("_Ladder") for file in bank.iter_files())
+
+
+def task_of_details(members: Mapping[str, Any], target: EarlierTarget) -> EarlierTask:
+    ladder = Ladder(members["size"], tuple(members["op_names"]))
+    known = remembered_from_json(members)
+    record = None
+    if known.strategy is not None:
+        record = _record_of(ladder, known.strategy, known.cost_us, target.soc_version)
+    return EarlierTask(
+        key=ladder.key,
+        op_type="Ladder",
+        op_names=ladder.names,
+        subject=ladder,
+        file_in=lambda bank: _file_in(bank, target.soc_version, target.core_num),
+        record=record,
+        lines=known.lines,
+    )
+
+
+def tasks_of_model(manifest: Manifest, target: EarlierTarget) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderTuningReport(Report):
+    """What became of the ladders, in words of their own."""
+
+    result: LadderResult
+    schema: str = "toy.ladders/1"
+
+    def document(self) -> Mapping[str, object]:
+        return {"summary": self.result.summary()}
+
+    def write(self, text: Text) -> None:
+        rows = [(row["op_name"], row["reason"]) for row in self.result.rows()]
+        text.table(("ladder", "rung"), rows, "nn")
+        text.line("a ladder changes nothing")
 
 
 @dataclass(frozen=True)
@@ -359,7 +459,13 @@ def reader(context: object) -> LadderReader:
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = TaskKind(mode=__name__, planner=__name__, verifier=__name__)
+    kind = TaskKind(
+        mode=__name__,
+        planner=__name__,
+        verifier=__name__,
+        earlier=__name__,
+        report=f"{__name__}.LadderTuningReport",
+    )
     monkeypatch.setitem(KINDS, LADDER, kind)
 
 
@@ -414,7 +520,7 @@ def world(
 def test_run_tunes_records_writes_a_model_and_reports(world: World) -> None:
     shown = world.tune("bank")
     assert world.records("bank") == {3: 3, 5: 5}
-    assert "lrn0" in shown and "rung 3" in shown and "no ladder is kept" in shown
+    assert "lrn0" in shown and "rung 3" in shown and "a ladder changes nothing" in shown
     assert read_manifest(next((world.place / "out").glob("*.om"))).kernels == ()
     summary = json.loads((world.place / "out" / "summary.json").read_text())
     assert [(row["op_name"], row["outcome"]) for row in summary["ladders"]] == [
@@ -432,12 +538,50 @@ def test_later_run_reuses_what_it_knows_and_tunes_the_rest(world: World) -> None
     world.tune("bank")
     before = {file: file.read_bytes() for file in (world.place / "bank").rglob("*.json")}
     document = json.loads(world.tune("bank", None, "--json"))
+    assert document["schema"] == "toy.ladders/1"
     rows = document["summary"]["ladders"]
     assert {row["outcome"] for row in rows} == {"reserved"}
     assert [row["speedup"] for row in rows] == [2.0, 2.0]
     assert before == {file: file.read_bytes() for file in before}
     world.tune("bank", world.save([5, 7]))
     assert world.records("bank") == {3: 3, 5: 5, 7: 7}
+
+
+def test_compile_looks_it_up_where_the_bank_has_it(world: World) -> None:
+    world.tune("bank")
+    words = ("compile", f"--model={world.save([5, 7])}", f"--op_bank_path={world.place / 'bank'}")
+    shown = world.aoe(*words, f"--output={world.place / 'known.om'}", "--json")
+    (ladders,) = [one for one in _modes(json.loads(shown)) if "ladders" in one["summary"]]
+    rows = {
+        row["op_name"]: (row["outcome"], row["reason"]) for row in ladders["summary"]["ladders"]
+    }
+    assert rows == {"lrn0": ("reserved", "rung 5"), "lrn1": ("unsatisfied", "rung 0")}
+    assert world.records("bank") == {3: 3, 5: 5}
+    empty = f"--op_bank_path={world.bank('empty')}"
+    shown = world.aoe(*words[:2], empty, f"--output={world.place / 'new.om'}", "--json")
+    assert not [one for one in _modes(json.loads(shown)) if "ladders" in one["summary"]]
+
+
+@pytest.mark.parametrize("left", ["details", "bank"])
+def test_earlier_result_is_taken_over_and_what_left_the_model_is_told(
+    world: World, left: str
+) -> None:
+    world.tune("then")
+    earlier = world.place / ("out" if left == "details" else "then")
+    shutil.copytree(earlier, world.place / "earlier")
+    base = f"--base_result={world.place / 'earlier'}"
+    document = json.loads(world.tune("now", world.save([5, 7]), base, "--json"))
+    kinds = [part["kind"] for part in document["summary"]["reuse"]["parts"]]
+    assert kinds == ["reused", "new", *(["dropped"] if left == "details" else [])]
+    assert [row["outcome"] for row in document["summary"]["ladders"]] == ["reserved", "add"]
+    assert world.records("now") == {5: 5, 7: 7}
+    planned = json.loads(world.aoe("plan", world.model, "-j", "ladder", base, "--json"))
+    assert planned["counts"]["reused"] == 2 and planned["counts"]["dropped"] == 0
+
+
+def _modes(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the documents of all modes of a run."""
+    return [document, *document.get("earlier", [])]
 
 
 def test_plan_tells_what_is_reused_and_what_is_new(

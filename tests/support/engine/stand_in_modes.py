@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
-from aoe.tuning.mode import ModeContext
+from aoe.tuning.mode import JobType, ModeContext
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandInResult:
     """What a mode gives that does nothing."""
 
+    job: ClassVar[JobType] = JobType("stand_in")
     tuning_name: str = "net"
     om_file: Path | None = None
     speedup: float = 1.0

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-
 from aoe.bank.operators import OperatorBank
+from aoe.tuning.mode import JobType
 from aoe.tuning.reuse.earlier import EarlierResult
-from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary, dropped, nearest_change
+from aoe.tuning.reuse.kinds import Reuse, ReuseKind, nearest_change
 from aoe.tuning.tasks.operators.lookup import Lookup
 from aoe.tuning.tasks.operators.operators import Operator
 
@@ -42,33 +41,12 @@ def _kind_of(
     known = bank.base_drift(workload)
     if known is not None:
         return ReuseKind.RETUNED, str(known) or "searched less, or noise decided then"
-    if operator.key in base.operators:
+    earlier = base.tasks_of(JobType.OPAT)
+    if operator.key in earlier:
         return ReuseKind.RETUNED, base.why_not_looked_up(bank.soc_version, bank.core_num)
     others = [*bank.base_workloads(workload.op_type)]
-    others += [known.workload for known in base.operators.values()]
+    others += [task.subject for task in earlier.values()]
     change = nearest_change(workload, others)
     if change:
         return ReuseKind.RETUNED, change
     return ReuseKind.NEW, f"nothing like it in {base.name}"
-
-
-def summary_of(
-    base: EarlierResult, parts: Sequence[Reuse], *, maybe: Iterable[str] = ()
-) -> ReuseSummary:
-    """Return the reuse of all operators, those the model no longer has included.
-
-    Args:
-        base: The earlier result.
-        parts: The operators of the model.
-        maybe: Keys of those it may turn out to have.
-    """
-    still = {part.key for part in parts}.union(maybe)
-    return ReuseSummary(base=base.name, parts=(*parts, *_dropped(base, still)))
-
-
-def _dropped(base: EarlierResult, still: Collection[str]) -> list[Reuse]:
-    return [
-        dropped(known.key, known.workload.op_type, known.op_names)
-        for known in base.operators.values()
-        if known.key not in still
-    ]

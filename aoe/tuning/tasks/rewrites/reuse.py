@@ -6,14 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from aoe.bank.records.subgraph import NodeFeature
 from aoe.bank.subgraphs import SubgraphBank
+from aoe.tuning.mode import JobType
 from aoe.tuning.reuse.book import ReuseBook
 from aoe.tuning.reuse.earlier import EarlierResult
-from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary, dropped, shape_change
+from aoe.tuning.reuse.kinds import Reuse, ReuseKind, shape_change
+from aoe.tuning.tasks.rewrites.earlier import OP_TYPE
 from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup
 from aoe.tuning.tasks.rewrites.subgraphs import Subgraph, features_of
 
 SubgraphReuseBook = ReuseBook[Subgraph, SubgraphLookup, SubgraphBank]
-_OP_TYPE = "subgraph"
 
 
 def subgraph_reuse(
@@ -30,22 +31,11 @@ def subgraph_reuse(
     kind, reason = _kind_of(subgraph, lookup, bank, base)
     return Reuse(
         key=subgraph.graph_id,
-        op_type=_OP_TYPE,
+        op_type=OP_TYPE,
         op_names=subgraph.place_names,
         kind=kind,
         reason=reason,
     )
-
-
-def subgraph_summary(base: EarlierResult, parts: Sequence[Reuse]) -> ReuseSummary:
-    """Return the reuse of all subgraphs, those the model no longer has included."""
-    still = {part.key for part in parts}
-    gone = [
-        dropped(known.graph_id, _OP_TYPE, known.op_names)
-        for known in base.subgraphs.values()
-        if known.graph_id not in still
-    ]
-    return ReuseSummary(base=base.name, parts=(*parts, *gone))
 
 
 def _kind_of(
@@ -58,10 +48,11 @@ def _kind_of(
     then = bank.base_change(subgraph.graph_id)
     if then is not None:
         return ReuseKind.RETUNED, then or "other options, or noise decided then"
-    if subgraph.graph_id in base.subgraphs:
+    earlier = base.tasks_of(JobType.SGAT)
+    if subgraph.graph_id in earlier:
         return ReuseKind.RETUNED, base.why_not_looked_up(bank.soc_version, bank.core_num)
     nodes = features_of(subgraph.segment)
-    others = [known.nodes for known in base.subgraphs.values() if known.nodes]
+    others = [task.subject for task in earlier.values() if task.subject]
     others += [like.nodes for like in bank.alike(nodes)]
     change = nearest_nodes_change(nodes, others)
     if change:

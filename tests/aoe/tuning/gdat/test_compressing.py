@@ -128,7 +128,7 @@ def test_failure_gives_all_bits_back(tmp_path: Path) -> None:
 def test_report_and_headline_say_that_results_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = GradientTuningReport(tuned=_tuned(tmp_path, _training()))
+    report = GradientTuningReport(result=_tuned(tmp_path, _training()))
     emit(report, as_json=False, no_color=True)
     text = capsys.readouterr().out
     words = "gradients are summed in bfloat16: results differ in rounding"
@@ -144,7 +144,7 @@ def test_report_and_headline_say_that_results_differ(
 def test_report_without_it_says_nothing_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = GradientTuningReport(tuned=_tuned(tmp_path, _training(), None))
+    report = GradientTuningReport(result=_tuned(tmp_path, _training(), None))
     emit(report, as_json=False, no_color=True)
     text = capsys.readouterr().out
     assert "summed in" not in text and report.document()["compression"] is None
