@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from aoe.online.session import InferenceSession
     from aoe.tuning.progress import ProgressEvent
     from aoe.tuning.run import TuneResult, tune
-    from aoe.tuning.verify.run import VerifiedBank, verify
+    from aoe.tuning.verify.records import VerifiedBank
+    from aoe.tuning.verify.run import verify
 
 __all__ = [
     "FallbackWarning",
@@ -30,7 +31,7 @@ _HOMES = {
     "OfflineModel": "om.loading",
     "ProgressEvent": "tuning.progress",
     "TuneResult": "tuning.run",
-    "VerifiedBank": "tuning.verify.run",
+    "VerifiedBank": "tuning.verify.records",
     "load": "om.loading",
     "tune": "tuning.run",
     "verify": "tuning.verify.run",

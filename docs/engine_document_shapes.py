@@ -157,6 +157,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
         "soc_version": "text",
         "core_num": "count",
         "base": "text",
+        "group?": "text",
         "counts": dict.fromkeys(("reused", "retuned", "new", "dropped"), "count"),
         "most_s": "number",
         "ranges": ["text"],

@@ -20,7 +20,7 @@ from aoe.bank.records.gradient import (
     usable_lists,
 )
 from aoe.gradients.trace import GradientTrace
-from aoebank import Event, Provenance, Reader, Record, RecordError, resolve_bank
+from aoebank import Drift, Event, Provenance, Reader, Record, RecordError, resolve_bank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +103,25 @@ class GradientBank:
         cluster = {"world_size": world_size, "backend": backend}
         found = self._journal.last_failure(self.file, str(modelhash), where=cluster)
         return None if found is None else conditions_of(found)
+
+    def record(self, modelhash: int) -> Record | None:
+        """Return the record of a model as it is in the file, None where nobody can read one."""
+        try:
+            return self._bank.find(self.file, str(modelhash))
+        except RecordError:
+            return None
+
+    def modelhashes(self) -> tuple[str, ...]:
+        """Return the modelhashes in the file."""
+        return tuple(record.key for record in self._bank.iter_records(self.file))
+
+    def last_figure(self, modelhash: int) -> Provenance | None:
+        """Return the side-car line of the last measurement of a model's grouping."""
+        return self._journal.last_figure(self.file, str(modelhash))
+
+    def drift(self, modelhash: int) -> Drift:
+        """Return the changes of the environment since a model's grouping was last measured."""
+        return self._journal.drift(self.file, str(modelhash), None)
 
     def _count(self, key: str) -> int:
         """Return how many records have a key; broken ones of other models do not matter."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -108,7 +108,7 @@ def tune_gradients(
         EngineNotInstalledError: there is no PyTorch.
         typer.Exit: with the exit code of the script or of the processes, if it is not 0.
     """
-    progress: Progress = LineProgress() if shown and not as_json else QuietProgress()
+    progress = gradient_progress(shown=shown and not as_json)
     if options["model"] is not None and options["script"] is None:
         program = _model_program(options, configuration, progress)
     else:
@@ -121,6 +121,91 @@ def tune_gradients(
         progress=progress,
         as_json=as_json,
     )
+
+
+def observed_program(
+    job_types: Sequence[JobType] = (JobType.GDAT,),
+    *,
+    script: Path | None,
+    arguments: Sequence[str],
+    model: Path | None,
+    loss_name: str | None = None,
+    framework: int = 5,
+    weight: Path | None = None,
+    input_shape: str | None = None,
+    world: int | None = None,
+    seed: int = 0,
+    tell: Callable[[str], object],
+) -> TrainingProgram:
+    """Return a training that runs until enough is known of it, in a process of its group.
+
+    Without `torchrun` around it, a command starts the processes itself, on this machine.
+
+    Args:
+        job_types: Modes that are asked for.
+        script: Training script; else a model file with a loss is trained.
+        arguments: Its command line.
+        model: The model file.
+        loss_name: Its output that is the loss; None for the only one.
+        framework: AOE's framework number.
+        weight: Second file of the model.
+        input_shape: Shapes of its inputs.
+        world: Processes that are started.
+        seed: Of made-up data.
+        tell: Is told what the model was taken for.
+
+    Raises:
+        OptionError: there is neither, or both.
+        EngineNotInstalledError: there is no PyTorch.
+        typer.Exit: with the exit code of the processes, in the one that has started them.
+    """
+    if tuple(job_types) != (JobType.GDAT,):
+        raise OptionError(
+            "--job_type",
+            "a training is for gradient tuning, which runs alone",
+            got=",".join(job_types),
+            hint="--job_type=4",
+        )
+    if (script is None) == (model is None):
+        raise OptionError(
+            _OPTION,
+            "gradients are looked at in a training: of a script, or of a model file with a loss",
+            hint="--script TRAIN.py as the last option, or a model file and --loss_name",
+        )
+    option, file = (_OPTION, script) if script is not None else ("--model", model)
+    if file is not None and not file.is_file():
+        raise OptionError(option, "no such file", got=file)
+    _check_torch("torch" if script is not None else "gdat")
+    env = environment()
+    if "RANK" not in env:
+        raise typer.Exit(_run_group(world or _WORLD, env))
+    if script is not None:
+        from aoe.torch.ddp.script_run import TrainingScript
+
+        return TrainingScript(path=script, arguments=tuple(arguments), goes_on=False)
+    from aoe.torch.model_files.model_run import TrainingModel
+
+    assert model is not None
+    return TrainingModel(
+        path=model,
+        loss_name=loss_name,
+        framework=framework,
+        weight=weight,
+        input_shape=input_shape,
+        seed=seed,
+        tell=tell,
+        env=env,
+    )
+
+
+def gradient_progress(*, shown: bool) -> Progress:
+    """Return the progress of a training: lines, as the script prints between them."""
+    return LineProgress() if shown else QuietProgress()
+
+
+def is_first_process() -> bool:
+    """True in the process of a group that prints; in one that is in no group, too."""
+    return environment().get("RANK", "0") == "0"
 
 
 def _script_program(options: Mapping[str, Any], configuration: RunConfiguration) -> TrainingProgram:
@@ -196,7 +281,7 @@ def _tune_program(
     asked = TuneSettings(model=program, output=output, allow_compression=compression)
     settings = configured(asked, configuration)
     try:
-        with _printing_to_stderr() if as_json else nullcontext():
+        with answering_alone(as_json=as_json):
             found = tune_with(
                 settings,
                 env=environment(),
@@ -205,7 +290,7 @@ def _tune_program(
                 now=datetime.now(UTC),
             )
     except AoeError as error:
-        has_document = as_json and environment().get("RANK", "0") == "0"
+        has_document = as_json and is_first_process()
         if error.exit_code or has_document:  # it says what is wrong, whatever the code is
             raise
         say(f"warning: not tuned: {error}")
@@ -220,8 +305,14 @@ def _tune_program(
 
 
 @contextmanager
-def _printing_to_stderr() -> Iterator[None]:
-    """Send all that is printed to standard error, also by libraries: gloo greets on torch 2.9."""
+def answering_alone(*, as_json: bool) -> Iterator[None]:
+    """Send what a training prints to standard error where the answer is one document.
+
+    Also what libraries print: gloo greets on torch 2.9.
+    """
+    if not as_json:
+        yield
+        return
     with ExitStack() as held:
         with suppress(OSError):  # standard output is closed
             saved = os.dup(_STDOUT)

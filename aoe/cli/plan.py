@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,21 +15,31 @@ from aoe.cli.options import (
     FrameworkOption,
     InputShapeOption,
     JsonFlag,
+    LossNameOption,
     OperatorsOption,
     QuietFlag,
+    ScriptArguments,
+    ScriptOption,
     SocVersionOption,
     TrialsOption,
     WeightOption,
+    WorldOption,
     finish,
 )
 from aoe.errors import OptionError
 from aoe.settings import environment
-from aoe.tuning.mode import ModeContext, TuneSettings
+from aoe.tuning.mode import JobType, ModeContext, TuneSettings
+from aoe.tuning.progress import Progress
+
+if TYPE_CHECKING:
+    from aoe.tuning.planning.model import TuningPlan
 
 
 def command(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="Model file.")],
+    model: Annotated[
+        Path | None, typer.Argument(metavar="[MODEL]", help="Model file; none with --script.")
+    ] = None,
     base_result: BaseResultOption = None,
     job_type: Annotated[
         str,
@@ -36,7 +47,8 @@ def command(
             "--job_type",
             "-j",
             metavar="MODE",
-            help="1 (or sgat) = subgraphs, 2 (or opat) = operators, or both: sgat,opat.",
+            help="1 (or sgat) = subgraphs, 2 (or opat) = operators, or both: sgat,opat; "
+            "4 (or gdat) = gradients of a training.",
         ),
     ] = "2",
     framework: FrameworkOption = 5,
@@ -54,14 +66,23 @@ def command(
         ),
     ] = None,
     trials: TrialsOption = 24,
+    script: ScriptOption = None,
+    script_argument: ScriptArguments = None,
+    loss_name: LossNameOption = None,
+    world: WorldOption = None,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what tuning a model would reuse, tune again, tune anew and drop."""
+    from aoe.cli.gdat_command import (
+        answering_alone,
+        gradient_progress,
+        is_first_process,
+        observed_program,
+    )
     from aoe.cli.progress import shown_progress
     from aoe.report.reuse import PlanReport
     from aoe.tuning.cases.given import given_cases
-    from aoe.tuning.planning.model import plan_model
     from aoe.tuning.registry import parse_job_types
 
     given = given_cases(input_shape or ())
@@ -69,11 +90,12 @@ def command(
         raise OptionError(
             "--input_shape", "one shape is planned at a time", got=given["shape_cases"][1]
         )
+    jobs, shown = parse_job_types(job_type), not quiet and not as_json
     settings = TuneSettings(
-        model=model,
+        model=model or Path(),
         framework=framework,
         weight=weight,
-        job_types=parse_job_types(job_type),
+        job_types=jobs,
         **given,
         operators=tuple(custom_ops_library or ()),
         soc_version=soc_version,
@@ -81,15 +103,42 @@ def command(
         trials=trials,
         base_result=base_result,
     )
-    with shown_progress(shown=not quiet and not as_json) as progress:
-        plan = plan_model(
-            ModeContext(
-                settings=settings,
-                env=environment(),
-                cwd=Path.cwd(),
-                progress=progress,
-                now=datetime.now(UTC),
-                engine=engine_of(context),
-            )
+    if script is not None or JobType.GDAT in jobs:
+        progress = gradient_progress(shown=shown)
+        program = observed_program(
+            jobs,
+            script=script,
+            arguments=script_argument or (),
+            model=model,
+            loss_name=loss_name,
+            framework=framework,
+            weight=weight,
+            input_shape=settings.input_shape,
+            world=world,
+            tell=progress.step,
         )
+        with answering_alone(as_json=as_json):
+            plan = _planned(replace(settings, model=program), progress, context)
+        if is_first_process():
+            finish(PlanReport(plan=plan), as_json=as_json)
+        return
+    if model is None:
+        raise OptionError("MODEL", "nothing to plan", hint="aoe plan M.onnx")
+    with shown_progress(shown=shown) as progress:
+        plan = _planned(settings, progress, context)
     finish(PlanReport(plan=plan), as_json=as_json)
+
+
+def _planned(settings: TuneSettings, progress: Progress, context: typer.Context) -> TuningPlan:
+    from aoe.tuning.planning.model import plan_model
+
+    return plan_model(
+        ModeContext(
+            settings=settings,
+            env=environment(),
+            cwd=Path.cwd(),
+            progress=progress,
+            now=datetime.now(UTC),
+            engine=engine_of(context),
+        )
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +11,15 @@ import typer
 from aoe.cli.errors import engine_of
 from aoe.cli.options import (
     JsonFlag,
+    LossNameOption,
     QuietFlag,
+    ScriptArguments,
     SeedOption,
     SocVersionOption,
     finish,
 )
+from aoe.errors import OptionError
+from aoe.settings import environment
 
 
 def command(
@@ -66,6 +71,26 @@ def command(
             help="Records for so many cores; default is all usable ones.",
         ),
     ] = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            "--script",
+            metavar="TRAIN.py",
+            help="Measure the gradients of this training instead; all that follows is passed to "
+            "it.",
+        ),
+    ] = None,
+    script_argument: ScriptArguments = None,
+    loss_name: LossNameOption = None,
+    world: Annotated[
+        int | None,
+        typer.Option(
+            "--world",
+            min=2,
+            metavar="N",
+            help="Processes of the training, started on this machine; default is the bank's.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Measure, but write nothing into the bank.")
     ] = False,
@@ -74,6 +99,21 @@ def command(
     as_json: JsonFlag = False,
 ) -> None:
     """Measure records of a bank again on this machine: do they still hold?"""
+    if script is not None or loss_name is not None:
+        _verify_gradients(
+            bank,
+            script=script,
+            arguments=script_argument or (),
+            models=model or (),
+            loss_name=loss_name,
+            input_shape=input_shape,
+            world=world,
+            dry_run=dry_run,
+            seed=seed,
+            shown=not quiet,
+            as_json=as_json,
+        )
+        return
     from aoe.cli.progress import shown_progress
     from aoe.report.verify import VerifiedBankReport
     from aoe.tuning.verify.run import verify
@@ -96,3 +136,43 @@ def command(
     report = VerifiedBankReport(result=result)
     finish(report, as_json=as_json)
     raise typer.Exit(report.exit_code)
+
+
+def _verify_gradients(
+    bank: Path | None,
+    *,
+    script: Path | None,
+    arguments: Sequence[str],
+    models: Sequence[Path],
+    loss_name: str | None,
+    input_shape: str | None,
+    world: int | None,
+    dry_run: bool,
+    seed: int,
+    shown: bool,
+    as_json: bool,
+) -> None:
+    """Measure what a bank has of a training again; the first process of its group prints."""
+    from aoe.cli.gdat_command import answering_alone, gradient_progress, observed_program
+    from aoe.report.verify import VerifiedBankReport
+    from aoe.tuning.verify.gradients import recorded_world, verify_program
+
+    if len(models) > 1:
+        raise OptionError("--model", "one model is trained at a time", got=models[1])
+    progress = gradient_progress(shown=shown and not as_json)
+    program = observed_program(
+        script=script,
+        arguments=arguments,
+        model=next(iter(models), None),
+        loss_name=loss_name,
+        input_shape=input_shape,
+        world=world or recorded_world(bank, environment(), Path.cwd()),
+        seed=seed,
+        tell=progress.step,
+    )
+    with answering_alone(as_json=as_json):
+        result = verify_program(program, bank, dry_run=dry_run, progress=progress)
+    if result is not None:
+        report = VerifiedBankReport(result=result)
+        finish(report, as_json=as_json)
+        raise typer.Exit(report.exit_code)

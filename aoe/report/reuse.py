@@ -29,6 +29,7 @@ class PlanReport(Report):
         plan = self.plan
         return {
             **members(plan, "model soc_version core_num base=reuse.base"),
+            **({"group": plan.group} if plan.group else {}),
             "counts": {kind.value: plan.reuse.count(kind) for kind in ReuseKind},
             "most_s": round(plan.most_s, 1),
             "ranges": list(plan.ranges),
@@ -42,7 +43,8 @@ class PlanReport(Report):
         plan = self.plan
         if plan.reuse.parts:
             text.table(_COLUMNS, map(self._row, plan.reuse.parts), "nnrnr-")
-        text.line(f"{plan.model} for {plan.soc_version}, {plan.core_num} threads")
+        where = plan.group or f"{plan.core_num} threads"
+        text.line(f"{plan.model} for {plan.soc_version}, {where}")
         text.line(f"against {plan.reuse.base}: {plan.reuse}")
         to_tune = plan.reuse.count(ReuseKind.RETUNED) + plan.reuse.count(ReuseKind.NEW)
         if to_tune:

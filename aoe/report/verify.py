@@ -11,7 +11,7 @@ from aoe.report.quantities import speedup_members
 from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
-    from aoe.tuning.verify.run import VerifiedBank, VerifiedRecord
+    from aoe.tuning.verify.records import VerifiedBank, VerifiedRecord
     from aoe.tuning.verify.undecided import DecidedOperator
     from aoebank import Text
 
@@ -51,8 +51,7 @@ class VerifiedBankReport(Report):
     def write(self, text: Text) -> None:
         result = self.result
         if result.records:
-            alone = "operator alone" if not _has_subgraphs(result) else "operator or subgraph alone"
-            text.line(f"gains over ONNX Runtime's own kernel, the {alone}:")
+            text.line(_headline(result))
             text.table(_COLUMNS, [_cells(one) for one in result.records], _KINDS)
         for one in result.decided:
             text.line(_decision(one))
@@ -69,8 +68,13 @@ class VerifiedBankReport(Report):
         text.line(f"bank: {result.root}, {where}")
 
 
-def _has_subgraphs(result: VerifiedBank) -> bool:
-    return any(one.model is not None for one in result.records)
+def _headline(result: VerifiedBank) -> str:
+    """Return the line on what was compared with what."""
+    if any(one.one.op_type == "gradients" for one in result.records):
+        return "gains over DDP's own buckets, of a training step:"
+    has_subgraphs = any(one.model is not None for one in result.records)
+    alone = "operator or subgraph alone" if has_subgraphs else "operator alone"
+    return f"gains over ONNX Runtime's own kernel, the {alone}:"
 
 
 def _cells(one: VerifiedRecord) -> tuple[str, ...]:

@@ -19,17 +19,19 @@ class TaskKind:
         range_mode: Tunes a model for a range of shapes; empty if nothing does.
         planner: Tells what a run would do: a `Planner`; empty if nothing does.
         range_planner: The same for a range of shapes.
+        program_planner: The same for a training program: a `ProgramPlanner`.
         verifier: Reads records that can be measured again: a `Verifier`; empty if none can.
         earlier: Knows its tasks in banks, results and tuned models: an `EarlierTasks`; empty if
             nothing of it is looked up for a model.
-        report: Class of the `Report` on its `ModeResult`, with the module; empty for the figures
-            every mode gives.
+        report: Class of the `Report` on its `ModeResult`, with the module; empty for the table and
+            the figures every mode gives.
     """
 
     mode: str
     range_mode: str = ""
     planner: str = ""
     range_planner: str = ""
+    program_planner: str = ""
     verifier: str = ""
     earlier: str = ""
     report: str = ""
@@ -53,7 +55,10 @@ KINDS = {
         report="aoe.report.tuning.OperatorTuningReport",
     ),
     JobType.GDAT: TaskKind(
-        mode="aoe.tuning.gdat.run", report="aoe.report.tuning.GradientTuningReport"
+        mode="aoe.tuning.gdat.run",
+        program_planner="aoe.tuning.planning.gradients",
+        verifier="aoe.tuning.verify.gradients",
+        report="aoe.report.tuning.GradientTuningReport",
     ),
 }
 

@@ -33,10 +33,12 @@ class TrainingScript:
     Attributes:
         path: The script.
         arguments: Its command line.
+        goes_on: False to end the script once its gradients are tuned, or looked at.
     """
 
     path: Path
     arguments: tuple[str, ...] = ()
+    goes_on: bool = True
 
     @property
     def name(self) -> str:
@@ -63,7 +65,7 @@ class TrainingScript:
                     training.leave_alone()
                     raise
 
-        gate = StepGate(tune_module)
+        gate = StepGate(tune_module, ends_script=not self.goes_on)
         with refused_sharding(), gate.watching():
             exit_code = run_script(self.path, self.arguments)
         if gate.error is not None:

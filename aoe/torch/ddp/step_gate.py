@@ -54,10 +54,14 @@ class StepGate(Generic[T]):
 
     Args:
         tune: Tunes a module; gets the module and a function that runs one step.
+        ends_script: True to end the script, as `sys.exit(0)` in it does, once `tune` is done.
     """
 
-    def __init__(self, tune: Callable[[Any, Callable[[], None]], T]) -> None:
+    def __init__(
+        self, tune: Callable[[Any, Callable[[], None]], T], *, ends_script: bool = False
+    ) -> None:
         self._tune = tune
+        self._ends_script = ends_script
         self._ddp: Any = None
         self._handles: list[Any] = []
         self._reduces = False
@@ -128,6 +132,8 @@ class StepGate(Generic[T]):
                 self._leave_alone(self.error)
             elif self.error is not None:
                 raise self.error
+            if self._ends_script:
+                raise SystemExit(0)
 
     def _on_inputs_over(self, modules: tuple[Any, ...]) -> None:
         """Note the end of a `Join`, before this rank answers for the others' steps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from aoe.results.files import result_name, timestamp_of, write_json
 from aoe.results.gradients import GdatReport, gdat_report_to_json
 from aoe.settings import work_path
 from aoe.tuning.gdat.settings import GdatSettings
-from aoe.tuning.live_report import LiveReport, Stopwatch
+from aoe.tuning.live_report import LiveReport, Stopwatch, start_stopwatch
 from aoe.tuning.mode import JobType
 from aoe.tuning.progress import Progress, SilentProgress
 from aoebank import AoebankError
@@ -123,8 +124,45 @@ def open_bench(
     def publish(report: GdatReport) -> None:
         on_first(training, lambda: write_json(places.result_file, gdat_report_to_json(report)))
 
-    report = GdatReport(
-        tuning_name=places.tuning_name,
+    return TrainingBench(
+        training=training,
+        bank=open_bank(training, places.bank_folder, progress.warn, may_write=True),
+        settings=settings,
+        report=LiveReport(_empty_report(training, places.tuning_name), publish, stopwatch),
+        progress=progress if training.is_first else SilentProgress(),
+        stopwatch=stopwatch,
+    )
+
+
+def open_reading_bench(
+    training: Training,
+    settings: GdatSettings,
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    progress: Progress,
+) -> TrainingBench:
+    """Return the bench of a training that is looked at: it leaves no report, and no time limit.
+
+    Raises:
+        AoebankError: the bank cannot be used; every process raises.
+    """
+    folder = on_first(training, lambda: gradient_bank_folder(env, cwd, training.soc_version))
+    stopwatch = start_stopwatch(time.monotonic, None)
+    report = LiveReport(_empty_report(training, training.model_name), lambda _: None, stopwatch)
+    return TrainingBench(
+        training=training,
+        bank=open_bank(training, folder, progress.warn),
+        settings=settings,
+        report=report,
+        progress=progress if training.is_first else SilentProgress(),
+        stopwatch=stopwatch,
+    )
+
+
+def _empty_report(training: Training, tuning_name: str) -> GdatReport:
+    return GdatReport(
+        tuning_name=tuning_name,
         modelhash=str(training.model_hash),
         gradients=len(training.sizes_bytes),
         total_bytes=sum(training.sizes_bytes),
@@ -132,14 +170,6 @@ def open_bench(
         backend=training.backend,
         machine=training.machine,
         versions={"aoe": version("aoebank"), **training.versions},
-    )
-    return TrainingBench(
-        training=training,
-        bank=open_bank(training, places.bank_folder, progress.warn, may_write=True),
-        settings=settings,
-        report=LiveReport(report, publish, stopwatch),
-        progress=progress if training.is_first else SilentProgress(),
-        stopwatch=stopwatch,
     )
 
 

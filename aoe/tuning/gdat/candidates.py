@@ -87,6 +87,12 @@ def gdat_candidates(
     return tuple(found)
 
 
+def most_candidates(grid_mib: Sequence[float]) -> int:
+    """Return how many groupings `gdat_candidates` gives at most, for so many bucket sizes."""
+    from_bank = 1
+    return from_bank + _COMPUTED + len(grid_mib)
+
+
 def report_trial(trial: GdatTrial, trace: GradientTrace, cost: CostModel) -> CandidateReport:
     """Return the row of a trial in the result file."""
     segmentation = trial.candidate.segmentation

@@ -7,7 +7,9 @@ on simulated machines.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from aoe.measurement import (
@@ -117,6 +119,38 @@ def race_and_confirm(
     return replace(verdict, least_gain=least_gain(found.noise, pairs, least_speedup))
 
 
+def most_steps(candidates: int, race: RacePolicy, final: MeasurePolicy) -> int:
+    """Return the training steps `race_and_confirm` takes at most.
+
+    After an exchange of groups half as many steps as are timed come first.
+
+    Args:
+        candidates: How many there are.
+        race: Policy of the rounds.
+        final: Policy of the fresh pairs.
+    """
+    rounds = race.rounds_max * (candidates + 1) * (RACE_STEPS + RACE_STEPS // 2)
+    pairs = _CONFIRMED * 2 * final.pairs_max * (FINAL_STEPS + FINAL_STEPS // 2)
+    return rounds + pairs
+
+
+def fresh_pairs(
+    baseline_us: Callable[[int], float], tuned_us: Callable[[int], float], policy: MeasurePolicy
+) -> tuple[Measurement, SpeedupEstimate]:
+    """Return pairs of the default and of a candidate, and the speed-up they prove in other runs.
+
+    Args:
+        baseline_us: Returns the time of a step of the default, over so many steps.
+        tuned_us: The same of the candidate.
+        policy: Of the pairs.
+    """
+    samples = run_pairs(lambda: baseline_us(FINAL_STEPS), lambda: tuned_us(FINAL_STEPS), policy)
+    found = Measurement(
+        outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
+    )
+    return found, for_other_runs(estimate_speedup(found))
+
+
 def for_other_runs(estimate: SpeedupEstimate, spread: float = RUN_TO_RUN) -> SpeedupEstimate:
     """Return an estimate whose interval holds in fresh runs too, not only in this one.
 
@@ -156,12 +190,7 @@ def _planned(race: Race, runner: int, least_speedup: float, policy: MeasurePolic
 
 
 def _confirmed(track: RaceTrack, verdict: Verdict, runner: int, policy: MeasurePolicy) -> Verdict:
-    samples = run_pairs(
-        lambda: track.sample_us(BASELINE, FINAL_STEPS),
-        lambda: track.sample_us(runner, FINAL_STEPS),
-        policy,
+    final, estimate = fresh_pairs(
+        partial(track.sample_us, BASELINE), partial(track.sample_us, runner), policy
     )
-    final = Measurement(
-        outcome=Outcome.CORRECT, baseline_us=samples.baseline_us, tuned_us=samples.tuned_us
-    )
-    return replace(verdict, final=final, estimate=for_other_runs(estimate_speedup(final)))
+    return replace(verdict, final=final, estimate=estimate)

@@ -21,7 +21,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from aoe.bank.records.gradient import GradientConditions, GradientVerdict, StoredGradients
+from aoe.bank.records.gradient import GradientVerdict, StoredGradients
 from aoe.errors import AoeError, EndedEarlyError, OptionError
 from aoe.gradients.compression import TOLERANCE
 from aoe.gradients.cost import CostModel, choose_cost, described_cost
@@ -29,7 +29,7 @@ from aoe.gradients.segmentation import Segmentation
 from aoe.gradients.trace import GradientTrace
 from aoe.gradients.training import Training, TrainingProgram
 from aoe.measurement import SpeedupEstimate
-from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome, TuningResult
+from aoe.results.files import RepoOutcome, TuningResult
 from aoe.settings import lock_path
 from aoe.tuning.gdat.bench import (
     TrainingBench,
@@ -40,7 +40,7 @@ from aoe.tuning.gdat.bench import (
 )
 from aoe.tuning.gdat.candidates import GdatTrial, gdat_candidates
 from aoe.tuning.gdat.compressing import compressed_bench, compressed_training
-from aoe.tuning.gdat.fitting import FitCheck
+from aoe.tuning.gdat.looking_up import look_up
 from aoe.tuning.gdat.measuring import GdatSearch, search, show_timelines
 from aoe.tuning.gdat.result import GdatResult, TunedGradients
 from aoe.tuning.gdat.settings import GdatSettings, checked_loops
@@ -90,12 +90,18 @@ def run(context: ModeContext) -> TunedGradients:
     try:
         tuned, exit_code = _program(context).run(tune)
     except EndedEarlyError as error:
-        raise _with_way_out(error, settings) from error
+        raise with_way_out(error, settings.tuning_time_limit_s) from error
     return replace(tuned, exit_code=exit_code)
 
 
-def _with_way_out(error: EndedEarlyError, settings: GdatSettings) -> EndedEarlyError:
-    shorter = "" if settings.tuning_time_limit_s is not None else ", or give --tuning_time_limit"
+def with_way_out(error: EndedEarlyError, limit_s: float | None = 0.0) -> EndedEarlyError:
+    """Return the error of a training that was over too soon, with what helps.
+
+    Args:
+        error: The error.
+        limit_s: Time limit of the search; None where a limit would help, too.
+    """
+    shorter = "" if limit_s is not None else ", or give --tuning_time_limit"
     told = EndedEarlyError(
         error.where, error.problem, expected=error.expected, hint=f"let it train longer{shorter}"
     )
@@ -149,20 +155,13 @@ def group_gradients(bench: TrainingBench) -> GdatResult:
         AoeError: a step failed, or a result cannot be written.
         AoebankError: the bank cannot be used.
     """
-    training = bench.training
-    stored, failure = on_first(training, lambda: _look_up(bench))
-    afresh = bench.settings.repeat_tune
-    if not afresh:
-        check = FitCheck(training)
-        if stored is not None and _was_measured_here(stored, training):
-            if _still_fits(bench, check, stored):
-                return _reuse(bench, stored)
-            training.apply(None)
-            afresh = True  # the times of its backward may be of another batch
-        if failure is not None and _is_believed(bench, check, failure):
-            reason = f"{DEFAULT_WAS_BEST} ({failure})"
-            return _finish(bench, RepoOutcome.UNSATISFIED, reason, None, None)
-    trace = _trace(bench, None if afresh else stored)
+    training, known = bench.training, look_up(bench)
+    stored = known.stored
+    if known.is_used and stored is not None:
+        return _reuse(bench, stored, known.why)
+    if known.is_default_best:
+        return _finish(bench, RepoOutcome.UNSATISFIED, known.why, None, None)
+    trace = _trace(bench, None if known.is_afresh else stored)
     cost = _cost(bench)
     candidates = gdat_candidates(
         trace,
@@ -206,56 +205,7 @@ def _program(context: ModeContext) -> TrainingProgram:
     return program
 
 
-# ---- look up ----
-
-
-def _look_up(
-    bench: TrainingBench,
-) -> tuple[StoredGradients | None, GradientConditions | None]:
-    """Return the record, and where an earlier search here found the default best."""
-    training = bench.training
-    found = bench.bank.look_up(training.model_hash, training.sizes_bytes)
-    if found.miss is not None:
-        bench.progress.step(f"not in the bank: {found.miss.value}")
-    failure = bench.bank.last_failure(
-        training.model_hash, world_size=training.world_size, backend=training.backend
-    )
-    return found.stored, failure
-
-
-def _was_measured_here(stored: StoredGradients, training: Training) -> bool:
-    return (
-        stored.segmentation is not None
-        and (stored.world_size, stored.backend) == (training.world_size, training.backend)
-        and training.order_by(stored.trace)
-    )
-
-
-def _still_fits(bench: TrainingBench, check: FitCheck, stored: StoredGradients) -> bool:
-    """Use a record's grouping and return whether times are those it was found with."""
-    assert stored.segmentation is not None
-    bench.training.apply(stored.segmentation)
-    misfit = check.misfit(stored.conditions, stored.segmentation, stored.trace.sizes_bytes)
-    if misfit is not None:
-        bench.progress.step(f"in the bank, but {misfit}: measuring again")
-    return misfit is None
-
-
-def _is_believed(bench: TrainingBench, check: FitCheck, failure: GradientConditions) -> bool:
-    """Return whether a search that found nothing would find nothing again."""
-    training, limit_s = bench.training, bench.settings.tuning_time_limit_s
-    if failure.time_limit_s is not None and (limit_s is None or limit_s > failure.time_limit_s):
-        bench.progress.step("default was best in a search with less time: searching again")
-        return False
-    sizes = tuple(reversed(training.sizes_bytes))  # about the order of backward
-    misfit = check.misfit(failure, training.default, sizes)
-    if misfit is not None:
-        bench.progress.step(f"{DEFAULT_WAS_BEST}, but {misfit}: searching again")
-    return misfit is None
-
-
-def _reuse(bench: TrainingBench, stored: StoredGradients) -> GdatResult:
-    reason = f"in the bank, measured in such a cluster ({stored.conditions})"
+def _reuse(bench: TrainingBench, stored: StoredGradients, reason: str) -> GdatResult:
     if stored.cost is not None:
         bench.report.update(cost=stored.cost)
         show_timelines(bench, stored.trace, stored.cost, stored.segmentation, measured=False)

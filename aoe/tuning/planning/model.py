@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol, cast
 
 from aoe.errors import OptionError
@@ -57,6 +58,19 @@ class Planner(Protocol):
         ...
 
 
+class ProgramPlanner(Protocol):
+    """The module of a kind of tuning that tells what a run on a training program would do."""
+
+    def plan_program(self, context: ModeContext) -> TuningPlan:
+        """Return the plan; the program runs for it, in every process of its group.
+
+        Raises:
+            AoeError: the program fails.
+            AoebankError: the bank cannot be used.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningPlan:
     """What a run would do.
@@ -65,6 +79,7 @@ class TuningPlan:
         model: Name of the model.
         soc_version: Target.
         core_num: Threads.
+        group: Processes of a training, in words; empty for a model file.
         kinds: The plan of each kind of tuning that can be planned; of those that are not asked
             for it is empty.
         ranges: Ranges of shapes the bank has kernels for that hold the one shape that is planned.
@@ -75,6 +90,7 @@ class TuningPlan:
     core_num: int
     kinds: Mapping[JobType, KindPlan]
     ranges: tuple[str, ...] = ()
+    group: str = ""
 
     @property
     def reuse(self) -> ReuseSummary:
@@ -99,25 +115,29 @@ class TuningPlan:
 def plan_model(context: ModeContext) -> TuningPlan:
     """Return the plan of a run: what its modes would reuse, tune again, tune and drop.
 
-    The model is optimised and profiled once, as a run does; no candidate is compiled or measured,
-    and nothing is written.
+    The model is optimised and profiled once, as a run does, a training program runs for a few
+    steps; no candidate is compiled or measured, and nothing is written.
 
     Args:
         context: As a mode is given; without an earlier result the bank stands for one.
 
     Raises:
-        OptionError: gradient tuning is asked for.
+        OptionError: a kind is asked for that is not planned for a model file.
         AoeError: bad input; see the subclasses.
         AoebankError: a bank cannot be read.
     """
+    if not isinstance(context.settings.model, Path):
+        return _plan_program(context)
     planners = {job: kind.planner for job, kind in KINDS.items() if kind.planner}
     for job in context.settings.job_types:
         if job not in planners:
             raise OptionError(
                 "--job_type",
-                f"only {' and '.join(f'{one.subject}s' for one in planners)} are planned",
+                f"of a model file, only {' and '.join(f'{one.subject}s' for one in planners)} are "
+                "planned",
                 got=",".join(context.settings.job_types),
                 expected=" or ".join(planners),
+                hint="for a training: aoe plan --job_type=4 --script TRAIN.py",
             )
     is_range = context.settings.shape_range is not None
     for job in context.settings.job_types:
@@ -133,14 +153,27 @@ def plan_model(context: ModeContext) -> TuningPlan:
                 if not is_range:
                     ranges = covering_ranges(tuning.banks.journal, tuning.subject.model.proto)
                 plans[job] = planner.plan(tuning, [*plans.values()])
-    nothing = KindPlan(reuse=ReuseSummary(base="", parts=()))
     return TuningPlan(
         model=name,
         soc_version=target.soc_version,
         core_num=target.core_num,
-        kinds={job: plans.get(job, nothing) for job in planners},
+        kinds=with_all_kinds(plans),
         ranges=ranges,
     )
+
+
+def _plan_program(context: ModeContext) -> TuningPlan:
+    jobs = context.settings.job_types
+    for job in jobs:
+        get_mode(job).check(context)
+    (planner,) = {KINDS[job].program_planner for job in jobs}
+    return cast(ProgramPlanner, import_module(planner)).plan_program(context)
+
+
+def with_all_kinds(plans: Mapping[JobType, KindPlan]) -> Mapping[JobType, KindPlan]:
+    """Return plans, with an empty one for each other kind that is planned for model files."""
+    nothing = KindPlan(reuse=ReuseSummary(base="", parts=()))
+    return {job: nothing for job, kind in KINDS.items() if kind.planner} | dict(plans)
 
 
 def compared_with(tuning: TuneContext) -> EarlierResult:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from aoe.bank.gradients import GradientBank
 from aoe.bank.journal import KERNEL_SOURCE, VERIFYING, BankJournal, Note, samples_of
 from aoe.device.protocol import Device
 from aoe.entry.protocol import ModelSource
@@ -15,7 +18,7 @@ from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate
 from aoe.target import Target
 from aoe.tuning.verify.undecided import DecidedOperator
-from aoe.tuning.verify.verdict import RecordedGain, recorded_gain
+from aoe.tuning.verify.verdict import Holding, RecordedGain, Verified, recorded_gain
 from aoebank import Drift, Event, Record, RecordError
 
 
@@ -138,12 +141,61 @@ class PassedOver:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedRecord:
+    """A record that was measured again.
+
+    Attributes:
+        one: The record, with what was recorded.
+        found: What it is worth now.
+        written: True if the bank has the new figures.
+    """
+
+    one: MeasurableRecord
+    found: Verified
+    written: bool
+
+    @property
+    def model(self) -> Path | None:
+        """File of the model it was measured in, None where it needs none."""
+        return self.one.answer.model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedBank:
+    """What was found out about a bank.
+
+    Attributes:
+        root: Of the bank.
+        target: What was measured on.
+        records: Those that were measured, in the order of the bank's files.
+        decided: Operators a busy machine had left undecided, measured alone.
+        passed_over: Those that cannot be, with the reason.
+        left: How many that could be were not asked for.
+        dry_run: True if nothing was written.
+    """
+
+    root: Path
+    target: Target
+    records: tuple[VerifiedRecord, ...]
+    passed_over: tuple[PassedOver, ...]
+    left: int
+    decided: tuple[DecidedOperator, ...] = ()
+    dry_run: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """True if no gain was found to be weaker or lost."""
+        broken = (Holding.WEAKER, Holding.LOST)
+        return not any(record.found.verdict in broken for record in self.records)
+
+
 def records_to_measure(
     journal: BankJournal, readers: Sequence[RecordReader]
 ) -> Iterator[MeasurableRecord | PassedOver]:
     """Yield every record of the target, file by file, or why it is not measured.
 
-    Files of operators come first, then that of subgraphs.
+    Files of operators come first, then that of subgraphs, then that of gradients.
 
     Args:
         journal: Whose root, target and environment count.
@@ -154,8 +206,8 @@ def records_to_measure(
     """
     bank, folder = journal.bank, journal.bank.root / journal.soc_version
     files = [file for file in bank.iter_files() if file.is_relative_to(folder)]
-    graphs = bank.graph_file(journal.soc_version)
-    for file in (*files, *((graphs,) if graphs.exists() else ())):
+    others = (bank.graph_file(journal.soc_version), GradientBank(journal).file)
+    for file in dict.fromkeys((*files, *(one for one in others if one.exists()))):
         for record in bank.iter_records(file):
             yield _looked_at(journal, file, record, readers)
 
@@ -186,6 +238,15 @@ def _read(file: Path, record: Record, readers: Sequence[RecordReader]) -> Measur
         if found is not None:
             return found
     return "its strategy is another engine's"
+
+
+def measured_by() -> Mapping[str, str]:
+    """Return host and user, as they are noted with a measurement; no user where there is none."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = ""
+    return {"host": socket.gethostname(), "by": user}
 
 
 def write_back(

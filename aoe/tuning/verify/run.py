@@ -8,14 +8,11 @@ What a record of a subgraph is about is in its model: it is measured where that 
 
 from __future__ import annotations
 
-import getpass
 import math
 import os
 import random
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -31,7 +28,6 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.settings import accept_busy as believes_busy
 from aoe.settings import environment, lock_path
-from aoe.target import Target
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.policies import final_policy
@@ -43,63 +39,17 @@ from aoe.tuning.verify.records import (
     MeasurableRecord,
     PassedOver,
     RecordReader,
+    VerifiedBank,
+    VerifiedRecord,
     Verifier,
     VerifyContext,
+    measured_by,
     records_to_measure,
     write_back,
 )
 from aoe.tuning.verify.undecided import DecidedOperator
-from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
+from aoe.tuning.verify.verdict import Verified, verdict_on
 from aoebank import Drift
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedRecord:
-    """A record that was measured again.
-
-    Attributes:
-        one: The record, with what was recorded.
-        found: What it is worth now.
-        written: True if the bank has the new figures.
-    """
-
-    one: MeasurableRecord
-    found: Verified
-    written: bool
-
-    @property
-    def model(self) -> Path | None:
-        """File of the model it was measured in, None for an operator."""
-        return self.one.answer.model
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedBank:
-    """What was found out about a bank.
-
-    Attributes:
-        root: Of the bank.
-        target: What was measured on.
-        records: Those that were measured, in the order of the bank's files.
-        decided: Operators a busy machine had left undecided, measured alone.
-        passed_over: Those that cannot be, with the reason.
-        left: How many that could be were not asked for.
-        dry_run: True if nothing was written.
-    """
-
-    root: Path
-    target: Target
-    records: tuple[VerifiedRecord, ...]
-    passed_over: tuple[PassedOver, ...]
-    left: int
-    decided: tuple[DecidedOperator, ...] = ()
-    dry_run: bool = False
-
-    @property
-    def holds(self) -> bool:
-        """True if no gain was found to be weaker or lost."""
-        broken = (Holding.WEAKER, Holding.LOST)
-        return not any(record.found.verdict in broken for record in self.records)
 
 
 def verify(
@@ -182,7 +132,7 @@ def verify(
                 accept_busy=believes_busy(env) if accept_busy is None else accept_busy,
             ),
             seed=seed,
-            who={"seed": seed, "host": socket.gethostname(), "by": _user()},
+            who={"seed": seed, **measured_by()},
             dry_run=dry_run,
         )
         readers = _readers(context)
@@ -265,14 +215,6 @@ def _chosen(
 def _recorded_low(one: MeasurableRecord) -> float:
     """Return the proven gain of a record; 1 where nothing is known."""
     return one.recorded.low if one.recorded is not None else 1.0
-
-
-def _user() -> str:
-    """Return the user's name; the empty string where the system has none."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def _because(found: Verified) -> str:

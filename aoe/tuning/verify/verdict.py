@@ -1,10 +1,12 @@
-"""Whether a record still holds, by fresh pairs of its kernel and of ONNX Runtime.
+"""Whether a record still holds, by fresh pairs of its answer and of the default.
+
+The default of a kernel is ONNX Runtime's own, that of a grouping of gradients DDP's buckets.
 
 candidate                                                -> verdict
 cannot be compiled, dies, or computes something else        lost
 was kept from it by the clock, the harness or the worker    undecided
 was measured on a busy machine                              undecided
-surely no faster than ONNX Runtime's own (high <= 1)        lost
+surely no faster than the default (high <= 1)               lost
 surely less than was recorded, by more than 3 %             weaker
 may be no faster (low <= 1)                                 undecided
 else                                                        holds
@@ -88,12 +90,20 @@ class Verified:
         return self.estimate is not None and self.verdict is not Holding.UNDECIDED
 
 
-def verdict_on(recorded: RecordedGain | None, found: Measurement) -> Verified:
+def verdict_on(
+    recorded: RecordedGain | None,
+    found: Measurement,
+    *,
+    estimate: SpeedupEstimate | None = None,
+    default: str = "ONNX Runtime's own",
+) -> Verified:
     """Return the verdict of a measurement on a record.
 
     Args:
         recorded: What the bank says it is worth; None if nobody noted it, then it has to be faster.
         found: Fresh pairs, or why there are none.
+        estimate: What they prove; None for what the pairs of this run prove alone.
+        default: What the answer is compared with, in words.
     """
     if found.is_of_machine:
         return Verified(
@@ -103,11 +113,11 @@ def verdict_on(recorded: RecordedGain | None, found: Measurement) -> Verified:
         return Verified(
             verdict=Holding.LOST, reason=f"{found.outcome.value}: {_line(found.detail)}"
         )
-    estimate = estimate_speedup(found)
+    estimate = estimate or estimate_speedup(found)
     if not found.counts:
         verdict, reason = Holding.UNDECIDED, f"the machine was busy: {found.load}"
     elif estimate.high <= 1:
-        verdict, reason = Holding.LOST, "no faster than ONNX Runtime's own"
+        verdict, reason = Holding.LOST, f"no faster than {default}"
     elif recorded is not None and estimate.high * ACCEPT_SPEEDUP < recorded.low:
         verdict, reason = Holding.WEAKER, ""
     elif estimate.low <= 1:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from aoe.gradients.compression import Compression
@@ -14,6 +16,9 @@ from aoe.gradients.timeline import Timeline, simulate
 from aoe.gradients.trace import GradientTrace, model_hash
 from aoe.gradients.training import Training
 from aoe.tuning.gdat.racing import RACE_STEPS
+from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.progress import SilentProgress
+from aoe.tuning.run import tune_with
 
 MIB = 1 << 20
 SIZES = (4 * MIB, MIB, 6 * MIB, 2 * MIB, 12 * MIB, MIB // 2, 8 * MIB, 3 * MIB)
@@ -139,6 +144,21 @@ class FakeTraining:
         """Raise."""
         if error is not None:
             raise error
+
+
+def tuned_into(folder: Path, training: FakeTraining) -> FakeTraining:
+    """Tune a training with the bank in a folder; return it."""
+    settings = TuneSettings(
+        model=FakeProgram(training), job_types=(JobType.GDAT,), output=folder / "out"
+    )
+    tune_with(
+        settings,
+        env={"TUNE_BANK_PATH": str(folder)},
+        cwd=folder,
+        progress=SilentProgress(),
+        now=datetime(2026, 1, 2, tzinfo=UTC),
+    )
+    return training
 
 
 class FakeProgram:

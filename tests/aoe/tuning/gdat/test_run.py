@@ -306,7 +306,7 @@ def test_report_is_published_as_it_grows(tmp_path: Path) -> None:
 def test_only_the_first_process_touches_bank_and_result(tmp_path: Path) -> None:
     class Follower(FakeTraining):
         def from_first(self, value: Any) -> Any:
-            return (None, None) if value is None and not self.raced else value
+            return (None, None, "") if value is None and not self.raced else value
 
     training = Follower()
     training.is_first = False

@@ -84,8 +84,20 @@ def test_operators_are_those_of_the_graph_the_known_forms_leave(
     assert starts == [3, 0, 3]  # and the imported graph, since operators were never tuned
 
 
-def test_gradients_are_not_planned(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--job_type=gdat"],
+        ["none.onnx", "--job_type=gdat"],
+        ["--job_type=gdat", "--script=train.py"],
+        ["--script=train.py"],
+        [],
+    ],
+)
+def test_gradients_are_planned_in_their_training_alone(
+    run: Run, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
     with pytest.raises(SystemExit) as stop:
-        main(["plan", "net.onnx", "--job_type=gdat", "--json"], engine=run.engine)
+        main(["plan", "--json", *words], engine=run.engine)
     assert stop.value.code == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "AOE001"

@@ -1,0 +1,119 @@
+"""What gradient tuning would do with a training, without tuning it.
+
+The training runs: its modelhash, its step and its all-reduce are known nowhere else. A few steps
+tell whether what the bank has holds in this cluster, and how long a search would take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from aoe.errors import EndedEarlyError
+from aoe.gradients.cost import choose_cost
+from aoe.gradients.training import Training
+from aoe.settings import lock_path
+from aoe.tuning.gdat.bench import TrainingBench, measuring_together, open_reading_bench
+from aoe.tuning.gdat.candidates import most_candidates
+from aoe.tuning.gdat.fitting import CHECK_STEPS
+from aoe.tuning.gdat.looking_up import KnownGradients, look_up
+from aoe.tuning.gdat.racing import most_steps
+from aoe.tuning.gdat.run import with_way_out
+from aoe.tuning.gdat.settings import GdatSettings, checked_loops
+from aoe.tuning.mode import JobType, ModeContext
+from aoe.tuning.planning.model import KindPlan, TuningPlan, with_all_kinds
+from aoe.tuning.progress import Progress
+from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary
+
+_OP_TYPE = "gradients"
+_ALL_REDUCES = 11
+"""Of all gradients, that measuring all-reduce lasts: nine sizes, each a multiple of the last, eight
+times each."""
+_TIMELINE_STEPS = 16
+"""Steps in which the groups are watched, before and after."""
+
+
+def plan_program(context: ModeContext) -> TuningPlan:
+    """Return the plan for a training program; see `ProgramPlanner`.
+
+    Raises:
+        AoeError: the program fails, or trains no `DistributedDataParallel` model.
+        AoebankError: the bank cannot be used.
+    """
+    settings = GdatSettings(
+        loops=checked_loops(context.settings.run_loop),
+        repeat_tune=context.settings.repeat_tune,
+    )
+
+    def plan(training: Training) -> TuningPlan:
+        return plan_training(
+            training, settings, env=context.env, cwd=context.cwd, progress=context.progress
+        )
+
+    program = context.settings.model
+    assert not isinstance(program, Path)
+    try:
+        return program.run(plan)[0]
+    except EndedEarlyError as error:
+        raise with_way_out(error) from error
+
+
+def plan_training(
+    training: Training,
+    settings: GdatSettings,
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    progress: Progress,
+) -> TuningPlan:
+    """Return the plan for a training that runs; every process of its group calls this.
+
+    Args:
+        training: The run; it is left with its default grouping.
+        settings: Of the search that is planned.
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        progress: Told what happens, in the first process.
+    """
+    bench = open_reading_bench(training, settings, env=env, cwd=cwd, progress=progress)
+    with measuring_together(training, lock_path(env), bench.progress.warn):
+        known = look_up(bench)
+        training.apply(None)
+        is_over = known.is_used or known.is_default_best
+        steps = 0 if is_over else _most_steps(settings, known)
+        most_s = steps * training.step_us(CHECK_STEPS) / 1e6 if steps else 0.0
+        if steps:
+            cost = choose_cost(training.cost_samples(briefly=True))
+            most_s += _ALL_REDUCES * cost.cost_us(sum(training.sizes_bytes)) / 1e6
+    planned = f"; at most {most_candidates(settings.grid_mib)} groupings, {steps} training steps"
+    part = Reuse(
+        key=str(training.model_hash),
+        op_type=_OP_TYPE,
+        op_names=(training.model_name,),
+        kind=_kind(known, is_over=is_over),
+        reason=known.why + (planned if steps else ""),
+    )
+    return TuningPlan(
+        model=training.model_name,
+        soc_version=training.soc_version,
+        core_num=int(training.machine.get("core_num", 0)),
+        group=f"{training.world_size} processes, {training.backend}",
+        kinds=with_all_kinds({JobType.GDAT: KindPlan(reuse=_summary(bench, part), most_s=most_s)}),
+    )
+
+
+def _most_steps(settings: GdatSettings, known: KnownGradients) -> int:
+    """Return the training steps a search takes at most."""
+    recorded = 0 if known.stored is not None and not known.is_afresh else settings.loops + 1
+    candidates = most_candidates(settings.grid_mib)
+    return recorded + most_steps(candidates, settings.race, settings.final) + _TIMELINE_STEPS
+
+
+def _kind(known: KnownGradients, *, is_over: bool) -> ReuseKind:
+    if is_over:
+        return ReuseKind.REUSED
+    return ReuseKind.NEW if known.stored is None else ReuseKind.RETUNED
+
+
+def _summary(bench: TrainingBench, part: Reuse) -> ReuseSummary:
+    return ReuseSummary(base=str(bench.bank.file), parts=(part,))

@@ -1,0 +1,67 @@
+"""Scripts that are run until enough is known of their gradients, and then ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.ddp.scripts import TIMEOUT_S, run_under_aoe  # noqa: E402
+
+_SCRIPT = """
+import sys, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+step = 0
+while step != int(sys.argv[1]):
+    ddp(torch.randn(4, 64)).square().sum().backward()
+    step += 1
+open(f"over_{dist.get_rank()}", "w").close()
+"""
+
+
+def _observed(folder: Path, *words: str) -> dict[str, Any]:
+    """Run a command on the script, which ends only if it is ended; return its document."""
+    told = subprocess.run(
+        [sys.executable, "-m", "aoe", *words, "--json", "--script", "train.py", "-1"],
+        cwd=folder,
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "TUNE_BANK_PATH": str(folder / "bank"),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert told.returncode in (0, 1), told.stderr
+    document: dict[str, Any] = json.loads(told.stdout)
+    return document
+
+
+@pytest.mark.slow
+def test_endless_script_is_planned_tuned_and_verified(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_SCRIPT)
+    (tmp_path / "bank").mkdir()
+    planned = _observed(tmp_path, "plan", "--job_type=4")
+    (part,) = planned["gradients"]
+    assert part["kind"] == "new" and planned["group"] == "2 processes, gloo"
+    unknown = _observed(tmp_path, "verify", "bank")
+    assert unknown["passed_over"][0]["key"] == part["key"] and unknown["holds"]
+    assert not [*tmp_path.glob("over_*")]
+    ended = run_under_aoe(tmp_path, _SCRIPT, str(6000), options="--tuning_time_limit=20")
+    assert ended.code == 0, ended.said
+    known = _observed(tmp_path, "plan", "--job_type=4")["gradients"][0]
+    assert known["key"] == part["key"] and "no record" not in known["reason"]
