@@ -68,8 +68,7 @@ if TYPE_CHECKING:
     from aoebank.reading.overview import OverviewResult
     from aoebank.reading.query import QueryResult
     from aoebank.reading.show import ShowResult
-    from aoebank.report import html as pages
-    from aoebank.report.html import Markup, element, html_page, join
+    from aoebank.report.html import page_environment
     from aoebank.report.output import (
         Report,
         Text,
@@ -80,6 +79,7 @@ if TYPE_CHECKING:
         say,
         size_text,
     )
+    from aoebank.report.scale import Scale
     from aoebank.resolving.api import resolve
     from aoebank.resolving.run import ResolveResult
     from aoebank.shipping.api import convert, pack, unpack
@@ -138,7 +138,6 @@ __all__ = [
     "ListResult",
     "ListedEntry",
     "LogResult",
-    "Markup",
     "MergeResult",
     "MergeVerdict",
     "OverviewResult",
@@ -158,6 +157,7 @@ __all__ = [
     "ResolveResult",
     "RestoreResult",
     "RevertResult",
+    "Scale",
     "Settlement",
     "Severity",
     "ShowResult",
@@ -178,7 +178,6 @@ __all__ = [
     "current_environment",
     "diff",
     "edit",
-    "element",
     "emit",
     "explain",
     "find_cann_aoe",
@@ -191,8 +190,6 @@ __all__ = [
     "git_uninstall",
     "git_verify_merge",
     "hits",
-    "html_page",
-    "join",
     "last_measured",
     "list_bank",
     "load_quarantine",
@@ -207,7 +204,7 @@ __all__ = [
     "old_soc_versions",
     "overview",
     "pack",
-    "pages",
+    "page_environment",
     "plural",
     "present_facts",
     "prune",
@@ -281,8 +278,9 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "reading.overview": "OverviewResult",
     "reading.query": "QueryResult",
     "reading.show": "ShowResult",
-    "report.html": "Markup element html_page join",
+    "report.html": "page_environment",
     "report.output": "Report Text emit make_console members plural say size_text",
+    "report.scale": "Scale",
     "resolving.api": "resolve",
     "resolving.run": "ResolveResult",
     "shipping.api": "convert pack unpack",
@@ -306,8 +304,6 @@ _HOMES = {  # modules below `aoebank`, with the names they have
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("importlib.metadata").version("aoebank")
-    if name == "pages":
-        return import_module("aoebank.report.html")
     home = next((home for home, names in _HOMES.items() if name in names.split()), None)
     if home is None:
         raise AttributeError(f"module 'aoebank' has no attribute {name!r}")

@@ -171,8 +171,8 @@ def _models_in(settings: ProfileSettings, written: _Written) -> tuple[FoundModel
 
 def _on_model(settings: ProfileSettings, how: Mapping[str, Any], written: _Written) -> Report:
     from aoe.advice.run import advise_file
-    from aoe.report.advice.page import render_advice
-    from aoe.report.advice.text import AdviceReport
+    from aoe.report.advice import AdviceReport
+    from aoe.report.pages import render_advice
     from aoe.results.files import write_json, write_text
     from aoe.tuning.operator_choice import NAMES
 
@@ -191,8 +191,8 @@ def _on_folder(
     written: _Written,
 ) -> Report:
     from aoe.advice.folder import FolderAdvice, advise_folder
-    from aoe.report.advice.page import render_folder_advice
-    from aoe.report.advice.text import FolderAdviceReport
+    from aoe.report.advice import FolderAdviceReport
+    from aoe.report.pages import render_folder_advice
     from aoe.results.files import write_text
 
     advised = tuple(advise_folder(settings, models, tell=say, **how))

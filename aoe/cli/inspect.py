@@ -71,7 +71,7 @@ def command(
     if times or require_signature is not None:
         option = "--times" if times else "--require_signature"
         raise OptionError(option, "is of tuned models", got=file, expected="an .om")
-    from aoe.report.timelines.text import TimelineReport
+    from aoe.report.timelines import TimelineReport
     from aoe.results.gradient_reading import load_gdat_report
 
     _check_page(file, html, "the result file")
@@ -134,7 +134,7 @@ def _write_graphs(
 ) -> None:
     from aoe.om.cases import case_manifest
     from aoe.om.graphs import graphs_of
-    from aoe.report.graphs.page import render_graphs
+    from aoe.report.graphs import render_graphs
     from aoe.results.files import write_text
 
     shown = case_manifest(manifest, 0) if manifest.cases else manifest
@@ -144,9 +144,9 @@ def _write_graphs(
 
 
 def _write_page(report: GdatReport, html: Path, *, dry_run: bool) -> None:
-    from aoe.report.timelines.page import render_page
+    from aoe.report.pages import render_timelines
     from aoe.results.files import write_text
 
-    page = render_page(report)
+    page = render_timelines(report)
     if not dry_run:
         write_text(html, page)

@@ -93,7 +93,7 @@ def command(
         return
     assert model is not None
     from aoe.profiling.run import ProfileSettings, profile_file
-    from aoe.report.profiling.text import ProfileReport
+    from aoe.report.profiles import ProfileReport
 
     settings = ProfileSettings(
         model=model,
@@ -137,14 +137,14 @@ def _check(model: Path | None, compare: tuple[Path, Path] | None, trace: Path | 
 def _compare(files: tuple[Path, Path], html: Path | None, *, dry_run: bool, as_json: bool) -> None:
     from aoe.profiling.comparing import compare_profiles
     from aoe.profiling.document import read_profile
-    from aoe.report.profiling.text import ProfileComparisonReport
+    from aoe.report.profiles import ProfileComparisonReport
 
     before, after = (read_profile(file) for file in files)
     if html is not None and html.resolve() in [file.resolve() for file in files]:
         raise OptionError("--html", "would overwrite a profile", got=html)
     compared = compare_profiles(before, after)
     if html is not None and not dry_run:
-        from aoe.report.profiling.page import render_comparison
+        from aoe.report.pages import render_comparison
         from aoe.results.files import write_text
 
         write_text(html, render_comparison(compared))
@@ -160,8 +160,8 @@ def _write(profile: ProfiledModel, trace: Path | None, html: Path | None) -> Non
     Raises:
         OutputError: one of them cannot be written.
     """
-    from aoe.report.profiling.page import render_profile
-    from aoe.report.profiling.trace import trace_document
+    from aoe.report.pages import render_profile
+    from aoe.report.trace import trace_document
     from aoe.results.files import write_json, write_text
 
     if trace is not None:

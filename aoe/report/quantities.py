@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -68,3 +69,8 @@ def title_of(operator: OperatorProfile) -> str:
         return operator.name
     more = len(operator.op_names) - 1
     return f"{operator.op_names[0]} +{more}" if more else operator.op_names[0]
+
+
+def versions_text(versions: Mapping[str, str]) -> str:
+    """Return versions by the name of what they are of."""
+    return ", ".join(f"{name} {number}" for name, number in sorted(versions.items()))

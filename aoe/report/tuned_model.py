@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoe.report.quantities import time_text
+from aoe.report.quantities import time_text, versions_text
 from aoe.workload import shapes_text
 from aoebank import Report, members, plural
 
@@ -41,7 +41,7 @@ class TunedModelReport(Report):
     schema: str = "aoe.inspect_om/1"
 
     def document(self) -> Mapping[str, object]:
-        from aoe.report.profiling.text import comparison_members
+        from aoe.report.profiles import comparison_members
 
         is_written = self.html is not None and not self.is_dry_run
         return {
@@ -56,8 +56,8 @@ class TunedModelReport(Report):
         from aoe.om.cases import case_manifest
 
         manifest = self.manifest
-        versions = ", ".join(f"{name} {number}" for name, number in manifest.versions.items())
         text.line(f"{self.file}: {manifest.name}, tuned for {manifest.soc_version}")
+        versions = versions_text(manifest.versions)
         text.line(f"{threads_text(manifest)}, {manifest.precision.value}, {versions}")
         if self.is_signed:
             by = (
@@ -111,7 +111,7 @@ def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:
 
 
 def _write_times(text: Text, compared: ComparedProfiles) -> None:
-    from aoe.report.profiling.text import write_operators
+    from aoe.report.profiles import write_operators
 
     before, now = (time_text(side.model_us) for side in (compared.before, compared.after))
     text.line(f"where the time goes now, {now} a run; untuned {before}:")

@@ -19,8 +19,6 @@ from aoe.workload import Precision
 from aoebank import Report, plural, size_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from aoe.measurement.memory import ModelMemory
     from aoe.tuning.gdat.result import GdatResult, TunedGradients
     from aoe.tuning.mode import ModeResult
@@ -400,11 +398,6 @@ def _differing(result: GdatResult) -> str:
     """Return the end of the last line where results differ in their last bits."""
     found = result.report.compression
     return f" ({found.compression.words})" if found is not None and result.is_compressed else ""
-
-
-def bank_line(folder: Path) -> str:
-    """Return the line on the bank; a bank that got no record may not exist."""
-    return f"bank: {folder}" if folder.exists() else f"bank: {folder} (no record yet)"
 
 
 def _write_undecided(text: Text, result: OpatResult) -> None:

@@ -17,7 +17,7 @@ from support.engine.gradients import make_gdat_report
 from support.engine.offline import make_manifest
 
 from aoe.om.file import KernelUse, SubgraphUse, read_manifest, write_offline_model
-from aoe.report.timelines.page import render_page
+from aoe.report.pages import render_timelines
 from aoe.results.gradients import GdatReport, gdat_report_to_json
 from aoebank import size_text
 
@@ -80,14 +80,14 @@ class PageReader(HTMLParser):
 
 def read_page(report: GdatReport) -> PageReader:
     reader = PageReader()
-    reader.feed(render_page(report))
+    reader.feed(render_timelines(report))
     reader.close()
     assert reader.open == []
     return reader
 
 
 def test_page_needs_nothing_from_outside() -> None:
-    page = render_page(REPORT)
+    page = render_timelines(REPORT)
     assert read_page(REPORT).links == ["script"]  # sorts tables
     assert not re.findall(r"url\(|@import|https?://", page)
     assert "prefers-color-scheme: dark" in page
@@ -146,7 +146,7 @@ def test_page_goes_where_it_was_wanted(result: Path, tmp_path: Path) -> None:
     outcome = golden_harness.run("aoe", ["inspect", str(result), "--html", str(page)])
     assert outcome.exit_code == 0
     assert outcome.stdout.endswith(f"wrote {page}\n")
-    assert page.read_text(encoding="utf-8") == render_page(REPORT)
+    assert page.read_text(encoding="utf-8") == render_timelines(REPORT)
 
 
 def test_dry_run_writes_nothing(result: Path, tmp_path: Path) -> None:

@@ -10,11 +10,9 @@ import onnx
 
 from aoe.om.file import Manifest
 from aoe.profiling.comparing import ComparedProfiles
-from aoe.report.charts import draw_nodes
-from aoe.report.graphs.alignment import AlignedNodes, Change, aligned, computed_tensors, runs
+from aoe.report.alignment import AlignedNodes, Change, aligned, computed_tensors, runs
+from aoe.report.pages import page
 from aoe.report.quantities import time_text
-from aoe.report.tuned_model import threads_text
-from aoebank import Markup, element, html_page, pages
 
 Times = tuple[float, float]
 """In us, before and now."""
@@ -43,73 +41,41 @@ def render_graphs(
         formed=formed,
         computed=computed_tensors(before, after) if manifest.kernels else {},
     )
-    times = {} if compared is None else times_of(groups, compared)
-    return html_page(
-        f"{manifest.name}: before and after tuning",
-        pages.page_header(manifest.name, _subtitle(manifest)),
-        pages.tiles(_tiles(manifest, before, after, groups, compared)),
-        Markup('<section class="heads"><div>Imported</div><div>Tuned</div></section>'),
-        *_groups(groups, times, manifest),
+    return page(
+        "graphs.html",
+        manifest=manifest,
+        counts={
+            "before": len(before.graph.node),
+            "after": len(after.graph.node),
+            "same": sum(len(one.before) for one in groups if one.change is Change.SAME),
+            "formed": sum(len(use.op_names) for use in manifest.subgraphs),
+            "kernels": sum(len(use.op_names) for use in manifest.kernels),
+        },
+        time=times_text((compared.before.model_us, compared.after.model_us)) if compared else "",
+        runs=_told_runs(groups, times_of(groups, compared) if compared else {}, manifest),
     )
 
 
-def _subtitle(manifest: Manifest) -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in manifest.versions.items())
-    return f"Tuned for {manifest.soc_version}, {threads_text(manifest)}; {versions}"
-
-
-def _tiles(
-    manifest: Manifest,
-    before: onnx.ModelProto,
-    after: onnx.ModelProto,
-    groups: Sequence[AlignedNodes],
-    compared: ComparedProfiles | None,
-) -> Iterator[tuple[str, str, str]]:
-    changed = Counter(group.change for group in groups for _ in group.before)
-    forms = sum(len(use.op_names) for use in manifest.subgraphs)
-    kernels = sum(len(use.op_names) for use in manifest.kernels)
-    nodes = f"{len(before.graph.node)} to {len(after.graph.node)}"
-    yield nodes, "nodes, imported and tuned", ""
-    yield str(changed[Change.SAME]), "nodes left as they are", ""
-    yield f"{forms}", f"in another form, {len(manifest.subgraphs)} distinct", ""
-    yield f"{kernels}", f"kernels, {len(manifest.kernels)} distinct", "good" if kernels else ""
-    if compared is not None:
-        time = times_text((compared.before.model_us, compared.after.model_us))
-        yield time, f"Time of a run with {threads_text(manifest)}", ""
-
-
-def _groups(
+def _told_runs(
     groups: Sequence[AlignedNodes], times: Mapping[int, Times], manifest: Manifest
-) -> Iterator[Markup]:
-    """Yield all groups in their order, with what they take as far as that is known."""
+) -> Iterator[tuple[list[AlignedNodes], str]]:
+    """Yield all groups in their order with what became of them, and their time if it is known."""
     at = 0
     for run in runs(groups):
         found = [times[place] for place in range(at, at + len(run)) if place in times]
         both = (sum(before for before, _ in found), sum(now for _, now in found))
-        yield from _run(run, manifest, f"; {times_text(both)}" if found else "")
+        words = _same_text(run) if run[0].change is Change.SAME else _change_text(run[0], manifest)
+        yield run, f"{words}; {times_text(both)}" if found else words
         at += len(run)
 
 
-def _run(run: Sequence[AlignedNodes], manifest: Manifest, time: str) -> Iterator[Markup]:
-    if run[0].change is Change.SAME:
-        nodes = [node for group in run for node in group.before]
-        counted = Counter(node.op_type for node in nodes)
-        words = ", ".join(f"{count} {name}" for name, count in counted.items())
-        said = element("summary", f"{len(nodes)} as they are: {words}{time}")
-        names = (element("li", f"{node.op_type} {node.name}") for node in nodes)
-        yield element("details", said, element("ol", *names), class_="same")
-        return
-    (group,) = run
-    sides = (
-        element("div", Markup(draw_nodes(group.before, gone=True, label="imported nodes"))),
-        element("div", Markup(draw_nodes(group.after, gone=False, label="tuned nodes"))),
-    )
-    what = element("p", _what(group, manifest) + time)
-    kind = group.change.name.lower()
-    yield element("section", what, element("div", *sides, class_="sides"), class_=f"pair {kind}")
+def _same_text(run: Sequence[AlignedNodes]) -> str:
+    counted = Counter(node.op_type for group in run for node in group.before)
+    words = ", ".join(f"{count} {name}" for name, count in counted.items())
+    return f"{counted.total()} as they are: {words}"
 
 
-def _what(group: AlignedNodes, manifest: Manifest) -> str:
+def _change_text(group: AlignedNodes, manifest: Manifest) -> str:
     """Return the change of nodes in words: rules, kernels, or the kind of change."""
     rules = (_RULE.findall(use.strategy) for use in manifest.subgraphs)
     forms = [

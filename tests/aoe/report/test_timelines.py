@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.gradients import make_gdat_report
 
 from aoe.gradients.timeline import SegmentTime, Timeline
-from aoe.report.charts import draw_timeline
+from aoe.report.pages import render_timelines
 from aoe.report.quantities import time_text
-from aoe.report.timelines.page import render_page
-from aoe.report.timelines.text import encodable, lanes
+from aoe.report.timelines import encodable, lanes
 
 TIMES = st.floats(0, 1e15)
 
@@ -37,7 +37,10 @@ def timelines(draw: st.DrawFn) -> Timeline:
 def test_any_timeline_can_be_drawn(timeline: Timeline, factor: float) -> None:
     scale_us = timeline.end_us * factor
     assert len(lanes(timeline, scale_us, 60)[1]) <= 60
-    svg = draw_timeline(timeline, scale_us)
+    report = make_gdat_report()
+    assert report.before is not None
+    page = render_timelines(replace(report, before=replace(report.before, timeline=timeline)))
+    svg = page.partition('<svg class="timeline"')[2].partition("</svg>")[0]
     assert "nan" not in svg and "inf" not in svg
     assert svg.count("<line") <= 16
     for x, width in re.findall(r'x="(-?[\d.e+]+)" y="[\d.]+" width="(-?[\d.e+]+)"', svg):
@@ -70,7 +73,7 @@ def test_encoding_without_blocks_gets_characters_it_has() -> None:
 
 def test_page_shows_both_timelines_and_their_tails() -> None:
     report = make_gdat_report()
-    page = render_page(report)
+    page = render_timelines(report)
     assert page.count("<svg") == 2
     assert report.before is not None and report.after is not None
     for grouping in (report.before, report.after):

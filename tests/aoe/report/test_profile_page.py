@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -12,8 +11,8 @@ from support.pages import ReadPage
 from aoe.graph.fusing.groups import StopReason
 from aoe.profiling.comparing import compare_profiles
 from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
-from aoe.report.charts import draw_network, heat
-from aoe.report.profiling.page import render_comparison, render_profile
+from aoe.report.charts import heat, network
+from aoe.report.pages import render_comparison, render_profile
 
 _HOSTILE = '"><script>alert(1)</script>'
 
@@ -75,8 +74,8 @@ def test_fusion_limits_are_shown_where_they_were_asked_for() -> None:
         goes_on_here=False,
         median_us=100.0,
     )
-    assert "AOE&#x27;s fusion limits" in render_profile(replace(_profile(), fusion=(limit,)))
-    assert "AOE&#x27;s fusion limits" not in render_profile(_profile())
+    assert "AOE&#39;s fusion limits" in render_profile(replace(_profile(), fusion=(limit,)))
+    assert "AOE&#39;s fusion limits" not in render_profile(_profile())
 
 
 def test_comparison_has_both_sides_and_its_doubts() -> None:
@@ -110,8 +109,7 @@ def test_operator_without_a_roofline_is_cold() -> None:
 
 
 def _corners(operators: list[OperatorProfile]) -> list[tuple[int, int]]:
-    text = draw_network(operators, {})
-    return [(int(x), int(y)) for x, y in re.findall(r'<rect [^>]*x="(\d+)" y="(\d+)"', text)]
+    return [(x, y) for _, x, y in network(operators).boxes]
 
 
 def test_boxes_stand_below_what_they_read_and_never_on_each_other() -> None:

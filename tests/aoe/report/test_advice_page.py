@@ -15,7 +15,7 @@ from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.errors import RunError
 from aoe.measurement import SpeedupEstimate
-from aoe.report.advice.page import draw_interval, render_advice, render_folder_advice
+from aoe.report.pages import render_advice, render_folder_advice
 
 _HOSTILE = '"><script>alert(1)</script>'
 
@@ -121,7 +121,7 @@ def test_advice_of_nothing_is_a_page() -> None:
 
 
 def test_interval_is_drawn_beside_one_and_stays_inside() -> None:
-    drawn = draw_interval(_estimate(9.0), 8.01, TrialVerdict.GAIN)
-    assert 'class="interval good"' in drawn
-    assert 'cx="154"' in drawn
-    assert 'x1="80" x2="80"' in drawn
+    page = render_advice(_advice(tried=(_tried("wide", 9.0, TrialVerdict.GAIN),)))
+    drawn = page.partition('<svg class="interval good"')[2].partition("</svg>")[0]
+    assert 'cx="154.0"' in drawn
+    assert 'x1="80.0" x2="80.0"' in drawn

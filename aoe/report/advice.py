@@ -12,7 +12,7 @@ from aoe.advice.folder import ActionSummary, AdvisedModel, CauseSummary, FolderA
 from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.report.folder import ManyModelsReport
-from aoe.report.profiling.text import ReportWithFiles
+from aoe.report.profiles import ReportWithFiles
 from aoe.report.quantities import (
     interval_text,
     speedup_members,
@@ -167,6 +167,7 @@ def _action(one: TriedAction) -> dict[str, object]:
 
 SUMMARY_COLUMNS = ("model", "a run", "lost", "low performers", "best gain", "retrained")
 """Of the table of all models."""
+SUMMARY_KINDS = "nrrr--"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +224,7 @@ def _best(advice: ModelAdvice, *, needs_retraining: bool) -> str:
 
 def _write_summary(text: Text, advice: FolderAdvice) -> None:
     text.line((f"== all of {advice.folder} ==", "bold"))
-    text.table(SUMMARY_COLUMNS, [summary_row(*one) for one in advice.advised], "nrrr--")
+    text.table(SUMMARY_COLUMNS, [summary_row(*one) for one in advice.advised], SUMMARY_KINDS)
     causes, actions = advice.causes(), advice.actions()
     if causes:
         text.line()

@@ -1,1 +1,0 @@
-"""Advice as text and as a document."""

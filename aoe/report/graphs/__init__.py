@@ -1,1 +1,0 @@
-"""The graph of a model before and after tuning, side by side on one page."""

@@ -1,1 +1,0 @@
-"""A profile for people: as text, as a trace, as one page."""

@@ -1,1 +1,0 @@
-"""Gradient timelines as text, SVG and one HTML page."""
