@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from aoe.operators.extents import Extent, extent_at
+from aoe.operators.extents import Extent, extent_at, stepped, steps_of
 
 OpenShape = tuple[Extent, ...]
 """Extents of a tensor, some of which may be open."""
@@ -55,10 +55,10 @@ def _find(extent: Extent, extents: Mapping[str, int]) -> int | None:
 
 
 def sum_of(*extents: Extent) -> Extent | None:
-    """Return the sum of extents, None for one below zero.
+    """Return the sum of extents, None where it has no text.
 
-    >>> sum_of("past", 1, "length"), sum_of(2, 3), sum_of("past", -1)
-    ('length + past + 1', 5, None)
+    >>> sum_of("past", 1, "length"), sum_of(2, 3), sum_of("2*length", -1)
+    ('length + past + 1', 5, '(2*length-1)')
     """
     total: Counter[str] = Counter()
     for one in extents:
@@ -67,14 +67,40 @@ def sum_of(*extents: Extent) -> Extent | None:
 
 
 def difference_of(one: Extent, other: Extent) -> Extent | None:
-    """Return the difference of two extents, None where it is not known to be one.
+    """Return the difference of two extents, which may be below zero; None where it has no text.
 
-    >>> difference_of("past + 1", "past"), difference_of("past", 1)
-    (1, None)
+    >>> difference_of("past + 1", "past"), difference_of(200, "length")
+    (1, '(-1*length+200)')
     """
     total = Counter(_terms(one))
     total.subtract(_terms(other))
     return _written(total)
+
+
+def least_of(extent: Extent) -> int | None:
+    """Return the least an extent may be where named ones are 1 or more, None if there is none.
+
+    >>> least_of("(2*length-1)"), least_of("(frames+1)//2"), least_of("(-1*length+200)")
+    (1, 1, None)
+    """
+    total = 0
+    for name, count in _terms(extent).items():
+        least = _least_of_name(name)
+        if least is None or (count < 0 and name != _ONE):
+            return None
+        total += count * least
+    return total
+
+
+def _least_of_name(name: str) -> int | None:
+    """Return the least of a term that is counted: a number's 1, a name, a quotient."""
+    steps = steps_of(name)
+    if steps.over == 1:
+        return 1
+    base = least_of(steps.base)
+    if base is None or steps.times < 0:
+        return None
+    return (base * steps.times + steps.plus) // steps.over
 
 
 def _terms(extent: Extent) -> Counter[str]:
@@ -82,14 +108,39 @@ def _terms(extent: Extent) -> Counter[str]:
     if isinstance(extent, int):
         return Counter({_ONE: extent})
     found: Counter[str] = Counter()
-    for part in extent.split(_PLUS):
-        found.update({_ONE: int(part)} if part.isdigit() else {part: 1})
-    return found
+    for part in _parts(extent):
+        steps = steps_of(part)
+        if part.isdigit():
+            found.update({_ONE: int(part)})
+        elif steps.over > 1 or steps.base == part:
+            found.update({part: 1})
+        else:
+            inner = {name: steps.times * count for name, count in _terms(steps.base).items()}
+            found.update(inner)
+            found.update({_ONE: steps.plus})
+    return Counter({name: count for name, count in found.items() if count})
+
+
+def _parts(text: str) -> list[str]:
+    """Return what a text adds up, outside of parentheses."""
+    found = [""]
+    for piece in text.split(_PLUS):
+        is_inside = found[-1].count("(") > found[-1].count(")")
+        found[-1:] = [f"{found[-1]}{_PLUS}{piece}"] if is_inside else [found[-1], piece]
+    return found[1:]
 
 
 def _written(terms: Counter[str]) -> Extent | None:
-    if any(count < 0 for count in terms.values()):
-        return None
+    """Return counts of names as a text: one name in steps, several as a sum."""
     number = terms.pop(_ONE, 0)
-    names = sorted(terms.elements())
-    return _PLUS.join([*names, *([str(number)] if number else [])]) if names else number
+    names = {name: count for name, count in terms.items() if count}
+    if not names:
+        return number
+    if len(names) == 1:
+        ((name, count),) = names.items()
+        if count != 1 or number <= 0 or steps_of(name).over > 1:
+            return stepped(name, times=count, plus=number)
+    if number < 0 or min(names.values()) < 0:
+        return None
+    parts = sorted(Counter(names).elements())
+    return _PLUS.join([*parts, *([str(number)] if number else [])])

@@ -18,7 +18,7 @@ from aoe.workload import NCHWC_DOMAIN, Operation
 
 Extent = int | str
 """A number, the name of an open extent, or the text of one that follows from it."""
-_TIMES = r"(?:(?P<times>\d+)\*)"
+_TIMES = r"(?:(?P<times>-?\d+)\*)"
 _MULTIPLE = re.compile(rf"{_TIMES}(?P<base>\w+|\(.+\))")
 _QUOTIENT = re.compile(
     rf"\({_TIMES}?(?P<base>[^()]+?|\(.+\))(?P<plus>[+-]\d+)?\)(?://(?P<over>\d+))?"

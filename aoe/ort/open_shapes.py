@@ -24,6 +24,7 @@ from aoe.graph.extents import (
     difference_of,
     find_shape_at,
     is_closed,
+    least_of,
     sum_of,
 )
 from aoe.graph.model_graph import TensorInfo, attributes_of
@@ -44,6 +45,10 @@ _MADE_UP = "unk__"
 """Begins names that ONNX's inference makes up for extents that follow from nothing."""
 _SCALES, _SIZES = 2, 3
 """Inputs of a Resize. Source: ONNX, Resize."""
+_PADDED_AXES = 3
+"""Input of a Pad that says the axes its pads are of. Source: ONNX, Pad, version 18."""
+_TO_THE_END = 2**31 - 1
+"""End of a Slice from which on exporters mean all of what is left."""
 _MOST_VALUES = 16
 _MOST_ROUNDS = 64
 """A mask that each layer makes of its own extents takes a round for each layer."""
@@ -346,7 +351,7 @@ def _computed_tensors(graph: onnx.GraphProto, tensors: Tensors) -> dict[str, Ope
             start, limit, step = (values.get(name) for name in node.input)
             if step == [1] and start and limit and start[0] is not None and limit[0] is not None:
                 length = difference_of(limit[0], start[0])
-                if length is not None:
+                if length is not None and _is_extent(length):
                     found[node.output[0]] = OpenTensor(dtype="int64", shape=(length,))
         elif node.op_type == "Concat":
             joined = _joined([tensors.get(name) for name in node.input], node)
@@ -369,20 +374,60 @@ def _expand(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape 
     return _expanded(given, values.get(node.input[1]))
 
 
-def _first_of_table(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape | None:
-    """Return the shape of as many first rows of a table as an open extent says.
-
-    A model that asks for more than there are fails where it adds them to what has the extent: the
-    kernels made of this proof check extents as they read tensors.
-    """
+def _slice(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape | None:
+    """Return the shape of a part of a tensor along one axis, from and up to extents."""
     start, end, axes, step = (values.get(name) for name in (*node.input[1:], "", "")[:4])
-    if start != [0] or end is None or len(end) != 1 or step not in ([1], None):
+    if not start or not end or len(start) > 1 or step not in ([1], None):
         return None
-    axis, extent = (axes or [0])[0], end[0]
-    if not isinstance(axis, int) or not isinstance(extent, str) or not is_closed(given):
+    axis, first, last = (axes or [0])[0], start[0], end[0]
+    if not isinstance(axis, int) or first is None or last is None:
         return None
     at = axis % len(given)
-    return (*given[:at], extent, *given[at + 1 :])
+    length = _length(given[at], first, last)
+    return None if length is None else (*given[:at], length, *given[at + 1 :])
+
+
+def _length(extent: Extent, first: Extent, last: Extent) -> Extent | None:
+    """Return how many elements there are from one on up to another one, None if not known.
+
+    A model that asks a table for more than there are fails where it adds them to what has the
+    extent: the kernels made of this proof check extents as they read tensors.
+
+    >>> _length("(2*s-1)", 0, "s"), _length("2*s", 1, 1 << 62)
+    ('s', '(2*s-1)')
+    >>> _length(399, "(-1*s+200)", "s + 199"), _length("s", 0, "2*s")
+    ('(2*s-1)', None)
+    """
+    is_table = isinstance(extent, int)
+    if isinstance(last, int):
+        if last < _TO_THE_END:
+            return None
+        last = extent
+    elif not is_table and not _is_extent(difference_of(extent, last)):
+        return None
+    if not is_table and not _is_extent(first):
+        return None
+    length = difference_of(last, first)
+    is_new = isinstance(length, str) or not is_table  # the inference knows numbers
+    return length if is_new and _is_extent(length) else None
+
+
+def _is_extent(value: Extent | None) -> bool:
+    """True for what is below zero in no run."""
+    least = None if value is None else least_of(value)
+    return least is not None and least >= 0
+
+
+def _pad(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape | None:
+    pads = values.get(node.input[1], []) if len(node.input) > 1 else []
+    if len(pads) != 2 * len(given) or is_closed(given) or len(node.input) > _PADDED_AXES:
+        return None
+    around = zip(given, pads[: len(given)], pads[len(given) :], strict=True)
+    made = [
+        None if before is None or behind is None else sum_of(one, before, behind)
+        for one, before, behind in around
+    ]
+    return _whole(made) if all(map(_is_extent, made)) else None
 
 
 def _reshape(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape | None:
@@ -410,9 +455,10 @@ def _resize(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape 
 
 _RESHAPED = {
     "Expand": _expand,
+    "Pad": _pad,
     "Reshape": _reshape,
     "Resize": _resize,
-    "Slice": _first_of_table,
+    "Slice": _slice,
 }
 """Operators that give what they read an open extent; one more is a line."""
 
@@ -494,11 +540,19 @@ def _add(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
 
 
 def _sum(one: Extent, other: Extent) -> Extent | None:
-    """Return a sum; of what follows from an extent, and below it, in the form of these."""
+    """Return a sum; of what follows from an extent by steps, in the form of these."""
     for number, extent in ((one, other), (other, one)):
-        if isinstance(number, int) and (number < 0 or steps_of(extent).over > 1):
+        if isinstance(number, int) and steps_of(extent).over > 1:
             return stepped(extent, plus=number)
     return sum_of(one, other)
+
+
+def _subtract(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
+    return _pairwise(node, values, _difference)
+
+
+def _difference(one: Extent, other: Extent) -> Extent | None:
+    return _sum(one, -other) if isinstance(other, int) else difference_of(one, other)
 
 
 def _divide(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
@@ -506,7 +560,9 @@ def _divide(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | Non
 
 
 def _quotient(one: Extent, other: Extent) -> Extent | None:
-    return stepped(one, over=other) if isinstance(other, int) and other > 0 else None
+    """Return a quotient, None where rounding towards zero may not be rounding down."""
+    is_known = isinstance(other, int) and other > 0 and _is_extent(one)
+    return stepped(one, over=other) if is_known and isinstance(other, int) else None
 
 
 def _multiply(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
@@ -547,7 +603,7 @@ def _gather(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | Non
     return [data[one] for one in places if isinstance(one, int)] if all(inside) else None
 
 
-def _slice(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
+def _slice_of_list(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
     data = values.get(node.input[0])
     bounds = [(values.get(name) or [None])[0] for name in node.input[1:]]
     numbers = [one for one in bounds if isinstance(one, int)]
@@ -564,7 +620,8 @@ _STEPS: Mapping[str, Step] = {
     "Div": _divide,
     "Gather": _gather,
     "Mul": _multiply,
-    "Slice": _slice,
+    "Slice": _slice_of_list,
+    "Sub": _subtract,
     **dict.fromkeys(("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"), _same),
 }
 """Operators lists of extents go through; one more is a line."""

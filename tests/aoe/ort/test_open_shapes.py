@@ -12,6 +12,7 @@ import onnxruntime as ort
 import pytest
 from support.engine.cpu import open_session
 
+from aoe.graph.extents import shape_at
 from aoe.graph.rewrites.preparation import prepared
 from aoe.ort.open_shapes import (
     constant_shape,
@@ -290,6 +291,67 @@ def test_rows_and_heads_that_do_not_follow_are_not_claimed(old: str, new: str) -
     assert old in _SOUND
     shapes = _shapes(_sound(_SOUND.replace(old, new)))
     assert shapes.get("y") is None
+
+
+_SHIFT = """
+    shape = Shape <start = 1, end = 2> (x) length = Squeeze (shape)
+    before = Sub (longest, length) start = Reshape (before, minus)
+    behind = Add (longest, length) last = Sub (behind, one) end = Reshape (last, minus)
+    distances = Slice (table, start, end, zeros, ones)
+    turned = Transpose <perm = [1, 0]> (distances) scores = MatMul (x, turned)
+    padded = Pad (scores, pads)
+    twice = Mul (length, two) wide = Reshape (twice, minus) less = Sub (twice, one)
+    narrow = Reshape (less, minus) batch = Shape <end = 1> (x)
+    folds = Concat <axis = 0> (batch, wide, shape) folded = Reshape (padded, folds)
+    later = Slice (folded, ones, most, ones, ones)
+    unfolds = Concat <axis = 0> (batch, shape, narrow) unfolded = Reshape (later, unfolds)
+    y = Slice (unfolded, zeros, shape, two, ones)
+"""
+"""Relative positions as PyTorch writes them: scores by distance become scores by key."""
+
+
+def _shift(body: str = _SHIFT) -> onnx.ModelProto:
+    model = _model(body)
+    constants = {
+        "longest": np.array(9),
+        "one": np.array(1),
+        "zeros": np.array([0]),
+        "ones": np.array([1]),
+        "most": np.array([np.iinfo(np.int64).max]),
+        "pads": np.array([0, 0, 1, 0, 0, 0]),
+        "table": np.random.default_rng(2).standard_normal((17, 8)).astype(np.float32),
+    }
+    for name, value in constants.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    return model
+
+
+def test_relative_positions_are_followed_through_their_shift() -> None:
+    shapes = _shapes(_shift())
+    assert shapes["distances"] == ("(2*S-1)", 8)
+    assert shapes["padded"] == ("N", "S", "2*S")
+    assert shapes["folded"] == ("N", "2*S", "S")
+    assert shapes["unfolded"] == ("N", "S", "(2*S-1)")
+    assert shapes["y"] == ("N", "S", "S")
+    session = ort.InferenceSession(_shift().SerializeToString())
+    for batch, length in ((1, 1), (2, 2), (1, 5), (3, 9)):
+        extents = {"N": batch, "S": length}
+        (made,) = session.run(None, {"x": np.zeros((batch, length, 8), np.float32)})
+        assert made.shape == shape_at(shapes["y"], extents)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(unfolded, zeros, shape", "(unfolded, zeros, wide"),  # more than there are
+        ("(folded, ones, most", "(folded, wide, most"),  # may begin behind the end
+        ("(unfolded, zeros, shape", "(unfolded, minus, shape"),
+        ("(unfolded, zeros, shape", "(unfolded, zeros, two"),
+    ],
+)
+def test_parts_that_may_be_cut_off_are_not_claimed(old: str, new: str) -> None:
+    assert old in _SHIFT
+    assert "y" not in _shapes(_shift(_SHIFT.replace(old, new)))
 
 
 def test_batches_that_are_broadcast_are_not_those_of_the_first_image() -> None:
