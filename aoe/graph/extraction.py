@@ -19,7 +19,7 @@ from aoe.operators import (
     OperatorKind,
     op_key,
 )
-from aoe.operators.element_types import LEVELS
+from aoe.operators.element_types import BOOLEAN, LEVELS
 from aoe.workload import NCHWC_DOMAIN, Layout, Operation, TensorSpec, Workload
 
 UNCLASSIFIED = "unclassified"
@@ -154,7 +154,8 @@ class _Extraction:
             return INDEX_DTYPES
         facts = [OPERATORS.get(op_key(node)) for node in self._nodes]
         moved = all(one is not None and one.kind is OperatorKind.MOVEMENT for one in facts)
-        return KERNEL_DTYPES | (MOVED_DTYPES if moved else STORED_DTYPES)
+        conditions = {BOOLEAN} if self._is_condition(name) else set[str]()
+        return KERNEL_DTYPES | conditions | (MOVED_DTYPES if moved else STORED_DTYPES)
 
     def _holds_indices(self, name: str) -> bool:
         """Return True for tensors only indices are read from, or written to."""
@@ -165,6 +166,15 @@ class _Extraction:
             roles |= {facts is not None and at in facts.indices for at in read}
             if name in node.output:
                 roles.add(facts is not None and facts.makes_indices)
+        return roles == {True}
+
+    def _is_condition(self, name: str) -> bool:
+        """True for tensors that are read as booleans alone; a kernel makes none."""
+        roles = {name not in node.output for node in self._nodes}
+        for node in self._nodes:
+            facts = OPERATORS.get(op_key(node))
+            read = [at for at, other in enumerate(node.input) if other == name]
+            roles |= {facts is not None and facts.signature.reads_boolean(at) for at in read}
         return roles == {True}
 
     def _layout_matters(self) -> bool:

@@ -20,7 +20,7 @@ from aoe.operators import (
     Specials,
     facts_of,
 )
-from aoe.operators.element_types import FLOAT16, FLOAT32, LEVELS
+from aoe.operators.element_types import BOOLEAN, FLOAT16, FLOAT32, LEVELS
 from aoe.workload import KERNEL_DOMAIN, Operation, Workload
 
 Array = np.ndarray[Any, Any]
@@ -197,6 +197,9 @@ def _values(
             values[name] = drawn.astype(spec.dtype)
             continue
         array = rng.standard_normal(min(spec.size, most_drawn))
+        if spec.dtype == BOOLEAN:
+            values[name] = np.resize(array > 0.0, spec.shape)
+            continue
         if name in positive:
             array = np.abs(array) + 0.1
         elif name in nonzero:

@@ -13,7 +13,7 @@ from aoe.kernels.halide.chain import (
 from aoe.kernels.halide.iteration import Iteration, plan_iteration
 from aoe.kernels.halide.tiling import RowNest, estimate_us, row_schedule, row_space
 from aoe.operators import STORED_DTYPES
-from aoe.operators.element_types import element_types
+from aoe.operators.element_types import BOOLEAN, element_types
 from aoe.schedule import Configuration, Schedule, Space
 from aoe.workload import Workload
 
@@ -54,7 +54,7 @@ def iteration_of(workload: Workload) -> Iteration:
 
 
 def _plan(workload: Workload) -> Iteration | Support:
-    return plan_iteration(workload, stored=STORED_DTYPES)
+    return plan_iteration(workload, stored={*STORED_DTYPES, BOOLEAN})
 
 
 def row_nest(workload: Workload, target: KernelTarget) -> RowNest:

@@ -36,7 +36,7 @@ THREADS = 2
 CHECKED_FEATURES = ("no_runtime",)
 """Halide checks bounds and alignment at run time; one runtime serves all kernels of a process."""
 _CACHE_BYTES = 4 << 30
-_SEEN_AS = {"float16": "uint16"}
+_SEEN_AS = {"float16": "uint16", "bool": "uint8"}
 """Types kernels see the bits of."""
 _PACK_ALIGNMENT = 64
 """Bytes; kernels store whole vectors to packed inputs. Source: AOE_ALIGNMENT of the glue."""

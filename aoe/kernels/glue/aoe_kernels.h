@@ -19,7 +19,8 @@ typedef enum {
   AOE_UINT8,
   AOE_INT16,
   AOE_UINT16,
-  AOE_FLOAT16
+  AOE_FLOAT16,
+  AOE_BOOL                       /* a byte, 0 or 1 */
 } aoe_element;
 
 typedef struct {

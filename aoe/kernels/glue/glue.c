@@ -82,8 +82,9 @@ static OrtStatus *fail(const OrtApi *api, int code, const char *format, const ch
 
 static const uint8_t element_code[] = {halide_type_float, halide_type_bfloat, halide_type_int,
                                        halide_type_int,   halide_type_int,    halide_type_uint,
-                                       halide_type_int,   halide_type_uint,   halide_type_uint};
-static const uint8_t element_bytes[] = {4, 2, 1, 4, 8, 1, 2, 2, 2};
+                                       halide_type_int,   halide_type_uint,   halide_type_uint,
+                                       halide_type_uint};
+static const uint8_t element_bytes[] = {4, 2, 1, 4, 8, 1, 2, 2, 2, 1};
 
 static void bind_view(halide_buffer_t *buffer, halide_dimension_t *dims, int rank,
                       const int32_t *extent, aoe_element element, void *data) {
@@ -403,7 +404,7 @@ static int bind_open(halide_buffer_t *buffer, halide_dimension_t *dims, const ao
     int from = dimensions[d].source;
     int64_t whole = from < 0 ? 1 : tensor->shape[from];
     dims[d].extent = dimensions[d].extent ? dimensions[d].extent : (int32_t)whole;
-    if (d) dims[d].stride = dims[d].extent == 1 ? 0 : (int32_t)strides[from] * dimensions[d].step;
+    if (d || from < 0) dims[d].stride = dims[d].extent == 1 ? 0 : (int32_t)strides[from] * dimensions[d].step;
   }
   return 1;
 }
@@ -609,6 +610,7 @@ static int onnx_type(const aoe_tensor *tensor) {
     case AOE_INT16: return ORT_TENSOR_INT16;
     case AOE_UINT16: return ORT_TENSOR_UINT16;
     case AOE_FLOAT16: return ORT_TENSOR_FLOAT16;
+    case AOE_BOOL: return ORT_TENSOR_BOOL;
     case AOE_INT32: return ORT_TENSOR_INT32;
     case AOE_INT64: return ORT_TENSOR_INT64;
     default: return ORT_TENSOR_FLOAT;

@@ -72,7 +72,7 @@ def split_at_anchor(workload: Workload, anchors: Container[OperatorKey]) -> Anch
     source = _input_behind(anchor.inputs[0], before)
     if source is None:
         return Support(f"{anchor.op_type} reads a computed value")
-    chain = check_chain((*before, *after))
+    chain = check_chain((*before, *after), element_types(workload))
     if not chain:
         return chain
     return Anchored(workload=workload, anchor=anchor, source=source, before=before, after=after)

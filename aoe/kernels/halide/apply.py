@@ -62,6 +62,8 @@ def set_extents(pipeline: Pipeline) -> None:
                 buffer.dim(at).set_min(0)
                 if not dim.is_open:
                     buffer.dim(at).set_extent(extent)
+                if not at and dim.source < 0:
+                    buffer.dim(at).set_stride(0)  # of one element for all batches
         return
     for number, (buffer, extents) in enumerate(zip(buffers, every, strict=True)):
         _fix(buffer, extents, pipeline.open_axes[number] if pipeline.open_axes else ())

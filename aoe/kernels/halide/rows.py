@@ -44,7 +44,7 @@ from aoe.kernels.halide.tiling import (
 )
 from aoe.kernels.math.elements import element_type, loaded
 from aoe.operators import STORED_DTYPES, OperatorKey, is_reorder, op_key
-from aoe.operators.element_types import element_types, misread, read_types
+from aoe.operators.element_types import BOOLEAN, element_types, misread, read_types
 from aoe.schedule import Choice, Knob, Schedule, Space, Step, Values
 from aoe.workload import Operation, Workload
 
@@ -189,7 +189,8 @@ def plan_walk(
         keep: Names of axes that stay apart, see `plan_iteration`.
         takes_columns: True if a loop inside of the axis is welcome.
     """
-    iteration = plan_iteration(shaped, keep=keep, apart=reduced, stored=STORED_DTYPES)
+    stored = {*STORED_DTYPES, BOOLEAN}
+    iteration = plan_iteration(shaped, keep=keep, apart=reduced, stored=stored)
     if isinstance(iteration, Support):
         return iteration
     walked = tuple(axis for axis in iteration.axes if axis.name.startswith(tuple(reduced)))

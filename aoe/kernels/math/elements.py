@@ -13,6 +13,7 @@ _STORED_AS = {
     "uint16": hl.UInt(16),
     "int8": hl.Int(8),
     "uint8": hl.UInt(8),
+    "bool": hl.UInt(8),  # 0 or 1
     "int32": hl.Int(32),
     "int64": hl.Int(64),
 }
@@ -27,7 +28,7 @@ def element_type(dtype: str) -> hl.Type:
 
 
 def loaded(element: hl.Expr, dtype: str) -> hl.Expr:
-    """Return the number an element of a buffer stands for: float32, exactly.
+    """Return the number an element of a buffer stands for: float32, exactly; or the condition.
 
     LLVM takes what a conversion makes for neither NaN nor infinite, and would drop any test for
     them, a strict one too. So the bits that the conversion leaves 0 are cleared, of which it does
@@ -36,6 +37,8 @@ def loaded(element: hl.Expr, dtype: str) -> hl.Expr:
     if dtype == "float16":
         bits = hl.reinterpret(hl.UInt(32), hl.f32(hl.reinterpret(hl.Float(16), element)))
         return hl.reinterpret(hl.Float(32), bits & hl.u32(_MANTISSA_OF_HALF))
+    if dtype == "bool":
+        return element != hl.u8(0)
     return element if dtype == "float32" else hl.f32(element)
 
 

@@ -10,6 +10,7 @@ from aoe.kernels.halide.chain import check_chain
 from aoe.kernels.halide.iteration import Axis, Iteration, axis_names, plan_iteration
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.operators import MICROSOFT_DOMAIN, OperatorKey, Shape, number, turned
+from aoe.operators.element_types import BOOLEAN, element_types
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
 
 MATRIX_PRODUCTS: frozenset[OperatorKey] = frozenset(
@@ -105,7 +106,8 @@ def read_product(workload: Workload, *, apart: bool = False) -> MatrixProduct | 
         return Support(refused)
     anchor, right = parts.anchor, int(parts.anchor.inputs[1][1:])
     chain, product = _as_outer_product(parts, right)
-    checked = check_chain(item for item in chain.operations if item.output != product)
+    behind = [item for item in chain.operations if item.output != product]
+    checked = check_chain(behind, element_types(chain))
     if not checked:
         return checked
     shapes = infer_shapes(workload)
@@ -116,7 +118,7 @@ def read_product(workload: Workload, *, apart: bool = False) -> MatrixProduct | 
     names = axis_names(workload)
     left_turned = bool(anchor.attributes.get("transA", 0))
     keep = names if apart else names[-2:] if left_turned else names[-1:]
-    iteration = plan_iteration(chain, keep)
+    iteration = plan_iteration(chain, keep, stored={BOOLEAN})
     if isinstance(iteration, Support):
         return iteration
     found = MatrixProduct(

@@ -164,6 +164,17 @@ def test_boolean_inside_is_nobody_s_business() -> None:
     assert [op.op_type for op in _extracted(graph).workload.operations] == ["Greater", "Where"]
 
 
+def test_booleans_are_read_where_they_choose() -> None:
+    nodes = [helper.make_node("Where", ["c", "x", "x2"], ["y"])]
+    infos = {name: TensorInfo(dtype="bool", shape=SHAPE) for name in ("c", "d")}
+    found = _extracted(
+        _graph(nodes, infos=infos | {"x2": TensorInfo(dtype="float32", shape=SHAPE)})
+    )
+    assert [spec.dtype for spec in found.workload.inputs] == ["bool", "float32", "float32"]
+    chosen = [helper.make_node("Where", ["c", "x", "d"], ["y"])]
+    assert "d is bool" in _reason(_graph(chosen, infos=infos))
+
+
 def _blocked_chain(channels: int) -> ModelGraph:
     nodes = [
         helper.make_node("ReorderInput", ["x"], ["b"], domain=NCHWC_DOMAIN),

@@ -78,6 +78,18 @@ class TestElementwise(KernelFamilyTests):
         "shorter than a vector": make((13,), operation("Sigmoid", "x0")),
         "prime rows": make((17, 1, 101), operation("Erf", "x0")),
         "gated chain": GATED,
+        "chosen by a mask of rows": make(
+            (2, 3, 5, 37),
+            operation("Where", "x1 x0 x2"),
+            others=(plain(2, 1, 5, 37, dtype="bool"), plain(37)),
+        ),
+        "chosen by two masks": make(
+            (4, 33),
+            operation("And", "x1 x2", "t0"),
+            operation("Where", "t0 s0 x0", "t1"),
+            others=(plain(4, 1, dtype="bool"), plain(33, dtype="bool")),
+            scalars=(-3.5,),
+        ),
     }
 
     @classmethod

@@ -133,6 +133,14 @@ class TestAttention(KernelFamilyTests):
             masks=[plain(12, 40)],
             scalars=(0.0, -10000.0),
         ),
+        "scores where a mask says so": attention(
+            (2, 3, 10, 16),
+            (2, 3, 16, 23),
+            (2, 3, 23, 20),
+            operation("Where", "x3 t0 s0", "t1"),
+            masks=[plain(2, 1, 10, 23, dtype="bool")],
+            scalars=(-10000.0,),
+        ),
         "weights that are no numbers are zeros": guarded(MASKED),
     }
 
@@ -154,6 +162,14 @@ class TestAttentionOfFewQueries(KernelFamilyTests):
             operation("Add", "t1 x3", "t2"),
             masks=[plain(4, 1, 1, 70)],
             scalars=(8.0,),
+            turned=True,
+        ),
+        "scores but where a mask says so": attention(
+            (2, 3, 1, 16),
+            (2, 3, 23, 16),
+            (2, 3, 23, 20),
+            operation("Where", "x3 x4 t0", "t1"),
+            masks=[plain(2, 1, 1, 23, dtype="bool"), plain()],
             turned=True,
         ),
         "no batch, two keys, depth of one": attention((2, 1), (1, 2), (2, 5)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -51,6 +52,12 @@ def attention(mask: tuple[int, ...], *before: Operation, op_type: str = "Softmax
     )
 
 
+def with_condition(workload: Workload) -> Workload:
+    """Return a workload whose mask holds booleans."""
+    x, mask = workload.inputs
+    return replace(workload, inputs=(x, replace(mask, dtype="bool")))
+
+
 class TestRowSoftmax(KernelFamilyTests):
     family_name = "softmax_rows"
     share = 1 / 16  # sums of positive terms lose less than sums may
@@ -67,6 +74,9 @@ class TestRowSoftmax(KernelFamilyTests):
             operation("Greater", "x1 s2", "t1"),
             operation("Where", "t1 t0 s1", "t2"),
             op_type="LogSoftmax",
+        ),
+        "scores where a mask says so": with_condition(
+            attention((3, 1, 49), operation("Where", "x1 t0 s1", "t1"))
         ),
     }
     refused = (

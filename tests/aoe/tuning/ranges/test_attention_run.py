@@ -16,10 +16,12 @@ import aoe
 
 pytestmark = pytest.mark.slow
 _LAYERS = 2
+_MASKS = {"encoder": "float", "encoder that chooses": "bool"}
 _WEIGHTS = ("wq", "wk", "wv", "wo")
 _RANGES = {
     "encoder": "x:1~2,1~48,64;mask:1~2,1,1,1~48",
     "decoder": "x:1~2,1~48,64",
+    "encoder that chooses": "x:1~2,1~48,64;mask:1~2,1,1,1~48",
     "decoder with a cache": "x:1,1,64;pk:1,4,1~256,16;pv:1,4,1~256,16",
 }
 _CACHED = """k{0}n = Concat <axis = 2> (pk, k{0}r) k{0} = Transpose <perm = [0, 1, 3, 2]> (k{0}n)
@@ -43,6 +45,7 @@ def _layer(number: int, x: str, kind: str) -> str:
         ]
     parts += [_CACHED.format(number)] if is_cached else []
     masked = "Identity (t{0})" if is_cached else "Add (t{0}, mask)"
+    masked = "Where (mask, t{0}, far)" if "chooses" in kind else masked
     made = "y" if number == _LAYERS else f"x{number}"
     return " ".join(
         [
@@ -61,7 +64,7 @@ def _model(kind: str) -> onnx.ModelProto:
     body = _CAUSAL if kind == "decoder" else ""
     for number in range(1, _LAYERS + 1):
         body += _layer(number, "x" if number == 1 else f"x{number - 1}", kind)
-    inputs = "float[N,S,64] x" + (", float[N,1,1,S] mask" if kind == "encoder" else "")
+    inputs = "float[N,S,64] x" + (f", {_MASKS[kind]}[N,1,1,S] mask" if kind in _MASKS else "")
     if "cache" in kind:
         inputs = "float[1,1,64] x, float[1,4,P,16] pk, float[1,4,P,16] pv"
     weights = ", ".join([*(f"float[64,64] {name}" for name in _WEIGHTS), "float[64] bias"])
@@ -73,6 +76,7 @@ def _model(kind: str) -> onnx.ModelProto:
         "scale": np.array(0.25, np.float32),
         "one": np.array(1.0, np.float32),
         "low": np.array(-1e4, np.float32),
+        "far": np.array(-np.inf, np.float32),
     }
     for name, value in constants.items():
         model.graph.initializer.append(numpy_helper.from_array(value, name))
@@ -113,10 +117,11 @@ class _Tuned:
             drawn = {"x": rng.standard_normal((1, 1, 64)), **kept}
             return {name: values.astype(np.float32) for name, values in drawn.items()}
         found = {"x": rng.standard_normal((batch, length, 64)).astype(np.float32)}
-        if self.kind == "encoder":
-            mask = np.where(rng.random((batch, 1, 1, length)) < 0.3, -np.inf, 0.0)
-            mask[..., 0] = 0.0
-            found["mask"] = mask.astype(np.float32)
+        if self.kind in _MASKS:
+            is_kept = rng.random((batch, 1, 1, length)) > 0.3
+            is_kept[..., 0] = True
+            added = np.where(is_kept, 0.0, -np.inf).astype(np.float32)
+            found["mask"] = is_kept if "chooses" in self.kind else added
         return found
 
 
