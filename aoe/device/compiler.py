@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Self
 
 from aoe.device.feature_check import TILES_FEATURE, feature_check
-from aoe.device.open_tables import open_declarations, open_entry, variant_symbol
+from aoe.device.open_tables import (
+    extents_entry,
+    open_declarations,
+    open_entry,
+    variant_symbol,
+)
 from aoe.device.toolchain import INSTALL_HINT, Toolchain, halide_include
 from aoe.errors import BuildError, ScheduleError
 from aoe.folders.scratch import ScratchFolder
@@ -68,12 +73,12 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowBlock:
-    """A kernel for a fixed number of rows, as a part of one for any number.
+    """A kernel for a fixed number of rows, or from some size on, as a part of one for any.
 
     Attributes:
         rows: How many it computes.
         source: The kernel.
-        us: Measured time of a call, by which rows are cut into blocks.
+        us: Measured time of a call, by which rows are cut into blocks; 0 where none are.
     """
 
     rows: int
@@ -86,7 +91,8 @@ class BlockKernel(KernelSource):
     """A kernel for open extents, made of others; workload and schedule are those of the largest.
 
     Attributes:
-        blocks: The largest first; the last one has one row, or as few as there may be.
+        blocks: Fixed shapes, then the largest first; the last one has one row, or as few as there
+            may be.
     """
 
     blocks: tuple[RowBlock, ...]
@@ -130,6 +136,15 @@ class ExtentKernel(BlockKernel):
     rows_dimension: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageKernel(BlockKernel):
+    """A kernel along the open axes of its workload that has several schedules, and fixed shapes.
+
+    A block of fixed shape computes calls of exactly its shapes. Of the others it is the first one
+    whose `rows`, elements of the result, are no more than the call has; the last is for any.
+    """
+
+
 def row_kernel(
     blocks: Sequence[RowBlock],
     *,
@@ -171,6 +186,28 @@ def extent_kernel(
         shapes=tuple(shapes),
         layouts=tuple(layouts),
         rows_dimension=rows_dimension,
+    )
+
+
+def image_kernel(
+    variants: Mapping[int, KernelSource], fixed: Sequence[KernelSource] = ()
+) -> KernelSource:
+    """Return the kernel of open axes with these schedules, under its own name.
+
+    Args:
+        variants: By the elements of the result from which on each computes; the least is 0.
+        fixed: Kernels of the same in fixed shapes, which compute just these.
+    """
+    if not fixed and len(variants) == 1:
+        return variants[0]
+    any_size = sorted(variants.items(), reverse=True)
+    blocks = [RowBlock(rows=one.workload.output.size, source=one, us=0.0) for one in fixed]
+    blocks += [RowBlock(rows=least, source=source, us=0.0) for least, source in any_size]
+    return ImageKernel(
+        name=_block_kernel_name("images", blocks, []),
+        workload=any_size[0][1].workload,
+        schedule=any_size[0][1].schedule,
+        blocks=tuple(blocks),
     )
 
 
@@ -375,6 +412,9 @@ def kernel_table(sources: Sequence[KernelSource], target: Target) -> str:
         elif isinstance(source, ExtentKernel):
             lines += _extent_declarations(source, pipelines, packings)
             entries[source.name] = _extent_entry(source)
+        elif isinstance(source, ImageKernel):
+            lines += _block_lines(source, [entries[block.source.name] for block in source.blocks])
+            entries[source.name] = _image_entry(source, pipelines)
     lines += ["const aoe_kernel aoe_kernel_table[] = {"]
     lines += [*(f"  {entries[source.name]}," for source in sources), "};"]
     lines.append(f"const int aoe_kernel_count = {len(sources)};")
@@ -479,10 +519,11 @@ def _row_declarations(source: RowKernel, entries: Mapping[str, str]) -> list[str
 def _block_lines(source: BlockKernel, entries: Sequence[str]) -> Iterator[str]:
     """Yield the C tables of the blocks of a kernel."""
     symbol = kernel_symbol(source.name)
-    for block, entry in zip(source.blocks, entries, strict=True):
-        yield f"static const aoe_kernel {symbol}_{block.rows} = {entry};"
+    for number, entry in enumerate(entries):
+        yield f"static const aoe_kernel {symbol}_block{number} = {entry};"
     blocks = ", ".join(
-        f"{{ {block.rows}, {block.us:.3f}f, &{symbol}_{block.rows} }}" for block in source.blocks
+        f"{{ {block.rows}, {block.us:.3f}f, &{symbol}_block{number} }}"
+        for number, block in enumerate(source.blocks)
     )
     yield f"static const aoe_block {symbol}_blocks[] = {{ {blocks} }};"
 
@@ -535,6 +576,22 @@ def _extent_entry(source: ExtentKernel) -> str:
         f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
         f"{{ 0, 0, {len(source.blocks)}, {symbol}_blocks, {chosen} }}, "
         "NULL, {0} }"
+    )
+
+
+def _image_entry(source: ImageKernel, pipelines: Mapping[str, Pipeline]) -> str:
+    """Return the entry of a kernel of open axes: the tensors of a part of it, and its blocks."""
+    part = source.blocks[-1].source
+    pipeline, result = pipelines[part.name], part.workload.output
+    output = _tensor(
+        result, pipeline.output_extents, result.dtype, open_axes=pipeline.open_axes[-1]
+    )
+    count, symbol = len(part.workload.inputs), kernel_symbol(part.name)
+    blocks = f"{kernel_symbol(source.name)}_blocks"
+    return (
+        f'{{ "{source.name}", NULL, {count}, {count}, {symbol}_arguments, {output}, 0, NULL, '
+        f"{{ 0, 0, {len(source.blocks)}, {blocks}, 0, 0 }}, "
+        f"NULL, {{ {extents_entry(symbol)}, 0, NULL }} }}"
     )
 
 

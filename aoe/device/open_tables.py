@@ -53,9 +53,14 @@ def open_entry(symbol: str, workload: Workload, schedule: Schedule, pipeline: Pi
         return "{0}"
     from aoe.kernels.halide.open_extents import variants_of
 
-    extents, variants = f"{symbol}_extents", f"{symbol}_variants"
-    relations = f"sizeof {extents} / sizeof *{extents}"
-    return f"{{ {relations}, {extents}, {len(variants_of(pipeline, schedule))}, {variants} }}"
+    count = len(variants_of(pipeline, schedule))
+    return f"{{ {extents_entry(symbol)}, {count}, {symbol}_variants }}"
+
+
+def extents_entry(symbol: str) -> str:
+    """Return the part of a kernel's entry that says how open extents follow from each other."""
+    extents = f"{symbol}_extents"
+    return f"sizeof {extents} / sizeof *{extents}, {extents}"
 
 
 def variant_symbol(symbol: str, number: int) -> str:

@@ -86,3 +86,33 @@ def _opened(
     if any(made[axis] < LEAST_OPEN for axis in axes):
         return "an open extent of 1 where kernels are measured"
     return replace(spec, shape=made, open=axes)
+
+
+def find_fixed_images(
+    region: Region, shapes: Mapping[str, OpenShape], extents: Mapping[str, int]
+) -> Workload | None:
+    """Return a region as an ordinary workload of one size, None where no family computes it.
+
+    Args:
+        region: Of the graph in one of its shapes; see `find_open_images`.
+        shapes: Of the tensors of the model.
+        extents: Of its open dimensions.
+    """
+    named = [*zip(region.inputs, region.workload.inputs, strict=True)]
+    named.append((region.output, region.workload.output))
+    specs = [_fixed(spec, shapes.get(name), extents) for name, spec in named]
+    *inputs, output = (spec for spec in specs if spec is not None)
+    if len(inputs) < len(region.inputs):
+        return None
+    found = classify(replace(region.workload, inputs=tuple(inputs), output=output))
+    return None if isinstance(found, str) else found
+
+
+def _fixed(
+    spec: TensorSpec, shape: OpenShape | None, extents: Mapping[str, int]
+) -> TensorSpec | None:
+    """Return a tensor with its shape at a point, None where that is not known or empty."""
+    if shape is None or is_closed(shape):
+        return spec
+    made = find_shape_at(shape, extents)
+    return replace(spec, shape=made) if made is not None and min(made) > 0 else None

@@ -52,13 +52,15 @@ typedef struct {
 
 struct aoe_block;
 
-/* Of a kernel for any number of rows or extents, whose arguments say ONNX shapes alone; else zeros.
-   Where extents are open one block computes everything: the first of no more rows than there are. */
+/* Of a kernel made of others, whose arguments say ONNX shapes alone; else zeros. Rows are cut into
+   blocks. Where extents are open one block computes everything: the first of no more rows than there
+   are, or, of a kernel with `open` axes, that of the very shapes of a call, else the first of no more
+   elements than its result has. */
 typedef struct {
   int32_t open_rank;             /* leading dimensions that are open: together the rows */
   uint64_t open_inputs;          /* bit i: input i has them */
   int32_t block_count;
-  const struct aoe_block *blocks; /* the largest first; the last one has one row */
+  const struct aoe_block *blocks; /* fixed shapes, then the largest first; the last is for any */
   int32_t open_extents;          /* how many; 0 for rows */
   int32_t rows_dimension;        /* of the result, whose extent is the number of rows then */
 } aoe_rows;
@@ -99,10 +101,10 @@ typedef struct {
   aoe_open open;
 } aoe_kernel;
 
-/* A kernel for a fixed number of rows, and its measured time: rows are computed in blocks. */
+/* A kernel as a part of another one. */
 typedef struct aoe_block {
-  int32_t rows;
-  float us;
+  int32_t rows;                  /* it computes; with `open` axes, the least elements of its result */
+  float us;                      /* its measured time, by which rows are cut; else 0 */
   const aoe_kernel *kernel;
 } aoe_block;
 

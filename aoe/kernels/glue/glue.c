@@ -18,7 +18,7 @@ typedef struct {
   const aoe_kernel *kernel;
 } registered_op;
 
-/* What computes a fixed shape: a kernel, or a block of one for any number of rows. */
+/* What computes one shape or any: a kernel, or a block of one made of several. */
 typedef struct {
   const aoe_kernel *kernel;
   aoe_shared_pack *shared[AOE_MAX_PACKINGS]; /* NULL where the input is not known before Run */
@@ -466,6 +466,29 @@ static OrtStatus *compute_open(const kernel_state *state, OrtKernelContext *cont
   return run_open(&run, block->kernel, tensors);
 }
 
+/* True for inputs that have exactly the shapes of a kernel. */
+static int has_shapes(const aoe_kernel *kernel, int64_t (*shapes)[AOE_MAX_RANK]) {
+  for (int i = 0; i < kernel->input_count; i++) {
+    const aoe_tensor *wanted = &kernel->arguments[i];
+    if (memcmp(shapes[i], wanted->shape, (size_t)wanted->rank * sizeof *wanted->shape)) return 0;
+  }
+  return 1;
+}
+
+/* Returns what computes a call as a whole: the block of its very shapes, else the first one for no
+   more elements than its result has. A kernel without blocks is its own part. */
+static const part_state *part_for(const kernel_state *state, int64_t (*shapes)[AOE_MAX_RANK],
+                                  int64_t elements) {
+  const aoe_rows *rows = &state->kernel->rows;
+  int b = 0;
+  for (; b < rows->block_count - 1; b++) {
+    const aoe_block *block = &rows->blocks[b];
+    int is_fixed = !block->kernel->open.extent_count;
+    if (is_fixed ? has_shapes(block->kernel, shapes) : elements >= block->rows) break;
+  }
+  return &state->parts[b];
+}
+
 /* Checks the open extents of inputs, and writes those of the result behind their shapes. */
 static OrtStatus *follow_extents(const OrtApi *api, const aoe_kernel *kernel,
                                  int64_t (*shapes)[AOE_MAX_RANK]) {
@@ -521,22 +544,24 @@ static OrtStatus *compute(void *state_pointer, OrtKernelContext *context) {
                                                  (size_t)kernel->output.rank, &output);
   if (!status) status = ORT_CALL(api, 51, ort_tensor_data)(output, &data);
   if (status) return status;
-  if (!kernel->rows.block_count) {
-    int is_open = kernel->open.extent_count > 0;
-    for (int i = 0; is_open && i <= kernel->input_count; i++) {
-      const aoe_tensor *tensor = i < kernel->input_count ? &kernel->arguments[i] : &kernel->output;
-      int64_t elements = 1;
-      for (int d = 0; d < tensor->rank; d++) elements *= shapes[i][d];
-      if (elements > INT32_MAX) /* kernels count in 32 bits */
-        return fail(api, ORT_FAIL, "%s: a tensor has too many elements", kernel->name);
-      if (!elements && i == kernel->input_count) return NULL; /* nothing to compute */
-    }
-    part_call call = {&state->parts[0], raw, data, is_open ? shapes : NULL, 0, 1, 0};
-    return pack_and_run(&run, &call);
+  int is_open = kernel->open.extent_count > 0;
+  if (kernel->rows.block_count && !is_open) {
+    int64_t rows = 1;
+    for (int d = 0; d < kernel->rows.open_rank; d++) rows *= open[d];
+    return run_rows(&run, state, raw, data, rows);
   }
-  int64_t rows = 1;
-  for (int d = 0; d < kernel->rows.open_rank; d++) rows *= open[d];
-  return run_rows(&run, state, raw, data, rows);
+  int64_t elements = 1;
+  for (int i = 0; is_open && i <= kernel->input_count; i++) {
+    const aoe_tensor *tensor = i < kernel->input_count ? &kernel->arguments[i] : &kernel->output;
+    elements = 1;
+    for (int d = 0; d < tensor->rank; d++) elements *= shapes[i][d];
+    if (elements > INT32_MAX) /* kernels count in 32 bits */
+      return fail(api, ORT_FAIL, "%s: a tensor has too many elements", kernel->name);
+  }
+  if (!elements) return NULL; /* nothing to compute */
+  const part_state *part = part_for(state, shapes, elements);
+  part_call call = {part, raw, data, part->kernel->open.extent_count ? shapes : NULL, 0, 1, 0};
+  return pack_and_run(&run, &call);
 }
 
 /* Finds the data of an input that is a constant of the expected shape; NULL if it is none. */

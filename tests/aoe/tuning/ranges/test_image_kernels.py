@@ -16,12 +16,12 @@ from support.engine.cpu import CPU, open_session
 from support.engine.open_rows import parsed
 
 from aoe.bank.operators import key_of
-from aoe.device.compiler import KernelSource, build_library, compile_kernel
+from aoe.device.compiler import KernelSource, build_library, compile_kernel, image_kernel
 from aoe.device.toolchain import Toolchain
 from aoe.errors import ScheduleError
 from aoe.graph.extents import OpenShape
 from aoe.graph.model_graph import ModelGraph
-from aoe.graph.open_images import OpenImages, find_open_images
+from aoe.graph.open_images import OpenImages, find_fixed_images, find_open_images
 from aoe.graph.regions import Region, partition
 from aoe.graph.rewrite import Replacement, rewrite
 from aoe.kernels.algorithms import KNOB
@@ -38,6 +38,8 @@ from aoe.tuning.search.book import opening
 from aoe.workload import Workload, workload_from_json, workload_to_json
 
 _POINT = {"N": 2, "H": 34, "W": 30}
+_FIXED = ({"N": 1, "H": 12, "W": 13}, {"N": 2, "H": 64, "W": 65})
+"""Sizes among those of `test_every_size_is_right`."""
 _FIRST = "a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, f)"
 _SILU = "s = Sigmoid(c) y = Mul(c, s)"
 
@@ -181,10 +183,10 @@ _NETS = {
     ),
 }
 _ALGORITHMS = {
-    "residual": ("winograd_4x4", "winograd_2x2", "direct"),
+    "residual": ("winograd_4x4", "winograd_2x2", "direct", "winograd_4x4+direct"),
     "strides": ("winograd_4x4_stride_2", "direct"),
     "pointwise": ("direct",),
-    "depthwise": ("depthwise",),
+    "depthwise": ("depthwise", "depthwise+depthwise"),
     "stem": ("direct",),
     "largest": ("",),
     "mean": ("",),
@@ -261,12 +263,32 @@ def _found(region: Region, shapes: dict[str, OpenShape]) -> OpenImages:
     return found
 
 
-def _source(workload: Workload, algorithm: str, target: Target) -> KernelSource:
-    """Return the kernel of an algorithm's first guess; of a family without any, its own."""
+def _source(workload: Workload, algorithm: str, target: Target, number: int = 0) -> KernelSource:
+    """Return the kernel of an algorithm's n-th guess; of a family without any, its own."""
     family, facts = get_family(workload.op_type), KernelTarget.of(target)
     guesses = opening(family.space(workload, facts), ())
-    guess = next(one for one in guesses if dict(one).get(KNOB, "") == algorithm)
-    return KernelSource.of(workload, family.schedule(workload, guess, facts))
+    own = [one for one in guesses if dict(one).get(KNOB, "") == algorithm.partition("+")[0]]
+    return KernelSource.of(workload, family.schedule(workload, own[number], facts))
+
+
+def _of_several(
+    region: Region, shapes: dict[str, OpenShape], algorithms: str, target: Target
+) -> KernelSource:
+    """Return the kernel of two schedules, for large images and small ones, and of fixed sizes."""
+    workload, (large, small) = _found(region, shapes).workload, algorithms.split("+")
+    fixed = [
+        _source(one, large, target)
+        for extents in _FIXED
+        if (one := find_fixed_images(region, shapes, extents)) is not None
+    ]
+    assert len(fixed) == len(_FIXED)
+    found = {
+        0: _source(workload, small, target, number=int(large == small)),
+        2 * 16 * 13 * 13: _source(workload, large, target),
+    }
+    kernel = image_kernel(found, fixed)
+    assert len({part.name for part in kernel.parts}) == len(found) + len(fixed)
+    return kernel
 
 
 class _Net:
@@ -280,9 +302,11 @@ class _Net:
         region = _chosen(name, graph, regions)
         self.workload = _found(region, shapes).workload
         source = _source(self.workload, algorithm, target)
-        built = compile_kernel(source, target, folder)
+        if "+" in algorithm:
+            source = _of_several(region, shapes, algorithm, target)
+        built = [compile_kernel(part, target, folder) for part in source.parts]
         library = build_library(
-            [source], [built], target=target, toolchain=toolchain, file=folder / "images.so"
+            [source], built, target=target, toolchain=toolchain, file=folder / "images.so"
         )
         replaced = Replacement(region=region, kernel=source.name, shape=shapes[region.output])
         tuned = rewrite(graph, [replaced])
@@ -438,3 +462,7 @@ def test_open_axes_are_part_of_a_record(name: str, tmp_path: Path) -> None:
         output=replace(workload.output, open=()),
     )
     assert key_of(closed) != key_of(workload)
+    fixed = find_fixed_images(regions[-1], shapes, _POINT)
+    assert fixed == classify(closed)
+    alone = find_fixed_images(regions[-1], shapes, {**_POINT, "N": 1})
+    assert alone is not None and alone.output.shape == (1, *workload.output.shape[1:])
