@@ -20,6 +20,7 @@ from aoe.cli.options import (
     QuietFlag,
     ScriptArguments,
     ScriptOption,
+    ShapesFromOption,
     SocVersionOption,
     TrialsOption,
     WeightOption,
@@ -54,6 +55,7 @@ def command(
     framework: FrameworkOption = 5,
     weight: WeightOption = None,
     input_shape: InputShapeOption = None,
+    shapes_from: ShapesFromOption = None,
     custom_ops_library: OperatorsOption = None,
     soc_version: SocVersionOption = None,
     aicore_num: Annotated[
@@ -85,7 +87,7 @@ def command(
     from aoe.tuning.cases.given import given_cases
     from aoe.tuning.registry import parse_job_types
 
-    given = given_cases(input_shape or ())
+    given = given_cases(input_shape or (), log=shapes_from)
     if given["shape_cases"]:
         raise OptionError(
             "--input_shape", "one shape is planned at a time", got=given["shape_cases"][1]

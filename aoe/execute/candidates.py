@@ -52,6 +52,7 @@ until a session has them, for the default and for each candidate. 411 MB took 18
 class _Baseline:
     """ONNX Runtime's own execution of a workload, ready to be timed."""
 
+    workload: Workload
     model: onnx.ModelProto
     seed: int
     session: ort.InferenceSession
@@ -108,6 +109,7 @@ class CandidateMeasurer:
         best_ratio: float | None,
         bytes_around: int = 0,
         compiled: CompiledKernels | None = None,
+        at: Workload | None = None,
     ) -> list[Measurement]:
         """Return one measurement for each schedule, in order.
 
@@ -121,8 +123,9 @@ class CandidateMeasurer:
             best_ratio: Speed-up of the best candidate so far, None before there is one.
             bytes_around: What one inference of the model reads and writes besides.
             compiled: Their object files, where they have been compiled before.
+            at: The workload in the shapes to measure kernels of open axes in, None for its own.
         """
-        baseline = self._baseline_of(workload, seed, bytes_around)
+        baseline = self._baseline_of(at or workload, seed, bytes_around)
         sources = [KernelSource.of(workload, schedule) for schedule in schedules]
         distinct = {source.name: source for source in sources}  # configurations may coincide
         objects: dict[str, Path] = {}
@@ -234,7 +237,7 @@ class CandidateMeasurer:
                     store=self._stored,
                 )
             else:
-                model = candidate_model(baseline.model, source.name, source.workload)
+                model = candidate_model(baseline.model, source.name, baseline.workload)
             session = self._open(model, self._options(None if source.is_hosted else library))
             deviation = _worst(source, baseline, session)
         except AoeError as error:
@@ -269,6 +272,7 @@ class CandidateMeasurer:
             bytes_around=bytes_around,
         )
         found = _Baseline(
+            workload=workload,
             model=model,
             seed=seed,
             session=session,
@@ -325,7 +329,7 @@ def _worst(source: KernelSource, baseline: _Baseline, session: ort.InferenceSess
         RunError: the kernel refuses, or wrote in front of its result.
     """
     worst, checks = Deviation(max_abs_err=0.0, excess=0.0), baseline.checks
-    workload = source.workload
+    workload = baseline.workload
     for number, reference in enumerate(baseline.results[: 1 if source.is_hosted else None]):
         actual = checks.run(session, number)
         tolerance = kernel_tolerance(workload, reference)

@@ -112,11 +112,15 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
     )
 
     def measure_candidates(
-        workload: Mapping[str, Any], schedules: Sequence[Any], **how: Any
+        workload: Mapping[str, Any],
+        schedules: Sequence[Any],
+        at: Mapping[str, Any] | None = None,
+        **how: Any,
     ) -> list[Measurement]:
         return measurer.measure(
             workload_from_json(workload),
             [schedule_from_json(schedule) for schedule in schedules],
+            at=workload_from_json(at) if at is not None else None,
             **how,
         )
 

@@ -102,10 +102,10 @@ class OpatResult(ModelTuning[ChosenKernel]):
 
     @property
     def used_keys(self) -> frozenset[str]:
-        """Record keys of the kernels in the tuned model, and of their blocks."""
-        blocks = (part for kernel in self.validation.kept for part in kernel.source.parts[1:])
-        keys = {kernel.key for kernel in self.validation.kept}
-        return frozenset(keys | {key_of(block.workload) for block in blocks})
+        """Record keys of the kernels in the tuned model, and of all they are made of."""
+        kept = self.validation.kept
+        parts = {key_of(one) for kernel in kept for one in kernel.workloads}
+        return frozenset(parts | {kernel.key for kernel in kept})
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the operators as the summary has them."""

@@ -40,8 +40,7 @@ def write_model(
         shape_range=tuning.settings.shape_range or "",
     )
     if tuning.places.bank is not None:
-        parts = [part for kernel in kept for part in kernel.source.parts]
-        bank.copy_to(tuning.places.bank, [part.workload for part in parts])
+        bank.copy_to(tuning.places.bank, [one for kernel in kept for one in kernel.workloads])
 
 
 def _use(kernel: ChosenKernel, bank: OperatorBank) -> KernelUse:

@@ -19,11 +19,12 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     """Return the plan for a range: operators and blocks that are reused, and those tuned.
 
     Blocks for the rows of frequent shapes are not among them: whether they may pay, only the times
-    of the others tell. The model is optimised and profiled once, as a run does.
+    of the others tell. Images of frequent sizes are, though a size is searched only where images of
+    any size have won. The model is optimised and profiled once, as a run does.
     """
     base, bank = compared_with(tuning), open_bank(tuning, None)
     there = find_range_operators(tuning)
-    searched = {one.key: one for one in there.searched}
+    searched = {one.key: one for one in (*there.searched, *there.fixed)}
     look = partial(looked_up_operator, bank, tuning)
     lookups = {key: look(one) for key, one in searched.items()}
     parts = [reuse_of(one, lookups[key], bank, base) for key, one in searched.items()]
@@ -32,5 +33,5 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     return KindPlan(
         reuse=reuse_summary(base, JobType.OPAT, parts),
         shares={key: one.share for key, one in searched.items()},
-        most_s=most_seconds(tuning, tuned, model_us) + BLOCK_S * len(there.blocks),
+        most_s=most_seconds(tuning, tuned, model_us) + BLOCK_S * len(there.blocks) + there.points_s,
     )

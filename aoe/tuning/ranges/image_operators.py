@@ -1,7 +1,7 @@
 """Operators whose images have any size, each as one workload with open axes.
 
-A kernel takes its extents from each call. It is looked up, searched, measured and recorded at one
-point of the range, which its workload says; all points are looked at with the whole model.
+A kernel takes its extents from each call. It is looked up and searched at one point of the range,
+which its workload says; see `image_points` for the others.
 """
 
 from __future__ import annotations

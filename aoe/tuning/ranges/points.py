@@ -92,9 +92,8 @@ def validate_points(
 
 
 def _earlier(tuning: TuneContext, bank: OperatorBank, kernel: ChosenKernel) -> Event | None:
-    """Return the settled verdict on a kernel: that on all of its blocks, since each may change."""
-    parts = kernel.source.parts
-    verdicts = {earlier_verdict(tuning, bank, part.workload) for part in parts}
+    """Return the settled verdict on a kernel: that on all of its records, since each may change."""
+    verdicts = {earlier_verdict(tuning, bank, one) for one in kernel.workloads}
     return verdicts.pop() if len(verdicts) == 1 else None
 
 
@@ -104,7 +103,7 @@ def _notes(
     kernel: ChosenKernel,
     gains: Sequence[PointGain],
 ) -> list[tuple[Workload, BankNote]]:
-    """Return the verdict on a kernel as a note on each of its blocks, with the model's times."""
+    """Return the verdict on a kernel as a note on each of its records, with the model's times."""
     note = validation.verdict(kernel, kernel.op_names, assembly.surroundings(kernel))
     if kernel in validation.kept:
         times = {
@@ -112,7 +111,7 @@ def _notes(
             for gain in gains
         }
         note = replace(note, search={**note.search, "points_us": times})
-    return [(part.workload, note) for part in kernel.source.parts]
+    return [(one, note) for one in kernel.workloads]
 
 
 class _Judge:

@@ -2,7 +2,9 @@
 
 import with open dimensions -> optimise offline -> profile in the middle of the range
 -> operators whose rows are open -> blocks of some numbers of rows, each tuned like any operator
--> a kernel for any number of rows of each -> judge the whole model at three points of the range
+-> a kernel for any number of rows of each
+-> operators whose images have any size -> each searched in the middle, measured at all points
+-> a kernel for any size of each -> judge the whole model at three points of the range
 -> write it and the reports
 
 The page to read first: `_tune_range` is the chart.
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 from tempfile import mkdtemp
@@ -36,7 +39,7 @@ from aoe.graph.regions import Refusal
 from aoe.graph.weights import laid_out
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import OPEN_EXTENTS, get_family
-from aoe.measurement import Measurement
+from aoe.measurement import Measurement, MeasurePolicy
 from aoe.om.file import WEIGHTS
 from aoe.ort.open_shapes import infer_open_tensors, tensors_at, with_proven_reshapes
 from aoe.ort.profile import ModelProfile
@@ -58,9 +61,18 @@ from aoe.tuning.opat.profiles import profile_graph, profile_tuned
 from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.opat.run import finished_report, operator_teller, run_operators
 from aoe.tuning.opat.tuned_model import write_model
-from aoe.tuning.policies import screen_policy
+from aoe.tuning.policies import screen_policy, screening_policy
 from aoe.tuning.ranges.frequent_rows import frequent_rows, paying, with_blocks
+from aoe.tuning.ranges.image_kernels import image_kernels
 from aoe.tuning.ranges.image_operators import find_image_operators
+from aoe.tuning.ranges.image_points import (
+    POINT_S,
+    ImageRange,
+    PointTools,
+    frequent_points,
+    image_range,
+    measure_images,
+)
 from aoe.tuning.ranges.points import validate_points
 from aoe.tuning.ranges.row_operators import (
     RowOperator,
@@ -73,21 +85,29 @@ from aoe.tuning.search.book import opening
 from aoe.tuning.task_search import SearchSettings
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP
-from aoe.tuning.tasks.operators.operator import TunedOperator
+from aoe.tuning.tasks.operators.operator import (
+    OperatorTools,
+    TunedOperator,
+    bytes_around,
+    invalid_reason_of,
+)
 from aoe.tuning.tasks.operators.operator_task import OperatorTask, measure_schedules
 from aoe.tuning.tasks.operators.operator_tasks import TunedOperators, tune_found
 from aoe.tuning.tasks.operators.operators import FoundOperators, Operator, find_operators
 from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.kernel_assembly import Assembly
-from aoe.tuning.validation.kernels import kernels_of
+from aoe.tuning.validation.kernels import earlier_verdict
 from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
 from aoe.workload import Workload
+from aoebank import Event
 
 _LEAST_GAIN = 1.02
 """Expected of a kernel, over the points of the range, to be looked at in the whole model."""
 _MOST_LOST = 0.8
 """Expected speed-up at any point below which it is not: blocks of few rows take microseconds, and
 are measured no better than that."""
+_POINTS_SHARE = 0.25
+"""Most of the time left that is kept to measure operators of images at the points."""
 BLOCK_S = 0.5
 """To measure a block as it goes into its kernel, when all have been searched."""
 _ROWS_POWER = 0.75
@@ -146,7 +166,7 @@ class RangeOperators:
         tuning: The run, whose model is run in the middle of the range.
         points: Where it is judged, the smallest first.
         opened: The graph.
-        images: Operators whose images have any size.
+        images: Operators whose images have any size, at the points.
         operators: That compute rows.
         refusals: Nodes left alone, with the reason.
     """
@@ -154,7 +174,7 @@ class RangeOperators:
     tuning: TuneContext
     points: tuple[ShapePoint, ...]
     opened: OpenGraph
-    images: tuple[Operator, ...]
+    images: tuple[ImageRange, ...]
     operators: tuple[RowOperator, ...]
     refusals: tuple[Refusal, ...]
 
@@ -165,8 +185,18 @@ class RangeOperators:
 
     @property
     def searched(self) -> tuple[Operator, ...]:
-        """All operators to tune."""
-        return (*self.images, *self.blocks)
+        """The operators to tune first."""
+        return (*(one.operator for one in self.images), *self.blocks)
+
+    @property
+    def fixed(self) -> tuple[Operator, ...]:
+        """Operators of frequent image sizes, to tune where the open ones have won."""
+        return tuple(fixed for one in self.images for fixed in one.fixed_operators())
+
+    @property
+    def points_s(self) -> float:
+        """Seconds to measure operators of images at the points."""
+        return POINT_S * sum(len(one.points) for one in self.images)
 
 
 def find_range_operators(tuning: TuneContext) -> RangeOperators:
@@ -187,11 +217,12 @@ def find_range_operators(tuning: TuneContext) -> RangeOperators:
     facts = opened.profile, opened.shapes
     images = find_image_operators(opened.graph, found, *facts, middle.extents)
     operators, refusals = find_row_operators(opened.graph, images.left, *facts, largest.extents)
+    frequent = frequent_points(points) if tuning.settings.shape_log is not None else ()
     return RangeOperators(
         tuning=tuning,
         points=points,
         opened=opened,
-        images=images.operators,
+        images=tuple(image_range(one, opened.shapes, points, frequent) for one in images.operators),
         operators=tuple(operators),
         refusals=tuple(refusals),
     )
@@ -210,8 +241,10 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
     ):
         costs = ModelCosts.of(opened.profile, write_s=assembly.write_s)
         threads = tuning.machine.runner.target.core_num
-        searching = searching_time(tuning.time.stopwatch, costs, threads, len(points))
-        searching = searching.keeping(BLOCK_S * len(there.blocks))
+        measuring = searching_time(tuning.time.stopwatch, costs, threads, len(points))
+        measuring = measuring.keeping(BLOCK_S * len(there.blocks))
+        points_s = min(there.points_s, _POINTS_SHARE * measuring.left_s())
+        searching = measuring.keeping(points_s)
         tools = operator_tools(tuning, bank, opened.graph, searching, compilers)
         tell = operator_teller(tuning.progress, report)
 
@@ -226,8 +259,13 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
             )
 
         tuned = tune(there.searched)
+        if not tuning.settings.lookup_only:
+            chosen = [one for one in there.images if tools.is_chosen(one.operator)]
+            tuned = measure_images(_point_tools(tuning, tools, measuring.left_s), chosen, tuned)
+        tuned = _with_fixed(tuning, tools, there.images, tuned, tune)
         operators, tuned = _with_frequent(tuning, bank, there.operators, tuned, points, tune)
-        kernels = kernels_of([one for one in tuned.operators if one.operator.workload.is_open])
+        invalid_reason = partial(invalid_reason_of, tuning.machine.runner)
+        kernels = image_kernels(there.images, _by_key(tuned), bank, invalid_reason)
         kernels += _row_kernels(tuning, operators, points, tuned, compilers)
         validation, gains = validate_points(tuning, bank, assembly, kernels, points, costs)
         tuned_profile = profile_tuned(tuning, assembly, validation, opened.profile, costs)
@@ -296,6 +334,87 @@ def _assembly(tuning: TuneContext, opened: OpenGraph, compilers: KernelCompilers
 # ---- kernels ----
 
 
+def _by_key(tuned: TunedOperators) -> dict[str, TunedOperator]:
+    return {one.operator.key: one for one in tuned.operators}
+
+
+def _is_known(tuning: TuneContext, bank: OperatorBank, workload: Workload) -> bool:
+    """True if the bank answers for a workload, so that nothing is searched."""
+    if bank.find(workload) is not None:
+        return True
+    failed = bank.failed_search(workload, tuning.settings.trials, threshold=ACCEPT_SPEEDUP)
+    return failed is not None and not tuning.settings.lookup_only
+
+
+def _point_tools(
+    tuning: TuneContext, tools: OperatorTools, left_s: Callable[[], float]
+) -> PointTools:
+    """Return what operators of images are measured with, amid the same traffic as in a search."""
+    runner, settings = tuning.machine.runner, tuning.settings
+    policy = screening_policy(runner.target.core_num, accept_busy=settings.accept_busy)
+
+    def measure(
+        workload: Workload, schedules: Sequence[Schedule], at: Workload
+    ) -> Sequence[Measurement]:
+        task = _task(tuning, workload, tools.compilers, policy)
+        task = replace(task, bytes_around=bytes_around(tools, workload))
+        return measure_schedules(task, schedules, policy, at=at)
+
+    return PointTools(
+        bank=tools.bank,
+        target=KernelTarget.of(runner.target),
+        measure=measure,
+        verdict=partial(earlier_verdict, tuning, tools.bank),
+        step=tuning.progress.step,
+        left_s=left_s,
+    )
+
+
+def _task(
+    tuning: TuneContext,
+    workload: Workload,
+    compilers: KernelCompilers | None,
+    policy: MeasurePolicy,
+) -> OperatorTask:
+    """Return a workload as a task of which given schedules are measured."""
+    runner, settings = tuning.machine.runner, tuning.settings
+    return OperatorTask(
+        runner=runner,
+        family=get_family(workload.op_type),
+        workload=workload,
+        kernel_target=KernelTarget.of(runner.target),
+        compilers=compilers,
+        settings=SearchSettings(
+            method=settings.search, budget=1, seed=settings.seed, screen=policy
+        ),
+    )
+
+
+def _with_fixed(
+    tuning: TuneContext,
+    tools: OperatorTools,
+    images: Sequence[ImageRange],
+    tuned: TunedOperators,
+    tune: Callable[[Sequence[Operator]], TunedOperators],
+) -> TunedOperators:
+    """Return operators with those of frequent image sizes, which are tuned.
+
+    A size is looked up where images of any size have won, and searched if there is time.
+    """
+    known = _by_key(tuned)
+    won = [
+        one
+        for one in images
+        if known[one.operator.key].schedule is not None
+        and earlier_verdict(tuning, tools.bank, one.workload) is not Event.DROPPED
+    ]
+    fixed = [fixed for one in won for fixed in one.fixed_operators()]
+    if tuning.settings.lookup_only or tools.left_s() <= 0:
+        fixed = [one for one in fixed if _is_known(tuning, tools.bank, one.workload)]
+    more = tune(fixed).operators if fixed else ()
+    return replace(tuned, operators=(*tuned.operators, *more))
+
+
 def _with_frequent(
     tuning: TuneContext,
     bank: OperatorBank,
@@ -305,15 +424,8 @@ def _with_frequent(
     tune: Callable[[Sequence[Operator]], TunedOperators],
 ) -> tuple[list[RowOperator], TunedOperators]:
     """Return operators with the blocks of frequent shapes, which are tuned, and all answers."""
-    settings = tuning.settings
-
-    def is_known(workload: Workload) -> bool:
-        if bank.find(workload) is not None:
-            return True
-        failed = bank.failed_search(workload, settings.trials, threshold=ACCEPT_SPEEDUP)
-        return failed is not None and not settings.lookup_only
-
-    searches = not settings.lookup_only
+    is_known = partial(_is_known, tuning, bank)
+    searches = not tuning.settings.lookup_only
     frequent = frequent_rows(operators, tuned, points, is_known, searches=searches)
     if not frequent:
         return list(operators), tuned
@@ -354,7 +466,7 @@ def _row_kernel(
         tuned: What became of the blocks.
         compilers: Compile what was not searched.
     """
-    known = {one.operator.key: one for one in tuned.operators}
+    known = _by_key(tuned)
     if tuning.settings.lookup_only:
         blocks, default_us = _recorded_blocks(tuning, operator, known), dict[int, float]()
     else:
@@ -494,17 +606,7 @@ def _measured(
     tuning: TuneContext, workload: Workload, schedule: Schedule, compilers: KernelCompilers
 ) -> Measurement | None:
     """Measure a block as it goes into the kernel, with the pairs of a screening."""
-    runner, settings = tuning.machine.runner, tuning.settings
-    policy = screen_policy(runner.target.core_num)
-    task = OperatorTask(
-        runner=runner,
-        family=get_family(workload.op_type),
-        workload=workload,
-        kernel_target=KernelTarget.of(runner.target),
-        compilers=compilers,
-        settings=SearchSettings(
-            method=settings.search, budget=1, seed=settings.seed, screen=policy
-        ),
-    )
+    policy = screen_policy(tuning.machine.runner.target.core_num)
+    task = _task(tuning, workload, compilers, policy)
     found = measure_schedules(task, [schedule], policy)
     return found[0] if found else None

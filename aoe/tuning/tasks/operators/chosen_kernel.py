@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aoe.device.compiler import KernelSource
 from aoe.graph.regions import Region
-from aoe.workload import Precision
+from aoe.workload import Precision, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,7 @@ class ChosenKernel:
         regions: Places in the model it computes.
         op_names: Node at the end of each place.
         gain_us: Time it has proven, alone, to save in one run of the model, all places together.
+        recorded: Workloads of the records it is made of, where these are not those of its parts.
     """
 
     source: KernelSource
@@ -27,6 +28,12 @@ class ChosenKernel:
     regions: tuple[Region, ...]
     op_names: tuple[str, ...]
     gain_us: float
+    recorded: tuple[Workload, ...] = ()
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """Those of the records it is made of."""
+        return self.recorded or tuple(part.workload for part in self.source.parts)
 
     @property
     def name(self) -> str:

@@ -51,7 +51,7 @@ from aoe.tuning.tasks.operators.operator_task import (
     sources_of,
 )
 from aoe.tuning.tasks.operators.operators import Operator
-from aoe.workload import workload_to_json
+from aoe.workload import Workload, workload_to_json
 from aoebank import AoebankError, Event
 
 _CHECK_TIMEOUT_S = 60.0
@@ -370,7 +370,7 @@ def begin_operator(
         operator.workload,
         repeat_tune=settings.repeat_tune and is_chosen and not settings.lookup_only,
         trials=settings.trials,
-        invalid_reason_of=partial(_invalid_reason_of, operator, tools.runner),
+        invalid_reason_of=partial(invalid_reason_of, tools.runner, operator.workload),
         share=operator.share,
     )
     if lookup.invalid_reason:
@@ -416,13 +416,13 @@ def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> Tune
     return begun if isinstance(begun, TunedOperator) else begun.finish(tools, budget)
 
 
-def _invalid_reason_of(operator: Operator, runner: TaskRunner, schedule: Schedule) -> str:
+def invalid_reason_of(runner: TaskRunner, workload: Workload, schedule: Schedule) -> str:
     """Return the reason why a bank's schedule is invalid; the worker may die of it, no run does."""
     try:
         found: str = runner.call(
             "check_schedule",
             timeout_s=_CHECK_TIMEOUT_S,
-            workload=workload_to_json(operator.workload),
+            workload=workload_to_json(workload),
             schedule=schedule_to_json(schedule),
         )
         return found
@@ -431,6 +431,11 @@ def _invalid_reason_of(operator: Operator, runner: TaskRunner, schedule: Schedul
 
 
 # ---- searching ----
+
+
+def bytes_around(tools: OperatorTools, workload: Workload) -> int:
+    """Return what one inference of the model reads and writes beside a workload."""
+    return max(0, tools.bytes_touched - _FLOAT_BYTES * touched_elements(workload))
 
 
 def _search_task(
@@ -446,9 +451,7 @@ def _search_task(
         workload=operator.workload,
         kernel_target=KernelTarget.of(target),
         compilers=tools.compilers,
-        bytes_around=max(
-            0, tools.bytes_touched - _FLOAT_BYTES * touched_elements(operator.workload)
-        ),
+        bytes_around=bytes_around(tools, operator.workload),
         settings=SearchSettings(
             method=settings.search,
             budget=budget if only is None else 1,

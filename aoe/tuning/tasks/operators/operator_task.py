@@ -108,10 +108,18 @@ def measure_schedules(
     schedules: Sequence[Schedule],
     policy: MeasurePolicy,
     best: float | None = None,
+    at: Workload | None = None,
 ) -> list[Measurement]:
     """Measure schedules, in one call or, where that call dies, one by one.
 
     A crash or a time-out costs the candidate, never the run.
+
+    Args:
+        task: Whose schedules they are.
+        schedules: The candidates.
+        policy: Of their pairs.
+        best: Best speed-up so far.
+        at: The workload in the shapes to measure kernels of open axes in, None for its own.
 
     Raises:
         TurnTimeoutError: the time of the run was over before the cores were free.
@@ -128,13 +136,14 @@ def measure_schedules(
             best_ratio=best,
             bytes_around=task.bytes_around,
             compiled=_compiled(task, schedules),
+            **({"at": workload_to_json(at)} if at is not None else {}),
         )
         return found
     except TurnTimeoutError:
         raise
     except RunError as error:
         if len(schedules) > 1:
-            return [measure_schedules(task, [s], policy, best)[0] for s in schedules]
+            return [measure_schedules(task, [s], policy, best, at)[0] for s in schedules]
         return [failure_of(error)]
 
 
