@@ -28,6 +28,7 @@ from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement, SpeedupEstimate, accepts, estimate_speedup
 from aoe.schedule import Configuration, Schedule
 from aoe.tuning.ranges.image_choice import PointWeight, choose_schedules, loses_at
+from aoe.tuning.ranges.points import mean_estimate
 from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP
 from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.tasks.operators.operator_tasks import TunedOperators
@@ -46,7 +47,7 @@ _MOST_FIXED = 2
 _LEAST_WEIGHT = 0.1
 """Share of the work of all calls below which a size gets none."""
 _METHOD = "points"
-_LOSES = "it is slower than the default, or wrong, at a point of the range"
+_WRONG = "it computes something else at a point of the range, or cannot be measured there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,8 +244,8 @@ def measure_images(
             continue
         chosen = choose_schedules(table.speedups, [one.weight for one in image.points])
         if chosen is None:
-            _note_lost(tools, image)
-            seen[key] = replace(seen[key], schedule=None, reason=_LOSES)
+            reason = _note_lost(tools, image, table)
+            seen[key] = replace(seen[key], schedule=None, reason=reason)
         else:
             _record(tools.bank, image, table, chosen)
             seen[key] = _as_recorded(tools.bank, seen[key])
@@ -372,7 +373,18 @@ def _as_recorded(bank: OperatorBank, seen: TunedOperator) -> TunedOperator:
     )
 
 
-def _note_lost(tools: PointTools, image: ImageRange) -> None:
-    tools.step(f"left out {image.operator.op_name}: {_LOSES}")
-    note = BankNote.of_model(Event.DROPPED, image.operator.op_names, reason=_LOSES, estimate=None)
+def _note_lost(tools: PointTools, image: ImageRange, table: _Table) -> str:
+    """Note that no schedule is without a loss; return where the best one loses, in words."""
+    counts = [one.count for one in image.points]
+    rows = table.speedups.values()
+    best = max(rows, key=lambda row: mean_estimate(row, counts).median, default=None)
+    reason, worst = _WRONG, None
+    if best is not None:
+        pairs = zip(best, image.points, strict=True)
+        worst, point = min(pairs, key=lambda pair: pair[0].high)
+        reason = f"it is slower than the default at {point.shapes}, {worst.median:.2f}x"
+    name = image.operator.op_name
+    tools.step(f"left out {name}: {reason}")
+    note = BankNote.of_model(Event.DROPPED, image.operator.op_names, reason=reason, estimate=worst)
     tools.bank.note([(one, note) for one in recorded(tools.bank, image)])
+    return reason

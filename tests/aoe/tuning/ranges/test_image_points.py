@@ -225,13 +225,23 @@ def test_schedule_without_a_loss_is_recorded_where_that_of_the_middle_loses(
 
 def test_operator_that_loses_at_a_point_is_dropped_for_this_model(bank: OperatorBank) -> None:
     run = _Run(bank, {_FIRST: [0.8, 1.5, 1.6]})
-    assert run.measured().schedule is None
+    lost = run.measured()
+    assert lost.schedule is None
+    assert lost.reason == "it is slower than the default at x:2,8,16,16, 0.80x"
     assert run.schedules() == [None, _FIRST, None]
     assert bank.model_verdict(_WORKLOAD) is Event.DROPPED
-    assert run.told[-1].startswith("left out n0")
+    assert run.told[-1] == f"left out n0: {lost.reason}"
     before = len(run.asked)
     run.measured()
     assert len(run.asked) == before  # it is settled
+
+
+def test_operator_that_is_wrong_at_a_point_is_dropped(bank: OperatorBank) -> None:
+    run = _Run(bank, {_FIRST: [1.4, 1.5, _failed(Outcome.CORRECTNESS)]})
+    lost = run.measured()
+    assert lost.schedule is None
+    assert "computes something else" in lost.reason
+    assert bank.model_verdict(_WORKLOAD) is Event.DROPPED
 
 
 @pytest.mark.parametrize("speed", [_failed(Outcome.CORRECTNESS), _failed(Outcome.COMPILE)])
