@@ -112,6 +112,31 @@ class OperatorBank(TaskBank[Workload]):
             return self._find_in_base(workload)
         return self._answer(record, file) or self._find_in_base(workload)
 
+    def range_records(self, op_type: str) -> Iterator[tuple[Workload, StoredAnswer]]:
+        """Yield the workloads of a family with records that models over ranges of shapes use.
+
+        Their times and speed-ups are left out: they are of other shapes than those asked for.
+
+        Raises:
+            BankFormatError: the bank file or the quarantine is corrupt.
+        """
+        file, models = self.file(op_type), dict[str, str]()
+        for line in self._bank.iter_provenance(file):
+            if "shape_range" in line.model:
+                name, text = line.model.get("name", "a model"), line.model["shape_range"]
+                models[line.key] = f"{name} over {text}"
+        for key, model in models.items():
+            record = self._record_at(file, key)
+            workload = workload_of(record) if record is not None else None
+            answer = self.find(workload) if workload is not None else None
+            if workload is not None and answer is not None:
+                yield (
+                    workload,
+                    replace(
+                        answer, range_model=model, cost_us=None, speedup=None, speedup_low=None
+                    ),
+                )
+
     def _usable(self, record: Record, file: Path, *names: str | None) -> StoredAnswer | None:
         """Return the answer of a record, None for one in quarantine under a name of the target."""
         if any(self._journal.quarantine_reason(record, name) for name in names or (None,)):

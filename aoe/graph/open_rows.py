@@ -134,26 +134,51 @@ def find_open_rows(
         for at, shape in enumerate(made)
         if shape[:rank] == lead and is_closed(shape[rank:])
     }
-    operations = _folded(workload, is_open, rank, keeping)
-    if isinstance(operations, str):
-        return operations
-    pairs = zip(workload.inputs, is_open, strict=True)
-    inner = len(result) - rank
-    folded = replace(
-        workload,
-        inputs=tuple(
-            replace(spec, shape=(1, *spec.shape[rank:])) if open_ else _stripped(spec, inner)
-            for spec, open_ in pairs
-        ),
-        operations=operations,
-        output=replace(workload.output, shape=(1, *workload.output.shape[rank:])),
-    )
-    if isinstance(problem := infer_shapes(folded), str):
-        return problem
+    folded = _one_row(workload, is_open, rank, keeping)
+    if isinstance(folded, str):
+        return folded
     found = OpenRows(region=region, open_rank=rank, open_inputs=is_open, lead=lead, workload=folded)
     if found.of(3) is None:
         return "no kernel family computes its rows"
     return found
+
+
+def one_row(workload: Workload, rank: int) -> Workload | None:
+    """Return the workload of one row of a workload of fixed shape; None where rows are mixed.
+
+    Args:
+        workload: Of fixed shape.
+        rank: Leading dimensions of the result that together count the rows.
+    """
+    shapes, lead = shapes_of(workload), workload.output.shape[:rank]
+    specs = (*workload.inputs, workload.output)
+    if isinstance(shapes, str) or any(spec.layout is not Layout.PLAIN for spec in specs):
+        return None
+    is_open = [not spec.constant and spec.shape[:rank] == lead for spec in workload.inputs]
+    keeping = {ref for ref, shape in shapes.items() if shape[:rank] == lead}
+    found = _one_row(workload, is_open, rank, keeping)
+    return None if isinstance(found, str) else found
+
+
+def _one_row(
+    workload: Workload, is_open: Sequence[bool], rank: int, keeping: Collection[str]
+) -> Workload | str:
+    """Return the workload of one row, or why rows are not apart; arguments as of `_folded`."""
+    operations = _folded(workload, is_open, rank, keeping)
+    if isinstance(operations, str):
+        return operations
+    inner = len(workload.output.shape) - rank
+    folded = replace(
+        workload,
+        inputs=tuple(
+            replace(spec, shape=(1, *spec.shape[rank:])) if open_ else _stripped(spec, inner)
+            for spec, open_ in zip(workload.inputs, is_open, strict=True)
+        ),
+        operations=operations,
+        output=replace(workload.output, shape=(1, *workload.output.shape[rank:])),
+    )
+    problem = infer_shapes(folded)
+    return problem if isinstance(problem, str) else folded
 
 
 def _is_open(spec: TensorSpec, shape: OpenShape | None, lead: OpenShape) -> bool | None:

@@ -250,6 +250,8 @@ def write_provenance(text: Text, entry: Provenance) -> None:
             speedup += f" ({entry.speedup_low:.2f}x to {entry.speedup_high:.2f}x)"
     samples = f", {len(entry.tuned_us)} samples" if entry.tuned_us else ""
     model = f", model {entry.model['name']}" if "name" in entry.model else ""
+    if "shape_range" in entry.model:
+        model += f" over {entry.model['shape_range']}"
     text.line(
         ("  provenance:  ", "dim"),
         f"{entry.time} {entry.event} by {entry.engine}",

@@ -30,6 +30,8 @@ class StoredAnswer:
         old_name: The target's name in that file, empty if it is the present one.
         is_built_in: True if it came with the package.
         is_base: True if it is of the earlier result the run was given.
+        range_model: Model and range of shapes it was last used for, `bert over x:1~4,64`; empty
+            where it was used for fixed shapes.
         doubts: Why it is to be measured again, a sentence each.
     """
 
@@ -43,7 +45,13 @@ class StoredAnswer:
     old_name: str = ""
     is_built_in: bool = False
     is_base: bool = False
+    range_model: str = ""
     doubts: tuple[str, ...] = ()
+
+    @property
+    def range_words(self) -> str:
+        """Which range it is from, for reports; empty for an answer of the very shape."""
+        return self.range_model and f"in the bank for a range that holds it, {self.range_model}"
 
 
 def strategy_to_json(schedule: Schedule, configuration: Configuration) -> dict[str, Any]:

@@ -5,12 +5,13 @@ Used by operator tuning, and by those that plan, verify or tune subgraphs with t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any
 
 from aoe.bank.operators import OperatorBank
+from aoe.bank.records.operator import StoredAnswer
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
@@ -22,6 +23,7 @@ from aoe.ort.profile import ModelProfile
 from aoe.tuning.live_report import Phase, Stopwatch
 from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.precision.plan import PrecisionPlan
+from aoe.tuning.reuse.covering_records import CoveringRecords
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.tasks.operators.operator import OperatorTools
 from aoe.tuning.tasks.operators.operator_budget import OperatorBudget
@@ -29,6 +31,7 @@ from aoe.tuning.tasks.operators.operator_tasks import OperatorPool
 from aoe.tuning.tasks.operators.operators import ChosenOperators, Operator
 from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.kernel_assembly import Assembly
+from aoe.workload import Workload
 
 _RATES_TIMEOUT_S = 60.0
 
@@ -70,7 +73,17 @@ def operator_tools(
         compilers=compilers,
         compilers_of=partial(open_compilers, tuning),
         is_chosen=_chosen(tuning, graph),
+        covering=covering_of(tuning, bank),
     )
+
+
+def covering_of(
+    tuning: TuneContext, bank: OperatorBank
+) -> Callable[[Workload], Iterable[StoredAnswer]]:
+    """Return what gives the answers of ranges for fixed shapes; blocks of a range have none."""
+    if tuning.settings.shape_range is not None:
+        return lambda workload: ()
+    return CoveringRecords(bank, KernelTarget.of(tuning.machine.runner.target))
 
 
 def _chosen(tuning: TuneContext, graph: ModelGraph) -> Callable[[Operator], bool]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from aoe.bank.operators import OperatorBank
+from aoe.bank.records.operator import StoredAnswer
 from aoe.graph.origins import Origins
 from aoe.graph.regions import Region
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.roofline import MachineRates
 from aoe.tuning.mode import JobType
-from aoe.tuning.opat.opening import open_bank, precision_plan
+from aoe.tuning.opat.opening import covering_of, open_bank, precision_plan
 from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.planning.model import KindPlan, compared_with
 from aoe.tuning.reuse.book import reuse_summary
@@ -21,6 +22,7 @@ from aoe.tuning.tasks.operators.operator_budget import OperatorBudget
 from aoe.tuning.tasks.operators.operators import Operator, find_operators, part_operators
 from aoe.tuning.tasks.operators.reuse import reuse_of
 from aoe.tuning.tune_context import TuneContext
+from aoe.workload import Workload
 
 _ANY_RATE = 1e12
 """Of a machine nothing is limited by: all of an operator's time could be saved."""
@@ -75,7 +77,7 @@ def _operators_of(tuning: TuneContext, bank: OperatorBank) -> _GraphOperators:
     plan = precision_plan(tuning)
     origins = Origins(tuning.subject.model.proto, graph.proto)
     found = find_operators(graph, profile, plan, origins)
-    look = partial(looked_up_operator, bank, tuning)
+    look = partial(looked_up_operator, bank, tuning, covering=covering_of(tuning, bank))
     lookups = {one.key: look(one) for one in found.fused}
     apart = partial(part_operators, graph, profile, plan=plan, origins=origins)
     left, lost = replace(found, fused=()), list[Region]()
@@ -94,7 +96,13 @@ def _operators_of(tuning: TuneContext, bank: OperatorBank) -> _GraphOperators:
     )
 
 
-def looked_up_operator(bank: OperatorBank, tuning: TuneContext, operator: Operator) -> Lookup:
+def looked_up_operator(
+    bank: OperatorBank,
+    tuning: TuneContext,
+    operator: Operator,
+    *,
+    covering: Callable[[Workload], Iterable[StoredAnswer]] = lambda workload: (),
+) -> Lookup:
     """Return the look-up of an operator, whose schedules are not checked."""
     settings = tuning.settings
     return look_up(
@@ -104,6 +112,7 @@ def looked_up_operator(bank: OperatorBank, tuning: TuneContext, operator: Operat
         trials=settings.trials,
         invalid_reason_of=lambda schedule: "",
         share=operator.share,
+        covering=covering(operator.workload),
     )
 
 

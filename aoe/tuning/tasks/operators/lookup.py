@@ -6,11 +6,14 @@ hit    yes           the record                update        replaced
 hit    yes           -                         reserved      used as it is
 miss   any           the default               add           written
 miss   any           -                         unsatisfied   nothing
+
+Where a fixed shape is a miss, a record of a range of shapes may hold it: a search tries its knobs
+first, and a run that only looks up, or has no time left, uses its schedule as that of a hit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from aoe.bank.operators import OperatorBank
@@ -40,6 +43,7 @@ class Lookup:
             it: it alone is measured again. None where there is a search to make.
         is_again: True if noise has left open what an earlier search came to.
         was_busy: True if a busy machine has, which ranks candidates worse than noise does.
+        covering: On a miss, the answer of a record of a range of shapes that holds this one.
     """
 
     stored: StoredAnswer | None
@@ -49,6 +53,19 @@ class Lookup:
     left_open: Configuration | None = None
     is_again: bool = False
     was_busy: bool = False
+    covering: StoredAnswer | None = None
+
+    @property
+    def answer(self) -> StoredAnswer | None:
+        """What is used where nothing is searched."""
+        return self.stored or self.covering
+
+    @property
+    def unsearched(self) -> str:
+        """Where the answer is from if nothing is searched, or why there is none."""
+        if self.stored is not None or self.covering is None:
+            return self.reason
+        return self.covering.range_words
 
 
 def look_up(
@@ -59,6 +76,7 @@ def look_up(
     trials: int,
     invalid_reason_of: Callable[[Schedule], str],
     share: float = 1.0,
+    covering: Iterable[StoredAnswer] = (),
 ) -> Lookup:
     """Return whether to tune a workload.
 
@@ -76,6 +94,8 @@ def look_up(
         trials: Size of the search that would be made.
         invalid_reason_of: Says what is wrong with a schedule; empty if it can be compiled.
         share: Part of the model's time the workload takes.
+        covering: Answers of ranges that hold the workload, the nearest first; asked for where the
+            bank knows neither a record of it nor a search that won nothing.
 
     Raises:
         BankFormatError: the bank file is corrupt.
@@ -105,11 +125,13 @@ def look_up(
         reason = f"{reason}, the machine was busy when it was searched"
     elif failure is not None:
         reason = f"{reason}, noise decided when it was searched"
+    unknown = covering if failure is None and quarantined is None else ()
     return Lookup(
         stored=None,
         tune=True,
         reason=reason,
         invalid_reason=invalid_reason,
+        covering=next((one for one in unknown if not invalid_reason_of(one.schedule)), None),
         left_open=failure.best if failure is not None else None,
         is_again=failure is not None and not was_busy,
         was_busy=was_busy,

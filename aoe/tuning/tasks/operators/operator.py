@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,7 +37,7 @@ from aoe.results.files import (
     OUT_OF_TIME,
     RepoOutcome,
 )
-from aoe.schedule import Configuration, Schedule, schedule_to_json
+from aoe.schedule import Schedule, schedule_to_json
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.operator_choice import NOT_CHOSEN
 from aoe.tuning.policies import final_policy, screen_policy, screening_policy
@@ -113,6 +113,7 @@ class OperatorTools:
         trials_left: Candidates the run may still measure.
         tell_lookup: Is told what the banks say of each operator.
         is_chosen: Says whether an operator is to be tuned; others are looked up.
+        covering: Gives the answers of ranges of shapes that hold a workload.
     """
 
     settings: TuneSettings
@@ -126,6 +127,7 @@ class OperatorTools:
     trials_left: float = math.inf
     tell_lookup: Callable[[Operator, Lookup], None] = lambda operator, lookup: None
     is_chosen: Callable[[Operator], bool] = lambda operator: True
+    covering: Callable[[Workload], Iterable[StoredAnswer]] = lambda workload: ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -136,6 +138,7 @@ class OperatorSearch:
         operator: What is searched.
         task: Its schedules, and what measures them.
         stored: Its record before the run, None without one.
+        covering: What is used without a record where the search comes to nothing.
         search: As far as it is.
         seen: What the screening has brought, None before it.
         is_enough: True once all was tried that the operator is worth.
@@ -148,6 +151,7 @@ class OperatorSearch:
     task: OperatorTask
     stored: StoredAnswer | None
     search: TaskSearch[Schedule]
+    covering: StoredAnswer | None = None
     seen: TunedOperator | None = None
     is_enough: bool = False
     is_again: bool = False
@@ -199,7 +203,7 @@ class OperatorSearch:
         except TurnTimeoutError:
             return self._not_tried(tools)
         except Exception as error:
-            self.seen = failed_family(self.operator, self.stored, error, tools.progress)
+            self.seen = failed_family(self.operator, self._known, error, tools.progress)
         return self.seen
 
     def finish(
@@ -219,7 +223,7 @@ class OperatorSearch:
         except TurnTimeoutError:  # nothing is noted: a later run has to decide
             return self.seen or self._not_tried(tools)
         except Exception as error:
-            return self.seen or failed_family(self.operator, self.stored, error, tools.progress)
+            return self.seen or failed_family(self.operator, self._known, error, tools.progress)
 
     def _finished(self, tools: OperatorTools, trials: int, *, is_enough: bool) -> TunedOperator:
         tried = len(self.search.trials)
@@ -282,9 +286,9 @@ class OperatorSearch:
         for found in (result.measurement, again):
             if found is not None and not found.counts:
                 self._note_busy(result, tools)
-                return undecided(self.operator, self.stored, result, found, tools.progress)
+                return undecided(self.operator, self._known, result, found, tools.progress)
         if why := result.undecided or _late(again):
-            return not_tried_out(self.operator, self.stored, result, why)
+            return not_tried_out(self.operator, self._known, result, why)
         outcome = settle(self.stored, result.estimate, _estimate_of(again))
         verdict = self._verdict(result, outcome, tools)
         if outcome in _WON:
@@ -346,9 +350,14 @@ class OperatorSearch:
         is_whole = (self.search.is_over or self.is_enough) and not self.was_busy
         return not is_whole or tools.left_s() <= 0 or tools.trials_left < 1
 
+    @property
+    def _known(self) -> StoredAnswer | None:
+        """What is used where nothing was found out."""
+        return self.stored or self.covering
+
     def _not_tried(self, tools: OperatorTools) -> TunedOperator:
         reason = OUT_OF_TIME if tools.trials_left >= 1 else "max_tuning_count was reached"
-        return _from_bank(self.operator, self.stored, reason)
+        return _from_bank(self.operator, self._known, reason)
 
 
 def begin_operator(
@@ -372,6 +381,7 @@ def begin_operator(
         trials=settings.trials,
         invalid_reason_of=partial(invalid_reason_of, tools.runner, operator.workload),
         share=operator.share,
+        covering=tools.covering(operator.workload),
     )
     if lookup.invalid_reason:
         tools.progress.warn(
@@ -383,18 +393,19 @@ def begin_operator(
     if not lookup.tune:
         return _from_bank(operator, lookup.stored, lookup.reason)
     if settings.lookup_only:
-        return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {ONLY_LOOKED_UP}")
+        return _from_bank(operator, lookup.answer, f"{lookup.unsearched}, and {ONLY_LOOKED_UP}")
     if not is_chosen:
-        return _from_bank(operator, lookup.stored, f"{lookup.reason}, and {NOT_CHOSEN}")
+        return _from_bank(operator, lookup.answer, f"{lookup.unsearched}, and {NOT_CHOSEN}")
     try:
-        task = _search_task(operator, tools, budget, lookup.left_open)
+        task = _search_task(operator, tools, budget, lookup)
         search = TaskSearch[Schedule](task)
     except Exception as error:
-        return failed_family(operator, lookup.stored, error, tools.progress)
+        return failed_family(operator, lookup.answer, error, tools.progress)
     return OperatorSearch(
         operator=operator,
         task=task,
         stored=lookup.stored,
+        covering=lookup.covering,
         search=search,
         is_again=lookup.is_again,
         was_busy=lookup.was_busy,
@@ -439,11 +450,12 @@ def bytes_around(tools: OperatorTools, workload: Workload) -> int:
 
 
 def _search_task(
-    operator: Operator, tools: OperatorTools, budget: int, only: Configuration | None
+    operator: Operator, tools: OperatorTools, budget: int, lookup: Lookup
 ) -> OperatorTask:
-    target, settings = tools.runner.target, tools.settings
+    target, settings, only = tools.runner.target, tools.settings, lookup.left_open
+    first = lookup.covering.configuration if lookup.covering is not None else None
     warm = tools.bank.nearest(operator.workload)
-    if warm:
+    if warm or first is not None:
         budget = min(math.ceil(budget * _WARM_SHARE), _WARM_TRIALS)
     return OperatorTask(
         runner=tools.runner,
@@ -451,6 +463,7 @@ def _search_task(
         workload=operator.workload,
         kernel_target=KernelTarget.of(target),
         compilers=tools.compilers,
+        first=first,
         bytes_around=bytes_around(tools, operator.workload),
         settings=SearchSettings(
             method=settings.search,
@@ -523,6 +536,8 @@ def _verdict(
 def _from_bank(operator: Operator, stored: StoredAnswer | None, reason: str) -> TunedOperator:
     if stored is None:
         return TunedOperator(operator=operator, outcome=RepoOutcome.UNSATISFIED, reason=reason)
+    if stored.range_words not in reason:
+        reason = f"{reason}; {stored.range_words}"
     return TunedOperator(
         operator=operator,
         outcome=RepoOutcome.RESERVED,

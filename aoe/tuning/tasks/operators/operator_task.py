@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aoe.device.compiler import KernelSource
 from aoe.errors import RunError, TurnTimeoutError
@@ -41,6 +41,7 @@ class OperatorTask:
         settings: Method, budget, policies.
         bytes_around: What one inference of the model reads and writes besides.
         compilers: Compile candidates; without them the measuring worker does.
+        first: Knobs that are tried before the guesses of the family, if they are legal.
     """
 
     runner: TaskRunner
@@ -50,10 +51,15 @@ class OperatorTask:
     settings: SearchSettings
     bytes_around: int = 0
     compilers: KernelCompilers | None = None
+    first: Configuration | None = None
 
     def space(self) -> Space | None:
         """Return the schedules that may be chosen, as configurations."""
-        return allowed_space(self.family, self.workload, self.kernel_target)
+        found = allowed_space(self.family, self.workload, self.kernel_target)
+        if found is None or self.first is None or not found.is_legal(self.first):
+            return found
+        others = (guess for guess in found.first_guesses if guess != self.first)
+        return replace(found, first_guesses=(self.first, *others))
 
     def answer(self, configuration: Configuration) -> Schedule:
         """Return the schedule a configuration stands for."""

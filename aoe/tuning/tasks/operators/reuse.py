@@ -36,6 +36,8 @@ def _kind_of(
         doubts = lookup.stored.doubts if lookup.stored is not None else ()
         return ReuseKind.REUSED, "; ".join((lookup.reason, *doubts))
     workload = operator.workload
+    if lookup.covering is not None:
+        return ReuseKind.RETUNED, lookup.unsearched
     if lookup.stored is not None or lookup.invalid_reason:
         return ReuseKind.RETUNED, lookup.invalid_reason or lookup.reason
     known = bank.base_drift(workload)

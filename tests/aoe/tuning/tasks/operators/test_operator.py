@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engine.fakes import BASELINE_US, RecordingProgress, ScriptedRunner
+from support.engine.fakes import BASELINE_US, RecordingProgress, ScriptedRunner, make_target
 from support.engine.families import chain_workload
 from support.engine.tuning import (
     guess_of,
+    guesses_of,
     make_bank,
     make_operator,
     make_verdict,
     matrix_product,
 )
 
+from aoe.bank.records.operator import StoredAnswer
 from aoe.errors import RunError, RunTimeoutError, TurnTimeoutError
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import FAMILIES, get_family
@@ -45,6 +47,7 @@ def _tuned(
     model: str = "net",
     budget: int | None = None,
     is_chosen: bool = True,
+    covering: Sequence[StoredAnswer] = (),
     **settings: Any,
 ) -> TunedOperator:
     facts: dict[str, Any] = {"model": Path("net.onnx"), "trials": 8, "search": "random"}
@@ -55,6 +58,7 @@ def _tuned(
         progress=progress or RecordingProgress(),
         left_s=left_s,
         is_chosen=lambda one: is_chosen,
+        covering=lambda workload: covering,
     )
     return tune_operator(operator or make_operator(_EXP), tools, budget or tools.settings.trials)
 
@@ -414,3 +418,54 @@ def test_record_stays_when_a_busy_machine_tunes_it_again(tmp_path: Path) -> None
 def test_who_accepts_a_busy_machine_is_served_by_it(tmp_path: Path) -> None:
     busy = ScriptedRunner(candidate=lambda _: 2.0, given_share=0.5)
     assert _tuned(tmp_path, busy, accept_busy=True).outcome is RepoOutcome.ADD
+
+
+def _of_a_range(root: Path) -> StoredAnswer:
+    """Return an answer by the last of the first guesses, as a range of shapes gives it."""
+    configuration = guesses_of(_EXP)[-1]
+    target = KernelTarget.of(make_target())
+    schedule = get_family(_EXP.op_type).schedule(_EXP, configuration, target)
+    return StoredAnswer(
+        key="0" * 32,
+        schedule=schedule,
+        configuration=configuration,
+        cost_us=None,
+        speedup=None,
+        speedup_low=None,
+        file=root / "elementwise.json",
+        range_model="net over x:1~4,64",
+    )
+
+
+@pytest.mark.parametrize("options", [{"lookup_only": True}, {"left_s": lambda: 0.0}])
+def test_miss_that_is_not_searched_is_answered_by_a_range_that_holds_it(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    answer = _of_a_range(tmp_path)
+    found = _tuned(tmp_path, _always(2.0), covering=[answer], **options)
+    assert found.outcome is RepoOutcome.RESERVED
+    assert found.schedule == answer.schedule
+    assert "in the bank for a range that holds it, net over x:1~4,64" in found.reason
+    assert found.speedup is None and found.after_us is None  # measured in other shapes
+
+
+def test_search_tries_the_knobs_of_a_range_and_decides(tmp_path: Path) -> None:
+    answer = _of_a_range(tmp_path)
+    lost = _tuned(tmp_path / "lost", _always(0.9), covering=[answer])
+    assert lost.outcome is RepoOutcome.UNSATISFIED and lost.schedule is None
+    won = _tuned(tmp_path / "won", _always(2.0), covering=[answer])
+    assert won.outcome is RepoOutcome.ADD and won.search is not None
+    assert won.search.trials[0].configuration == answer.configuration
+    again = _tuned(tmp_path / "won", _always(2.0), covering=[answer])
+    assert again.schedule == won.schedule and again.reason == "in the bank"
+    hopeless = _tuned(tmp_path / "lost", _always(0.9), covering=[answer], lookup_only=True)
+    assert hopeless.schedule is None  # in this very shape the default was best
+
+
+def test_answer_of_a_range_that_cannot_be_compiled_gives_way_to_the_next(tmp_path: Path) -> None:
+    good = _of_a_range(tmp_path)
+    bad = replace(good, schedule=Schedule((), algorithm="no such"))
+    runner = _always(2.0)
+    runner.schedule_flaw = lambda schedule: "wrong" if schedule == bad.schedule else ""
+    found = _tuned(tmp_path, runner, covering=[bad, good], lookup_only=True)
+    assert found.schedule == good.schedule

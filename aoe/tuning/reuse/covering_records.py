@@ -1,0 +1,196 @@
+"""Records of ranges of shapes as answers for fixed shapes that these hold.
+
+A range has records of blocks of rows, of attention for some numbers of queries, and of images with
+open axes. The schedule of each comes from knobs; where a fixed shape is computed by the same
+operations, these knobs give its schedule, if they are legal there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import prod
+
+from aoe.bank.operators import OperatorBank, key_of
+from aoe.bank.records.operator import StoredAnswer
+from aoe.graph.open_rows import one_row
+from aoe.kernels.algorithms import allowed_space
+from aoe.kernels.family import KernelTarget, Role
+from aoe.kernels.registry import FAMILIES, OPEN_EXTENTS
+from aoe.operators import Shape, number, op_key
+from aoe.workload import Operation, TensorSpec, Workload
+
+_IMAGE_RANK = 4
+_PLAIN_PRODUCTS = frozenset({("", "MatMul"), ("", "Add")})
+"""What a Gemm is where it is taken apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Covered:
+    """A record, and how many rows, queries or elements its workload has."""
+
+    workload: Workload
+    answer: StoredAnswer
+    size: int
+
+
+@dataclass(slots=True)
+class CoveringRecords:
+    """Gives the answers of ranges of shapes that hold a workload.
+
+    Attributes:
+        bank: Where the records are; each file is read once.
+        target: Its knobs are for.
+    """
+
+    bank: OperatorBank
+    target: KernelTarget
+    _known: dict[str, Mapping[str, tuple[_Covered, ...]]] = field(default_factory=dict, init=False)
+
+    def __call__(self, workload: Workload) -> Iterator[StoredAnswer]:
+        """Yield the answers, with schedules for the workload, nearest in size first.
+
+        Args:
+            workload: Of fixed shape.
+
+        Raises:
+            BankFormatError: the bank file is corrupt.
+        """
+        records = self._records(workload.op_type)
+        if not records or workload.op_type not in FAMILIES:
+            return
+        family = FAMILIES[workload.op_type]
+        space = allowed_space(family, workload, self.target)
+        for key, size in _of_fixed(workload).items():
+            found = [one for one in records.get(key, ()) if _fits(one.workload, workload)]
+            for one in sorted(found, key=partial(_distance, size)):
+                knobs = one.answer.configuration
+                if space is not None and space.is_legal(knobs):
+                    schedule = family.schedule(workload, knobs, self.target)
+                    yield replace(one.answer, schedule=schedule)
+
+    def _records(self, op_type: str) -> Mapping[str, tuple[_Covered, ...]]:
+        """Return the records of a family by their templates."""
+        if op_type not in self._known:
+            found: dict[str, tuple[_Covered, ...]] = {}
+            for workload, answer in self.bank.range_records(op_type):
+                for key, size in _of_record(workload).items():
+                    one = _Covered(workload=workload, answer=answer, size=size)
+                    found[key] = (*found.get(key, ()), one)
+            self._known[op_type] = found
+        return self._known[op_type]
+
+
+def _distance(size: int, one: _Covered) -> tuple[bool, int]:
+    """Return a key that orders records for a workload of a size.
+
+    Knobs of fewer rows fit: they come before those of more, whose tiles may be too large.
+    """
+    return one.size > size, abs(one.size - size)
+
+
+# ---- templates: record keys of workloads without what a range leaves open, with their sizes ----
+
+
+def _of_record(workload: Workload) -> dict[str, int]:
+    """Return the templates of a record: its images, its attention, or its rows."""
+    if workload.is_open:
+        return _image(workload)
+    return {**_attention(workload), **_rows(workload, 1)}
+
+
+def _of_fixed(workload: Workload) -> dict[str, int]:
+    """Return the templates of a workload of fixed shape, whichever dimensions count its rows."""
+    found = {**_image(workload), **_attention(workload)}
+    for rank in range(1, len(workload.output.shape) + 1):
+        found |= _rows(workload, rank)
+    return found
+
+
+def _image(workload: Workload) -> dict[str, int]:
+    """Return the template without batch, rows and columns."""
+
+    def closed(spec: TensorSpec) -> TensorSpec:
+        is_image = len(spec.shape) == _IMAGE_RANK and not spec.constant
+        return replace(spec, shape=(1, spec.shape[1], 1, 1) if is_image else spec.shape, open=())
+
+    inputs, output = tuple(map(closed, workload.inputs)), closed(workload.output)
+    return {key_of(replace(workload, inputs=inputs, output=output)): workload.output.size}
+
+
+def _attention(workload: Workload) -> dict[str, int]:
+    """Return the templates without batches, queries and keys, however matrices are stored.
+
+    A mask that follows from the shapes is a constant where these are fixed, and computed else.
+    """
+    family = OPEN_EXTENTS.get(workload.op_type)
+    if family is None:
+        return {}
+    turned = (family.turned(workload, number) for number in range(len(workload.inputs)))
+    found = {}
+    for one in (workload, *filter(None, turned)):
+        roles = family.roles(one)
+        if roles is None:
+            continue
+        *inputs, output = (
+            replace(spec, shape=tuple(_closed(spec.shape, counted)), constant=False)
+            for spec, counted in zip((*one.inputs, one.output), roles, strict=True)
+        )
+        queries = workload.output.shape[roles[-1].index(Role.ROWS)]
+        found[key_of(replace(one, inputs=tuple(inputs), output=output))] = queries
+    return found
+
+
+def _closed(shape: Shape, roles: Sequence[Role]) -> Iterator[int]:
+    for extent, role in zip(shape, roles, strict=True):
+        yield extent if role is Role.CLOSED else 1
+
+
+def _rows(workload: Workload, rank: int) -> dict[str, int]:
+    """Return the template of one row, where that many leading dimensions count rows."""
+    row = one_row(workload, rank)
+    rows = prod(workload.output.shape[:rank])
+    return {} if row is None else {key_of(_with_plain_products(row)): rows}
+
+
+def _with_plain_products(workload: Workload) -> Workload:
+    """Return a workload whose Gemm is a MatMul and an Add, of no version.
+
+    ONNX Runtime makes these a Gemm of two dimensions where shapes are fixed, and leaves them where
+    rows are open.
+    """
+    made, names = list[Operation](), dict[str, str]()
+    for operation in workload.operations:
+        refs = tuple(names.get(ref, ref) for ref in operation.inputs)
+        parts = [replace(operation, inputs=refs)]
+        if _is_plain_gemm(operation):
+            plain = replace(operation, attributes={})
+            parts = [replace(plain, op_type="MatMul", inputs=refs[:2])]
+            if refs[2:]:
+                product = f"t{len(made)}"
+                parts.append(replace(plain, op_type="Add", inputs=(product, refs[2])))
+        for part in parts:
+            version = 1 if op_key(part) in _PLAIN_PRODUCTS else part.version
+            made.append(replace(part, version=version, output=f"t{len(made)}"))
+        names[operation.output] = made[-1].output
+    return replace(workload, operations=tuple(made))
+
+
+def _is_plain_gemm(operation: Operation) -> bool:
+    """True for a Gemm that neither scales nor turns what it multiplies."""
+    factors = [number(operation.attributes, name, 1.0) for name in ("alpha", "beta")]
+    turned = [number(operation.attributes, name, 0) for name in ("transA", "transB")]
+    return op_key(operation) == ("", "Gemm") and factors == [1.0, 1.0] and turned == [0, 0]
+
+
+def _fits(record: Workload, workload: Workload) -> bool:
+    """True if the extents of a workload are those of a record along all axes it has not open."""
+    if not record.is_open:  # its template has said it
+        return True
+    specs = zip((*record.inputs, record.output), (*workload.inputs, workload.output), strict=True)
+    return all(
+        axis in one.open or one.shape[axis] == other.shape[axis]
+        for one, other in specs
+        for axis in range(len(one.shape))
+    )
