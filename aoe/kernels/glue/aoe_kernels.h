@@ -7,7 +7,7 @@
 #define AOE_MAX_RANK 8
 #define AOE_MAX_ARGUMENTS 64
 #define AOE_MAX_PACKINGS 4
-#define AOE_MAX_BLOCKS 8
+#define AOE_MAX_BLOCKS 10 /* 256, 64, 16, 4, 1 and those of five frequent shapes */
 
 /* Nothing computes in float16: kernels see its bits, as they do those of uint16. */
 typedef enum {

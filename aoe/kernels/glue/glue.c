@@ -8,6 +8,7 @@
 #include "file_pages.h"
 #include "indices.h"
 #include "ort_abi.h"
+#include "row_cuts.h"
 #include "scratch.h"
 #include "shared_packs.h"
 
@@ -319,47 +320,23 @@ static OrtStatus *pack_and_run(run_context *run, const part_call *call) {
   return status;
 }
 
-/* How rows are cut: into blocks of one size, and what is left by smaller ones or by one more. */
-typedef enum { AOE_SMALLER, AOE_AND_SMALLER, AOE_AND_ONE_MORE } aoe_cut;
-
-/* Returns the reckoned time of rows in blocks from number `b` on, and how the first one cuts. */
-static float cut_rows(const aoe_kernel *kernel, int b, int64_t rows, aoe_cut *cut) {
-  const aoe_block *block = &kernel->rows.blocks[b];
-  aoe_cut inner;
-  *cut = AOE_SMALLER;
-  if (rows <= 0) return 0;
-  if (b == kernel->rows.block_count - 1) {
-    *cut = AOE_AND_SMALLER;
-    return (float)(rows / block->rows) * block->us;
-  }
-  float smaller = cut_rows(kernel, b + 1, rows, &inner);
-  if (rows < block->rows) return smaller;
-  float full = (float)(rows / block->rows) * block->us;
-  float rest = cut_rows(kernel, b + 1, rows % block->rows, &inner);
-  float one_more = rows % block->rows ? block->us : 0;
-  float best = full + (one_more < rest ? one_more : rest);
-  if (smaller < best) return smaller;
-  *cut = one_more < rest ? AOE_AND_ONE_MORE : AOE_AND_SMALLER;
-  return best;
-}
-
 /* Computes rows in blocks; the last of a size may begin earlier and compute some rows again. */
 static OrtStatus *run_rows(run_context *run, const kernel_state *state, void **raw, void *data,
                            int64_t rows) {
   const aoe_kernel *kernel = state->kernel;
   OrtStatus *status = NULL;
   int64_t done = 0;
+  aoe_cut cuts[AOE_MAX_BLOCKS];
+  aoe_cut_rows(&kernel->rows, rows, cuts);
   for (int b = 0; !status && b < kernel->rows.block_count && done < rows; b++) {
     int32_t size = kernel->rows.blocks[b].rows;
     part_call call = {&state->parts[b], raw, data, NULL, kernel->rows.open_inputs, size, 0};
-    aoe_cut cut;
-    cut_rows(kernel, b, rows - done, &cut);
-    if (cut == AOE_SMALLER) continue;
+    if (cuts[b] == AOE_SMALLER) continue;
     for (; !status && done + size <= rows; done += size) {
       call.row = done;
       status = pack_and_run(run, &call);
     }
-    if (status || cut == AOE_AND_SMALLER || done == rows) continue;
+    if (status || cuts[b] == AOE_AND_SMALLER || done == rows) continue;
     call.row = rows - size;
     status = pack_and_run(run, &call);
     done = rows;

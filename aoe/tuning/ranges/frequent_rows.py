@@ -20,8 +20,6 @@ from aoe.workload import Workload
 
 _MOST = 8
 """Blocks that are searched for frequent shapes, all operators together: each takes its trials."""
-_MOST_OF_ONE = 3
-"""Of one operator: at run time a kernel looks at all ways to cut rows into its blocks."""
 _LEAST_HOPE = 0.05
 """Share of the time in blocks that one call for all rows has to promise to save."""
 _LEAST_GAIN = 0.02
@@ -74,15 +72,14 @@ def frequent_rows(
             if workload is None:
                 continue
             if is_known(workload):
-                own |= {rows: workload} if len(own) < _MOST_OF_ONE else {}
+                own[rows] = workload
             elif searches:
                 saved_us = _hoped_us(_times(one, tuned), rows) * calls * len(one.regions)
                 hopes.append(_Hope(saved_us=saved_us, operator=at, rows=rows, workload=workload))
     hopes.sort(key=lambda hope: -hope.saved_us)
     for hope in (one for one in hopes if one.saved_us > 0):
-        own = chosen[hope.operator]
-        if len(own) < _MOST_OF_ONE and sum(map(len, chosen.values())) < _MOST:
-            own[hope.rows] = hope.workload
+        if sum(map(len, chosen.values())) < _MOST:
+            chosen[hope.operator][hope.rows] = hope.workload
     return [replace(operators[at], blocks=blocks) for at, blocks in chosen.items() if blocks]
 
 

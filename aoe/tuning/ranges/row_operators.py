@@ -196,7 +196,7 @@ class TimedRows(Protocol):
 
 
 def expected_us(blocks: Sequence[TimedRows], rows: int) -> float:
-    """Return the time of rows in blocks, as the kernel cuts them: see `cut_rows` of the glue.
+    """Return the time of rows in blocks, as the kernel cuts them: see `aoe_cut_rows` of the glue.
 
     Args:
         blocks: The largest first; the last one has one row.
