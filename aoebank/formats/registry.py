@@ -8,7 +8,7 @@ from pathlib import Path
 from aoebank.formats.cube.format import CubeFormat
 from aoebank.formats.gradient.format import GradientFormat
 from aoebank.formats.graph.format import GraphFormat
-from aoebank.formats.names import plain_soc
+from aoebank.formats.names import BankName, plain_soc
 from aoebank.formats.protocol import Format
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat
 from aoebank.formats.unified.format import UnifiedFormat
@@ -53,11 +53,20 @@ def get_format(name: str) -> Format:
     raise ValueError(f"format must be one of {names}, not {name!r}")
 
 
+def parse_name(path: Path) -> tuple[Format, BankName] | None:
+    """Return the format that the name of a file says, and the target; None if it says none."""
+    for known in FORMATS:
+        name = known.parse_name(path.name)
+        if name is not None:
+            return known, name
+    return None
+
+
 def find_format(path: Path, head: bytes | None = None) -> Format | None:
     """Return the format of a file by its name, else by its first bytes, else None."""
-    for known in FORMATS:
-        if known.parse_name(path.name) is not None:
-            return known
+    named = parse_name(path)
+    if named is not None:
+        return named[0]
     if head is None:
         return None
     return next((known for known in FORMATS if known.recognizes_content(head)), None)
@@ -67,9 +76,8 @@ def find_loose_targets(names: Iterable[str]) -> frozenset[str]:
     """Return the soc_versions of bank files that are not in a folder of that name."""
     found = set()
     for path in map(Path, names):
-        known = find_format(path)
-        target = known.parse_name(path.name) if known is not None else None
-        soc = plain_soc(target.soc_version) if target is not None and target.soc_version else ""
+        named = parse_name(path)
+        soc = plain_soc(named[1].soc_version or "") if named is not None else ""
         if soc and soc not in map(plain_soc, path.parts[:-1]):
             found.add(soc)
     return frozenset(found)

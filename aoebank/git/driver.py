@@ -38,10 +38,9 @@ from aoebank.merging.document import (
     conflict_path,
     decision_document,
     keep_choices,
-    write_document,
+    serialize_document,
 )
-from aoebank.merging.edits import FileMerge
-from aoebank.merging.file import merge_ancestors, merge_bytes
+from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
 from aoebank.model.digest import sha256_of
 from aoebank.parameters.context import parse_ratio
 from aoebank.report.output import Report, Text, plural
@@ -288,7 +287,7 @@ def _describe(
             digest = sha256_of(read_file(top / aside))
             changes.append(FileWrite(path=top / aside, data=old, old_sha256=digest))
             outcome = replace(outcome, set_aside=aside)
-    data = write_document(document) if document else None
+    data = serialize_document(document) if document else None
     changes.append(FileWrite(path=top / place, data=data, old_sha256=sha256_of(old)))
     return replace(outcome, conflict_path=place if data else None), changes
 

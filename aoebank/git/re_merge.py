@@ -11,8 +11,7 @@ from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format
 from aoebank.merging.context import Exclusions, Measurements, MergeContext
 from aoebank.merging.decisions import MergeRules, Three
-from aoebank.merging.edits import FileMerge
-from aoebank.merging.file import merge_ancestors, merge_bytes
+from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
 from aoebank.merging.lines import is_of_lines
 from aoebank.model.quarantine import Quarantine
 from aoebank.storage.git.long_lived import CommitTree, ObjectReader, TreeReader

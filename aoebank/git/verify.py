@@ -19,8 +19,8 @@ from aoebank.git.check import (
 from aoebank.git.re_merge import MergePaths, ReMerge, read_trees
 from aoebank.merging.decide import is_same
 from aoebank.merging.decisions import CLEAN, FilePlan, MergeRules, Reason, Three
-from aoebank.merging.file import parse_version
 from aoebank.merging.lines import is_of_lines
+from aoebank.merging.versions import parse_version
 from aoebank.model.codes import Severity
 from aoebank.model.merge_verdict import MergeFault, MergeProblem, MergeVerdict
 from aoebank.report.output import Report, Text, members, plural

@@ -142,8 +142,7 @@ def put_back_edits(root: Path) -> None:
     Raises:
         BankLockedError: it lives.
     """
-    if _journal(root).exists():
-        roll_back(_journal(root))
+    roll_back(_journal(root))
 
 
 def _journal(root: Path) -> Path:

@@ -50,7 +50,7 @@ def serialize_decisions(steps: Sequence[StepDecisions], *, base: str | None, our
         for decision in step.decisions
     ]
     choices = ", ".join(Action)
-    return write_document(
+    return serialize_document(
         {
             "schema": DECISIONS,
             "base_side": base,
@@ -149,7 +149,7 @@ def _record_document(record: KeptRecord) -> dict[str, JsonValue]:
     return {**members, "record": record.raw.decode("utf-8", errors="replace")}
 
 
-def write_document(members: Mapping[str, JsonValue]) -> bytes:
+def serialize_document(members: Mapping[str, JsonValue]) -> bytes:
     """Return a document as a person edits it: indented, one member per line."""
     text = _ENCODER.encode(members) + "\n"
     return text.encode("utf-8", errors="backslashreplace")  # JSON spells a lone surrogate so too
@@ -340,9 +340,9 @@ def conflict_file(
     """
     document = conflict_document(conflicts, written, point=point)
     if old is None:
-        return write_document(document)
+        return serialize_document(document)
     kept, _, is_all = keep_choices(old, document, place)
-    if write_document(kept) == old and is_all:
+    if serialize_document(kept) == old and is_all:
         return None
     raise BankPathError(
         "conflicts of an earlier merge are not settled yet",

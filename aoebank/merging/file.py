@@ -1,54 +1,68 @@
 """The merge of one file: the same way for the command, for git's driver and for what checks it.
 
-    read and check the versions -> decide key by key -> carry the edits out
+    read and check the versions (`versions.py`) -> decide key by key -> carry the edits out
 
-Reading is below in this file, `decide_key` decides about one key, and `Edits` collects what is to
-be done to one version, and does it. Side-cars and quarantines are merged as lines (`lines.py`).
-
-Of several records of one key in one file, the one that counts:
-
-    some kept out or with an error, others sound               a sound one
-    two comparable times, the gap beyond the noise band        the fastest
-    anything else                                              the one readers use
+`decide_key` decides about one key, and `Edits` collects what is to be done to one version, and does
+it. Side-cars and quarantines are merged as lines (`lines.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 
 from aoebank.errors import BankFormatError, RecordError
-from aoebank.formats.faults import find_fault, rank_of
-from aoebank.formats.names import BankName
-from aoebank.formats.plausibility import find_time_problem
-from aoebank.formats.protocol import Format, ParsedFile, find_error, raise_if_broken
-from aoebank.formats.registry import HEAD_BYTES, find_format
-from aoebank.formats.text.checks import is_blank
-from aoebank.merging.context import Exclusions, Measurements, MergeContext
+from aoebank.formats.protocol import ParsedFile, find_error
+from aoebank.formats.text.splice import splice_raw
+from aoebank.formats.text.workload import workload_text
+from aoebank.merging.context import Exclusions, MergeContext
 from aoebank.merging.decide import decide_key, stale_verdict
 from aoebank.merging.decisions import (
+    SOURCE_OF,
     Action,
     Choice,
+    Decision,
     FilePlan,
+    KeptDuplicate,
+    KeptRecord,
     MergeRules,
     Policy,
     Reason,
+    RecordMoves,
     Source,
     Three,
 )
-from aoebank.merging.edits import Edits, FileMerge
 from aoebank.merging.lines import is_of_lines, merge_lines
-from aoebank.merging.versions import OTHER_TARGET_HINT, Inputs, Versions
-from aoebank.model.record import Record
-from aoebank.model.timing import are_comparable, is_beyond, noise_band
+from aoebank.merging.versions import (
+    Inputs,
+    KeyVersions,
+    Versions,
+    find_untouched,
+    parse_versions,
+    read_inputs,
+)
+from aoebank.model.digest import sha256_of
 
-_BROKEN_HINT = "mend that side first: aoebank validate names everything that is wrong"
-_TARGET = ("soc_version", "core_num", "core_type", "op_type")
 _ANCESTORS = MergeContext(rules=MergeRules(policy=Policy.FAIL), takes_base=True)
 _ALWAYS_SAID = (Reason.QUARANTINE, Reason.BUILT_IN_FASTER, Reason.CONTAINS, Reason.PERSON)
 _NO_NEWS = (Reason.SAME, Reason.OURS_CHANGED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileMerge:
+    """What becomes of one file.
+
+    Attributes:
+        plan: What was decided; without decisions for files of lines.
+        data: The merged file; None if there is to be none.
+    """
+
+    plan: FilePlan
+    data: bytes | None
 
 
 def merge_ancestors(versions: Three[bytes | None], path: Path) -> bytes | None:
@@ -100,9 +114,9 @@ def merge_file(versions: Versions, name: str, context: MergeContext) -> FileMerg
             plan = FilePlan(name=name, format=untouched.format.name)
             return FileMerge(plan=plan, data=untouched.data)
         # it is the result, but for records that are to stay out
-        versions = Versions(base=untouched, ours=untouched, theirs=untouched)
+        versions = replace(versions, base=untouched, ours=untouched, theirs=untouched)
         context = replace(context, verdicts={})
-    inputs = read_inputs(versions, name, context)
+    inputs = read_inputs(versions, context)
     edits = Edits(name=name, inputs=inputs)
     verdicts = dict(context.verdicts)
     same = 0
@@ -156,250 +170,236 @@ def _drop_slower(edits: Edits, exclusions: Exclusions) -> None:
             edits.say(key, choice)
 
 
-# ---- read the versions ----
+# ---- carry the edits out ----
 
 
-def parse_versions(versions: Three[bytes | None], path: Path) -> Versions:
-    """Return the versions as files with records.
+@dataclass(frozen=True, slots=True)
+class _Pick:
+    """The record a key gets: the one at a position of a version, or bytes made of two.
 
-    Raises:
-        BankFormatError: one is broken; the message tells which.
+    Attributes:
+        raw: A record with the alternatives of both sides; None for all others.
     """
-    base = versions.base  # git's word for none is an empty one
-    parsed = Versions(
-        base=None if base is None or is_blank(base) else parse_version(base, path),
-        ours=parse_version(versions.ours, path),
-        theirs=parse_version(versions.theirs, path),
-    )
-    for source in Source:
-        version = parsed.of(source)
-        try:
-            if version is not None:
-                raise_if_broken(version)
-        except BankFormatError as error:
-            error.where = f"{source} of {error.where}"
-            error.hint = _BROKEN_HINT
-            raise
-    return parsed
+
+    source: Source
+    number: int
+    raw: bytes | None = None
 
 
-def parse_version(data: bytes | None, path: Path) -> ParsedFile | None:
-    """Return a version as a file; one without bytes is a file too, and broken.
+@dataclass(slots=True, kw_only=True)
+class Edits:
+    """The edits of one version, the frame; a key nobody mentions keeps what the frame has."""
 
-    Raises:
-        BankFormatError: neither its name nor its first bytes are those of a bank.
-    """
-    if data is None:
-        return None
-    known = find_format(path, data[:HEAD_BYTES])
-    if known is None:
-        raise BankFormatError(
-            "is no bank file",
-            path=path,
-            hint="git check-attr -a names the attribute that sent it here",
-        )
-    return known.parse(data, path)
+    name: str
+    inputs: Inputs
+    counts: Counter[Reason] = field(default_factory=Counter)
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    reasons: dict[str, Reason] = field(default_factory=dict)
+    _replaced: dict[int, _Pick] = field(default_factory=dict)
+    _removed: set[int] = field(default_factory=set)
+    _added: dict[int, _Pick] = field(default_factory=dict)
+    _last: list[_Pick] = field(default_factory=list)
 
+    def give(self, key: KeyVersions, action: Action) -> None:
+        """Give a key the record an action says, or none, in the place of what it had."""
+        pick = None
+        if action is Action.KEEP_BOTH:
+            pick = _united(key)
+        elif action is not Action.REMOVE:
+            source = SOURCE_OF[action]
+            number = key.of(source)
+            pick = None if number is None else _Pick(source, number)
+        own = key.ours if self.inputs.frame is Source.OURS else key.theirs
+        if own is not None:
+            self._replaced.pop(own, None)
+            self._removed.discard(own)
+        elif key.theirs is not None:
+            self._added.pop(key.theirs, None)
+        if pick is None:
+            if own is not None:
+                self._removed.add(own)
+        elif pick.source is not self.inputs.frame or pick.raw is not None:
+            self._put(key, own, pick)
 
-def find_untouched(versions: Versions) -> ParsedFile | None:
-    """Return the file of the side that is the result whatever else is broken; None if both count.
+    def _put(self, key: KeyVersions, own: int | None, pick: _Pick) -> None:
+        """Bring a record into the frame, where `own` is the place of the key."""
+        if own is not None:
+            self._replaced[own] = pick
+        elif self.inputs.frame is Source.OURS and key.theirs is not None:
+            self._added[key.theirs] = pick
+        else:
+            self._last.append(pick)
 
-    Where both sides have the same bytes, or only one side changed them, nothing is chosen
-    among records. So a file that is broken everywhere stops no merge, and one that a side mended
-    comes in. But a broken file never takes the place of a whole one.
-    """
-    base, ours, theirs = versions.base, versions.ours, versions.theirs
-    if ours is None or theirs is None or not any(map(_is_broken, (base, ours, theirs))):
-        return None
-    if ours.data == theirs.data:
-        return ours
-    for changed, kept in ((ours, theirs), (theirs, ours)):
-        is_unchanged = base is not None and base.data == kept.data
-        if is_unchanged and (not _is_broken(changed) or _is_broken(kept)):
-            return changed
-    return None
-
-
-def _is_broken(parsed: ParsedFile | None) -> bool:
-    return parsed is not None and find_error(parsed) is not None
-
-
-def read_inputs(versions: Versions, name: str, context: MergeContext) -> Inputs:
-    """Return versions ready for decisions.
-
-    Args:
-        versions: As they are.
-        name: Of the file in the result; it tells readers what the file is for.
-        context: What decides which records count.
-
-    Raises:
-        BankFormatError: a version is broken, or they do not fit together.
-    """
-    _demand_mergeable(versions, name, may_differ_in_soc=context.rules.may_differ_in_soc)
-    find_quarantined = context.exclusions.find_quarantined
-    once = Versions(
-        base=_prefer_best(versions.base, context.times_of_ours, context),
-        ours=_prefer_best(versions.ours, context.times_of_ours, context),
-        theirs=_prefer_best(versions.theirs, context.times_of_theirs, context),
-    )
-    return Inputs(
-        versions=once,
-        repeated=_find_repeated_keys(once),
-        frame=_find_frame(once),
-        ours_out=find_quarantined(versions.ours),
-        theirs_out=find_quarantined(versions.theirs),
-    )
-
-
-def _demand_mergeable(versions: Versions, name: str, *, may_differ_in_soc: bool) -> None:
-    """Raise `BankFormatError` unless the versions are whole, of one format and for one target."""
-    for source in Source:
-        parsed = versions.of(source)
-        # a base without bytes has no record to lose: each side added its own
-        if parsed is not None and not (source is Source.BASE and is_blank(parsed.data)):
-            raise_if_broken(parsed)
-    there = (versions.ours, versions.theirs, versions.base)
-    found = [parsed for parsed in there if parsed is not None and not is_blank(parsed.data)]
-    known = find_format(Path(name)) if found else None
-    if known is not None:
-        target = known.parse_name(Path(name).name)
-        _demand_same_kind(known, target, found[0], may_differ_in_soc=may_differ_in_soc)
-    for other in found[1:]:
-        one = found[0]
-        _demand_same_kind(one.format, one.name, other, may_differ_in_soc=may_differ_in_soc)
-    _demand_one_header(versions)
-
-
-def _demand_same_kind(
-    known: Format, target: BankName | None, b: ParsedFile, *, may_differ_in_soc: bool
-) -> None:
-    if known.name != b.format.name:
-        raise BankFormatError(
-            "banks of different formats cannot be merged",
-            path=b.path,
-            got=b.format.name,
-            expected=known.name,
-        )
-    for member in _TARGET:
-        one, other = getattr(target, member, None), getattr(b.name, member, None)
-        if None in (one, other) or one == other:
-            continue
-        if may_differ_in_soc and member != "op_type":
-            continue
-        raise BankFormatError(
-            f"bank file is for another {member}",
-            path=b.path,
-            got=other,
-            expected=one,
-            hint="" if member == "op_type" else OTHER_TARGET_HINT,
+    def say(self, key: KeyVersions, choice: Choice) -> None:
+        """Keep the decision about a key, in the place of an earlier one."""
+        records = (key.record(source) for source in (Source.OURS, Source.THEIRS, Source.BASE))
+        record = next((record for record in records if record is not None), None)
+        name = self.inputs.versions.any().name
+        self.decisions[key.key] = Decision(
+            file=self.name,
+            key=key.key,
+            action=choice.action,
+            reason=choice.reason,
+            conflict=choice.conflict,
+            soc_version=name.soc_version if name else None,
+            op_type=record.op_type if record else name.op_type if name else None,
+            workload=workload_text(record) if record and choice.conflict else "",
+            note=choice.note,
+            base=_keep_of(key, Source.BASE),
+            ours=_keep_of(key, Source.OURS),
+            theirs=_keep_of(key, Source.THEIRS),
+            left_out=tuple(_left_out(key, self.inputs)),
         )
 
+    def iter_output(self) -> Iterator[tuple[KeyVersions, _Pick]]:
+        """Yield the record of each key that gets one."""
+        for key, base, ours, theirs in self.inputs.versions.iter_places():
+            own = ours if self.inputs.frame is Source.OURS else theirs
+            pick = self._added.get(theirs) if theirs is not None else None
+            if self.inputs.frame is not None and own is not None and own not in self._removed:
+                pick = self._replaced.get(own) or _Pick(self.inputs.frame, own)
+            if pick is not None:
+                found = KeyVersions(
+                    key=key, base=base, ours=ours, theirs=theirs, files=self.inputs.versions
+                )
+                yield found, pick
 
-def _demand_one_header(versions: Versions) -> None:
-    """Raise if two version lines would have to become one."""
-    ours, theirs, base = versions.ours, versions.theirs, versions.base
-    if ours is None or theirs is None or not (len(ours) and len(theirs)):
-        return
-    one, other = ours.format.header(ours), theirs.format.header(theirs)
-    is_one_sided = base is not None and base.data in (ours.data, theirs.data)
-    if one != other and not is_one_sided:
-        raise BankFormatError(
-            "version line differs",
-            path=theirs.path,
-            got=other,
-            expected=one,
-            hint="bring both to one version first",
+    def finish(self) -> FileMerge:
+        """Return what was decided, and the file with the edits."""
+        versions, frame = self.inputs.versions, self.inputs.frame
+        parsed = versions.of(frame) if frame else None
+        if frame is None or parsed is None:
+            known = versions.base.format.name if versions.base else None
+            plan = FilePlan(name=self.name, format=known, reasons=self.reasons)
+            return FileMerge(plan=plan, data=None)
+        hidden = {source: versions.hidden(source) for source in Source}
+        for key, numbers in hidden[frame].items():
+            place = parsed.find(key)
+            is_joined = parsed.format.joins_equal_keys
+            if not is_joined or place in self._removed or place in self._replaced:
+                self._removed.update(numbers)
+        left = len(parsed) - len(self._removed) + len(self._added) + len(self._last)
+        was_deleted = versions.base is not None and None in (versions.ours, versions.theirs)
+        plan = FilePlan(
+            name=self.name,
+            format=parsed.format.name,
+            decisions=tuple(self.decisions.values()),
+            counts=self.counts,
+            reasons=self.reasons,
+            hidden={
+                source: sum(map(len, keys.values())) for source, keys in hidden.items() if keys
+            },
+            moves=self._moves(parsed, left),
+        )
+        return FileMerge(plan=plan, data=self._edited(parsed) if left or not was_deleted else None)
+
+    def _edited(self, frame: ParsedFile) -> bytes:
+        if not (self._replaced or self._removed or self._added or self._last):
+            return frame.data
+        return splice_raw(
+            frame,
+            replaced={number: self._raw(pick) for number, pick in self._replaced.items()},
+            removed=frozenset(self._removed),
+            added=[(after, self._raw(pick)) for after, pick in self._anchored(frame)],
         )
 
+    def _raw(self, pick: _Pick) -> bytes:
+        parsed = self.inputs.versions.of(pick.source)
+        assert parsed is not None
+        return parsed.raw(pick.number) if pick.raw is None else pick.raw
 
-# ---- each key once ----
+    def _moves(self, frame: ParsedFile, left: int) -> RecordMoves:
+        """Return the changes for a reader of our file; the frame may be another text.
+
+        Args:
+            left: Records of the result.
+        """
+        ours = self.inputs.versions.ours
+        if ours is None:
+            return RecordMoves(added=left)
+        taken_out = {frame.keys[number] for number in self._removed}
+        gone = sum(ours.find(key) is not None for key in taken_out)
+        if self.inputs.frame is Source.OURS:
+            added = len(self._added) + len(self._last)
+            return RecordMoves(added=added, changed=len(self._replaced), removed=gone)
+        return RecordMoves(  # ours is the base: what theirs did is done, but for what rules say
+            added=self.counts[Reason.THEIRS_ADDED],
+            changed=self.counts[Reason.THEIRS_CHANGED],
+            removed=self.counts[Reason.THEIRS_REMOVED] + gone,
+        )
+
+    def _anchored(self, frame: ParsedFile) -> Iterator[tuple[int, _Pick]]:
+        """Yield the new records, each with the position of the record of the frame it follows."""
+        if self._added:
+            yield from sorted(self._neighbours(frame), key=itemgetter(0))
+        end = self._kept_before(len(frame))
+        for pick in self._last:
+            yield end, pick
+
+    def _neighbours(self, frame: ParsedFile) -> Iterator[tuple[int, _Pick]]:
+        theirs = self.inputs.versions.theirs
+        assert theirs is not None
+        leading: list[_Pick] = []
+        after: int | None = None
+        for number, key in enumerate(theirs.keys):
+            pick = self._added.get(number)
+            if pick is not None:
+                if after is None:
+                    leading.append(pick)
+                else:
+                    yield after, pick
+                continue
+            place = frame.find(key)
+            if place is None or place in self._removed:
+                continue
+            if after is None:
+                before = self._kept_before(place)
+                yield from ((before, first) for first in leading)
+                leading.clear()
+            after = place
+        end = self._kept_before(len(frame))
+        yield from ((end, first) for first in leading)
+
+    def _kept_before(self, number: int) -> int:
+        """Return the last position before this one whose record stays; -1 for the start."""
+        for place in range(number - 1, -1, -1):
+            if place not in self._removed:
+                return place
+        return -1
 
 
-def _prefer_best(
-    parsed: ParsedFile | None, times: Measurements, context: MergeContext
-) -> ParsedFile | None:
-    """Return a file whose `find` gives the record that counts for each key.
-
-    Args:
-        times: How the times of the file were measured.
-    """
-    repeated = {} if parsed is None or parsed.format.joins_equal_keys else parsed.repeated()
-    if parsed is None or not repeated:
-        return parsed
-    bad = context.exclusions.find_quarantined(parsed)
-    preferred = {}
-    for key, numbers in repeated.items():
-        used, sound = _sound(parsed, numbers, bad)
-        preferred[key] = _fastest(parsed, used, sound, times, context.rules)
-    return replace(parsed, preferred=preferred)
+def _united(key: KeyVersions) -> _Pick:
+    """Return the record with the answers of both sides."""
+    ours, theirs = key.raw(Source.OURS), key.raw(Source.THEIRS)
+    assert ours is not None
+    assert theirs is not None
+    assert key.ours is not None
+    return _Pick(Source.OURS, key.ours, key.files.any().format.unite(ours, theirs))
 
 
-def _sound(
-    parsed: ParsedFile, numbers: Sequence[int], kept_out: Mapping[int, str]
-) -> tuple[int, list[int]]:
-    """Return the record readers use among those without an error, and all of these."""
-    ranks = {
-        number: (number in kept_out, rank_of(find_fault(parsed, number))) for number in numbers
-    }
-    sound = [number for number in numbers if ranks[number] == min(ranks.values())]
-    return sound[0 if parsed.format.first_wins else -1], sound
+def _keep_of(key: KeyVersions, source: Source) -> KeptRecord | None:
+    parsed, number = key.files.of(source), key.of(source)
+    return None if parsed is None or number is None else _keep(parsed, number)
 
 
-def _fastest(
-    parsed: ParsedFile,
-    used: int,
-    sound: Sequence[int],
-    times: Measurements,
-    rules: MergeRules,
-) -> int:
-    """Return the fastest record, if its gap to the one readers use is beyond the noise band."""
-    records = {
-        number: record for number in sound if (record := _read_timed(parsed, number)) is not None
-    }
-    if used not in records:
-        return used
-    used_us, used_timing = records[used].cost_us, times.find(records[used])
-    best, best_us = used, used_us
-    for number, record in records.items():
-        timing = times.find(record)
-        band = noise_band(rules.noise_ratio, timing, used_timing)
-        is_comparable = are_comparable(timing, used_timing, rules.times)
-        assert record.cost_us is not None
-        assert best_us is not None
-        assert used_us is not None
-        if is_comparable and record.cost_us < best_us and is_beyond(record.cost_us, used_us, band):
-            best, best_us = number, record.cost_us
-    return best
+def _left_out(key: KeyVersions, inputs: Inputs) -> Iterator[KeptDuplicate]:
+    """Yield the records of a key that do not count."""
+    for source, numbers in inputs.repeated.get(key.key, {}).items():
+        parsed = key.files.of(source)
+        assert parsed is not None
+        for number in numbers:
+            yield KeptDuplicate(side=source, record=_keep(parsed, number))
 
 
-def _read_timed(parsed: ParsedFile, number: int) -> Record | None:
-    """Return a record with a plausible time."""
+def _keep(parsed: ParsedFile, number: int) -> KeptRecord:
+    """Return the record at a position as a decision keeps it."""
+    record = None
     with suppress(RecordError):
         record = parsed.format.record(parsed, number)
-        is_usable = record.cost_us is not None and not find_time_problem(record)
-        return record if is_usable else None
-    return None
-
-
-def _find_repeated_keys(versions: Versions) -> dict[str, dict[Source, Sequence[int]]]:
-    """Return the records of both sides that do not count."""
-    found: dict[str, dict[Source, Sequence[int]]] = {}
-    for source in (Source.OURS, Source.THEIRS):
-        parsed = versions.of(source)
-        if parsed is not None and not parsed.format.joins_equal_keys:
-            for key, numbers in versions.hidden(source).items():
-                found.setdefault(key, {})[source] = numbers
-    return found
-
-
-def _find_frame(versions: Versions) -> Source | None:
-    """Return whose file the edits are made to; None if no version has the file.
-
-    It is ours; theirs where ours is the base or is no longer there, so that a file only they
-    changed comes out as they wrote it.
-    """
-    base, ours, theirs = versions.base, versions.ours, versions.theirs
-    if theirs is None:
-        return None if ours is None else Source.OURS
-    is_unchanged = ours is None or (base is not None and ours.data == base.data)
-    return Source.THEIRS if is_unchanged else Source.OURS
+    raw = parsed.raw(number)
+    return KeptRecord(
+        raw=raw,
+        sha256=sha256_of(raw),
+        cost_us=record.cost_us if record else None,
+        strategy=record.strategy if record else None,
+    )

@@ -22,8 +22,8 @@ from aoebank.merging.decisions import (
 from aoebank.merging.destination import MergedFile
 from aoebank.merging.document import StepDecisions, Verdicts
 from aoebank.merging.lines import QUARANTINE
-from aoebank.merging.sides import OtherFile, check_sides
-from aoebank.merging.steps import Carried, MergeRequest, Step, merge_sides, open_step
+from aoebank.merging.sides import OtherFile, ThreeSides, check_sides
+from aoebank.merging.steps import Carried, MergeRequest, Step, merge_sides
 from aoebank.storage.sides.side import PathSide, Side, SideKind, StoredSide
 from aoebank.storage.writing.journal import demand_whole
 
@@ -82,7 +82,14 @@ def merge(request: MergeRequest) -> MergeResult:
         followed: tuple[FollowedFile, ...] = ()
         if base is not None and ours.is_tree and request.rules.follows_renames:
             followed = follow_moves(base, ours, theirs)
-        step = open_step(request, number, ours, theirs, followed, tally.carried)
+        sides = ThreeSides(
+            base=base,
+            ours=ours,
+            theirs=theirs,
+            name=destination.path.name if destination else request.sides[0].names()[0],
+            followed={file.name: file for file in followed},
+        )
+        step = Step(request=request, number=number, sides=sides, carried=dict(tally.carried))
         merged = merge_sides(step)
         files = _tallied(step, merged, tally)
         if not step.is_last:
@@ -175,7 +182,7 @@ def _tallied(step: Step, files: Iterable[MergedFile], tally: _Tally) -> Iterator
     tally.followed += step.sides.followed.values()
     for file in files:
         plan = file.plan
-        if step.context.tells_reasons:
+        if step.is_one_of_several:
             tally.count_once(plan)
         else:
             tally.counts.update(plan.counts)

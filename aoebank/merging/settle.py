@@ -23,7 +23,7 @@ from aoebank.merging.document import (
     iter_decisions,
     point_of,
     read_document,
-    write_document,
+    serialize_document,
 )
 from aoebank.model.digest import sha256_of
 from aoebank.model.json_value import JsonValue
@@ -76,7 +76,7 @@ def settle(
     bank = path.with_name(path.name.removesuffix(CONFLICT_SUFFIX))
     demand_whole(bank)
     journal = file_journal(bank, "settle")
-    if not is_dry_run and journal.exists():
+    if not is_dry_run:
         roll_back(journal)
     data = read_file(path)
     if data is None:
@@ -98,7 +98,7 @@ def settle(
     )
     if is_dry_run or not chosen:
         return settlement
-    waiting = write_document({**document, "decisions": rest}) if rest else None
+    waiting = serialize_document({**document, "decisions": rest}) if rest else None
     changes = [FileWrite(path=path, data=waiting, old_sha256=sha256_of(data))]
     if result != parsed.data:
         digest = None if old is None else sha256_of(parsed.data)

@@ -9,7 +9,7 @@ from pathlib import Path
 from aoebank.diffing.pair_files import FollowedFile
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.registry import HEAD_BYTES, find_format, find_loose_targets
+from aoebank.formats.registry import HEAD_BYTES, find_format, find_loose_targets, parse_name
 from aoebank.formats.text.checks import is_blank
 from aoebank.merging.decisions import Source, Three
 from aoebank.merging.versions import OTHER_TARGET_HINT, Versions
@@ -133,7 +133,7 @@ class ThreeSides:
         theirs = _load(self.theirs, name=own[Source.THEIRS], like=ours)
         like = ours if ours is not None else theirs
         base = _load(self.base, name=own[Source.BASE], like=like)
-        return Versions(base=base, ours=ours, theirs=theirs)
+        return Versions(base=base, ours=ours, theirs=theirs, named=parse_name(Path(name)))
 
     def name_in(self, source: Source, name: str) -> str:
         """Return the name a file of the result has on a side."""

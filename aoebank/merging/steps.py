@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from aoebank.diffing.pair_files import FollowedFile
 from aoebank.errors import BankFormatError, BankPathError, HistoryError
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.provenance import SUFFIX
@@ -74,63 +73,33 @@ class Step:
     """The merge of one side into what there is so far.
 
     Attributes:
-        context: Of every file, but for what a person decided and how times were measured.
-        verdicts: What a person decided, by file.
+        number: 0 for the side that comes into our first one.
         carried: What the steps before left, by file.
-        first: Our first side, where this is the last of several steps: what changes for who has
-            that one is counted. Else None.
-        target: The version that is where the result goes, if it is one of them.
-        skips_broken: Whether a file of a tree that cannot be merged stays as ours has it.
-        count: Says how many processes merge so many bytes.
     """
 
+    request: MergeRequest
+    number: int
     sides: ThreeSides
-    context: MergeContext
-    verdicts: Mapping[str, Mapping[str, PersonalVerdict]]
-    carried: Mapping[str, Carried] = field(default_factory=dict)
-    first: Side | None = None
-    is_last: bool = True
-    target: Source | None = None
-    skips_broken: bool = False
-    count: Callable[[int], int] = count_processes
+    carried: Mapping[str, Carried]
 
+    @property
+    def is_last(self) -> bool:
+        return self.number == len(self.request.sides) - 2
 
-def open_step(
-    request: MergeRequest,
-    number: int,
-    ours: Side,
-    theirs: Side,
-    followed: Sequence[FollowedFile],
-    carried: Mapping[str, Carried],
-) -> Step:
-    destination = request.destination
-    first = request.sides[0]
-    name = destination.path.name if destination else first.names()[0]
-    is_last = number == len(request.sides) - 2
-    are_several = len(request.sides) > 2
-    return Step(
-        target=destination.version(number) if destination else None,
-        sides=ThreeSides(
-            base=request.base,
-            ours=ours,
-            theirs=theirs,
-            name=name,
-            followed={file.name: file for file in followed},
-        ),
-        context=MergeContext(
-            rules=request.rules,
-            is_two_way=request.base is None,
-            exclusions=request.exclusions,
-            verbose=request.verbose,
-            tells_reasons=are_several,
-        ),
-        verdicts=request.verdicts.get(theirs.label, {}),
-        carried=dict(carried),
-        first=first if is_last and are_several else None,
-        is_last=is_last,
-        skips_broken=request.skips_broken,
-        count=request.count,
-    )
+    @property
+    def is_one_of_several(self) -> bool:
+        return len(self.request.sides) > 2
+
+    @property
+    def target(self) -> Source | None:
+        """Return the version that is where the result goes, if one of them is."""
+        destination = self.request.destination
+        return destination.version(self.number) if destination else None
+
+    @property
+    def verdicts(self) -> Mapping[str, Mapping[str, PersonalVerdict]]:
+        """Return what a person decided, by file."""
+        return self.request.verdicts.get(self.sides.theirs.label, {})
 
 
 def merge_sides(step: Step) -> Iterator[MergedFile]:
@@ -143,7 +112,8 @@ def merge_sides(step: Step) -> Iterator[MergedFile]:
     """
     sides, names = step.sides, step.sides.names()
     _demand_all_known(step.verdicts, names)
-    processes = step.count(size_on_disk((sides.base, sides.ours, sides.theirs)))
+    request = step.request
+    processes = request.count(size_on_disk((sides.base, sides.ours, sides.theirs)))
     known = {source: Relatedness() for source in _BOTH}
     broken: list[BankFormatError] = []
     pieces = (*names, QUARANTINE) if sides.is_tree else names
@@ -151,12 +121,12 @@ def merge_sides(step: Step) -> Iterator[MergedFile]:
     for file in map_in_order(partial(_merge_piece, step), pieces, min(processes, len(names))):
         for source, related in file.relatedness.items():
             known[source] |= related
-        if isinstance(file.error, BankFormatError) and not step.skips_broken:
+        if isinstance(file.error, BankFormatError) and not request.skips_broken:
             broken.append(file.error)
         yield file
     if broken:
         raise _told_together(broken)
-    if sides.base is not None and not step.context.rules.may_be_unrelated:
+    if sides.base is not None and not request.rules.may_be_unrelated:
         _demand_related(sides, known)
 
 
@@ -166,9 +136,9 @@ def _merge_piece(step: Step, name: str) -> MergedFile:
         file = _merge_quarantine(step)
     else:
         file = _merge_or_tell(step, name) if step.sides.is_tree else _merge_one(step, name)
-        if step.first is not None:
-            own = step.sides.name_in(Source.OURS, file.plan.name)
-            before = step.first.load(own if step.first.is_tree else step.first.names()[0])
+        if step.is_last and step.is_one_of_several:  # what changes for who has our first side
+            first, own = step.request.sides[0], step.sides.name_in(Source.OURS, file.plan.name)
+            before = first.load(own if first.is_tree else first.names()[0])
             file = replace(file, plan=replace(file.plan, moves=_count_moves(before, file.data)))
     carried = step.carried.get(file.plan.name, Carried())
     return replace(
@@ -255,11 +225,15 @@ def _merge_one(step: Step, name: str) -> MergedFile:
     sides = step.sides
     own = {source: sides.name_in(source, name) for source in Source}
     versions = sides.load(name)
-    context = replace(
-        step.context,
+    context = MergeContext(
+        rules=step.request.rules,
+        is_two_way=sides.base is None,
+        exclusions=step.request.exclusions,
         verdicts=step.verdicts.get(name, {}),
         times_of_ours=Measurements(partial(sides.ours.load_provenance, own[Source.OURS])),
         times_of_theirs=Measurements(partial(sides.theirs.load_provenance, own[Source.THEIRS])),
+        verbose=step.request.verbose,
+        tells_reasons=step.is_one_of_several,
     )
     merge = merge_file(versions, name, context)
     known = versions.any().format

@@ -1,24 +1,46 @@
-"""The three versions of one bank file, by key: what decisions are made from."""
+"""The three versions of one bank file: read, checked, each key once.
+
+Of several records of one key in one file, the one that counts:
+
+    some kept out or with an error, others sound               a sound one
+    two comparable times, the gap beyond the noise band        the fastest
+    anything else                                              the one readers use
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from aoebank.errors import RecordError
-from aoebank.formats.faults import Fault, find_fault
-from aoebank.formats.protocol import ParsedFile
-from aoebank.merging.decisions import Changed, Source, Three
+from aoebank.errors import BankFormatError, RecordError
+from aoebank.formats.faults import Fault, find_fault, rank_of
+from aoebank.formats.names import BankName
+from aoebank.formats.plausibility import find_time_problem
+from aoebank.formats.protocol import Format, ParsedFile, find_error, raise_if_broken
+from aoebank.formats.registry import HEAD_BYTES, find_format, parse_name
+from aoebank.formats.text.checks import is_blank
+from aoebank.merging.context import Measurements, MergeContext
+from aoebank.merging.decisions import Changed, MergeRules, Source, Three
 from aoebank.model.record import Record
+from aoebank.model.timing import are_comparable, is_beyond, noise_band
 
 OTHER_TARGET_HINT = "--allow-other-soc merges them all the same"
 _NOWHERE: dict[str, int] = {}
+_BROKEN_HINT = "mend that side first: aoebank validate names everything that is wrong"
+_TARGET = ("soc_version", "core_num", "core_type", "op_type")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions(Three[ParsedFile | None]):
-    """The parsed files; None where a version has no such file."""
+    """The parsed files; None where a version has no such file.
+
+    Attributes:
+        named: Format and target that the name in the result says; None if it says none.
+    """
+
+    named: tuple[Format, BankName] | None = None
 
     def any(self) -> ParsedFile:
         """Return one that is there, ours first."""
@@ -158,3 +180,259 @@ class Inputs:
                     KeyVersions(key=key, base=base, ours=ours, theirs=theirs, files=versions),
                     who,
                 )
+
+
+# ---- read and check ----
+
+
+def parse_versions(versions: Three[bytes | None], path: Path) -> Versions:
+    """Return the versions as files with records.
+
+    Raises:
+        BankFormatError: one is broken; the message tells which.
+    """
+    found: dict[Source, ParsedFile | None] = {}
+    for source in Source:
+        data = versions.of(source)
+        if source is Source.BASE and data is not None and is_blank(data):
+            data = None  # git's word for none is an empty one
+        found[source] = parsed = parse_version(data, path)
+        try:
+            if parsed is not None:
+                raise_if_broken(parsed)
+        except BankFormatError as error:
+            error.where = f"{source} of {error.where}"
+            error.hint = _BROKEN_HINT
+            raise
+    base, ours, theirs = found.values()
+    return Versions(base=base, ours=ours, theirs=theirs, named=parse_name(path))
+
+
+def parse_version(data: bytes | None, path: Path) -> ParsedFile | None:
+    """Return a version as a file; one without bytes is a file too, and broken.
+
+    Raises:
+        BankFormatError: neither its name nor its first bytes are those of a bank.
+    """
+    if data is None:
+        return None
+    known = find_format(path, data[:HEAD_BYTES])
+    if known is None:
+        raise BankFormatError(
+            "is no bank file",
+            path=path,
+            hint="git check-attr -a names the attribute that sent it here",
+        )
+    return known.parse(data, path)
+
+
+def find_untouched(versions: Versions) -> ParsedFile | None:
+    """Return the file of the side that is the result whatever else is broken; None if both count.
+
+    Where both sides have the same bytes, or only one side changed them, nothing is chosen
+    among records. So a file that is broken everywhere stops no merge, and one that a side mended
+    comes in. But a broken file never takes the place of a whole one.
+    """
+    base, ours, theirs = versions.base, versions.ours, versions.theirs
+    if ours is None or theirs is None or not any(map(_is_broken, (base, ours, theirs))):
+        return None
+    if ours.data == theirs.data:
+        return ours
+    for changed, kept in ((ours, theirs), (theirs, ours)):
+        is_unchanged = base is not None and base.data == kept.data
+        if is_unchanged and (not _is_broken(changed) or _is_broken(kept)):
+            return changed
+    return None
+
+
+def _is_broken(parsed: ParsedFile | None) -> bool:
+    return parsed is not None and find_error(parsed) is not None
+
+
+def read_inputs(versions: Versions, context: MergeContext) -> Inputs:
+    """Return versions ready for decisions.
+
+    Args:
+        context: What decides which records count.
+
+    Raises:
+        BankFormatError: a version is broken, or they do not fit together.
+    """
+    _demand_mergeable(versions, may_differ_in_soc=context.rules.may_differ_in_soc)
+    out = {
+        source: context.exclusions.find_quarantined(versions.of(source))
+        for source in Source
+        if source is not Source.BASE or _repeats(versions.base)
+    }
+    once = {
+        source: _prefer_best(versions.of(source), bad, context.times_of(source), context.rules)
+        for source, bad in out.items()
+    }
+    versions = replace(
+        versions,
+        base=once.get(Source.BASE, versions.base),
+        ours=once[Source.OURS],
+        theirs=once[Source.THEIRS],
+    )
+    return Inputs(
+        versions=versions,
+        repeated=_find_repeated_keys(versions),
+        frame=_find_frame(versions),
+        ours_out=out[Source.OURS],
+        theirs_out=out[Source.THEIRS],
+    )
+
+
+def _demand_mergeable(versions: Versions, *, may_differ_in_soc: bool) -> None:
+    """Raise `BankFormatError` unless the versions are whole, of one format and for one target."""
+    for source in Source:
+        parsed = versions.of(source)
+        # a base without bytes has no record to lose: each side added its own
+        if parsed is not None and not (source is Source.BASE and is_blank(parsed.data)):
+            raise_if_broken(parsed)
+    there = (versions.ours, versions.theirs, versions.base)
+    found = [parsed for parsed in there if parsed is not None and not is_blank(parsed.data)]
+    if found and versions.named is not None:
+        _demand_same_kind(*versions.named, found[0], may_differ_in_soc=may_differ_in_soc)
+    for other in found[1:]:
+        one = found[0]
+        _demand_same_kind(one.format, one.name, other, may_differ_in_soc=may_differ_in_soc)
+    _demand_one_header(versions)
+
+
+def _demand_same_kind(
+    known: Format, target: BankName | None, b: ParsedFile, *, may_differ_in_soc: bool
+) -> None:
+    if known.name != b.format.name:
+        raise BankFormatError(
+            "banks of different formats cannot be merged",
+            path=b.path,
+            got=b.format.name,
+            expected=known.name,
+        )
+    for member in _TARGET:
+        one, other = getattr(target, member, None), getattr(b.name, member, None)
+        if None in (one, other) or one == other:
+            continue
+        if may_differ_in_soc and member != "op_type":
+            continue
+        raise BankFormatError(
+            f"bank file is for another {member}",
+            path=b.path,
+            got=other,
+            expected=one,
+            hint="" if member == "op_type" else OTHER_TARGET_HINT,
+        )
+
+
+def _demand_one_header(versions: Versions) -> None:
+    """Raise if two version lines would have to become one."""
+    ours, theirs, base = versions.ours, versions.theirs, versions.base
+    if ours is None or theirs is None or not (len(ours) and len(theirs)):
+        return
+    one, other = ours.format.header(ours), theirs.format.header(theirs)
+    is_one_sided = base is not None and base.data in (ours.data, theirs.data)
+    if one != other and not is_one_sided:
+        raise BankFormatError(
+            "version line differs",
+            path=theirs.path,
+            got=other,
+            expected=one,
+            hint="bring both to one version first",
+        )
+
+
+# ---- each key once ----
+
+
+def _repeats(parsed: ParsedFile | None) -> bool:
+    return parsed is not None and not parsed.format.joins_equal_keys and bool(parsed.repeated())
+
+
+def _prefer_best(
+    parsed: ParsedFile | None, bad: Mapping[int, str], times: Measurements, rules: MergeRules
+) -> ParsedFile | None:
+    """Return a file whose `find` gives the record that counts for each key.
+
+    Args:
+        bad: Records under quarantine, by position.
+        times: How the times of the file were measured.
+    """
+    if parsed is None or not _repeats(parsed):
+        return parsed
+    preferred = {}
+    for key, numbers in parsed.repeated().items():
+        used, sound = _sound(parsed, numbers, bad)
+        preferred[key] = _fastest(parsed, used, sound, times, rules)
+    return replace(parsed, preferred=preferred)
+
+
+def _sound(
+    parsed: ParsedFile, numbers: Sequence[int], kept_out: Mapping[int, str]
+) -> tuple[int, list[int]]:
+    """Return the record readers use among those without an error, and all of these."""
+    ranks = {
+        number: (number in kept_out, rank_of(find_fault(parsed, number))) for number in numbers
+    }
+    sound = [number for number in numbers if ranks[number] == min(ranks.values())]
+    return sound[0 if parsed.format.first_wins else -1], sound
+
+
+def _fastest(
+    parsed: ParsedFile,
+    used: int,
+    sound: Sequence[int],
+    times: Measurements,
+    rules: MergeRules,
+) -> int:
+    """Return the fastest record, if its gap to the one readers use is beyond the noise band."""
+    records = {
+        number: record for number in sound if (record := _read_timed(parsed, number)) is not None
+    }
+    if used not in records:
+        return used
+    used_us, used_timing = records[used].cost_us, times.find(records[used])
+    best, best_us = used, used_us
+    for number, record in records.items():
+        timing = times.find(record)
+        band = noise_band(rules.noise_ratio, timing, used_timing)
+        is_comparable = are_comparable(timing, used_timing, rules.times)
+        assert record.cost_us is not None
+        assert best_us is not None
+        assert used_us is not None
+        if is_comparable and record.cost_us < best_us and is_beyond(record.cost_us, used_us, band):
+            best, best_us = number, record.cost_us
+    return best
+
+
+def _read_timed(parsed: ParsedFile, number: int) -> Record | None:
+    """Return a record with a plausible time."""
+    with suppress(RecordError):
+        record = parsed.format.record(parsed, number)
+        is_usable = record.cost_us is not None and not find_time_problem(record)
+        return record if is_usable else None
+    return None
+
+
+def _find_repeated_keys(versions: Versions) -> dict[str, dict[Source, Sequence[int]]]:
+    """Return the records of both sides that do not count."""
+    found: dict[str, dict[Source, Sequence[int]]] = {}
+    for source in (Source.OURS, Source.THEIRS):
+        parsed = versions.of(source)
+        if parsed is not None and not parsed.format.joins_equal_keys:
+            for key, numbers in versions.hidden(source).items():
+                found.setdefault(key, {})[source] = numbers
+    return found
+
+
+def _find_frame(versions: Versions) -> Source | None:
+    """Return whose file the edits are made to; None if no version has the file.
+
+    It is ours; theirs where ours is the base or is no longer there, so that a file only they
+    changed comes out as they wrote it.
+    """
+    base, ours, theirs = versions.base, versions.ours, versions.theirs
+    if theirs is None:
+        return None if ours is None else Source.OURS
+    is_unchanged = ours is None or (base is not None and ours.data == base.data)
+    return Source.THEIRS if is_unchanged else Source.OURS

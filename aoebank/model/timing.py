@@ -57,7 +57,7 @@ class Timing:
 
 def timing_of(entry: Provenance) -> Timing:
     """Return the conditions of the time in a side-car line."""
-    return Timing(fingerprint=fingerprint_of(entry), spread_ratio=spread_ratio(entry.tuned_us))
+    return Timing(spread_ratio=spread_ratio(entry.tuned_us), fingerprint=fingerprint_of(entry))
 
 
 def fingerprint_of(entry: Provenance) -> str | None:

@@ -24,7 +24,8 @@ from aoebank.storage.packs.archive import (
 )
 from aoebank.storage.sides.side import Side
 from aoebank.storage.signing import demand_signers, find_signer, sign_data
-from aoebank.storage.writing.staged import put_back_new_tree, update_file, write_new_tree
+from aoebank.storage.writing.journal import file_journal, roll_back
+from aoebank.storage.writing.staged import update_file, write_new_tree
 
 _VERB = "unpack"
 
@@ -60,7 +61,7 @@ def unpack(pack: Path, root: Path | None, *, allowed: Path | None = None) -> Unp
         BankPathError: the folder is there already, or cannot be made.
     """
     if root is not None and root.name:
-        put_back_new_tree(root, verb=_VERB)
+        roll_back(file_journal(root, _VERB), takes_tree=True)
     if root is not None and os.path.lexists(root):
         raise BankPathError(
             "is there already, and a pack becomes a folder of its own",

@@ -40,6 +40,7 @@ _TEXTS = (
     "ticket",
     "evidence",
 )
+_LINE_HINT = "restore the line from git, or remove it: then it no longer keeps a record out"
 _REQUIRED = ("key", "reason", "who", "when")
 _MEMBERS = (
     "schema",
@@ -82,7 +83,8 @@ def load_quarantine(root: Path) -> Quarantine:
         BankPermissionError: the file cannot be read.
     """
     path = quarantine_path(root)
-    return parse_quarantine(_read(path) or b"", path)
+    data = _read(path) or b""
+    return parse_quarantine(data, path)
 
 
 def find_entry(
@@ -144,41 +146,61 @@ def update_quarantine(
     return result
 
 
+class _LineError(ValueError):
+    """What is wrong with a line."""
+
+    def __init__(self, problem: str, got: object = None, expected: object = None) -> None:
+        super().__init__(problem)
+        self.got = got
+        self.expected = expected
+
+
 def _iter_entries(data: bytes, path: Path) -> Iterator[QuarantineEntry]:
     for number, line in enumerate(data.removeprefix(BOM).split(b"\n"), 1):
-        if line.strip():
+        if not line.strip():
+            continue
+        try:
             yield _entry(line, Location(path=path, line=number, column=1))
+        except ValueError as error:
+            bad = error if isinstance(error, _LineError) else _LineError(str(error))
+            raise BankFormatError(
+                str(bad),
+                path=path,
+                line=number,
+                column=1,
+                got=bad.got,
+                expected=bad.expected,
+                hint=_LINE_HINT,
+            ) from error
 
 
 def _entry(line: bytes, place: Location) -> QuarantineEntry:
+    """Return the entry of a line.
+
+    Raises:
+        ValueError: the line is none.
+    """
     try:
         value = json_text.loads(line.decode("utf-8"))
     except (UnicodeDecodeError, json_text.JsonTextError) as error:
-        raise _bad(place, "line is not one JSON object", str(error)) from error
+        raise _LineError("line is not one JSON object", str(error)) from error
     if not isinstance(value, Mapping):
-        raise _bad(place, "line is not one JSON object", json_text.dumps(value)[:40])
+        raise _LineError("line is not one JSON object", json_text.dumps(value)[:40])
     if value.get("schema") != SCHEMA:
-        raise _bad(place, "unknown schema", value.get("schema"), SCHEMA)
+        raise _LineError("unknown schema", value.get("schema"), SCHEMA)
     for name in _TEXTS:
-        _check_text(value, name, place)
-    try:
-        return QuarantineEntry(
-            **{name: value[name] for name in _TEXTS if value.get(name)},  # type: ignore[arg-type]
-            until=_date(value.get("until")),
-            format=_format(value.get("format")),
-            extra={name: value[name] for name in value if name not in _MEMBERS},
-            location=place,
-        )
-    except ValueError as error:
-        raise _bad(place, str(error)) from error
-
-
-def _check_text(value: Mapping[str, JsonValue], name: str, place: Location) -> None:
-    found = value.get(name)
-    if name in _REQUIRED and not found:
-        raise _bad(place, f"member {name} is missing")
-    if found is not None and not isinstance(found, str):
-        raise _bad(place, f"{name} must be a text", json_text.dumps(found)[:40])
+        found = value.get(name)
+        if name in _REQUIRED and not found:
+            raise _LineError(f"member {name} is missing")
+        if found is not None and not isinstance(found, str):
+            raise _LineError(f"{name} must be a text", json_text.dumps(found)[:40])
+    return QuarantineEntry(
+        **{name: value[name] for name in _TEXTS if value.get(name)},  # type: ignore[arg-type]
+        until=_date(value.get("until")),
+        format=_format(value.get("format")),
+        extra={name: value[name] for name in value if name not in _MEMBERS},
+        location=place,
+    )
 
 
 def _date(value: JsonValue) -> date | None:
@@ -195,20 +217,6 @@ def _date(value: JsonValue) -> date | None:
 
 def _format(value: JsonValue) -> str | None:
     return None if value is None else get_format(str(value)).name
-
-
-def _bad(
-    place: Location, problem: str, got: object = None, expected: object = None
-) -> BankFormatError:
-    return BankFormatError(
-        problem,
-        path=place.path,
-        line=place.line,
-        column=place.column,
-        got=got,
-        expected=expected,
-        hint="restore the line from git, or remove it: then it no longer keeps a record out",
-    )
 
 
 def _read(path: Path) -> bytes | None:

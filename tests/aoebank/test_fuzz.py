@@ -20,7 +20,7 @@ from support.tiers import few_every_day
 from aoebank.diffing.fields import diff_fields, plain
 from aoebank.formats.registry import find_format
 from aoebank.formats.text.json_text import dumps, loads
-from aoebank.merging.edits import FileMerge
+from aoebank.merging.file import FileMerge
 from aoebank.merging.lines import is_of_lines, merge_side_cars
 from aoebank.model.digest import canonical_text
 

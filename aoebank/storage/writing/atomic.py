@@ -21,6 +21,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from aoebank.errors import (
@@ -216,25 +217,33 @@ def digest_of(path: Path) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 
 
-def put_back(
-    path: Path, kept: Path | None, *, old_sha256: str | None, new_sha256: str | None
-) -> None:
-    """Give a file its old content back, if it has the new one; another one stays.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedChange:
+    """What one file was and becomes.
 
-    Args:
+    Attributes:
         kept: Where the old content is; None if there was no file.
         old_sha256: Of the old content.
-        new_sha256: Of the new content; None if the file went.
+        new_sha256: Of the new content; None if the file goes.
     """
-    with hold_lock(path):
-        now = digest_of(path)
-        if now != new_sha256 or now == old_sha256:
+
+    path: Path
+    kept: Path | None
+    old_sha256: str | None
+    new_sha256: str | None
+
+
+def put_back(change: NotedChange) -> None:
+    """Give a file its old content back, if it has the new one; another one stays."""
+    with hold_lock(change.path):
+        now = digest_of(change.path)
+        if now != change.new_sha256 or now == change.old_sha256:
             return
-        if kept is None:
-            path.unlink()
-        elif kept.exists() and digest_of(kept) == old_sha256:
-            kept.replace(path)
-        sync_directory(path.parent)
+        if change.kept is None:
+            change.path.unlink()
+        elif change.kept.exists() and digest_of(change.kept) == change.old_sha256:
+            change.kept.replace(change.path)
+        sync_directory(change.path.parent)
 
 
 # ---- locks ----

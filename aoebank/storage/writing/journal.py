@@ -32,6 +32,7 @@ from aoebank.storage.writing.atomic import (
     FILE_MODE,
     LOCK_TIMEOUT_S,
     TEMPORARY_SUFFIX,
+    NotedChange,
     digest_of,
     give_to_owner_of,
     hold_lock,
@@ -47,22 +48,6 @@ _BEGIN, _DONE = "begin", "done"
 _MOST_CHARACTERS = 200  # of a name; file systems take 255 bytes
 # members that are files or whole folders; other folders only go when empty
 _FILES = ("temporary", "path", "kept", "beside", "place")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotedChange:
-    """What one file was and becomes.
-
-    Attributes:
-        kept: Where the old content is; None if there was no file.
-        old_sha256: Of the old content.
-        new_sha256: Of the new content; None if the file goes.
-    """
-
-    path: Path
-    kept: Path | None
-    old_sha256: str | None
-    new_sha256: str | None
 
 
 @dataclass(slots=True)
@@ -188,12 +173,11 @@ def put_back_merge(path: Path, *, takes_tree: bool = False) -> None:
     real = Path(os.path.realpath(path))  # `.` has no name
     own = [file_journal(real, "merge")] if real.name else []
     for journal in (tree_journal(real), *own):
-        if journal.exists():
-            roll_back(journal, takes_tree=takes_tree)
+        roll_back(journal, takes_tree=takes_tree)
 
 
-def roll_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, takes_tree: bool = False) -> bool:
-    """Undo what a dead process left half done; return False if there is no such journal.
+def roll_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, takes_tree: bool = False) -> None:
+    """Undo what a dead process left half done, if there is such a journal.
 
     Args:
         takes_tree: Whether a folder that got its name goes too, for it is made once more.
@@ -201,13 +185,10 @@ def roll_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, takes_tree: bool
     Raises:
         BankLockedError: its process lives.
     """
-    with (
-        written_place(path, path.parent) as real,
-        hold_lock(real, timeout_s=timeout_s) as exists,
-    ):
-        if exists:
-            _put_back(real, takes_tree=takes_tree)
-        return exists
+    if path.exists():
+        with written_place(path, path.parent) as real, hold_lock(real, timeout_s=timeout_s) as held:
+            if held:
+                _put_back(real, takes_tree=takes_tree)
 
 
 def _put_back(journal: Path, *, takes_tree: bool = False) -> None:
@@ -259,12 +240,7 @@ def _undo_all(changes: Iterable[NotedChange]) -> None:
     failed = []
     for change in changes:
         try:
-            put_back(
-                change.path,
-                change.kept,
-                old_sha256=change.old_sha256,
-                new_sha256=change.new_sha256,
-            )
+            put_back(change)
         except (OSError, AoebankError) as error:
             failed.append(error)
     if failed:

@@ -27,6 +27,7 @@ from aoebank.model.digest import sha256_of
 from aoebank.storage.writing.atomic import (
     FILE_MODE,
     LOCK_TIMEOUT_S,
+    NotedChange,
     create,
     digest_of,
     give_to_owner_of,
@@ -43,10 +44,8 @@ from aoebank.storage.writing.atomic import (
 from aoebank.storage.writing.journal import (
     Journal,
     NewTree,
-    NotedChange,
     file_journal,
     open_journal,
-    roll_back,
 )
 
 
@@ -261,13 +260,6 @@ def write_new_tree(root: Path, files: Iterable[tuple[str, bytes]], *, verb: str)
     journal = file_journal(root, verb)
     changes = (FileWrite(path=root / name, data=data) for name, data in files)
     write_files(changes, journal=journal, root=root, is_new_tree=True)
-
-
-def put_back_new_tree(root: Path, *, verb: str) -> None:
-    """Put away what a dead `write_new_tree` left, the tree too, as nobody touched it since."""
-    journal = file_journal(root, verb)
-    if journal.exists():
-        roll_back(journal, takes_tree=True)
 
 
 def update_file(

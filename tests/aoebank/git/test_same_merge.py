@@ -13,16 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.merge_files import NAMES, Answer, make_file
 
-from aoebank import DriverOutcome
+from aoebank import DriverOutcome, merge
 from aoebank.git.driver import DriverCall, DriverFiles, run_merge_driver
 from aoebank.git.re_merge import ReMerge, read_trees
 from aoebank.git.verify import verify_merges
 from aoebank.merging.decisions import Decision, MergeRules, Policy
-from aoebank.merging.destination import Destination
-from aoebank.merging.run import merge
-from aoebank.merging.steps import MergeRequest
 from aoebank.storage.git.merges import list_merges
-from aoebank.storage.sides.side import PathSide
 
 VERSIONS = ("base", "ours", "theirs")
 TODAY = date(2026, 3, 1)
@@ -78,20 +74,19 @@ def test_command_driver_and_check_give_the_same_bytes_and_decisions(
 
 
 def _by_command(top: Path, name: str, rules: MergeRules) -> tuple[bytes, tuple[Decision, ...]]:
-    base, ours, theirs = (
-        PathSide(label=version, path=top / version / name) for version in VERSIONS
-    )
+    base, ours, theirs = (top / version / name for version in VERSIONS)
+    out = top / "out" / name
     result = merge(
-        MergeRequest(
-            sides=(ours, theirs),
-            base=base,
-            rules=rules,
-            destination=Destination(path=top / "out" / name, is_tree=False),
-            verbose=True,
-        )
+        ours,
+        theirs,
+        base=base,
+        output=out,
+        policy=rules.policy,
+        allow_unrelated=rules.may_be_unrelated,
+        verbose=True,
     )
     (step,) = result.steps
-    return (top / "out" / name).read_bytes(), step.decisions
+    return out.read_bytes(), step.decisions
 
 
 def _by_driver(top: Path, name: str) -> tuple[DriverOutcome, bytes]:

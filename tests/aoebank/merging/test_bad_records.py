@@ -17,8 +17,7 @@ from aoebank.formats.faults import find_fault
 from aoebank.formats.protocol import find_error
 from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Incumbent, MergeRules, Policy, Reason, Three
-from aoebank.merging.edits import FileMerge
-from aoebank.merging.file import merge_ancestors, merge_bytes, merge_file
+from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes, merge_file
 
 WORTHLESS: list[Any] = [
     0,

@@ -13,8 +13,7 @@ from support.merge_files import NAMES, TIMED, Answer, Style, make_file, records_
 from aoebank.formats.protocol import find_error
 from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Action, FilePlan, Incumbent, MergeRules, Policy
-from aoebank.merging.edits import FileMerge
-from aoebank.merging.file import merge_file
+from aoebank.merging.file import FileMerge, merge_file
 
 KEYS = st.integers(0, 7)
 STYLES = st.builds(

@@ -24,8 +24,7 @@ from aoebank.merging.decisions import (
     Reason,
     parse_override,
 )
-from aoebank.merging.edits import FileMerge
-from aoebank.merging.file import merge_file
+from aoebank.merging.file import FileMerge, merge_file
 from aoebank.merging.versions import Versions
 from aoebank.model.timing import NOISE_RATIO, Times
 from aoebank.parameters.context import parse_ratio

@@ -20,8 +20,7 @@ from aoebank.formats.registry import format_of
 from aoebank.formats.text.checks import is_blank
 from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import MergeRules, Policy, Three
-from aoebank.merging.edits import FileMerge
-from aoebank.merging.file import merge_ancestors, merge_bytes
+from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
 from aoebank.merging.lines import is_of_lines
 from aoebank.model.codes import FixClass
 from aoebank.reading.ls import ListReport, list_bank
