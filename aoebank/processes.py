@@ -27,7 +27,7 @@ _job: Callable[[int], Any] | None = None
 
 
 def count_processes(size_bytes: int) -> int:
-    """Return how many processes pay for a job: 1 where no other one can be had."""
+    """Return the number of processes that pay for a job: 1 where no other one can be had."""
     most = size_bytes // _LEAST_BYTES
     return min(most, _usable_cores()) if most > 1 else 1
 

@@ -28,15 +28,15 @@ class RecordFilter:
     key: tuple[str, ...] = ()
 
     def holds_soc(self, *soc_versions: str) -> bool:
-        """Return whether a file for one of these targets is meant."""
+        """True if a file for one of these targets is meant."""
         return not self.soc or any(_matches_soc(name, self.soc) for name in soc_versions)
 
     def holds_op(self, op_type: str | None) -> bool:
-        """Return whether records of an operator type are meant."""
+        """True if records of an operator type are meant."""
         return not self.op or _matches(op_type or "", self.op)
 
     def holds_key(self, key: str) -> bool:
-        """Return whether a record is meant."""
+        """True if a record is meant."""
         return not self.key or key.startswith(self.key) or _matches(key, self.key)
 
 
@@ -54,12 +54,12 @@ class NameParts:
 
 
 def is_whole(wanted: RecordFilter) -> bool:
-    """Return whether a filter leaves nothing out."""
+    """True if a filter leaves nothing out."""
     return not (wanted.soc or wanted.op or wanted.key)
 
 
 def holds_file(wanted: RecordFilter, name: str) -> bool:
-    """Return whether records of a file may be meant; False is certain.
+    """True if records of a file may be meant; False is certain.
 
     Args:
         name: Path below the root of a bank file, a side-car or a binary twin.
@@ -71,13 +71,13 @@ def holds_file(wanted: RecordFilter, name: str) -> bool:
 
 
 def holds_whole_file(wanted: RecordFilter, name: str) -> bool:
-    """Return whether all records of a file are meant, and so the file itself."""
+    """True if all records of a file are meant, and so the file itself."""
     knows_op = not wanted.op or parts_of(name).op_type is not None
     return not wanted.key and knows_op and holds_file(wanted, name)
 
 
 def holds_record(wanted: RecordFilter, record: Record) -> bool:
-    """Return whether a record of a file that `holds_file` is meant."""
+    """True if a record of a file that `holds_file` is meant."""
     return wanted.holds_key(record.key) and wanted.holds_op(record.op_type)
 
 
@@ -134,7 +134,7 @@ def demand_case(wanted: RecordFilter, names: Iterable[str]) -> None:
 
 
 def _matches_soc(soc_version: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a pattern fits a soc_version, `-` and `_` being one where no set is."""
+    """True if a pattern fits a soc_version, `-` and `_` being one where no set is."""
     if _matches(soc_version, patterns):
         return True
     plain = tuple(pattern.replace("-", "_") for pattern in patterns if "[" not in pattern)

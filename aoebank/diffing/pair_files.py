@@ -140,7 +140,7 @@ def _preference(move: FileMove) -> tuple[float, int, str, str]:
 
 
 def _shared_ends(a: str, b: str) -> int:
-    """Return how many characters two names share at their start and at their end."""
+    """Return the number of characters two names share at their start and at their end."""
     length = min(len(a), len(b))
     start = next((n for n in range(length) if a[n] != b[n]), length)
     end = next((n for n in range(length - start) if a[-1 - n] != b[-1 - n]), length - start)

@@ -217,7 +217,7 @@ class FileComparison:
         return next((name.op_type for name in self._names() if name.op_type), None)
 
     def is_wanted(self) -> bool:
-        """Return whether the filter asks for any record of these files."""
+        """True if the filter asks for any record of these files."""
         only = self.options.only
         socs = (name.soc_version for name in self._names())
         return only.holds_soc(*socs) and (self.op_type is None or only.holds_op(self.op_type))
@@ -261,7 +261,7 @@ class FileComparison:
                 yield key, None, (new, number)
 
     def _holds_op(self, place: _Place) -> bool:
-        """Return whether an unchanged record is of a wanted operator type."""
+        """True if an unchanged record is of a wanted operator type."""
         try:
             return self.options.only.holds_op(_record(place).op_type)
         except RecordError:

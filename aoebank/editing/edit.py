@@ -214,7 +214,7 @@ def _unknown(
 
 
 def holds(where: Mapping[str, JsonValue], record: Record) -> bool:
-    """Return whether a record has these values; a name that two structs have is ambiguous.
+    """True if a record has these values; a name that two structs have is ambiguous.
 
     Raises:
         UsageError: a name is in strategy and workload, and does not say which.
@@ -240,7 +240,7 @@ def _has(record: Record, name: str, value: JsonValue) -> bool:
 
 
 def _is_same(a: JsonValue, b: JsonValue) -> bool:
-    """Return whether two values are equal, numbers by value: 1 is 1.0, and neither is true."""
+    """True if two values are equal, numbers by value: 1 is 1.0, and neither is true."""
     numbers = (int, float)
     if isinstance(a, numbers) and isinstance(b, numbers):
         return isinstance(a, bool) == isinstance(b, bool) and a == b
@@ -299,12 +299,12 @@ class EditResult:
 
     @property
     def matched(self) -> int:
-        """Return how many records were meant."""
+        """Number of records that were meant."""
         return sum(file.matched for file in self.files)
 
     @property
     def changed(self) -> int:
-        """Return how many records are not what they were."""
+        """Number of records that are not what they were."""
         return sum(file.changed for file in self.files)
 
 

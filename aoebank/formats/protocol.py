@@ -74,15 +74,15 @@ class Format(Protocol):
         ...
 
     def is_soc(self, spelled: str, soc_version: str) -> bool:
-        """Return whether readers take a soc_version in a file name for `soc_version`."""
+        """True if readers take a soc_version in a file name for `soc_version`."""
         return spelled == soc_version
 
     def fits_folder(self, spelled: str, soc_version: str) -> bool:
-        """Return whether a file with `spelled` in its name may lie in a folder for a target."""
+        """True if a file with `spelled` in its name may lie in a folder for a target."""
         return self.is_soc(spelled, soc_version)
 
     def recognizes_content(self, head: bytes) -> bool:
-        """Return whether the first bytes of a file look like this format."""
+        """True if the first bytes of a file look like this format."""
         ...
 
     def companion(self, path: Path) -> Path | None:

@@ -84,7 +84,7 @@ def find_loose_targets(names: Iterable[str]) -> frozenset[str]:
 
 
 def may_be_bank(path: Path) -> bool:
-    """Return whether to look into a file that lies in a tree under a name that tells nothing.
+    """True if a file under a name that tells nothing is to be looked into.
 
     Readers find files by their names. A bank under another name is one that was put aside, and
     looked for in JSON only: a tree may hold sources by the thousand.

@@ -43,7 +43,7 @@ class Structure:
     _known: dict[Hashable, bool] = field(default_factory=dict, init=False, repr=False)
 
     def holds(self, value: JsonValue) -> bool:
-        """Return whether a value is built as the schema says; its values may still be wrong."""
+        """True if a value is built as the schema says; its values may still be wrong."""
         shape = shape_of(value, self.depth)
         if self.decisive and isinstance(value, dict):
             shape = (shape, *map(str, map(value.get, self.decisive)))

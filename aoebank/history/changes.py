@@ -80,7 +80,7 @@ def raw_of(parsed: ParsedFile | None, key: str) -> bytes | None:
 
 
 def is_same_record(a: bytes | None, b: bytes | None) -> bool:
-    """Return whether two records are equal whatever their spelling; None: there is none."""
+    """True if two records are equal whatever their spelling; None: there is none."""
     if a == b:
         return True
     return a is not None and b is not None and record_digest(a) == record_digest(b)
@@ -114,12 +114,12 @@ def find_quarantine_entry(
 
 
 def count_moves(moves: Iterable[RecordMove]) -> Counter[Move]:
-    """Return how many records moved in each way."""
+    """Return the number of records that moved in each way."""
     return Counter(move.kind for move in moves)
 
 
 def tally(moves: Iterable[RecordMove]) -> Counts:
-    """Return how many records moved, by what happened to them and by soc_version."""
+    """Return the number of moved records, by what happened to them and by soc_version."""
     kinds: Counter[str] = Counter()
     socs: Counter[str] = Counter()
     for move in moves:
@@ -145,7 +145,7 @@ def _holds_op(
 
 
 def _is_same_content(before: Side, after: Side, name: str) -> bool:
-    """Return whether a store says two files are equal, without reading them."""
+    """True if a store says two files are equal, without reading them."""
     if not (isinstance(before, StoredSide) and isinstance(after, StoredSide)):
         return False
     stored = before.contents.get(name)

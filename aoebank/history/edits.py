@@ -150,7 +150,7 @@ def _journal(root: Path) -> Path:
 
 
 def is_recorded(root: Path, edits: Iterable[FileEdit]) -> bool:
-    """Return whether the latest snapshot or commit has the files as they are now."""
+    """True if the latest snapshot or commit has the files as they are now."""
     there = {edit.name: edit.before for edit in edits if edit.before is not None}
     return not there or _is_in_snapshot(root, there) or _is_in_commit(root, there)
 

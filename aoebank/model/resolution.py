@@ -63,7 +63,7 @@ class Query:
 
     @property
     def is_open(self) -> bool:
-        """Return whether nothing narrower than the bank itself is asked for."""
+        """True if nothing narrower than the bank itself is asked for."""
         return self == Query()
 
 
@@ -135,7 +135,7 @@ class ReaderAnswer:
 
     @property
     def ignores_custom(self) -> bool:
-        """Return whether a custom bank was named that the program goes on without."""
+        """True if a custom bank was named that the program goes on without."""
         passed = (Failure.STOP, Failure.NEXT)
         return any(trouble.failure not in passed for trouble in self.troubles)
 

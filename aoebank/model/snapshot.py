@@ -92,7 +92,7 @@ class Snapshot:
         return self.id[:SHORT_ID]
 
     def covers(self, soc_version: str) -> bool:
-        """Return whether the snapshot knows what the bank had for a target."""
+        """True if the snapshot knows what the bank had for a target."""
         return self.scope is None or soc_version in self.scope
 
 

@@ -84,12 +84,12 @@ def spread_ratio(samples_us: tuple[float, ...]) -> float:
 
 
 def contradict(a: Timing, b: Timing) -> bool:
-    """Return whether two times are known to come from different environments."""
+    """True if two times are known to come from different environments."""
     return None not in (a.fingerprint, b.fingerprint) and a.fingerprint != b.fingerprint
 
 
 def are_comparable(a: Timing, b: Timing, times: Times) -> bool:
-    """Return whether two times may be compared by one of the rules of the table above."""
+    """True if two times may be compared by one of the rules of the table above."""
     if times is Times.ANY:
         return True
     return a.fingerprint == b.fingerprint and not (times is Times.STRICT and a.fingerprint is None)
@@ -101,5 +101,5 @@ def noise_band(noise_ratio: float, a: Timing, b: Timing) -> float:
 
 
 def is_beyond(a_us: float, b_us: float, band_ratio: float) -> bool:
-    """Return whether `b_us` is longer than `a_us` by more than a band; exactly antisymmetric."""
+    """True if `b_us` is longer than `a_us` by more than a band; exactly antisymmetric."""
     return math.log(b_us) - math.log(a_us) > math.log1p(band_ratio) + _ROUNDING

@@ -88,12 +88,12 @@ class HitsResult:
 
     @property
     def names_keys(self) -> bool:
-        """Whether some look-up tells which record it found: else none can be called unused."""
+        """True if some look-up tells which record it found: else none can be called unused."""
         return any(lookup.key for lookup in self.lookups)
 
 
 def count_hits(lookups: Sequence[BankLookup], kind: LookupKind) -> tuple[int, int, int]:
-    """Return how many look-ups of a kind found something, found nothing, or do not tell."""
+    """Return the look-ups of a kind that found something, found nothing, or do not tell."""
     told = [lookup.is_hit for lookup in lookups if lookup.kind is kind]
     return told.count(True), told.count(False), told.count(None)
 

@@ -112,7 +112,7 @@ def _needed(key: str, ordered: Sequence[str]) -> int:
 
 
 def _count_shared(a: str, b: str) -> int:
-    """Return how many characters two texts start with alike."""
+    """Return the number of characters two texts have in common at their start."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((place for place, pair in pairs if pair[0] != pair[1]), min(len(a), len(b)))
 

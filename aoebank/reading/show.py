@@ -307,7 +307,7 @@ def _names(record: Record) -> dict[str, str]:
 
 
 def _unread(record: Record) -> dict[str, str]:
-    """Return why no reader uses members of a strategy, by member."""
+    """Return the reasons why no reader uses members of a strategy, by member."""
     if not isinstance(record.strategy, Mapping):
         return {}
     reason_of = get_format(record.format).unread_reason

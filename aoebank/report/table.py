@@ -40,7 +40,7 @@ class _Column:
 
     @property
     def says_something(self) -> bool:
-        """Whether there is more in it than dashes."""
+        """True if there is more in it than dashes."""
         return any(cell != "-" for cell in self.cells)
 
     @property
@@ -90,7 +90,7 @@ def lay_out(
 
 
 def _fits(columns: Sequence[_Column], width: int) -> bool:
-    """Return whether a table fits, paths being folded in a column of a good width."""
+    """True if a table fits, paths being folded in a column of a good width."""
     path = min(columns[-1].natural, _COMFORTABLE_PATH if columns[-1].kind == "p" else width)
     return sum(column.natural + _GAP for column in columns[:-1]) + path <= width
 
@@ -128,7 +128,7 @@ def fold(text: str, width: int) -> list[str]:
 
 
 def text_width(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the columns of a terminal that a text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

@@ -42,7 +42,7 @@ class ResolveReport(Report):
 
     @property
     def error(self) -> AoebankError | None:
-        """Return why a reader's job would end."""
+        """The error that would end a reader's job."""
         return self.result.error
 
     @property

@@ -232,7 +232,7 @@ class ResolveResult:
 
     @property
     def is_found(self) -> bool:
-        """Return whether what was asked for is found: by each reader named, else by any."""
+        """True if what was asked for is found: by each reader named, else by any."""
         if any(answer.ignores_custom for answer in self.answers):
             return False
         found = [

@@ -113,7 +113,7 @@ def find_closed(entry: TreeEntry) -> BankPermissionError | None:
 
 
 def leads_back(link: Path) -> bool:
-    """Return whether a link points to the folder it is in, or to one above that."""
+    """True if a link points to the folder it is in, or to one above that."""
     return link.parent.resolve().is_relative_to(link.resolve())
 
 

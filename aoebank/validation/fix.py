@@ -106,7 +106,7 @@ def fix_text(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
 
 
 def _member_of(parsed: ParsedFile, finding: Finding) -> int | None:
-    """Return which record a finding is in."""
+    """Return the record a finding is in."""
     place = finding.location.start
     number = bisect_right(parsed.starts, place) - 1
     return number if number >= 0 and place < parsed.ends[number] else None
@@ -304,7 +304,7 @@ def _check(data: bytes, path: Path, format_: Format | None) -> _State:
 
 
 def _is_safe(before: _State, after: _State, fix_class: FixClass) -> bool:
-    """Return whether all answers are still there and nothing new is wrong."""
+    """True if all answers are still there and nothing new is wrong."""
     worse = Counter(finding.code for finding in after.findings)
     worse.subtract(finding.code for finding in before.findings)
     if any(number > 0 for number in worse.values()):
@@ -479,7 +479,7 @@ class FormatReport(Report):
 
     @property
     def error(self) -> AoebankError | None:
-        """Return why a file could not be written."""
+        """The error of the first file that could not be written."""
         return next((outcome.error for outcome in self.outcomes if outcome.error), None)
 
     @property

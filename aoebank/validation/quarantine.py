@@ -103,7 +103,7 @@ def _targets(root: Path) -> Iterator[tuple[frozenset[str], str | None]]:
 
 
 def _may_hold(entry: QuarantineEntry, socs: frozenset[str], op_type: str | None) -> bool:
-    """Return whether a record the entry names could lie in a file for this target."""
+    """True if a record the entry names could lie in a file for this target."""
     if entry.soc_version is not None and entry.soc_version not in socs:
         return False
     return None in (entry.op_type, op_type) or entry.op_type == op_type

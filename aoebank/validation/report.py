@@ -22,7 +22,7 @@ _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 def is_at_least(severity: Severity, limit: Severity) -> bool:
-    """Return whether a severity is as bad as `limit`, or worse."""
+    """True if a severity is as bad as `limit`, or worse."""
     return _RANKS[severity] <= _RANKS[limit]
 
 
@@ -92,12 +92,12 @@ class FindingGroup:
 
     @property
     def first(self) -> Finding:
-        """Return the example."""
+        """The example."""
         return self.findings[0]
 
     @property
     def files(self) -> int:
-        """Return in how many files they are."""
+        """Number of files they are in."""
         return len({finding.location.path for finding in self.findings})
 
 

@@ -62,11 +62,11 @@ class ValidateResult:
 
     @property
     def files(self) -> int:
-        """Return how many files were looked at."""
+        """Number of files that were looked at."""
         return len(self.checked)
 
     def count(self, severity: Severity) -> int:
-        """Return how many findings have this severity."""
+        """Return the number of findings of this severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
 

@@ -26,7 +26,7 @@ class Selection:
     ignore: tuple[str, ...] = ()
 
     def holds(self, code: str) -> bool:
-        """Return whether findings of this code are reported; a tie leaves them out."""
+        """True if findings of this code are reported; a tie leaves them out."""
         chosen = _longest(code, self.select) if self.select else 0
         return chosen > _longest(code, self.ignore)
 

@@ -42,7 +42,7 @@ def check_entry(entry: TreeEntry) -> Iterator[Finding]:
 
 
 def is_foreign(entry: TreeEntry) -> bool:
-    """Return whether a file is no bank file and lies where no reader looks for banks."""
+    """True if a file is no bank file and lies where no reader looks for banks."""
     in_bank = entry.path.absolute().parent.name in bank_folders()
     return entry.kind is FileKind.UNKNOWN and not in_bank
 

@@ -61,11 +61,11 @@ class CubeFormat(Format):
         return f"AIC_{cores}_L1_SIZE_<KiB>_repository_{soc}_{op_type}.json"
 
     def is_soc(self, spelled: str, soc_version: str) -> bool:
-        """Return whether they are equal but for capitals: some names start with a small one."""
+        """True if they are equal but for capitals: some names start with a small one."""
         return spelled.lower() == soc_version.lower()
 
     def recognizes_content(self, head: bytes) -> bool:
-        """Return whether the first line holds a shape and a tiling."""
+        """True if the first line holds a shape and a tiling."""
         return _CONTENT.match(head) is not None
 
     def companion(self, path: Path) -> Path | None:

@@ -48,7 +48,7 @@ class GradientFormat(Format):
         return f"{open_parts(target)[1]}_gradient_fusion.json"
 
     def recognizes_content(self, head: bytes) -> bool:
-        """Return whether a list starts with a modelhash."""
+        """True if a list starts with a modelhash."""
         return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:

@@ -59,11 +59,11 @@ class GraphFormat(Format):
         return f"{'<soc_version>' if soc is None else plain_soc(soc)}_l2cache.json"
 
     def is_soc(self, spelled: str, soc_version: str) -> bool:
-        """Return whether they are equal as names of subgraph banks spell them."""
+        """True if they are equal as names of subgraph banks spell them."""
         return plain_soc(spelled) == plain_soc(soc_version)
 
     def recognizes_content(self, head: bytes) -> bool:
-        """Return whether a version line starts the file, and a subgraph follows."""
+        """True if a version line starts the file, and a subgraph follows."""
         return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:

@@ -37,7 +37,7 @@ _OWN_PASS = re.compile(
 
 
 def is_uint64(value: JsonValue) -> bool:
-    """Return whether a value is a 64-bit number in decimal, as a string."""
+    """True if a value is a 64-bit number in decimal, as a string."""
     return (
         isinstance(value, str)
         and value.isascii()

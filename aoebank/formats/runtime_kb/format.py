@@ -221,7 +221,7 @@ class RuntimeKbFormat(Format):
         return build_operator_name(target, RUNTIME_SUFFIX)
 
     def recognizes_content(self, head: bytes) -> bool:
-        """Return whether the first line is a record."""
+        """True if the first line is a record."""
         return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:
@@ -369,7 +369,7 @@ def render_runtime(record: Record) -> bytes:
 
 
 def _is_sound(value: JsonValue) -> bool:
-    """Return whether a line has nothing odd about it; no is a maybe."""
+    """True if a line has nothing odd about it; no is a maybe."""
     if not isinstance(value, dict) or not is_plain(value):
         return False
     schema = operator_schemas().get(value["op"])

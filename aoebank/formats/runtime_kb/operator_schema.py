@@ -70,17 +70,17 @@ class SchemaField:
 
     @property
     def is_reserved(self) -> bool:
-        """Return whether the name says that nothing reads the field."""
+        """True if the name says that nothing reads the field."""
         return self.name.lower().startswith(("reserved", "reserverd"))  # the header's spelling
 
     @property
     def has_fallback(self) -> bool:
-        """Return whether the operator works as before when the field is missing."""
+        """True if the operator works as before when the field is missing."""
         return self.default is not None or self.is_reserved
 
     @property
     def is_required(self) -> bool:
-        """Return whether a tiling without the field runs with whatever was in memory."""
+        """True if a tiling without the field runs with whatever was in memory."""
         return self.is_read and not (self.path or self.reaches or self.has_fallback)
 
 
@@ -95,7 +95,7 @@ class FieldError(ValueError):
 
 
 def takes_boolean(field: SchemaField) -> bool:
-    """Return whether the reader takes `true` for this field: bool, and narrow numbers."""
+    """True if the reader takes `true` for this field: bool, and narrow numbers."""
     return field.code not in "qQd" and field.c_type not in _ENUMS
 
 
@@ -148,7 +148,7 @@ def _wrap(value: float, code: str) -> int:
 
 
 def is_exact(field: SchemaField, value: JsonValue) -> bool:
-    """Return whether a number reaches the reader unchanged (a float as near as it can be)."""
+    """True if a number reaches the reader unchanged (a float as near as it can be)."""
     if isinstance(value, bool) or field.code == "?":
         return isinstance(value, bool) and field.code == "?"
     stored = convert(field, value)
@@ -196,7 +196,7 @@ class StructFields:
         return self._pack(*converted)
 
     def is_exact(self, values: Mapping[str, JsonValue]) -> bool:
-        """Return whether all fields are there and reach the reader as they are; no is a maybe."""
+        """True if all fields are there and reach the reader as they are; no is a maybe."""
         try:
             self.pack(values)
             ordered = self._get(values)
@@ -235,7 +235,7 @@ class OperatorSchema:
 
 
 def _is_same(value: object, converted: object) -> bool:
-    """Return whether `struct.pack` takes a value of this type as the reader does."""
+    """True if `struct.pack` takes a value of this type as the reader does."""
     return type(value) is type(converted) or (type(value) is int and type(converted) is float)
 
 

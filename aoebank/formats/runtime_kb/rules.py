@@ -45,7 +45,7 @@ _REJECTED = {
 
 
 def is_plain(value: Mapping[str, JsonValue]) -> bool:
-    """Return whether the five members are there and have their usual types."""
+    """True if the five members are there and have their usual types."""
     get = value.get
     return (
         type(get("id")) is int

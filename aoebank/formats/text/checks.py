@@ -26,17 +26,17 @@ _MARKER = re.compile(rb"^(?:<{7} |={7}\r?$|\|{7} |>{7} )[^\n]*", re.MULTILINE)
 
 
 def is_blank(data: bytes) -> bool:
-    """Return whether a file holds white space at most, or a byte order mark before it."""
+    """True if a file holds white space at most, or a byte order mark before it."""
     return data.isspace() or _BLANK.fullmatch(data) is not None  # strip() would copy gigabytes
 
 
 def is_lfs_pointer(data: bytes) -> bool:
-    """Return whether a file only names the content that Git LFS keeps elsewhere."""
+    """True if a file only names the content that Git LFS keeps elsewhere."""
     return data.startswith(_LFS_POINTER)
 
 
 def is_stub(data: bytes) -> bool:
-    """Return whether a file is an object without members: how people empty a bank of lines."""
+    """True if a file is an object without members: how people empty a bank of lines."""
     return len(data) < _LONGEST_STUB and _STUB.fullmatch(data) is not None
 
 

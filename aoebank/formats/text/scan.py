@@ -96,7 +96,7 @@ class FileScan:
         self.left_out.update(later.left_out)
 
     def _is_enough(self, code: str) -> bool:
-        """Return whether a further finding of a code is only counted."""
+        """True if a further finding of a code is only counted."""
         if self._listed[code] < MOST_LISTED:
             self._listed[code] += 1
             return False

@@ -128,7 +128,7 @@ class UnifiedFormat(Format):
         return build_operator_name(target, _SUFFIX)
 
     def recognizes_content(self, head: bytes) -> bool:
-        """Return whether an object starts with an md5 that holds a list."""
+        """True if an object starts with an md5 that holds a list."""
         return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:

@@ -63,11 +63,11 @@ class VectorFormat(Format):
         return f"{soc}_{target.core_type or CORE_TYPES[0]}_{cores}_v001_<time>.json"
 
     def fits_folder(self, spelled: str, soc_version: str) -> bool:
-        """Return whether they are equal, or the one in the name is shorter."""
+        """True if they are equal, or the one in the name is shorter."""
         return plain_soc(soc_version).startswith(plain_soc(spelled))
 
     def recognizes_content(self, head: bytes) -> bool:
-        """Return whether an object starts with a list of tensors as a name."""
+        """True if an object starts with a list of tensors as a name."""
         return _CONTENT.match(head) is not None
 
     def parse(self, data: bytes, path: Path) -> ParsedFile:

@@ -51,7 +51,7 @@ class BankFile:
 
     @property
     def is_broken(self) -> bool:
-        """Return whether readers cannot use it."""
+        """True if readers cannot use it."""
         return self.parsed is not None and find_error(self.parsed) is not None
 
 

@@ -29,7 +29,7 @@ def find_files(rules: Rules, place: Place, root: Path, query: Query) -> list[Pat
 
 
 def is_asked_for(name: str, rules: Rules, query: Query) -> bool:
-    """Return whether a file name is one a program would open for a query."""
+    """True if a file name is one a program would open for a query."""
     from aoebank.formats.registry import get_format  # heavy, and many callers look at no file
 
     format_ = get_format(rules.format)

@@ -30,7 +30,7 @@ Access = Callable[[Path, int], bool]
 
 
 def system_access(path: Path, mode: int) -> bool:
-    """Return whether this process may use a path so, as far as the system tells."""
+    """True if this process may use a path so, as far as the system tells."""
     return os.access(path, mode)
 
 

@@ -262,7 +262,7 @@ class GitHistory:
 
 
 def is_tracked(root: Path) -> bool:
-    """Return whether the newest commit holds bank files of a bank, as their names tell."""
+    """True if the newest commit holds bank files of a bank, as their names tell."""
     try:
         top = find_top(root)
         if top is None or find_commit("HEAD", cwd=top) is None:

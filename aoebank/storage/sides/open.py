@@ -86,7 +86,7 @@ def _open_snapshot_beside(
 
 
 def is_stored(text: str) -> bool:
-    """Return whether a side is written as one of a store of versions, not as a path."""
+    """True if a side is written as one of a store of versions, not as a path."""
     return text.startswith(("git:", "snapshot:"))
 
 
