@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from aoebank.reading.show import ShowResult
     from aoebank.report.html import page_environment
     from aoebank.report.output import (
+        Column,
         Report,
         Text,
         emit,
@@ -120,6 +121,7 @@ __all__ = [
     "BlameResult",
     "CannSearch",
     "CheckResult",
+    "Column",
     "CommandGroup",
     "ConvertResult",
     "DiffResult",
@@ -279,7 +281,7 @@ _HOMES = {  # modules below `aoebank`, with the names they have
     "reading.query": "QueryResult",
     "reading.show": "ShowResult",
     "report.html": "page_environment",
-    "report.output": "Report Text emit make_console members plural say size_text",
+    "report.output": "Column Report Text emit make_console members plural say size_text",
     "report.scale": "Scale",
     "resolving.api": "resolve",
     "resolving.run": "ResolveResult",

@@ -78,7 +78,8 @@ def command(
     report = load_gdat_report(file)
     if html is not None:
         _write_page(report, html, dry_run=dry_run)
-    timelines = TimelineReport(file=file, report=report, html=html, is_dry_run=dry_run)
+    written = () if html is None else (html,)
+    timelines = TimelineReport(file=file, report=report, written=written, is_dry_run=dry_run)
     finish(timelines, as_json=as_json)
 
 
@@ -115,7 +116,7 @@ def _inspect_model(
     report = TunedModelReport(
         file=file,
         manifest=head.manifest,
-        html=html,
+        written=() if html is None else (html,),
         compared=compared,
         is_dry_run=dry_run,
         is_signed=head.signature is not None,

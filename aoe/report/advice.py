@@ -12,7 +12,6 @@ from aoe.advice.folder import ActionSummary, AdvisedModel, CauseSummary, FolderA
 from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.report.folder import ManyModelsReport
-from aoe.report.profiles import ReportWithFiles
 from aoe.report.quantities import (
     interval_text,
     speedup_members,
@@ -20,12 +19,10 @@ from aoe.report.quantities import (
     time_text,
     title_of,
 )
+from aoe.report.written import ReportWithFiles
 from aoebank import members, plural
 
 if TYPE_CHECKING:
-    from aoebank import Text
-if TYPE_CHECKING:
-    from aoe.advice.run import ModelAdvice
     from aoebank import AoebankError, Text
 
 _MOST_ROWS = 20

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aoe.report.quantities import interval_text, speedup_text
 from aoe.workload import Precision
 from aoebank import Report, members, plural
 
@@ -185,9 +186,8 @@ class BenchmarkReport(Report):
         text.line(f"{self.model}: {model:.3f} {unit}")
         text.line(f"{self.baseline}: {baseline:.3f} {unit}")
         text.line(
-            f"{estimate.median:.3f}x as fast (95 % interval {estimate.low:.3f} to "
-            f"{estimate.high:.3f}, {estimate.pairs} pairs, {callers}{decided}); "
-            f"{same} ({largest})"
+            f"{speedup_text(estimate)} as fast (95 % interval {interval_text(estimate)}, "
+            f"{estimate.pairs} pairs, {callers}{decided}); {same} ({largest})"
         )
         load, is_busy = measurement.load, measurement.clock is Clock.WALL
         if is_busy and load is not None and load.use.given_share < QUIET_SHARE:

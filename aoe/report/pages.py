@@ -19,8 +19,8 @@ from aoe.report.advice import (
     verdict_text,
     what_text,
 )
-from aoe.report.profiles import bound_text, figure, here, names_text, result_text
-from aoe.report.quantities import interval_text, time_text, title_of, versions_text
+from aoe.report.profiles import bound_text, here, names_text, result_text
+from aoe.report.quantities import figure, interval_text, time_text, title_of, versions_text
 from aoe.report.timelines import cost_text
 from aoe.report.tuned_model import threads_text
 from aoe.workload import KERNEL_DOMAIN
@@ -95,12 +95,12 @@ def _pages() -> Environment:
 
 
 def _links(profile: ProfiledModel) -> dict[str, str]:
-    """Return where an operator leads, by its name."""
+    """Return the link to the row of each operator, by its name."""
     return {operator.name: f"#op-{at}" for at, operator in enumerate(profile.operators)}
 
 
 def low_links(advice: ModelAdvice, prefix: str) -> dict[str, str]:
-    """Return where a low performer leads, by the name of the operator."""
+    """Return the link to the row of each low performer, by the name of its operator."""
     return {one.operator.name: f"#{prefix}op-{at}" for at, one in enumerate(advice.low)}
 
 

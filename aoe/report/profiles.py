@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.profiling.comparing import ComparedOperators, ComparedProfiles
 from aoe.profiling.document import SCHEMA, profile_to_json
 from aoe.profiling.figures import FusionLimit, KindSummary, OperatorProfile, ProfiledModel
-from aoe.report.quantities import time_text, title_of
-from aoebank import Report, members, plural
+from aoe.report.quantities import figure, time_text, title_of
+from aoe.report.written import ReportWithFiles
+from aoebank import members, plural
 
 if TYPE_CHECKING:
-    from aoebank import Text
+    from aoebank import Column, Text
 
 _MOST_ROWS = 25
 _MOST_LIMITS = 40
@@ -26,29 +26,6 @@ _CLASSES = {
     "reduction_elementwise": "a reduction and at most 4 element-wise operators",
     "segment_elementwise": "a segment operator and at most 4 element-wise operators",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportWithFiles(Report):
-    """A report, and what was written with it.
-
-    Attributes:
-        written: Files.
-        is_dry_run: True if they were not written.
-    """
-
-    written: tuple[Path, ...] = ()
-    is_dry_run: bool = False
-
-    @property
-    def files(self) -> list[str]:
-        """The files that are there now."""
-        return [] if self.is_dry_run else [str(file) for file in self.written]
-
-    def write_files(self, text: Text) -> None:
-        """Write a line for each written file."""
-        for file in self.written:
-            text.line(f"{'would write' if self.is_dry_run else 'wrote'} {file}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,32 +100,28 @@ def bound_text(operator: OperatorProfile) -> str:
     return operator.bound.value if operator.work is not None else "-"
 
 
-def figure(value: float | None, form: str) -> str:
-    """Return a figure as text, a dash where there is none."""
-    return "-" if value is None else format(value, form)
-
-
 def _write_operators(text: Text, profile: ProfiledModel) -> None:
     operators = profile.by_lost_time()
     text.line()
     text.line("operators, by lost time:")
     has_room = text.width is None or text.width >= _WIDE
     has_warm = any(operator.warm_us is not None for operator in operators)
-    has_threads = profile.best_threads is not None
-    columns: list[tuple[str, str, Callable[[OperatorProfile], str], bool]] = [
-        ("operator", "n", title_of, True),
-        ("computes", "-", lambda one: one.kind, True),
-        ("result", "-", result_text, has_room),
-        ("us", "r", lambda one: f"{one.median_us:.1f}", True),
-        ("lost us", "r", lambda one: figure(one.lost_us, ".1f"), True),
-        ("of peak", "r", lambda one: figure(one.peak_share, ".0%"), True),
-        ("GF/s", "r", lambda one: figure(one.gflops_per_s, ".1f"), True),
-        ("GB/s", "r", lambda one: figure(one.gbytes_per_s, ".1f"), True),
-        ("bound by", "-", bound_text, True),
-        ("warm us", "r", lambda one: figure(one.warm_us, ".1f"), has_warm),
-        ("threads", "r", lambda one: figure(one.best_threads, "d"), has_threads),
+    has = {"result": has_room, "warm us": has_warm, "threads": profile.best_threads is not None}
+    left_out = {title for title, is_shown in has.items() if not is_shown}
+    columns: list[Column[OperatorProfile]] = [
+        ("operator", "n", title_of),
+        ("computes", "-", lambda one: one.kind),
+        ("result", "-", result_text),
+        ("us", "r", lambda one: f"{one.median_us:.1f}"),
+        ("lost us", "r", lambda one: figure(one.lost_us, ".1f")),
+        ("of peak", "r", lambda one: figure(one.peak_share, ".0%")),
+        ("GF/s", "r", lambda one: figure(one.gflops_per_s, ".1f")),
+        ("GB/s", "r", lambda one: figure(one.gbytes_per_s, ".1f")),
+        ("bound by", "-", bound_text),
+        ("warm us", "r", lambda one: figure(one.warm_us, ".1f")),
+        ("threads", "r", lambda one: figure(one.best_threads, "d")),
     ]
-    text.columns(operators, *(one[:3] for one in columns if one[3]), most=_MOST_ROWS)
+    text.columns(operators, *(one for one in columns if one[0] not in left_out), most=_MOST_ROWS)
 
 
 def _write_kinds(text: Text, profile: ProfiledModel) -> None:

@@ -27,6 +27,11 @@ def time_text(time_us: float) -> str:
     return f"{time_us / 1e6:.2f} s"
 
 
+def figure(value: float | None, form: str) -> str:
+    """Return a figure as text, a dash where there is none."""
+    return "-" if value is None else format(value, form)
+
+
 def speedup_text(estimate: SpeedupEstimate | None) -> str:
     """Return the median of a speed-up; a dash where nothing was measured."""
     return f"{estimate.median:.3f}x" if estimate is not None else "-"
@@ -51,10 +56,8 @@ def speedup_members(
 
 def pairs_text(estimate: SpeedupEstimate) -> str:
     """Return a speed-up with its interval and the number of pairs, without the closing bracket."""
-    return (
-        f"{estimate.median:.3f}x (95 % interval {estimate.low:.3f} to {estimate.high:.3f}, "
-        f"{estimate.pairs} pairs"
-    )
+    interval = interval_text(estimate)
+    return f"{speedup_text(estimate)} (95 % interval {interval}, {estimate.pairs} pairs"
 
 
 def title_of(operator: OperatorProfile) -> str:

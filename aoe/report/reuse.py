@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aoe.report.quantities import figure
 from aoe.tuning.reuse.covering_ranges import told_ranges
 from aoe.tuning.reuse.kinds import ReuseKind, part_to_json
 from aoebank import Report, members
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from aoe.tuning.reuse.kinds import Reuse, ReuseSummary
     from aoebank import Text
 
-_COLUMNS = ("", "part", "places", "family", "share", "why")
+_MOST_ROWS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,15 @@ class PlanReport(Report):
     def write(self, text: Text) -> None:
         plan = self.plan
         if plan.reuse.parts:
-            text.table(_COLUMNS, map(self._row, plan.reuse.parts), "nnrnr-")
+            text.columns(
+                plan.reuse.parts,
+                ("", "n", lambda part: part.kind.value),
+                ("part", "n", _name),
+                ("places", "r", lambda part: str(len(part.op_names))),
+                ("family", "n", lambda part: part.op_type),
+                ("share", "r", lambda part: figure(plan.shares.get(part.key), ".1%")),
+                ("why", "-", lambda part: part.reason),
+            )
         where = plan.group or f"{plan.core_num} threads"
         text.line(f"{plan.model} for {plan.soc_version}, {where}")
         text.line(f"against {plan.reuse.base}: {plan.reuse}")
@@ -54,25 +63,10 @@ class PlanReport(Report):
         for line in told_ranges(plan.ranges):
             text.line(line)
 
-    def _row(self, part: Reuse) -> tuple[str, ...]:
-        share = self.plan.shares.get(part.key)
-        return (
-            part.kind.value,
-            part.op_names[0] if part.op_names else part.key,
-            str(len(part.op_names)),
-            part.op_type,
-            "-" if share is None else f"{share:.1%}",
-            part.reason,
-        )
-
 
 def _task(part: Reuse, shares: Mapping[str, float] | None) -> Mapping[str, object]:
     share = {} if shares is None else {"share": round(shares.get(part.key, 0.0), 5)}
     return {**part_to_json(part), **share}
-
-
-_MOST_ROWS = 30
-_REUSED = ("", "operator", "family", "why")
 
 
 def write_reuse(text: Text, summary: ReuseSummary | None) -> None:
@@ -82,13 +76,20 @@ def write_reuse(text: Text, summary: ReuseSummary | None) -> None:
     text.line(f"against {summary.base}: {summary}")
     told = [part for part in summary.parts if _is_told(part)]
     if told:
-        text.table(_REUSED, map(_row, told), "nnn-", most=_MOST_ROWS, rest="in the JSON document")
+        text.columns(
+            told,
+            ("", "n", lambda part: part.kind.value),
+            ("operator", "n", _name),
+            ("family", "n", lambda part: part.op_type),
+            ("why", "-", lambda part: part.reason),
+            most=_MOST_ROWS,
+            rest="in the JSON document",
+        )
+
+
+def _name(part: Reuse) -> str:
+    return part.op_names[0] if part.op_names else part.key
 
 
 def _is_told(part: Reuse) -> bool:
     return part.kind is not ReuseKind.REUSED or ";" in part.reason
-
-
-def _row(part: Reuse) -> tuple[str, ...]:
-    name = part.op_names[0] if part.op_names else part.key
-    return part.kind.value, name, part.op_type, part.reason

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.report.quantities import SHORTEST_US, interval_text, speedup_text, time_text
-from aoebank import Report, size_text
+from aoe.report.written import ReportWithFiles
+from aoebank import size_text
 
 if TYPE_CHECKING:
     from aoe.gradients.timeline import Timeline
@@ -23,27 +24,20 @@ _BACKWARD = "░"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineReport(Report):
-    """The result of a gradient tuning, drawn.
-
-    Attributes:
-        html: The page that is written with it.
-    """
+class TimelineReport(ReportWithFiles):
+    """The result of a gradient tuning, drawn, and the page that is written with it."""
 
     file: Path
     report: GdatReport
-    html: Path | None = None
-    is_dry_run: bool = False
     schema: str = "aoe.inspect/1"
 
     def document(self) -> Mapping[str, object]:
         from aoe.results.gradients import gdat_report_to_json
 
         _, section = gdat_report_to_json(self.report)
-        is_written = self.html is not None and not self.is_dry_run
         return {
             "file": str(self.file),
-            "html": str(self.html) if is_written else None,
+            "html": next(iter(self.files), None),
             "tuning_name": self.report.tuning_name,
             "result": section["GDAT"],
         }
@@ -51,8 +45,7 @@ class TimelineReport(Report):
     def write(self, text: Text) -> None:
         """Draw the timelines as wide as the terminal; plain when piped."""
         _draw(self.report, text)
-        if self.html is not None:
-            text.line(f"{'would write' if self.is_dry_run else 'wrote'} {self.html}")
+        self.write_files(text)
 
 
 def _draw(report: GdatReport, text: Text) -> None:
@@ -102,11 +95,8 @@ def _head(report: GdatReport) -> Iterator[str]:
     )
     yield f"all-reduce: {cost_text(report)}"
     if report.estimate is not None:
-        yield (
-            f"step: {report.estimate.median:.3f}x as fast (interval "
-            f"{report.estimate.low:.3f} to {report.estimate.high:.3f}, "
-            f"{report.estimate.pairs} pairs)"
-        )
+        interval = f"interval {interval_text(report.estimate)}, {report.estimate.pairs} pairs"
+        yield f"step: {speedup_text(report.estimate)} as fast ({interval})"
 
 
 def cost_text(report: GdatReport) -> str:

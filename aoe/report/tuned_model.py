@@ -8,34 +8,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoe.report.quantities import time_text, versions_text
+from aoe.report.written import ReportWithFiles
 from aoe.workload import shapes_text
-from aoebank import Report, members, plural
+from aoebank import members, plural
 
 if TYPE_CHECKING:
-    from aoe.om.file import Manifest
+    from aoe.om.file import KernelUse, Manifest, SubgraphUse
     from aoe.profiling.comparing import ComparedProfiles
-    from aoebank import Text
+    from aoebank import Column, Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TunedModelReport(Report):
-    """What an `.om` file says about itself.
+class TunedModelReport(ReportWithFiles):
+    """What an `.om` file says about itself, and the page that is written with it.
 
     Attributes:
         file: The tuned model.
         manifest: What it says.
-        html: The page that is written with it.
         compared: Where its time went before tuning and goes now; None if that was not asked.
-        is_dry_run: True if nothing is written.
         is_signed: True if it has a signature, by whomever.
         signer: Who signed it; empty if that was not checked.
     """
 
     file: Path
     manifest: Manifest
-    html: Path | None = None
     compared: ComparedProfiles | None = None
-    is_dry_run: bool = False
     is_signed: bool = False
     signer: str = ""
     schema: str = "aoe.inspect_om/1"
@@ -43,10 +40,9 @@ class TunedModelReport(Report):
     def document(self) -> Mapping[str, object]:
         from aoe.report.profiles import comparison_members
 
-        is_written = self.html is not None and not self.is_dry_run
         return {
             "om": str(self.file),
-            "html": str(self.html) if is_written else None,
+            "html": next(iter(self.files), None),
             **members(self, "signed=is_signed signer"),
             "manifest": asdict(self.manifest),
             "times": None if self.compared is None else comparison_members(self.compared),
@@ -74,8 +70,7 @@ class TunedModelReport(Report):
             _write_tuned(text, manifest)
         if self.compared is not None:
             _write_times(text, self.compared)
-        if self.html is not None:
-            text.line(f"{'would write' if self.is_dry_run else 'wrote'} {self.html}")
+        self.write_files(text)
 
 
 def threads_text(manifest: Manifest) -> str:
@@ -83,6 +78,12 @@ def threads_text(manifest: Manifest) -> str:
     if manifest.streams > 1:
         return f"throughput of {manifest.streams} streams of one thread"
     return f"{manifest.core_num} threads"
+
+
+_PLACES: tuple[Column[KernelUse | SubgraphUse], ...] = (
+    ("places", "r", lambda use: str(len(use.op_names))),
+    ("ends at", "n", lambda use: use.op_names[0] if use.op_names else "-"),
+)
 
 
 def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:
@@ -93,8 +94,7 @@ def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:
         text.columns(
             manifest.subgraphs,
             ("subgraph", "n", lambda use: use.graph_id),
-            ("places", "r", lambda use: str(len(use.op_names))),
-            ("ends at", "n", lambda use: _first(use.op_names)),
+            *_PLACES,
             ("form", "-", lambda use: use.strategy),
         )
     if manifest.kernels:
@@ -102,8 +102,7 @@ def _write_tuned(text: Text, manifest: Manifest, shapes: str = "") -> None:
         text.columns(
             manifest.kernels,
             ("kernel", "n", lambda use: use.name),
-            ("places", "r", lambda use: str(len(use.op_names))),
-            ("ends at", "n", lambda use: _first(use.op_names)),
+            *_PLACES,
             ("precision", "-", lambda use: use.precision.value),
         )
     if not manifest.subgraphs and not manifest.kernels:
@@ -116,7 +115,3 @@ def _write_times(text: Text, compared: ComparedProfiles) -> None:
     before, now = (time_text(side.model_us) for side in (compared.before, compared.after))
     text.line(f"where the time goes now, {now} a run; untuned {before}:")
     write_operators(text, sorted(compared.operators, key=lambda one: -one.after_us))
-
-
-def _first(names: tuple[str, ...]) -> str:
-    return names[0] if names else "-"

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from aoe.report.quantities import pairs_text, speedup_members
 from aoe.report.whole_model import (
+    TIMES,
     ModelTuningReport,
     finished_line,
+    first_reason,
     listed,
     range_lines,
     write_accuracy,
@@ -23,17 +25,12 @@ if TYPE_CHECKING:
     from aoe.tuning.gdat.result import GdatResult, TunedGradients
     from aoe.tuning.mode import ModeResult
     from aoe.tuning.opat.result import OpatResult
-    from aoe.tuning.run import TuneResult
-    from aoebank import AoebankError, Text
-if TYPE_CHECKING:
-    from aoe.tuning.opat.result import OpatResult
+    from aoe.tuning.run import TunedCase, TuneResult
     from aoe.tuning.tasks.operators.operator import TunedOperator
-    from aoebank import Text
+    from aoebank import AoebankError, Column, Text
 
 _MOST_ROWS = 30
-_COMPUTES = "computes"
-_FIGURES = frozenset({"places", "share", "before us", "after us", "speed-up"})
-_LEAST_FIRST = ("places", "bank", _COMPUTES, "share", "before us", "after us")
+_LEAST_FIRST = ("places", "bank", "computes", "share", "before us", "after us")
 """Columns that go when there is no room; name, precision, speed-up and verdict stay."""
 _GAP = 2
 
@@ -43,62 +40,54 @@ def write_operators(text: Text, result: OpatResult) -> None:
 
     All figures are in `summary.json`, also of columns and rows that are left out.
     """
-    rows = [_row(tuned, result) for tuned in result.operators]
-    columns = _columns(rows[:_MOST_ROWS], text.width, mixed=_is_mixed(result))
-    kinds = "".join(
-        "r" if name in _FIGURES else "-" if name == _COMPUTES else "n" for name in columns
-    )
-    text.line("operators, times for one place in the model:")
-    cells = ([row[name] for name in columns] for row in rows)
-    text.table(columns, cells, kinds, most=_MOST_ROWS, rest="in summary.json")
-
-
-def _row(tuned: TunedOperator, result: OpatResult) -> Mapping[str, str]:
-    """Return the cells of an operator by column, in their order."""
-    operator = tuned.operator
-    chain = [op.op_type for op in operator.workload.operations]
-    kept = operator.key in result.used_keys
-    return {
-        "operator": operator.op_name,
-        _COMPUTES: " + ".join(name for name in chain if not name.startswith("Reorder")),
-        "precision": operator.workload.precision.value,
-        "places": str(len(operator.regions)),
-        "share": f"{operator.share:.1%}",
-        "before us": f"{tuned.before_us:.1f}" if tuned.before_us else "-",
-        "after us": f"{tuned.after_us:.1f}" if tuned.after_us else "-",
-        "speed-up": f"{tuned.speedup:.2f}x" if tuned.speedup else "-",
-        "bank": tuned.outcome.value,
-        "in model": "yes" if kept else "no",
-    }
-
-
-def _columns(rows: Sequence[Mapping[str, str]], width: int | None, *, mixed: bool) -> list[str]:
-    """Return the columns there is room for; the precision is one where there are several."""
-    columns = [name for name in rows[0] if name != "precision" or mixed]
+    columns = _columns(result)
     for name in _LEAST_FIRST:
-        if width is None or _width(columns, rows) <= width:
+        if text.width is None or _width(columns, result.operators[:_MOST_ROWS]) <= text.width:
             break
-        if name in columns:
-            columns.remove(name)
-    return columns
+        columns = [column for column in columns if column[0] != name]
+    text.line("operators, times for one place in the model:")
+    text.columns(result.operators, *columns, most=_MOST_ROWS, rest="in summary.json")
 
 
-def _width(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> int:
+def _columns(result: OpatResult) -> list[Column[TunedOperator]]:
+    """Return all columns; the precision is one where there is any but plain float32."""
+    is_plain = all(one.operator.workload.precision is Precision.FLOAT32 for one in result.operators)
+    precision: Column[TunedOperator] = (
+        "precision",
+        "n",
+        lambda one: one.operator.workload.precision.value,
+    )
+    return [
+        ("operator", "n", lambda one: one.operator.op_name),
+        ("computes", "-", _computes),
+        *([] if is_plain else [precision]),
+        ("places", "r", lambda one: str(len(one.operator.regions))),
+        ("share", "r", lambda one: f"{one.operator.share:.1%}"),
+        *TIMES,
+        ("bank", "n", lambda one: one.outcome.value),
+        ("in model", "n", lambda one: "yes" if one.operator.key in result.used_keys else "no"),
+    ]
+
+
+def _precision(tuned: TunedOperator) -> Precision:
+    return tuned.operator.workload.precision
+
+
+def _computes(tuned: TunedOperator) -> str:
+    chain = (operation.op_type for operation in tuned.operator.workload.operations)
+    return " + ".join(name for name in chain if not name.startswith("Reorder"))
+
+
+def _width(columns: Sequence[Column[TunedOperator]], operators: Sequence[TunedOperator]) -> int:
     """Return the characters a table needs at least to break no word."""
     from rich.cells import cell_len
 
-    texts = [[name, *(row[name] for row in rows)] for name in columns]
-    needed = [
-        max(cell_len(part) for text in cells for part in (text.split() if wraps else [text]))
-        for cells, wraps in zip(texts, (name == _COMPUTES for name in columns), strict=True)
-    ]
-    return sum(needed) + _GAP * (len(columns) - 1)
-
-
-def _is_mixed(result: OpatResult) -> bool:
-    """Return whether operators were tuned in anything but plain float32."""
-    precisions = {tuned.operator.workload.precision for tuned in result.operators}
-    return bool(precisions - {Precision.FLOAT32})
+    needed = 0
+    for title, kind, cell in columns:
+        texts = [title, *map(cell, operators)]
+        parts = [part for text in texts for part in (text.split() if kind == "-" else [text])]
+        needed += max(map(cell_len, parts)) + _GAP
+    return needed - _GAP
 
 
 _CONTROL_FLOW = ("If", "Loop", "Scan")
@@ -140,29 +129,35 @@ class OperatorTuningReport(ModelTuningReport):
         return plural(len(kept), "kernel") if kept else "the forms of its subgraphs"
 
     def reason_for_nothing(self) -> str:
-        result = self.result
-        if not result.operators:
-            return "nothing in this model is tunable"
-        if undecided := result.validation.undecided:
-            return undecided
         from aoe.results.files import NOT_DECIDED, NOT_TRIED_OUT, ONLY_LOOKED_UP, OUT_OF_TIME
 
-        left_out = sum(tuned.reason == OUT_OF_TIME for tuned in result.operators)
-        if left_out:
-            return f"the time limit left {left_out} of {len(result.operators)} operators untried"
-        missing = sum(ONLY_LOOKED_UP in tuned.reason for tuned in result.operators)
-        if missing:
-            count = len(result.operators)
-            return f"{missing} of {count} operators are not in the bank, and were {ONLY_LOOKED_UP}"
-        if not any(tuned.schedule is not None for tuned in result.operators):
-            busy = sum(tuned.reason.startswith(NOT_DECIDED) for tuned in result.operators)
-            if busy:
-                return f"{busy} of {len(result.operators)} operators are {NOT_DECIDED}"
-            failed = sum(tuned.reason.startswith(NOT_TRIED_OUT) for tuned in result.operators)
-            if failed:
-                return f"{failed} of {len(result.operators)} operators are {NOT_TRIED_OUT}"
-            return "ONNX Runtime's own kernels are as fast as any that was found"
-        return "the whole model is not faster with the kernels that win alone"
+        operators = self.result.operators
+        if not operators:
+            return "nothing in this model is tunable"
+        left = self.result.validation.undecided or first_reason(
+            operators,
+            ("the time limit left {} operators untried", lambda one: one.reason == OUT_OF_TIME),
+            (
+                f"{{}} operators are not in the bank, and were {ONLY_LOOKED_UP}",
+                lambda one: ONLY_LOOKED_UP in one.reason,
+            ),
+        )
+        if left or any(tuned.schedule is not None for tuned in operators):
+            return left or "the whole model is not faster with the kernels that win alone"
+        return (
+            first_reason(
+                operators,
+                (
+                    f"{{}} operators are {NOT_DECIDED}",
+                    lambda one: one.reason.startswith(NOT_DECIDED),
+                ),
+                (
+                    f"{{}} operators are {NOT_TRIED_OUT}",
+                    lambda one: one.reason.startswith(NOT_TRIED_OUT),
+                ),
+            )
+            or "ONNX Runtime's own kernels are as fast as any that was found"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,14 +311,16 @@ class CasesReport(Report):
                 report_of(mode).write(text)
             text.line("")
         cases, weighted = self.result.cases, self.result.weighted_speedup
-        rows = [(case.shapes, f"{case.modes[-1].speedup:.3f}x") for case in cases]
-        if weighted is None:
-            text.table(("shape", "speed-up"), rows, "nr")
-        else:
-            counted = [(*row, f"{case.count}") for row, case in zip(rows, cases, strict=True)]
-            text.table(("shape", "speed-up", "calls"), counted, "nrr")
+        columns: list[Column[TunedCase]] = [
+            ("shape", "n", lambda case: case.shapes),
+            ("speed-up", "r", lambda case: f"{case.modes[-1].speedup:.3f}x"),
+        ]
+        if weighted is not None:
+            columns.append(("calls", "r", lambda case: str(case.count)))
+        text.columns(cases, *columns)
+        if weighted is not None:
             text.line(f"all these calls together: {weighted:.3f}x")
-        text.line(f"one tuned model for {len(rows)} shapes: {self.result.om_file}")
+        text.line(f"one tuned model for {len(cases)} shapes: {self.result.om_file}")
         text.line("Aoe process finished")
 
 

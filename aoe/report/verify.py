@@ -11,13 +11,13 @@ from aoe.report.quantities import speedup_members
 from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
+    from aoe.measurement import SpeedupEstimate
     from aoe.tuning.verify.records import VerifiedBank, VerifiedRecord
     from aoe.tuning.verify.undecided import DecidedOperator
     from aoebank import Text
 
-_COLUMNS = ("operator", "record", "recorded", "measured", "interval", "verdict", "why")
-_KINDS = "--rrr--"
 _KEY_DIGITS = 8
+_RECORDED = {"speedup": "speedup", "low": "low", "time": "time", "by": "engine"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,16 @@ class VerifiedBankReport(Report):
         result = self.result
         if result.records:
             text.line(_headline(result))
-            text.table(_COLUMNS, [_cells(one) for one in result.records], _KINDS)
+            text.columns(
+                result.records,
+                ("operator", "-", lambda one: one.one.op_type),
+                ("record", "-", lambda one: one.one.record.key[:_KEY_DIGITS]),
+                ("recorded", "r", _recorded),
+                ("measured", "r", lambda one: _times(one.found.estimate)),
+                ("interval", "r", lambda one: _interval(one.found.estimate)),
+                ("verdict", "-", lambda one: one.found.verdict.value),
+                ("why", "-", lambda one: one.found.reason or "-"),
+            )
         for one in result.decided:
             text.line(_decision(one))
         for reason, count in sorted(Counter(one.reason for one in result.passed_over).items()):
@@ -77,25 +86,22 @@ def _headline(result: VerifiedBank) -> str:
     return f"gains over ONNX Runtime's own kernel, the {alone}:"
 
 
-def _cells(one: VerifiedRecord) -> tuple[str, ...]:
-    recorded, estimate = one.one.recorded, one.found.estimate
-    return (
-        one.one.op_type,
-        one.one.record.key[:_KEY_DIGITS],
-        f"{recorded.speedup:.2f}x" if recorded is not None else "-",
-        f"{estimate.median:.2f}x" if estimate is not None else "-",
-        f"{estimate.low:.2f} to {estimate.high:.2f}" if estimate is not None else "-",
-        one.found.verdict.value,
-        one.found.reason or "-",
-    )
+def _recorded(one: VerifiedRecord) -> str:
+    return "-" if one.one.recorded is None else f"{one.one.recorded.speedup:.2f}x"
+
+
+def _times(estimate: SpeedupEstimate | None) -> str:
+    return "-" if estimate is None else f"{estimate.median:.2f}x"
+
+
+def _interval(estimate: SpeedupEstimate | None) -> str:
+    return "-" if estimate is None else f"{estimate.low:.2f} to {estimate.high:.2f}"
 
 
 def _decision(one: DecidedOperator) -> str:
     """Return the line about an operator that a busy machine had left undecided."""
     estimate, found = one.found.estimate, one.found
-    figure = (
-        f"{estimate.median:.2f}x ({estimate.low:.2f} to {estimate.high:.2f})" if estimate else ""
-    )
+    figure = f"{_times(estimate)} ({_interval(estimate)})" if estimate else ""
     what = {
         "holds": "faster, now a record",
         "lost": "no gain, the next tuning searches it",
@@ -125,10 +131,10 @@ def _record(one: VerifiedRecord) -> Mapping[str, object]:
         **members(one.one, "file key=record.key op_type op_names"),
         "model": str(one.model) if one.model is not None else None,
         **members(one.found, "verdict reason"),
-        "recorded_speedup": recorded.speedup if recorded is not None else None,
-        "recorded_low": recorded.low if recorded is not None else None,
-        "recorded_time": recorded.time if recorded is not None else None,
-        "recorded_by": recorded.engine if recorded is not None else None,
+        **{
+            f"recorded_{name}": getattr(recorded, attribute) if recorded is not None else None
+            for name, attribute in _RECORDED.items()
+        },
         "drift": [*one.one.drift.hard, *one.one.drift.soft],
         **speedup_members(estimate),
         "pairs": estimate.pairs if estimate is not None else 0,

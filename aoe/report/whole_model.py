@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aoe.measurement import QUIET_SHARE, Clock
-from aoe.report.quantities import pairs_text
+from aoe.report.quantities import figure, interval_text, pairs_text, speedup_text
 from aoe.report.reuse import write_reuse
 from aoe.tuning.precision.constraint import told
 from aoebank import Report, plural
@@ -16,17 +16,38 @@ from aoebank import Report, plural
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from aoe.tuning.mode import ModeResult
     from aoe.tuning.model_mode import ModelTuning
     from aoe.tuning.opat.result import OpatResult
-    from aoebank import Text
-if TYPE_CHECKING:
-    from aoe.tuning.mode import ModeResult
-if TYPE_CHECKING:
     from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
+    from aoe.tuning.tasks.operators.operator import TunedOperator
+    from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
     from aoe.tuning.validation.accuracy import HeldAccuracy
-    from aoebank import Text
+    from aoebank import Column, Text
 
 _MOST_ROWS = 30
+T = TypeVar("T")
+
+
+TIMES: tuple[Column[TunedOperator | TunedSubgraph], ...] = (
+    ("before us", "r", lambda task: figure(task.before_us or None, ".1f")),
+    ("after us", "r", lambda task: figure(task.after_us or None, ".1f")),
+    ("speed-up", "r", lambda task: f"{task.speedup:.2f}x" if task.speedup else "-"),
+)
+"""Columns of times of one place in the model; None or 0 stands for what was not measured."""
+
+
+def first_reason(tasks: Sequence[T], *reasons: tuple[str, Callable[[T], bool]]) -> str:
+    """Return the first reason that some tasks have; empty if none has any.
+
+    Args:
+        tasks: All of the model.
+        reasons: Words with `{}` for the number of tasks, and the tasks that are meant.
+    """
+    for words, is_meant in reasons:
+        if number := sum(map(is_meant, tasks)):
+            return words.format(f"{number} of {len(tasks)}")
+    return ""
 
 
 def write_accuracy(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]) -> None:
@@ -55,27 +76,26 @@ def _with_all(held: HeldAccuracy[ChosenKernel]) -> str:
 
 def _write_trade(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]) -> None:
     """Write a row for each kernel in question: the one that saves most comes first."""
-    alone = f"{held.constraint.name} alone"
-    header = ("operator", "precision", "places", "saves us", alone, "in model")
-    ranked = sorted(held.weighed, key=lambda kernel: (-kernel.gain_us, kernel.source.name))
+
+    def alone(kernel: ChosenKernel) -> str:
+        value = held.trade.alone.get(kernel.source.name)
+        return told(value) if value is not None else "-"
+
+    def state(kernel: ChosenKernel) -> str:
+        name = kernel.source.name
+        return "put back" if name in held.trade.roll_back else "yes" if name in kept else "no"
+
     text.line(f"accuracy against speed, {held.constraint}:")
-    rows = (_row(kernel, held, kept) for kernel in ranked)
-    text.table(header, rows, "n-rrr", most=_MOST_ROWS, rest="in summary.json")
-
-
-def _row(
-    kernel: ChosenKernel, held: HeldAccuracy[ChosenKernel], kept: frozenset[str]
-) -> tuple[str, ...]:
-    name = kernel.source.name
-    alone = held.trade.alone.get(name)
-    state = "put back" if name in held.trade.roll_back else "yes" if name in kept else "no"
-    return (
-        kernel.op_names[0],
-        kernel.source.workload.precision.value,
-        str(len(kernel.regions)),
-        f"{kernel.gain_us:.1f}",
-        told(alone) if alone is not None else "-",
-        state,
+    text.columns(
+        sorted(held.weighed, key=lambda kernel: (-kernel.gain_us, kernel.source.name)),
+        ("operator", "n", lambda kernel: kernel.op_names[0]),
+        ("precision", "-", lambda kernel: kernel.source.workload.precision.value),
+        ("places", "r", lambda kernel: str(len(kernel.regions))),
+        ("saves us", "r", lambda kernel: f"{kernel.gain_us:.1f}"),
+        (f"{held.constraint.name} alone", "r", alone),
+        ("in model", "-", state),
+        most=_MOST_ROWS,
+        rest="in summary.json",
     )
 
 
@@ -96,16 +116,6 @@ def finished_line(result: ModeResult, reason: str = "", *, note: str = "") -> st
         return f"{name} process finished. Performance not improved{why}"
     gain = improvement_text(result.speedup)
     return f"{name} process finished. Performance improved by {gain}{of_what}{note}"
-
-
-def looked_up_finish(result: ModeResult, parts: str) -> str:
-    """Return the line of a run that has placed what the bank had, and measured nothing.
-
-    Args:
-        result: Of the mode.
-        parts: How many of which, `3 kernels`.
-    """
-    return f"{result.tuning_name} process finished. From the bank: {parts}, not measured"
 
 
 BY_CPU_TIME = "by CPU time: the machine was busy"
@@ -146,19 +156,25 @@ class ModelTuningReport(Report):
             text.line(f"damaged bank file: {one}")
         text.line(bank_line(self.bank()))
         if validation.is_changed and not validation.is_measured:
-            text.line(looked_up_finish(result, self.parts()) + self.lower())
+            found = f"From the bank: {self.parts()}, not measured"
+            text.line(f"{result.tuning_name} process finished. {found}{self.lower()}")
             return
         last = finished_line(result, self.reason_for_nothing(), note=busy_note(result))
         text.line(last + self.lower())
 
     def whole_model(self) -> Sequence[str]:
-        """Return the lines on the speed of the model."""
-        precision = f" in {self.result.precision.value}" if self.lower() else ""
-        if not self.result.validation.is_changed:
-            return [unchanged_line(self.result, self.nothing_kept())]
-        if not self.result.validation.is_measured:
-            return [looked_up_line(self.parts(), precision)]
-        return [gain_line(self.result, precision)]
+        """Return the lines on the speed of the model; of an unchanged one without a ratio."""
+        result, untuned = self.result, f"ONNX Runtime with {self.result.optimizations}"
+        before, conditions = whole_model_figure(result), _conditions(result)
+        if not result.validation.is_changed:
+            why = f"unchanged, {self.nothing_kept()}"
+            return [f"whole model: {why} ({before}, {conditions}, {untuned})"]
+        name = f"whole model in {result.precision.value}" if self.lower() else "whole model"
+        if not result.validation.is_measured:
+            return [f"{name}: {self.parts()} of the bank, looked up and not measured"]
+        gain = pairs_text(result.validation.estimate)
+        after = whole_model_figure(result, result.speedup)
+        return [f"{name}: {before} -> {after}, {gain}, {conditions}, against {untuned})"]
 
     def lower(self) -> str:
         """Return the note on a model that computes in less than float32, else nothing."""
@@ -169,18 +185,25 @@ class ModelTuningReport(Report):
 
     def write_tasks(self, text: Text) -> None:
         """Write the table of tasks."""
-        columns = (self.result.job.subject, "before us", "after us", "speed-up", "bank", "why")
-        text.table(columns, map(_task_cells, self.result.rows()), "nrrr--")
+        text.columns(
+            self.result.rows(),
+            (self.result.job.subject, "n", lambda row: str(row["op_name"])),
+            ("before us", "r", lambda row: figure(row.get("before_us") or None, ".1f")),
+            ("after us", "r", lambda row: figure(row.get("after_us") or None, ".1f")),
+            ("speed-up", "r", lambda row: f"{row['speedup']:.2f}x" if row["speedup"] else "-"),
+            ("bank", "-", lambda row: row["outcome"]),
+            ("why", "-", lambda row: row["reason"]),
+        )
 
     def write_trade(self, text: Text) -> None:
         """Write what was given up for what the user asked for."""
 
     def nothing_kept(self) -> str:
-        """Return why the model is unchanged."""
+        """Return the reason why the model is unchanged."""
         return f"no {self.result.job.subject} is kept"
 
     def parts(self) -> str:
-        """Return how many of what were taken from the bank."""
+        """Return the number of parts taken from the bank, with their noun."""
         return plural(len(self.result.validation.kept), self.result.job.subject)
 
     def reason_for_nothing(self) -> str:
@@ -188,7 +211,7 @@ class ModelTuningReport(Report):
         return self.result.validation.undecided or self.nothing_kept()
 
     def bank(self) -> Path:
-        """Return where the records are."""
+        """Return the file or folder of the records."""
         return self.result.bank / self.result.target.soc_version
 
 
@@ -197,64 +220,23 @@ def bank_line(bank: Path) -> str:
     return f"bank: {bank}" if bank.exists() else f"bank: {bank} (no record yet)"
 
 
-def _task_cells(row: Mapping[str, Any]) -> Sequence[str]:
-    before, after = (row.get(name) for name in ("before_us", "after_us"))
-    return (
-        str(row["op_name"]),
-        f"{before:.1f}" if before else "-",
-        f"{after:.1f}" if after else "-",
-        f"{row['speedup']:.2f}x" if row["speedup"] else "-",
-        row["outcome"],
-        row["reason"],
-    )
-
-
-def gain_line(result: ModelTuning[Any], precision: str = "") -> str:
-    """Return the line on the speed of the tuned model."""
-    before, after = whole_model_figure(result), whole_model_figure(result, result.speedup)
-    return (
-        f"whole model{precision}: {before} -> {after}, "
-        f"{pairs_text(result.validation.estimate)}, {_conditions(result)}, "
-        f"against ONNX Runtime with {result.optimizations})"
-    )
-
-
 def range_lines(result: OpatResult) -> list[str]:
     """Return the lines on a model tuned for a range of shapes: the mean, and each point."""
     estimate = result.validation.estimate
     worst = min(result.points, key=lambda point: point.estimate.median)
     headline = (
-        f"whole model, over {result.shape_range}: {estimate.median:.3f}x (95 % interval "
-        f"{estimate.low:.3f} to {estimate.high:.3f}, geometric mean of "
-        f"{plural(len(result.points), 'shape')}, worst {worst.estimate.median:.3f}x, "
-        f"{_conditions(result)}, against ONNX Runtime with {result.optimizations})"
+        f"whole model, over {result.shape_range}: {speedup_text(estimate)} (95 % interval "
+        f"{interval_text(estimate)}, geometric mean of {plural(len(result.points), 'shape')}, "
+        f"worst {speedup_text(worst.estimate)}, {_conditions(result)}, against ONNX Runtime with "
+        f"{result.optimizations})"
     )
     lines = [headline]
     for point in result.points:
-        one = point.estimate
         lines.append(
             f"  {point.shapes}: {point.baseline_us / 1e3:.3f} ms -> {point.tuned_us / 1e3:.3f} ms, "
-            f"{one.median:.3f}x ({one.low:.3f} to {one.high:.3f})"
+            f"{speedup_text(point.estimate)} ({interval_text(point.estimate)})"
         )
     return lines
-
-
-def looked_up_line(parts: str, precision: str = "") -> str:
-    """Return the line on a tuned model that was looked up and not timed.
-
-    Args:
-        parts: How many of which, `3 kernels`.
-        precision: What the model is computed in, in words.
-    """
-    return f"whole model{precision}: {parts} of the bank, looked up and not measured"
-
-
-def unchanged_line(result: ModelTuning[Any], why: str) -> str:
-    """Return the line on an unchanged model: its time, and no ratio, which would be noise."""
-    return (
-        f"whole model: unchanged, {why} ({whole_model_figure(result)}, "
-        f"{_conditions(result)}, ONNX Runtime with {result.optimizations})"
-    )
 
 
 def busy_note(result: ModelTuning[Any]) -> str:

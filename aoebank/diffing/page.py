@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 
 from jinja2 import Environment
@@ -18,7 +18,7 @@ from aoebank.diffing.report import (
 )
 from aoebank.diffing.result import DiffResult, RecordChange, RollupRow, TimeVerdict
 from aoebank.report.html import page_environment
-from aoebank.report.output import cut, plural
+from aoebank.report.output import Column, cut, plural
 
 MAX_ROWS = 2000  # per table; a browser takes more, a reader does not
 _HEADS = {
@@ -62,9 +62,7 @@ def known_heads(changes: Iterable[RecordChange]) -> frozenset[str]:
     )
 
 
-def said_columns(
-    rows: Iterable[RollupRow],
-) -> list[tuple[str, str, Callable[[RollupRow], str]]]:
+def said_columns(rows: Iterable[RollupRow]) -> list[Column[RollupRow]]:
     """Return the columns of the roll-up that have more than dashes."""
     return [column for column in ROLLUP if any(column[2](row) != "-" for row in rows)]
 

@@ -20,7 +20,7 @@ from aoebank.errors import AoebankError, UsageError
 from aoebank.formats.text.json_text import dumps
 from aoebank.model.digest import canonical_text
 from aoebank.parameters.context import make_ratio
-from aoebank.report.output import Report, Text, error_document, members, plural
+from aoebank.report.output import Column, Report, Text, error_document, members, plural
 
 _Edit = tuple[str | None, tuple[tuple[str, str | None, str | None], ...]]
 
@@ -39,12 +39,12 @@ class EditGroup:
 
     @property
     def first(self) -> RecordChange:
-        """Return the example."""
+        """The example."""
         return self.changes[0]
 
     @property
     def files(self) -> int:
-        """Return in how many files they are."""
+        """Number of files they are in."""
         return len({change.file for change in self.changes})
 
 
@@ -130,13 +130,13 @@ class DiffReport(Report):
 
     @property
     def error(self) -> AoebankError | None:
-        """Return why a file could not be compared, the first one."""
+        """The first file that could not be compared."""
         is_told = self.result.problems and not self.skips_broken
         return self.result.problems[0] if is_told else None
 
     @property
     def exit_code(self) -> int:
-        """Return 1 for a difference, or with a threshold for a regression beyond it."""
+        """1 for a difference, or with a threshold for a regression beyond it."""
         if self.error is not None:
             return self.error.exit_code
         if self.fail_on_ratio is not None:
@@ -352,7 +352,7 @@ def _number(number: int) -> str:
     return str(number) if number else "-"
 
 
-ROLLUP: tuple[tuple[str, str, Callable[[RollupRow], str]], ...] = (
+ROLLUP: tuple[Column[RollupRow], ...] = (
     ("soc_version", "l", lambda row: row.soc_version or "-"),
     ("op_type", "l", lambda row: row.op_type or "-"),
     ("slower", "r", lambda row: _number(row.slower)),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aoebank.errors import BankPathError
 from aoebank.reading.query import fill
 from aoebank.report.closed import ReadingReport, closed_document, write_closed
-from aoebank.report.output import Text, plural, size_text
+from aoebank.report.output import Column, Text, plural, size_text
 from aoebank.storage.sides.side import Side
 from aoebank.validation.siblings import sibling_group
 from aoebank.validation.stale import StaleResult
@@ -487,7 +487,7 @@ def _judged(result: OverviewResult) -> tuple[Table, ...]:
     )
 
 
-def _table(title: str, things: Iterable[T], *columns: tuple[str, str, Callable[[T], str]]) -> Table:
+def _table(title: str, things: Iterable[T], *columns: Column[T]) -> Table:
     titles, kinds, _ = zip(*columns, strict=True)
     rows = [tuple(cell(thing) for _, _, cell in columns) for thing in things]
     return Table(title=title, columns=titles, kinds="".join(kinds), rows=rows)

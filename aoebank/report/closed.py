@@ -31,22 +31,15 @@ class ReadingReport(Report, Generic[R]):
 
     @property
     def error(self) -> AoebankError | None:
-        """Return why something may be missing."""
-        return closed_error(self.result.closed, self.where)
-
-
-def closed_error(closed: Sequence[BankPathError], where: str = "") -> AoebankError | None:
-    """Return one error for everything that cannot be read, None if all can.
-
-    Args:
-        closed: An error for each file or folder.
-        where: The bank, for several of them.
-    """
-    if len(closed) <= 1:
-        return closed[0] if closed else None
-    return BankPermissionError(
-        f"{len(closed)} files and folders cannot be read", where=where, hint=closed[0].hint
-    )
+        """One error for everything that cannot be read, None if all can be."""
+        closed = self.result.closed
+        if len(closed) <= 1:
+            return closed[0] if closed else None
+        return BankPermissionError(
+            f"{len(closed)} files and folders cannot be read",
+            where=self.where,
+            hint=closed[0].hint,
+        )
 
 
 def write_closed(text: Text, closed: Sequence[BankPathError]) -> None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cache, cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias, TypeVar
 
 from aoebank.errors import AoebankError
 from aoebank.model.finding import Location
@@ -42,6 +42,8 @@ def size_text(size_bytes: float) -> str:
 
 
 T = TypeVar("T")
+Column: TypeAlias = tuple[str, str, Callable[[T], str]]
+"""Title, kind as in `Text.table`, and the cell of a thing."""
 
 
 class ColorMode(StrEnum):
@@ -126,15 +128,11 @@ class Text:
     def columns(
         self,
         things: Iterable[T],
-        *columns: tuple[str, str, Callable[[T], str]],
+        *columns: Column[T],
         most: int | None = None,
         rest: str = "with --json",
     ) -> None:
-        """Write a table with a row for each thing; the rest is as in `table`.
-
-        Args:
-            columns: Title, kind, and the cell of a thing.
-        """
+        """Write a table with a row for each thing; the rest is as in `table`."""
         rows = ([cell(thing) for _, _, cell in columns] for thing in things)
         kinds = "".join(kind for _, kind, _ in columns)
         self.table([title for title, _, _ in columns], rows, kinds, most=most, rest=rest)

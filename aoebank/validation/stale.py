@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoebank.errors import AoebankError, BankPathError
+from aoebank.errors import BankPathError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.model.fingerprint import KERNEL_SOURCE, Drift, compare_fingerprints
 from aoebank.model.provenance import Provenance, last_measured
 from aoebank.model.record import Record
-from aoebank.report.closed import closed_document, closed_error, write_closed
-from aoebank.report.output import Report, Text, members, plural
+from aoebank.report.closed import ReadingReport, closed_document, write_closed
+from aoebank.report.output import Text, members, plural
 from aoebank.selection import RecordFilter, demand_case, holds_file, holds_record
 from aoebank.storage.readers.soc_versions import old_soc_versions
 from aoebank.storage.sides.side import Side, listing_of
@@ -150,16 +150,15 @@ def _looked_at(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaleReport(Report):
+class StaleReport(ReadingReport[StaleResult]):
     """A table of records with the reasons."""
 
-    result: StaleResult
     schema: str = "aoebank.stale/1"
 
     @property
-    def error(self) -> AoebankError | None:
-        """Return why records may be missing."""
-        return closed_error(self.result.closed, self.result.root)
+    def where(self) -> str:
+        """The bank."""
+        return self.result.root
 
     @property
     def exit_code(self) -> int:

@@ -1,0 +1,35 @@
+"""A report on what was written: all of it, or what a dry run would write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aoebank import Report
+
+if TYPE_CHECKING:
+    from aoebank import Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportWithFiles(Report):
+    """A report, and what was written with it.
+
+    Attributes:
+        written: Files.
+        is_dry_run: True if they were not written.
+    """
+
+    written: tuple[Path, ...] = ()
+    is_dry_run: bool = False
+
+    @property
+    def files(self) -> list[str]:
+        """The files that are there now."""
+        return [] if self.is_dry_run else [str(file) for file in self.written]
+
+    def write_files(self, text: Text) -> None:
+        """Write a line for each written file."""
+        for file in self.written:
+            text.line(f"{'would write' if self.is_dry_run else 'wrote'} {file}")
