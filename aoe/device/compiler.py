@@ -440,11 +440,21 @@ class _PackingTables:
         """Return the table of a kernel: its own, or that of one before it."""
         own = f"{kernel_symbol(source.name)}_packings"
         forms = [
-            [number, one.source, one.dtype, one.argument_extents, pipeline.argument_extents[number]]
+            [
+                *(number, one.source, one.dtype, one.argument_extents),
+                pipeline.argument_extents[number],
+                _readers(source.workload, number if one.source is None else one.source),
+            ]
             for number, one in pipeline.packings.items()
         ]
         form = json.dumps([source.workload.op_type, source.schedule.algorithm, forms])
         return self._names.setdefault(form, own)
+
+
+def _readers(workload: Workload, number: int) -> list[object]:
+    """Return JSON of the operators that read an input: weights by columns are packed otherwise."""
+    readers = (one for one in workload.operations if f"x{number}" in one.inputs)
+    return [[one.domain, one.op_type, dict(one.attributes)] for one in readers]
 
 
 def _declarations(source: KernelSource, pipeline: Pipeline, tables: _PackingTables) -> list[str]:

@@ -170,5 +170,18 @@ def test_blocks_keep_their_weights_once(
 ) -> None:
     net = _Net("product", tmp_path, target, toolchain)
     table = kernel_table([net.kernel], target)
-    forms = [line for line in table.splitlines() if "static const aoe_packing" in line]
-    assert len(forms) == 1
+    assert _packed_forms(table) == 1
+
+
+def test_square_weights_by_rows_and_by_columns_are_two_forms(target: Target) -> None:
+    body = "t = MatMul(x, w) y = Gemm <transB = 1> (t, u)"
+    model = parsed("float[N,24] x", body, weights="float[24,24] w, float[24,24] u")
+    graph, shapes, parts = opened(model, _EXTENTS)
+    found = [find_open_rows(graph, region, shapes) for region in parts.regions]
+    kernels = [_kernel_of(rows, target) for rows in found if isinstance(rows, OpenRows)]
+    assert len(kernels) == 2
+    assert _packed_forms(kernel_table(kernels, target)) == 2
+
+
+def _packed_forms(table: str) -> int:
+    return sum("static const aoe_packing" in line for line in table.splitlines())
