@@ -37,6 +37,10 @@ def in_pixels(workload: Workload, moves: Iterable[Operation]) -> Workload | Supp
             is_reorder(item) or moves_channels_alone(item, _RANK)
         ):
             return Support(f"{item.op_type} of images of any size")
+    if all(moves_channels_alone(item, _RANK) for item in workload.operations):
+        return Support("images of any size that are only copied")
+    if len(workload.output.shape) != _RANK:
+        return Support(f"images of any size of {len(workload.output.shape)} dimensions")
     shapes = shapes_of(workload)
     channels = shapes if isinstance(shapes, str) else channel_axes(workload, shapes)
     if isinstance(channels, str):
