@@ -14,8 +14,8 @@ from support.engine.tuning import make_bank, make_measurement, make_operator, ma
 from aoe.bank.operators import OperatorBank, key_of
 from aoe.device.compiler import ImageKernel
 from aoe.entry.shape_range import ShapePoint
-from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import get_family
 from aoe.measurement import Measurement, Outcome
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Configuration, Schedule
@@ -45,7 +45,7 @@ def _workload(size: int, *, is_open: bool = True) -> Workload:
     return Workload(op_type="elementwise", inputs=(spec,), operations=(operation,), output=spec)
 
 
-_FAMILY, _WORKLOAD = Elementwise(), _workload(_SIZES[_MIDDLE])
+_FAMILY, _WORKLOAD = get_family("elementwise"), _workload(_SIZES[_MIDDLE])
 
 
 def _answers() -> dict[Schedule, Configuration]:

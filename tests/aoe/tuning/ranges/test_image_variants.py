@@ -11,8 +11,8 @@ from support.engine.cpu import open_session
 
 from aoe.device.compiler import KernelSource, build_library, compile_kernel, image_kernel
 from aoe.device.toolchain import Toolchain
-from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import get_family
 from aoe.ort.sessions import session_options
 from aoe.schedule import Configuration
 from aoe.target import Target
@@ -30,7 +30,7 @@ def _source(op_type: str, target: Target, shape: tuple[int, ...], *, is_open: bo
     spec = TensorSpec(shape=shape, open=(0, 2, 3) if is_open else ())
     operations = (Operation(op_type=op_type, version=13, inputs=("x0",), output="t0"),)
     workload = Workload(op_type="elementwise", inputs=(spec,), operations=operations, output=spec)
-    family, facts = Elementwise(), KernelTarget.of(target)
+    family, facts = get_family("elementwise"), KernelTarget.of(target)
     guess = Configuration(family.space(workload, facts).first_guesses[0])
     return KernelSource.of(workload, family.schedule(workload, guess, facts))
 
