@@ -12,6 +12,7 @@ from aoe.advice.folder import ActionSummary, AdvisedModel, CauseSummary, FolderA
 from aoe.advice.run import ModelAdvice
 from aoe.advice.trying import TrialVerdict, TriedAction
 from aoe.report.folder import ManyModelsReport
+from aoe.report.profiles import lost_share
 from aoe.report.quantities import (
     interval_text,
     speedup_members,
@@ -23,7 +24,7 @@ from aoe.report.written import ReportWithFiles
 from aoebank import members, plural
 
 if TYPE_CHECKING:
-    from aoebank import AoebankError, Text
+    from aoebank import AoebankError, Column, Text
 
 _MOST_ROWS = 20
 _VERDICTS = {
@@ -162,9 +163,15 @@ def _action(one: TriedAction) -> dict[str, object]:
     }
 
 
-SUMMARY_COLUMNS = ("model", "a run", "lost", "low performers", "best gain", "retrained")
-"""Of the table of all models."""
-SUMMARY_KINDS = "nrrr--"
+SUMMARY: tuple[Column[tuple[Path, ModelAdvice]], ...] = (
+    ("model", "n", lambda one: one[0].name),
+    ("a run", "r", lambda one: time_text(one[1].profile.model_us)),
+    ("lost", "r", lambda one: f"{lost_share(one[1].profile):.0%}"),
+    ("low performers", "r", lambda one: str(len(one[1].low))),
+    ("best gain", "-", lambda one: _best(one[1], needs_retraining=False)),
+    ("retrained", "-", lambda one: _best(one[1], needs_retraining=True)),
+)
+"""Columns of the table of all models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,19 +205,6 @@ class FolderAdviceReport(ManyModelsReport, ReportWithFiles):
         self.write_files(text)
 
 
-def summary_row(path: Path, advice: ModelAdvice) -> Sequence[str]:
-    """Return the cells of a model under `SUMMARY_COLUMNS`."""
-    profile = advice.profile
-    return (
-        path.name,
-        time_text(profile.model_us),
-        f"{profile.lost_us / (profile.operators_us or 1.0):.0%}",
-        str(len(advice.low)),
-        _best(advice, needs_retraining=False),
-        _best(advice, needs_retraining=True),
-    )
-
-
 def _best(advice: ModelAdvice, *, needs_retraining: bool) -> str:
     for one in by_gain(advice.tried):
         if one.verdict is TrialVerdict.GAIN and one.needs_retraining is needs_retraining:
@@ -221,7 +215,7 @@ def _best(advice: ModelAdvice, *, needs_retraining: bool) -> str:
 
 def _write_summary(text: Text, advice: FolderAdvice) -> None:
     text.line((f"== all of {advice.folder} ==", "bold"))
-    text.table(SUMMARY_COLUMNS, [summary_row(*one) for one in advice.advised], SUMMARY_KINDS)
+    text.columns(advice.advised, *SUMMARY)
     causes, actions = advice.causes(), advice.actions()
     if causes:
         text.line()

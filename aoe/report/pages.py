@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 
 from aoe.report import charts
 from aoe.report.advice import (
-    SUMMARY_COLUMNS,
-    SUMMARY_KINDS,
+    SUMMARY,
     by_gain,
     causes_text,
-    summary_row,
     verdict_text,
     what_text,
 )
-from aoe.report.profiles import bound_text, here, names_text, result_text
+from aoe.report.profiles import OPERATORS, here, lost_share, names_text
 from aoe.report.quantities import figure, interval_text, time_text, title_of, versions_text
 from aoe.report.timelines import cost_text
 from aoe.report.tuned_model import threads_text
@@ -78,8 +76,8 @@ def page(template: str, **values: object) -> str:
 def _pages() -> Environment:
     functions = (
         *(plural, size_text, interval_text, time_text, title_of, versions_text, threads_text),
-        *(bound_text, figure, first_type, here, lost_text, names_text, result_text),
-        *(by_gain, causes_text, cost_text, low_links, summary_row, verdict_text, what_text),
+        *(figure, first_type, here, lost_share, names_text),
+        *(by_gain, causes_text, cost_text, low_links, verdict_text, what_text),
         *(charts.heat, charts.intensity, charts.network, charts.points, charts.roofline),
         *(charts.speedup_scale, charts.end_of, charts.node_edges, charts.node_type),
     )
@@ -89,8 +87,8 @@ def _pages() -> Environment:
         BOX_WIDTH=charts.BOX_WIDTH,
         BOX_HEIGHT=charts.BOX_HEIGHT,
         KERNEL_DOMAIN=KERNEL_DOMAIN,
-        SUMMARY_COLUMNS=SUMMARY_COLUMNS,
-        SUMMARY_KINDS=SUMMARY_KINDS,
+        OPERATORS=OPERATORS,
+        SUMMARY=SUMMARY,
     )
 
 
@@ -102,11 +100,6 @@ def _links(profile: ProfiledModel) -> dict[str, str]:
 def low_links(advice: ModelAdvice, prefix: str) -> dict[str, str]:
     """Return the link to the row of each low performer, by the name of its operator."""
     return {one.operator.name: f"#{prefix}op-{at}" for at, one in enumerate(advice.low)}
-
-
-def lost_text(profile: ProfiledModel) -> str:
-    """Return the words beside the lost time of a profile."""
-    return f"lost, {profile.lost_us / (profile.operators_us or 1.0):.0%} of the operators"
 
 
 def first_type(operator: OperatorProfile) -> str:

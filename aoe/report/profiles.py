@@ -58,10 +58,9 @@ def _head(profile: ProfiledModel) -> Iterator[str]:
         f"{time_text(profile.model_min_us)}, {profile.runs} runs under the profiler, "
         f"{plural(profile.threads, 'thread')}) on {profile.cpu_model}"
     )
-    lost = profile.lost_us / profile.operators_us if profile.operators_us else 0.0
     yield (
         f"operators {time_text(profile.operators_us)}, of which {time_text(profile.lost_us)} "
-        f"({lost:.0%}) are lost: more than the machine needs at its best"
+        f"({lost_share(profile):.0%}) are lost: more than the machine needs at its best"
     )
     peak = profile.peak
     levels = ", ".join(f"{level.bytes_per_us / 1e3:.0f} ({level.name})" for level in peak.levels)
@@ -84,6 +83,11 @@ def _counters(profile: ProfiledModel) -> str:
     return f"hardware counters of a run: {counts}{per_cycle}"
 
 
+def lost_share(profile: ProfiledModel) -> float:
+    """Return the share of the operators' time that is lost."""
+    return profile.lost_us / (profile.operators_us or 1.0)
+
+
 # ---- operators ----
 
 
@@ -100,6 +104,21 @@ def bound_text(operator: OperatorProfile) -> str:
     return operator.bound.value if operator.work is not None else "-"
 
 
+OPERATORS: tuple[Column[OperatorProfile], ...] = (
+    ("operator", "n", title_of),
+    ("computes", "-", lambda one: one.kind),
+    ("result", "-", result_text),
+    ("us", "r", lambda one: f"{one.median_us:.1f}"),
+    ("lost us", "r", lambda one: figure(one.lost_us, ".1f")),
+    ("of peak", "r", lambda one: figure(one.peak_share, ".0%")),
+    ("GF/s", "r", lambda one: figure(one.gflops_per_s, ".1f")),
+    ("GB/s", "r", lambda one: figure(one.gbytes_per_s, ".1f")),
+    ("bound by", "-", bound_text),
+    ("warm us", "r", lambda one: figure(one.warm_us, ".1f")),
+    ("threads", "r", lambda one: figure(one.best_threads, "d")),
+)
+
+
 def _write_operators(text: Text, profile: ProfiledModel) -> None:
     operators = profile.by_lost_time()
     text.line()
@@ -108,20 +127,7 @@ def _write_operators(text: Text, profile: ProfiledModel) -> None:
     has_warm = any(operator.warm_us is not None for operator in operators)
     has = {"result": has_room, "warm us": has_warm, "threads": profile.best_threads is not None}
     left_out = {title for title, is_shown in has.items() if not is_shown}
-    columns: list[Column[OperatorProfile]] = [
-        ("operator", "n", title_of),
-        ("computes", "-", lambda one: one.kind),
-        ("result", "-", result_text),
-        ("us", "r", lambda one: f"{one.median_us:.1f}"),
-        ("lost us", "r", lambda one: figure(one.lost_us, ".1f")),
-        ("of peak", "r", lambda one: figure(one.peak_share, ".0%")),
-        ("GF/s", "r", lambda one: figure(one.gflops_per_s, ".1f")),
-        ("GB/s", "r", lambda one: figure(one.gbytes_per_s, ".1f")),
-        ("bound by", "-", bound_text),
-        ("warm us", "r", lambda one: figure(one.warm_us, ".1f")),
-        ("threads", "r", lambda one: figure(one.best_threads, "d")),
-    ]
-    text.columns(operators, *(one for one in columns if one[0] not in left_out), most=_MOST_ROWS)
+    text.columns(operators, *(one for one in OPERATORS if one[0] not in left_out), most=_MOST_ROWS)
 
 
 def _write_kinds(text: Text, profile: ProfiledModel) -> None:

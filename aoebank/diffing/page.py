@@ -16,9 +16,9 @@ from aoebank.diffing.report import (
     percent,
     summary_lines,
 )
-from aoebank.diffing.result import DiffResult, RecordChange, RollupRow, TimeVerdict
+from aoebank.diffing.result import DiffResult, RecordChange, TimeVerdict
 from aoebank.report.html import page_environment
-from aoebank.report.output import Column, cut, plural
+from aoebank.report.output import cut, plural, said_columns
 
 MAX_ROWS = 2000  # per table; a browser takes more, a reader does not
 _HEADS = {
@@ -50,7 +50,9 @@ def diff_html(report: DiffReport) -> str:
 @cache
 def _pages() -> Environment:
     functions = (cut, field_value, known_heads, percent, plural, said_columns)
-    return page_environment(*functions, words=WORDS, verdicts=TimeVerdict, most_rows=MAX_ROWS)
+    return page_environment(
+        *functions, ROLLUP=ROLLUP, words=WORDS, verdicts=TimeVerdict, most_rows=MAX_ROWS
+    )
 
 
 def known_heads(changes: Iterable[RecordChange]) -> frozenset[str]:
@@ -60,11 +62,6 @@ def known_heads(changes: Iterable[RecordChange]) -> frozenset[str]:
         for head, name in _HEADS.items()
         if any(getattr(change, name) not in (None, "") for change in changes)
     )
-
-
-def said_columns(rows: Iterable[RollupRow]) -> list[Column[RollupRow]]:
-    """Return the columns of the roll-up that have more than dashes."""
-    return [column for column in ROLLUP if any(column[2](row) != "-" for row in rows)]
 
 
 def _mean_mood(result: DiffResult) -> str:

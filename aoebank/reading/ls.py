@@ -11,7 +11,7 @@ from aoebank.errors import BankPathError, shell_word
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.provenance import Event, Provenance
 from aoebank.report.closed import ReadingReport, closed_document, write_closed
-from aoebank.report.output import Text, members, plural
+from aoebank.report.output import Text, members, plural, times
 from aoebank.storage.sides.side import Side, listing_of
 
 _SHORTEST_KEY = 8  # digits people copy; the hash a reader of runtime banks logs is as long
@@ -174,8 +174,8 @@ class ListReport(ReadingReport[ListResult]):
                 ("op_type", "-", lambda one: one.op_type or "-"),
                 ("format", "-", lambda one: str(one.format)),
                 ("records", "r", lambda one: str(one.records)),
-                ("best", "r", lambda one: _times(one.best_speedup)),
-                ("median", "r", lambda one: _times(one.median_speedup)),
+                ("best", "r", lambda one: times(one.best_speedup)),
+                ("median", "r", lambda one: times(one.median_speedup)),
                 ("keys", "-", _keys),
                 ("file", "p", lambda one: one.name),
             )
@@ -199,10 +199,6 @@ def _keys(file: FileSummary) -> str:
     shown = [shell_word(key) if len(key) <= _LONGEST_KEY else "..." for key in few]
     more = ["..."] if len(few) < file.records and shown[-1:] != ["..."] else []
     return " ".join([*dict.fromkeys(shown), *more]) or "-"
-
-
-def _times(speedup: float | None) -> str:
-    return "-" if speedup is None else f"{speedup:.2f}x"
 
 
 def _document(file: FileSummary) -> dict[str, object]:

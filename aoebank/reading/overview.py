@@ -6,17 +6,18 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from itertools import combinations
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from aoebank.errors import BankPathError
 from aoebank.reading.query import fill
 from aoebank.report.closed import ReadingReport, closed_document, write_closed
-from aoebank.report.output import Column, Text, plural, size_text
+from aoebank.report.output import Column, Text, plural, said_columns, size_text, times
 from aoebank.storage.sides.side import Side
 from aoebank.validation.siblings import sibling_group
 from aoebank.validation.stale import StaleResult
@@ -387,9 +388,6 @@ def _are_apart(one: Row, other: Row) -> bool:
     return bool(one["high"] < other["low"] or other["high"] < one["low"])
 
 
-T = TypeVar("T")
-
-
 # ---- what is printed ----
 
 
@@ -398,124 +396,42 @@ class Table:
     """One part.
 
     Attributes:
-        columns: Title of each column.
-        kinds: Of the columns, a character each, as `Text.table` takes them.
-        rows: Cells, as many as columns.
+        things: A row is of one.
     """
 
     title: str
-    columns: tuple[str, ...]
-    kinds: str
-    rows: Sequence[Sequence[str]]
+    things: Sequence[Any]
+    columns: Sequence[Column[Any]]
 
 
-def tables(result: OverviewResult) -> tuple[Table, ...]:
-    """Return the parts, empty ones too."""
+def tables(result: OverviewResult) -> Iterator[Table]:
+    """Yield the parts there is anything to tell of."""
     noted = [
         part for part in result.staleness if part.fresh + part.to_check + part.stale + part.unknown
     ]
-    return (
-        _table(
-            "Size",
-            result.sizes,
-            ("bank", "p", lambda one: one.bank),
-            ("files", "r", lambda one: str(one.files)),
-            ("records", "r", lambda one: str(one.records)),
-            ("size", "r", lambda one: size_text(one.size_bytes)),
-            ("broken files", "r", lambda one: _count(one.broken)),
-            ("in quarantine", "r", lambda one: _count(one.in_quarantine)),
-        ),
-        _table(
-            "Coverage and gains",
-            result.coverage,
-            ("bank", "p", lambda one: one.bank),
-            ("soc_version", "-", lambda one: one.soc_version or "-"),
-            ("op_type", "-", lambda one: one.op_type or "-"),
-            ("format", "-", lambda one: one.format),
-            ("records", "r", lambda one: str(one.records)),
-            ("measured", "r", lambda one: _count(one.measured)),
-            ("lowest", "r", lambda one: times(one.lowest)),
-            ("median", "r", lambda one: times(one.median)),
-            ("highest", "r", lambda one: times(one.highest)),
-        ),
-        _table(
-            "Age",
-            result.ages,
-            ("bank", "p", lambda one: one.bank),
-            ("measured by", "-", lambda one: one.engine or "unknown"),
-            ("on", "-", lambda one: one.cpu_model or "-"),
-            ("records", "r", lambda one: str(one.records)),
-            ("oldest", "r", lambda one: _day(one.oldest)),
-            ("newest", "r", lambda one: _day(one.newest)),
-        ),
-        _table(
-            "Staleness",
-            noted,
-            ("bank", "p", lambda one: one.bank),
-            ("measured as here", "r", lambda one: _count(one.fresh)),
-            ("to be checked again", "r", lambda one: _count(one.to_check)),
-            ("not to be used", "r", lambda one: _count(one.stale)),
-            ("not noted", "r", lambda one: _count(one.unknown)),
-        ),
-        *_judged(result),
-    )
-
-
-def _judged(result: OverviewResult) -> tuple[Table, ...]:
     opinions = [row for found in result.disagreements for row in _opinions(found)]
-    columns = ("op_type", "key", "what", "speed-up", "interval", "time us", "day", "says")
-    return (
-        _table(
-            "Outliers",
-            result.outliers,
-            ("speed-up", "r", lambda one: times(one.speedup)),
-            ("interval", "r", lambda one: _interval(one.low, one.high)),
-            ("op_type", "-", lambda one: one.op_type or "-"),
-            ("key", "-", lambda one: one.key),
-            ("file", "p", lambda one: one.file),
-            ("why", "-", lambda one: one.why),
-        ),
-        Table(title="Disagreements", columns=columns, kinds="---rrrr-", rows=opinions),
-        _table(
-            "Duplicates",
-            result.duplicates,
-            ("records", "r", lambda one: str(one.records)),
-            ("in", "p", lambda one: one.files[0]),
-            ("and in", "p", lambda one: one.files[1]),
-            ("bank", "p", lambda one: one.bank),
-        ),
+    parts = (
+        ("Size", result.sizes, _SIZE),
+        ("Coverage and gains", result.coverage, _COVERAGE),
+        ("Age", result.ages, _AGE),
+        ("Staleness", noted, _STALENESS),
+        ("Outliers", result.outliers, _OUTLIERS),
+        ("Disagreements", opinions, _OPINIONS),
+        ("Duplicates", result.duplicates, _DUPLICATE),
     )
-
-
-def _table(title: str, things: Iterable[T], *columns: Column[T]) -> Table:
-    titles, kinds, _ = zip(*columns, strict=True)
-    rows = [tuple(cell(thing) for _, _, cell in columns) for thing in things]
-    return Table(title=title, columns=titles, kinds="".join(kinds), rows=rows)
+    for title, things, columns in parts:
+        if things:
+            yield Table(title=title, things=things, columns=columns)
 
 
 def lean(table: Table) -> Table:
     """Return a table without columns that say nothing, or the same bank in each row."""
-    columns = [*zip(*table.rows, strict=True)]
     kept = [
-        place
-        for place, cells in enumerate(columns)
-        if {*cells} - {"", "-"} and not (table.columns[place] == "bank" and _is_one(cells))
+        (title, kind, cell)
+        for title, kind, cell in said_columns(table.things, table.columns)
+        if title != "bank" or len({*map(cell, table.things)}) > 1
     ]
-    return Table(
-        title=table.title,
-        columns=tuple(table.columns[place] for place in kept),
-        kinds="".join(table.kinds[place] for place in kept),
-        rows=[tuple(row[place] for place in kept) for row in table.rows],
-    )
-
-
-def _is_one(cells: Sequence[str]) -> bool:
-    return len({*cells}) == 1
-
-
-def times(speedup: float | None) -> str:
-    """Return a speed-up as people read it."""
-    return "-" if speedup is None else f"{speedup:.2f}x"
+    return replace(table, columns=kept)
 
 
 def _opinions(found: Disagreement) -> Iterable[tuple[str, ...]]:
@@ -536,6 +452,66 @@ def _count(count: int) -> str:
 
 def _day(time: str) -> str:
     return time[:10] or "-"
+
+
+_SIZE: tuple[Column[Size], ...] = (
+    ("bank", "p", lambda one: one.bank),
+    ("files", "r", lambda one: str(one.files)),
+    ("records", "r", lambda one: str(one.records)),
+    ("size", "r", lambda one: size_text(one.size_bytes)),
+    ("broken files", "r", lambda one: _count(one.broken)),
+    ("in quarantine", "r", lambda one: _count(one.in_quarantine)),
+)
+_COVERAGE: tuple[Column[Coverage], ...] = (
+    ("bank", "p", lambda one: one.bank),
+    ("soc_version", "-", lambda one: one.soc_version or "-"),
+    ("op_type", "-", lambda one: one.op_type or "-"),
+    ("format", "-", lambda one: one.format),
+    ("records", "r", lambda one: str(one.records)),
+    ("measured", "r", lambda one: _count(one.measured)),
+    ("lowest", "r", lambda one: times(one.lowest)),
+    ("median", "r", lambda one: times(one.median)),
+    ("highest", "r", lambda one: times(one.highest)),
+)
+_AGE: tuple[Column[Age], ...] = (
+    ("bank", "p", lambda one: one.bank),
+    ("measured by", "-", lambda one: one.engine or "unknown"),
+    ("on", "-", lambda one: one.cpu_model or "-"),
+    ("records", "r", lambda one: str(one.records)),
+    ("oldest", "r", lambda one: _day(one.oldest)),
+    ("newest", "r", lambda one: _day(one.newest)),
+)
+_STALENESS: tuple[Column[Staleness], ...] = (
+    ("bank", "p", lambda one: one.bank),
+    ("measured as here", "r", lambda one: _count(one.fresh)),
+    ("to be checked again", "r", lambda one: _count(one.to_check)),
+    ("not to be used", "r", lambda one: _count(one.stale)),
+    ("not noted", "r", lambda one: _count(one.unknown)),
+)
+_OUTLIERS: tuple[Column[Outlier], ...] = (
+    ("speed-up", "r", lambda one: times(one.speedup)),
+    ("interval", "r", lambda one: _interval(one.low, one.high)),
+    ("op_type", "-", lambda one: one.op_type or "-"),
+    ("key", "-", lambda one: one.key),
+    ("file", "p", lambda one: one.file),
+    ("why", "-", lambda one: one.why),
+)
+_OPINIONS: tuple[Column[Sequence[str]], ...] = (
+    ("op_type", "-", itemgetter(0)),
+    ("key", "-", itemgetter(1)),
+    ("what", "-", itemgetter(2)),
+    ("speed-up", "r", itemgetter(3)),
+    ("interval", "r", itemgetter(4)),
+    ("time us", "r", itemgetter(5)),
+    ("day", "r", itemgetter(6)),
+    ("says", "-", itemgetter(7)),
+)
+_DUPLICATE: tuple[Column[Duplicates], ...] = (
+    ("records", "r", lambda one: str(one.records)),
+    ("in", "p", lambda one: one.files[0]),
+    ("and in", "p", lambda one: one.files[1]),
+    ("bank", "p", lambda one: one.bank),
+)
 
 
 MOST_ROWS = 20
@@ -561,13 +537,12 @@ class OverviewReport(ReadingReport[OverviewResult]):
     def write(self, text: Text) -> None:
         """Write a table for each part there is anything to tell of."""
         for table in tables(self.result):
-            if table.rows:
-                text.line((table.title, "bold"))
-                text.table(table.columns, table.rows[:MOST_ROWS], kinds=table.kinds)
-                left = len(table.rows) - MOST_ROWS
-                if left > 0:
-                    text.line(f"and {plural(left, 'more row')}; --json has all")
-                text.line()
+            text.line((table.title, "bold"))
+            text.columns(table.things[:MOST_ROWS], *table.columns)
+            left = len(table.things) - MOST_ROWS
+            if left > 0:
+                text.line(f"and {plural(left, 'more row')}; --json has all")
+            text.line()
         write_closed(text, self.result.closed)
         records = sum(size.records for size in self.result.sizes)
         text.line(

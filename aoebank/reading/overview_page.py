@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment
 
-from aoebank.reading.overview import lean, tables, times
+from aoebank.reading.overview import lean, tables
 from aoebank.report.html import page_environment
-from aoebank.report.output import plural
+from aoebank.report.output import plural, times
 from aoebank.report.scale import Scale
 
 if TYPE_CHECKING:
@@ -30,16 +30,11 @@ def overview_page(report: OverviewReport) -> str:
             result=result,
             measured=sorted(measured, key=lambda part: -(part.median or 0))[:_MOST_BARS],
             scale=Scale(low=1, high=max(highest, 1.01), start=0, end=100, is_log=True),
-            tables=[lean(table) for table in tables(result) if table.rows],
+            tables=map(lean, tables(result)),
         )
     )
 
 
 @cache
 def _pages() -> Environment:
-    return page_environment(is_figure, plural, times)
-
-
-def is_figure(cell: str) -> bool:
-    """Return True for a number, or a speed-up, by which a column is sorted."""
-    return cell.removesuffix("x").replace(".", "", 1).isdigit()
+    return page_environment(plural, times)

@@ -46,6 +46,11 @@ Column: TypeAlias = tuple[str, str, Callable[[T], str]]
 """Title, kind as in `Text.table`, and the cell of a thing."""
 
 
+def said_columns(things: Sequence[T], columns: Iterable[Column[T]]) -> list[Column[T]]:
+    """Return the columns that have more than dashes for these things."""
+    return [column for column in columns if {*map(column[2], things)} - {"", "-"}]
+
+
 class ColorMode(StrEnum):
     """When to colour text."""
 
@@ -380,6 +385,15 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return lines that cannot steer a terminal."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+
+
+def times(speedup: float | None) -> str:
+    """Return a speed-up as people read it, a dash for none.
+
+    >>> times(1.5)
+    '1.50x'
+    """
+    return "-" if speedup is None else f"{speedup:.2f}x"
 
 
 def cut(text: str, length: int) -> str:

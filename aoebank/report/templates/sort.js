@@ -1,8 +1,12 @@
+const UNITS = {
+  "": 1, x: 1, "%": 1, us: 1, ms: 1e3, s: 1e6, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30,
+};
 function value(row, column) {
   const cell = row.cells[column];
-  const text = cell.dataset.sort ?? cell.textContent;
-  const number = Number(text);
-  return text === "" ? -Infinity : Number.isNaN(number) ? text.toLowerCase() : number;
+  const text = cell.dataset.sort ?? cell.textContent.trim();
+  if (text === "" || text === "-") return -Infinity;
+  const figure = text.replaceAll(",", "").match(/^(-?[\d.]+(?:e[-+]?\d+)?) ?(%|[A-Za-z]*)$/);
+  return figure && figure[2] in UNITS ? figure[1] * UNITS[figure[2]] : text.toLowerCase();
 }
 function compare(a, b) {
   if (typeof a === typeof b) return a < b ? -1 : a > b ? 1 : 0;
