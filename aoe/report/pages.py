@@ -1,7 +1,4 @@
-"""HTML pages of profiles, of advice and of gradient tuning; each is a template.
-
-What pages call is a function with a docstring; all else is in `templates`.
-"""
+"""HTML pages of profiles, of advice and of gradient tuning; each is a file in `templates`."""
 
 from __future__ import annotations
 

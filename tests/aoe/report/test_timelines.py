@@ -43,7 +43,9 @@ def test_any_timeline_can_be_drawn(timeline: Timeline, factor: float) -> None:
     svg = page.partition('<svg class="timeline"')[2].partition("</svg>")[0]
     assert "nan" not in svg and "inf" not in svg
     assert svg.count("<line") <= 16
-    for x, width in re.findall(r'x="(-?[\d.e+]+)" y="[\d.]+" width="(-?[\d.e+]+)"', svg):
+    bars = re.findall(r'x="(-?[\d.e+]+)" y="[\d.]+"\s+width="(-?[\d.e+]+)"', svg)
+    assert len(bars) == 1 + (timeline.tail_us > 0) + len(timeline.segments)
+    for x, width in bars:
         assert float(width) >= 0
         assert 0 <= float(x) <= 1060
 
