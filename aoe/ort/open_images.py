@@ -16,6 +16,7 @@ from aoe.graph.weights import array_of, place_of
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
     OPERATORS,
+    REORDER_INPUT,
     OperatorKind,
     is_reorder,
     op_key,
@@ -61,7 +62,7 @@ def _image(
     images = [known.get(name, ()) for name in node.input if name and name not in constants]
     if not images or any(len(one) != len(images[0]) or None in one for one in images):
         return None
-    first = [extent for extent in images[0] if extent is not None]
+    first = tuple(extent for extent in images[0] if extent is not None)
     if len(first) not in _RANKS:
         return None
     batch: Extent | None = first[0]
@@ -71,17 +72,29 @@ def _image(
     inner: PartialShape | None
     if is_chained and op_key(operation) != BLOCKED_CONVOLUTION:
         batch, *inner = _broadcast([(image[0], *image[2:]) for image in images]) or (None,)
+    elif is_reorder(operation) and operation.attributes.get("channels_last", 0):
+        return _reordered(operation, first)
     elif is_reorder(operation):
-        inner = tuple(first[2:])
+        inner = first[2:]
     elif op_key(operation) == ("", "Concat"):  # it fails where images are not of one size
         is_of_channels = operation.attributes.get("axis") in (1, 1 - len(first))
-        inner = tuple(first[2:]) if is_of_channels else None
+        inner = first[2:] if is_of_channels else None
     else:
         kernel = tuple(constants[node.input[1]].dims[2:]) if _has_weights(node, constants) else ()
         inner = image_extents(operation, first[2:], kernel)
     channels = shape[1] if len(shape) == len(first) else None
     made = [one for one in (batch, channels, *(inner or ())) if one is not None]
     return tuple(made) if len(made) == len(first) else None
+
+
+def _reordered(operation: Operation, given: OpenShape) -> OpenShape | None:
+    """Return the shape behind a reorder that puts channels last, or gets them there."""
+    batch, *inner = given
+    if op_key(operation) == REORDER_INPUT:
+        *image, channels = inner
+        return (batch, channels, *image)
+    count = operation.attributes.get("channels")
+    return (batch, *inner[1:], count) if isinstance(count, int) else None
 
 
 def _broadcast(images: Sequence[PartialShape]) -> PartialShape | None:

@@ -35,6 +35,7 @@ from aoe.operators.extents import Extent, stepped, steps_of
 from aoe.ort.open_images import PartialShape, follow_images
 from aoe.ort.rotary_transposes import sink_transposes
 from aoe.ort.sessions import OpenSession
+from aoe.ort.signal_images import compute_signals_as_images
 from aoe.ort.static_shapes import bare_model, element_type, load_outputs
 
 Values = list[Extent | None]
@@ -143,7 +144,8 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     from the others. Nothing computes such a shape any more, and what is behind is proven as well.
     A Transpose of the last two dimensions between two Reshapes, which fold the others into one and
     unfold them again, becomes one of all dimensions; a product with weights between such Reshapes,
-    a product of all dimensions. A Transpose in front of a rotary embedding goes behind it.
+    a product of all dimensions. A Transpose in front of a rotary embedding goes behind it, and
+    convolutions of signals become those of images of one row, or products of rows.
 
     Args:
         proto: A model whose open input extents have names.
@@ -155,6 +157,7 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
         if unfolded + _make_constant(changed, shapes) + _make_scales(changed, shapes) == 0:
             break
     sink_transposes(changed.graph, shapes, followed_values(changed.graph, shapes))
+    compute_signals_as_images(changed, shapes)
     return changed
 
 
