@@ -29,6 +29,7 @@ from aoe.graph.extents import (
 )
 from aoe.graph.model_graph import TensorInfo, attributes_of
 from aoe.graph.protos import refill
+from aoe.graph.rewrite import live_nodes
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.weights import array_of, place_of
 from aoe.operators.extents import Extent, stepped, steps_of
@@ -145,7 +146,8 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     A Transpose of the last two dimensions between two Reshapes, which fold the others into one and
     unfold them again, becomes one of all dimensions; a product with weights between such Reshapes,
     a product of all dimensions. A Transpose in front of a rotary embedding goes behind it, and
-    convolutions of signals become those of images of one row, or products of rows.
+    convolutions of signals become those of images of one row, or products of rows. What nobody
+    reads any more goes.
 
     Args:
         proto: A model whose open input extents have names.
@@ -158,6 +160,8 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
             break
     sink_transposes(changed.graph, shapes, followed_values(changed.graph, shapes))
     compute_signals_as_images(changed, shapes)
+    results = [value.name for value in changed.graph.output]
+    refill(changed.graph.node, live_nodes(changed.graph.node, results))
     return changed
 
 

@@ -24,7 +24,6 @@ from onnx import helper, numpy_helper
 from aoe.graph.extents import OpenShape
 from aoe.graph.model_graph import attributes_of, names_read
 from aoe.graph.protos import copied, refill
-from aoe.graph.rewrite import live_nodes
 from aoe.operators import OPERATORS, OperatorKind, op_key
 
 _BLOCK, _LEAST_CHANNELS = 16, 64
@@ -54,7 +53,6 @@ def compute_signals_as_images(proto: onnx.ModelProto, shapes: Mapping[str, OpenS
         signals.replace(node, signals.product(node) or signals.image(node))
     while signals.has_moved():
         pass
-    refill(graph.node, live_nodes(graph.node, [value.name for value in graph.output]))
     return len(found)
 
 
