@@ -2,7 +2,7 @@
 
 A range has records of blocks of rows, of attention for some numbers of queries, and of images with
 open axes. The schedule of each comes from knobs; where a fixed shape is computed by the same
-operations, these knobs give its schedule, if they are legal there.
+operations, these knobs give its schedule if they are legal there, else the record's steps do.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class CoveringRecords:
     def __call__(self, workload: Workload) -> Iterator[StoredAnswer]:
         """Yield the answers, with schedules for the workload, nearest in size first.
 
+        Whether the last of them fit the workload has still to be checked, as of any record.
+
         Args:
             workload: Of fixed shape.
 
@@ -69,6 +71,8 @@ class CoveringRecords:
                 if space is not None and space.is_legal(knobs):
                     schedule = family.schedule(workload, knobs, self.target)
                     yield replace(one.answer, schedule=schedule)
+                else:  # choices follow from extents: its steps may fit though its knobs do not
+                    yield one.answer
 
     def _records(self, op_type: str) -> Mapping[str, tuple[_Covered, ...]]:
         """Return the records of a family by their templates."""

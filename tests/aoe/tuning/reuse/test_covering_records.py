@@ -126,6 +126,15 @@ def test_mask_may_be_a_constant_of_the_fixed_shape(tmp_path: Path) -> None:
     assert _answers(bank, _fixed(fixed, (masked, "float[40,40] m")))
 
 
+def test_steps_of_a_record_stand_where_its_knobs_are_no_choice(tmp_path: Path) -> None:
+    bank = _saved(tmp_path, blocks := _of_range("float[N,S,64] x", _MATMUL, rows=(16,)))
+    workload, exact = _fixed("float[1,2,64] x", _MATMUL), bank.find(blocks[0])
+    assert exact is not None
+    space = get_family(workload.op_type).space(workload, _TARGET)
+    assert not space.is_legal(exact.configuration)
+    assert [one.schedule for one in _answers(bank, workload)] == [exact.schedule]
+
+
 def test_open_images_answer_images_of_any_size_with_as_many_channels(tmp_path: Path) -> None:
     body = ("t = Relu(x) y = Exp(t)", "")
     bank = _saved(tmp_path, _of_range("float[N,8,H,W] x", body))
