@@ -6,9 +6,12 @@
     attended   values summed up by the weights
     y          attended / total
 
-To pack keys and values, as many queries do, would take longer than all the rest: each is read once.
-Keys stored one behind the other are walked one by one, each in vectors of its depth; keys stored
-column by column are walked along the depth, in vectors of 16 keys, as values are along the keys.
+To pack keys and values, as many queries do, would take longer than all the rest: each is read once,
+for all queries. Keys stored one behind the other are walked one by one, each in vectors of its
+depth; keys stored column by column are walked along the depth, in vectors of 16 keys, as values are
+along the keys. One thread takes 0.55 to 0.9 of ONNX Runtime's time for 1 to 4 queries by 128 and
+512 keys with heads of 64, but 1.2 to 1.5 for 4 with heads of 16, whose keys are short beside what
+joins their sums (8 to 12 heads, Granite Rapids with other work, CPU time, 2026-11-27).
 """
 
 from __future__ import annotations
@@ -37,9 +40,16 @@ from aoe.kernels.attention.stages import (
     score_of,
     softmax_of,
 )
-from aoe.kernels.family import KernelTarget, Pipeline
+from aoe.kernels.family import UPDATE, KernelTarget, Pipeline
 from aoe.kernels.halide.chain import RESULT
-from aoe.kernels.halide.reductions import AxisReduction, OuterLoops, fold_steps, gathered
+from aoe.kernels.halide.reductions import (
+    ACCUMULATOR,
+    AxisReduction,
+    OuterLoops,
+    fold_steps,
+    gathered,
+    halves_of,
+)
 from aoe.kernels.halide.tiling import (
     LANE,
     best_tasks,
@@ -65,9 +75,12 @@ from aoe.schedule import Knob, Space, Step, Values
 
 DOTS, ATTENDED = "dots", "attended"
 TASKS = "tasks"
-_PANEL = "panel"
+_PANEL, _ROW = "panel", "row"
 PanelTerm = Callable[[hl.Expr, hl.Expr], hl.Expr]
 """The element at a place of the reduced axis, of a column."""
+_HALVED_AT_ONCE = 4
+_SUMS_SHARE = 0.75
+"""Of the registers; the others are for what is loaded."""
 _CYCLES = 4
 """Of 16 elements of keys or values, from the second-level cache."""
 
@@ -105,6 +118,7 @@ def few_queries_pipeline(attention: Attention) -> Pipeline:
             GROWN: (key, *rows),
             RESULT: result_loops(attention),
         },
+        padded=frozenset({DOTS} if attention.scores.right_turned else ()),
     )
 
 
@@ -120,7 +134,10 @@ def _dots(attention: Attention, arguments: ProductArguments) -> AxisReduction:
         return _over_panels(DOTS, product, arguments, product.depth, factor)
     around, key = _around_keys(attention), arguments.operands.variables[0]
     keys = open_keys(attention, arguments)
-    key = key if keys is None else nearest(key, keys)
+    if keys is not None:
+        key = nearest(key, keys)
+    elif attention.keys.extent % PANEL:
+        key = hl.clamp(key, 0, attention.keys.extent - 1)
     return AxisReduction(DOTS, around, lambda at: factor(at, key), constant(0.0), add)
 
 
@@ -163,7 +180,13 @@ def _around_keys(attention: Attention) -> OuterLoops:
     """Return the loops of a product of a query and a key, as a reduction over its depth sees it."""
     rows = rows_around(attention).rows
     depth = attention.scores.depth
-    return OuterLoops(columns=(), rows=(hl.Var(attention.keys.name), *rows), vector=1, length=depth)
+    return OuterLoops(
+        columns=(),
+        rows=(hl.Var(attention.keys.name), *rows),
+        vector=1,
+        length=depth,
+        widths=(PANEL,),
+    )
 
 
 def few_queries_space(attention: Attention, target: KernelTarget) -> Space:
@@ -178,32 +201,82 @@ def few_queries_space(attention: Attention, target: KernelTarget) -> Space:
 
 
 def few_queries_steps(values: Values, attention: Attention, target: KernelTarget) -> Iterator[Step]:
-    """Yield the steps of a configuration."""
+    """Yield the steps of a configuration: a task has all queries, which share what they read."""
+    query, queries = attention.queries.name, attention.queries.extent
     yield sch.Split(RESULT, attention.values.columns.name, _PANEL, LANE, PANEL, sch.Tail.GUARD)
     yield sch.Vectorize(RESULT, LANE, PANEL)
+    if queries > 1:
+        batch = (axis.name for axis in reversed(attention.batch))
+        yield sch.Split(RESULT, query, query, _ROW, queries, sch.Tail.SHIFT_INWARDS)
+        yield sch.Reorder(RESULT, (LANE, _ROW, _PANEL, query, *batch))
+        yield sch.Unroll(RESULT, _ROW, queries)
     yield from parallel_steps(RESULT, attention.batch, int(values[TASKS]))
-    yield from _score_steps(attention)
-    yield from _weight_steps(attention)
+    yield from _score_steps(attention, target)
+    yield from _weight_steps(attention, target)
 
 
-def _score_steps(attention: Attention) -> Iterator[Step]:
-    query, key = attention.queries.name, attention.keys.name
+def _score_steps(attention: Attention, target: KernelTarget) -> Iterator[Step]:
+    query, key, queries = attention.queries.name, attention.keys.name, attention.queries.extent
     yield sch.ComputeAt(SCORES, RESULT, query)
-    yield sch.StoreIn(SCORES, row_memory(4 * attention.keys.extent))
+    yield sch.StoreIn(SCORES, row_memory(4 * queries * attention.keys.extent))
     if attention.scores.right_turned:
-        yield from fold_steps(DOTS, _around_keys(attention), SCORES, key)
+        yield from _key_steps(attention)
         return
     around = _around_panels(rows_around(attention).rows, attention.scores.depth)
     yield from fold_steps(DOTS, around, RESULT, query)
+    yield from _shared_steps(DOTS, around, attention, target)
     yield from vector_steps(SCORES, key, PANEL)
 
 
-def _weight_steps(attention: Attention) -> Iterator[Step]:
+def _key_steps(attention: Attention) -> Iterator[Step]:
+    """Yield the steps of keys one behind the other.
+
+    The sums of 16 keys lie side by side, are halved one key after another, and end as one vector.
+    Four keys are halved at once; more, or the whole sum of a key at once, and LLVM takes vectors
+    apart: 4 queries by 128 keys took 1.6 times as long (12 heads of 64, Granite Rapids).
+    """
+    query, key = attention.queries.name, attention.keys.name
+    batch = (axis.name for axis in reversed(attention.batch))
+    yield sch.Split(SCORES, key, key, LANE, PANEL, sch.Tail.GUARD)
+    yield sch.Reorder(SCORES, (LANE, query, key, *batch))
+    yield sch.Vectorize(SCORES, LANE, PANEL)
+    around = _around_keys(attention)
+    yield from fold_steps(DOTS, around, SCORES, query)
+    update = f"{DOTS}_parts{UPDATE}"
+    yield sch.Unroll(update, f"{DOTS}_k$x", attention.scores.depth // around.accumulators)
+    for width in halves_of(around):
+        yield sch.Unroll(f"{DOTS}_{width}", key, _HALVED_AT_ONCE)
+    yield sch.Split(DOTS, key, key, LANE, PANEL, sch.Tail.ROUND_UP)
+    yield sch.Vectorize(DOTS, LANE, PANEL)
+
+
+def _shared_steps(
+    name: str, around: OuterLoops, attention: Attention, target: KernelTarget
+) -> Iterator[Step]:
+    """Yield the steps by which all queries use a vector that is loaded, if registers hold the sums.
+
+    Where these do not, as with AVX2, queries follow each other: the vectors come from a cache.
+    """
+    query, queries = attention.queries.name, attention.queries.extent
+    sums = queries * around.accumulators * max(1, PANEL // target.vector_lanes)
+    if queries < 2 or sums > _SUMS_SHARE * target.registers:
+        return
+    update = f"{name}_parts{UPDATE}"
+    columns = (column.name() for column in around.columns)
+    yield sch.Reorder(update, (*columns, ACCUMULATOR, query, f"{name}_k$x"))
+    for stage in (f"{name}_parts", update):
+        yield sch.Unroll(stage, query, queries)
+
+
+def _weight_steps(attention: Attention, target: KernelTarget) -> Iterator[Step]:
     query, key, keys = attention.queries.name, attention.keys.name, attention.keys.extent
+    queries = attention.queries.extent
     for name in (PEAK, TOTAL):
         yield from fold_steps(name, rows_around(attention), RESULT, query)
     yield sch.ComputeAt(GROWN, RESULT, query)
-    yield sch.StoreIn(GROWN, row_memory(4 * keys))
+    yield sch.StoreIn(GROWN, row_memory(4 * queries * keys))
     yield from vector_steps(GROWN, key, PANEL)
     rows = [hl.Var(axis.name) for axis in reversed(attention.values.rows)]
-    yield from fold_steps(ATTENDED, _around_panels(rows, keys), RESULT, query)
+    around = _around_panels(rows, keys)
+    yield from fold_steps(ATTENDED, around, RESULT, _PANEL if queries > 1 else query)
+    yield from _shared_steps(ATTENDED, around, attention, target)

@@ -12,10 +12,9 @@ from aoe.kernels.matmul.shape import FEW_ROWS, MATRIX_PRODUCTS, MatrixProduct, r
 from aoe.operators import Shape, op_key, softmax_axis
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
-_MOST_UNPACKED, _KEYS_BY_COLUMNS = 2, 512
-"""Queries that read keys and values as they lie, and keys stored column by column, at most. Of ONNX
-Runtime's time 1 query by 128 to 4096 keys takes 0.6 to 0.7, 2 take 0.8, 4 take 1.6; 1 by 1024 keys
-stored column by column, a page apart, 1.8 (12 heads of 64, a thread of a busy Zen 5, CPU time)."""
+_KEYS_BY_COLUMNS = 512
+"""Keys stored column by column, of a few queries, at most: of ONNX Runtime's time 1 query by 1024
+such keys, a page apart, takes 1.8 (12 heads of 64, a thread of a busy Zen 5, CPU time)."""
 _SUMMED_AT_ONCE = 4096
 """Sums of so many columns stay on the stack of a thread, four vectors for each panel of 16."""
 
@@ -158,11 +157,9 @@ def _checked(found: Attention, chain: tuple[Operation, ...]) -> Attention | Supp
 
 def _few_queries_refusal(found: Attention) -> str:
     """Return why an attention of a few queries is not computed, "" if it is."""
-    queries, keys = found.queries.extent, found.keys.extent
+    keys = found.keys.extent
     if found.in_pairs:
         return "a few queries in bfloat16, which save no reading"
-    if queries > _MOST_UNPACKED:
-        return f"{queries} queries, too few to pack keys for and too many to read them anew"
     if keys > _KEYS_BY_COLUMNS and not found.scores.right_turned:
         return f"{keys} keys, stored column by column, of a few queries"
     columns = found.values.columns.extent

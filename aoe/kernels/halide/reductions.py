@@ -13,7 +13,7 @@ from aoe.kernels.family import UPDATE
 from aoe.kernels.math.functions import strict
 from aoe.schedule import ComputeAt, Memory, Reorder, Step, StoreIn, Unroll, Vectorize
 
-_ACCUMULATOR = "acc"
+ACCUMULATOR = "acc"
 _WIDTHS = (64, 32, 16)
 """Accumulators of a long row: 4 vector registers of AVX-512, or fewer if much would be idle."""
 _IDLE_SHARE = 8
@@ -40,6 +40,7 @@ class OuterLoops:
         open_length: Its elements where they are known when the kernel runs alone; `length` is one
             of the numbers there may be then.
         is_whole: True if the accumulators share `open_length` out evenly.
+        widths: Numbers of accumulators to choose from, without columns.
     """
 
     columns: tuple[hl.Var, ...]
@@ -49,6 +50,7 @@ class OuterLoops:
     outer: tuple[int, ...] = ()
     open_length: hl.Expr | None = None
     is_whole: bool = True
+    widths: tuple[int, ...] = _WIDTHS
 
     @property
     def is_cut_short(self) -> bool:
@@ -72,9 +74,11 @@ class OuterLoops:
             return next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= most and not self.length % n)
         if self.columns:
             return min(_PARTS, self.length)
-        for width in _WIDTHS:
+        for width in self.widths:
             idle = -self.length % width
-            if width <= self.length and (idle * _IDLE_SHARE <= self.length or width == _WIDTHS[-1]):
+            if width <= self.length and (
+                idle * _IDLE_SHARE <= self.length or width == self.widths[-1]
+            ):
                 return width
         return 1 << (self.length.bit_length() - 1)
 
@@ -103,7 +107,7 @@ class AxisReduction:
     ) -> None:
         self.name = name
         self._around = around
-        count, accumulator = around.accumulators, hl.Var(_ACCUMULATOR)
+        count, accumulator = around.accumulators, hl.Var(ACCUMULATOR)
         open_length = around.open_length
         whole: int | hl.Expr
         if open_length is None:
@@ -141,7 +145,7 @@ class AxisReduction:
 
     def _halved(self, parts: hl.Func, combine: Combine) -> list[hl.Expr]:
         """Return the accumulators after halves are combined as vectors."""
-        left, at = parts, hl.Var(_ACCUMULATOR)
+        left, at = parts, hl.Var(ACCUMULATOR)
         for width in _halves(self._around.accumulators):
             stage = f"{self.name}_{width}"
             halves = hl.Func(stage)
@@ -196,7 +200,7 @@ class AxisReduction:
         return {**made, f"{parts}{UPDATE}": (*self._walked, *made[parts])}
 
     def _extent(self, loop: str, accumulators: int) -> int:
-        if loop == _ACCUMULATOR:
+        if loop == ACCUMULATOR:
             return accumulators
         columns = self._around.columns
         return self._around.vector if columns and loop == columns[0].name() else 0
@@ -205,6 +209,11 @@ class AxisReduction:
 def _narrowest(accumulators: int) -> int:
     """Return the number of accumulators that are combined as scalars, not as vectors."""
     return min(accumulators, _SCALARS)
+
+
+def halves_of(around: OuterLoops) -> list[int]:
+    """Return the numbers of accumulators of a reduction that are left by each of its halvings."""
+    return _halves(around.accumulators)
 
 
 def _halves(accumulators: int) -> list[int]:
@@ -237,14 +246,14 @@ def fold_steps(name: str, around: OuterLoops, at_stage: str, at: str | None) -> 
     if not around.columns:
         widths |= {parts: count, update: count}
         steps += [
-            Vectorize(stage, _ACCUMULATOR, width) for stage, width in widths.items() if width > 1
+            Vectorize(stage, ACCUMULATOR, width) for stage, width in widths.items() if width > 1
         ]
-        return [*steps, Reorder(update, (_ACCUMULATOR, *walked))]
+        return [*steps, Reorder(update, (ACCUMULATOR, *walked))]
     column = around.columns[0].name()
     steps += [Vectorize(stage, column, around.vector) for stage in (parts, update, name)]
-    steps.append(Reorder(update, (column, _ACCUMULATOR, *walked)))
+    steps.append(Reorder(update, (column, ACCUMULATOR, *walked)))
     if count > 1:
-        steps += [Unroll(stage, _ACCUMULATOR, count) for stage in (parts, update)]
+        steps += [Unroll(stage, ACCUMULATOR, count) for stage in (parts, update)]
     return steps
 
 

@@ -41,7 +41,7 @@ def _region(inputs: str, body: str) -> OpenRegion:
 
 def test_blocks_are_workloads_of_one_batch_and_so_many_queries() -> None:
     found = _region("float[N,3,S,8] q, float[N,3,8,S] k, float[N,3,S,20] v", _PLAIN)
-    assert found.block_rows(40) == (16, 5, 1)
+    assert found.block_rows(40) == (16, 4, 3, 2, 1)
     blocks = {rows: found.of(rows) for rows in (1, 16)}
     shapes = {rows: [one.shape for one in made.inputs] for rows, made in blocks.items() if made}
     assert shapes[16] == [(1, 3, 16, 8), (1, 3, 8, 16), (1, 3, 16, 20)]

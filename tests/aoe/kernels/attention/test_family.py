@@ -319,7 +319,7 @@ def test_large_scores_do_not_overflow() -> None:
 def test_attentions_of_any_shape_are_computed(seed: int, few: bool) -> None:
     rng = np.random.default_rng(seed)
     queries, keys = (int(count) for count in rng.integers(5, 60, 2))
-    queries = queries % 2 + 1 if few else queries
+    queries = queries % 4 + 1 if few else queries
     depth, columns = (int(count) for count in rng.integers(1, 70, 2))
     batch = tuple(int(count) for count in rng.integers(1, 4, rng.integers(0, 3)))
     turned = bool(rng.integers(2))
@@ -422,10 +422,6 @@ KEYS_ARE_VALUES = changed(
         (
             attention((2, 1, 8), (2, 9, 8), (2, 9, 5000), turned=True),
             "5000 columns of a few queries",
-        ),
-        (
-            attention((2, 3, 8), (2, 8, 9), (2, 9, 8)),
-            "3 queries, too few to pack keys for and too many to read them anew",
         ),
         (attention((2, 6, 8), (2, 8, 1), (2, 1, 8)), "a single key"),
         (KEYS_ARE_VALUES, "queries, keys or values are read twice"),
