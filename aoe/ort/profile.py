@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,19 @@ class ModelProfile:
     timeline: tuple[NodeRun, ...] = ()
     load_s: float = 0.0
     given_share: float = 1.0
+
+    @property
+    def nodes_us(self) -> float:
+        """Time of all nodes together, microseconds; 0 where there was no time to profile."""
+        return sum(self.node_us.values())
+
+    def us_of(self, nodes: Iterable[onnx.NodeProto]) -> float:
+        """Return the time of some nodes together, microseconds."""
+        return sum(self.node_us.get(node.name, 0.0) for node in nodes)
+
+    def share_of(self, nodes: Iterable[onnx.NodeProto]) -> float:
+        """Return the part of the time of all nodes that some take, between 0 and 1."""
+        return self.us_of(nodes) / (self.nodes_us or 1.0)
 
 
 def profile_runs(runs: int) -> int:

@@ -128,7 +128,7 @@ def make_budget(
     return OperatorBudget(
         rates=rates or MachineRates(multiply_adds_per_us=1.0, bytes_per_us=1.0),
         target=KernelTarget.of(tuning.machine.runner.target),
-        model_us=sum(profile.node_us.values()) or 1.0,
+        model_us=profile.nodes_us or 1.0,
         trials=tuning.settings.trials,
         left_s=lambda: searching.left_s() * measure_pool.places(),
     )

@@ -267,7 +267,7 @@ def _write_profile(
     measured_us: Mapping[str, float],
     figures: Sequence[OperatorProfile],
 ) -> None:
-    total = sum(profile.node_us.values()) or 1.0
+    total = profile.nodes_us or 1.0
     known = {operator.name: _figure_columns(operator) for operator in figures}
     rows = [
         {

@@ -92,7 +92,7 @@ def _operators_of(tuning: TuneContext, bank: OperatorBank) -> _GraphOperators:
         operators=fused | {one.key: one for one in left.operators},
         lookups=lookups,
         maybe=frozenset(one.key for one in (*every.fused, *every.operators)),
-        model_us=sum(profile.node_us.values()),
+        model_us=profile.nodes_us,
     )
 
 

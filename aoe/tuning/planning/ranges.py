@@ -29,7 +29,7 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     lookups = {key: look(one) for key, one in searched.items()}
     parts = [reuse_of(one, lookups[key], bank, base) for key, one in searched.items()]
     tuned = [one for key, one in searched.items() if lookups[key].tune]
-    model_us = sum(there.opened.profile.node_us.values())
+    model_us = there.opened.profile.nodes_us
     return KindPlan(
         reuse=reuse_summary(base, JobType.OPAT, parts),
         shares={key: one.share for key, one in searched.items()},

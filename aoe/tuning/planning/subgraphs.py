@@ -117,7 +117,7 @@ def _plan_fusion_groups(tuning: TuneContext, bank: SubgraphBank, base: EarlierRe
     look = partial(looked_up_operator, operators, tuning)
     first, later = fusion_operators(graph, profile, found, lookups)
     tuned = [one for one in (*first.fused, *first.operators, *later) if look(one).tune]
-    kernels_s = most_seconds(tuning, tuned, sum(profile.node_us.values()))
+    kernels_s = most_seconds(tuning, tuned, profile.nodes_us)
     parts = [subgraph_reuse(one, lookups[one.graph_id], bank, base) for one in found.subgraphs]
     return KindPlan(
         reuse=ReuseSummary(base=base.name, parts=tuple(parts)),

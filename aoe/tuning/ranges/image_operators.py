@@ -66,11 +66,9 @@ def find_image_operators(
                     refusals.append(Refusal(node=name, op_type=op_type, reason=made))
                 else:
                     left.append(replace(operator, workload=part.workload, regions=(part,)))
-    total_us = sum(profile.node_us.values()) or 1.0
     operators = [_operator(graph, profile, key, equal) for key, equal in groups.items()]
-    shared = [replace(one, share=one.default_us / total_us) for one in operators]
     return ImageOperators(
-        operators=tuple(sorted(shared, key=lambda one: (-one.share, one.key))),
+        operators=tuple(sorted(operators, key=lambda one: (-one.share, one.key))),
         left=FoundOperators(fused=(), operators=tuple(left), refusals=tuple(refusals)),
     )
 
@@ -104,6 +102,6 @@ def _operator(
         key=key,
         regions=regions,
         op_names=tuple(graph.nodes[region.nodes[-1]].name for region in regions),
-        share=0.0,
-        default_us=sum(profile.node_us.get(node.name, 0.0) for node in nodes),
+        share=profile.share_of(nodes),
+        default_us=profile.us_of(nodes),
     )

@@ -117,7 +117,6 @@ def find_row_operators(
                 refusals.append(_refusal(graph, one.region, reason))
             else:
                 groups.setdefault(json.dumps(one.facts), []).append(one)
-    total_us = sum(profile.node_us.values()) or 1.0
     operators = []
     for equal in groups.values():
         most = max(one.rows(largest) for one in equal)
@@ -132,7 +131,7 @@ def find_row_operators(
                 rows=equal[0],
                 regions=tuple(one.region for one in equal),
                 op_names=tuple(graph.nodes[one.region.nodes[-1]].name for one in equal),
-                share=sum(profile.node_us.get(node.name, 0.0) for node in nodes) / total_us,
+                share=profile.share_of(nodes),
                 blocks=workloads,
             )
         )

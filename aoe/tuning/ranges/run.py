@@ -62,6 +62,7 @@ from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.opat.run import finished_report, operator_teller, run_operators
 from aoe.tuning.opat.tuned_model import write_model
 from aoe.tuning.policies import screen_policy, screening_policy
+from aoe.tuning.progress import continued
 from aoe.tuning.ranges.frequent_rows import frequent_rows, paying, with_blocks
 from aoe.tuning.ranges.image_kernels import image_kernels
 from aoe.tuning.ranges.image_operators import find_image_operators
@@ -429,6 +430,7 @@ def _with_frequent(
     frequent = frequent_rows(operators, tuned, points, is_known, searches=searches)
     if not frequent:
         return list(operators), tuned
+    continued(tuning.progress)  # these are counted behind the others, and told once
     more = tune([block for one in frequent for block in one.operators()])
     every = replace(tuned, operators=(*tuned.operators, *more.operators))
     return with_blocks(operators, frequent), every

@@ -178,10 +178,9 @@ def group_regions(
     grouped: dict[str, list[Region]] = {}
     for region in parts.regions:
         grouped.setdefault(key_of(region.workload), []).append(region)
-    total_us = sum(profile.node_us.values()) or 1.0
     operators, refusals = [], list(parts.refusals)
     for key, equal in grouped.items():
-        operator = _operator(graph, profile, key, equal, total_us)
+        operator = _operator(graph, profile, key, equal)
         if origins is not None:
             operator = replace(operator, model_nodes=_model_nodes(graph, equal[0], origins))
         elements = touched_elements(operator.workload) * len(equal)
@@ -202,20 +201,16 @@ def group_regions(
 
 
 def _operator(
-    graph: ModelGraph, profile: ModelProfile, key: str, regions: list[Region], total_us: float
+    graph: ModelGraph, profile: ModelProfile, key: str, regions: list[Region]
 ) -> Operator:
-    default_us = sum(
-        profile.node_us.get(graph.nodes[index].name, 0.0)
-        for region in regions
-        for index in region.nodes
-    )
+    nodes = [graph.nodes[index] for region in regions for index in region.nodes]
     return Operator(
         workload=regions[0].workload,
         key=key,
         regions=tuple(regions),
         op_names=tuple(_op_name(graph, region) for region in regions),
-        share=default_us / total_us,
-        default_us=default_us,
+        share=profile.share_of(nodes),
+        default_us=profile.us_of(nodes),
     )
 
 

@@ -97,6 +97,10 @@ def test_blocks_are_records_like_any_other_and_hits_of_the_next_run(
     assert all(rows[key]["outcome"] == "reserved" for key in won)
     assert again.om_file is not None
     assert len(summary["points"]) == (3 if read_manifest(again.om_file).kernels else 0)
+    own_rows = [row for row in rows.values() if row["op_name"].rsplit(", ", 1)[1] in own]
+    counted = [int(text) for text in told.texts("plan")]
+    blocks = [len(rows) - len(own_rows), len(rows)] if own_rows else [len(rows)]
+    assert counted == blocks  # once for each part of the run
     # what an earlier run has kept, no noise undoes
     assert not [text for _, text in told.events if text.startswith("dropped")]
 
