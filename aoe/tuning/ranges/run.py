@@ -412,8 +412,10 @@ def _with_fixed(
     fixed = [fixed for one in won for fixed in one.fixed_operators()]
     if tuning.settings.lookup_only or tools.left_s() <= 0:
         fixed = [one for one in fixed if _is_known(tuning, tools.bank, one.workload)]
-    more = tune(fixed).operators if fixed else ()
-    return replace(tuned, operators=(*tuned.operators, *more))
+    if not fixed:
+        return tuned
+    continued(tuning.progress)  # as in `_with_frequent`
+    return replace(tuned, operators=(*tuned.operators, *tune(fixed).operators))
 
 
 def _with_frequent(
