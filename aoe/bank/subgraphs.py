@@ -20,6 +20,7 @@ from aoe.bank.records.subgraph import (
     strategy_of,
 )
 from aoe.bank.sources import rule_source
+from aoe.bank.stored import Stored
 from aoe.bank.task_bank import TaskBank
 from aoe.bank.verdicts import BankNote, KeptKernel, is_narrow, is_of_nothing, note_of
 from aoebank import Bank, Event, Provenance, Record, RecordError, make_graph_record
@@ -32,28 +33,18 @@ operator tuning alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSubgraph:
+class StoredSubgraph(Stored):
     """What a bank knows about a subgraph.
 
     Attributes:
         graph_id: Its identity.
         strategy: What to do with it; None if that makes no sense to this version.
         invalid_reason: Why not, empty if it does.
-        cost_us: Its time when it was measured.
-        speedup: Its measured speed-up over the default then, or None.
-        speedup_low: Lower end of the interval of that.
-        doubts: Why it is to be measured again, a sentence each.
-        is_base: True if it is of the earlier result the run was given.
     """
 
     graph_id: str
     strategy: SubgraphStrategy | None
     invalid_reason: str = ""
-    cost_us: float | None = None
-    speedup: float | None = None
-    speedup_low: float | None = None
-    doubts: tuple[str, ...] = ()
-    is_base: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

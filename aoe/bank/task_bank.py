@@ -6,24 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from aoe.bank.journal import CHANGES, BankJournal, Note
 from aoe.bank.remembered import RememberedOperator
+from aoe.bank.stored import Stored
 from aoe.bank.verdicts import BankNote, note_of
 from aoebank import Bank, Event, Provenance, Record, RecordError
 
 T = TypeVar("T")
 """What tells a task: a `Workload`, the identity of a subgraph."""
-
-
-class Stored(Protocol):
-    """What a bank knows about a task."""
-
-    @property
-    def is_base(self) -> bool:
-        """True if it is of the earlier result the run was given."""
-        ...
 
 
 class TaskBank(ABC, Generic[T]):

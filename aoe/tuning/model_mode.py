@@ -30,6 +30,7 @@ from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, ModeContext, TargetMetric
 from aoe.tuning.reuse.kinds import ReuseSummary, reuse_to_json
 from aoe.tuning.search.registry import SEARCHES
+from aoe.tuning.tasks.tuned_task import TunedTask
 from aoe.tuning.tune_context import ResultPlaces, TuneContext, open_tune_context
 from aoe.tuning.validation.candidates import ValidatedPart
 from aoe.tuning.validation.model_validator import ValidationResult
@@ -345,6 +346,18 @@ def count_members(rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str
             {"op": name, "improvement": improvement_text(speedup)}
             for speedup, name in gained[:_MOST_IMPROVED]
         ],
+    }
+
+
+def task_members(tuned: TunedTask, *, in_model: bool) -> dict[str, Any]:
+    """Return the members of a task in the summary that all kinds have."""
+    return {
+        "before_us": rounded(tuned.before_us),
+        "after_us": rounded(tuned.after_us),
+        "speedup": rounded(tuned.speedup),
+        "outcome": tuned.outcome.value,
+        "reason": tuned.reason,
+        "in_model": in_model,
     }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aoe.bank.journal import ENGINE
+from aoe.bank.stored import Stored
 from aoe.schedule import Configuration, Schedule, schedule_from_json, schedule_to_json
 from aoe.workload import Workload, workload_from_json
 from aoebank import Record
@@ -16,37 +17,27 @@ STRATEGY_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredAnswer:
+class StoredAnswer(Stored):
     """What a bank knows about a workload.
 
     Attributes:
         key: Record key.
         schedule: The strategy, replayable.
         configuration: The knobs it came from.
-        cost_us: Its time when it was measured.
-        speedup: Its measured speed-up over the default then, or None.
-        speedup_low: Lower end of the interval of that.
         file: Bank file it is in.
         old_name: The target's name in that file, empty if it is the present one.
         is_built_in: True if it came with the package.
-        is_base: True if it is of the earlier result the run was given.
         range_model: Model and range of shapes it was last used for, `bert over x:1~4,64`; empty
             where it was used for fixed shapes.
-        doubts: Why it is to be measured again, a sentence each.
     """
 
     key: str
     schedule: Schedule
     configuration: Configuration
-    cost_us: float | None
-    speedup: float | None
-    speedup_low: float | None
     file: Path
     old_name: str = ""
     is_built_in: bool = False
-    is_base: bool = False
     range_model: str = ""
-    doubts: tuple[str, ...] = ()
 
     @property
     def range_words(self) -> str:

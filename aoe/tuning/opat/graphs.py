@@ -23,7 +23,7 @@ from aoe.tuning.opat.opening import (
 )
 from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.precision.plan import PrecisionPlan
-from aoe.tuning.tasks.operators.lookup import Lookup
+from aoe.tuning.tasks.operators.lookup import OperatorLookup
 from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.tasks.operators.operator_tasks import OperatorPool, TunedOperators, tune_found
 from aoe.tuning.tasks.operators.operators import (
@@ -82,7 +82,7 @@ class OperatorContext:
     measure_pool: OperatorPool
     rates: MachineRates | None
     tell: Callable[[TunedOperator], None]
-    tell_lookup: Callable[[Operator, Lookup], None]
+    tell_lookup: Callable[[Operator, OperatorLookup], None]
 
 
 def starts_of(tuning: TuneContext) -> list[StartGraph]:
@@ -171,7 +171,7 @@ def _tuned(
         if tuned.operator.key not in known:
             shared.tell(tuned)
 
-    def tell_lookup(operator: Operator, found: Lookup) -> None:
+    def tell_lookup(operator: Operator, found: OperatorLookup) -> None:
         if operator.key not in known:
             shared.tell_lookup(operator, found)
 

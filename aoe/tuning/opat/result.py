@@ -29,6 +29,7 @@ from aoe.tuning.mode import JobType
 from aoe.tuning.model_mode import (
     ModelTuning,
     rounded,
+    task_members,
     trial_members,
 )
 from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
@@ -208,12 +209,7 @@ def _operator_row(tuned: TunedOperator, result: OpatResult) -> dict[str, Any]:
         "model_op_types": list(model_types(operator.workload.operations)),
         "operations": [op.op_type for op in operator.workload.operations],
         "share_percent": round(operator.share * 100, 2),
-        "before_us": rounded(tuned.before_us),
-        "after_us": rounded(tuned.after_us),
-        "speedup": rounded(tuned.speedup),
-        "outcome": tuned.outcome.value,
-        "reason": tuned.reason,
-        "in_model": operator.key in result.used_keys,
+        **task_members(tuned, in_model=operator.key in result.used_keys),
     }
 
 

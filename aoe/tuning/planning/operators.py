@@ -17,7 +17,7 @@ from aoe.tuning.opat.opening import covering_of, open_bank, precision_plan
 from aoe.tuning.opat.profiles import profile_default
 from aoe.tuning.planning.model import KindPlan, compared_with
 from aoe.tuning.reuse.book import reuse_summary
-from aoe.tuning.tasks.operators.lookup import Lookup, look_up
+from aoe.tuning.tasks.operators.lookup import OperatorLookup, look_up
 from aoe.tuning.tasks.operators.operator_budget import OperatorBudget
 from aoe.tuning.tasks.operators.operators import Operator, find_operators, part_operators
 from aoe.tuning.tasks.operators.reuse import reuse_of
@@ -67,7 +67,7 @@ class _GraphOperators:
     """
 
     operators: Mapping[str, Operator]
-    lookups: Mapping[str, Lookup]
+    lookups: Mapping[str, OperatorLookup]
     maybe: frozenset[str]
     model_us: float
 
@@ -102,7 +102,7 @@ def looked_up_operator(
     operator: Operator,
     *,
     covering: Callable[[Workload], Iterable[StoredAnswer]] = lambda workload: (),
-) -> Lookup:
+) -> OperatorLookup:
     """Return the look-up of an operator, whose schedules are not checked."""
     settings = tuning.settings
     return look_up(
@@ -116,7 +116,7 @@ def looked_up_operator(
     )
 
 
-def _lost(fused: Sequence[Operator], lookups: Mapping[str, Lookup]) -> list[Region]:
+def _lost(fused: Sequence[Operator], lookups: Mapping[str, OperatorLookup]) -> list[Region]:
     """Return the places for which the default is known to be better than any fused kernel."""
     hoped = {
         region.nodes

@@ -28,7 +28,7 @@ from aoe.tuning.sgat.run import (
     inference,
 )
 from aoe.tuning.tasks.fusion_groups.fusion_tasks import SETS_MAX
-from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup, look_up_subgraph
+from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup, known_subgraph, look_up_subgraph
 from aoe.tuning.tasks.rewrites.reuse import subgraph_reuse
 from aoe.tuning.tasks.rewrites.space import strategy_space
 from aoe.tuning.tasks.rewrites.subgraph_task import ACCEPT_SPEEDUP
@@ -63,7 +63,7 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     trials = [
         min(tuning.settings.trials, strategy_space(one).space.size)
         for one, found in known
-        if found.known is None
+        if found.tune
     ]
     chosen = ChosenGraph(proto=proto, uses=()) if forms else None
     groups = KindPlan(reuse=ReuseSummary(base=base.name, parts=()))
@@ -88,12 +88,12 @@ def _form(
     tuning: TuneContext, bank: SubgraphBank, subgraph: Subgraph, lookup: SubgraphLookup
 ) -> ChosenRewrite | None:
     """Return the form a run begins with, None where it begins with the default."""
-    known = lookup.known
-    if known is None or known.strategy is None:
+    if lookup.tune or lookup.stored is None or lookup.stored.strategy is None:
         return None
     if bank.model_verdict(subgraph.graph_id) is Event.DROPPED:
         return None
-    return chosen_form(tuning, known, known.strategy)
+    known = known_subgraph(subgraph, lookup)
+    return chosen_form(tuning, known, lookup.stored.strategy)
 
 
 def _plan_fusion_groups(tuning: TuneContext, bank: SubgraphBank, base: EarlierResult) -> KindPlan:
@@ -127,6 +127,6 @@ def _plan_fusion_groups(tuning: TuneContext, bank: SubgraphBank, base: EarlierRe
 
 def _sets(tuning: TuneContext, found: FoundSubgraphs, lookups: Mapping[str, SubgraphLookup]) -> int:
     """Return how many sets of kernels are measured at most, if every scope wins alone."""
-    unknown = (one for one in found.subgraphs if lookups[one.graph_id].known is None)
+    unknown = (one for one in found.subgraphs if lookups[one.graph_id].tune)
     most = min(SETS_MAX, tuning.settings.trials)
     return sum(min(most, 2 ** len(one.allowed_fusion_groups)) for one in unknown)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from aoe.bank.stored import Lookup
 from aoe.bank.task_bank import TaskBank
 from aoe.tuning.mode import JobType
 from aoe.tuning.reuse.earlier import EarlierResult
@@ -46,6 +47,28 @@ class ReuseBook(Generic[Task, Found, Bank]):
         if self._base is None:
             return None
         return reuse_summary(self._base, self._job, [*self._parts.values()])
+
+
+def kind_of(
+    lookup: Lookup[Any], changes: Iterator[str | None], base: EarlierResult
+) -> tuple[ReuseKind, str]:
+    """Return what becomes of a task, and why.
+
+    Args:
+        lookup: What the banks say of it.
+        changes: What may have changed since the earlier result, the surest first; None and the
+            empty string where nothing is known. It is asked as far as is needed.
+        base: The earlier result.
+    """
+    if not lookup.tune:
+        doubts = lookup.stored.doubts if lookup.stored is not None else ()
+        return ReuseKind.REUSED, "; ".join((lookup.reason, *doubts))
+    if lookup.has_record:
+        return ReuseKind.RETUNED, lookup.invalid_reason or lookup.reason
+    change = next(filter(None, changes), None)
+    if change is not None:
+        return ReuseKind.RETUNED, change
+    return ReuseKind.NEW, f"nothing like it in {base.name}"
 
 
 def reuse_summary(

@@ -217,7 +217,7 @@ def _time_for_kernels(searching: Stopwatch, lookups: Iterable[SubgraphLookup]) -
     """Return the time of a search but for measuring which kernels go together."""
     if searching.limit_s is None:
         return searching
-    wanted_s = SET_S * sum(lookup.known is None for lookup in lookups)
+    wanted_s = SET_S * sum(lookup.tune for lookup in lookups)
     return searching.keeping(min(_SETS_SHARE * searching.left_s(), wanted_s))
 
 
@@ -236,10 +236,11 @@ def fusion_operators(
     regions: dict[tuple[int, ...], Region] = {}
     first: set[str] = set()
     for subgraph in found.subgraphs:
-        known = lookups[subgraph.graph_id].known
+        lookup = lookups[subgraph.graph_id]
         groups, chosen = subgraph.allowed_fusion_groups, without_overlap(subgraph)
-        if known is not None:
-            groups = chosen = known.strategy.groups if known.strategy is not None else ()
+        if not lookup.tune:
+            strategy = lookup.stored.strategy if lookup.stored is not None else None
+            groups = chosen = strategy.groups if strategy is not None else ()
         for group in groups:
             places = [one for one in subgraph.groups[group].regions if one is not None]
             regions |= {one.nodes: one for one in places}

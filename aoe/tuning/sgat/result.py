@@ -18,7 +18,7 @@ from aoe.tuning.chosen_graph import ChosenGraph
 from aoe.tuning.mode import JobType
 from aoe.tuning.model_mode import (
     ModelTuning,
-    rounded,
+    task_members,
     trial_members,
 )
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
@@ -125,12 +125,7 @@ def _row(tuned: TunedSubgraph, result: SgatResult) -> dict[str, Any]:
         "places": list(tuned.subgraph.place_names),
         "nodes": len(tuned.subgraph.segment.nodes),
         "strategy": str(tuned.strategy) if tuned.strategy is not None else None,
-        "before_us": rounded(tuned.before_us),
-        "after_us": rounded(tuned.after_us),
-        "speedup": rounded(tuned.speedup),
-        "outcome": tuned.outcome.value,
-        "reason": tuned.reason,
-        "in_model": tuned.subgraph.graph_id in result.used_ids,
+        **task_members(tuned, in_model=tuned.subgraph.graph_id in result.used_ids),
         "dropped": next(
             (
                 drop.reason

@@ -489,12 +489,11 @@ def chosen_form(
             tuning.progress.warn(f"{segment.op_names[-1]} stays as it is: {form}")
         else:
             splices.append(Splice(segment=segment, form=form))
-    saved_us = (tuned.before_us or 0.0) * (1 - 1 / tuned.proven_speedup)
     return ChosenRewrite(
         subgraph=tuned.subgraph,
         strategy=strategy,
         splices=tuple(splices),
-        gain_us=saved_us * len(splices),
+        gain_us=tuned.saved_us * len(splices),
     )
 
 

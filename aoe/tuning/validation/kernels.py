@@ -349,11 +349,10 @@ def kernels_of(tuned: Sequence[TunedOperator]) -> list[ChosenKernel]:
 def _chosen(tuned: TunedOperator) -> ChosenKernel:
     assert tuned.schedule is not None
     workload = tuned.operator.workload
-    saved = (tuned.before_us or 0.0) * (1 - 1 / (tuned.proven_speedup or 1.0))
     return ChosenKernel(
         source=KernelSource.of(workload, tuned.schedule),
         key=tuned.operator.key,
         regions=tuned.operator.regions,
         op_names=tuned.operator.op_names,
-        gain_us=saved * len(tuned.operator.regions),
+        gain_us=tuned.saved_us * len(tuned.operator.regions),
     )

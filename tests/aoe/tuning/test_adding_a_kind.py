@@ -13,12 +13,14 @@ import onnx
 import pytest
 from support.commands import aoe_exit_code
 from support.documents import find_faults
+from support.engine.ladders import POLICY, RUNGS, Found, LadderTask
 from support.engine.models import save_model
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
 from support.engine.tuning import make_measurement
 
 from aoe.bank.journal import BankJournal
 from aoe.bank.remembered import remembered_from_json, remembered_to_json
+from aoe.bank.stored import Stored
 from aoe.bank.task_bank import TaskBank
 from aoe.bank.verdicts import BankNote
 from aoe.execute.accuracy import Deviation
@@ -26,21 +28,26 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.execute.messages import TaskRunner
 from aoe.execute.tasks import ModelComparison
 from aoe.execute.workers.measure_pool import SerialExecutor
-from aoe.measurement import Measurement, MeasurePolicy, accepts, estimate_speedup
+from aoe.measurement import Measurement, accepts, estimate_speedup
 from aoe.om.file import Manifest, read_manifest
 from aoe.results.files import ModelReport, RepoOutcome, TuningResult, write_json
-from aoe.schedule import Configuration, Knob, Space
 from aoe.tuning.live_report import LiveReport
 from aoe.tuning.mode import JobType, ModeContext
-from aoe.tuning.model_mode import ModelTuning, check_search, report_facts, run_facts, run_reported
+from aoe.tuning.model_mode import (
+    ModelTuning,
+    check_search,
+    report_facts,
+    run_facts,
+    run_reported,
+    task_members,
+)
 from aoe.tuning.planning.model import KindPlan, compared_with
 from aoe.tuning.registry import KINDS, TaskKind
 from aoe.tuning.reuse.book import ReuseBook, reuse_summary
 from aoe.tuning.reuse.earlier import EarlierResult, EarlierTarget, EarlierTask
 from aoe.tuning.reuse.kinds import Reuse, ReuseKind
-from aoe.tuning.search.protocol import Trial
 from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
-from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
+from aoe.tuning.tasks.tuned_task import TunedTask
 from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.tuned_model import write_tuned_model
 from aoe.tuning.validation.model_validator import ValidationResult
@@ -62,58 +69,29 @@ from aoebank import workload_key as key_of
 # ---- the file of the kind: an LRN is a ladder, and the rung of its size the fastest ----
 
 LADDER = JobType("ladder", 9, "ladder")
-_RUNGS, _ENGINE = 8, "ladders"
-_POLICY = MeasurePolicy(pairs_min=5, pairs_max=5, warmup=0)
+_ENGINE = "ladders"
 
 
 @dataclass(frozen=True)
-class Ladder:
+class Ladder(LadderTask):
     """A task: the nodes of one size, and which rung is the fastest for them."""
 
-    size: int
-    names: tuple[str, ...]
-    settings = SearchSettings(method="exhaustive", budget=_RUNGS, seed=0, screen=_POLICY, batch=3)
+    names: tuple[str, ...] = ()
 
     @property
     def workload(self) -> dict[str, Any]:
-        return {"operations": ["Ladder"], "size": self.size}
+        return {"operations": ["Ladder"], "size": self.best}
 
     @property
     def key(self) -> str:
         return key_of(self.workload)
 
-    def space(self) -> Space:
-        return Space(knobs=(Knob("rung", tuple(range(_RUNGS))),), first_guesses=({"rung": 0},))
-
-    def answer(self, configuration: Configuration) -> int:
-        return int(configuration["rung"])
-
-    def known(self, answer: int, trials: Sequence[TrialRecord]) -> Trial | None:
-        return None
-
-    def prepare(self, answers: Sequence[int]) -> None:
-        """Do nothing: there is nothing to compile."""
-
-    def measure(
-        self, answers: Sequence[int], policy: MeasurePolicy, best: float | None
-    ) -> list[Measurement]:
-        return [make_measurement(2.0 / (1 + abs(one - self.size))) for one in answers]
-
-    def chosen(self, good: Sequence[TrialRecord]) -> TrialRecord:
-        return max(good, key=lambda trial: trial.measurement.speedup)
-
-    def is_hopeless(self, trials: Sequence[TrialRecord]) -> bool:
-        return False
-
 
 @dataclass(frozen=True, kw_only=True)
-class TunedLadder:
+class TunedLadder(TunedTask):
     """What became of a ladder."""
 
     ladder: Ladder
-    outcome: RepoOutcome
-    rung: int
-    speedup: float
     trials: int = 0
     failed: bool = False
 
@@ -124,12 +102,10 @@ class LadderReport(ModelReport[TunedLadder]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredLadder:
+class StoredLadder(Stored):
     """What the bank knows of a ladder."""
 
     rung: int
-    speedup: float
-    is_base: bool = False
 
 
 class LadderBank(TaskBank[Ladder]):
@@ -186,9 +162,6 @@ def _record_of(
     return replace(record, soc_version=soc_version, op_type="Ladder")
 
 
-_Found = SearchResult[int]
-
-
 @dataclass
 class LadderTasks:
     """The ladders of a model; see `Tasks`."""
@@ -203,11 +176,11 @@ class LadderTasks:
         return self.left
 
     def next_slice(self, tasks: Sequence[Ladder], trials_left: float) -> BudgetSlice[Ladder]:
-        return BudgetSlice(task=tasks[0], trials=_RUNGS)
+        return BudgetSlice(task=tasks[0], trials=RUNGS)
 
     def begin(
         self, given: BudgetSlice[Ladder], trials_left: float
-    ) -> Callable[[TaskRunner], _Found] | None:
+    ) -> Callable[[TaskRunner], Found] | None:
         self.left.remove(given.task)
         known = self.bank.find(given.task)
         self.reuse.add(self.bank, given.task, known)
@@ -217,20 +190,15 @@ class LadderTasks:
                 TunedLadder(
                     ladder=given.task,
                     outcome=RepoOutcome.RESERVED if known else RepoOutcome.UNSATISFIED,
-                    rung=known.rung if known else 0,
+                    reason=f"rung {known.rung}" if known else "unknown",
                     speedup=known.speedup if known else 1.0,
                 )
             )
             return None
 
-        def search(runner: TaskRunner) -> _Found:
-            loop = TaskSearch[int](given.task)
-            loop.go_on(given.trials, left_s=lambda: 60.0, report=lambda done, best: None)
-            return loop.concluded(_POLICY)
+        return lambda runner: given.task.searched(given.trials)
 
-        return search
-
-    def record(self, finished: FinishedSlice[Ladder, _Found]) -> None:
+    def record(self, finished: FinishedSlice[Ladder, Found]) -> None:
         found, ladder = finished.result, finished.slice.task
         assert found.answer is not None and found.measurement is not None
         assert found.estimate is not None and accepts(found.estimate, 1.03)
@@ -239,7 +207,7 @@ class LadderTasks:
             TunedLadder(
                 ladder=ladder,
                 outcome=RepoOutcome.ADD,
-                rung=found.answer,
+                reason=f"rung {found.answer}",
                 speedup=found.estimate.median,
                 trials=len(found.trials),
             )
@@ -262,10 +230,7 @@ class LadderResult(ModelTuning[Any]):
             {
                 "key": one.ladder.key,
                 "op_name": one.ladder.names[0],
-                "outcome": one.outcome.value,
-                "reason": f"rung {one.rung}",
-                "speedup": one.speedup,
-                "in_model": False,
+                **task_members(one, in_model=False),
             }
             for one in self.ladders
         ]
@@ -294,7 +259,7 @@ def _tune(tuning: TuneContext, report: LiveReport[LadderReport]) -> LadderResult
         tuned.append,
         tuning.settings.lookup_only,
     )
-    TaskScheduler[Ladder, _Found](
+    TaskScheduler[Ladder, Found](
         tasks=tasks,
         pool=SerialExecutor(),
         runner=tuning.machine.runner,
@@ -322,10 +287,10 @@ def _tune(tuning: TuneContext, report: LiveReport[LadderReport]) -> LadderResult
     for one in tuned:
         members = {
             "op_names": one.ladder.names,
-            "size": one.ladder.size,
+            "size": one.ladder.best,
             **remembered_to_json(result.remembered[one.ladder.key]),
         }
-        write_json(result.places.results / DETAILS / f"{one.ladder.size}.json", members)
+        write_json(result.places.results / DETAILS / f"{one.ladder.best}.json", members)
     return result
 
 
@@ -428,7 +393,7 @@ class LadderAnswer:
     model: Path | None = None
 
     def measure(self, recorded: object, compilers: KernelCompilers) -> Measurement:
-        return self.ladder.measure([self.rung], _POLICY, None)[0]
+        return self.ladder.measure([self.rung], POLICY, None)[0]
 
     def timed(self, record: Record, latency_us: float) -> Record:
         return replace(record, cost_us=round(latency_us, 3))
@@ -555,7 +520,7 @@ def test_compile_looks_it_up_where_the_bank_has_it(world: World) -> None:
     rows = {
         row["op_name"]: (row["outcome"], row["reason"]) for row in ladders["summary"]["ladders"]
     }
-    assert rows == {"lrn0": ("reserved", "rung 5"), "lrn1": ("unsatisfied", "rung 0")}
+    assert rows == {"lrn0": ("reserved", "rung 5"), "lrn1": ("unsatisfied", "unknown")}
     assert world.records("bank") == {3: 3, 5: 5}
     empty = f"--op_bank_path={world.bank('empty')}"
     shown = world.aoe(*words[:2], empty, f"--output={world.place / 'new.om'}", "--json")

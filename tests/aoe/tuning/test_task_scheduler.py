@@ -5,59 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from support.engine.fakes import ScriptedRunner
-from support.engine.tuning import make_measurement
+from support.engine.ladders import Found, LadderTask
 
 from aoe.errors import AoeError
 from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import SerialExecutor
-from aoe.measurement import Measurement, MeasurePolicy
-from aoe.schedule import Configuration, Knob, Space
-from aoe.tuning.search.protocol import Trial
 from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
-from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
-
-_POLICY = MeasurePolicy(pairs_min=5, pairs_max=5, warmup=0)
 
 
 @dataclass(frozen=True)
-class _Ladder:
-    """A toy task: of ten rungs one is the fastest, and the bank remembers which."""
+class _Ladder(LadderTask):
+    """A toy task, and its key in the bank, which remembers the fastest rung."""
 
-    key: str
-    best: int
-
-    @property
-    def settings(self) -> SearchSettings:
-        return SearchSettings(method="exhaustive", budget=10, seed=0, screen=_POLICY, batch=3)
-
-    def space(self) -> Space:
-        return Space(knobs=(Knob("rung", tuple(range(10))),), first_guesses=({"rung": 0},))
-
-    def answer(self, configuration: Configuration) -> int:
-        return int(configuration["rung"])
-
-    def known(self, answer: int, trials: Sequence[TrialRecord]) -> Trial | None:
-        return None
-
-    def prepare(self, answers: Sequence[int]) -> None:
-        """Do nothing: there is nothing to compile."""
-
-    def measure(
-        self, answers: Sequence[int], policy: MeasurePolicy, best: float | None
-    ) -> list[Measurement]:
-        return [make_measurement(2.0 / (1 + abs(one - self.best))) for one in answers]
-
-    def chosen(self, good: Sequence[TrialRecord]) -> TrialRecord:
-        return max(good, key=lambda trial: trial.measurement.speedup)
-
-    def is_hopeless(self, trials: Sequence[TrialRecord]) -> bool:
-        return False
-
-
-_Found = SearchResult[int]
+    key: str = ""
 
 
 @dataclass
@@ -78,20 +42,15 @@ class _Ladders:
 
     def begin(
         self, given: BudgetSlice[_Ladder], trials_left: float
-    ) -> Callable[[TaskRunner], _Found] | None:
+    ) -> Callable[[TaskRunner], Found] | None:
         self.left.remove(given.task)
         self.order.append(given.task.key)
         if given.task.key in self.bank:
             return None
 
-        def search(runner: TaskRunner) -> _Found:
-            loop = TaskSearch[int](given.task)
-            loop.go_on(given.trials, left_s=lambda: math.inf, report=lambda done, best: None)
-            return loop.concluded(_POLICY)
+        return lambda runner: given.task.searched(given.trials)
 
-        return search
-
-    def record(self, finished: FinishedSlice[_Ladder, _Found]) -> None:
+    def record(self, finished: FinishedSlice[_Ladder, Found]) -> None:
         self.spent += len(finished.result.trials)
         if finished.result.answer is not None:
             self.bank[finished.slice.task.key] = finished.result.answer
@@ -100,7 +59,7 @@ class _Ladders:
         return self.most - self.spent
 
 
-class _Places(SerialExecutor[FinishedSlice[_Ladder, _Found]]):
+class _Places(SerialExecutor[FinishedSlice[_Ladder, Found]]):
     """Two places that measure; jobs are done when their results are asked for."""
 
     def __init__(self) -> None:
@@ -113,7 +72,7 @@ class _Places(SerialExecutor[FinishedSlice[_Ladder, _Found]]):
 
     def begin(
         self,
-        job: Callable[[TaskRunner], FinishedSlice[_Ladder, _Found]],
+        job: Callable[[TaskRunner], FinishedSlice[_Ladder, Found]],
         local: TaskRunner,
         told: Callable[[str], None],
     ) -> None:
@@ -121,15 +80,15 @@ class _Places(SerialExecutor[FinishedSlice[_Ladder, _Found]]):
         self.jobs.append(lambda: begin(job, local, told))
         self.most_at_once = max(self.most_at_once, len(self.jobs))
 
-    def next_done(self) -> FinishedSlice[_Ladder, _Found]:
+    def next_done(self) -> FinishedSlice[_Ladder, Found]:
         self.jobs.pop(0)()
         return super().next_done()
 
 
 def _run(
-    tasks: _Ladders, pool: SerialExecutor[FinishedSlice[_Ladder, _Found]] | None = None
+    tasks: _Ladders, pool: SerialExecutor[FinishedSlice[_Ladder, Found]] | None = None
 ) -> _Ladders:
-    TaskScheduler[_Ladder, _Found](
+    TaskScheduler[_Ladder, Found](
         tasks=tasks,
         pool=pool or SerialExecutor(),
         runner=ScriptedRunner(),  # type: ignore[arg-type]
@@ -139,7 +98,7 @@ def _run(
 
 
 def _three() -> list[_Ladder]:
-    return [_Ladder("a", 3), _Ladder("b", 9), _Ladder("c", 0)]
+    return [_Ladder(3, "a"), _Ladder(9, "b"), _Ladder(0, "c")]
 
 
 def test_new_kind_of_task_is_searched_and_recorded() -> None:
@@ -148,7 +107,7 @@ def test_new_kind_of_task_is_searched_and_recorded() -> None:
 
 def test_record_of_an_earlier_run_is_reused_without_a_trial() -> None:
     bank = _run(_Ladders(_three())).bank
-    again = _run(_Ladders([*_three(), _Ladder("d", 5)], bank=bank))
+    again = _run(_Ladders([*_three(), _Ladder(5, "d")], bank=bank))
     assert again.spent == 10 and again.bank["d"] == 5
 
 
@@ -168,8 +127,8 @@ def test_trials_of_all_tasks_together_stay_within_the_budget(places: int) -> Non
 
 def test_failure_of_a_search_ends_the_run() -> None:
     class Broken(_Ladder):
-        def measure(self, *_: object) -> list[Measurement]:
+        def measure(self, *_: object) -> Any:
             raise AoeError("bank", "is corrupt")
 
     with pytest.raises(AoeError, match="is corrupt"):
-        _run(_Ladders([Broken("a", 1)]))
+        _run(_Ladders([Broken(1, "a")]))

@@ -17,7 +17,7 @@ from aoe.tuning.tasks.fusion_groups.choosing import fusion_space
 from aoe.tuning.tasks.fusion_groups.kernels import WonKernels, saved_us, source_of
 from aoe.tuning.tasks.fusion_groups.measuring import FusionMeasurer
 from aoe.tuning.tasks.operators.operator import TunedOperator
-from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup, TunedSubgraph
+from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup, TunedSubgraph, known_subgraph
 from aoe.tuning.tasks.rewrites.space import StrategySpace
 from aoe.tuning.tasks.rewrites.subgraph_task import SubgraphTools, search_subgraph
 from aoe.tuning.tasks.rewrites.subgraphs import Subgraph
@@ -73,14 +73,14 @@ class FusionTasks:
         subgraph, waiting = given.task, len(self.left)
         lookup = self.lookups[subgraph.graph_id]
         self.left.remove(subgraph)
-        if lookup.known is not None:
-            self._take(lookup.known)
+        if not lookup.tune:
+            self._take(known_subgraph(subgraph, lookup))
             return None
         kernels = self.won.of(subgraph)
         gains = {group: gain for group, one in kernels.items() if (gain := saved_us(one)) > 0}
         owned = {group: subgraph.groups[group].owned for group in gains}
         choices = fusion_space(gains, owned)
-        if gains and lookup.usable is None and self.tools.left_s() <= 0:
+        if gains and lookup.stored is None and self.tools.left_s() <= 0:
             self._take(_not_measured(subgraph, lookup, choices))
             return None
 
@@ -146,7 +146,7 @@ def _not_measured(
     return TunedSubgraph(
         subgraph=subgraph,
         outcome=RepoOutcome.UNSATISFIED,
-        reason=f"{lookup.why}; {OUT_OF_TIME}, its kernels have won alone",
+        reason=f"{lookup.reason}; {OUT_OF_TIME}, its kernels have won alone",
         strategy=choices.strategy(choices.space.first_guesses[0]),
         is_untried=True,
     )

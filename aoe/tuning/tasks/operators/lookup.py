@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
+from aoe.bank.stored import Lookup
 from aoe.measurement import SpeedupEstimate, accepts
 from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
 from aoe.schedule import Configuration, Schedule
@@ -31,14 +32,10 @@ has left open whether it does: final comparisons of models tell half a percent a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup:
-    """What the bank says before tuning.
+class OperatorLookup(Lookup[StoredAnswer]):
+    """What the banks say of an operator.
 
     Attributes:
-        stored: The record on a hit.
-        tune: True if a search is due.
-        reason: In words, for the report.
-        invalid_reason: Why the record there counts as a miss; empty if it does not.
         left_open: The best candidate of an earlier search, where noise has kept from deciding about
             it: it alone is measured again. None where there is a search to make.
         is_again: True if noise has left open what an earlier search came to.
@@ -46,10 +43,6 @@ class Lookup:
         covering: On a miss, the answer of a record of a range of shapes that holds this one.
     """
 
-    stored: StoredAnswer | None
-    tune: bool
-    reason: str
-    invalid_reason: str = ""
     left_open: Configuration | None = None
     is_again: bool = False
     was_busy: bool = False
@@ -77,7 +70,7 @@ def look_up(
     invalid_reason_of: Callable[[Schedule], str],
     share: float = 1.0,
     covering: Iterable[StoredAnswer] = (),
-) -> Lookup:
+) -> OperatorLookup:
     """Return whether to tune a workload.
 
     An earlier search that found nothing better than the default is believed when it was at
@@ -107,18 +100,20 @@ def look_up(
         invalid_reason = invalid_reason_of(stored.schedule)
         stored = None if invalid_reason else stored
     if repeat_tune:
-        return Lookup(stored=stored, tune=True, reason="REPEAT_TUNE", invalid_reason=invalid_reason)
+        return OperatorLookup(
+            stored=stored, tune=True, reason="REPEAT_TUNE", invalid_reason=invalid_reason
+        )
     if stored is not None:
         where = "in the built-in bank" if stored.is_built_in else "in the bank"
         where = "in the earlier result" if stored.is_base else where
         under = f", under the old name {stored.old_name}" if stored.old_name else ""
-        return Lookup(stored=stored, tune=False, reason=f"{where}{under}")
+        return OperatorLookup(stored=stored, tune=False, reason=f"{where}{under}")
     failure = None
     if quarantined is None:
         failure = bank.failed_search(workload, trials, threshold=ACCEPT_SPEEDUP)
     if failure is not None and share * failure.expected < _LEAST_SAVED:
         reason = DEFAULT_WAS_BEST
-        return Lookup(stored=None, tune=False, reason=reason, invalid_reason=invalid_reason)
+        return OperatorLookup(stored=None, tune=False, reason=reason, invalid_reason=invalid_reason)
     reason = f"its record is a miss: {invalid_reason}" if invalid_reason else "not in the bank"
     was_busy = failure is not None and failure.was_busy
     if was_busy:
@@ -126,7 +121,7 @@ def look_up(
     elif failure is not None:
         reason = f"{reason}, noise decided when it was searched"
     unknown = covering if failure is None and quarantined is None else ()
-    return Lookup(
+    return OperatorLookup(
         stored=None,
         tune=True,
         reason=reason,

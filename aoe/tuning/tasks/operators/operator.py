@@ -43,7 +43,7 @@ from aoe.tuning.operator_choice import NOT_CHOSEN
 from aoe.tuning.policies import final_policy, screen_policy, screening_policy
 from aoe.tuning.progress import Progress
 from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch
-from aoe.tuning.tasks.operators.lookup import Lookup, look_up, settle
+from aoe.tuning.tasks.operators.lookup import OperatorLookup, look_up, settle
 from aoe.tuning.tasks.operators.operator_task import (
     OperatorTask,
     format_speedup,
@@ -51,6 +51,7 @@ from aoe.tuning.tasks.operators.operator_task import (
     sources_of,
 )
 from aoe.tuning.tasks.operators.operators import Operator
+from aoe.tuning.tasks.tuned_task import TunedTask
 from aoe.workload import Workload, workload_to_json
 from aoebank import AoebankError, Event
 
@@ -66,33 +67,21 @@ _WON = (RepoOutcome.ADD, RepoOutcome.UPDATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TunedOperator:
-    """An operator with what the run found out about it.
+class TunedOperator(TunedTask):
+    """What became of an operator.
 
     Attributes:
         operator: The workload and its places in the model.
-        outcome: What became of it in the bank.
-        reason: In words.
         schedule: Strategy to use; None leaves the operator to ONNX Runtime.
-        speedup: Measured in this run or read from the bank's provenance.
-        proven_speedup: Lower end of its interval.
         estimate: Speed-up measured in this run, None if there was nothing to measure.
-        before_us: Time of the default for one place, microseconds.
-        after_us: Time of the strategy.
         search: What was tried, None if nothing was.
         formatted_us: Time of the default without what it reorders; None where the
             strategy chooses no layout, or that was not measured.
     """
 
     operator: Operator
-    outcome: RepoOutcome
-    reason: str
     schedule: Schedule | None = None
-    speedup: float | None = None
-    proven_speedup: float | None = None
     estimate: SpeedupEstimate | None = None
-    before_us: float | None = None
-    after_us: float | None = None
     search: SearchResult[Schedule] | None = None
     formatted_us: float | None = None
 
@@ -125,7 +114,7 @@ class OperatorTools:
     compilers: KernelCompilers | None = None
     compilers_of: Callable[[TaskRunner], KernelCompilers] = KernelCompilers
     trials_left: float = math.inf
-    tell_lookup: Callable[[Operator, Lookup], None] = lambda operator, lookup: None
+    tell_lookup: Callable[[Operator, OperatorLookup], None] = lambda operator, lookup: None
     is_chosen: Callable[[Operator], bool] = lambda operator: True
     covering: Callable[[Workload], Iterable[StoredAnswer]] = lambda workload: ()
 
@@ -450,7 +439,7 @@ def bytes_around(tools: OperatorTools, workload: Workload) -> int:
 
 
 def _search_task(
-    operator: Operator, tools: OperatorTools, budget: int, lookup: Lookup
+    operator: Operator, tools: OperatorTools, budget: int, lookup: OperatorLookup
 ) -> OperatorTask:
     target, settings, only = tools.runner.target, tools.settings, lookup.left_open
     first = lookup.covering.configuration if lookup.covering is not None else None

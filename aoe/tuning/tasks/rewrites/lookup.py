@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from aoe.bank.records.subgraph import SubgraphStrategy
+from aoe.bank.stored import Lookup
 from aoe.bank.subgraphs import StoredSubgraph, SubgraphBank
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.graph.subgraphs.rewrite_candidates import form_of
 from aoe.measurement import Measurement
 from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
 from aoe.tuning.tasks.rewrites.subgraphs import Subgraph
+from aoe.tuning.tasks.tuned_task import TunedTask
 
 FlawOf = Callable[[Subgraph, SubgraphStrategy], str]
 """Says why a strategy cannot be used for a subgraph, the empty string if it can."""
@@ -27,60 +29,26 @@ class StrategyTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TunedSubgraph:
+class TunedSubgraph(TunedTask):
     """What became of a subgraph.
 
     Attributes:
         subgraph: The subgraph.
-        outcome: What a run did about it in the bank.
-        reason: Why, in words.
         strategy: What is done with it, None for the default.
-        before_us: Time of the default in this run, None if it was not measured.
-        speedup: Of the strategy, measured now or when its record was written.
-        proven_speedup: What of it is beyond noise, 1 if unknown.
         trials: Everything measured on the way.
         is_untried: True if a limit has left it as it is, without a trial.
         is_undecided: True if what measures has failed, or a busy machine has: a later run decides.
-        doubts: Why its record is to be measured again, a sentence each.
     """
 
     subgraph: Subgraph
-    outcome: RepoOutcome
-    reason: str
     strategy: SubgraphStrategy | None = None
-    before_us: float | None = None
-    speedup: float | None = None
-    proven_speedup: float = 1.0
     trials: tuple[StrategyTrial, ...] = ()
     is_untried: bool = False
     is_undecided: bool = False
-    doubts: tuple[str, ...] = ()
-
-    @property
-    def after_us(self) -> float | None:
-        """Time of the strategy, None if it was not measured in this run."""
-        if self.before_us is None or self.speedup is None:
-            return None
-        return self.before_us / self.speedup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubgraphLookup:
-    """What the banks say of a subgraph.
-
-    Attributes:
-        stored: Its record, whether it can be used or not.
-        usable: The record, if it can be used.
-        invalid_reason: Why it cannot; empty if it can, or there is none.
-        why: Why there is something to tune, in words.
-        known: What becomes of the subgraph without a search; None if it is to be searched.
-    """
-
-    stored: StoredSubgraph | None
-    usable: StoredSubgraph | None
-    invalid_reason: str
-    why: str
-    known: TunedSubgraph | None = None
+SubgraphLookup = Lookup[StoredSubgraph]
+"""What the banks say of a subgraph."""
 
 
 def look_up_subgraph(
@@ -110,38 +78,41 @@ def look_up_subgraph(
         subgraph, stored, invalid_reason_of or partial(_invalid_reason_of, rules)
     )
     usable = stored if stored is not None and not invalid_reason else None
-    known, why = (
-        None,
-        f"its record is stale: {invalid_reason}" if invalid_reason else "not in the bank",
-    )
+    reason = f"its record is stale: {invalid_reason}" if invalid_reason else "not in the bank"
+    tune = True
     if repeat_tune:
-        why = "REPEAT_TUNE" if usable is not None else why
+        reason = "REPEAT_TUNE" if usable is not None else reason
     elif usable is not None:
-        known = from_bank(subgraph, usable)
+        tune, reason = False, _place(usable)
     elif bank.is_hopeless(subgraph.graph_id, subgraph.options, threshold=threshold):
-        known = TunedSubgraph(
-            subgraph=subgraph,
-            outcome=RepoOutcome.UNSATISFIED,
-            reason=DEFAULT_WAS_BEST,
-        )
-    return SubgraphLookup(
-        stored=stored, usable=usable, invalid_reason=invalid_reason, why=why, known=known
-    )
+        tune, reason = False, DEFAULT_WAS_BEST
+    return Lookup(stored=usable, tune=tune, reason=reason, invalid_reason=invalid_reason)
+
+
+def known_subgraph(subgraph: Subgraph, lookup: SubgraphLookup) -> TunedSubgraph:
+    """Return what becomes of a subgraph that is not searched."""
+    if lookup.stored is not None:
+        return from_bank(subgraph, lookup.stored)
+    return TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=lookup.reason)
 
 
 def from_bank(subgraph: Subgraph, stored: StoredSubgraph) -> TunedSubgraph:
     """Return a subgraph whose record is used as it is."""
-    speedup = stored.speedup
+    speedup, is_timed = stored.speedup, bool(stored.cost_us and stored.speedup)
     return TunedSubgraph(
         subgraph=subgraph,
         outcome=RepoOutcome.RESERVED,
-        reason="in the earlier result" if stored.is_base else "in the bank",
-        doubts=stored.doubts,
+        reason=_place(stored),
         strategy=stored.strategy,
         speedup=speedup,
         before_us=stored.cost_us * speedup if stored.cost_us and speedup else None,
-        proven_speedup=stored.speedup_low or 1.0,
+        after_us=stored.cost_us if is_timed else None,
+        proven_speedup=stored.speedup_low,
     )
+
+
+def _place(stored: StoredSubgraph) -> str:
+    return "in the earlier result" if stored.is_base else "in the bank"
 
 
 def _invalid_reason(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from aoe.bank.records.subgraph import NodeFeature
 from aoe.bank.subgraphs import SubgraphBank
 from aoe.tuning.mode import JobType
-from aoe.tuning.reuse.book import ReuseBook
+from aoe.tuning.reuse.book import ReuseBook, kind_of
 from aoe.tuning.reuse.earlier import EarlierResult
-from aoe.tuning.reuse.kinds import Reuse, ReuseKind, shape_change
+from aoe.tuning.reuse.kinds import Reuse, shape_change
 from aoe.tuning.tasks.rewrites.earlier import OP_TYPE
 from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup
 from aoe.tuning.tasks.rewrites.subgraphs import Subgraph, features_of
@@ -28,7 +28,7 @@ def subgraph_reuse(
         bank: Knows the earlier bank, too.
         base: The earlier result.
     """
-    kind, reason = _kind_of(subgraph, lookup, bank, base)
+    kind, reason = kind_of(lookup, _changes(subgraph, bank, base), base)
     return Reuse(
         key=subgraph.graph_id,
         op_type=OP_TYPE,
@@ -38,26 +38,16 @@ def subgraph_reuse(
     )
 
 
-def _kind_of(
-    subgraph: Subgraph, lookup: SubgraphLookup, bank: SubgraphBank, base: EarlierResult
-) -> tuple[ReuseKind, str]:
-    if lookup.known is not None:
-        return ReuseKind.REUSED, "; ".join((lookup.known.reason, *lookup.known.doubts))
-    if lookup.usable is not None or lookup.invalid_reason:
-        return ReuseKind.RETUNED, lookup.invalid_reason or lookup.why
+def _changes(subgraph: Subgraph, bank: SubgraphBank, base: EarlierResult) -> Iterator[str | None]:
+    earlier = base.tasks_of(JobType.SGAT)
     then = bank.base_change(subgraph.graph_id)
     if then is not None:
-        return ReuseKind.RETUNED, then or "other options, or noise decided then"
-    earlier = base.tasks_of(JobType.SGAT)
+        yield then or "other options, or noise decided then"
     if subgraph.graph_id in earlier:
-        return ReuseKind.RETUNED, base.why_not_looked_up(bank.soc_version, bank.core_num)
+        yield base.why_not_looked_up(bank.soc_version, bank.core_num)
     nodes = features_of(subgraph.segment)
     others = [task.subject for task in earlier.values() if task.subject]
-    others += [like.nodes for like in bank.alike(nodes)]
-    change = nearest_nodes_change(nodes, others)
-    if change:
-        return ReuseKind.RETUNED, change
-    return ReuseKind.NEW, f"nothing like it in {base.name}"
+    yield nearest_nodes_change(nodes, [*others, *(like.nodes for like in bank.alike(nodes))])
 
 
 def nearest_nodes_change(

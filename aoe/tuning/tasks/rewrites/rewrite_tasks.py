@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from aoe.execute.messages import TaskRunner
 from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice
 from aoe.tuning.tasks.rewrites.experience import PLAIN_LAYOUT, Experience, kinds_in, kinds_of
-from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
+from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph, known_subgraph
 from aoe.tuning.tasks.rewrites.space import StrategySpace, strategy_space
 from aoe.tuning.tasks.rewrites.subgraph_task import SubgraphTools, looked_up, search_subgraph
 from aoe.tuning.tasks.rewrites.subgraphs import Subgraph, structure_of, work_of
@@ -151,8 +151,8 @@ class RewriteTasks:
         subgraph = given.task
         self.left.remove(subgraph)
         lookup = looked_up(subgraph, self.tools)
-        if lookup.known is not None:
-            self.tell(lookup.known)
+        if not lookup.tune:
+            self.tell(known_subgraph(subgraph, lookup))
             return None
         tools = replace(
             self.tools,

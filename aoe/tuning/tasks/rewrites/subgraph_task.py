@@ -130,14 +130,12 @@ def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
     )
     tools.tell_lookup(subgraph, lookup)
     if not tools.settings.lookup_only:
-        if lookup.known is not None or lookup.usable is not None:
+        if not lookup.tune or lookup.stored is not None:
             tools.bank.adopt(subgraph.graph_id)
         return lookup
-    if lookup.known is not None:
+    if not lookup.tune:
         return lookup
-    reason = f"{lookup.why}, and {ONLY_LOOKED_UP}"
-    known = TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=reason)
-    return replace(lookup, known=known)
+    return replace(lookup, tune=False, reason=f"{lookup.reason}, and {ONLY_LOOKED_UP}")
 
 
 def search_subgraph(
@@ -161,16 +159,16 @@ def search_subgraph(
     """
     try:
         with closing(tools.measurer(subgraph, tools.runner)) as measurer:
-            found = _search(subgraph, tools, lookup.usable, measurer)
+            found = _search(subgraph, tools, lookup.stored, measurer)
     except (AoebankError, OSError):  # the bank, the disk or a limit: no matter of this subgraph
         raise
     except Exception as error:  # a bug of one rule costs its own subgraph, never a run
-        if lookup.usable is not None:
-            return from_bank(subgraph, lookup.usable)
+        if lookup.stored is not None:
+            return from_bank(subgraph, lookup.stored)
         return TunedSubgraph(
             subgraph=subgraph,
             outcome=RepoOutcome.UNSATISFIED,
-            reason=f"{lookup.why}; not decided, it failed: {type(error).__name__}: {error}",
+            reason=f"{lookup.reason}; not decided, it failed: {type(error).__name__}: {error}",
             is_undecided=True,
         )
     return _settled(subgraph, tools, lookup, found)
@@ -303,7 +301,7 @@ def _stored_now(
 def _settled(
     subgraph: Subgraph, tools: SubgraphTools, lookup: SubgraphLookup, found: _Found
 ) -> TunedSubgraph:
-    usable, why, best = lookup.usable, lookup.why, found.result
+    usable, why, best = lookup.stored, lookup.reason, found.result
     busy = best.measurement is not None and not best.measurement.counts
     good = not busy and best.estimate is not None and tools.accepts(best.estimate)
     if usable is not None and not (good and _beats(found, usable)):
@@ -329,7 +327,7 @@ def _settled(
         if not (busy or found.is_cut or found.is_broken):  # else a later run has to decide
             tools.bank.note([(subgraph.graph_id, _note(subgraph, tools, found))])
         return tuned
-    outcome = RepoOutcome.ADD if lookup.stored is None else RepoOutcome.UPDATE
+    outcome = RepoOutcome.UPDATE if lookup.has_record else RepoOutcome.ADD
     refusal = tools.bank.save(
         subgraph.graph_id,
         features_of(subgraph.segment),
@@ -344,6 +342,7 @@ def _settled(
         is_undecided=False,
         reason=str(best.answer),
         strategy=best.answer,
+        after_us=tuned.before_us / best.estimate.median if tuned.before_us is not None else None,
         speedup=best.estimate.median,
         proven_speedup=max(1.0, best.estimate.low),
     )

@@ -15,7 +15,7 @@ from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
-from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP, Lookup, look_up, settle
+from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP, OperatorLookup, look_up, settle
 from aoebank import Event
 
 _EXP = chain_workload(("Exp",))
@@ -41,7 +41,7 @@ def _looked_up(
     trials: int = 8,
     invalid_reason: str = "",
     share: float = 1.0,
-) -> Lookup:
+) -> OperatorLookup:
     return look_up(
         bank,
         _EXP,

@@ -28,6 +28,7 @@ def _tuned(strategy: SubgraphStrategy | None, *trials: tuple[SubgraphStrategy, A
         reason="",
         strategy=strategy,
         before_us=120.0,
+        after_us=60.0,
         speedup=2.0,
         trials=tuple(
             StrategyTrial(

@@ -1,0 +1,34 @@
+"""What becomes of a task, whatever kind it is of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aoe.results.files import RepoOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedTask:
+    """A task with what a run found out about it.
+
+    Attributes:
+        outcome: What became of it in the bank.
+        reason: Why, in words.
+        before_us: Time of the default for one place, None if it is not known.
+        after_us: Time of the answer.
+        speedup: Of the answer over the default, measured in this run or when its record was
+            written.
+        proven_speedup: Lower end of its interval, None if unknown.
+    """
+
+    outcome: RepoOutcome
+    reason: str
+    before_us: float | None = None
+    after_us: float | None = None
+    speedup: float | None = None
+    proven_speedup: float | None = None
+
+    @property
+    def saved_us(self) -> float:
+        """Time an answer is sure to save at one place; 0 where that is not known."""
+        return (self.before_us or 0.0) * (1 - 1 / (self.proven_speedup or 1.0))
