@@ -123,11 +123,6 @@ def cache_path(env: Mapping[str, str]) -> Path | None:
     return Path(env["HOME"]) / ".cache" / "aoe" if env.get("HOME") else None
 
 
-def test_cache_path(env: Mapping[str, str]) -> Path | None:
-    """Return `AOE_TEST_CACHE`: where tests keep compiled kernels from run to run, None for not."""
-    return Path(env["AOE_TEST_CACHE"]) if env.get("AOE_TEST_CACHE") else None
-
-
 def cache_limit(env: Mapping[str, str]) -> int:
     """Return how many bytes of unpacked `.om` files are kept: `AOE_CACHE_SIZE`, 0 for none.
 

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+import tests_path  # noqa: F401
 from comparison.files import write_whole
 from comparison.prepared import INPUTS, MODEL, PreparedNetwork
 from comparison.processes import RuntimeProcess

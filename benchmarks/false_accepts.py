@@ -37,7 +37,9 @@ from typing import Any
 
 import numpy as np
 import onnx.parser
+import tests_path  # noqa: F401
 from onnx import helper, numpy_helper
+from support.contracts.networks import shipped_network
 
 from aoe.device.registry import default_device
 from aoe.device.toolchain import find_toolchain
@@ -45,7 +47,6 @@ from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.measurement import Clock
 from aoe.ort.inputs import ModelInputs
-from aoe.testing.networks import shipped_network
 from aoe.tuning.engine.parts import library_versions
 from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.validation.comparing import ModelComparer, TimeIsUpError

@@ -13,9 +13,9 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+from support.contracts.small_models import SmallModel
 
 from aoe.advice.causes import Cause
-from aoe.testing.small_models import SmallModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

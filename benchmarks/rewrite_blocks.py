@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-
-from aoe.testing.small_models import SmallModel
+from support.contracts.small_models import SmallModel
 
 Blocks = Mapping[str, Callable[[], onnx.ModelProto]]
 

@@ -35,7 +35,9 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import tests_path  # noqa: F401
 from rewrite_blocks import BLOCKS
+from support.contracts.rewrites import Feed, feed_of, matches_of, rewritten, view
 
 import aoe
 from aoe.bank.built_in import VARIABLE as BUILT_IN_BANK
@@ -55,7 +57,6 @@ from aoe.om.loading import tuned_part
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import session_options, use_shared_pool
 from aoe.ort.thread_pools import ThreadPool
-from aoe.testing.rewrites import Feed, feed_of, matches_of, rewritten, view
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.tasks.rewrites.subgraphs import RULES
 

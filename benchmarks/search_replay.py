@@ -3,9 +3,9 @@
     python benchmarks/search_replay.py [--spaces 6] [--seeds 4] [--search bayesian random ...]
                                        [--recorded FILE...] [--json]
 
-Without --recorded the spaces are those of `aoe.testing.synthetic_space`; a recording is described
-in `aoe.testing.replay`. A figure is the mean over spaces and seeds; its standard error is
-taken over the means of the spaces, or over the seeds if there is one space only.
+Without --recorded the spaces are those of `support.contracts.synthetic_space` in `tests`; a
+recording is described in `docs/search.md`. A figure is the mean over spaces and seeds; its
+standard error is taken over the means of the spaces, or over the seeds if there is one space only.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aoe.testing.replay import Recording, load_recording, replay
-from aoe.testing.synthetic_space import synthetic_recording
+import tests_path  # noqa: F401
+from support.contracts.replay import Recording, load_recording, replay
+from support.contracts.synthetic_space import synthetic_recording
+
 from aoe.tuning.search.registry import SEARCHES
 
 MARKS = (15, 25, 50)

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import tests_path  # noqa: F401
+from support.contracts.networks import NETWORKS, shipped_network
 
 import aoe
 from aoe.bank.built_in import VARIABLE as BUILT_IN_BANK
@@ -32,7 +34,6 @@ from aoe.measurement import MeasurePolicy, estimate_speedup
 from aoe.om.file import unpack
 from aoe.om.loading import tuned_part
 from aoe.ort.inputs import ModelInputs
-from aoe.testing.networks import NETWORKS, shipped_network
 from aoe.tuning.engine.parts import library_versions
 from aoe.tuning.opat.result import OpatResult
 

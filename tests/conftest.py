@@ -26,7 +26,9 @@ from support.once import made_once  # noqa: E402
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-pytest.register_assert_rewrite("aoebank.testing", "aoe.testing.kernels", "support.error_contract")
+pytest.register_assert_rewrite(
+    "aoebank.testing", "support.contracts.kernels", "support.error_contract"
+)
 
 for _tier, _examples in ((tiers.EVERYDAY, 25), (tiers.SLOW, 300)):
     settings.register_profile(

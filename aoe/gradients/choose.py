@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
@@ -55,7 +55,6 @@ def choose_candidates(
     trace: GradientTrace,
     cost: CostModel,
     *,
-    inflations: Sequence[float] = INFLATIONS,
     limit: int = DEFAULT_LIMIT,
     max_segments: int | None = None,
     exclude: Collection[Segmentation] = (),
@@ -68,7 +67,6 @@ def choose_candidates(
     Args:
         trace: The gradients.
         cost: As measured.
-        inflations: Factors on the whole cost; 1 is the cost itself.
         limit: Most candidates.
         max_segments: Most segments of each, None for no limit.
         exclude: Segmentations that are measured anyway, such as the default.
@@ -77,7 +75,7 @@ def choose_candidates(
     seen = set(exclude)
     best = optimal(trace, cost, max_segments=max_segments)
     proposals = (
-        *_inflated(trace, cost, inflations, max_segments),
+        *_inflated(trace, cost, max_segments),
         *((near, Origin.NEIGHBOUR, 1.0) for near in _near(trace, cost, best, max_segments)),
     )
     for segmentation, origin, inflation in proposals:
@@ -94,11 +92,11 @@ def choose_candidates(
 
 
 def _inflated(
-    trace: GradientTrace, cost: CostModel, inflations: Sequence[float], max_segments: int | None
+    trace: GradientTrace, cost: CostModel, max_segments: int | None
 ) -> Iterator[tuple[Segmentation, Origin, float]]:
     kinds = [
         (Origin.OPTIMUM if inflation == 1 else Origin.INFLATED, inflation)
-        for inflation in inflations
+        for inflation in INFLATIONS
     ]
     for origin, factor in (
         *kinds,

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import tests_path  # noqa: F401
 import torch
 from onnx import numpy_helper
+from support.contracts.networks import shipped_network
 from torch import Tensor, nn
 from torch.nn import functional
-
-from aoe.testing.networks import shipped_network
 
 _MOST_SPREAD = 2.0
 

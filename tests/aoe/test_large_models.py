@@ -21,6 +21,7 @@ import onnxruntime as ort
 import pytest
 from onnx.external_data_helper import uses_external_data
 from support.commands import aoe_exit_code
+from support.contracts.small_models import SmallModel
 from support.engine.environments import run_environment
 from support.engine.fakes import RecordingProgress
 from support.engine.online import Script, converted_here
@@ -34,7 +35,6 @@ from aoe.graph.weights import SMALL_BYTES, WeightStore, array_of, is_outside
 from aoe.om.file import FALLBACK, MODEL, WEIGHTS, unpack
 from aoe.ort import offline_optimization, profile
 from aoe.ort.sessions import session_options, session_source
-from aoe.testing.small_models import SmallModel
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.run import tune_with
 

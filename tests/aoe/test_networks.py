@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.contracts.networks import shipped_network
 from support.engine.assembling import assembling
 from support.engine.cpu import CPU, open_session
 
@@ -24,7 +25,6 @@ from aoe.ort.profile import profile_model
 from aoe.ort.sessions import random_feed, session_options
 from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Configuration
-from aoe.testing.networks import shipped_network
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
 from aoe.tuning.tasks.operators.operators import find_operators
 

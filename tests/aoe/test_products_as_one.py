@@ -13,13 +13,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.contracts.kernels import block_size
 from support.engine.first_guesses import FirstGuesses
 from support.engine.subgraphs import NetworkBuilder
 
 from aoe.device.toolchain import Toolchain
 from aoe.ort.sessions import run_session
 from aoe.target import Target
-from aoe.testing.kernels import block_size
 
 _EXTENTS = (13, 7)
 Make = Callable[[], onnx.ModelProto]

@@ -8,9 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 from first_guesses import main
+from support.contracts.kernels import kernel_target
 from support.engine.models import chain_model, matmul_net
-
-from aoe.testing.kernels import kernel_target
 
 
 def test_every_network_has_a_line_of_its_own(

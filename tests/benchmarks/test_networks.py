@@ -100,8 +100,7 @@ def test_shipped_network_computes_what_its_file_does() -> None:
     from comparison.preparation import run_module
     from comparison.prepared import relative_error
     from networks.building import build_module
-
-    from aoe.testing.networks import shipped_network
+    from support.contracts.networks import shipped_network
 
     inputs = sample_inputs(NETWORKS["light_squeezenet"], seed=5)
     (exact,) = run_module(build_module("light_squeezenet").double(), inputs)

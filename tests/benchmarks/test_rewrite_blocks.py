@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 from rewrite_blocks import BLOCKS
+from support.contracts.rewrites import matches_of, view
 
-from aoe.testing.rewrites import matches_of, view
 from aoe.tuning.tasks.rewrites.subgraphs import RULES
 
 

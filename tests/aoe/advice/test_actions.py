@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from support.contracts.small_models import SmallModel
 from support.engine.fakes import make_target
 
 from aoe.advice.actions import registry
@@ -19,7 +20,6 @@ from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.weights import settle
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.static_shapes import infer_tensors
-from aoe.testing.small_models import SmallModel
 from benchmarks.planted_models import PLANTED
 
 Array = np.ndarray[Any, Any]

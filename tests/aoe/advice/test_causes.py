@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.contracts.small_models import SmallModel
 from support.engine.fakes import make_target
 from support.engine.profiles import make_operator_profile, make_profile
 
@@ -24,7 +25,6 @@ from aoe.graph.rewrite import inline_kernels
 from aoe.ort.static_shapes import infer_tensors
 from aoe.profiling.figures import FusionLimit, OperatorProfile
 from aoe.profiling.peak import NodeWork, OperatorBound
-from aoe.testing.small_models import SmallModel
 
 
 def _low(

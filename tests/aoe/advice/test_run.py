@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from support.contracts.small_models import SmallModel
 from support.engine.fakes import ScriptedRunner
 from support.engine.models import conv_net
 from support.engine.profiles import PEAK, make_operator_profile, make_profile
@@ -22,7 +23,6 @@ from aoe.execute.messages import ModelPart
 from aoe.profiling.figures import ProfiledModel
 from aoe.profiling.probe import ProbedPeak
 from aoe.profiling.run import ProfileSettings, profile_subject
-from aoe.testing.small_models import SmallModel
 
 
 def _profile(*arguments: Any) -> ProfiledModel:

@@ -8,6 +8,7 @@ from typing import cast
 
 import onnx
 import pytest
+from support.contracts.small_models import SmallModel
 from support.engine.fakes import ScriptedRunner, make_target
 
 from aoe.advice.actions.protocol import Proposal
@@ -28,7 +29,6 @@ from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.weights import settle
 from aoe.measurement import CpuUse, MeasurePolicy, Outcome
 from aoe.ort.inputs import ModelInputs, parse_inputs
-from aoe.testing.small_models import SmallModel
 
 Script = Callable[[ModelPart, ModelPart], float | Outcome | RunError]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from support.engine.fakes import RecordingProgress, ScriptedRunner
 from support.engine.families import chain_workload
-from support.engine.tuning import guess_of, make_bank, make_operator, make_verdict
+from support.engine.tuning import guess_of, make_bank, make_operator, make_verdict, tune_operator
 
 from aoe.measurement import Outcome
 from aoe.results.files import RepoOutcome
 from aoe.schedule import Schedule
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.tasks.operators.lookup import look_up
-from aoe.tuning.tasks.operators.operator import OperatorTools, TunedOperator, tune_operator
+from aoe.tuning.tasks.operators.operator import OperatorTools, TunedOperator
 from aoebank import Bank, BankFormatError, Event
 from aoebank.model.digest import digest_of
 from aoebank.model.quarantine import QuarantineEntry

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto
+from support.contracts.kernels import operation, plain
 from support.engine.families import Substituted, chain_workload, schedules_of
 from support.engine.tuning import matrix_product
 
@@ -28,7 +29,6 @@ from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.ort.thread_pools import ThreadPool
 from aoe.schedule import Schedule, Split, Vectorize
 from aoe.target import Target
-from aoe.testing.kernels import operation, plain
 from aoe.workload import KERNEL_DOMAIN, Operation, Precision, TensorSpec, Workload
 
 CPU = Cpu()

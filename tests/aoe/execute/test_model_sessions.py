@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
+from support.contracts.small_models import SmallModel
 
 from aoe.device.cpu.device import Cpu
 from aoe.execute.messages import ModelPart, WorkerSetup
 from aoe.execute.model_sessions import SessionsInTurns
 from aoe.ort.inputs import ModelInputs
 from aoe.ort.sessions import session_options
-from aoe.testing.small_models import SmallModel
 
 
 @dataclass(frozen=True, slots=True)

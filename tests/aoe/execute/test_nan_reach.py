@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.contracts.kernels import SEED, operation, plain
 from support.engine.cpu import open_session
 
 from aoe.execute.accuracy import compare, kernel_tolerance
 from aoe.execute.nan_reach import reached_by_nan
 from aoe.graph.workload_model import special_inputs, workload_model
 from aoe.ort.sessions import session_options
-from aoe.testing.kernels import SEED, operation, plain
 from aoe.workload import Operation, Workload
 
 

@@ -12,6 +12,7 @@ import halide as hl
 import onnx
 import pytest
 from onnx import helper
+from support.contracts.kernels import KernelFamilyTests, operation, plain
 from support.engine.fakes import RecordingProgress, ScriptedRunner
 from support.engine.models import make_model, save_model
 
@@ -40,7 +41,6 @@ from aoe.schedule import (
     Values,
     schedule_from_json,
 )
-from aoe.testing.kernels import KernelFamilyTests, operation, plain
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.result import OpatResult

@@ -8,13 +8,7 @@ from itertools import product
 import numpy as np
 import onnx.reference
 import pytest
-from support.tiers import few_every_day
-
-from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import partition
-from aoe.graph.workload_model import workload_model
-from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     Array,
     CompiledKernel,
@@ -24,6 +18,12 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.tiers import few_every_day
+
+from aoe.graph.model_graph import ModelGraph, TensorInfo
+from aoe.graph.regions import partition
+from aoe.graph.workload_model import workload_model
+from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
 from aoe.workload import TensorSpec, Workload
 
 NAME = "arg_extremes"

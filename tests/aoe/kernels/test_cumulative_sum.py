@@ -10,11 +10,7 @@ import onnx
 import onnx.reference
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-
-from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import Partition, partition
-from aoe.kernels.registry import FUSIBLE, anchors, classify
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     Array,
     CompiledKernel,
@@ -24,6 +20,10 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+
+from aoe.graph.model_graph import ModelGraph, TensorInfo
+from aoe.graph.regions import Partition, partition
+from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
 
 NAME = "cumulative_sum"

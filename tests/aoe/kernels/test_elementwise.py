@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tiers import few_every_day
-
-from aoe.graph.workload_model import random_inputs, special_inputs
-from aoe.kernels.registry import get_family
-from aoe.operators import broadcast
-from aoe.schedule import Configuration, Fuse
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -29,6 +23,12 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.tiers import few_every_day
+
+from aoe.graph.workload_model import random_inputs, special_inputs
+from aoe.kernels.registry import get_family
+from aoe.operators import broadcast
+from aoe.schedule import Configuration, Fuse
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 

@@ -7,13 +7,20 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
+from support.contracts.kernels import (
+    SEED,
+    CompiledKernel,
+    assert_close,
+    operation,
+    plain,
+    run_baseline,
+)
 from support.tiers import few_every_day
 
 from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.registry import get_family
 from aoe.operators import MICROSOFT_DOMAIN, OPERATORS, OperatorKind, op_key
-from aoe.testing.kernels import SEED, CompiledKernel, assert_close, operation, plain, run_baseline
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 IMAGE = plain(2, 5, 3, 17)

@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
+from support.contracts.kernels import blocked, operation, plain
 
 from aoe.graph.workload_model import workload_model
 from aoe.kernels.formats import layout_moves, without_moves
-from aoe.testing.kernels import blocked, operation, plain
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.contracts.kernels import operation, plain
 from support.engine.fakes import make_target
 
 from aoe.kernels.algorithms import KNOB, allowed_space
@@ -11,7 +12,6 @@ from aoe.kernels.host_products import HOST_INT4, HOST_NARROW_INT8, is_hosted, wi
 from aoe.kernels.registry import get_family
 from aoe.schedule import Configuration, Space
 from aoe.target import HOST_INT8, InstructionSet, Target
-from aoe.testing.kernels import operation, plain
 from aoe.workload import Precision, Workload
 
 _PLAIN = make_target()

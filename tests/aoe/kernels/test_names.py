@@ -14,7 +14,7 @@ _MADE_UP = re.compile(r"""hl\.(?:Var|RVar|Func|RDom)\(\s*f?["'][a-z](?:\d+|\{[^}
 _PACKED_FIRST = """
 import halide as hl
 from aoe.kernels.registry import get_family
-from aoe.testing.kernels import kernel_target
+from support.contracts.kernels import kernel_target
 from aoe.schedule import Configuration
 from aoe.workload import Precision
 from dataclasses import replace

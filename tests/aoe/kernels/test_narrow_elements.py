@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 from onnx import TensorProto
-
-from aoe.graph.workload_model import random_inputs, special_inputs
-from aoe.kernels.registry import classify, get_family
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -18,6 +15,9 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+
+from aoe.graph.workload_model import random_inputs, special_inputs
+from aoe.kernels.registry import classify, get_family
 from aoe.workload import Operation, TensorSpec, Workload
 
 HALF, SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT

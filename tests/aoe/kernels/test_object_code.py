@@ -10,13 +10,7 @@ from pathlib import Path
 
 import halide as hl
 import pytest
-
-from aoe.device.registry import default_device
-from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.apply import apply_schedule, set_extents
-from aoe.kernels.registry import get_family
-from aoe.schedule import Choice, Configuration
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     between_reorders,
     block_size,
     blocked,
@@ -24,6 +18,12 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
+
+from aoe.device.registry import default_device
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.apply import apply_schedule, set_extents
+from aoe.kernels.registry import get_family
+from aoe.schedule import Choice, Configuration
 from aoe.workload import NCHWC_DOMAIN, Layout, TensorSpec, Workload
 
 PROVIDED = {"halide_do_par_for", "halide_malloc", "halide_free", "memset", "memcpy"}

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     Array,
     CompiledKernel,
     KernelFamilyTests,
@@ -18,6 +17,7 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
+
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 

@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from support.contracts.kernels import operation, plain
 from support.engine.families import chain_workload
 
 from aoe.kernels.matmul.shape import MATRIX_PRODUCTS
 from aoe.kernels.registry import FAMILIES, FUSIBLE, anchors, classify, get_family
-from aoe.testing.kernels import operation, plain
 from aoe.workload import NCHWC_DOMAIN, Operation, Workload
 
 

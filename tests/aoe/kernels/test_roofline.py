@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.contracts.kernels import block_size, operation, plain
 from support.engine.convolutions import BLOCK, convolution
 from support.engine.fakes import make_target
 from support.engine.families import chain_workload
@@ -12,7 +13,6 @@ from support.engine.families import chain_workload
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import classify, get_family
 from aoe.kernels.roofline import MachineRates, least_us, multiply_adds, touched_elements
-from aoe.testing.kernels import block_size, operation, plain
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 _RATES = MachineRates(multiply_adds_per_us=1000.0, bytes_per_us=10_000.0)

@@ -7,11 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 from onnx import TensorProto
-from support.tiers import few_every_day
-
-from aoe.kernels.registry import classify, get_family
-from aoe.schedule import Configuration
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     CompiledKernel,
     assert_close,
     kernel_target,
@@ -19,6 +15,10 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.tiers import few_every_day
+
+from aoe.kernels.registry import classify, get_family
+from aoe.schedule import Configuration
 from aoe.workload import Operation, Workload
 
 _SPECIALS = (

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from support.contracts.kernels import plain
 from support.engine.families import chain_workload
 
 from aoe.device.cpu.device import Cpu
@@ -16,7 +17,6 @@ from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.operators import INDEX_DTYPES, KERNEL_DTYPES, MOVED_DTYPES, STORED_DTYPES
 from aoe.ort.cold_cache import BALLAST_BYTES_MAX, LIGHT_BALLAST_BYTES, CacheBallast, ColdCache
 from aoe.ort.sessions import run_session, session_options
-from aoe.testing.kernels import plain
 from aoe.workload import Operation, Workload
 
 _SCALED = Workload(

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.contracts.networks import shipped_network
 from support.engine.cpu import CPU, open_session
 from support.engine.models import compress_net, conv_net, make_model
 from support.engine.offline import view_of
@@ -19,7 +20,6 @@ from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.ort.sessions import random_feed, session_options
 from aoe.ort.static_shapes import infer_tensors
 from aoe.target import Target
-from aoe.testing.networks import shipped_network
 
 SHAPE = (4, 8)
 FLAG = {"flag": []}

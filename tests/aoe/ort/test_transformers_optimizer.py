@@ -14,6 +14,8 @@ from typing import ClassVar
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.contracts.rewrites import MakeModel, RewriteRuleTests, matches_of, view
+from support.contracts.small_models import SmallModel
 from support.engine.subgraphs import graph_of, results_of
 from support.engine.transformers import decoder, encoder, random_transformer
 
@@ -29,8 +31,6 @@ from aoe.graph.subgraphs.splicing import Splice, splice
 from aoe.ort.sessions import session_options
 from aoe.ort.static_shapes import infer_tensors
 from aoe.ort.transformers_optimizer import MODEL_TYPES, OFFLINE_RULE, TransformersOptimizer
-from aoe.testing.rewrites import MakeModel, RewriteRuleTests, matches_of, view
-from aoe.testing.small_models import SmallModel
 from aoe.tuning.tasks.rewrites.space import strategy_space
 from aoe.tuning.tasks.rewrites.subgraphs import RULES, find_subgraphs
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.contracts.kernels import block_size
 from support.engine.convolutions import BLOCK, convolution
 from support.engine.fakes import ScriptedRunner
 from support.engine.families import chain_workload
@@ -20,7 +21,6 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.measurement import MeasurePolicy, Outcome
 from aoe.schedule import Configuration, Schedule, schedule_from_json
-from aoe.testing.kernels import block_size
 from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch
 from aoe.tuning.tasks.operators.operator_task import OperatorTask
 from aoe.workload import Precision

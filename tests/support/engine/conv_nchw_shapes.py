@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aoe.operators import MICROSOFT_DOMAIN
-from aoe.testing.kernels import operation, plain
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
+from support.contracts.kernels import operation, plain
 
 FAMILY = "plain_convolution"
 

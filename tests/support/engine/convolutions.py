@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from aoe.testing.kernels import block_size, blocked, operation, plain
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
+from support.contracts.kernels import block_size, blocked, operation, plain
 
 BLOCK = block_size() or 16
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from aoe.operators.recurrent import GATES
-from aoe.testing.kernels import Array, operation, plain
 from aoe.workload import AttributeValue, Precision, Workload
+from support.contracts.kernels import Array, operation, plain
 
 NAME = "recurrent"
 

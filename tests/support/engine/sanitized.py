@@ -33,8 +33,8 @@ from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.family import KernelTarget, Pipeline
 from aoe.ort.sessions import session_options
 from aoe.target import Target
-from aoe.testing.kernels import SEED, THREADS, KernelFamilyTests
 from aoe.workload import Workload
+from support.contracts.kernels import SEED, THREADS, KernelFamilyTests
 from support.engine.families import chain_workload
 
 _SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")

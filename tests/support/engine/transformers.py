@@ -8,7 +8,7 @@ import random
 import numpy as np
 import onnx
 
-from aoe.testing.small_models import SmallModel
+from support.contracts.small_models import SmallModel
 
 _MASKED = -1e4
 _MASK = 16

@@ -22,16 +22,16 @@ from aoe.ort.profile import ModelProfile
 from aoe.results.files import RepoOutcome, TuningResult
 from aoe.results.opat import OpatReport
 from aoe.schedule import Configuration, Schedule
-from aoe.testing.kernels import operation, plain
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.task_search import SearchResult, TrialRecord
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tuning.tasks.operators.operator import TunedOperator
+from aoe.tuning.tasks.operators.operator import OperatorTools, TunedOperator, begin_operator
 from aoe.tuning.tasks.operators.operators import Operator
 from aoe.tuning.tune_context import ResultPlaces
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.workload import Precision, Workload
 from aoebank import Event
+from support.contracts.kernels import operation, plain
 from support.engine.fakes import BASELINE_US, make_target
 from support.engine.families import chain_workload
 
@@ -216,3 +216,9 @@ def make_opat_result(*tuned: TunedOperator, max_abs_err: float = 1e-6) -> OpatRe
         report=OpatReport(tuning_name="net_20260101", result=TuningResult.SUCCESSFUL),
         seconds=12.34,
     )
+
+
+def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> TunedOperator:
+    """Return the tuned operator, after a search of at most so many candidates where one is due."""
+    begun = begin_operator(operator, tools, budget)
+    return begun if isinstance(begun, TunedOperator) else begun.finish(tools, budget)

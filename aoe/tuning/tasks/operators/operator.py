@@ -401,21 +401,6 @@ def begin_operator(
     )
 
 
-def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> TunedOperator:
-    """Return the tuned operator, after a search where one is due.
-
-    Args:
-        operator: What is looked up and searched.
-        tools: What with.
-        budget: Most candidates it is worth; of an operator like one in the bank, fewer.
-
-    Raises:
-        BankFormatError: the bank file is corrupt.
-    """
-    begun = begin_operator(operator, tools, budget)
-    return begun if isinstance(begun, TunedOperator) else begun.finish(tools, budget)
-
-
 def invalid_reason_of(runner: TaskRunner, workload: Workload, schedule: Schedule) -> str:
     """Return the reason why a bank's schedule is invalid; the worker may die of it, no run does."""
     try:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from support.contracts.kernels import SEED, THREADS, Array, operation, plain, run_baseline
 
 from aoe.device.registry import default_device
 from aoe.graph.hosted.operators import host_operators, hosted_model, import_microsoft
@@ -17,7 +18,6 @@ from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.kernels.host_products import HOST_INT4, HOST_NARROW_INT8
 from aoe.ort.sessions import run_session, session_options
 from aoe.target import HOST_INT8
-from aoe.testing.kernels import SEED, THREADS, Array, operation, plain, run_baseline
 from aoe.workload import Operation, Precision, Workload
 
 _NARROW_ERROR = 0.02

@@ -3,13 +3,13 @@ from __future__ import annotations
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.contracts.rewrites import read_elsewhere, view
+from support.contracts.small_models import SmallModel
 
 from aoe.graph.rewrites.apply import apply_edits, choose_apart
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.rewrites.protocol import Edit, RewriteMatch
 from aoe.graph.rewrites.registry import RULES
-from aoe.testing.rewrites import read_elsewhere, view
-from aoe.testing.small_models import SmallModel
 
 
 def chain() -> onnx.ModelProto:

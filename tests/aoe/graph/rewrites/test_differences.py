@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from support.contracts.rewrites import view
+from support.contracts.small_models import SmallModel
 
 from aoe.graph.rewrites.differences import differences
-from aoe.testing.rewrites import view
-from aoe.testing.small_models import SmallModel
 
 
 def chain() -> onnx.ModelProto:

@@ -6,12 +6,12 @@ import random
 
 import onnx
 import pytest
+from support.contracts.networks import shipped_network
+from support.contracts.rewrites import assert_equal, feed_of, matches_of, run_model, view
+from support.contracts.small_models import SmallModel
 
 from aoe.graph.rewrites.apply import apply_edits, choose_apart
 from aoe.graph.rewrites.registry import RULES
-from aoe.testing.networks import shipped_network
-from aoe.testing.rewrites import assert_equal, feed_of, matches_of, run_model, view
-from aoe.testing.small_models import SmallModel
 
 SIZE = 6
 TOLERANCE = 1e-3

@@ -10,13 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.tiers import few_every_day
-
-from aoe.graph.workload_model import random_inputs
-from aoe.kernels.algorithms import allowed_space
-from aoe.kernels.registry import get_family
-from aoe.operators import MICROSOFT_DOMAIN
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     assert_close,
@@ -25,6 +19,12 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.tiers import few_every_day
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.algorithms import allowed_space
+from aoe.kernels.registry import get_family
+from aoe.operators import MICROSOFT_DOMAIN
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 _SOME, _MANY = 8, 300

@@ -9,14 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.tiers import few_every_day
-
-from aoe.graph.workload_model import random_inputs, workload_model
-from aoe.kernels.family import KernelTarget
-from aoe.kernels.registry import classify, get_family
-from aoe.operators import MICROSOFT_DOMAIN
-from aoe.schedule import Configuration, Parallel
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     BFLOAT16_STRICTNESS,
     SEED,
     CompiledKernel,
@@ -26,6 +19,13 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.tiers import few_every_day
+
+from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import classify, get_family
+from aoe.operators import MICROSOFT_DOMAIN
+from aoe.schedule import Configuration, Parallel
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 Array = np.ndarray[Any, Any]

@@ -9,12 +9,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from support.engine.conv_nchw_shapes import conv_nchw, transposed_convolution
-
-from aoe.graph.workload_model import random_inputs
-from aoe.kernels.algorithms import allowed_space
-from aoe.kernels.registry import get_family
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     assert_close,
@@ -22,6 +17,11 @@ from aoe.testing.kernels import (
     operation,
     run_baseline,
 )
+from support.engine.conv_nchw_shapes import conv_nchw, transposed_convolution
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.algorithms import allowed_space
+from aoe.kernels.registry import get_family
 from aoe.workload import Precision, Workload
 
 _SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))

@@ -9,16 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
-from support.engine.conv_nchw_shapes import conv_nchw, transposed_convolution
-from support.engine.convolutions import chained
-
-from aoe.graph.workload_model import random_inputs, workload_model
-from aoe.kernels.algorithms import allowed_space
-from aoe.kernels.conv_nchw.family import ConvNchw
-from aoe.kernels.family import KernelTarget
-from aoe.kernels.registry import classify
-from aoe.schedule import Configuration, Split
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -28,6 +19,15 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.engine.conv_nchw_shapes import conv_nchw, transposed_convolution
+from support.engine.convolutions import chained
+
+from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.kernels.algorithms import allowed_space
+from aoe.kernels.conv_nchw.family import ConvNchw
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import classify
+from aoe.schedule import Configuration, Split
 from aoe.workload import Layout, Operation, Precision, TensorSpec, Workload
 
 SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))

@@ -10,6 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
+from support.contracts.kernels import (
+    SEED,
+    CompiledKernel,
+    assert_close,
+    block_size,
+    kernel_target,
+    operation,
+    run_baseline,
+)
 from support.engine.convolutions import (
     BLOCK,
     chained,
@@ -25,15 +34,6 @@ from aoe.graph.workload_model import random_inputs, special_inputs
 from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
-from aoe.testing.kernels import (
-    SEED,
-    CompiledKernel,
-    assert_close,
-    block_size,
-    kernel_target,
-    operation,
-    run_baseline,
-)
 from aoe.workload import Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")

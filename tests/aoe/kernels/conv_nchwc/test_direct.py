@@ -7,17 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.engine.convolutions import BLOCK, chained, convolution, exactly, stem
-
-from aoe.graph.workload_model import random_inputs
-from aoe.kernels.algorithms import precision_of
-from aoe.kernels.conv_nchwc.direct import is_thinned, met_taps
-from aoe.kernels.conv_nchwc.family import Convolution
-from aoe.kernels.conv_nchwc.pointwise import blocked_image
-from aoe.kernels.conv_nchwc.shape import ConvolutionShape, read_convolution
-from aoe.kernels.family import KernelTarget, supported
-from aoe.schedule import Configuration, Unroll
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -28,6 +18,16 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.engine.convolutions import BLOCK, chained, convolution, exactly, stem
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.algorithms import precision_of
+from aoe.kernels.conv_nchwc.direct import is_thinned, met_taps
+from aoe.kernels.conv_nchwc.family import Convolution
+from aoe.kernels.conv_nchwc.pointwise import blocked_image
+from aoe.kernels.conv_nchwc.shape import ConvolutionShape, read_convolution
+from aoe.kernels.family import KernelTarget, supported
+from aoe.schedule import Configuration, Unroll
 from aoe.workload import Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")

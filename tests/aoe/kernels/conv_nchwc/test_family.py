@@ -8,15 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.engine.convolutions import BLOCK, chained, convolution, exactly, with_computed_weights
-
-from aoe.graph.workload_model import random_inputs
-from aoe.kernels.algorithms import weights_kept
-from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS
-from aoe.kernels.conv_nchwc.family import Convolution
-from aoe.kernels.registry import get_family
-from aoe.operators import MICROSOFT_DOMAIN
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -27,6 +19,14 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.engine.convolutions import BLOCK, chained, convolution, exactly, with_computed_weights
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.algorithms import weights_kept
+from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS
+from aoe.kernels.conv_nchwc.family import Convolution
+from aoe.kernels.registry import get_family
+from aoe.operators import MICROSOFT_DOMAIN
 from aoe.workload import NCHWC_DOMAIN, Operation, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")

@@ -8,15 +8,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from support.engine.convolutions import BLOCK, chained, convolution, depthwise, in_groups
-
-from aoe.graph.workload_model import random_inputs
-from aoe.kernels.conv_nchwc.direct import FINISHED
-from aoe.kernels.conv_nchwc.family import Convolution
-from aoe.kernels.family import KernelTarget
-from aoe.kernels.halide.chain import RESULT
-from aoe.schedule import ComputeAt, Configuration
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -27,6 +19,14 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.engine.convolutions import BLOCK, chained, convolution, depthwise, in_groups
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.conv_nchwc.direct import FINISHED
+from aoe.kernels.conv_nchwc.family import Convolution
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.halide.chain import RESULT
+from aoe.schedule import ComputeAt, Configuration
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")

@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from support.contracts.kernels import (
+    KernelFamilyTests,
+    block_size,
+    blocked,
+    kernel_target,
+    operation,
+)
 from support.engine.convolutions import BLOCK, chained, convolution
 
 from aoe.kernels.conv_nchwc.family import Convolution
-from aoe.testing.kernels import KernelFamilyTests, block_size, blocked, kernel_target, operation
 from aoe.workload import Precision, Workload
 
 pytestmark = [

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from support.contracts.kernels import KernelFamilyTests, block_size, kernel_target, operation
 from support.engine.convolutions import chained, convolution, pooled, stem
 
 from aoe.kernels.registry import get_family
-from aoe.testing.kernels import KernelFamilyTests, block_size, kernel_target, operation
 from aoe.workload import Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")

@@ -7,12 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.engine.convolutions import BLOCK, chained, convolution, in_groups
-
-from aoe.graph.workload_model import random_inputs
-from aoe.kernels.registry import classify, get_family
-from aoe.schedule import ComputeAt, ComputeRoot
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -24,6 +19,11 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.engine.convolutions import BLOCK, chained, convolution, in_groups
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.registry import classify, get_family
+from aoe.schedule import ComputeAt, ComputeRoot
 from aoe.workload import NCHWC_DOMAIN, Operation, Precision, TensorSpec, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")

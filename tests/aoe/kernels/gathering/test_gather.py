@@ -7,12 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx.reference
 import pytest
-
-from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import partition
-from aoe.graph.workload_model import random_inputs, workload_model
-from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -20,6 +15,11 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
+
+from aoe.graph.model_graph import ModelGraph, TensorInfo
+from aoe.graph.regions import partition
+from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
 from aoe.workload import Operation, TensorSpec, Workload
 
 NAME = "gather_elements"

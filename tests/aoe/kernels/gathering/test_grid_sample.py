@@ -9,13 +9,7 @@ import numpy as np
 import onnx.reference
 import onnxruntime
 import pytest
-from support.tiers import few_every_day
-
-from aoe.graph.model_graph import ModelGraph, TensorInfo
-from aoe.graph.regions import partition
-from aoe.graph.workload_model import workload_model
-from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     Array,
     CompiledKernel,
@@ -26,6 +20,12 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.tiers import few_every_day
+
+from aoe.graph.model_graph import ModelGraph, TensorInfo
+from aoe.graph.regions import partition
+from aoe.graph.workload_model import workload_model
+from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
 from aoe.workload import Operation, TensorSpec, Workload
 
 NAME = "grid_sample"

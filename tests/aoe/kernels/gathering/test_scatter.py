@@ -7,10 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx.reference
 import pytest
-
-from aoe.graph.workload_model import random_inputs, workload_model
-from aoe.kernels.registry import get_family
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -19,6 +16,9 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+
+from aoe.graph.workload_model import random_inputs, workload_model
+from aoe.kernels.registry import get_family
 from aoe.workload import Workload
 
 NAME = "scatter_elements"

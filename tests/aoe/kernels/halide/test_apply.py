@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.contracts.kernels import SEED, CompiledKernel, operation, plain
 from support.tiers import few_every_day
 
 from aoe.errors import ScheduleError
@@ -26,7 +27,6 @@ from aoe.schedule import (
     Unroll,
     Vectorize,
 )
-from aoe.testing.kernels import SEED, CompiledKernel, operation, plain
 from aoe.workload import Workload
 
 SCALE = Workload(

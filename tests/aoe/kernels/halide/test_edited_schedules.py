@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.contracts.kernels import kernel_target, operation, plain
 from support.engine.mutations import mutated
 
 from aoe.errors import RunError
 from aoe.execute.runner import Runner
 from aoe.kernels.registry import get_family
 from aoe.schedule import schedule_from_json, schedule_to_json
-from aoe.testing.kernels import kernel_target, operation, plain
 from aoe.workload import Workload, workload_to_json
 
 _DATA = plain(1, 12, 14, 14)

@@ -7,6 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.contracts.kernels import (
+    SEED,
+    CompiledKernel,
+    KernelFamilyTests,
+    block_size,
+    blocked,
+    kernel_target,
+    operation,
+    run_baseline,
+)
 from support.engine.convolutions import (
     BLOCK,
     chained,
@@ -21,16 +31,6 @@ from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import precision_of
 from aoe.kernels.inverted_bottleneck.family import InvertedBottleneck
 from aoe.schedule import ComputeAt, ComputeRoot, Configuration
-from aoe.testing.kernels import (
-    SEED,
-    CompiledKernel,
-    KernelFamilyTests,
-    block_size,
-    blocked,
-    kernel_target,
-    operation,
-    run_baseline,
-)
 from aoe.workload import Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")

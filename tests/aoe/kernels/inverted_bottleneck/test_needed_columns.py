@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.engine.convolutions import convolution, depthwise, expansion, in_groups
-
-from aoe.graph.workload_model import random_inputs
-from aoe.kernels.inverted_bottleneck.family import InvertedBottleneck
-from aoe.kernels.inverted_bottleneck.shape import BottleneckShape, read_expansion
-from aoe.schedule import Configuration
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     assert_close,
@@ -19,6 +13,12 @@ from aoe.testing.kernels import (
     kernel_target,
     run_baseline,
 )
+from support.engine.convolutions import convolution, depthwise, expansion, in_groups
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.inverted_bottleneck.family import InvertedBottleneck
+from aoe.kernels.inverted_bottleneck.shape import BottleneckShape, read_expansion
+from aoe.schedule import Configuration
 from aoe.workload import Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")

@@ -7,14 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.tiers import few_every_day
-
-from aoe.graph.workload_model import random_inputs
-from aoe.kernels.family import KernelTarget
-from aoe.kernels.matmul.family import MatMul
-from aoe.kernels.registry import get_family
-from aoe.schedule import Configuration, Split
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -24,6 +17,13 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.tiers import few_every_day
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.matmul.family import MatMul
+from aoe.kernels.registry import get_family
+from aoe.schedule import Configuration, Split
 from aoe.workload import AttributeValue, Operation, Precision, TensorSpec, Workload
 
 MICROSOFT = "com.microsoft"

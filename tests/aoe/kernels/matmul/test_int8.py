@@ -12,6 +12,17 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.contracts.kernels import (
+    SEED,
+    THREADS,
+    Array,
+    CompiledKernel,
+    KernelFamilyTests,
+    kernel_target,
+    operation,
+    plain,
+    run_baseline,
+)
 from support.engine.cpu import open_session
 from support.engine.fakes import make_target
 
@@ -25,17 +36,6 @@ from aoe.kernels.matmul.family import MatMul
 from aoe.ort.sessions import run_session, session_options
 from aoe.schedule import Configuration, Schedule
 from aoe.target import InstructionSet, Target
-from aoe.testing.kernels import (
-    SEED,
-    THREADS,
-    Array,
-    CompiledKernel,
-    KernelFamilyTests,
-    kernel_target,
-    operation,
-    plain,
-    run_baseline,
-)
 from aoe.workload import AttributeValue, Operation, Precision, TensorSpec, Workload
 
 

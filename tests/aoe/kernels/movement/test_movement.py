@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.tiers import few_every_day
-
-from aoe.graph.workload_model import random_inputs, special_inputs
-from aoe.kernels.registry import get_family
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -24,6 +20,10 @@ from aoe.testing.kernels import (
     plain,
     run_baseline,
 )
+from support.tiers import few_every_day
+
+from aoe.graph.workload_model import random_inputs, special_inputs
+from aoe.kernels.registry import get_family
 from aoe.workload import NCHWC_DOMAIN, Operation, TensorSpec, Workload
 
 Array = np.ndarray[Any, Any]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aoe.kernels.registry import get_family
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     KernelFamilyTests,
     between_reorders,
     block_size,
@@ -14,6 +13,8 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
+
+from aoe.kernels.registry import get_family
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
 
 NORMALISE = operation("BatchNormalization", "x0 x1 x2 x3 x4", "t0", epsilon=1e-3)

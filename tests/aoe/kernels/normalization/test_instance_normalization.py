@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     KernelFamilyTests,
     between_reorders,
     block_size,
@@ -12,6 +12,7 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
+
 from aoe.workload import Operation, TensorSpec, Workload
 
 CHAIN = (operation("LeakyRelu", "t0", "t1", alpha=0.01), operation("Add", "t1 x3", "t2"))

@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-
-from aoe.kernels.family import KernelTarget
-from aoe.kernels.registry import get_family
-from aoe.operators import MICROSOFT_DOMAIN
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     CompiledKernel,
     KernelFamilyTests,
     block_size,
@@ -18,6 +14,10 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
+
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import get_family
+from aoe.operators import MICROSOFT_DOMAIN
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
 
 

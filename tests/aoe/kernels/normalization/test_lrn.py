@@ -6,10 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from support.tiers import few_every_day
-
-from aoe.graph.workload_model import random_inputs
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -20,6 +17,9 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
+from support.tiers import few_every_day
+
+from aoe.graph.workload_model import random_inputs
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
 
 

@@ -9,6 +9,16 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.contracts.kernels import (
+    SEED,
+    Array,
+    CompiledKernel,
+    KernelFamilyTests,
+    kernel_target,
+    operation,
+    plain,
+    run_baseline,
+)
 from support.engine.recurrences import NAME, bfloat16_pairs, by_definition, lowered, recurrence
 from support.tiers import few_every_day
 
@@ -21,16 +31,6 @@ from aoe.kernels.halide.apply import apply_schedule
 from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
 from aoe.kernels.roofline import multiply_adds
 from aoe.schedule import Configuration, Fuse, Parallel, Schedule, Split, Tail, Vectorize
-from aoe.testing.kernels import (
-    SEED,
-    Array,
-    CompiledKernel,
-    KernelFamilyTests,
-    kernel_target,
-    operation,
-    plain,
-    run_baseline,
-)
 from aoe.workload import AttributeValue, Operation, Precision, Workload
 
 BOTH = "bidirectional"

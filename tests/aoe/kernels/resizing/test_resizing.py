@@ -6,10 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-
-from aoe.graph.workload_model import random_inputs
-from aoe.kernels.registry import get_family
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -18,6 +15,9 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.registry import get_family
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Workload
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-
-from aoe.graph.workload_model import random_inputs
-from aoe.kernels.registry import get_family
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -17,6 +14,9 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
+
+from aoe.graph.workload_model import random_inputs
+from aoe.kernels.registry import get_family
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
 
 

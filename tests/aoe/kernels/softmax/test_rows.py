@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-
-from aoe.graph.workload_model import random_inputs
-from aoe.testing.kernels import (
+from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
@@ -16,6 +14,8 @@ from aoe.testing.kernels import (
     operation,
     plain,
 )
+
+from aoe.graph.workload_model import random_inputs
 from aoe.workload import AttributeValue, Operation, TensorSpec, Workload
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from support.contracts.kernels import block_size, operation, plain
 from support.engine.convolutions import convolution, depthwise, expansion
 from support.engine.cpu import CPU, open_session
 from support.engine.families import RoundedConvolution
@@ -18,7 +19,6 @@ from aoe.kernels.family import KernelTarget, Support
 from aoe.kernels.registry import FAMILIES
 from aoe.ort.profile import profile_model
 from aoe.ort.static_shapes import infer_tensors
-from aoe.testing.kernels import block_size, operation, plain
 from aoe.tuning.precision.mixlist import NO_LISTS, Listing, MixLists
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings

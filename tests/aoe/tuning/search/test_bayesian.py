@@ -8,11 +8,11 @@ from statistics import fmean
 
 import numpy as np
 import pytest
+from support.contracts.replay import replay
+from support.contracts.synthetic_space import synthetic_recording
 
 from aoe.measurement import Outcome
 from aoe.schedule import Choice, Configuration, Knob, Space
-from aoe.testing.replay import replay
-from aoe.testing.synthetic_space import synthetic_recording
 from aoe.tuning.search import Trial
 from aoe.tuning.search.bayesian import SEEDS, BayesianSearch
 from aoe.tuning.search.candidates import Candidates

@@ -8,17 +8,17 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from aoe.measurement import Outcome
-from aoe.schedule import Configuration
-from aoe.testing.replay import (
+from support.contracts.replay import (
     Recording,
     load_recording,
     parse_recording,
     replay,
     serialize_recording,
 )
-from aoe.testing.synthetic_space import KernelModel, synthetic_recording
+from support.contracts.synthetic_space import KernelModel, synthetic_recording
+
+from aoe.measurement import Outcome
+from aoe.schedule import Configuration
 from aoe.tuning.search.random_search import RandomSearch
 
 ROOT = Path(__file__).parents[4]

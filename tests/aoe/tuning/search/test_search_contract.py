@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("aoe.testing.search")
+pytest.register_assert_rewrite("support.contracts.search")
+
+from support.contracts.search import SearchTests, small_space  # noqa: E402
 
 from aoe.measurement import Outcome  # noqa: E402
 from aoe.schedule import Knob, Space  # noqa: E402
-from aoe.testing.search import SearchTests, small_space  # noqa: E402
 from aoe.tuning.search import SEARCHES, Search, Trial, make_search  # noqa: E402
 from aoe.tuning.search.bayesian import BayesianSearch  # noqa: E402
 from aoe.tuning.search.exhaustive import ExhaustiveSearch  # noqa: E402

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.contracts.kernels import block_size
 from support.engine.environments import run_environment
 from support.engine.fakes import RecordingProgress, ScriptedRunner, make_target
 from support.engine.models import conv_net
@@ -34,7 +35,6 @@ from aoe.ort.sessions import session_options
 from aoe.results.files import RepoOutcome
 from aoe.schedule import schedule_from_json
 from aoe.target import InstructionSet
-from aoe.testing.kernels import block_size
 from aoe.tuning.live_report import Stopwatch
 from aoe.tuning.mode import JobType, OptimizationLevel, TuneSettings
 from aoe.tuning.precision.settings import PrecisionMode, PrecisionSettings, parse_precision

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.contracts.kernels import block_size
 from support.engine.environments import run_environment
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import NetworkBuilder, by_splits, c2f_network, splits
@@ -36,7 +37,6 @@ from aoe.measurement import Outcome
 from aoe.om.file import read_manifest
 from aoe.report.tuning import report_of
 from aoe.results.files import RepoOutcome
-from aoe.testing.kernels import block_size
 from aoe.tuning.live_report import start_stopwatch
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.opat.result import OpatResult

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.contracts.networks import shipped_network
 from support.engine.assembling import assembling
 from support.engine.cpu import CPU, open_session
 from support.engine.fakes import ScriptedRunner
@@ -30,7 +31,6 @@ from aoe.ort.profile import profile_model
 from aoe.ort.static_shapes import infer_tensors
 from aoe.schedule import Schedule
 from aoe.target import Target
-from aoe.testing.networks import shipped_network
 from aoe.tuning.precision.constraint import parse_accuracy
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.tuning.precision.settings import parse_precision

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-
-from aoe.testing.rewrites import MakeModel, Refused, RewriteRuleTests
-from aoe.testing.small_models import SmallModel
+from support.contracts.rewrites import MakeModel, Refused, RewriteRuleTests
+from support.contracts.small_models import SmallModel
 
 
 def resized(

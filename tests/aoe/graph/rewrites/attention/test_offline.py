@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import onnx
 from onnx import TensorProto, helper
+from support.contracts.rewrites import view
+from support.contracts.small_models import SmallModel
 from support.engine.transformers import encoder
 
 from aoe.graph.rewrites.attention.offline import OFFLINE, offline_rule
 from aoe.graph.rewrites.protocol import Finding, RewriteMatch, RewriteRefusal
-from aoe.testing.rewrites import view
-from aoe.testing.small_models import SmallModel
 
 Change = Callable[[onnx.ModelProto], None]
 

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 from onnx import TensorProto
-
-from aoe.testing.rewrites import MakeModel, Refused, RewriteRuleTests
-from aoe.testing.small_models import SmallModel
+from support.contracts.rewrites import MakeModel, Refused, RewriteRuleTests
+from support.contracts.small_models import SmallModel
 
 
 def idle(*, opset: int = 17) -> onnx.ModelProto:

@@ -3,9 +3,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import onnx
-
-from aoe.testing.rewrites import MakeModel, Refused, RewriteRuleTests
-from aoe.testing.small_models import SmallModel
+from support.contracts.rewrites import MakeModel, Refused, RewriteRuleTests
+from support.contracts.small_models import SmallModel
 
 
 def before(*, kernel: int = 1, pads: int = 0, groups: int = 1) -> onnx.ModelProto:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import onnx
 import pytest
+from support.contracts.rewrites import MakeModel, Refused, RewriteRuleTests, rewritten
+from support.contracts.small_models import SmallModel
 
 from aoe.device.registry import default_device
 from aoe.graph.rewrites.registry import RULES
 from aoe.ort.sessions import session_options
-from aoe.testing.rewrites import MakeModel, Refused, RewriteRuleTests, rewritten
-from aoe.testing.small_models import SmallModel
 
 
 def normalized(  # the ways exporters write it

@@ -6,6 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from support.contracts.kernels import (
+    SEED,
+    CompiledKernel,
+    KernelFamilyTests,
+    block_size,
+    kernel_target,
+    operation,
+    run_baseline,
+)
 from support.engine.convolutions import chained, convolution, exactly, in_groups, stem
 
 from aoe.graph.workload_model import random_inputs
@@ -15,15 +24,6 @@ from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, read_convolution
 from aoe.kernels.conv_nchwc.winograd.stages import tiles_of
 from aoe.kernels.conv_nchwc.winograd.transforms import F2, F3, F4
 from aoe.schedule import Configuration
-from aoe.testing.kernels import (
-    SEED,
-    CompiledKernel,
-    KernelFamilyTests,
-    block_size,
-    kernel_target,
-    operation,
-    run_baseline,
-)
 from aoe.workload import Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import halide as hl
 import pytest
+from support.contracts.kernels import block_size, blocked, kernel_target, operation, plain
 
 from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.conv_nchwc.winograd.stages import DATA, GATHERED, stored_extents
 from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.schedule import Configuration
-from aoe.testing.kernels import block_size, blocked, kernel_target, operation, plain
 from aoe.workload import NCHWC_DOMAIN, Workload
 
 LINES_OF_A_SET_MIN = 8

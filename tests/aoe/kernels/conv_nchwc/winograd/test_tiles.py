@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.contracts.kernels import block_size
 from support.engine.convolutions import convolution
 
 from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.family import KernelTarget
-from aoe.testing.kernels import block_size
 
 pytestmark = pytest.mark.skipif(block_size() != 16, reason="counts blocks of 16 channels")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.contracts.kernels import operation, plain
 from support.engine.fakes import BASELINE_US, RecordingProgress, ScriptedRunner, make_target
 from support.engine.families import chain_workload
 from support.engine.tuning import (
@@ -18,6 +19,7 @@ from support.engine.tuning import (
     make_operator,
     make_verdict,
     matrix_product,
+    tune_operator,
 )
 
 from aoe.bank.records.operator import StoredAnswer
@@ -27,9 +29,8 @@ from aoe.kernels.registry import FAMILIES, get_family
 from aoe.measurement import Outcome
 from aoe.results.files import NOT_TRIED_OUT, NOTHING_BETTER, OUT_OF_TIME, RepoOutcome
 from aoe.schedule import Schedule, Space
-from aoe.testing.kernels import operation, plain
 from aoe.tuning.mode import TuneSettings
-from aoe.tuning.tasks.operators.operator import OperatorTools, TunedOperator, tune_operator
+from aoe.tuning.tasks.operators.operator import OperatorTools, TunedOperator
 from aoe.tuning.tasks.operators.operators import Operator
 from aoe.workload import Workload
 from aoebank import Event

@@ -24,7 +24,7 @@ from aoe.graph.rewrites.protocol import RewriteMatch, RewriteRefusal, RewriteRul
 from aoe.graph.rewrites.registry import RULES
 from aoe.ort.sessions import run_session, session_options
 from aoe.ort.static_shapes import infer_tensors
-from aoe.testing.small_models import type_results
+from support.contracts.small_models import type_results
 
 Array = np.ndarray[Any, Any]
 Feed = Mapping[str, Array]

@@ -7,10 +7,10 @@ from statistics import fmean
 
 from aoe.measurement import Outcome
 from aoe.schedule import Choice, Configuration, Knob, Space
-from aoe.testing.replay import replay
-from aoe.testing.synthetic_space import synthetic_recording
 from aoe.tuning.search.protocol import Search, Trial
 from aoe.tuning.search.random_search import RandomSearch
+from support.contracts.replay import replay
+from support.contracts.synthetic_space import synthetic_recording
 
 STRUCTURED_SEEDS = range(4)
 """Spaces, and seeds, on which a search is compared with random search."""

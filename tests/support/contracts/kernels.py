@@ -32,7 +32,6 @@ from aoe.schedule import (
     schedule_from_json,
     schedule_to_json,
 )
-from aoe.testing.compiled_kernel import THREADS, CompiledKernel, kernel_target
 from aoe.workload import (
     NCHWC_DOMAIN,
     AttributeValue,
@@ -43,6 +42,7 @@ from aoe.workload import (
     workload_from_json,
     workload_to_json,
 )
+from support.contracts.compiled_kernel import THREADS, CompiledKernel, kernel_target
 
 __all__ = [
     "SEED",

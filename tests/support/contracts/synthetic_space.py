@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from aoe.measurement import Outcome
 from aoe.schedule import Choice, Configuration, Knob, Space
-from aoe.testing.replay import Recording
+from support.contracts.replay import Recording
 
 RUGGEDNESS = 0.04
 """Standard deviation of the log time that depends on nothing but the configuration itself."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -27,7 +28,7 @@ from aoe.folders.scratch import ScratchFolder
 from aoe.kernels.family import KernelTarget, PackedInput
 from aoe.kernels.registry import get_family
 from aoe.schedule import Schedule
-from aoe.settings import environment, test_cache_path
+from aoe.settings import environment
 from aoe.target import Target
 from aoe.workload import Workload
 
@@ -221,7 +222,8 @@ def _load(source: KernelSource) -> ctypes.CDLL:
 @cache
 def _kept_libraries() -> ObjectCache | None:
     """Return the cache of linked kernels, None if `AOE_TEST_CACHE` is not set."""
-    folder = test_cache_path(environment())
+    named = os.environ.get("AOE_TEST_CACHE")
+    folder = Path(named) if named else None
     if folder is None:
         return None
     kept = ObjectCache(
