@@ -81,7 +81,7 @@ class RecordChange:
         return None if self.verdict is TimeVerdict.NOT_COMPARABLE else self.cost_ratio
 
     def is_regression(self, threshold_ratio: float = 0.0) -> bool:
-        """True if it got slower, beyond its noise and by more than a threshold."""
+        """True if the record got slower, beyond its noise and by more than a threshold."""
         a_us, b_us = self.cost_a_us, self.cost_b_us
         if self.verdict is not TimeVerdict.SLOWER or a_us is None or b_us is None:
             return False
@@ -161,7 +161,7 @@ class RollupRow:
 
     @property
     def is_quiet(self) -> bool:
-        """True if nothing happened here."""
+        """True if the file did not move and no record changed."""
         return not self.moved and not any(self.counts.values())
 
 
@@ -188,20 +188,20 @@ class DiffResult:
 
     @property
     def unchanged(self) -> int:
-        """Number of records that are the same in a file of the same name."""
+        """Return the number of records that are the same in a file of the same name."""
         return sum(row.unchanged for row in self.rollup)
 
     @property
     def moved(self) -> int:
-        """Number of records that are the same in a file of another name."""
+        """Return the number of records that are the same in a file of another name."""
         return sum(row.moved for row in self.rollup)
 
     def count(self, kind: ChangeKind) -> int:
-        """Return the number of records that changed in this way."""
+        """Return the number of records that changed in one way."""
         return sum(row.counts.get(kind, 0) for row in self.rollup)
 
     def count_verdict(self, verdict: TimeVerdict) -> int:
-        """Return the number of changed records with this verdict on their times."""
+        """Return the number of changed records with one verdict on their times."""
         return sum(change.verdict is verdict for change in self.changes)
 
     def regressions(self, threshold_ratio: float = 0.0) -> tuple[RecordChange, ...]:

@@ -491,9 +491,9 @@ def _pairs(a: Side, b: Side, options: DiffOptions) -> list[FilePair]:
                 if side.kind is SideKind.TREE
                 else "",
             )
-    if a.is_tree and b.is_tree:
-        return pair_files(a, b, has_renames=options.has_renames)
-    return [FilePair(a=_name_beside(a, b), b=_name_beside(b, a))]
+    if not (a.is_tree and b.is_tree):
+        return [FilePair(a=_name_beside(a, b), b=_name_beside(b, a))]
+    return pair_files(a, b, has_renames=options.has_renames)
 
 
 def _name_beside(side: Side, other: Side) -> str:

@@ -299,12 +299,12 @@ class EditResult:
 
     @property
     def matched(self) -> int:
-        """Number of records that were meant."""
+        """Return the number of records that were meant."""
         return sum(file.matched for file in self.files)
 
     @property
     def changed(self) -> int:
-        """Number of records that are not what they were."""
+        """Return the number of records that changed."""
         return sum(file.changed for file in self.files)
 
 

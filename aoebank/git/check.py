@@ -74,7 +74,7 @@ class StandingConflicts:
 
     @property
     def is_stale(self) -> bool:
-        """Return whether there is nothing to settle here any more."""
+        """True if the merge was given up, or is of another branch: nothing is left to settle."""
         return self.standing in (Standing.GIVEN_UP, Standing.ELSEWHERE)
 
 
@@ -233,7 +233,7 @@ def _tracked(top: Path) -> list[str]:
 
 
 def _is_ours(top: Path, name: str) -> bool:
-    """Return whether a tracked file is for our driver, by its content if need be."""
+    """True if a tracked file is for our driver, by its content if need be."""
     if name.endswith(SUFFIX) or f"/{name}".endswith(f"/{QUARANTINE}"):
         return True
     if not name.endswith(".json") or any(part.startswith(".") for part in name.split("/")):

@@ -321,7 +321,7 @@ class DriverReport(Report):
 
     @property
     def is_silent(self) -> bool:
-        """Return whether there is nothing to tell: one side alone changed each key."""
+        """True if no decision is worth a line: one side alone changed each key."""
         return not self._settled and not self.exit_code and self.outcome.set_aside is None
 
     @property

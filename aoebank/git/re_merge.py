@@ -129,7 +129,7 @@ class ReMerge:
         return MergePaths(path=path, base=base, ours=ours, theirs=theirs)
 
     def _is_settled(self, paths: MergePaths) -> bool:
-        """Return whether only one parent changed a file, or none, and the merge has it."""
+        """True if at most one parent changed a file, and the merge has that version."""
         ours = self.ours.blobs.get(paths.ours or "")
         theirs = self.theirs.blobs.get(paths.theirs or "")
         committed = self.committed.blobs.get(paths.path)
@@ -166,7 +166,7 @@ class ReMerge:
 
 
 def _is_of_bank(path: str, tree: CommitTree) -> bool:
-    """Return whether the driver is for a file: by its name, else by its first bytes."""
+    """True if the driver is for a file: by its name, else by its first bytes."""
     place = Path(path)
     if is_of_lines(place):
         return True

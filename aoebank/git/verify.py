@@ -201,7 +201,7 @@ def _has(file: ParsedFile | None, key: str) -> bool:
 
 
 def is_same_answer(a: ParsedFile | None, b: ParsedFile | None, key: str) -> bool:
-    """Return whether two files answer a key alike, however the answer is spelled."""
+    """True if two files answer a key alike, however the answer is spelled."""
     left = a.find(key) if a else None
     right = b.find(key) if b else None
     if a is None or b is None or left is None or right is None:

@@ -119,7 +119,7 @@ def count_moves(moves: Iterable[RecordMove]) -> Counter[Move]:
 
 
 def tally(moves: Iterable[RecordMove]) -> Counts:
-    """Return the number of moved records, by what happened to them and by soc_version."""
+    """Return the number of records that moved, by kind of change and by soc_version."""
     kinds: Counter[str] = Counter()
     socs: Counter[str] = Counter()
     for move in moves:

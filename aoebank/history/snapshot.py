@@ -146,7 +146,7 @@ def take_snapshot(
 
 
 def preview_snapshot(root: Path, *, soc: tuple[str, ...] = ()) -> SnapshotResult:
-    """Return how many records a snapshot would find moved since the latest one.
+    """Return the number of records a snapshot would find moved since the latest one.
 
     Raises:
         BankNotFoundError: there is no such bank, or nothing of these soc_versions.

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aoebank.errors import UsageError, shell_word
-from aoebank.merging.decisions import Incumbent, MergeRules, Policy, parse_override
+from aoebank.merging.decisions import Incumbent, MergeRules, Policy, Source, parse_override
 from aoebank.model.timing import Times
 from aoebank.parameters.context import AnyPath, Names, current_day, make_ratio, names, open_bank
 from aoebank.parameters.param import Param
 
 if TYPE_CHECKING:
-    from aoebank.merging.decisions import Source
     from aoebank.merging.run import MergeResult
     from aoebank.merging.settle import Settlement
 
@@ -213,8 +212,6 @@ def _source(side: str | None) -> Source | None:
     Raises:
         UsageError: it names none.
     """
-    from aoebank.merging.decisions import Source
-
     if side is None:
         return None
     if side not in (Source.OURS, Source.THEIRS):

@@ -16,7 +16,7 @@ from statistics import median
 from aoebank.errors import BankNotFoundError
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.provenance import ProvenanceLog
-from aoebank.merging.decisions import MergeRules, Source
+from aoebank.merging.decisions import MergeRules
 from aoebank.merging.document import PersonalVerdict
 from aoebank.model.provenance import Event, Provenance
 from aoebank.model.quarantine import Quarantine
@@ -140,10 +140,6 @@ class MergeContext:
     takes_base: bool = False
     verbose: bool = False
     tells_reasons: bool = False
-
-    def times_of(self, source: Source) -> Measurements:
-        """Return how a version was measured; the base as ours."""
-        return self.times_of_theirs if source is Source.THEIRS else self.times_of_ours
 
 
 def find_exclusions(

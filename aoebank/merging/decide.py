@@ -422,7 +422,7 @@ def _is_equal(a: JsonValue, b: JsonValue) -> bool:
 
 
 def is_same(a: Record | None, b: Record | None) -> bool:
-    """Return whether there are two records that say the same, however they are spelled."""
+    """True if both records are there and say the same, however they are spelled."""
     if a is None or b is None or a.strategy != b.strategy:  # equal may still be 1 and 1.0
         return False
     return _meaning(a) == _meaning(b)

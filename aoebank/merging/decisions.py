@@ -123,7 +123,7 @@ class Override:
     key: str | None = None
 
     def matches(self, *, soc_version: str | None, op_type: str | None, key: str) -> bool:
-        """Return whether every pattern given fits; what is not known fits no pattern."""
+        """True if every pattern given fits; an unknown value fits no pattern."""
         pairs = (
             (self.soc_version, soc_version),
             (self.op_type, op_type),
@@ -308,7 +308,7 @@ class Relatedness:
 
     @property
     def are_strangers(self) -> bool:
-        """Return whether both have records, and no key in common."""
+        """True if base and side have records, and no key in common."""
         return self.base_has_records and self.side_has_records and not self.share_a_key
 
     def __or__(self, other: Relatedness) -> Relatedness:

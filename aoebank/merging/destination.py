@@ -109,8 +109,9 @@ class Destination:
         for file in files:
             if file.error is not None and (self.number is not None or file.data is None):
                 continue  # what is here stays
-            stays, conflicts = self._find_kept_cache(file), None
+            stays = self._find_kept_cache(file)
             place = self.conflict_file(file.plan.name)
+            conflicts = None
             if file.conflicts:
                 old = read_file(place)
                 point = find_point(self.path)

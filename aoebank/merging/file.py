@@ -146,7 +146,7 @@ def merge_file(versions: Versions, name: str, context: MergeContext) -> FileMerg
 
 
 def _is_said(choice: Choice, context: MergeContext) -> bool:
-    """Return whether a decision is told as a value, not only counted."""
+    """True if a decision is told as a value, not only counted."""
     is_news = context.verbose and choice.reason not in _NO_NEWS
     return choice.conflict or choice.reason in _ALWAYS_SAID or is_news
 
@@ -265,7 +265,7 @@ class Edits:
                 yield found, pick
 
     def finish(self) -> FileMerge:
-        """Return what was decided, and the file with the edits."""
+        """Return the plan, and the file with the edits."""
         versions, frame = self.inputs.versions, self.inputs.frame
         parsed = versions.of(frame) if frame else None
         if frame is None or parsed is None:

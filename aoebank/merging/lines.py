@@ -18,7 +18,7 @@ _Entries = dict[tuple[str | None, ...], QuarantineEntry]
 
 
 def is_of_lines(path: Path) -> bool:
-    """Return whether a path is one of a side-car or of a quarantine."""
+    """True if a path is one of a side-car or of a quarantine."""
     return path.name.endswith(SUFFIX) or path.parts[-2:] == (FOLDER, FILE)
 
 

@@ -13,12 +13,7 @@ from pathlib import Path
 
 from aoebank.diffing.pair_files import FollowedFile, follow_moves
 from aoebank.errors import AoebankError, UsageError
-from aoebank.merging.decisions import (
-    Decision,
-    FilePlan,
-    Reason,
-    RecordMoves,
-)
+from aoebank.merging.decisions import Decision, FilePlan, Reason, RecordMoves
 from aoebank.merging.destination import MergedFile
 from aoebank.merging.document import StepDecisions, Verdicts
 from aoebank.merging.lines import QUARANTINE
@@ -57,7 +52,7 @@ class MergeResult:
 
     @property
     def conflicts(self) -> int:
-        """Return how many keys are left for a person."""
+        """Return the number of keys left for a person."""
         return sum(decision.conflict for step in self.steps for decision in step.decisions)
 
 

@@ -29,7 +29,7 @@ class OtherFile:
 def check_sides(
     sides: Sequence[Side], base: Side | None, *, may_differ_in_soc: bool
 ) -> tuple[OtherFile, ...]:
-    """Return what is in the sides besides banks; raise unless they can be merged.
+    """Return the other files of the sides; raise unless the sides can be merged.
 
     All are files or all are trees, each has a bank file, and all of it can be read.
 

@@ -23,7 +23,7 @@ from aoebank.merging.decisions import (
 )
 from aoebank.merging.destination import Destination, MergedFile
 from aoebank.merging.document import PersonalVerdict, Verdicts
-from aoebank.merging.file import merge_file
+from aoebank.merging.file import FileMerge, merge_file
 from aoebank.merging.lines import QUARANTINE, merge_lines
 from aoebank.merging.sides import ThreeSides, read_beside
 from aoebank.merging.versions import Versions
@@ -98,7 +98,7 @@ class Step:
 
     @property
     def verdicts(self) -> Mapping[str, Mapping[str, PersonalVerdict]]:
-        """Return what a person decided, by file."""
+        """Return the decisions of a person, by file."""
         return self.request.verdicts.get(self.sides.theirs.label, {})
 
 
@@ -223,20 +223,25 @@ def _told_together(broken: Sequence[BankFormatError]) -> BankFormatError:
 
 def _merge_one(step: Step, name: str) -> MergedFile:
     sides = step.sides
-    own = {source: sides.name_in(source, name) for source in Source}
+    ours, theirs = (sides.name_in(source, name) for source in _BOTH)
     versions = sides.load(name)
     context = MergeContext(
         rules=step.request.rules,
         is_two_way=sides.base is None,
         exclusions=step.request.exclusions,
         verdicts=step.verdicts.get(name, {}),
-        times_of_ours=Measurements(partial(sides.ours.load_provenance, own[Source.OURS])),
-        times_of_theirs=Measurements(partial(sides.theirs.load_provenance, own[Source.THEIRS])),
+        times_of_ours=Measurements(partial(sides.ours.load_provenance, ours)),
+        times_of_theirs=Measurements(partial(sides.theirs.load_provenance, theirs)),
         verbose=step.request.verbose,
         tells_reasons=step.is_one_of_several,
     )
-    merge = merge_file(versions, name, context)
-    known = versions.any().format
+    return _with_files_beside(step, versions, merge_file(versions, name, context))
+
+
+def _with_files_beside(step: Step, versions: Versions, merge: FileMerge) -> MergedFile:
+    """Return a merged file with what stands beside it, and what is where the result goes."""
+    sides, name, known = step.sides, merge.plan.name, versions.any().format
+    own = {source: sides.name_in(source, name) for source in Source}
     twins = {source: _name_cache(own[source], known) for source in Source}
     side_cars = read_beside(sides, {source: own[source] + SUFFIX for source in Source})
     binary_caches = read_beside(sides, twins)

@@ -264,15 +264,12 @@ def read_inputs(versions: Versions, context: MergeContext) -> Inputs:
         for source in Source
         if source is not Source.BASE or _repeats(versions.base)
     }
-    once = {
-        source: _prefer_best(versions.of(source), bad, context.times_of(source), context.rules)
-        for source, bad in out.items()
-    }
+    times, rules = context.times_of_ours, context.rules
     versions = replace(
         versions,
-        base=once.get(Source.BASE, versions.base),
-        ours=once[Source.OURS],
-        theirs=once[Source.THEIRS],
+        base=_prefer_best(versions.base, out.get(Source.BASE, {}), times, rules),
+        ours=_prefer_best(versions.ours, out[Source.OURS], times, rules),
+        theirs=_prefer_best(versions.theirs, out[Source.THEIRS], context.times_of_theirs, rules),
     )
     return Inputs(
         versions=versions,

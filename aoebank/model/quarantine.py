@@ -76,11 +76,11 @@ class QuarantineEntry:
         return (self.key, self.soc_version, self.op_type, self.format, self.strategy_sha256)
 
     def is_active(self, today: date) -> bool:
-        """True if it still holds on a day."""
+        """True if the entry still holds on a day."""
         return self.until is None or today <= self.until
 
     def holds(self, record: Record) -> bool:
-        """True if it names this record; what a record does not tell cannot differ."""
+        """True if the entry names a record; a member the record has not cannot differ."""
         pairs = (
             (self.soc_version, record.soc_version),
             (self.op_type, record.op_type),
@@ -122,7 +122,7 @@ class Quarantine:
         return len(self.entries)
 
     def holds_key(self, key: str) -> bool:
-        """True if any entry is about this key: cheap, before a record is read."""
+        """True if any entry is about a key: cheap, before a record is read."""
         return key in self._by_key
 
     def find(self, record: Record, *, today: date) -> QuarantineEntry | None:

@@ -21,7 +21,8 @@ from aoebank.model.record import Alternative, Record
 from aoebank.storage.git.attributes import QUARANTINE
 from aoebank.storage.packs.archive import is_name_in_bank
 from aoebank.storage.sides.side import Side
-from aoebank.storage.writing.staged import update_file, write_new_tree
+from aoebank.storage.writing.journal import file_journal
+from aoebank.storage.writing.staged import FileWrite, update_file, write_files
 
 _ANSWER = ("workload", "strategy", "cost_us", "origin", "extra")
 
@@ -254,7 +255,8 @@ def convert_rows(source: Path, root: Path) -> ConvertResult:
         raise BankPathError("is there already, and rows become a bank of their own", path=root)
     rows = [*container.parse(source)]
     files = files_of(rows, source)
-    write_new_tree(root, files.items(), verb="convert")
+    changes = (FileWrite(path=root / name, data=data) for name, data in files.items())
+    write_files(changes, journal=file_journal(root, "convert"), root=root, is_new_tree=True)
     return ConvertResult(
         source=str(source),
         output=root,

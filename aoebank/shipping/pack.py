@@ -25,7 +25,7 @@ from aoebank.storage.packs.archive import (
 from aoebank.storage.sides.side import Side
 from aoebank.storage.signing import demand_signers, find_signer, sign_data
 from aoebank.storage.writing.journal import file_journal, roll_back
-from aoebank.storage.writing.staged import update_file, write_new_tree
+from aoebank.storage.writing.staged import FileWrite, update_file, write_files
 
 _VERB = "unpack"
 
@@ -60,8 +60,9 @@ def unpack(pack: Path, root: Path | None, *, allowed: Path | None = None) -> Unp
         BankFormatError: it is damaged, or nobody allowed has signed it.
         BankPathError: the folder is there already, or cannot be made.
     """
-    if root is not None and root.name:
-        roll_back(file_journal(root, _VERB), takes_tree=True)
+    journal = file_journal(root, _VERB) if root is not None and root.name else None
+    if journal is not None:
+        roll_back(journal, takes_tree=True)
     if root is not None and os.path.lexists(root):
         raise BankPathError(
             "is there already, and a pack becomes a folder of its own",
@@ -75,8 +76,9 @@ def unpack(pack: Path, root: Path | None, *, allowed: Path | None = None) -> Unp
             for _ in opened.iter_files():
                 pass
         else:
-            contents = ((file.name, data) for file, data in opened.iter_files())
-            write_new_tree(root, contents, verb=_VERB)
+            files = opened.iter_files()
+            changes = (FileWrite(path=root / file.name, data=data) for file, data in files)
+            write_files(changes, journal=journal, root=root, is_new_tree=True)
         return UnpackResult(
             pack=pack,
             root=root,

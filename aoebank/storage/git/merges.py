@@ -123,7 +123,7 @@ def _incoming(top: Path) -> Iterator[str]:
 
 
 def _has_blob(commits: list[str], blob: str, top: Path) -> bool:
-    """True if a commit has a file with this content, whatever it is called."""
+    """True if a commit has a file with this content, whatever its name."""
     wanted = os.fsencode(blob)
     return any(
         wanted in try_git(["ls-tree", "-r", "--full-tree", commit], cwd=top).stdout
@@ -184,7 +184,7 @@ def merge_bases(commit: str, others: Sequence[str], *, cwd: Path) -> tuple[str, 
 
 
 def is_in_index(data: bytes, *, cwd: Path) -> bool:
-    """True if a file of the index has this content, whatever its name and stage are."""
+    """True if a file of the index has this content, whatever its name and stage."""
     blob = run_git(["hash-object", "--stdin"], cwd=cwd, data=data).strip()
     entries = run_git(["ls-files", "--stage", "-z"], cwd=cwd).split(b"\0")
     return any(entry.split(b" ", 2)[1:2] == [blob] for entry in entries)

@@ -36,7 +36,7 @@ class Blob:
 
     @property
     def is_file(self) -> bool:
-        """True if it is a regular file; a link in a revision leads nowhere here."""
+        """True for a regular file; a link in a revision leads nowhere here."""
         return self.mode in FILE_MODES
 
 

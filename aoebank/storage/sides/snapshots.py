@@ -103,7 +103,7 @@ class SnapshotHistory:
         return self.side(parent), self.side(version.id)
 
     def counts(self) -> dict[str, Counts]:
-        """Return how many records moved, by full id, where it was noted."""
+        """Return the number of records that moved, by full id, where noted."""
         with open_history(self.root) as database:
             return list_counts(database)
 

@@ -79,7 +79,7 @@ class History(Protocol):
         ...
 
     def counts(self) -> Mapping[str, Counts]:
-        """Return how many records versions changed, by full id, where that was noted."""
+        """Return the number of records each version changed, by full id, where noted."""
         ...
 
 

@@ -44,7 +44,6 @@ from aoebank.storage.writing.atomic import (
 from aoebank.storage.writing.journal import (
     Journal,
     NewTree,
-    file_journal,
     open_journal,
 )
 
@@ -94,9 +93,6 @@ class StagedChanges:
     _lock_timeout_s: float = LOCK_TIMEOUT_S
     _changes: list[_Change] = field(default_factory=list)
     _of_tree: list[Path] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self._changes) + len(self._of_tree)
 
     def stage(
         self, path: Path, data: bytes | None, *, old_sha256: str | None, mode: int = FILE_MODE
@@ -244,22 +240,6 @@ def write_files(
         for change in changes:
             staged.stage(change.path, change.data, old_sha256=change.old_sha256, mode=change.mode)
         return staged.commit()
-
-
-def write_new_tree(root: Path, files: Iterable[tuple[str, bytes]], *, verb: str) -> None:
-    """Write a tree that is not there yet: it appears by one rename, or not at all.
-
-    Args:
-        root: The folder.
-        files: Names below it, with their bytes.
-        verb: What it is made by; names what a kill leaves beside it for the next one to put away.
-
-    Raises:
-        BankPathError: something else has that name by now, or it cannot be written.
-    """
-    journal = file_journal(root, verb)
-    changes = (FileWrite(path=root / name, data=data) for name, data in files)
-    write_files(changes, journal=journal, root=root, is_new_tree=True)
 
 
 def update_file(
