@@ -203,6 +203,8 @@ def test_every_verb_of_a_bank_takes_the_bank_of_a_range(
     assert _aoebank("merge", bank, other, "-o", merged) == 0
     assert _aoebank("diff", bank, merged) == 0
     capsys.readouterr()
+    assert _aoebank("show", *Bank(merged).iter_files()) == 0
+    assert f"model block over {_RANGE}" in capsys.readouterr().out or not records
     assert aoe_exit_code(["verify", merged, "--sample=1", "--dry-run", "--json"]) in (0, 1)
     verified = json.loads(capsys.readouterr().out)
     assert len(verified["records"]) + verified["left"] == records
