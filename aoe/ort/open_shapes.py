@@ -29,7 +29,7 @@ from aoe.graph.extents import (
 )
 from aoe.graph.model_graph import TensorInfo, attributes_of
 from aoe.graph.protos import refill
-from aoe.graph.rewrite import live_nodes
+from aoe.graph.rewrite import drop_unused_initializers, live_nodes
 from aoe.graph.rewrites.preparation import prepared
 from aoe.graph.weights import array_of, place_of
 from aoe.operators.extents import Extent, stepped, steps_of
@@ -162,6 +162,7 @@ def with_proven_reshapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     compute_signals_as_images(changed, shapes)
     results = [value.name for value in changed.graph.output]
     refill(changed.graph.node, live_nodes(changed.graph.node, results))
+    drop_unused_initializers(changed.graph)
     return changed
 
 

@@ -95,7 +95,7 @@ class _Net:
         )
         replaced = Replacement(region=region, kernel=source.name, shape=shapes[region.output])
         options = session_options(threads=2, optimize=False, library=library)
-        self.is_last = form.inputs.endswith("64] x")
+        self.is_last, self.shape = form.inputs.endswith("64] x"), shapes["y"]
         self._tuned = open_session(rewrite(graph, [replaced]).SerializeToString(), options)
         self._default = ort.InferenceSession(model.SerializeToString())
 
@@ -122,6 +122,11 @@ def test_every_length_is_right(net: _Net) -> None:
     rng = np.random.default_rng(0)
     for length in (*range(1, 40), 61, 64, 65, 127, 128, 257):
         net.assert_same(rng.standard_normal((1 + length % 3, length, 64)).astype(np.float32))
+
+
+def test_shape_is_proven_through_reorders_too(net: _Net) -> None:
+    assert net.shape in (("N", "S", 64), ("N", 64, "S"), ("N", 64, "(S+1)//2"))
+    assert (net.shape[-1] == 64) is net.is_last
 
 
 def test_special_values_stay_where_they_are(net: _Net) -> None:
