@@ -381,7 +381,8 @@ static int bind_open(halide_buffer_t *buffer, halide_dimension_t *dims, const ao
     int from = dimensions[d].source;
     int64_t whole = from < 0 ? 1 : tensor->shape[from];
     dims[d].extent = dimensions[d].extent ? dimensions[d].extent : (int32_t)whole;
-    if (d || from < 0) dims[d].stride = dims[d].extent == 1 ? 0 : (int32_t)strides[from] * dimensions[d].step;
+    if (d || from < 0)
+      dims[d].stride = dims[d].extent == 1 ? 0 : (int32_t)strides[from] * dimensions[d].step;
   }
   return 1;
 }
