@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from aoebank.errors import AoebankError, BankFormatError, BankPathError, UsageError, shell_word
-from aoebank.formats.provenance import ProvenanceLog, parse_provenance, provenance_path
+from aoebank.formats.provenance import parse_provenance, provenance_path
 from aoebank.formats.registry import find_format
 from aoebank.merging.conflict_report import conflict_lines
-from aoebank.merging.context import Exclusions, Measurements, MergeContext
+from aoebank.merging.context import Exclusions, MergeContext
 from aoebank.merging.decisions import (
     CLEAN,
     Action,
@@ -42,6 +42,8 @@ from aoebank.merging.document import (
 )
 from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
 from aoebank.model.digest import sha256_of
+from aoebank.model.provenance import Provenance
+from aoebank.model.timing import Measurements
 from aoebank.parameters.context import parse_ratio
 from aoebank.report.output import Report, Text, plural
 from aoebank.storage.bank import read_file
@@ -256,10 +258,10 @@ def _context(
     )
 
 
-def _load_log(path: Path, data: bytes | None, call: DriverCall) -> ProvenanceLog:
+def _load_log(path: Path, data: bytes | None, call: DriverCall) -> tuple[Provenance, ...]:
     """Return the side-car of a version, which git does not hand out."""
     found = find_side_car(path.as_posix(), data, cwd=call.cwd, env=call.env) if data else None
-    return parse_provenance(found or b"", provenance_path(path))
+    return parse_provenance(found or b"", provenance_path(path)).entries
 
 
 def _describe(

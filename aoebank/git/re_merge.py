@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from aoebank.formats.provenance import SUFFIX, ProvenanceLog, parse_provenance
+from aoebank.formats.provenance import SUFFIX, parse_provenance
 from aoebank.formats.registry import HEAD_BYTES, find_format
-from aoebank.merging.context import Exclusions, Measurements, MergeContext
+from aoebank.merging.context import Exclusions, MergeContext
 from aoebank.merging.decisions import MergeRules, Three
 from aoebank.merging.file import FileMerge, merge_ancestors, merge_bytes
 from aoebank.merging.lines import is_of_lines
+from aoebank.model.provenance import Provenance
 from aoebank.model.quarantine import Quarantine
+from aoebank.model.timing import Measurements
 from aoebank.storage.git.long_lived import CommitTree, ObjectReader, TreeReader
 from aoebank.storage.git.merges import Commit, find_renames, merge_bases
 from aoebank.storage.quarantine import FILE, FOLDER, parse_quarantine
@@ -175,7 +177,7 @@ def _is_of_bank(path: str, tree: CommitTree) -> bool:
     return (find_format(place) or find_format(place, tree.read_head(path, HEAD_BYTES))) is not None
 
 
-def _log(tree: CommitTree, path: str | None) -> ProvenanceLog:
+def _log(tree: CommitTree, path: str | None) -> tuple[Provenance, ...]:
     side_car = f"{path}{SUFFIX}"
     data = tree.read(side_car) if path else None
-    return parse_provenance(data or b"", Path(side_car))
+    return parse_provenance(data or b"", Path(side_car)).entries

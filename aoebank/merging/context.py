@@ -6,22 +6,17 @@ quarantine, those a built-in bank does better.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from math import isclose
 from pathlib import Path
-from statistics import median
 
 from aoebank.errors import BankNotFoundError
 from aoebank.formats.protocol import ParsedFile
-from aoebank.formats.provenance import ProvenanceLog
 from aoebank.merging.decisions import MergeRules
 from aoebank.merging.document import PersonalVerdict
-from aoebank.model.provenance import Event, Provenance
 from aoebank.model.quarantine import Quarantine
-from aoebank.model.record import Record
-from aoebank.model.timing import Timing, fingerprint_of, timing_of
+from aoebank.model.timing import Measurements
 from aoebank.storage.quarantine import (
     FILE,
     FOLDER,
@@ -32,49 +27,6 @@ from aoebank.storage.quarantine import (
 )
 from aoebank.storage.sides.side import PathSide, Side
 from aoebank.validation.built_in import BuiltInBank, find_built_in
-
-_STORED = (Event.ADD, Event.UPDATE)  # the events that put a time into the bank
-_ROUNDING = 1e-3  # banks keep times rounded
-
-
-@dataclass(slots=True)
-class Measurements:
-    """Looks up how the times of one side's bank file were measured.
-
-    Attributes:
-        load: Gives the side-car; called when first needed, which is rarely.
-    """
-
-    load: Callable[[], ProvenanceLog]
-    _by_key: dict[str, list[Provenance]] | None = field(default=None, init=False)
-
-    def find(self, record: Record) -> Timing:
-        """Return the timing of a record.
-
-        A side-car holds the history of its key, after a merge that of both sides. The entry
-        meant is the last one with this time; without it all of them must agree.
-        """
-        if self._by_key is None:
-            self._by_key = {}
-            for entry in self.load().entries:
-                if entry.event in _STORED:
-                    self._by_key.setdefault(entry.key, []).append(entry)
-        entries = self._by_key.get(record.key, [])
-        meant = [entry for entry in entries if _is_time_of(entry, record)]
-        if meant:
-            return timing_of(max(meant, key=lambda entry: entry.time))
-        texts = {fingerprint_of(entry) for entry in entries}
-        return Timing(fingerprint=texts.pop() if len(texts) == 1 else None)
-
-
-def _is_time_of(entry: Provenance, record: Record) -> bool:
-    if record.cost_us is None or not entry.tuned_us:
-        return False
-    return isclose(median(entry.tuned_us), record.cost_us, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
-
-
-def _no_log() -> ProvenanceLog:
-    return ProvenanceLog(entries=(), findings=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +87,8 @@ class MergeContext:
     is_two_way: bool = False
     exclusions: Exclusions = field(default_factory=Exclusions)
     verdicts: Mapping[str, PersonalVerdict] = field(default_factory=dict)
-    times_of_ours: Measurements = field(default_factory=lambda: Measurements(_no_log))
-    times_of_theirs: Measurements = field(default_factory=lambda: Measurements(_no_log))
+    times_of_ours: Measurements = field(default_factory=lambda: Measurements(tuple))
+    times_of_theirs: Measurements = field(default_factory=lambda: Measurements(tuple))
     takes_base: bool = False
     verbose: bool = False
     tells_reasons: bool = False

@@ -37,7 +37,7 @@ from aoebank.errors import HistoryError, RecordError, UsageError
 from aoebank.formats.faults import find_fault, rank_of
 from aoebank.formats.plausibility import find_time_problem, read_neighbours
 from aoebank.formats.protocol import ParsedFile
-from aoebank.merging.context import Measurements, MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import (
     CLEAN,
     SOURCE_OF,
@@ -55,7 +55,7 @@ from aoebank.merging.versions import Inputs, KeyVersions
 from aoebank.model.digest import canonical_text, sha256_of
 from aoebank.model.json_value import JsonValue
 from aoebank.model.record import Alternative, Record
-from aoebank.model.timing import are_comparable, is_beyond, noise_band
+from aoebank.model.timing import Measurements, are_comparable, is_beyond, noise_band
 
 _CHOSEN = {Policy.OURS: Action.KEEP_OURS, Policy.THEIRS: Action.TAKE_THEIRS}
 _FAR = 10.0  # a gain that makes one look at the neighbours

@@ -11,7 +11,7 @@ from aoebank.errors import BankFormatError, BankPathError, HistoryError
 from aoebank.formats.protocol import Format, ParsedFile
 from aoebank.formats.provenance import SUFFIX
 from aoebank.formats.registry import HEAD_BYTES, find_format, format_of, get_format
-from aoebank.merging.context import Exclusions, Measurements, MergeContext
+from aoebank.merging.context import Exclusions, MergeContext
 from aoebank.merging.decisions import (
     Decision,
     FilePlan,
@@ -28,6 +28,7 @@ from aoebank.merging.lines import QUARANTINE, merge_lines
 from aoebank.merging.sides import ThreeSides, read_beside
 from aoebank.merging.versions import Versions
 from aoebank.model.digest import sha256_of
+from aoebank.model.timing import Measurements
 from aoebank.processes import count_processes, map_in_order
 from aoebank.storage.binary_caches import BY_TUNER_ONLY
 from aoebank.storage.sides.side import Side, size_on_disk
@@ -230,8 +231,8 @@ def _merge_one(step: Step, name: str) -> MergedFile:
         is_two_way=sides.base is None,
         exclusions=step.request.exclusions,
         verdicts=step.verdicts.get(name, {}),
-        times_of_ours=Measurements(partial(sides.ours.load_provenance, ours)),
-        times_of_theirs=Measurements(partial(sides.theirs.load_provenance, theirs)),
+        times_of_ours=Measurements(lambda: sides.ours.load_provenance(ours).entries),
+        times_of_theirs=Measurements(lambda: sides.theirs.load_provenance(theirs).entries),
         verbose=step.request.verbose,
         tells_reasons=step.is_one_of_several,
     )

@@ -21,10 +21,10 @@ from aoebank.formats.plausibility import find_time_problem
 from aoebank.formats.protocol import Format, ParsedFile, find_error, raise_if_broken
 from aoebank.formats.registry import HEAD_BYTES, find_format, parse_name
 from aoebank.formats.text.checks import is_blank
-from aoebank.merging.context import Measurements, MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import Changed, MergeRules, Source, Three
 from aoebank.model.record import Record
-from aoebank.model.timing import are_comparable, is_beyond, noise_band
+from aoebank.model.timing import Measurements, are_comparable, is_beyond, noise_band
 
 OTHER_TARGET_HINT = "--allow-other-soc merges them all the same"
 _NOWHERE: dict[str, int] = {}

@@ -13,20 +13,21 @@ what the samples of either time scatter.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from aoebank.model.digest import canonical_text
 from aoebank.model.fingerprint import KERNEL_SOURCE
-
-if TYPE_CHECKING:
-    from aoebank.model.provenance import Provenance
+from aoebank.model.provenance import Event, Provenance
+from aoebank.model.record import Record
 
 # 38 % of 8,080 changes of the winner in a public history of tuned tables are re-measurements
 # within this band, its own threshold. Source: AITER, --min_improvement_pct.
 NOISE_RATIO = 0.03
 MIN_SAMPLES = 3
+_STORED = (Event.ADD, Event.UPDATE)  # the events that put a time into the bank
+_BANK_ROUNDING = 1e-3  # banks keep times rounded
 _SIGMA_PER_MAD = 1.4826  # for a normal distribution
 _ROUNDING = 1e-9  # 10 us -> 10.3 us is a band of 3 %, whatever the logarithms round to
 
@@ -103,3 +104,43 @@ def noise_band(noise_ratio: float, a: Timing, b: Timing) -> float:
 def is_beyond(a_us: float, b_us: float, band_ratio: float) -> bool:
     """True if `b_us` is longer than `a_us` by more than a band; exactly antisymmetric."""
     return math.log(b_us) - math.log(a_us) > math.log1p(band_ratio) + _ROUNDING
+
+
+@dataclass(slots=True)
+class Measurements:
+    """Looks up how the times of one side's bank file were measured.
+
+    Attributes:
+        load: Gives the side-car's entries; called when first needed, which is rarely.
+    """
+
+    load: Callable[[], Iterable[Provenance]]
+    _by_key: dict[str, list[Provenance]] | None = field(default=None, init=False)
+
+    def find(self, record: Record) -> Timing:
+        """Return the timing of a record.
+
+        A side-car holds the history of its key, after a merge that of both sides. The entry
+        meant is the last one with this time; without it all of them must agree.
+        """
+        if self._by_key is None:
+            self._by_key = {}
+            for entry in self.load():
+                if entry.event in _STORED:
+                    self._by_key.setdefault(entry.key, []).append(entry)
+        entries = self._by_key.get(record.key, [])
+        meant = [entry for entry in entries if _is_time_of(entry, record)]
+        if meant:
+            return timing_of(max(meant, key=lambda entry: entry.time))
+        texts = {fingerprint_of(entry) for entry in entries}
+        return Timing(fingerprint=texts.pop() if len(texts) == 1 else None)
+
+
+def _is_time_of(entry: Provenance, record: Record) -> bool:
+    if record.cost_us is None or not entry.tuned_us:
+        return False
+    from statistics import median
+
+    return math.isclose(
+        median(entry.tuned_us), record.cost_us, rel_tol=_BANK_ROUNDING, abs_tol=_BANK_ROUNDING
+    )

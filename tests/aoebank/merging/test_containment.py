@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aoebank import Record
-from aoebank.formats.provenance import ProvenanceLog
-from aoebank.merging.context import Measurements
 from aoebank.merging.decide import TwoAnswers, choose, find_containing
 from aoebank.merging.decisions import Action, MergeRules, Policy, Reason
+from aoebank.model.timing import Measurements
 
 RULES = MergeRules()
 GONE = "gone"  # an edit that takes a member out
@@ -27,7 +26,7 @@ def answers(base: Any, ours: Any, theirs: Any, **cost_us: float) -> TwoAnswers:
     def record(strategy: Any, name: str) -> Record:
         return Record(key="k", workload={}, strategy=strategy, cost_us=cost_us.get(f"{name}_us"))
 
-    nothing = Measurements(lambda: ProvenanceLog(entries=(), findings=()))
+    nothing = Measurements(tuple)
     return TwoAnswers(
         ours=record(ours, "ours"),
         theirs=record(theirs, "theirs"),

@@ -13,7 +13,7 @@ from support.merge_files import NAMES, Answer, make_file
 from aoebank import BankFormatError, Event, Provenance, UsageError
 from aoebank.formats.provenance import ProvenanceLog, parse_provenance, serialize_provenance
 from aoebank.formats.registry import get_format
-from aoebank.merging.context import Measurements, MergeContext
+from aoebank.merging.context import MergeContext
 from aoebank.merging.decisions import (
     Action,
     Decision,
@@ -26,7 +26,7 @@ from aoebank.merging.decisions import (
 )
 from aoebank.merging.file import FileMerge, merge_file
 from aoebank.merging.versions import Versions
-from aoebank.model.timing import NOISE_RATIO, Times
+from aoebank.model.timing import NOISE_RATIO, Measurements, Times
 from aoebank.parameters.context import parse_ratio
 
 UNIFIED = "unified"
@@ -52,8 +52,8 @@ def decide(
     context = MergeContext(
         rules=rules or MergeRules(),
         is_two_way=base is None,
-        times_of_ours=Measurements(lambda: logs[0]),
-        times_of_theirs=Measurements(lambda: logs[1]),
+        times_of_ours=Measurements(lambda: logs[0].entries),
+        times_of_theirs=Measurements(lambda: logs[1].entries),
         verbose=True,
     )
     files = merge_files.versions(name, base_data, *sides)
