@@ -124,7 +124,7 @@ def cache_path(env: Mapping[str, str]) -> Path | None:
 
 
 def cache_limit(env: Mapping[str, str]) -> int:
-    """Return how many bytes of unpacked `.om` files are kept: `AOE_CACHE_SIZE`, 0 for none.
+    """Return bytes of unpacked `.om` files that are kept: `AOE_CACHE_SIZE`, 0 for none.
 
     Raises:
         OptionError: not a size.

@@ -124,7 +124,7 @@ class GradientBank:
         return self._journal.drift(self.file, str(modelhash), None)
 
     def _count(self, key: str) -> int:
-        """Return how many records have a key; broken ones of other models do not matter."""
+        """Return the number of records with a key; broken ones of other models do not matter."""
         return sum(record.key == key for record in self._bank.iter_records(self.file))
 
     def _line_of(self, record: Record) -> Provenance | None:

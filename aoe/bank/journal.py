@@ -104,12 +104,12 @@ class BankJournal:
         self.clock = clock
 
     def is_of_this_model(self, entry: Provenance) -> bool:
-        """Return whether a line is about the model of this run, judged as this run judges it."""
+        """True if a line is about the model of this run, judged as this run judges it."""
         is_same = entry.model.get("sha256") == self.model.get("sha256")
         return is_same and self.is_validated_alike(entry)
 
     def is_validated_alike(self, entry: Provenance) -> bool:
-        """Return whether a line is about a model validated as that of this run is, see `MANNERS`.
+        """True if a line is about a model validated as that of this run is, see `MANNERS`.
 
         What helps one stream that has all caches may not help several beside each other, and what
         helps one shape may not help a range of them.

@@ -207,7 +207,7 @@ class OperatorBank(TaskBank[Workload]):
         return None if answer is None else replace(answer, is_built_in=True)
 
     def _fits(self, record: Record, file: Path) -> bool:
-        """Return whether a record is known to have been measured without features missing here."""
+        """True if a record is known to have been measured without features missing here."""
         last = self._journal.last_change(file, record.key)
         if last is None or "features" not in last.fingerprint:
             return False
@@ -303,7 +303,7 @@ class OperatorBank(TaskBank[Workload]):
                 yield found
 
     def model_verdict(self, workload: Workload, ignored: str | None = None) -> Event | None:
-        """Return whether this very model kept or dropped the workload's kernel, if it is settled.
+        """True if this very model kept or dropped the workload's kernel, if it is settled.
 
         A record that was replaced since has not been judged yet, and one that was judged by an
         interval too wide to decide is to be judged once more.
@@ -415,7 +415,7 @@ class OperatorBank(TaskBank[Workload]):
         return self._journal.drift(file, record.key, self._source_of(record.op_type or ""))
 
     def _has_other_source(self, entry: Provenance, op_type: str) -> bool:
-        """Return whether a line is known to be about kernels that were made another way."""
+        """True if a line is known to be about kernels that were made another way."""
         then, now = entry.fingerprint.get(KERNEL_SOURCE), self._source_of(op_type)
         return then is not None and now is not None and then != now
 

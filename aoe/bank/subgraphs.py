@@ -217,7 +217,7 @@ class SubgraphBank(TaskBank[str]):
     def is_hopeless(
         self, graph_id: str, options: Sequence[str], *, threshold: float = math.inf
     ) -> bool:
-        """Return whether an earlier search among the same options found nothing here.
+        """True if an earlier search among the same options found nothing here.
 
         Args:
             graph_id: What was searched.
@@ -248,7 +248,7 @@ class SubgraphBank(TaskBank[str]):
         return found
 
     def model_verdict(self, graph_id: str) -> Event | None:
-        """Return whether this very model kept or dropped the strategy of a record, None if open."""
+        """Return the verdict of this very model on the strategy of a record, None if open."""
         verdict = self._model_verdict(graph_id)
         return verdict.event if verdict is not None else None
 

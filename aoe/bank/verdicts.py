@@ -258,7 +258,7 @@ def is_settled(verdict: Provenance) -> bool:
 
 
 def is_narrow(low: float, high: float) -> bool:
-    """Return whether an interval is narrow enough to be believed by later runs."""
+    """True if an interval is narrow enough to be believed by later runs."""
     return high - low <= SETTLED_HALF_WIDTH * (low + high)
 
 

@@ -121,7 +121,7 @@ _TELLING = ("debug", "info")
 
 
 def tells_all(log: str | None) -> bool:
-    """Return whether a level of `--log` asks for details.
+    """True if a level of `--log` asks for details.
 
     Raises:
         OptionError: it is no level.

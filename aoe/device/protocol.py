@@ -38,7 +38,7 @@ class Device(Protocol):
         ...
 
     def serves(self, soc_version: str) -> bool:
-        """Return whether a target is of this kind, on this machine or on another."""
+        """True if a target is of this kind, on this machine or on another."""
         ...
 
     def cores(self, *, all_of_them: bool = False) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class Device(Protocol):
         ...
 
     def channel_block(self) -> int:
-        """Return how many channels the runtime keeps together in its own layout, 0 for none."""
+        """The number of channels the runtime keeps together in its own layout, 0 for none."""
         ...
 
     def optimize(self, proto: onnx.ModelProto, file: Path, *, threads: int) -> onnx.ModelProto:
@@ -167,7 +167,7 @@ class Device(Protocol):
         ...
 
     def is_hoarding(self, process: int) -> bool:
-        """Return whether a process holds so much of the host's memory that hardly any is left."""
+        """True if a process holds so much of the host's memory that hardly any is left."""
         ...
 
     def offer_this_process(self) -> None:

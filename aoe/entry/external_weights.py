@@ -32,7 +32,7 @@ def weight_locations(proto: onnx.ModelProto) -> list[str]:
 
 
 def stored_bytes(tensor: onnx.TensorProto, model: Path) -> int:
-    """Return how many bytes a tensor has in its file.
+    """Return the number of bytes of a tensor in its file.
 
     Args:
         tensor: One of `external_tensors`.

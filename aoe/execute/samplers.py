@@ -83,7 +83,7 @@ def shortest_calls(singles: Sequence[Callable[[], float]]) -> list[float]:
 
 
 def sample_repeats(first_us: float, second_us: float, minimum_us: float) -> tuple[int, int]:
-    """Return how many calls of each side make samples of one length.
+    """Return numbers of calls of each side that make samples of one length.
 
     A time slice given to another process then hits both sides alike: where one side lasted
     longer than the time between two slices and the other did not, a busy machine inflated their

@@ -122,7 +122,7 @@ def _terms(extent: Extent) -> Counter[str]:
 
 
 def _parts(text: str) -> list[str]:
-    """Return what a text adds up, outside of parentheses."""
+    """Return the terms of a sum written as text, outside of parentheses."""
     found = [""]
     for piece in text.split(_PLUS):
         is_inside = found[-1].count("(") > found[-1].count(")")

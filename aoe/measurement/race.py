@@ -130,7 +130,7 @@ def sample_noise(times_us: Sequence[Sequence[float]]) -> float:
 
 
 def pairs_needed(noise: float, gain: float, threshold: float, *, power: float = 0.8) -> float:
-    """Return how many pairs show a gain: their 95 % interval lies above a threshold.
+    """Return the number of pairs that show a gain: their 95 % interval lies above a threshold.
 
     Args:
         noise: Standard deviation of the logarithm of a sample.

@@ -319,7 +319,7 @@ def _named_part(directory: Path, manifest: Manifest, model: str, library: str) -
 
 
 def weights_are_large(directory: Path) -> bool:
-    """Return whether there is to be memory for one model of an unpacked `.om` only."""
+    """True if there is to be memory for one model of an unpacked `.om` only."""
     weights = directory / WEIGHTS
     return weights.exists() and stay_outside(weights.stat().st_size)
 

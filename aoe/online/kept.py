@@ -66,7 +66,7 @@ class KeptModels:
         self._files = DiskCache(root / _FOLDER, limit_bytes) if root and limit_bytes else None
 
     def knows(self, key: str) -> bool:
-        """Return whether a conversion was kept, also one that found nothing."""
+        """True if a conversion was kept, also one that found nothing."""
         files = self._files
         return files is not None and any(files.find(f"{key}.{end}") for end in ("om", "none"))
 

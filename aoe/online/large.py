@@ -70,7 +70,7 @@ def _are_large(outside: Sequence[onnx.TensorProto], model: Path) -> bool:
 
 
 def may_wait(options: ort.SessionOptions | None) -> bool:
-    """Return whether nobody misses the session of the model itself before it is needed."""
+    """True if nobody misses the session of the model itself before it is needed."""
     return options is None or not (options.enable_profiling or options.optimized_model_filepath)
 
 

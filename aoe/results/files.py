@@ -126,7 +126,7 @@ def basic_section(tuning_name: str, tuning_time_s: float, result: TuningResult) 
 
 
 def runs_per_s(ms: float) -> float:
-    """Return how many runs there are in a second, where one comes after so many ms."""
+    """Return runs per second, where one comes after so many ms."""
     return 1e3 / ms
 
 

@@ -40,7 +40,7 @@ class OperatorChoice:
     types: tuple[str, ...] = ()
 
     def takes(self, names: Collection[str], types: Collection[str]) -> bool:
-        """Return whether nodes with these names and types are chosen.
+        """True if nodes with these names and types are chosen.
 
         >>> OperatorChoice(names=("/head/*",), types=("MatMul",)).takes(["/fc"], ["MatMulV2"])
         True

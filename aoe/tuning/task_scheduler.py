@@ -81,7 +81,7 @@ class Tasks(Protocol[TaskT, ResultT]):
         ...
 
     def trials_left(self) -> float:
-        """Return how many candidates the run may still measure, those of running slices too."""
+        """The number of candidates the run may still measure, those of running slices too."""
         ...
 
 
@@ -120,7 +120,7 @@ class TaskScheduler(Generic[TaskT, ResultT]):
                 return
 
     def trials_left(self) -> float:
-        """Return how many candidates may be measured beyond those promised to running slices."""
+        """The number of candidates that may be measured beyond those promised to running slices."""
         return self.tasks.trials_left() - sum(self._running.values())
 
     def _has_room(self) -> bool:

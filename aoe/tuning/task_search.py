@@ -151,7 +151,7 @@ class SearchTask(Protocol[AnswerT]):
         ...
 
     def is_hopeless(self, trials: Sequence[TrialRecord]) -> bool:
-        """Return whether trials say that nothing will be won by further ones."""
+        """True if trials say that nothing will be won by further ones."""
         ...
 
 
@@ -235,7 +235,7 @@ class TaskSearch(Generic[AnswerT]):
                 break
 
     def has_next(self) -> bool:
-        """Return whether a candidate is left that was not measured yet."""
+        """True if a candidate is left that was not measured yet."""
         if not self.is_over and not self._asked:
             self._asked = list(self._next(1))
             self._is_exhausted = not self._asked
@@ -326,7 +326,7 @@ class TaskSearch(Generic[AnswerT]):
 
 
 def _batch_in_time(trials: int, began_s: float, left_s: float) -> int:
-    """Return how many candidates there is time for at once, one at least."""
+    """Return the number of candidates there is time for at once, one at least."""
     if math.isinf(left_s):
         return sys.maxsize
     trial_s = (began_s - left_s) / trials if trials else _TRIAL_S

@@ -427,7 +427,7 @@ def fingerprint(target: Target, versions: Mapping[str, str]) -> dict[str, str | 
 
 
 def _manner(settings: TuneSettings, streams: int) -> Mapping[str, str]:
-    """Return how a model is validated beyond the usual, as verdicts say it; see `MANNERS`."""
+    """The manner a model is validated in beyond the usual, as verdicts say it; see `MANNERS`."""
     found = {"streams": str(streams) if streams > 1 else "", "shape_range": settings.shape_range}
     return {name: value for name, value in found.items() if value}
 

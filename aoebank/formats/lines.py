@@ -40,7 +40,7 @@ class LineIndex:
         return line, self._characters(line, start, offset) + 1
 
     def _characters(self, line: int, start: int, offset: int) -> int:
-        """Return how many characters of a line stand before a byte.
+        """Return the number of characters of a line before a byte.
 
         The last answer is where the next one starts from: a file may be one line of
         gigabytes with a finding at every record.

@@ -48,7 +48,7 @@ class Cpu:
         return describe_host(core_num)
 
     def serves(self, soc_version: str) -> bool:
-        """Return whether a target is a CPU."""
+        """True if a target is a CPU."""
         return soc_version.startswith(_ARCHITECTURES)
 
     def missing_features(self, needed: tuple[str, ...]) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ class Cpu:
         return MemoryGrowth(files).so_far
 
     def is_hoarding(self, process: int) -> bool:
-        """Return whether a process holds most of a memory that is nearly used up."""
+        """True if a process holds most of a memory that is nearly used up."""
         return is_hoarding(process)
 
     def offer_this_process(self) -> None:

@@ -106,7 +106,7 @@ def missing_features(needed: tuple[str, ...], cpuinfo: Path = CPUINFO) -> tuple[
 
 
 def usable_cores(affinity: Collection[int] | None = None, quota_file: Path = _QUOTA) -> int:
-    """Return how many cores this process may use: CPU affinity, cut by a cgroup quota.
+    """Return the number of cores this process may use: CPU affinity, cut by a cgroup quota.
 
     Args:
         affinity: Cores it may run on; None asks the system.

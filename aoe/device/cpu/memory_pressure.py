@@ -29,7 +29,7 @@ class HostMemory:
 
 
 def is_hoarding(process: int, *, proc: Path = _PROC, cgroup: Path = _CGROUP) -> bool:
-    """Return whether a process holds most of a memory that is nearly used up.
+    """True if a process holds most of a memory that is nearly used up.
 
     Args:
         process: Its number.

@@ -186,7 +186,7 @@ def _layer(fields: Fields, kind: str, place: str) -> CaffeLayer:
 
 
 def _is_included(layer: Fields, state: Fields) -> bool:
-    """Return whether a layer is part of the net in the phase TEST.
+    """True if a layer is part of the net in the phase TEST.
 
     Source: Caffe, Net::FilterNet: without rules yes; any `include` that is met, or no `exclude`.
     """

@@ -110,7 +110,7 @@ def parse_weights(content: bytes, place: str) -> Mapping[str, tuple[StoredBlob, 
 
 
 def is_caffemodel(content: bytes) -> bool:
-    """Return whether bytes are a caffemodel, for messages about files that were mixed up."""
+    """True if bytes are a caffemodel, for messages about files that were mixed up."""
     try:
         net = _message_class().FromString(content)
     except DecodeError:

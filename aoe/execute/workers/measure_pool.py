@@ -87,7 +87,7 @@ class RemoteMeasurePool(Generic[T]):
         self._done: queue.SimpleQueue[T | BaseException] = queue.SimpleQueue()
 
     def places(self) -> int:
-        """Return how many workers measure now; this machine alone is one, too."""
+        """Return the number of workers that measure now; this machine alone is one, too."""
         self._remote_pool.refresh()
         return max(1, len(self._remote_pool.measuring()))
 

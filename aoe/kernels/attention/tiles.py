@@ -96,7 +96,7 @@ def _tile_cycles(blocks: int, rows: int, target: KernelTarget) -> float:
 
 
 def _value_blocks(attention: Attention, rows: int, target: KernelTarget) -> int:
-    """Return how many panels of values a register tile takes."""
+    """Return the number of panels of values a register tile takes."""
     panels = panels_of(attention.values)
     fitting = (n for n in range(panels, 1, -1) if stays_in_registers(n, rows, target))
     return next(fitting, 1)

@@ -118,7 +118,7 @@ def _reduced(plan: Pooling, terms: list[hl.Expr]) -> hl.Expr:
 def _count(
     plan: Pooling, arguments: Sequence[hl.ImageParam], loops: Mapping[str, hl.Expr]
 ) -> hl.Expr:
-    """Return how many elements a mean is of."""
+    """Return the number of elements of a mean."""
     total = hl.i32(1)
     for at, window in plan.windows.items():
         if plan.is_inside(at) or (plan.counts_padding and window.is_inside_padding):

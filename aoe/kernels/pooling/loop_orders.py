@@ -73,7 +73,7 @@ def _steps(plan: Pooling, values: Values) -> Iterator[Step]:
 
 
 def _unrolled(plan: Pooling, vector: int) -> int:
-    """Return how many results, or vectors of them, there are to write out."""
+    """Return the number of results, or of vectors of them, to write out."""
     loop = plan.axes[-1]
     if loop.name == plan.loop(plan.last):
         return loop.extent // vector

@@ -88,7 +88,7 @@ def gdat_candidates(
 
 
 def most_candidates(grid_mib: Sequence[float]) -> int:
-    """Return how many groupings `gdat_candidates` gives at most, for so many bucket sizes."""
+    """Return the most groupings `gdat_candidates` gives, for so many bucket sizes."""
     from_bank = 1
     return from_bank + _COMPUTED + len(grid_mib)
 

@@ -48,7 +48,7 @@ class RaceTrack(Protocol):
         ...
 
     def is_over(self) -> bool:
-        """Return whether no further candidate should be tried; the same in all processes."""
+        """True if no further candidate should be tried; the same in all processes."""
         ...
 
     def on_round(self, race: Race) -> None:

@@ -20,7 +20,7 @@ _FEWEST_LOOPS = 4
 
 
 def checked_loops(run_loop: int | None) -> int:
-    """Return how many backward passes are recorded.
+    """Return the number of backward passes recorded.
 
     Raises:
         OptionError: `RUN_LOOP` leaves nothing to take a mean of.

@@ -80,7 +80,7 @@ def operator_tools(
 def covering_of(
     tuning: TuneContext, bank: OperatorBank
 ) -> Callable[[Workload], Iterable[StoredAnswer]]:
-    """Return what gives the answers of ranges for fixed shapes; blocks of a range have none."""
+    """Return the look-up of ranges for fixed shapes; blocks of a range have none."""
     if tuning.settings.shape_range is not None:
         return lambda workload: ()
     return CoveringRecords(bank, KernelTarget.of(tuning.machine.runner.target))

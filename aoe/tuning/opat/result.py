@@ -113,7 +113,7 @@ class OpatResult(ModelTuning[ChosenKernel]):
         return [_operator_row(tuned, self) for tuned in self.operators]
 
     def own_members(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what is undecided, points of a range, the precision, and what is not tuned."""
+        """Return undecided operators, points of a range, the precision, and refusals."""
         accuracy = self.validation.accuracy
         return {
             "undecided_ops": sum(row["reason"].startswith(NOT_TRIED_OUT) for row in rows),

@@ -79,7 +79,7 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
 
 
 def _is_open(tuning: TuneContext, bank: SubgraphBank, forms: Sequence[ChosenRewrite]) -> bool:
-    """Return whether it is not settled that forms are better than operator tuning alone."""
+    """True if it is not settled that forms are better than operator tuning alone."""
     settled = all(bank.is_kept_beside_operators(form.subgraph.graph_id) for form in forms)
     return bool(forms) and (tuning.settings.repeat_tune or not settled)
 
@@ -126,7 +126,7 @@ def _plan_fusion_groups(tuning: TuneContext, bank: SubgraphBank, base: EarlierRe
 
 
 def _sets(tuning: TuneContext, found: FoundSubgraphs, lookups: Mapping[str, SubgraphLookup]) -> int:
-    """Return how many sets of kernels are measured at most, if every scope wins alone."""
+    """Return the most sets of kernels that are measured, if every scope wins alone."""
     unknown = (one for one in found.subgraphs if lookups[one.graph_id].tune)
     most = min(SETS_MAX, tuning.settings.trials)
     return sum(min(most, 2 ** len(one.allowed_fusion_groups)) for one in unknown)

@@ -64,7 +64,7 @@ class AccuracyConstraint:
             ) from error
 
     def holds(self, value: float) -> bool:
-        """Return whether a value is within the bound; NaN is not."""
+        """True if a value is within the bound; NaN is not."""
         return value >= self.bound if self.least else value <= self.bound
 
 
@@ -142,7 +142,7 @@ def _largest_error(reference: Array, result: Array) -> float:
 
 
 def _comparable(reference: Array, result: Array) -> bool:
-    """Return whether both are floating-point, and special values stand at the same places."""
+    """True if both are floating-point, and special values stand at the same places."""
     floating = reference.dtype.kind == "f" and reference.shape == result.shape
     if not floating:
         return False

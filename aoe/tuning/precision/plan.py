@@ -100,7 +100,7 @@ class PrecisionPlan:
         return (Precision.FLOAT32, *(one for one in lower if self._may_have(one)))
 
     def _may_have(self, precision: Precision) -> bool:
-        """Return whether the CPU has a precision; that of the lowest has been asked before."""
+        """True if the CPU has a precision; that of the lowest has been asked before."""
         has_bfloat16 = self.target.bf16_dot or self.target.bf16_tiles
         is_lowest = precision is self.settings.mode.lowest
         return is_lowest or precision is not Precision.BFLOAT16 or has_bfloat16
@@ -126,12 +126,12 @@ class _ListedNodes:
         self._origins = origins
 
     def may_lower(self, region: Region) -> bool:
-        """Return whether all products of a region may be computed in a lower precision."""
+        """True if all products of a region may be computed in a lower precision."""
         dense = [index for index in region.nodes if self._kind(index) in _DENSE]
         return all(self._may_lower(index) for index in dense)
 
     def _may_lower(self, index: int) -> bool:
-        """Return whether a dense node may; what follows the first operator stays as it is."""
+        """True if a dense node may be lowered; what follows the first operator stays as it is."""
         seen: set[int] = set()
         following: int | None = index
         while following is not None and following not in seen:
@@ -170,21 +170,21 @@ def _is_product(operation: Operation) -> bool:
 
 
 def _joins_products(workload: Workload) -> bool:
-    """Return whether a workload has several products, or a window behind one."""
+    """True if a workload has several products, or a window behind one."""
     kinds = [facts_of(operation).kind for operation in workload.operations]
     products = kinds.count(OperatorKind.PRODUCT)
     return products > 1 or (products == 1 and OperatorKind.WINDOW in kinds)
 
 
 def _has_constant_matrix(workload: Workload) -> bool:
-    """Return whether a product of a workload reads a constant."""
+    """True if a product of a workload reads a constant."""
     constants = {f"x{at}" for at, spec in enumerate(workload.inputs) if spec.constant}
     read = {ref for op in workload.operations if _is_product(op) for ref in op.inputs}
     return not constants.isdisjoint(read)
 
 
 def _spreads_specials(workload: Workload) -> bool:
-    """Return whether special values come out elsewhere than in the host, whatever the kernel."""
+    """True if special values come out elsewhere than in the host, whatever the kernel."""
     return any(
         facts_of(op).specials is Specials.MODERATE and facts_of(op).kind is not OperatorKind.PRODUCT
         for op in workload.operations

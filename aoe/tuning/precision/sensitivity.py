@@ -142,7 +142,7 @@ def _fewest(
     evaluate: Evaluate,
     constraint: AccuracyConstraint,
 ) -> int:
-    """Return how many of `ranked` go back, noting in `values` what every tried number gives."""
+    """The number of `ranked` that go back; notes in `values` what every tried number gives."""
     low, high = 0, len(ranked)
     while high - low > 1:
         middle = (low + high) // 2

@@ -350,7 +350,7 @@ def _is_known(tuning: TuneContext, bank: OperatorBank, workload: Workload) -> bo
 def _point_tools(
     tuning: TuneContext, tools: OperatorTools, left_s: Callable[[], float]
 ) -> PointTools:
-    """Return what operators of images are measured with, amid the same traffic as in a search."""
+    """Return the tools that measure operators of images, amid the same traffic as in a search."""
     runner, settings = tuning.machine.runner, tuning.settings
     policy = screening_policy(runner.target.core_num, accept_busy=settings.accept_busy)
 

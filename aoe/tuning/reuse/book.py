@@ -52,7 +52,7 @@ class ReuseBook(Generic[Task, Found, Bank]):
 def kind_of(
     lookup: Lookup[Any], changes: Iterator[str | None], base: EarlierResult
 ) -> tuple[ReuseKind, str]:
-    """Return what becomes of a task, and why.
+    """Return the fate of a task, and the reason.
 
     Args:
         lookup: What the banks say of it.

@@ -161,7 +161,7 @@ def open_earlier(place: Path, scratch: Path) -> EarlierResult:
 
 
 def has_results(folder: Path) -> bool:
-    """Return whether a folder has what a run leaves of its tasks."""
+    """True if a folder has what a run leaves of its tasks."""
     has_details = any((folder / kind.DETAILS).is_dir() for kind in earlier_tasks().values())
     return has_details or bank_of_results(folder) is not None
 
@@ -230,7 +230,7 @@ def _details(folder: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _target_in(summary: Mapping[str, Any]) -> EarlierTarget:
-    """Return what the run of a summary tuned for."""
+    """Return the target the run of a summary tuned for."""
     target, versions = _object(summary, "target"), _object(summary, "versions")
     names = {"soc_version": target, "core_num": target, "cpu_model": target}
     names |= {"onnxruntime": versions, "halide": versions}

@@ -55,7 +55,7 @@ class ReuseSummary:
     parts: tuple[Reuse, ...]
 
     def count(self, kind: ReuseKind) -> int:
-        """Return how many parts became that."""
+        """Return the number of parts that became that."""
         return sum(part.kind is kind for part in self.parts)
 
     def __str__(self) -> str:

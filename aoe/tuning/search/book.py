@@ -45,7 +45,7 @@ class TrialBook:
         return sorted(correct, key=lambda found: -(found.trial.speedup or 0.0))
 
     def failure_share(self) -> float:
-        """Return how many of the trials told have failed, 0 to 1."""
+        """Return the share of the trials told that have failed, 0 to 1."""
         failed = sum(not trial.is_correct for trial in self.told.values())
         return failed / len(self.told) if self.told else 0.0
 

@@ -287,7 +287,7 @@ def _tools(
 
 
 def _is_no_loss(estimate: SpeedupEstimate) -> bool:
-    """Return whether kernels that have won alone may stay together: the loss had to be proven."""
+    """True if kernels that have won alone may stay together: the loss had to be proven."""
     return estimate.median > 1
 
 

@@ -64,7 +64,7 @@ class SgatResult(ModelTuning[ValidatedPart]):
         return [_row(tuned, self) for tuned in self.subgraphs]
 
     def own_members(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what is undecided, and what is not tuned."""
+        """Return the number of undecided subgraphs, and refusals."""
         return {
             "undecided_subgraphs": sum(tuned.is_undecided for tuned in self.subgraphs),
             "subgraphs_without_options": self.without_options,

@@ -168,7 +168,7 @@ def _bank(tuning: TuneContext) -> SubgraphBank:
 
 
 def has_fusion_groups(tuning: TuneContext) -> bool:
-    """Return whether kernels are made here: operator tuning does so itself where it follows."""
+    """True if kernels are made here: operator tuning does so itself where it follows."""
     return _is_alone(tuning.settings)
 
 

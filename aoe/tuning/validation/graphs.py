@@ -65,7 +65,7 @@ def form_bank(tuning: TuneContext) -> SubgraphBank:
 
 
 def is_open(tuning: TuneContext) -> bool:
-    """Return whether forms of an earlier mode are to be held against operator tuning alone."""
+    """True if forms of an earlier mode are to be held against operator tuning alone."""
     if tuning.subject.chosen is None or tuning.settings.lookup_only:
         return False
     forms = form_bank(tuning)

@@ -397,7 +397,7 @@ class ModelValidator(Generic[P]):
 def _is_as_promised(
     found: ValidationResult[P], new: Sequence[P], prior_result: PriorResult
 ) -> bool:
-    """Return whether a model saves what was believed it does, and what its new kernels promise.
+    """True if a model saves what was believed it does, and what its new kernels promise.
 
     Believed ones are held to what of their promise they have kept before, new ones to the part of
     it that those keep which a model has kept: alone they save more than in company. False where it

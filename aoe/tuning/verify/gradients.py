@@ -67,7 +67,7 @@ class GradientReader(RecordReader):
 
 
 def reader(context: VerifyContext) -> GradientReader:
-    """Return what reads the records of gradients; see `Verifier`."""
+    """Return the reader of gradient records; see `Verifier`."""
     return GradientReader()
 
 
@@ -236,7 +236,7 @@ def _measured(bench: TrainingBench, stored: StoredGradients) -> _Measured | str:
 
 
 def _verified(bench: TrainingBench, found: _Measured | str, *, dry_run: bool) -> VerifiedBank:
-    """Return what was found out, and note what was decided; in the first process."""
+    """Return the findings, and note the decisions; in the first process."""
     bank, key = bench.bank, bench.training.model_hash
     record = bank.record(key)
     records, passed_over = list[VerifiedRecord](), list[PassedOver]()

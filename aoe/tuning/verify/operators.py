@@ -31,7 +31,7 @@ from aoebank import Record
 
 
 def reader(context: VerifyContext) -> OperatorReader:
-    """Return what reads the records of operators."""
+    """Return the reader of operator records."""
     return OperatorReader(context)
 
 

@@ -78,7 +78,7 @@ class MeasurableAnswer(Protocol):
         ...
 
     def facts(self, recorded: RecordedGain | None) -> Mapping[str, Any]:
-        """Return what is noted of the measurement, JSON values."""
+        """Return notes on the measurement, JSON values."""
         ...
 
 
@@ -94,7 +94,7 @@ class RecordReader(Protocol):
         ...
 
     def undecided(self) -> Iterable[Callable[[KernelCompilers], DecidedOperator]]:
-        """Return what decides each task that a busy machine has left open."""
+        """Return the task that decides each one a busy machine has left open."""
         return ()
 
 
@@ -102,7 +102,7 @@ class Verifier(Protocol):
     """The module of a kind of task whose records can be measured again."""
 
     def reader(self, context: VerifyContext) -> RecordReader:
-        """Return what reads its records."""
+        """Return the reader of its records."""
         ...
 
 

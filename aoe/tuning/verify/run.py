@@ -160,7 +160,7 @@ def verify(
 
 
 def _readers(context: VerifyContext) -> list[RecordReader]:
-    """Return what reads the records of each kind of task."""
+    """Return a reader of records for each kind of task."""
     names = [kind.verifier for kind in KINDS.values() if kind.verifier]
     return [cast(Verifier, import_module(name)).reader(context) for name in names]
 

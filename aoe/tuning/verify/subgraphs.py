@@ -94,7 +94,7 @@ class GivenModel:
 
 
 def reader(context: VerifyContext) -> SubgraphReader:
-    """Return what reads the records of subgraphs.
+    """Return the reader of subgraph records.
 
     Raises:
         AoeError: a model that is given cannot be read.
@@ -179,7 +179,7 @@ class PlacedSubgraph:
         return replace(record, strategy={**strategy, _TIME: nanoseconds(latency_us)})
 
     def facts(self, recorded: RecordedGain | None) -> dict[str, Any]:
-        """Return what was read and written before each run, and the model."""
+        """Return bytes read and written before each run, and the model's digest."""
         return {"bytes_around": self.bytes_around, "model_sha256": self.given.model.sha256}
 
     def measure(self, recorded: RecordedGain | None, compilers: KernelCompilers) -> Measurement:

@@ -135,7 +135,7 @@ class FusionTasks:
 
 
 def _affordable(left_s: float) -> int | None:
-    """Return how many sets of kernels fit into so many seconds, None for any number."""
+    """Return the number of sets of kernels that fit into so many seconds, None for any number."""
     return None if left_s >= SET_S * (SETS_MAX + 1) else 1
 
 

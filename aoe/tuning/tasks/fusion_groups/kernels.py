@@ -63,7 +63,7 @@ class WonKernels:
         return len(subgraph.places) * sum(saved_us(one) for one in self.of(subgraph).values())
 
     def is_open(self, subgraph: Subgraph) -> bool:
-        """Return whether a limit, or a busy machine, has left one of its scopes undecided."""
+        """True if a limit, or a busy machine, has left one of its scopes undecided."""
         for group in subgraph.allowed_fusion_groups:
             region = subgraph.groups[group].regions[0]
             one = self._tuned.get(key_of(region.workload)) if region is not None else None

@@ -419,7 +419,7 @@ def invalid_reason_of(runner: TaskRunner, workload: Workload, schedule: Schedule
 
 
 def bytes_around(tools: OperatorTools, workload: Workload) -> int:
-    """Return what one inference of the model reads and writes beside a workload."""
+    """Return the bytes one inference of the model reads and writes beside a workload."""
     return max(0, tools.bytes_touched - _FLOAT_BYTES * touched_elements(workload))
 
 

@@ -196,7 +196,7 @@ class OperatorBudget:
         return self._plan(operator).seconds
 
     def budget(self, operator: Operator) -> int:
-        """Return how many trials an operator is worth, time permitting."""
+        """Return the number of trials an operator is worth, time permitting."""
         return self._plan(operator).trials
 
     def _plan(self, operator: Operator) -> _Plan:

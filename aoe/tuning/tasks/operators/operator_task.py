@@ -100,7 +100,7 @@ class OperatorTask:
         return min(lighter, key=lambda trial: (kept[id(trial)], -trial.measurement.speedup))
 
     def is_hopeless(self, trials: Sequence[TrialRecord]) -> bool:
-        """Return whether the first guesses are too far behind the default."""
+        """True if the first guesses are too far behind the default."""
         good = (trial.measurement for trial in trials if trial.measurement.is_correct)
         best = max((one.speedup for one in good), default=0.0)
         return any(len(trials) >= count and best < speedup for count, speedup in _HOPELESS)

@@ -250,7 +250,7 @@ class OperatorTasks:
         self._look_for_parts()
 
     def trials_left(self) -> float:
-        """Return how many candidates the run may still measure."""
+        """Return the number of candidates the run may still measure."""
         most = self.tools.settings.max_tuning_count
         spent = sum(len(one.search.trials) for one in self.done.values() if one.search is not None)
         return math.inf if most is None else most - spent

@@ -242,7 +242,7 @@ class ChosenOperators:
         self._origins = Origins(imported, graph.proto)
 
     def __call__(self, operator: Operator) -> bool:
-        """Return whether a node at any of its places has one of the names or types."""
+        """True if a node at any of its places has one of the names or types."""
         nodes = [
             node for region in operator.regions for at in region.nodes for node in self._at(at)
         ]

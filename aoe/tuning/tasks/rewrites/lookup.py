@@ -60,7 +60,7 @@ def look_up_subgraph(
     threshold: float,
     invalid_reason_of: FlawOf | None = None,
 ) -> SubgraphLookup:
-    """Return whether to tune a subgraph.
+    """True if a subgraph is to be tuned.
 
     Args:
         subgraph: What is looked for.
@@ -90,7 +90,7 @@ def look_up_subgraph(
 
 
 def known_subgraph(subgraph: Subgraph, lookup: SubgraphLookup) -> TunedSubgraph:
-    """Return what becomes of a subgraph that is not searched."""
+    """Return the outcome of a subgraph that is not searched."""
     if lookup.stored is not None:
         return from_bank(subgraph, lookup.stored)
     return TunedSubgraph(subgraph=subgraph, outcome=RepoOutcome.UNSATISFIED, reason=lookup.reason)

@@ -170,5 +170,5 @@ class RewriteTasks:
         self.tell(tuned)
 
     def trials_left(self) -> float:
-        """Return how many candidates the run may still measure."""
+        """Return the number of candidates the run may still measure."""
         return math.inf if self.most_trials is None else self.most_trials - self._spent

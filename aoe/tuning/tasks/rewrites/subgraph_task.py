@@ -65,7 +65,7 @@ class StrategyMeasurer(Protocol):
 
 
 def is_surely_faster(estimate: SpeedupEstimate) -> bool:
-    """Return whether a form has proven by itself what it claims."""
+    """True if a form has proven by itself what it claims."""
     return accepts(estimate, ACCEPT_SPEEDUP)
 
 
@@ -372,7 +372,7 @@ def _note(subgraph: Subgraph, tools: SubgraphTools, found: _Found) -> BankNote:
 
 
 def _beats(found: _Found, usable: StoredSubgraph) -> bool:
-    """Return whether what was found is another strategy, surely faster than the record's."""
+    """True if what was found is another strategy, surely faster than the record's."""
     estimate, now = found.result.estimate, found.stored_now
     if estimate is None or found.result.answer == usable.strategy:
         return False
