@@ -243,13 +243,26 @@ def measure_images(
         if table is None:
             continue
         chosen = choose_schedules(table.speedups, [one.weight for one in image.points])
-        if chosen is None:
+        if chosen is None or _is_base_wrong(tools.bank, image, table, chosen):
             reason = _note_lost(tools, image, table)
             seen[key] = replace(seen[key], schedule=None, reason=reason)
         else:
             _record(tools.bank, image, table, chosen)
             seen[key] = _as_recorded(tools.bank, seen[key])
     return replace(tuned, operators=tuple(seen[one.operator.key] for one in tuned.operators))
+
+
+def _is_base_wrong(
+    bank: OperatorBank, image: ImageRange, table: _Table, chosen: Sequence[Schedule]
+) -> bool:
+    """True if the record of the middle is wrong at a point, and nothing that is right gains there.
+
+    That record is the schedule of all sizes without one, so none of the kernel may be used then.
+    """
+    answer = bank.find(image.workload)
+    if answer is None or answer.schedule in table.measured:
+        return False
+    return not accepts(table.speedups[chosen[image.middle]][image.middle], ACCEPT_SPEEDUP)
 
 
 def recorded(bank: OperatorBank, image: ImageRange) -> list[Workload]:
@@ -263,12 +276,14 @@ def _is_settled(tools: PointTools, image: ImageRange) -> bool:
 
 
 def _measured(tools: PointTools, image: ImageRange, seen: TunedOperator) -> _Table | None:
-    """Measure the candidates at all points; None if the machine has kept from that."""
+    """Measure the candidates at all points; None if the machine or the time has kept from that."""
     configurations = _candidates(tools, image, seen)
     schedules, found = [*configurations], list[Sequence[Measurement]]()
     if not schedules:
         return None  # all of them are in quarantine
     for point in image.points:
+        if tools.left_s() <= 0:
+            return None
         found.append(tools.measure(image.workload, schedules, point.workload))
         if any(one.is_of_machine or not one.counts for one in found[-1]):
             return None
@@ -334,7 +349,10 @@ def _record_point(
     *,
     is_needed: bool,
 ) -> None:
-    """Write the record of a point, unless the one there is as good at its own point."""
+    """Write the record of a point, unless the one there is as good at its own point.
+
+    One whose schedule is wrong at some point, or was not measured, is replaced at any rate.
+    """
     point, schedule = image.points[at], chosen[at]
     found, stored = table.speedups, bank.find(point.workload)
     estimate = found[schedule][at]
@@ -349,6 +367,7 @@ def _record_point(
         bank.note([(point.workload, note)])
         return
     old = found.get(stored.schedule) if stored is not None else None
+    is_needed = is_needed or (stored is not None and old is None)
     is_worse = old is None or loses_at(old[at]) or estimate.low > old[at].high
     is_due = is_worse or at == image.middle
     if is_due and (is_needed or accepts(estimate, ACCEPT_SPEEDUP)):
@@ -379,7 +398,7 @@ def _note_lost(tools: PointTools, image: ImageRange, table: _Table) -> str:
     rows = table.speedups.values()
     best = max(rows, key=lambda row: mean_estimate(row, counts).median, default=None)
     reason, worst = _WRONG, None
-    if best is not None:
+    if best is not None and any(map(loses_at, best)):
         pairs = zip(best, image.points, strict=True)
         worst, point = min(pairs, key=lambda pair: pair[0].high)
         reason = f"it is slower than the default at {point.shapes}, {worst.median:.2f}x"

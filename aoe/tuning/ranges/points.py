@@ -28,6 +28,7 @@ from aoe.tuning.validation.kernels import (
 )
 from aoe.tuning.validation.model_validator import (
     ValidationResult,
+    correct_kernels,
     decide_candidates,
     group_tests,
 )
@@ -147,13 +148,22 @@ class _Judge:
         step = self._tuning.progress.step
         step("judging it at the other points of the range")
         kept, drops = validation.kept, validation.drops
-        for comparer in self._comparers[:-1]:
-            tests = group_tests(comparer, kept, step)
-            if tests.are_wrong():
-                return self._untuned(validation, kept, drops, Drop(reason=_WRONG)), ()
-            if not self._is_known:
-                tests.run()
-            kept, drops = tests.kept, drops | tests.dropped
+        try:
+            for comparer in self._comparers[:-1]:
+                tests = group_tests(comparer, kept, step)
+                if not tests.has_time or comparer.is_hurried:
+                    continue  # the last comparison shows wrong results, too
+                if tests.are_wrong():
+                    right, wrong = correct_kernels(comparer, kept, step, _WRONG)
+                    drops |= wrong
+                    tests = group_tests(comparer, right, step)
+                if not self._is_known:
+                    tests.run()
+                kept, drops = tests.kept, drops | tests.dropped
+        except TimeIsUpError:
+            return self._undecided(validation, kept, drops), ()
+        if not kept:
+            return self._untuned(validation, kept, drops, Drop(reason=_WRONG)), ()
         return self._decided(validation, kept, drops)
 
     def _decided(
@@ -169,8 +179,7 @@ class _Judge:
             if len(kept) < len(validation.kept):
                 last = self._comparers[-1].for_the_record(kept)
         except TimeIsUpError:
-            undecided = Drop(reason=_NO_TIME, is_final=False)
-            return self._untuned(validation, kept, drops, undecided), ()
+            return self._undecided(validation, kept, drops), ()
         estimates = [gain.estimate for gain in gains]
         estimates.append(validation.estimate if last is None else last.estimate)
         comparison = validation.comparison if last is None else last.comparison
@@ -198,6 +207,15 @@ class _Judge:
         self, comparer: ModelComparer[ChosenKernel], kept: Sequence[ChosenKernel]
     ) -> ModelGain:
         return comparer.once(kept) if self._is_known else comparer.for_the_record(kept)
+
+    def _undecided(
+        self,
+        validation: ValidationResult[ChosenKernel],
+        kernels: Sequence[ChosenKernel],
+        drops: Mapping[str, Drop],
+    ) -> ValidationResult[ChosenKernel]:
+        """Return the judgement that leaves the model as it was, and all to a later run."""
+        return self._untuned(validation, kernels, drops, Drop(reason=_NO_TIME, is_final=False))
 
     def _untuned(
         self,

@@ -108,10 +108,15 @@ class GroupTests(Generic[P]):
         """Time the model with all; True if it cannot be run with them, or computes wrongly.
 
         One alone is left to the last comparison, which shows the same.
+
+        Raises:
+            TimeIsUpError: there is no time for that.
         """
         if len(self.kept) < 2:
             return False
-        self._whole = self._measured(self._in_order())
+        if not self.has_time:
+            raise TimeIsUpError
+        self._whole = self._compared(self._in_order())
         return self._whole is None or not self._whole.is_correct
 
     def run(self) -> None:
@@ -193,18 +198,22 @@ class GroupTests(Generic[P]):
 
     def _measured(self, group: Sequence[P]) -> Measurement | None:
         """Compare without a group, None if there is no time for it or it cannot be run."""
-        if not self.has_time:
+        try:
+            return self._compared(group) if self.has_time else None
+        except TimeIsUpError:
             return None
+
+    def _compared(self, group: Sequence[P]) -> Measurement | None:
+        """Compare without a group, None if the model cannot be run."""
         began_s = self._left_s()
         self.comparisons += 1
         try:
-            found = self._without(self.kept, group)
-        except (RunError, TimeIsUpError):  # whether it can be run at all is seen in the end
+            return self._without(self.kept, group)
+        except RunError:  # whether it can be run at all is seen in the end
             return None
         finally:
             if math.isfinite(began_s):
                 self._longest_s = max(self._longest_s, began_s - self._left_s())
-        return found
 
     @property
     def has_time(self) -> bool:

@@ -220,7 +220,7 @@ class ModelValidator(Generic[P]):
         try:
             if is_checked and tests.are_wrong():
                 tests = group_tests(
-                    self._comparer, self._correct(list(kernels)), self._step, prior_result.proven
+                    self._comparer, self._correct(kernels), self._step, prior_result.proven
                 )
         except TimeIsUpError:
             return self.undecided(kernels)
@@ -376,22 +376,11 @@ class ModelValidator(Generic[P]):
         self._drops |= {kernel.name: drop for kernel in kernels}
         return self._concluded((), self._comparer.once, demand_gain=False)
 
-    def _correct(self, kernels: list[P]) -> list[P]:
+    def _correct(self, kernels: Sequence[P]) -> list[P]:
         """Return the kernels with which the model computes what it did before."""
-        drop = Drop(reason="the model computes something else with it")
-        try:
-            if not kernels or self._comparer.agrees(kernels):
-                return kernels
-        except RunTimeoutError as error:
-            drop = Drop(reason=f"{_LATE}: {error}", is_final=False)
-        if len(kernels) == 1:
-            name = kernels[0].name
-            self._drops[name] = drop
-            self._step(f"dropped {name}: {self._drops[name].reason}")
-            return []
-        half = len(kernels) // 2
-        parts = [self._correct(part) for part in (kernels[:half], kernels[half:])]
-        return parts[0] + parts[1]
+        right, drops = correct_kernels(self._comparer, kernels, self._step)
+        self._drops |= drops
+        return right
 
 
 def _is_as_promised(
@@ -413,6 +402,40 @@ def _is_as_promised(
     expected_us += PROVEN * sum(kernel.gain_us for kernel in new)
     saved_us = (found.estimate.median - 1) * found.comparison.measurement.latency_us
     return saved_us >= expected_us
+
+
+def correct_kernels(
+    comparer: ModelComparer[P],
+    kernels: Sequence[P],
+    step: Callable[[str], None],
+    reason: str = "the model computes something else with it",
+) -> tuple[list[P], dict[str, Drop]]:
+    """Return the kernels with which a model computes what it did before, and why others go.
+
+    Halves that are wrong are halved again, so that one wrong kernel costs itself alone.
+
+    Args:
+        comparer: Compares models with and without kernels.
+        kernels: Of one model.
+        step: Is told what is dropped.
+        reason: Of wrong results, in words.
+
+    Raises:
+        TimeIsUpError: there is no time for that.
+    """
+    drop = Drop(reason=reason)
+    try:
+        if not kernels or comparer.agrees(kernels):
+            return [*kernels], {}
+    except RunTimeoutError as error:
+        drop = Drop(reason=f"{_LATE}: {error}", is_final=False)
+    if len(kernels) == 1:
+        step(f"dropped {kernels[0].name}: {drop.reason}")
+        return [], {kernels[0].name: drop}
+    half = len(kernels) // 2
+    first, first_drops = correct_kernels(comparer, kernels[:half], step, reason)
+    second, second_drops = correct_kernels(comparer, kernels[half:], step, reason)
+    return first + second, first_drops | second_drops
 
 
 def group_tests(

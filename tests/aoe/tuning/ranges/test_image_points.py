@@ -254,6 +254,26 @@ def test_schedule_that_is_wrong_at_a_point_is_not_used_at_any(
     assert run.schedules() == [_SECOND] * 3
 
 
+def test_winner_that_is_wrong_at_a_point_goes_though_nothing_gains_in_its_place(
+    bank: OperatorBank,
+) -> None:
+    wrong = _failed(Outcome.CORRECTNESS)
+    run = _Run(bank, {_FIRST: [wrong, 1.5, 1.4], _SECOND: [1.0, 1.0, 1.0]})
+    run.tried = {_FIRST: 1.5, _SECOND: 1.4}
+    lost = run.measured()
+    assert lost.schedule is None
+    assert "computes something else" in lost.reason
+    assert bank.model_verdict(_WORKLOAD) is Event.DROPPED
+
+
+def test_record_that_was_wrong_at_a_point_leaves_its_own_point(bank: OperatorBank) -> None:
+    wrong = _failed(Outcome.CORRECTNESS)
+    run = _Run(bank, {_FIRST: [1.0, 1.5, 1.4], _SECOND: [1.3, 1.3, wrong]})
+    run.save(_workload(_SIZES[_SMALL]), _SECOND, 1.3)
+    assert run.measured().schedule == _FIRST
+    assert run.schedules() == [_FIRST] * 3
+
+
 def test_busy_machine_and_a_clock_that_has_run_out_change_nothing(bank: OperatorBank) -> None:
     late = _Run(bank, {_FIRST: [1.4, _failed(Outcome.TIMEOUT), 1.5]})
     assert late.measured().schedule == _FIRST

@@ -20,6 +20,7 @@ from aoe.execute.messages import ModelPart
 from aoe.measurement import Measurement, Outcome, Scatter
 from aoe.tuning.policies import final_policy, variant_policy
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
+from aoe.tuning.validation.comparing import TimeIsUpError
 from aoe.tuning.validation.group_tests import MOST_COMPARISONS, GroupTests, Saving
 
 
@@ -319,3 +320,19 @@ def test_rate_of_false_accepts_of_kernels_that_lose_in_this_model() -> None:
     """What slows the model down is found by a second look, which may not find a gain."""
     saves = [0.0, 0.0, -0.02, 0.0]
     assert _many(500, saves, [0.01] * 4, **_BELIEVED).accepted < 5
+
+
+def test_whole_there_is_no_time_for_is_not_called_wrong() -> None:
+    kernels = model_of(0.1, 0.1).kernels
+
+    def late(kept: Sequence[Any], group: Sequence[Any]) -> Measurement:
+        raise TimeIsUpError
+
+    for left_s in (0.0, 100.0):
+        tests = GroupTests(
+            kernels, late, lambda text: None, left_s=lambda s=left_s: s, comparison_s=1.0
+        )
+        with pytest.raises(TimeIsUpError):
+            tests.are_wrong()
+        tests.run()
+        assert tests.kept == tuple(kernels)

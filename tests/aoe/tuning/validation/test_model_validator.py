@@ -10,6 +10,7 @@ from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.measurement import Outcome, Scatter
 from aoe.tuning.validation.group_tests import MOST_COMPARISONS
+from aoe.tuning.validation.model_validator import correct_kernels
 from aoe.tuning.validation.time_reserve import PROCESSES
 
 
@@ -278,3 +279,11 @@ def test_own_kernel_that_went_wrong_since_is_found_and_what_was_dropped_stays_so
     case = model_of(0.1, 0.1, -0.08, promised=(0.1, 0.1, 0.05), wrong=[1])
     found = case.judged(believed=(0, 1), is_own=True)
     assert case.kernels[1] not in found.kept and case.kernels[0] in found.kept
+
+
+def test_wrong_kernels_cost_themselves_alone() -> None:
+    case = model_of(*[0.1] * 7, wrong=[1, 5])
+    right, drops = correct_kernels(case.comparer, case.kernels, case.steps.append, "wrong there")
+    assert case.numbers(right) == [0, 2, 3, 4, 6]
+    assert {drop.reason for drop in drops.values()} == {"wrong there"}
+    assert {case.machine.numbers[name] for name in drops} == {1, 5}
