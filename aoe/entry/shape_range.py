@@ -115,11 +115,16 @@ class OpenModelShapes:
 def _middle(extents: Extents) -> int:
     """Return the geometric middle, a multiple of the power of two that divides both ends.
 
-    >>> _middle(Extents(1, 512)), _middle(Extents(320, 640))
-    (22, 448)
+    Of a smaller power where there is no such multiple between them.
+
+    >>> _middle(Extents(1, 512)), _middle(Extents(320, 640)), _middle(Extents(128, 256))
+    (22, 448, 160)
     """
     unit = (both := extents.low | extents.high) & -both
-    return isqrt(extents.low * extents.high) // unit * unit
+    middle = isqrt(extents.low * extents.high)
+    while unit > 1 and middle // unit * unit <= extents.low:
+        unit //= 2
+    return middle // unit * unit
 
 
 def range_form(extent: int | Extents) -> int | str:
