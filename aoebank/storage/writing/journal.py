@@ -48,6 +48,7 @@ _BEGIN, _DONE = "begin", "done"
 _MOST_CHARACTERS = 200  # of a name; file systems take 255 bytes
 # members that are files or whole folders; other folders only go when empty
 _FILES = ("temporary", "path", "kept", "beside", "place")
+_OF_A_CHANGE = {"path", "kept", "old_sha256", "new_sha256"}
 
 
 @dataclass(slots=True)
@@ -194,18 +195,15 @@ def roll_back(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, takes_tree: bool
 def _put_back(journal: Path, *, takes_tree: bool = False) -> None:
     folder = journal.parent
     lines = [*_read(journal)]
-    _demand_inside(lines, journal)
-    changes = [
-        _change(members, folder)
-        for line in lines
-        if isinstance(members := line.get("change"), dict)
-    ]
+    _demand_own(lines, journal)
     marks = {line.get("mark") for line in lines}
     if takes_tree:
-        for line in lines:
-            _take_tree(line.get("tree"), folder)
+        for tree in filter(None, (line.get("tree") for line in lines)):
+            _take_tree(tree, folder)
+            _demand_own(lines, journal)  # a link in it may lead elsewhere from its new place
     if _BEGIN in marks and _DONE not in marks:
-        _undo_all(changes)
+        changes = [members for line in lines if isinstance(members := line.get("change"), dict)]
+        _undo_all(_change(members, folder) for members in changes)
     for line in lines:
         if "temporary" in line:
             _place(line["temporary"], folder).unlink(missing_ok=True)
@@ -256,26 +254,36 @@ def _read(journal: Path) -> Iterator[dict[str, object]]:
                 yield line
 
 
-def _demand_inside(lines: Iterable[dict[str, object]], journal: Path) -> None:
-    """Raise `BankPathError` for a journal no merge wrote: one that tells of files elsewhere.
+def _demand_own(lines: Iterable[dict[str, object]], journal: Path) -> None:
+    """Raise `BankPathError` for a journal no merge wrote: of files elsewhere, or in pieces.
 
     A tree may come from others, and what stands in a journal is renamed and removed.
     """
     for line in lines:
-        nested = line.get("change") or line.get("tree")
-        members = nested if isinstance(nested, dict) else line
-        for name in filter(None, map(members.get, _FILES)):
-            real = Path(os.path.realpath(_place(name, journal.parent)))
-            inside = real.is_relative_to(journal.parent)
-            # no merge writes there, and git runs the hooks that lie in it
-            if not inside or ".git" in real.relative_to(journal.parent).parts:
-                raise BankPathError(
-                    "journal of a merge that was cut off tells of a file outside of its folder",
-                    path=journal,
-                    got=name,
-                    expected="one that a merge wrote here",
-                    hint=f"look where it comes from, then rm {shell_word(journal)}",
-                )
+        change = line.get("change")
+        if isinstance(change, dict) and not change.keys() >= _OF_A_CHANGE:
+            raise _foreign("a change without all of its members", journal, json.dumps(change))
+        # every level: nobody keeps a foreign line from having members beside `change` or `tree`
+        for members in (line, change, line.get("tree")):
+            for name in map(members.get, _FILES) if isinstance(members, dict) else ():
+                if name and not _is_inside(name, journal.parent):
+                    raise _foreign("a file outside of its folder", journal, name)
+
+
+def _is_inside(name: object, folder: Path) -> bool:
+    real = Path(os.path.realpath(_place(name, folder)))
+    # no merge writes into `.git`, and git runs the hooks that lie in it
+    return real.is_relative_to(folder) and ".git" not in real.relative_to(folder).parts
+
+
+def _foreign(what: str, journal: Path, got: object) -> BankPathError:
+    return BankPathError(
+        f"journal of a merge that was cut off tells of {what}",
+        path=journal,
+        got=got,
+        expected="one that a merge wrote here",
+        hint=f"look where it comes from, then rm {shell_word(journal)}",
+    )
 
 
 def _change(members: dict[str, str | None], folder: Path) -> NotedChange:

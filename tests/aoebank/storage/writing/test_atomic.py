@@ -188,6 +188,45 @@ def test_a_journal_somebody_else_made_touches_nothing_elsewhere(
     assert precious.read_bytes() == b"dear"
 
 
+@pytest.mark.parametrize("beside", ["tree", "change"])
+def test_a_journal_with_members_beside_others_deletes_nothing_elsewhere(
+    tmp_path: Path, beside: str
+) -> None:
+    put(tmp_path / "bank", 1)
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"dear")
+    whole = dict.fromkeys(("path", "kept", "old_sha256", "new_sha256"), "a")
+    line = {beside: whole, "temporary": "../precious"}
+    (tmp_path / "bank" / ".merge.aoebank-tmp").write_text(f"{json.dumps(line)}\n")
+    with pytest.raises(BankPathError, match="outside of its folder"):
+        edit(tmp_path / "bank", op="Softmax", assign={"vectorize": False})
+    assert precious.read_bytes() == b"dear"
+
+
+def test_a_journal_that_moves_a_link_deletes_nothing_elsewhere(tmp_path: Path) -> None:
+    """From `a/b` the link leads to the tree, from `c` to the folder above."""
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"dear")
+    (tmp_path / "bank" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "bank" / "a" / "b" / "up").symlink_to("../..")
+    tree = {"tree": {"beside": "c", "place": "a/b", "files": {}}}
+    journal = tmp_path / "bank" / ".merge.aoebank-tmp"
+    lines = [json.dumps(line) for line in (tree, {"temporary": "c/up/precious"})]
+    journal.write_text("\n".join(lines))
+    with pytest.raises(BankPathError, match="outside of its folder"):
+        roll_back(journal, takes_tree=True)
+    assert precious.read_bytes() == b"dear"
+
+
+@pytest.mark.parametrize("mark", ["begin", "done"])
+def test_a_change_without_its_members_is_an_error_of_the_journal(tmp_path: Path, mark: str) -> None:
+    journal = tmp_path / ".merge.aoebank-tmp"
+    journal.write_text(f'{{"change": {{"x": 1}}}}\n{{"mark": "{mark}"}}\n')
+    with pytest.raises(BankPathError, match="without all of its members"):
+        roll_back(journal)
+    assert journal.exists()
+
+
 def test_a_journal_somebody_else_made_puts_nothing_into_a_repository(tmp_path: Path) -> None:
     """A file of the tree would become a hook, which the next git runs."""
     (tmp_path / ".git" / "hooks").mkdir(parents=True)
