@@ -131,9 +131,13 @@ class _Tally:
     moves: RecordMoves = field(default_factory=RecordMoves)
     reasons: dict[str, dict[str, Reason]] = field(default_factory=dict)
 
-    def count_once(self, plan: FilePlan) -> None:
-        """Count the keys of a file that no earlier step counted, or counted for less."""
-        known = self.reasons.setdefault(plan.name, {})
+    def count_once(self, plan: FilePlan, earlier: str) -> None:
+        """Count the keys of a file that no earlier step counted, or counted for less.
+
+        Args:
+            earlier: Name of the file in the steps before.
+        """
+        known = self.reasons.setdefault(plan.name, self.reasons.get(earlier, {}))
         for key, reason in plan.reasons.items():
             before = known.get(key)
             if before is not None and reason in (Reason.SAME, Reason.OURS_CHANGED):
@@ -178,7 +182,7 @@ def _tallied(step: Step, files: Iterable[MergedFile], tally: _Tally) -> Iterator
     for file in files:
         plan = file.plan
         if step.is_one_of_several:
-            tally.count_once(plan)
+            tally.count_once(plan, step.carried_name(plan.name))
         else:
             tally.counts.update(plan.counts)
         for source, number in plan.hidden.items():

@@ -97,6 +97,10 @@ class Step:
         destination = self.request.destination
         return destination.version(self.number) if destination else None
 
+    def carried_name(self, name: str) -> str:
+        """Return the name under which the steps before left a file, which theirs may rename."""
+        return self.sides.name_in(Source.OURS, name) if self.sides.is_tree else name
+
     @property
     def verdicts(self) -> Mapping[str, Mapping[str, PersonalVerdict]]:
         """Return the decisions of a person, by file."""
@@ -141,10 +145,11 @@ def _merge_piece(step: Step, name: str) -> MergedFile:
             first, own = step.request.sides[0], step.sides.name_in(Source.OURS, file.plan.name)
             before = first.load(own if first.is_tree else first.names()[0])
             file = replace(file, plan=replace(file.plan, moves=_count_moves(before, file.data)))
-    carried = step.carried.get(file.plan.name, Carried())
+    carried = step.carried.get(step.carried_name(name), Carried())
+    earlier = (replace(conflict, file=file.plan.name) for conflict in carried.conflicts)
     return replace(
         file,
-        conflicts=(*carried.conflicts, *file.plan.conflicts),
+        conflicts=(*earlier, *file.plan.conflicts),
         found=file.found if step.target else carried.found,
         written=_written(carried.conflicts, file) if step.is_last else {},
     )

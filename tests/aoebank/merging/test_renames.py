@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.merge_files import NAMES, Answer, make_file, records_of
 
-from aoebank import BankFormatError, HistoryError, merge
+from aoebank import BankFormatError, HistoryError, merge, settle
 from aoebank.formats.provenance import SUFFIX
 
 UNIFIED = "unified"
@@ -133,16 +134,34 @@ def test_removed_on_one_side_and_moved_on_the_other_stays_where_it_went(tmp_path
     assert (tmp_path / "new" / NEW).exists()
 
 
-def test_third_side_comes_into_the_moved_file_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_last", [False, True])
+def test_third_side_comes_into_the_moved_file_too(tmp_path: Path, is_last: bool) -> None:
     a, b, base = sides(tmp_path, {OLD: bank(FOUR)}, {OLD: bank({**FOUR, 5: A})}, {NEW: bank(FOUR)})
     c = write(tmp_path / "c", {OLD: bank({**FOUR, 6: A})})
-    merge(a, b, c, base=base, output=a)
+    others = (c, b) if is_last else (b, c)
+    merge(a, *others, base=base, output=a)
     merged = content(a)
     assert {*merged} == {NEW}
     assert (
         records_of(UNIFIED, merged[NEW]).keys()
         == records_of(UNIFIED, bank({**FOUR, 5: A, 6: A})).keys()
     )
+
+
+def test_conflicts_of_a_file_that_a_later_side_moved_wait_at_its_new_name(tmp_path: Path) -> None:
+    ours, theirs = {**FOUR, 0: B}, {**FOUR, 0: Answer(tile=3, cost_us=50.0)}
+    a, b, base = sides(tmp_path, {OLD: bank(FOUR)}, {OLD: bank(ours)}, {OLD: bank(theirs)})
+    c = write(tmp_path / "c", {NEW: bank(FOUR), STAYS: bank({99: B})})
+    result = merge(a, b, c, base=base, output=a, policy="fail")
+    waiting = a / f"{NEW}.conflicts"
+    assert (result.conflicts, result.conflict_files) == (1, (waiting,))
+    assert {*content(a)} == {NEW, f"{NEW}.conflicts"}
+    assert sum(result.counts.values()) == len(FOUR) + 1  # with the one of the file that stays
+    text = waiting.read_text()
+    assert [decision["file"] for decision in json.loads(text)["decisions"]] == [NEW]
+    waiting.write_text(text.replace('"action": "conflict"', '"action": "take-theirs"'))
+    settle(waiting)
+    assert content(a) == {NEW: bank(theirs)}
 
 
 answers = st.dictionaries(st.integers(10, 15), st.sampled_from([A, B]), max_size=4)
