@@ -36,6 +36,8 @@ class MergedFile:
             step; None: the key has no record.
         relatedness: How the base and each side are related here.
         error: Why the versions could not be merged: the file is as ours has it, or left alone.
+        stays: Whether an earlier step could not merge the version where the result goes, so that
+            what is there is left alone.
     """
 
     plan: FilePlan
@@ -46,6 +48,7 @@ class MergedFile:
     written: Mapping[str, str | None] = field(default_factory=dict)
     relatedness: Mapping[Source, Relatedness] = field(default_factory=dict)
     error: AoebankError | None = None
+    stays: bool = False
 
     @property
     def data(self) -> bytes | None:
@@ -84,6 +87,11 @@ class Destination:
         """Return the path of the conflict file of a file of the result."""
         return self.place(name + CONFLICT_SUFFIX)
 
+    def skips(self, file: MergedFile) -> bool:
+        """True if nothing is written for a file, since versions of it could not be merged."""
+        is_here = self.number is not None
+        return file.stays or (file.error is not None and (is_here or file.data is None))
+
     def write_merged(self, files: Iterable[MergedFile]) -> tuple[Path, ...]:
         """Write the files of a merge, all or none, and return the paths of those that changed.
 
@@ -107,7 +115,7 @@ class Destination:
     def _changes(self, files: Iterable[MergedFile]) -> Iterator[FileWrite]:
         find_point = cache(current_point)
         for file in files:
-            if file.error is not None and (self.number is not None or file.data is None):
+            if self.skips(file):
                 continue  # what is here stays
             stays = self._find_kept_cache(file)
             place = self.conflict_file(file.plan.name)

@@ -177,6 +177,7 @@ def _fold(step: Step, files: Iterable[MergedFile]) -> Side:
 
 def _tallied(step: Step, files: Iterable[MergedFile], tally: _Tally) -> Iterator[MergedFile]:
     """Yield the files of a step, each counted."""
+    destination = step.request.destination
     decisions: list[Decision] = []
     tally.followed += step.sides.followed.values()
     for file in files:
@@ -190,11 +191,14 @@ def _tallied(step: Step, files: Iterable[MergedFile], tally: _Tally) -> Iterator
             tally.hidden[side.label if side else source] += number
         decisions += plan.decisions
         tally.skipped += [file.error] if file.error is not None else []
-        tally.carried[plan.name] = Carried(conflicts=file.conflicts, found=file.found)
+        tally.carried[plan.name] = Carried(
+            conflicts=file.conflicts, found=file.found, stays=file.stays
+        )
         if step.is_last and plan.name != QUARANTINE:
             tally.files += file.data is not None
-            tally.moves = tally.moves.plus(plan.moves)
-            tally.waiting += [plan.name] if file.conflicts else []
+            if destination is None or not destination.skips(file):
+                tally.moves = tally.moves.plus(plan.moves)
+                tally.waiting += [plan.name] if file.conflicts else []
         yield file
     label = step.sides.theirs.label
     tally.steps.append(StepDecisions(theirs=label, decisions=tuple(decisions)))

@@ -67,6 +67,7 @@ class Carried:
 
     conflicts: tuple[Decision, ...] = ()
     found: Mapping[str, str] = field(default_factory=dict)
+    stays: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +152,7 @@ def _merge_piece(step: Step, name: str) -> MergedFile:
         file,
         conflicts=(*earlier, *file.plan.conflicts),
         found=file.found if step.target else carried.found,
+        stays=carried.stays or (file.error is not None and step.target is Source.THEIRS),
         written=_written(carried.conflicts, file) if step.is_last else {},
     )
 
@@ -201,18 +203,26 @@ def _merge_or_tell(step: Step, name: str) -> MergedFile:
     try:
         return _merge_one(step, name)
     except BankFormatError as error:
-        ours, moved = step.sides.ours, step.sides.followed.get(name)
-        name = moved.ours if moved is not None else name
-        data = ours.read_bytes(name)
-        known = find_format(Path(name), (data or b"")[:HEAD_BYTES])
-        twin = _name_cache(name, known)
-        contents = {name: data, name + SUFFIX: ours.read_bytes(name + SUFFIX)}
+        sides, target = step.sides, step.target
+        own, there = sides.name_in(Source.OURS, name), sides.of(target) if target else None
+        contents = _read_group(sides.ours, own)
+        found = _read_group(there, sides.name_in(target, name)) if target and there else {}
+        known = find_format(Path(own), (contents[own] or b"")[:HEAD_BYTES])
         return MergedFile(
-            plan=FilePlan(name=name, format=known.name if known else None),
-            contents={**contents, twin: ours.read_bytes(twin)} if twin else contents,
-            binary_cache=twin,
+            plan=FilePlan(name=own, format=known.name if known else None),
+            contents=contents,
+            found={beside: sha for beside, data in found.items() if (sha := sha256_of(data))},
+            binary_cache=_name_cache(own, known),
             error=error,
         )
+
+
+def _read_group(side: Side, name: str) -> dict[str, bytes | None]:
+    """Return the bytes of a file of a side, of its side-car, and of its binary cache if any."""
+    data = side.read_bytes(name)
+    twin = _name_cache(name, find_format(Path(name), (data or b"")[:HEAD_BYTES]))
+    beside = filter(None, (name + SUFFIX, twin))
+    return {name: data, **{other: side.read_bytes(other) for other in beside}}
 
 
 def _told_together(broken: Sequence[BankFormatError]) -> BankFormatError:

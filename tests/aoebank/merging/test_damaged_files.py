@@ -146,6 +146,40 @@ def test_damaged_files_are_skipped_on_demand_and_the_rest_is_merged(
         assert NAMES[name] in outcome.stdout
 
 
+@pytest.mark.parametrize("output", ["ours", "theirs", "third", "new"])
+def test_damaged_file_of_one_of_three_sides_is_skipped_there(trees: Path, output: str) -> None:
+    more = make_file("unified", MORE)
+    third = {"runtime_kb": make_file("runtime_kb", RECORDS), "unified": more}
+    make_tree(Path("third"), {**third, "vector": make_file("vector", RECORDS)})
+    outcome = golden_harness.run("aoebank", [*MERGE, "third", "-o", output, "--skip-broken"])
+    assert outcome.exit_code == 1, outcome.stderr
+    assert path_of(output, "runtime_kb").read_bytes() == make_file("runtime_kb", MORE)
+    # what is broken where the result goes stays; else the sound sides are merged
+    expected = b"" if output == "theirs" else more
+    assert path_of(output, "unified").read_bytes() == expected
+    expected = (
+        cut(make_file("vector", RECORDS)) if output == "theirs" else make_file("vector", MORE)
+    )
+    assert path_of(output, "vector").read_bytes() == expected
+
+
+@pytest.mark.parametrize("output", ["ours", "new"])
+def test_file_that_only_the_last_side_breaks_lists_no_conflict_file_it_did_not_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    base = make_file("unified", RECORDS)
+    for top, tile in (("base", 1), ("ours", 4), ("theirs", 5)):
+        changed = make_file("unified", {**RECORDS, 0: Answer(tile=tile)})
+        make_tree(Path(top), {"unified": base if top == "base" else changed})
+    make_tree(Path("third"), {"unified": cut(base), "vector": make_file("vector", RECORDS)})
+    arguments = [*MERGE, "third", "-o", output, "--skip-broken", "--policy", "fail", "--json"]
+    document = json.loads(golden_harness.run("aoebank", arguments).stdout)
+    place = Path(f"{path_of(output, 'unified')}.conflicts")
+    assert document["conflict_files"] == ([str(place)] if output == "new" else [])
+    assert place.exists() == (output == "new")
+
+
 def test_skipped_files_are_in_the_document(trees: Path) -> None:
     outcome = golden_harness.run("aoebank", [*MERGE, "--dry-run", "--skip-broken", "--json"])
     assert len(json.loads(outcome.stdout)["skipped"]) == 2
