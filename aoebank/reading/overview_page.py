@@ -19,16 +19,17 @@ _MOST_BARS = 40
 
 
 def overview_page(report: OverviewReport) -> str:
-    """Return the page; its bars are on one logarithmic axis from 1."""
+    """Return the page; its bars are on one logarithmic axis from 1 to the highest of them."""
     result = report.result
     measured = [part for part in result.coverage if part.median is not None]
-    highest = max((part.highest or 1 for part in measured), default=1)
+    shown = sorted(measured, key=lambda part: -(part.median or 0))[:_MOST_BARS]
+    highest = max((part.highest or 1 for part in shown), default=1)
     return (
         _pages()
         .get_template("overview.html")
         .render(
             result=result,
-            measured=sorted(measured, key=lambda part: -(part.median or 0))[:_MOST_BARS],
+            measured=shown,
             scale=Scale(low=1, high=max(highest, 1.01), start=0, end=100, is_log=True),
             tables=map(lean, tables(result)),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from support.documents import find_faults
 import aoebank
 from aoebank import Bank, Event, OverviewResult
 from aoebank.cli import main
-from aoebank.reading.overview import OverviewReport
+from aoebank.reading.overview import Coverage, OverviewReport
 from aoebank.reading.overview_page import overview_page
 from aoebank.testing.factories import make_provenance, make_record
 
@@ -134,6 +134,18 @@ def test_page_has_every_part_and_no_markup_of_others(tmp_path: Path) -> None:
     assert "slower than the default" in page
     assert page.count("<table>") == 5
     assert "http" not in page.replace("http-equiv", "")
+
+
+def test_axis_of_the_bars_ends_at_the_highest_that_is_shown(bank: Path) -> None:
+    result = aoebank.overview(bank)
+    shown = (result.coverage[0],) * 40
+    hidden = replace(result.coverage[0], lowest=1.0, median=1.5, highest=500.0)
+
+    def bars(coverage: tuple[Coverage, ...]) -> str:
+        page = overview_page(OverviewReport(result=replace(result, coverage=coverage)))
+        return page.partition('<div class="bars">')[2].partition("</section>")[0]
+
+    assert bars((*shown, hidden)) == bars(shown) != ""
 
 
 def test_document_fits_its_schema(tmp_path: Path) -> None:
