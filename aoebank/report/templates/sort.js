@@ -5,8 +5,10 @@ function value(row, column) {
   const cell = row.cells[column];
   const text = cell.dataset.sort ?? cell.textContent.trim();
   if (text === "" || text === "-") return -Infinity;
-  const figure = text.replaceAll(",", "").match(/^(-?[\d.]+(?:e[-+]?\d+)?) ?(%|[A-Za-z]*)$/);
-  return figure && figure[2] in UNITS ? figure[1] * UNITS[figure[2]] : text.toLowerCase();
+  const plain = text.replace(/,(?=\d{3}(?!\d))/g, "");  // the commas of thousands
+  const figure = plain.match(/^(-?\d+(?:\.\d*)?(?:e[-+]?\d+)?) ?(%|[A-Za-z]*)$/);
+  const isKnown = figure && Object.hasOwn(UNITS, figure[2]);
+  return isKnown ? figure[1] * UNITS[figure[2]] : text.toLowerCase();
 }
 function compare(a, b) {
   if (typeof a === typeof b) return a < b ? -1 : a > b ? 1 : 0;
