@@ -62,20 +62,21 @@ def check_sides(
                 "holds no bank file", where=side.label, expected="a tree with bank files"
             )
     if sides[0].is_tree and not may_differ_in_soc:
-        _demand_one_target({side.label: find_loose_targets(side.names()) for side in sides})
+        _demand_one_target([(side.label, find_loose_targets(side.names())) for side in sides])
     return tuple(others)
 
 
-def _demand_one_target(found: Mapping[str, frozenset[str]]) -> None:
+def _demand_one_target(found: Sequence[tuple[str, frozenset[str]]]) -> None:
     """Raise `BankFormatError` if trees without folders for targets are of different ones.
 
     `banks/Ascend910B1` and `banks/Ascend910B2` would become one folder, while two trees that
     hold such folders only have more targets together than each alone.
 
     Args:
-        found: The soc_versions of files outside of such folders, by side, ours first.
+        found: Label of each side, and the soc_versions of its files outside of such folders; ours
+            first.
     """
-    first, *others = found.items()
+    first, *others = found
     for label, targets in others:
         if first[1] and targets and first[1].isdisjoint(targets):
             raise BankFormatError(
