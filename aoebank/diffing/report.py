@@ -130,7 +130,7 @@ class DiffReport(Report):
 
     @property
     def error(self) -> AoebankError | None:
-        """The first file that could not be compared."""
+        """The error of the first file that could not be compared; None with `skips_broken`."""
         is_told = self.result.problems and not self.skips_broken
         return self.result.problems[0] if is_told else None
 

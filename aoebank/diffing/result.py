@@ -161,7 +161,7 @@ class RollupRow:
 
     @property
     def is_quiet(self) -> bool:
-        """True if the file did not move and no record changed."""
+        """True if no record moved or changed."""
         return not self.moved and not any(self.counts.values())
 
 

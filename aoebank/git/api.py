@@ -78,7 +78,7 @@ def git_check(
     ] = False,
     conflicts: Annotated[bool, Param(help="Only conflict files: tracked, or left open.")] = False,
 ) -> CheckResult:
-    """True if git will merge the banks of this work tree record by record.
+    """Check that git merges the banks of this work tree record by record.
 
     Raises:
         HistoryError: this directory is in no git work tree.

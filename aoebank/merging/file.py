@@ -102,7 +102,7 @@ def merge_file(versions: Versions, name: str, context: MergeContext) -> FileMerg
 
     Args:
         versions: With a base, one that is not there was deleted.
-        name: In the result; tells the target.
+        name: In the result, for decisions and messages; `versions.named` has the target.
 
     Raises:
         BankFormatError: a version is broken, or they do not fit together.

@@ -30,8 +30,8 @@ class MergeResult:
     Attributes:
         counts: Keys by reason, over all files; of several steps the last one with news counts.
         written: Files with a new content, side-cars and conflict files too.
-        conflict_files: The conflict files among them.
-        skipped: Why files were left as ours has them.
+        conflict_files: Those of all open conflicts; one that has them already is not in `written`.
+        skipped: Why files were left as ours has them, or as they are where the result goes.
         hidden: Records left out since their key comes several times, by the side they are in.
         followed: Files one side moved and the other one changed.
         moves: How many records change for who has our side.

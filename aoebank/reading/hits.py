@@ -93,7 +93,7 @@ class HitsResult:
 
 
 def count_hits(lookups: Sequence[BankLookup], kind: LookupKind) -> tuple[int, int, int]:
-    """Return the look-ups of a kind that found something, found nothing, or do not tell."""
+    """Return the counts of look-ups of a kind that found, did not find, and do not tell."""
     told = [lookup.is_hit for lookup in lookups if lookup.kind is kind]
     return told.count(True), told.count(False), told.count(None)
 

@@ -106,7 +106,7 @@ def fix_text(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
 
 
 def _member_of(parsed: ParsedFile, finding: Finding) -> int | None:
-    """Return the record a finding is in."""
+    """Return the position of the record a finding is in; None if it is in none."""
     place = finding.location.start
     number = bisect_right(parsed.starts, place) - 1
     return number if number >= 0 and place < parsed.ends[number] else None

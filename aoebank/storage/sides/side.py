@@ -52,7 +52,7 @@ class Side(Protocol):
         ...
 
     def other_files(self) -> tuple[TreeEntry, ...]:
-        """Return the files of a tree that are neither bank files nor beside one, sorted."""
+        """Return the files of a tree that are neither bank files nor beside one."""
         ...
 
     def load(self, name: str, *, like: ParsedFile | None = None) -> ParsedFile | None:

@@ -226,11 +226,11 @@ def write_files(
     root: Path | None = None,
     is_new_tree: bool = False,
 ) -> tuple[Path, ...]:
-    """Write many files, all or none; return the paths of those that changed.
+    """Write many files, with a journal all or none; return the paths of those that changed.
 
     Args:
         changes: One at a time in memory.
-        journal: As `staged_changes` has it; so are the other two.
+        journal: As `staged_changes` has it; so are `root` and `is_new_tree`.
 
     Raises:
         BankLockedError: another process uses this journal, or a file.
