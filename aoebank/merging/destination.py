@@ -10,14 +10,13 @@ from pathlib import Path
 
 from aoebank.errors import AoebankError, BankNotFoundError, BankPathError, UsageError
 from aoebank.merging.decisions import Decision, FilePlan, Relatedness, Source
-from aoebank.merging.document import conflict_file
+from aoebank.merging.document import conflict_file, conflict_path
 from aoebank.model.digest import sha256_of
 from aoebank.storage.bank import read_file
 from aoebank.storage.binary_caches import BY_TUNER_ONLY, USE_TUNER
 from aoebank.storage.git.merges import current_point
 from aoebank.storage.sides.open import is_stored
 from aoebank.storage.sides.side import PathSide, Side
-from aoebank.storage.tree import CONFLICT_SUFFIX
 from aoebank.storage.writing.journal import file_journal, tree_journal
 from aoebank.storage.writing.staged import FileWrite, write_files
 
@@ -83,9 +82,9 @@ class Destination:
         """Return the path of a file of the result, or of one beside it."""
         return self.path / name if self.is_tree else self.path.with_name(name)
 
-    def conflict_file(self, name: str) -> Path:
+    def conflict_path(self, name: str) -> Path:
         """Return the path of the conflict file of a file of the result."""
-        return self.place(name + CONFLICT_SUFFIX)
+        return conflict_path(self.place(name))
 
     def skips(self, file: MergedFile) -> bool:
         """True if nothing is written for a file, since versions of it could not be merged."""
@@ -118,7 +117,7 @@ class Destination:
             if self.skips(file):
                 continue  # what is here stays
             stays = self._find_kept_cache(file)
-            place = self.conflict_file(file.plan.name)
+            place = self.conflict_path(file.plan.name)
             conflicts = None
             if file.conflicts:
                 old = read_file(place)

@@ -93,7 +93,7 @@ def merge(request: MergeRequest) -> MergeResult:
             written = destination.write_merged(files)
         else:
             deque(files, maxlen=0)  # decided is all they are to be
-    waiting = map(destination.conflict_file, tally.waiting) if destination is not None else ()
+    waiting = map(destination.conflict_path, tally.waiting) if destination is not None else ()
     return MergeResult(
         base=base.label if base else None,
         sides=tuple(side.label for side in request.sides),

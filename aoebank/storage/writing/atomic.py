@@ -212,7 +212,7 @@ def tree_of(path: Path, asked: Iterable[Path]) -> Path | None:
     return None if path in named else max(trees, key=lambda tree: len(tree.parts), default=None)
 
 
-def digest_of(path: Path) -> str | None:
+def digest_of_file(path: Path) -> str | None:
     """Return the SHA-256 of what a file holds now, None if there is none."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 
@@ -236,12 +236,12 @@ class NotedChange:
 def put_back(change: NotedChange) -> None:
     """Give a file its old content back, if it has the new one; another one stays."""
     with hold_lock(change.path):
-        now = digest_of(change.path)
+        now = digest_of_file(change.path)
         if now != change.new_sha256 or now == change.old_sha256:
             return
         if change.kept is None:
             change.path.unlink()
-        elif change.kept.exists() and digest_of(change.kept) == change.old_sha256:
+        elif change.kept.exists() and digest_of_file(change.kept) == change.old_sha256:
             change.kept.replace(change.path)
         sync_directory(change.path.parent)
 

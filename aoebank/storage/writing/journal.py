@@ -33,7 +33,7 @@ from aoebank.storage.writing.atomic import (
     LOCK_TIMEOUT_S,
     TEMPORARY_SUFFIX,
     NotedChange,
-    digest_of,
+    digest_of_file,
     give_to_owner_of,
     hold_lock,
     make_directories,
@@ -225,7 +225,7 @@ def _take_tree(members: object, folder: Path) -> None:
     if place.is_symlink() or not place.is_dir() or os.path.lexists(beside):
         return
     found = {
-        path.relative_to(place).as_posix(): digest_of(path)
+        path.relative_to(place).as_posix(): digest_of_file(path)
         for path in place.rglob("*")
         if path.is_file()
     }

@@ -29,7 +29,7 @@ from aoebank.storage.writing.atomic import (
     LOCK_TIMEOUT_S,
     NotedChange,
     create,
-    digest_of,
+    digest_of_file,
     give_to_owner_of,
     hold_lock,
     make_directories,
@@ -303,7 +303,7 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _demand_unchanged(change: _Change) -> None:
-    found = digest_of(change.path)
+    found = digest_of_file(change.path)
     if found is None and change.sha256 is not None:
         if change.temporary is not None:
             raise BankNotFoundError("file was removed meanwhile", path=change.shown)
