@@ -84,8 +84,13 @@ class OpenRegion:
                 return max(_LEAST_SUMMED, rows if name == of_rows else min(most, _MOST_SUMMED))
             return rows if role is Role.ROWS else 1
 
+        def block(spec: TensorSpec, shape: OpenShape, roles: tuple[Role, ...]) -> TensorSpec:
+            if Role.CLOSED not in roles and all(one == 1 for one in shape):
+                return replace(spec, shape=())  # no loop steps through its one element
+            return replace(spec, shape=tuple(map(extent, spec.shape, shape, roles)))
+
         specs = [
-            replace(spec, shape=tuple(map(extent, spec.shape, shape, roles)))
+            block(spec, shape, roles)
             for spec, shape, roles in zip(_tensors(workload), self.shapes, self.roles, strict=True)
         ]
         found = classify(replace(workload, inputs=tuple(specs[:-1]), output=specs[-1]))

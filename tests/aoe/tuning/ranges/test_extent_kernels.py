@@ -81,7 +81,12 @@ class _Form:
         model = parsed(", ".join(inputs), " ".join(body))
         shapes = {"eights": [0, 0, 3, 8], "twenties": [0, 0, 3, 20], "all": [0, 0, 60]}
         constants = {name: np.array(shape) for name, shape in shapes.items()}
-        scalars = {"zero": 0.0, "low": -np.inf, "far": -1e4}
+        scalars: dict[str, Any] = {
+            "zero": 0.0,
+            "low": -np.inf,
+            "lows": [[[[-np.inf]]]],
+            "far": -1e4,
+        }
         constants |= {name: np.array(value, np.float32) for name, value in scalars.items()}
         for name, value in constants.items():
             model.graph.initializer.append(numpy_helper.from_array(value, name))
@@ -129,7 +134,7 @@ def _joined(heads: Array) -> Array:
 _FORMS = {
     "guarded": _Form(mask="Q,Q", guarded=True),
     "cached": _Form(keys="K", turned=True, mask="1,1,Q,K"),
-    "chosen": _Form(keys="K", turned=True, mask="N,1,Q,K", where="Where(m, s, low)"),
+    "chosen": _Form(keys="K", turned=True, mask="N,1,Q,K", where="Where(m, s, lows)"),
     "heads joined": _Form(mask="N,1,1,Q", joined=True),
     "decoding": _Form(queries="1", keys="K", turned=True, mask="N,1,1,K"),
     "bare": _Form(),
