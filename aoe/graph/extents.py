@@ -92,9 +92,22 @@ def least_of(extent: Extent) -> int | None:
     return total
 
 
+def value_at_ones(extent: Extent) -> int | None:
+    """Return an extent where every named one is 1, None where that is not certain.
+
+    >>> value_at_ones("(-1*length+200)"), value_at_ones("(-1*length)"), value_at_ones(-5)
+    (199, -1, -5)
+    """
+    found = [(count, _least_of_name(name)) for name, count in _terms(extent).items()]
+    known = [count * least for count, least in found if least is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
 def _least_of_name(name: str) -> int | None:
     """Return the least of a term that is counted: a number's 1, a name, a quotient."""
     steps = steps_of(name)
+    if steps.base == name and "(" in name:
+        return None  # steps of a sum of steps are no name
     if steps.over == 1:
         return 1
     base = least_of(steps.base)

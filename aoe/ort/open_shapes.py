@@ -26,6 +26,7 @@ from aoe.graph.extents import (
     is_closed,
     least_of,
     sum_of,
+    value_at_ones,
 )
 from aoe.graph.model_graph import TensorInfo, attributes_of
 from aoe.graph.protos import refill
@@ -52,6 +53,9 @@ _PADDED_AXES = 3
 _TO_THE_END = 2**31 - 1
 """End of a Slice from which on exporters mean all of what is left."""
 _MOST_VALUES = 16
+_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+"""Element types that extents are exact in; no float of 16 bits, nor what is cut to a byte."""
 _MOST_ROUNDS = 64
 """A mask that each layer makes of its own extents takes a round for each layer."""
 
@@ -384,7 +388,10 @@ def _expand(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape 
 
 def _slice(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape | None:
     """Return the shape of a part of a tensor along one axis, from and up to extents."""
-    start, end, axes, step = (values.get(name) for name in (*node.input[1:], "", "")[:4])
+    names = (*node.input[1:], "", "", "", "")[:4]  # attributes before version 10
+    start, end, axes, step = map(values.get, names)
+    if any(name and name not in values for name in names):
+        return None
     if not start or not end or len(start) > 1 or step not in ([1], None):
         return None
     axis, first, last = (axes or [0])[0], start[0], end[0]
@@ -399,12 +406,15 @@ def _length(extent: Extent, first: Extent, last: Extent) -> Extent | None:
     """Return how many elements there are from one on up to another one, None if not known.
 
     A model that asks a table for more than there are fails where it adds them to what has the
-    extent: the kernels made of this proof check extents as they read tensors.
+    extent: the kernels made of this proof check extents as they read tensors. A start that is
+    negative in every run counts from the end of the table.
 
     >>> _length("(2*s-1)", 0, "s"), _length("2*s", 1, 1 << 62)
     ('s', '(2*s-1)')
     >>> _length(399, "(-1*s+200)", "s + 199"), _length("s", 0, "2*s")
     ('(2*s-1)', None)
+    >>> _length(512, "(-1*s)", 1 << 62), _length(399, -5, "s"), _length(512, 0, "s + 600")
+    (None, None, None)
     """
     is_table = isinstance(extent, int)
     if isinstance(last, int):
@@ -413,9 +423,12 @@ def _length(extent: Extent, first: Extent, last: Extent) -> Extent | None:
         last = extent
     elif not is_table and not _is_extent(difference_of(extent, last)):
         return None
-    if not is_table and not _is_extent(first):
+    begin = value_at_ones(first) if is_table else least_of(first)
+    if begin is None or begin < 0:
         return None
     length = difference_of(last, first)
+    if isinstance(extent, int) and length is not None and (least_of(length) or 0) > extent:
+        return None
     is_new = isinstance(length, str) or not is_table  # the inference knows numbers
     return length if is_new and _is_extent(length) else None
 
@@ -516,18 +529,40 @@ def followed_values(graph: onnx.GraphProto, shapes: Shapes) -> dict[str, Values]
         graph: In topological order.
         shapes: Of its tensors, as far as they are proven.
     """
-    values: dict[str, Values] = {}
+    values, fractions = dict[str, Values](), _fractions(graph)
     for tensor in graph.initializer:
         small = len(tensor.dims) <= 1 and int(np.prod(tensor.dims)) <= _MOST_VALUES
-        integers = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
-        if small and tensor.data_type in integers and place_of(tensor) is None:
+        if small and tensor.data_type in _INTEGERS and place_of(tensor) is None:
             values[tensor.name] = [int(one) for one in array_of(tensor).reshape(-1)]
     for node in graph.node:
         step = _STEPS.get(node.op_type) if not node.domain else None
         made = step(node, values, shapes) if step is not None else None
-        if made is not None and len(made) <= _MOST_VALUES:
+        if made is None or len(made) > _MOST_VALUES or node.output[0] in fractions:
+            continue
+        if len(shapes.get(node.output[0], ())) <= 1:
             values[node.output[0]] = made
     return values
+
+
+def _fractions(graph: onnx.GraphProto) -> frozenset[str]:
+    """Return the quotients of floats that something reads but a Cast to an integer."""
+    floats, quotients = set[str](), set[str]()
+    for node in graph.node:
+        kind = _kind_made(node)
+        if kind in _FLOATS:
+            floats.add(node.output[0])
+        elif kind is None and node.op_type in _STEPS.keys() - {"Shape"}:
+            if not floats.isdisjoint(node.input):
+                floats.update(node.output)
+                quotients.update(node.output if node.op_type == "Div" else ())
+    others = (node for node in graph.node if _kind_made(node) not in _INTEGERS)
+    return frozenset(quotients & {name for node in others for name in node.input})
+
+
+def _kind_made(node: onnx.NodeProto) -> int | None:
+    """Return the ONNX element type a Cast makes, None for other nodes."""
+    found = [one.i for one in node.attribute if one.name == "to"]
+    return found[0] if node.op_type == "Cast" and found else None
 
 
 Step = Callable[[onnx.NodeProto, Known, Shapes], Values | None]
@@ -541,6 +576,21 @@ def _shape(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None
 
 def _same(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
     return values.get(node.input[0])
+
+
+def _cast(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
+    return values.get(node.input[0]) if _kind_made(node) in (*_INTEGERS, *_FLOATS) else None
+
+
+def _unsqueeze(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
+    """Return what was a scalar; a list gets a second dimension."""
+    data = values.get(node.input[0])
+    return data if data is not None and len(data) == 1 else None
+
+
+def _reshape_list(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
+    told = values.get(node.input[1]) if len(node.input) > 1 else None
+    return values.get(node.input[0]) if told is not None and len(told) <= 1 else None
 
 
 def _add(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
@@ -630,7 +680,10 @@ _STEPS: Mapping[str, Step] = {
     "Mul": _multiply,
     "Slice": _slice_of_list,
     "Sub": _subtract,
-    **dict.fromkeys(("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"), _same),
+    "Cast": _cast,
+    "Reshape": _reshape_list,
+    "Unsqueeze": _unsqueeze,
+    **dict.fromkeys(("Identity", "Squeeze"), _same),
 }
 """Operators lists of extents go through; one more is a line."""
 

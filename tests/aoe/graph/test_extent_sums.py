@@ -59,3 +59,7 @@ def test_a_text_is_worth_what_was_added_and_taken_off(
 )
 def test_equal_sums_have_equal_texts(one: Extent | None, other: Extent | None) -> None:
     assert one == other
+
+
+def test_steps_of_a_sum_of_steps_have_no_known_least() -> None:
+    assert least_of("((a)//2 + b)//3") is None  # 0 where both are 1

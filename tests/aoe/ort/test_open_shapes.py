@@ -361,3 +361,53 @@ def test_batches_that_are_broadcast_are_not_those_of_the_first_image() -> None:
     values = np.zeros((4, 3, 3), np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(values, "filters"))
     assert "y" not in _shapes(model)
+
+
+_LENGTH = "shape = Shape <start = 1, end = 2> (x) "
+_NO_PROOFS = {
+    "a start that counts from the end": f"""{_LENGTH} start = Sub (none, shape)
+        y = Slice (table, start, most, none)""",
+    "a step that is not followed": f"""{_LENGTH} step = Size (x) steps = Reshape (step, minus)
+        y = Slice (table, none, shape, none, steps)""",
+    "a fraction of floats": f"""{_LENGTH} f = Cast <to = 1> (shape) t = Cast <to = 1> (two)
+        half = Div (f, t) many = Mul (half, t) rows = Cast <to = 7> (many) y = Expand (e, rows)""",
+    "a byte": f"""{_LENGTH} small = Cast <to = 2> (shape) rows = Cast <to = 7> (small)
+        y = Expand (e, rows)""",
+    "a list of two dimensions": """shape = Shape <end = 2> (x) pairs = Unsqueeze (shape, none)
+        both = Gather <axis = 0> (pairs, none) rows = Reshape (both, minus) y = Expand (e, rows)""",
+}
+
+
+def _no_proof(body: str) -> onnx.ModelProto:
+    model = _model(body)
+    constants: Mapping[str, np.ndarray[Any, Any]] = {
+        "none": np.array([0]),
+        "most": np.array([np.iinfo(np.int64).max]),
+        "table": np.zeros((12, 3), np.float32),
+        "e": np.zeros(1, np.float32),
+    }
+    for name, value in constants.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    return model
+
+
+@pytest.mark.parametrize("body", _NO_PROOFS.values(), ids=_NO_PROOFS)
+def test_proven_shapes_are_those_of_a_run(body: str) -> None:
+    model = _no_proof(body)
+    claimed = _shapes(model).get("y")
+    session = ort.InferenceSession(model.SerializeToString())
+    for length in (1, 3, 300):
+        (made,) = session.run(None, {"x": np.zeros((1, length, 8), np.float32)})
+        assert claimed is None or shape_at(claimed, {"N": 1, "S": length}) == made.shape
+
+
+def test_quotient_of_floats_that_becomes_an_integer_is_followed() -> None:
+    body = f"""{_LENGTH} f = Cast <to = 1> (shape) t = Cast <to = 1> (two)
+        half = Div (f, t) rows = Cast <to = 7> (half) y = Expand (e, rows)"""
+    assert _shapes(_no_proof(body))["y"] == ("(S)//2",)
+
+
+def test_slice_by_attributes_ends_no_run() -> None:
+    model = _model("y = Slice <starts = [0], ends = [2], axes = [1]> (x)")
+    model.opset_import[0].version = 9
+    assert _shapes(model).get("y", ("N", 8))[0] == "N"
