@@ -73,7 +73,7 @@ def _image(
     if is_chained and op_key(operation) != BLOCKED_CONVOLUTION:
         batch, *inner = _broadcast([(image[0], *image[2:]) for image in images]) or (None,)
     elif is_reorder(operation) and operation.attributes.get("channels_last", 0):
-        return _reordered(operation, first)
+        return _reordered(operation, first, shape)
     elif is_reorder(operation):
         inner = first[2:]
     elif op_key(operation) == ("", "Concat"):  # it fails where images are not of one size
@@ -87,12 +87,18 @@ def _image(
     return tuple(made) if len(made) == len(first) else None
 
 
-def _reordered(operation: Operation, given: OpenShape) -> OpenShape | None:
-    """Return the shape behind a reorder that puts channels last, or gets them there."""
+def _reordered(operation: Operation, given: OpenShape, made: PartialShape) -> OpenShape | None:
+    """Return the shape behind a reorder that puts channels last, or gets them there.
+
+    Args:
+        operation: The reorder.
+        given: Shape of what it reads.
+        made: Of its result, as far as it is known.
+    """
     batch, *inner = given
     if op_key(operation) == REORDER_INPUT:
-        *image, channels = inner
-        return (batch, channels, *image)
+        channels = made[1] if len(made) == len(given) else None  # whole blocks of them
+        return (batch, channels, *inner[:-1]) if isinstance(channels, int) else None
     count = operation.attributes.get("channels")
     return (batch, *inner[1:], count) if isinstance(count, int) else None
 
