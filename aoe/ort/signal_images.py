@@ -51,8 +51,7 @@ def compute_signals_as_images(proto: onnx.ModelProto, shapes: Mapping[str, OpenS
         return 0
     for node in found:
         signals.replace(node, signals.product(node) or signals.image(node))
-    while signals.has_moved():
-        pass
+    signals.move_views()
     return len(found)
 
 
@@ -149,14 +148,19 @@ class _Signals:
 
     # ---- moves ----
 
-    def has_moved(self) -> bool:
-        """Move one Squeeze or Transpose behind what reads it; False where none can be."""
-        for node in self._graph.node:
+    def move_views(self) -> None:
+        """Move each Squeeze and Transpose behind what reads it, as long as one can be.
+
+        A move depends on what is made before it alone, so no node is looked at a second time.
+        """
+        left, moved = [*reversed(self._graph.node)], Nodes()
+        while left:
+            node = left.pop()
             nodes = self._cancelled(node) or self._swapped(node) or self._sunk(node)
-            if nodes:
-                self.replace(node, nodes)
-                return True
-        return False
+            self._makers.update({name: one for one in nodes for name in one.output})
+            left += reversed(nodes)
+            moved += [] if nodes else [node]
+        refill(self._graph.node, moved)
 
     def _cancelled(self, node: onnx.NodeProto) -> Nodes:
         """Return an Unsqueeze of a Squeeze of the same row as what was squeezed."""
