@@ -23,7 +23,7 @@ from aoe.ort.profile import ModelProfile
 from aoe.tuning.live_report import Phase, Stopwatch
 from aoe.tuning.operator_choice import OPTION
 from aoe.tuning.precision.plan import PrecisionPlan
-from aoe.tuning.reuse.covering_records import CoveringRecords
+from aoe.tuning.reuse.covering_records import CoveringRecords, GuardedRecords
 from aoe.tuning.reuse.earlier import EarlierResult
 from aoe.tuning.tasks.operators.operator import OperatorTools
 from aoe.tuning.tasks.operators.operator_budget import OperatorBudget
@@ -83,7 +83,8 @@ def covering_of(
     """Return the look-up of ranges for fixed shapes; blocks of a range have none."""
     if tuning.settings.shape_range is not None:
         return lambda workload: ()
-    return CoveringRecords(bank, KernelTarget.of(tuning.machine.runner.target))
+    found = CoveringRecords(bank, KernelTarget.of(tuning.machine.runner.target))
+    return GuardedRecords(found, tuning.progress.warn)
 
 
 def _chosen(tuning: TuneContext, graph: ModelGraph) -> Callable[[Operator], bool]:

@@ -7,7 +7,7 @@ operations, these knobs give its schedule if they are legal there, else the reco
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -20,6 +20,7 @@ from aoe.kernels.family import KernelTarget, Role
 from aoe.kernels.registry import FAMILIES, OPEN_EXTENTS
 from aoe.operators import Shape, number, op_key
 from aoe.workload import Operation, TensorSpec, Workload
+from aoebank import AoebankError
 
 _IMAGE_RANK = 4
 _PLAIN_PRODUCTS = frozenset({("", "MatMul"), ("", "Add")})
@@ -84,6 +85,37 @@ class CoveringRecords:
                     found[key] = (*found.get(key, ()), one)
             self._known[op_type] = found
         return self._known[op_type]
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedRecords:
+    """Answers of ranges of shapes, fewer where a kernel family raises: a bug of one costs no run.
+
+    Attributes:
+        records: The answers for a workload.
+        warn: Tells the user; of each fault once.
+    """
+
+    records: Callable[[Workload], Iterable[StoredAnswer]]
+    warn: Callable[[str], object]
+    _told: set[str] = field(default_factory=set, init=False)
+
+    def __call__(self, workload: Workload) -> Iterator[StoredAnswer]:
+        """Yield the answers up to a fault.
+
+        Raises:
+            AoebankError, OSError: the bank or the disk cannot be used.
+        """
+        try:
+            yield from self.records(workload)
+        except (AoebankError, OSError):
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            problem = f"records of ranges, kernel family {workload.op_type}: {what}"
+            if problem not in self._told:
+                self._told.add(problem)
+                self.warn(problem)
 
 
 def _distance(size: int, one: _Covered) -> tuple[bool, int]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
@@ -26,6 +27,8 @@ from aoe.workload import Workload
 
 ACCEPT_SPEEDUP = 1.03
 """Lower bound of the speed-up an operator needs."""
+_MOST_CHECKED = 4
+"""Answers of ranges that are checked for one that can be compiled, the nearest first."""
 _LEAST_SAVED = 0.001
 """Share of the model's time a candidate has to be expected to save to be measured again where noise
 has left open whether it does: final comparisons of models tell half a percent apart."""
@@ -120,7 +123,7 @@ def look_up(
         reason = f"{reason}, the machine was busy when it was searched"
     elif failure is not None:
         reason = f"{reason}, noise decided when it was searched"
-    unknown = covering if failure is None and quarantined is None else ()
+    unknown = islice(covering if failure is None and quarantined is None else (), _MOST_CHECKED)
     return OperatorLookup(
         stored=None,
         tune=True,

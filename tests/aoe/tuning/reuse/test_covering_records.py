@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,10 @@ from aoe.graph.open_images import OpenImages, find_open_images
 from aoe.graph.open_rows import OpenRows, find_open_rows
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
-from aoe.tuning.reuse.covering_records import CoveringRecords
+from aoe.tuning.reuse.covering_records import CoveringRecords, GuardedRecords
 from aoe.tuning.search.book import opening
 from aoe.workload import Workload
-from aoebank import Event
+from aoebank import AoebankError, Event
 
 _EXTENTS = {"N": 2, "S": 48, "K": 64, "H": 32, "W": 40}
 _TARGET = KernelTarget.of(make_target())
@@ -165,3 +166,28 @@ def test_records_of_fixed_shapes_answer_no_other(tmp_path: Path) -> None:
     blocks = _of_range("float[N,S,64] x", _MATMUL, rows=(64, 16))
     bank = _saved(tmp_path, blocks, of_range=False)
     assert not _answers(bank, _fixed("float[2,24,64] x", _MATMUL))
+
+
+@pytest.mark.parametrize(
+    ("error", "ends"), [(IndexError("of a family"), False), (AoebankError("corrupt"), True)]
+)
+def test_fault_of_a_family_is_told_once_and_costs_its_answers_alone(
+    tmp_path: Path, error: Exception, ends: bool
+) -> None:
+    bank = _saved(tmp_path, blocks := _of_range("float[N,S,64] x", _MATMUL, rows=(16,)))
+    exact, told = bank.find(blocks[0]), list[str]()
+    assert exact is not None
+
+    def answers(workload: Workload) -> Iterator[StoredAnswer]:
+        yield exact
+        raise error
+
+    guarded, found = GuardedRecords(answers, told.append), list[StoredAnswer]()
+    for _ in range(2):
+        with pytest.raises(AoebankError) if ends else nullcontext():
+            for one in guarded(blocks[0]):
+                found.append(one)
+    assert found == [exact, exact]
+    assert [("IndexError" in one, blocks[0].op_type in one) for one in told] == (
+        [] if ends else [(True, True)]
+    )

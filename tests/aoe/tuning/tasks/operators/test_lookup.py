@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
 from aoe.measurement import SpeedupEstimate
 from aoe.results.files import RepoOutcome
+from aoe.schedule import Schedule
 from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP, OperatorLookup, look_up, settle
 from aoebank import Event
 
@@ -53,6 +55,24 @@ def _looked_up(
 
 
 # ---- before the search ----
+
+
+def test_few_answers_of_ranges_are_checked(tmp_path: Path) -> None:
+    checked = list[Schedule]()
+
+    def invalid_reason_of(schedule: Schedule) -> str:
+        checked.append(schedule)
+        return "too large"
+
+    found = look_up(
+        make_bank(tmp_path),
+        _EXP,
+        repeat_tune=False,
+        trials=8,
+        invalid_reason_of=invalid_reason_of,
+        covering=repeat(_stored()),
+    )
+    assert found.tune and found.covering is None and len(checked) == 4
 
 
 def test_hit_under_an_old_name_says_so(tmp_path: Path) -> None:
