@@ -33,6 +33,8 @@ from aoe.workload import TensorSpec, Workload, workload_to_json
 
 BUILD_FEATURES = ("no_runtime", "no_asserts", "no_bounds_query", "user_context")
 """What Halide leaves out of kernels of a tuned model, and whom they ask for threads."""
+_MOST_BLOCKS = 10
+"""Of a kernel made of others: AOE_MAX_BLOCKS of `kernels/glue/aoe_kernels.h`."""
 _C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 _LINK_FLAGS = (
     *("-shared", "-pthread", "-s"),
@@ -153,7 +155,7 @@ def row_kernel(
     shapes: Sequence[Sequence[int]],
 ) -> RowKernel:
     """Return the kernel of blocks, under the name that is its own; see `RowKernel`."""
-    ordered = sorted(blocks, key=lambda block: -block.rows)
+    ordered = _fewest(sorted(blocks, key=lambda block: -block.rows))
     largest = ordered[0].source
     facts = [open_rank, list(open_inputs), [list(shape[open_rank:]) for shape in shapes]]
     return RowKernel(
@@ -175,7 +177,7 @@ def extent_kernel(
     rows_dimension: int,
 ) -> ExtentKernel:
     """Return the kernel of blocks for open extents, under its own name; see `ExtentKernel`."""
-    ordered = sorted(blocks, key=lambda block: -block.rows)
+    ordered = _fewest(sorted(blocks, key=lambda block: -block.rows))
     lying = [[astuple(one) for one in layout] for layout in layouts]
     facts = [list(map(list, shapes)), lying, rows_dimension]
     return ExtentKernel(
@@ -203,12 +205,18 @@ def image_kernel(
     any_size = sorted(variants.items(), reverse=True)
     blocks = [RowBlock(rows=one.workload.output.size, source=one, us=0.0) for one in fixed]
     blocks += [RowBlock(rows=least, source=source, us=0.0) for least, source in any_size]
+    blocks = _fewest(blocks)
     return ImageKernel(
         name=_block_kernel_name("images", blocks, []),
         workload=any_size[0][1].workload,
         schedule=any_size[0][1].schedule,
         blocks=tuple(blocks),
     )
+
+
+def _fewest(blocks: list[RowBlock]) -> list[RowBlock]:
+    """Return as many blocks as a kernel may have: the first ones, and the last for what is left."""
+    return blocks if len(blocks) <= _MOST_BLOCKS else [*blocks[: _MOST_BLOCKS - 1], blocks[-1]]
 
 
 def _block_kernel_name(kind: str, blocks: Sequence[RowBlock], facts: Sequence[object]) -> str:
@@ -259,7 +267,8 @@ def check_kernel(source: KernelSource) -> None:
         return
     from aoe.kernels.halide.apply import apply_schedule
 
-    apply_schedule(_pipeline_of(source), source.schedule)
+    for schedule in _schedules_of(source, _pipeline_of(source)):
+        apply_schedule(_pipeline_of(source), schedule)
 
 
 def compile_kernel(
@@ -536,6 +545,10 @@ def _block_lines(source: BlockKernel, entries: Sequence[str]) -> Iterator[str]:
         for number, block in enumerate(source.blocks)
     )
     yield f"static const aoe_block {symbol}_blocks[] = {{ {blocks} }};"
+    yield (
+        f"_Static_assert(sizeof {symbol}_blocks / sizeof *{symbol}_blocks <= AOE_MAX_BLOCKS, "
+        '"blocks");'
+    )
 
 
 def _row_entry(source: RowKernel) -> str:

@@ -16,7 +16,13 @@ from support.engine.cpu import CPU, open_session
 from support.engine.open_rows import parsed
 
 from aoe.bank.operators import key_of
-from aoe.device.compiler import KernelSource, build_library, compile_kernel, image_kernel
+from aoe.device.compiler import (
+    KernelSource,
+    build_library,
+    check_kernel,
+    compile_kernel,
+    image_kernel,
+)
 from aoe.device.toolchain import Toolchain
 from aoe.errors import ScheduleError
 from aoe.graph.extents import OpenShape
@@ -32,7 +38,7 @@ from aoe.kernels.halide.open_extents import opened, variants_of
 from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
 from aoe.ort.open_shapes import infer_open_tensors, tensors_at
 from aoe.ort.sessions import session_options
-from aoe.schedule import Schedule, Split, Tail
+from aoe.schedule import Parallel, Schedule, Split, Tail
 from aoe.target import Target
 from aoe.tuning.search.book import opening
 from aoe.workload import Workload, workload_from_json, workload_to_json
@@ -454,6 +460,17 @@ def test_smaller_results_have_tiles_of_fewer_vectors(tmp_path: Path) -> None:
     pixels = [one.least[0] for one in found]
     assert pixels[0] > pixels[1] > 16
     assert pixels[2:] == [16, 1]
+
+
+def test_schedule_without_tiles_of_the_smallest_results_is_refused_before_it_is_compiled(
+    tmp_path: Path,
+) -> None:
+    _, shapes, regions = _open_images(_optimized("plain_linear", tmp_path))
+    workload = _found(regions[-1], shapes).workload
+    check_kernel(KernelSource.of(workload, Schedule((Parallel(RESULT, "d2"),))))
+    tasks = Schedule((Parallel(RESULT, "d2", 8),))
+    with pytest.raises(ScheduleError, match="no tile fits"):
+        check_kernel(KernelSource.of(workload, tasks))
 
 
 def test_only_multiples_of_the_extent_are_cut_without_a_tail(tmp_path: Path) -> None:

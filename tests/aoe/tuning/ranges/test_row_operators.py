@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.tuning import make_kernel
 
-from aoe.device.compiler import RowBlock
+from aoe.device.compiler import RowBlock, row_kernel
 from aoe.tuning.ranges.row_operators import block_rows, expected_us, interpolated_us
 
 _SOURCE = make_kernel(1).source
@@ -53,3 +53,9 @@ def test_no_way_of_cutting_by_one_size_is_faster(
 def test_times_between_numbers_of_rows_lie_on_a_line() -> None:
     times = {1: 10.0, 4: 16.0, 16: 40.0}
     assert [interpolated_us(times, rows) for rows in (1, 2, 4, 10, 32)] == [10, 12, 16, 28, 80]
+
+
+def test_kernel_has_its_largest_blocks_and_the_one_for_what_is_left() -> None:
+    blocks = [RowBlock(rows=one, source=_SOURCE, us=1.0) for one in range(1, 13)]
+    kernel = row_kernel(blocks, open_rank=1, open_inputs=(True,), shapes=((1, 8), (1, 8)))
+    assert [one.rows for one in kernel.blocks] == [12, 11, 10, 9, 8, 7, 6, 5, 4, 1]
