@@ -551,10 +551,11 @@ def _fractions(graph: onnx.GraphProto) -> frozenset[str]:
         kind = _kind_made(node)
         if kind in _FLOATS:
             floats.add(node.output[0])
-        elif kind is None and node.op_type in _STEPS.keys() - {"Shape"}:
-            if not floats.isdisjoint(node.input):
-                floats.update(node.output)
-                quotients.update(node.output if node.op_type == "Div" else ())
+        elif kind is not None or node.op_type not in _STEPS or node.op_type == "Shape":
+            continue
+        elif not floats.isdisjoint(node.input):
+            floats.update(node.output)
+            quotients.update(node.output if node.op_type == "Div" else ())
     others = (node for node in graph.node if _kind_made(node) not in _INTEGERS)
     return frozenset(quotients & {name for node in others for name in node.input})
 
