@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
+from itertools import takewhile
 from typing import TypeVar
 
 from aoe.graph.extents import OpenShape, find_shape_at, is_closed, shape_at
@@ -89,12 +90,30 @@ class OpenRegion:
                 return replace(spec, shape=())  # no loop steps through its one element
             return replace(spec, shape=tuple(map(extent, spec.shape, shape, roles)))
 
+        if any(self._steps_past(number, rows) for number in range(len(workload.inputs))):
+            return None
         specs = [
             block(spec, shape, roles)
             for spec, shape, roles in zip(_tensors(workload), self.shapes, self.roles, strict=True)
         ]
         found = classify(replace(workload, inputs=tuple(specs[:-1]), output=specs[-1]))
         return None if isinstance(found, str) or found.op_type != workload.op_type else found
+
+    def _steps_past(self, number: int, rows: int) -> bool:
+        """True for an input whose innermost loop is over an open extent it has one element for.
+
+        A kernel reads its innermost dimension in steps of 1: `(n, 1, 1, 1)` beside any number of
+        heads has that of the heads, and of the rows in a block of a single one.
+        """
+        shape, roles = self.shapes[number], self.roles[number]
+        if Role.CLOSED in roles or all(one == 1 for one in shape):
+            return False
+        ones = takewhile(lambda at: shape[at] == 1, range(-1, -len(shape), -1))
+        return any(
+            isinstance(self.shapes[-1][at], str)
+            and (roles[at] is Role.BATCH or (roles[at] is Role.ROWS and rows == 1))
+            for at in ones
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

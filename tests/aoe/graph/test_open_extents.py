@@ -116,3 +116,22 @@ def test_regions_of_one_shape_in_every_run_are_told_from_open_ones() -> None:
     assert closed["u"] is not None
     assert closed["u"].of(1) == closed["u"].region.workload
     assert closed["v"] is None
+
+
+@pytest.mark.parametrize(
+    ("heads", "mask", "rows"),
+    [
+        ("3", "N,1,1,S", (16, 4, 1)),
+        ("3", "N,1,1,1", (16, 4)),
+        ("K", "N,1,1,1", ()),
+        ("K", "1,1,1,1", (16, 4, 1)),
+        ("K", "N,1,S,1", (16, 4, 1)),
+    ],
+)
+def test_operands_of_one_element_for_an_open_innermost_loop_are_left_alone(
+    heads: str, mask: str, rows: tuple[int, ...]
+) -> None:
+    inputs = f"float[N,{heads},S,8] q, float[N,{heads},8,S] k, float[N,{heads},S,20] v"
+    body = "s = MatMul(q, k) t = Mul(s, m) p = Softmax(t) y = MatMul(p, v)"
+    found = _region(f"{inputs}, float[{mask}] m", body)
+    assert tuple(one for one in (16, 4, 1) if found.of(one) is not None) == rows
