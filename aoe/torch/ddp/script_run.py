@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from aoe.errors import AoeError, EndedEarlyError, LeftAloneError, OptionError, RunError
 from aoe.gradients.training import Training
@@ -46,15 +46,18 @@ class TrainingScript:
         return self.path.name
 
     def run(self, tune: Callable[[Training], T]) -> tuple[T, int]:
-        """Run it to its end; return what `tune` made of its training, and its exit code.
+        """Run it; return what `tune` made of its training, and its exit code.
+
+        The script runs to its end, or as far as `tune` needs it where it does not go on.
 
         Raises:
             RunError: the script failed, tuning failed, or no DDP model is trained. Its `exit_code`
                 is the script's own where that is not 0.
             EndedEarlyError: the script ended before tuning was done.
             LeftAloneError, OptionError: its DDP model cannot be tuned and trained on as it is.
-                These three have the script's own `exit_code`, 0 included: a launcher calls the
-                training failed that ends with another. One that uses FSDP was ended, and has 2.
+                These three have the script's own `exit_code`, 0 included, where the script goes
+                on: a launcher calls the training failed that ends with another. One that uses FSDP
+                was ended, and has 2.
         """
 
         def tune_module(ddp: Any, step: Any) -> T:
@@ -69,10 +72,11 @@ class TrainingScript:
         with refused_sharding(), gate.watching():
             exit_code = run_script(self.path, self.arguments)
         if gate.error is not None:
-            raise _ending_as(gate.error, exit_code)
-        if gate.result is None:
-            raise _ending_as(_too_short(self.path, gate.steps), exit_code)
-        return gate.result, exit_code
+            raise _ending_as(gate.error, exit_code, goes_on=self.goes_on)
+        if not gate.is_tuned:
+            short = _too_short(self.path, gate.steps)
+            raise _ending_as(short, exit_code, goes_on=self.goes_on)
+        return cast(T, gate.result), exit_code
 
 
 def _too_short(script: Path, steps: int) -> RunError:
@@ -88,15 +92,14 @@ def _too_short(script: Path, steps: int) -> RunError:
     )
 
 
-def _ending_as(error: BaseException, exit_code: int) -> BaseException:
+def _ending_as(error: BaseException, exit_code: int, *, goes_on: bool) -> BaseException:
     """Return an error that ends the command as the script ended.
 
-    With 3 if that was well and tuning was not; with 0 if only there was nothing to tune.
+    Where that was well: with 0 if a training that goes on was only not tuned, else with 3.
     """
-    if isinstance(error, EndedEarlyError | LeftAloneError | OptionError):
-        error.exit_code = exit_code
-    elif isinstance(error, AoeError):
-        error.exit_code = exit_code or RunError.exit_code
+    is_left = goes_on and isinstance(error, EndedEarlyError | LeftAloneError | OptionError)
+    if isinstance(error, AoeError):
+        error.exit_code = exit_code if is_left else exit_code or RunError.exit_code
     return error
 
 
@@ -115,7 +118,8 @@ def run_script(script: Path, arguments: Sequence[str]) -> int:
         except Exception as error:
             traceback.print_exc()
             failure = RunError(str(script), f"failed: {type(error).__name__}: {error}")
-            raise _ending_as(failure, 1) from error  # what Python ends with
+            failure.exit_code = 1  # what Python ends with
+            raise failure from error
     return 0
 
 

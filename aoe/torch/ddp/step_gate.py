@@ -70,6 +70,7 @@ class StepGate(Generic[T]):
         self._arrived: SimpleQueue[_Arrival] = SimpleQueue()
         self._go: SimpleQueue[None] = SimpleQueue()
         self._is_done = False
+        self.is_tuned = False
         self.steps = 0
         self.result: T | None = None
         self.error: BaseException | None = None
@@ -161,6 +162,7 @@ class StepGate(Generic[T]):
             if device.type != "cpu":  # the current device is a matter of the thread
                 getattr(torch, device.type).set_device(device)
             self.result = self._tune(self._ddp, self._step)
+            self.is_tuned = True
         except BaseException as error:  # handed to the script's thread
             self.error = error
         finally:

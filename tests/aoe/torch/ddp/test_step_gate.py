@@ -18,7 +18,7 @@ import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-from aoe.errors import RunError  # noqa: E402
+from aoe.errors import EndedEarlyError, OptionError, RunError  # noqa: E402
 from aoe.torch.ddp.script_run import TrainingScript, run_script  # noqa: E402
 from aoe.torch.ddp.step_gate import StepGate  # noqa: E402
 
@@ -177,9 +177,15 @@ def test_error_of_the_script_comes_through_and_ends_the_tuner() -> None:
     assert not any(thread.name == "aoe-gradients" for thread in threading.enumerate())
 
 
+def test_tuner_that_returns_nothing_has_tuned() -> None:
+    """As it does in every process but the first."""
+    gate = run_gate(lambda ddp, step: step(), lambda: Script().train(4))
+    assert gate.is_tuned and gate.result is None
+
+
 def test_script_without_ddp_is_not_tuned() -> None:
     gate = run_gate(lambda ddp, step: "done", lambda: None)
-    assert gate.result is None and gate.error is None and gate.steps == 0
+    assert not gate.is_tuned and gate.error is None and gate.steps == 0
 
 
 def test_nothing_is_left_behind() -> None:
@@ -218,6 +224,38 @@ def test_script_that_trains_too_little_ends_with_its_own_failure(
     with pytest.raises(RunError, match="ended after 0 training steps") as caught:
         TrainingScript(path=tmp_path / "train.py").run(lambda training: "tuned")
     assert caught.value.exit_code == expected
+
+
+_TRAIN = """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+ddp = DistributedDataParallel(torch.nn.Linear(4, 4))
+for _ in range(6):
+    ddp(torch.ones(1, 4)).sum().backward()
+"""
+
+
+@pytest.mark.filterwarnings("ignore:not tuned")
+@pytest.mark.parametrize(("goes_on", "code"), [(True, 0), (False, 3)])
+def test_script_left_alone_is_a_failure_only_of_what_would_have_ended_it(
+    tmp_path: Path, goes_on: bool, code: int
+) -> None:
+    (tmp_path / "train.py").write_text(_TRAIN)
+    script = TrainingScript(path=tmp_path / "train.py", goes_on=goes_on)
+    with pytest.raises(OptionError, match="one process reduces nothing") as caught:
+        script.run(lambda training: "tuned")
+    assert caught.value.exit_code == code
+
+
+@pytest.mark.parametrize(("goes_on", "code"), [(True, 0), (False, 3)])
+def test_script_that_is_too_short_is_a_failure_only_of_what_would_have_ended_it(
+    tmp_path: Path, goes_on: bool, code: int
+) -> None:
+    (tmp_path / "train.py").write_text(_TRAIN.replace("range(6)", "range(2)"))
+    script = TrainingScript(path=tmp_path / "train.py", goes_on=goes_on)
+    with pytest.raises(EndedEarlyError, match="ended after 1 training steps") as caught:
+        script.run(lambda training: "tuned")
+    assert caught.value.exit_code == code
 
 
 @pytest.mark.parametrize(
