@@ -134,12 +134,15 @@ def observed_program(
     weight: Path | None = None,
     input_shape: str | None = None,
     world: int | None = None,
+    bank: Path | None = None,
+    as_recorded: bool = False,
     seed: int = 0,
     tell: Callable[[str], object],
 ) -> TrainingProgram:
     """Return a training that runs until enough is known of it, in a process of its group.
 
-    Without `torchrun` around it, a command starts the processes itself, on this machine.
+    Without `torchrun` around it, a command starts the processes itself, on this machine: those of a
+    script with the threads the bank's records were measured with, or with one, as `torchrun` does.
 
     Args:
         job_types: Modes that are asked for.
@@ -150,12 +153,16 @@ def observed_program(
         framework: AOE's framework number.
         weight: Second file of the model.
         input_shape: Shapes of its inputs.
-        world: Processes that are started.
+        world: Processes that are started; None for 2.
+        bank: Folder of the gradient bank; None for what `TUNE_BANK_PATH` says.
+        as_recorded: True for as many processes as the bank's records were measured with, where
+            `world` says nothing.
         seed: Of made-up data.
         tell: Is told what the model was taken for.
 
     Raises:
         OptionError: there is neither, or both.
+        AoebankError: the bank cannot be read.
         EngineNotInstalledError: there is no PyTorch.
         typer.Exit: with the exit code of the processes, in the one that has started them.
     """
@@ -178,7 +185,13 @@ def observed_program(
     _check_torch("torch" if script is not None else "gdat")
     env = environment()
     if "RANK" not in env:
-        raise typer.Exit(_run_group(world or _WORLD, env))
+        from aoe.tuning.gdat.looking_up import recorded_group
+
+        known = recorded_group(bank, env, Path.cwd(), cores=_cores())
+        world = world or (known.world if as_recorded else None)
+        threads = None if script is None else known.threads or 1
+        raise typer.Exit(_run_group(world, env, threads=threads))
+    _check_world(world, env)
     if script is not None:
         from aoe.torch.ddp.script_run import TrainingScript
 
@@ -232,11 +245,8 @@ def _model_program(
     parse_compression(options["allow_compression"])
     env = environment()
     if "RANK" not in env:
-        raise typer.Exit(_run_group(world or _WORLD, env))
-    if world is not None and env.get("WORLD_SIZE") != str(world):
-        raise OptionError(
-            "--world", "the processes are started by torchrun", got=world, hint="leave it out"
-        )
+        raise typer.Exit(_run_group(world, env))
+    _check_world(world, env)
     from aoe.torch.model_files.model_run import TrainingModel
 
     return TrainingModel(
@@ -251,16 +261,36 @@ def _model_program(
     )
 
 
-def _run_group(world: int, env: Mapping[str, str]) -> int:
-    """Run this command line in several processes; return the exit code."""
-    from aoe.device.registry import default_device
+def _check_world(world: int | None, env: Mapping[str, str]) -> None:
+    if world is not None and env.get("WORLD_SIZE") != str(world):
+        raise OptionError(
+            "--world", "the processes are started by torchrun", got=world, hint="leave it out"
+        )
+
+
+def _run_group(world: int | None, env: Mapping[str, str], *, threads: int | None = None) -> int:
+    """Run this command line in several processes; return the exit code.
+
+    Args:
+        world: How many; None for 2.
+        env: Environment variables.
+        threads: Of each; None to share the cores.
+    """
     from aoe.torch.model_files.launching import run_group
 
-    cores = len(default_device().cores())
-    code, text = run_group(["-m", "aoe", *sys.argv[1:]], world, cores=cores, env=env)
+    world = world or _WORLD
+    threads = threads or max(1, _cores() // world)
+    code, text = run_group(["-m", "aoe", *sys.argv[1:]], world, threads=threads, env=env)
     for line in text.splitlines():
         say(line)
     return code
+
+
+def _cores() -> int:
+    """Return the number of cores this process may use."""
+    from aoe.device.registry import default_device
+
+    return len(default_device().cores())
 
 
 def _tune_program(

@@ -19,7 +19,6 @@ from aoe.cli.options import (
     finish,
 )
 from aoe.errors import OptionError
-from aoe.settings import environment
 
 
 def command(
@@ -155,7 +154,7 @@ def _verify_gradients(
     """Measure what a bank has of a training again; the first process of its group prints."""
     from aoe.cli.gdat_command import answering_alone, gradient_progress, observed_program
     from aoe.report.verify import VerifiedBankReport
-    from aoe.tuning.verify.gradients import recorded_world, verify_program
+    from aoe.tuning.verify.gradients import verify_program
 
     if len(models) > 1:
         raise OptionError("--model", "one model is trained at a time", got=models[1])
@@ -166,7 +165,9 @@ def _verify_gradients(
         model=next(iter(models), None),
         loss_name=loss_name,
         input_shape=input_shape,
-        world=world or recorded_world(bank, environment(), Path.cwd()),
+        world=world,
+        bank=bank,
+        as_recorded=True,
         seed=seed,
         tell=progress.step,
     )

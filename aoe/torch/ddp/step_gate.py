@@ -54,7 +54,8 @@ class StepGate(Generic[T]):
 
     Args:
         tune: Tunes a module; gets the module and a function that runs one step.
-        ends_script: True to end the script, as `sys.exit(0)` in it does, once `tune` is done.
+        ends_script: True to end the script, as `sys.exit(0)` in it does, once `tune` is done or the
+            module turns out to be one that cannot be tuned.
     """
 
     def __init__(
@@ -96,7 +97,10 @@ class StepGate(Generic[T]):
 
     def _before_forward(self, ddp: Any) -> None:
         """Note a forward that trains; at the start of a step, wait for the tuner."""
-        if self._is_done or not torch.is_grad_enabled() or self._ddp not in (None, ddp):
+        if self._is_done:
+            self._end_script()  # once more: a loop of the script may have caught it
+            return
+        if not torch.is_grad_enabled() or self._ddp not in (None, ddp):
             return
         if self._ddp is None:
             self._ddp = ddp
@@ -133,12 +137,14 @@ class StepGate(Generic[T]):
                 self._leave_alone(self.error)
             elif self.error is not None:
                 raise self.error
-            if self._ends_script:
-                raise SystemExit(0)
+            self._end_script()
 
     def _on_inputs_over(self, modules: tuple[Any, ...]) -> None:
         """Note the end of a `Join`, before this rank answers for the others' steps."""
-        if self._is_done or self._ddp is None or not any(one is self._ddp for one in modules):
+        if self._is_done:
+            self._end_script()
+            return
+        if self._ddp is None or not any(one is self._ddp for one in modules):
             return
         if self._thread is None:
             all_are_ready(self._ddp, ready=False)
@@ -150,10 +156,16 @@ class StepGate(Generic[T]):
             self._leave_alone(self.error)
 
     def _leave_alone(self, error: AoeError) -> None:
-        """Let the script train on without tuning; say why."""
+        """Let the script train on without tuning, and say why; or end it."""
         self.error, self._is_done = error, True
-        warnings.warn(f"not tuned: {error}", StrategyWarning, stacklevel=4)
         self._end()
+        self._end_script()
+        warnings.warn(f"not tuned: {error}", StrategyWarning, stacklevel=4)
+
+    def _end_script(self) -> None:
+        """End a script that is not to go on."""
+        if self._ends_script:
+            raise SystemExit(0)
 
     def _run(self) -> None:
         """Tune, in the tuner's thread; whatever happens, the script goes on."""

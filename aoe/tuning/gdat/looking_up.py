@@ -6,9 +6,14 @@ library, and if all-reduce and training steps take as long as they did (`fitting
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from aoe.bank.gradients import GradientBank, gradient_bank_folder
+from aoe.bank.journal import BankJournal
 from aoe.bank.records.gradient import GradientConditions, StoredGradients
+from aoe.device.registry import default_device
 from aoe.gradients.training import Training
 from aoe.results.files import DEFAULT_WAS_BEST
 from aoe.tuning.gdat.bench import TrainingBench, on_first
@@ -32,6 +37,56 @@ class KnownGradients:
     is_used: bool = False
     is_default_best: bool = False
     is_afresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedGroup:
+    """Processes the records of a bank were measured in.
+
+    Attributes:
+        world: How many; None where records differ, or none of them says a number this machine
+            has cores for.
+        threads: Of each, likewise.
+    """
+
+    world: int | None
+    threads: int | None
+
+
+def recorded_group(
+    bank: Path | None, env: Mapping[str, str], cwd: Path, *, cores: int
+) -> RecordedGroup:
+    """Return the processes the records of a bank for this CPU were measured in.
+
+    It is known before a training runs, and so before its device is. The bank may be anybody's:
+    what its side-car says starts no more processes and threads than there are cores.
+
+    Args:
+        bank: Folder of the gradient bank; None for what `TUNE_BANK_PATH` says.
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        cores: Of this machine.
+
+    Raises:
+        AoebankError: the bank cannot be read.
+    """
+    soc_version = default_device().describe().soc_version
+    named = {} if bank is None else {"TUNE_BANK_PATH": str(cwd / bank)}
+    folder = gradient_bank_folder({**env, **named}, cwd, soc_version)
+    journal = BankJournal(folder, soc_version, fingerprint={}, model={}, engine_version="")
+    known = GradientBank(journal)
+    lines = [journal.last_figure(known.file, key) for key in known.modelhashes()]
+    facts = [line.fingerprint for line in lines if line is not None]
+    return RecordedGroup(
+        world=_common([one.get("world_size") for one in facts], 2, cores),
+        threads=_common([one.get("threads") for one in facts], 1, cores),
+    )
+
+
+def _common(values: Iterable[object], least: int, most: int) -> int | None:
+    """Return the whole number all values are, None if they differ or it is out of bounds."""
+    numbers = {one if type(one) is int and least <= one <= most else None for one in values}
+    return next(iter(numbers)) if len(numbers) == 1 else None
 
 
 def look_up(bench: TrainingBench) -> KnownGradients:

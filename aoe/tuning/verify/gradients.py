@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aoe.bank.gradients import GradientBank, gradient_bank_folder
-from aoe.bank.journal import VERIFYING, BankJournal
+from aoe.bank.journal import VERIFYING
 from aoe.bank.records.gradient import GradientVerdict, StoredGradients
 from aoe.device.registry import default_device
 from aoe.errors import EndedEarlyError
@@ -163,28 +162,6 @@ def verify_training(
     verified = list[VerifiedBank]()
     on_first(training, lambda: verified.append(_verified(bench, found, dry_run=dry_run)))
     return verified[0] if verified else None
-
-
-def recorded_world(bank: Path | None, env: Mapping[str, str], cwd: Path) -> int | None:
-    """Return the number of processes all records of a bank were measured with, None for several.
-
-    Args:
-        bank: As for `verify_program`.
-        env: Environment variables.
-        cwd: Directory relative paths are taken from.
-
-    Raises:
-        AoebankError: the bank cannot be read.
-    """
-    named = {} if bank is None else {"TUNE_BANK_PATH": str(cwd / bank)}
-    soc_version = default_device().describe().soc_version
-    folder = gradient_bank_folder({**env, **named}, cwd, soc_version)
-    journal = BankJournal(folder, soc_version, fingerprint={}, model={}, engine_version="")
-    known = GradientBank(journal)
-    figures = [known.last_figure(int(key)) for key in known.modelhashes()]
-    worlds = {line.fingerprint.get("world_size") for line in figures if line is not None}
-    (world,) = worlds if len(worlds) == 1 else (None,)
-    return world if isinstance(world, int) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

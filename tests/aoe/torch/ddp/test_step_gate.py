@@ -16,9 +16,10 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.distributed.algorithms.join import Join  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-from aoe.errors import EndedEarlyError, OptionError, RunError  # noqa: E402
+from aoe.errors import EndedEarlyError, LeftAloneError, OptionError, RunError  # noqa: E402
 from aoe.torch.ddp.script_run import TrainingScript, run_script  # noqa: E402
 from aoe.torch.ddp.step_gate import StepGate  # noqa: E402
 
@@ -186,6 +187,34 @@ def test_tuner_that_returns_nothing_has_tuned() -> None:
 def test_script_without_ddp_is_not_tuned() -> None:
     gate = run_gate(lambda ddp, step: "done", lambda: None)
     assert not gate.is_tuned and gate.error is None and gate.steps == 0
+
+
+def _refuse(ddp: Any, step: Step) -> None:
+    raise OptionError("model", "cannot be tuned")
+
+
+@pytest.mark.parametrize("tune", [lambda ddp, step: step(), _refuse])
+def test_script_that_is_not_to_go_on_ends_however_often_it_catches_that(
+    tune: Callable[[Any, Step], None],
+) -> None:
+    script, ends = Script(), []
+    gate: StepGate[None] = StepGate(tune, ends_script=True)
+    with gate.watching():
+        for _ in range(10):
+            try:
+                script.train(1)
+            except SystemExit as end:
+                ends.append(end.code)
+    assert len(ends) >= 6 and set(ends) == {0}
+    assert gate.is_tuned == (gate.error is None)
+
+
+def test_script_that_is_not_to_go_on_ends_where_its_inputs_do() -> None:
+    script = Script()
+    gate: StepGate[None] = StepGate(lambda ddp, step: step(), ends_script=True)
+    with pytest.raises(SystemExit), gate.watching(), Join([script.ddp]):
+        script.train(1)
+    assert isinstance(gate.error, LeftAloneError)
 
 
 def test_nothing_is_left_behind() -> None:

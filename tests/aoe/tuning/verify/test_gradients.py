@@ -14,7 +14,8 @@ from support.engine.trainings import FakeProgram, FakeTraining, tuned_into
 from aoe import VerifiedBank
 from aoe.gradients.cost import AllReduceCost
 from aoe.report.verify import VerifiedBankReport
-from aoe.tuning.verify.gradients import recorded_world, verify_program
+from aoe.tuning.gdat.looking_up import recorded_group
+from aoe.tuning.verify.gradients import verify_program
 from aoe.tuning.verify.verdict import Holding
 from aoebank import Bank, Event, Provenance, emit
 
@@ -100,8 +101,39 @@ def test_bank_alone_names_the_way_out(tmp_path: Path, capsys: pytest.CaptureFixt
     _, target = runs.resolve(None, None)
     training.soc_version = target.soc_version
     tuned_into(tmp_path, training)
-    assert recorded_world(tmp_path, {}, tmp_path) == 4
     assert aoe_exit_code(["verify", tmp_path, "--json"], runs.engine) == 0
     document = json.loads(capsys.readouterr().out)
     assert [one["key"] for one in document["passed_over"]] == [str(training.model_hash)]
     assert "--script TRAIN.py" in document["passed_over"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("said", "world", "threads"),
+    [
+        ({"world_size": 4, "threads": 2}, 4, 2),
+        ({"world_size": 64, "threads": 64}, None, None),
+        ({"world_size": 0, "threads": 0}, None, None),
+        ({"world_size": 1, "threads": 1}, None, 1),
+        ({"world_size": [4], "threads": {}}, None, None),
+        ({"world_size": True, "threads": "2"}, None, None),
+        ({"world_size": None, "threads": None}, None, None),
+    ],
+)
+def test_bank_starts_no_more_than_the_machine_has_cores_for(
+    tmp_path: Path, said: dict[str, object], world: int | None, threads: int | None
+) -> None:
+    training = FakeTraining()
+    _, target = ScriptedRuns().resolve(None, None)
+    training.soc_version = target.soc_version
+    tuned_into(tmp_path, training)
+    (side_car,) = tmp_path.glob("*_gradient_fusion*.jsonl")
+    line = json.loads(side_car.read_text())
+    line["fingerprint"] |= said
+    side_car.write_text(json.dumps(line) + "\n")
+    found = recorded_group(tmp_path, {}, tmp_path, cores=8)
+    assert (found.world, found.threads) == (world, threads)
+
+
+def test_empty_bank_says_nothing_of_its_processes(tmp_path: Path) -> None:
+    found = recorded_group(tmp_path, {}, tmp_path, cores=8)
+    assert (found.world, found.threads) == (None, None)
