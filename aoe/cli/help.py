@@ -43,10 +43,12 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoe verify --sample 10",
         "aoe verify bank --stale-only --json",
         "aoe verify bank --model=net.onnx",
+        "aoe verify bank --script train.py    # gradients, in their training",
     ),
     "plan": (
         "aoe plan net.onnx --base_result=out          # what has changed since?",
         "aoe plan net.onnx --job_type=sgat,opat --json",
+        "aoe plan --job_type=4 --script train.py      # gradients of a DDP script",
     ),
     "run": ("aoe run out/net_tune.om --input random", "aoe run out/net_tune.om --input x:x.npy"),
     "benchmark": (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin
@@ -87,7 +88,6 @@ BaseResultOption = Annotated[Path | None, flag("base_result")]
 ScriptOption = Annotated[Path | None, flag("script")]
 ScriptArguments = Annotated[list[str] | None, flag("script_argument")]
 LossNameOption = Annotated[str | None, flag("loss_name")]
-WorldOption = Annotated[int | None, flag("world")]
 PrecisionModeOption = Annotated[str | None, flag("precision_mode")]
 MixListOption = Annotated[Path | None, flag("modify_mixlist")]
 AccuracyOption = Annotated[str | None, flag("accuracy")]
@@ -155,11 +155,7 @@ def given_configuration(context: typer.Context, config: Path | None) -> RunConfi
     """
     from aoe.tuning.configuration.resolving import configure
 
-    given: dict[str, object] = {}
-    for name in SETTINGS:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            given[name] = context.params[name]
+    given = {name: context.params[name] for name in SETTINGS if _is_given(context, name)}
     return configure(given, env=environment(), cwd=Path.cwd(), config=config)
 
 
@@ -216,6 +212,55 @@ def refuse_gradients(options: Mapping[str, Any]) -> None:
                 got=options[name],
                 hint="aoe --job_type=4 --model=M.onnx --loss_name=NAME",
             )
+
+
+class Work(StrEnum):
+    """What a command that may run a training works on, in words."""
+
+    ALONE = "what runs without a training"
+    MODEL = "the training of a model file"
+    SCRIPT = "a training script"
+
+
+_WORK_WITH: Mapping[str, Sequence[Work]] = {
+    **dict.fromkeys(("base_result", "shapes_from", "custom_ops_library"), (Work.ALONE,)),
+    **dict.fromkeys(("soc_version", "aicore_num", "trials"), (Work.ALONE,)),
+    **dict.fromkeys(("sample", "stale_only", "worst"), (Work.ALONE,)),
+    **dict.fromkeys(("framework", "weight", "input_shape", "seed"), (Work.ALONE, Work.MODEL)),
+    "loss_name": (Work.MODEL,),
+    "world": (Work.MODEL, Work.SCRIPT),
+}
+"""What the options are for, by name of the parameter; those that are not here are for all."""
+
+
+def refuse_unused(context: typer.Context, work: Work) -> None:
+    """Refuse options a command would pass over: what it tells would not be what was asked.
+
+    Args:
+        context: The call.
+        work: What it works on.
+
+    Raises:
+        OptionError: an option is given that is for something else.
+    """
+    for option in context.command.params:
+        name = option.name or ""
+        works = _WORK_WITH.get(name, (work,))
+        if work not in works and _is_given(context, name):
+            value = context.params[name]
+            raise OptionError(
+                option.opts[0],
+                f"it is for {' or '.join(works)}",
+                got=value[0] if isinstance(value, list) else value,
+                expected=f"options for {work}",
+                hint="leave it out",
+            )
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """True if an option is on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def given_inputs(files: list[str] | None, directory: Path | None) -> tuple[InputSet, ...]:

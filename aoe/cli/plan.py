@@ -24,8 +24,10 @@ from aoe.cli.options import (
     SocVersionOption,
     TrialsOption,
     WeightOption,
-    WorldOption,
+    Work,
     finish,
+    given_configuration,
+    refuse_unused,
 )
 from aoe.errors import OptionError
 from aoe.settings import environment
@@ -71,7 +73,15 @@ def command(
     script: ScriptOption = None,
     script_argument: ScriptArguments = None,
     loss_name: LossNameOption = None,
-    world: WorldOption = None,
+    world: Annotated[
+        int | None,
+        typer.Option(
+            "--world",
+            min=2,
+            metavar="N",
+            help="Processes of the training, started on this machine; default is 2.",
+        ),
+    ] = None,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -85,14 +95,18 @@ def command(
     from aoe.cli.progress import shown_progress
     from aoe.report.reuse import PlanReport
     from aoe.tuning.cases.given import given_cases
+    from aoe.tuning.configuration.resolving import configured
     from aoe.tuning.registry import parse_job_types
 
+    jobs, shown = parse_job_types(job_type), not quiet and not as_json
+    is_training = script is not None or JobType.GDAT in jobs
+    work = Work.SCRIPT if script is not None else Work.MODEL if is_training else Work.ALONE
+    refuse_unused(context, work)
     given = given_cases(input_shape or (), log=shapes_from)
     if given["shape_cases"]:
         raise OptionError(
             "--input_shape", "one shape is planned at a time", got=given["shape_cases"][1]
         )
-    jobs, shown = parse_job_types(job_type), not quiet and not as_json
     settings = TuneSettings(
         model=model or Path(),
         framework=framework,
@@ -105,7 +119,8 @@ def command(
         trials=trials,
         base_result=base_result,
     )
-    if script is not None or JobType.GDAT in jobs:
+    if is_training:
+        settings = configured(settings, given_configuration(context, None))
         progress = gradient_progress(shown=shown)
         program = observed_program(
             jobs,
@@ -120,7 +135,8 @@ def command(
             tell=progress.step,
         )
         with answering_alone(as_json=as_json):
-            plan = _planned(replace(settings, model=program), progress, context)
+            settings = replace(settings, model=program, job_types=jobs)
+            plan = _planned(settings, progress, context)
         if is_first_process():
             finish(PlanReport(plan=plan), as_json=as_json)
         return

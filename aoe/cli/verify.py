@@ -16,7 +16,9 @@ from aoe.cli.options import (
     ScriptArguments,
     SeedOption,
     SocVersionOption,
+    Work,
     finish,
+    refuse_unused,
 )
 from aoe.errors import OptionError
 
@@ -98,7 +100,9 @@ def command(
     as_json: JsonFlag = False,
 ) -> None:
     """Measure records of a bank again on this machine: do they still hold?"""
-    if script is not None or loss_name is not None:
+    work = Work.SCRIPT if script is not None else Work.MODEL if loss_name else Work.ALONE
+    refuse_unused(context, work)
+    if work is not Work.ALONE:
         _verify_gradients(
             bank,
             script=script,

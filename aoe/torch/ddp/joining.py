@@ -32,9 +32,8 @@ def uneven_inputs(steps: int) -> LeftAloneError:
     """Return the error of a run in which a rank had no more inputs while tuning."""
     return LeftAloneError(
         "torch.distributed.algorithms.Join",
-        f"a rank has no more inputs after {steps} steps, before tuning was finished; "
-        "the script goes on with DDP's own buckets",
-        hint="tune with even inputs, or give every rank more of them",
+        f"a rank has no more inputs after {steps} steps, before enough is known of the gradients",
+        hint="give the ranks even inputs, or every rank more of them",
     )
 
 

@@ -81,7 +81,7 @@ class TrainingScript:
 
 def _too_short(script: Path, steps: int) -> RunError:
     problem = f"ended after {steps} training steps of DistributedDataParallel"
-    expected = "enough to tune with: some hundred"
+    expected = "some hundred"
     if steps:
         return EndedEarlyError(str(script), problem, expected=expected)
     return RunError(

@@ -160,7 +160,8 @@ class StepGate(Generic[T]):
         self.error, self._is_done = error, True
         self._end()
         self._end_script()
-        warnings.warn(f"not tuned: {error}", StrategyWarning, stacklevel=4)
+        told = f"not tuned: {error}; the script goes on with DDP's own buckets"
+        warnings.warn(told, StrategyWarning, stacklevel=4)
 
     def _end_script(self) -> None:
         """End a script that is not to go on."""
@@ -188,9 +189,8 @@ class StepGate(Generic[T]):
             self._go.put(None)
             arrival = self._arrived.get()
             if arrival is _Arrival.END:
-                raise EndedEarlyError(
-                    "script", f"ended after {self.steps} steps, before tuning was finished"
-                )
+                missing = "enough was known" if self._ends_script else "tuning was finished"
+                raise EndedEarlyError("script", f"ended after {self.steps} steps, before {missing}")
             # inputs over everywhere: the next step is in the next epoch
             is_whole = not is_joining(self._ddp) or has_more_everywhere(
                 self._ddp, more=arrival is _Arrival.NEXT_STEP, steps=self.steps

@@ -201,11 +201,11 @@ def measuring_together(
                 break
         else:
             raise LeftAloneError(
-                "gradient tuning",
-                "another run measures on this machine, the script goes on as it is",
+                "gradients",
+                "another run measures on this machine",
                 got=on_first(training, turns.owner),
                 expected=f"it to end its turn within {tries * try_s / 60:.0f} min",
-                hint="tune again once that run is done",
+                hint="try again once that run is done",
             )
         if not training.is_first:
             join_turn(held)

@@ -106,7 +106,7 @@ def look_up(bench: TrainingBench) -> KnownGradients:
         if misfit is None:
             why = f"in the bank, measured in such a cluster ({stored.conditions})"
             return KnownGradients(why=why, stored=stored, is_used=True)
-        bench.progress.step(f"in the bank, but {misfit}: measuring again")
+        bench.progress.step(f"in the bank, but {misfit}")
         training.apply(None)
     if failure is not None and _is_believed(bench, check, failure):
         why = f"{DEFAULT_WAS_BEST} ({failure})"
@@ -151,10 +151,10 @@ def _is_believed(bench: TrainingBench, check: FitCheck, failure: GradientConditi
     """True if a search that found nothing would find nothing again."""
     training, limit_s = bench.training, bench.settings.tuning_time_limit_s
     if failure.time_limit_s is not None and (limit_s is None or limit_s > failure.time_limit_s):
-        bench.progress.step("default was best in a search with less time: searching again")
+        bench.progress.step("default was best, but in a search with less time")
         return False
     sizes = tuple(reversed(training.sizes_bytes))  # about the order of backward
     misfit = check.misfit(failure, training.default, sizes)
     if misfit is not None:
-        bench.progress.step(f"{DEFAULT_WAS_BEST}, but {misfit}: searching again")
+        bench.progress.step(f"{DEFAULT_WAS_BEST}, but {misfit}")
     return misfit is None

@@ -43,6 +43,7 @@ def plan_program(context: ModeContext) -> TuningPlan:
     settings = GdatSettings(
         loops=checked_loops(context.settings.run_loop),
         repeat_tune=context.settings.repeat_tune,
+        tuning_time_limit_s=context.settings.tuning_time_limit_s,
     )
 
     def plan(training: Training) -> TuningPlan:

@@ -63,6 +63,20 @@ def test_what_follows_the_script_is_the_script_s(arguments: list[str], split: li
         (["-j4", "--model=m", "--dynamic_dims=1;2"], "--dynamic_dims: no option of gradient"),
         (["--job_type=4", "--script=not_there.py"], "no such file"),
         (["--job_type=4", "--script=."], "no such file"),
+        (["plan", "-j4", "--trials=3", "--script=t.py"], "--trials: it is for what runs without"),
+        (["plan", "-j4", "--soc_version=x", "--script=t.py"], "--soc_version: it is for what runs"),
+        (["plan", "-j4", "--loss_name=l", "--script=t.py"], "--loss_name: it is for the training"),
+        (["plan", "m.onnx", "-j4", "--base_result=b"], "--base_result: it is for what runs"),
+        (["plan", "m.onnx", "-j4", "--aicore_num=1"], "--aicore_num: it is for what runs"),
+        (["plan", "m.onnx", "-j4", "--custom_ops_library=l.so"], "--custom_ops_library: it is for"),
+        (["plan", "m.onnx", "--world=2"], "--world: it is for the training of a model file or a"),
+        (["plan", "m.onnx", "--loss_name=l"], "--loss_name: it is for the training of a model"),
+        (["verify", "--sample=3", "--script=t.py"], "--sample: it is for what runs without"),
+        (["verify", "--stale-only", "--script=t.py"], "--stale-only: it is for what runs without"),
+        (["verify", "--seed=1", "--script=t.py"], "--seed: it is for what runs without a training"),
+        (["verify", "--input_shape=x:1", "--script=t.py"], "--input_shape: it is for what runs"),
+        (["verify", "--model=m", "--loss_name=l", "--worst"], "--worst: it is for what runs"),
+        (["verify", "--world=2"], "--world: it is for the training of a model file or a training"),
     ],
 )
 def test_options_that_cannot_be_meant_are_usage_errors(
@@ -72,6 +86,27 @@ def test_options_that_cannot_be_meant_are_usage_errors(
 ) -> None:
     code, error = run(arguments, capsys)
     assert code == 2 and text in error
+
+
+def test_processes_of_torchrun_are_as_many_as_it_has_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    words = ["--world=3", f"--script={tmp_path / 'train.py'}"]
+    for command in (["plan", "-j4"], ["verify"]):
+        code, error = run([*command, *words], capsys)
+        assert code == 2 and "--world: the processes are started by torchrun" in error
+
+
+def test_plan_of_a_training_reads_the_settings_tuning_reads(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPEAT_TUNE", "perhaps")
+    code, error = run(["plan", "-j4", "--script=t.py"], capsys)
+    assert code == 2 and "REPEAT_TUNE" in error
 
 
 def test_missing_torch_is_named_with_the_way_to_get_it(
