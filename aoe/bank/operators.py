@@ -303,7 +303,7 @@ class OperatorBank(TaskBank[Workload]):
                 yield found
 
     def model_verdict(self, workload: Workload, ignored: str | None = None) -> Event | None:
-        """True if this very model kept or dropped the workload's kernel, if it is settled.
+        """Return the event by which this very model kept or dropped the kernel, None if unsettled.
 
         A record that was replaced since has not been judged yet, and one that was judged by an
         interval too wide to decide is to be judged once more.

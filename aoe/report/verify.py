@@ -64,8 +64,12 @@ class VerifiedBankReport(Report):
             )
         for one in result.decided:
             text.line(_decision(one))
-        for reason, count in sorted(Counter(one.reason for one in result.passed_over).items()):
+        reasons = Counter(one.reason for one in result.passed_over if one.is_there)
+        for reason, count in sorted(reasons.items()):
             text.line(f"{plural(count, 'record')} not measured: {reason}")
+        for missing in result.passed_over:
+            if not missing.is_there:
+                text.line(missing.reason)
         if result.left:
             text.line(f"{plural(result.left, 'record')} not asked for")
         verdicts = Counter(one.found.verdict.value for one in result.records)

@@ -320,7 +320,7 @@ class ModeResult(Protocol):
 
 
 class Mode(Protocol):
-    """A way of tuning: the module `run.py` of a folder here, see `MODES`."""
+    """A way of tuning: the module `run.py` of a folder here, see `KINDS`."""
 
     def check(self, context: ModeContext) -> None:
         """Refuse what cannot be tuned in this mode, before any mode of the run begins.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aoe.errors import EndedEarlyError
-from aoe.gradients.cost import choose_cost
+from aoe.gradients.cost import CostModel, choose_cost
 from aoe.gradients.training import Training
 from aoe.settings import lock_path
 from aoe.tuning.gdat.bench import TrainingBench, measuring_together, open_reading_bench
@@ -26,9 +26,11 @@ from aoe.tuning.progress import Progress
 from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary
 
 _OP_TYPE = "gradients"
-_ALL_REDUCES = 11
-"""Of all gradients, that measuring all-reduce lasts: nine sizes, each a multiple of the last, eight
-times each."""
+_SMALLEST_BYTES = 4 << 10
+_SIZES = 9
+_TIMES = 9
+"""Measuring all-reduce: evenly spaced sizes from the smallest to all gradients, each twice to warm
+up and seven times. Source: `aoe.torch.ddp.all_reduce`."""
 _TIMELINE_STEPS = 16
 """Steps in which the groups are watched, before and after."""
 
@@ -85,7 +87,7 @@ def plan_training(
         most_s = steps * training.step_us(CHECK_STEPS) / 1e6 if steps else 0.0
         if steps:
             cost = choose_cost(training.cost_samples(briefly=True))
-            most_s += _ALL_REDUCES * cost.cost_us(sum(training.sizes_bytes)) / 1e6
+            most_s += _all_reduces_us(cost, sum(training.sizes_bytes)) / 1e6
     planned = f"; at most {most_candidates(settings.grid_mib)} groupings, {steps} training steps"
     part = Reuse(
         key=str(training.model_hash),
@@ -108,6 +110,12 @@ def _most_steps(settings: GdatSettings, known: KnownGradients) -> int:
     recorded = 0 if known.stored is not None and not known.is_afresh else settings.loops + 1
     candidates = most_candidates(settings.grid_mib)
     return recorded + most_steps(candidates, settings.race, settings.final) + _TIMELINE_STEPS
+
+
+def _all_reduces_us(cost: CostModel, total_bytes: int) -> float:
+    """Return the time measuring all-reduce takes at most, us."""
+    ratio = max(1.0, total_bytes / _SMALLEST_BYTES) ** (1 / (_SIZES - 1))
+    return _TIMES * sum(cost.cost_us(total_bytes / ratio**step) for step in range(_SIZES))
 
 
 def _kind(known: KnownGradients, *, is_over: bool) -> ReuseKind:

@@ -5,20 +5,20 @@ where its training script runs: in its processes, DDP's own buckets against the 
 
 record                                              -> what becomes of it
 of another model, number of processes or library       not measured
-where all-reduce or a step takes another time          not measured: it is of another cluster
-else                                                    fresh pairs, and a verdict on them
+where all-reduce or a step takes another time          fresh pairs, undecided: another cluster
+else                                                   fresh pairs, and a verdict on them
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aoe.bank.journal import VERIFYING
-from aoe.bank.records.gradient import GradientVerdict, StoredGradients
+from aoe.bank.records.gradient import GradientVerdict, Miss, StoredGradients
 from aoe.device.registry import default_device
 from aoe.errors import EndedEarlyError
 from aoe.execute.compiling import KernelCompilers
@@ -187,8 +187,10 @@ def _stored(bench: TrainingBench) -> StoredGradients | str:
     found = bench.bank.look_up(training.model_hash, training.sizes_bytes)
     stored = found.stored
     if stored is None:
-        why = found.miss.value if found.miss is not None else ""
-        return f"{training.model_name}, modelhash {training.model_hash}: {why}"
+        model = f"{training.model_name} (modelhash {training.model_hash})"
+        if found.miss is None or found.miss is Miss.ABSENT:
+            return f"the bank has no record of {model}"
+        return f"{model}: {found.miss.value}"
     if stored.segmentation is None:
         return "no line of the side-car says how its gradients were grouped"
     if (stored.world_size, stored.backend) != (training.world_size, training.backend):
@@ -219,12 +221,15 @@ def _verified(bench: TrainingBench, found: _Measured | str, *, dry_run: bool) ->
     records, passed_over = list[VerifiedRecord](), list[PassedOver]()
     if isinstance(found, str) or record is None:
         reason = found if isinstance(found, str) else "its record has gone meanwhile"
-        passed_over.append(PassedOver(file=bank.file, key=str(key), reason=reason))
+        is_there = record is not None
+        passed_over.append(
+            PassedOver(file=bank.file, key=str(key), reason=reason, is_there=is_there)
+        )
     else:
         records.append(_record(bench, record, found, dry_run=dry_run))
     return VerifiedBank(
         root=bank.file.parent,
-        target=default_device().describe(),
+        target=replace(default_device().describe(), soc_version=bench.training.soc_version),
         records=tuple(records),
         passed_over=tuple(passed_over),
         left=sum(one != str(key) for one in bank.modelhashes()),

@@ -134,11 +134,19 @@ class MeasurableRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """A record that is not measured, and why."""
+    """A record that is not measured, and why.
+
+    Attributes:
+        file: Bank file.
+        key: Record key.
+        reason: In words.
+        is_there: False if the bank has no such record.
+    """
 
     file: Path
     key: str
     reason: str
+    is_there: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ candidate                                                -> verdict
 cannot be compiled, dies, or computes something else        lost
 was kept from it by the clock, the harness or the worker    undecided
 was measured on a busy machine                              undecided
+is of gradients, and all-reduce or a step takes another
+time than the record says                                   undecided
 surely no faster than the default (high <= 1)               lost
 surely less than was recorded, by more than 3 %             weaker
 may be no faster (low <= 1)                                 undecided

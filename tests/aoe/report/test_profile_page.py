@@ -92,6 +92,15 @@ def test_profile_of_nothing_is_a_page() -> None:
         assert ReadPage(text).open == []
 
 
+def test_comparison_without_times_has_no_speed_up() -> None:
+    profile = _profile()
+    timed = ReadPage(render_comparison(compare_profiles(profile, profile))).texts
+    untimed = replace(profile, model_us=0.0)
+    texts = ReadPage(render_comparison(compare_profiles(untimed, untimed))).texts
+    assert "1.00x" in timed and "as fast" in timed
+    assert "-x" not in texts and "as fast" not in texts
+
+
 # ---- the graph ----
 
 

@@ -89,6 +89,17 @@ def test_operators_that_were_only_looked_up_are_no_proof_of_anything(
     assert last.endswith("1 of 1 operators are not in the bank, and were only looked up")
 
 
+def test_answer_of_a_range_is_in_the_bank(capsys: pytest.CaptureFixture[str]) -> None:
+    covered = replace(
+        make_tuned("conv1", searched=False),
+        reason=f"in the bank for a range that holds it, and {ONLY_LOOKED_UP}",
+    )
+    result = make_opat_result(covered)
+    result = replace(result, validation=replace(result.validation, kept=()))
+    last = _told(OperatorTuningReport(result=result), capsys).splitlines()[-1]
+    assert last.endswith("the whole model is not faster with the kernels that win alone")
+
+
 def test_kernels_of_the_bank_that_were_not_measured_are_no_missing_gain(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -32,14 +32,19 @@ class Ended:
 
 
 def run_under_aoe(
-    folder: Path, text: str, *arguments: str, tuned: bool = True, options: str = ""
+    folder: Path,
+    text: str,
+    *arguments: str,
+    tuned: bool = True,
+    words: str = "--job_type=4",
+    options: str = "",
 ) -> Ended:
-    """Run a script with two ranks; without `tuned` as Python alone would."""
+    """Run a script with two ranks; without `tuned` as Python alone would, else after `words`."""
     (folder / "train.py").write_text(text)
     bank = folder / "bank"
     bank.mkdir(exist_ok=True)
     port = _free_port()
-    command = ["-m", "aoe", "--job_type=4", *options.split(), "--script"] if tuned else []
+    command = ["-m", "aoe", *words.split(), *options.split(), "--script"] if tuned else []
     processes = [
         subprocess.Popen(
             [sys.executable, *command, "train.py", *arguments],

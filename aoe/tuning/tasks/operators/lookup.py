@@ -74,7 +74,7 @@ def look_up(
     share: float = 1.0,
     covering: Iterable[StoredAnswer] = (),
 ) -> OperatorLookup:
-    """True if a workload is to be tuned.
+    """Return the answer of the bank for a workload, and the decision to tune it.
 
     An earlier search that found nothing better than the default is believed when it was at
     least as large and made on the same machine with the same versions, and noise did not decide

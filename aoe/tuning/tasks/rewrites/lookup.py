@@ -60,7 +60,7 @@ def look_up_subgraph(
     threshold: float,
     invalid_reason_of: FlawOf | None = None,
 ) -> SubgraphLookup:
-    """True if a subgraph is to be tuned.
+    """Return the answer of the bank for a subgraph, and the decision to tune it.
 
     Args:
         subgraph: What is looked for.

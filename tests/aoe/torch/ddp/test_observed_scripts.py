@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from support.ddp.scripts import TIMEOUT_S, run_under_aoe  # noqa: E402
+
+from aoe.bank.gradients import GradientBank  # noqa: E402
+from aoe.bank.journal import BankJournal  # noqa: E402
+from aoe.bank.records.gradient import GradientVerdict  # noqa: E402
+from aoe.device.registry import default_device  # noqa: E402
+from aoe.gradients.segmentation import Segmentation  # noqa: E402
+from aoe.gradients.trace import GradientTrace, model_hash  # noqa: E402
+from aoe.measurement import SpeedupEstimate  # noqa: E402
+from aoebank import Event  # noqa: E402
 
 _SCRIPT = """
 import sys, torch
@@ -29,14 +39,14 @@ open(f"over_{dist.get_rank()}", "w").close()
 """
 
 
-def _observed(folder: Path, *words: str) -> dict[str, Any]:
+def _observed(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run a command on the script, which ends only if it is ended; return its document."""
     told = subprocess.run(
         [sys.executable, "-m", "aoe", *words, "--json", "--script", "train.py", "-1"],
         cwd=folder,
         env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
+            **{name: said for name, said in os.environ.items() if name != "OMP_NUM_THREADS"},
+            **(env or {}),
             "GLOO_SOCKET_IFNAME": "lo",
             "TUNE_BANK_PATH": str(folder / "bank"),
             "PYTHONPATH": os.pathsep.join(sys.path),
@@ -60,8 +70,53 @@ def test_endless_script_is_planned_tuned_and_verified(tmp_path: Path) -> None:
     assert part["kind"] == "new" and planned["group"] == "2 processes, gloo"
     unknown = _observed(tmp_path, "verify", "bank")
     assert unknown["passed_over"][0]["key"] == part["key"] and unknown["holds"]
+    assert "the bank has no record of Linear" in unknown["passed_over"][0]["reason"]
     assert not [*tmp_path.glob("over_*")]
     ended = run_under_aoe(tmp_path, _SCRIPT, str(6000), options="--tuning_time_limit=20")
     assert ended.code == 0, ended.said
     known = _observed(tmp_path, "plan", "--job_type=4")["gradients"][0]
     assert known["key"] == part["key"] and "no record" not in known["reason"]
+
+
+def _record(folder: Path) -> int:
+    """Put a grouping of the script's gradients into the bank; return its modelhash."""
+    sizes = (256, 64 * 64 * 4)  # the bias is ready first
+    trace = GradientTrace(
+        sizes_bytes=sizes,
+        dtypes=("float32", "float32"),
+        names=("bias", "weight"),
+        ready_us=(10.0, 20.0),
+        loops=8,
+    )
+    verdict = GradientVerdict(
+        event=Event.ADD,
+        world_size=2,
+        backend="gloo",
+        segmentation=Segmentation(ends=(1, 2)),
+        estimate=SpeedupEstimate(median=1.3, low=1.2, high=1.4, pairs=24, coverage=0.95),
+    )
+    journal = BankJournal(
+        folder,
+        default_device().describe().soc_version,
+        fingerprint={"threads": 1},
+        model={"name": "Linear"},
+        engine_version="1",
+    )
+    key = model_hash(trace.dtypes, sizes[::-1])
+    GradientBank(journal).save(key, trace, verdict)
+    return key
+
+
+@pytest.mark.slow
+def test_record_is_planned_and_verified_in_every_process_of_the_group(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_SCRIPT)
+    (tmp_path / "bank").mkdir()
+    key = str(_record(tmp_path / "bank"))
+    (reused,) = _observed(tmp_path, "plan", "-j4")["gradients"]
+    (again,) = _observed(tmp_path, "plan", "-j4", env={"REPEAT_TUNE": "True"})["gradients"]
+    assert (reused["key"], reused["kind"], again["kind"]) == (key, "reused", "retuned")
+    ended = run_under_aoe(tmp_path, _SCRIPT, "-1", words="verify bank")
+    first, second = ended.said
+    assert "24 pairs of training steps" in first and "1 record measured" in first, first
+    assert ended.codes[0] in (0, 1) and ended.codes[1] == 0 and "error" not in second
+    assert not [*tmp_path.glob("over_*")]

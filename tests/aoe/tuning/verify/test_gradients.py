@@ -91,9 +91,15 @@ def test_grouping_in_another_cluster_is_measured_and_stays_undecided(tmp_path: P
     assert one.found.estimate is not None and not one.written and len(_lines(tmp_path)) == 1
 
 
-def test_training_the_bank_does_not_know_is_told(tmp_path: Path) -> None:
-    result = _verified(tmp_path, FakeTraining())
-    assert "no record" in result.passed_over[0].reason and not list(tmp_path.iterdir())
+def test_training_the_bank_does_not_know_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = FakeTraining()
+    result = _verified(tmp_path, training)
+    assert not list(tmp_path.iterdir()) and result.target.soc_version == training.soc_version
+    emit(VerifiedBankReport(result=result), as_json=False, no_color=True)
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == f"the bank has no record of Net (modelhash {training.model_hash})"
 
 
 def test_bank_alone_names_the_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
