@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aoe.bank.damage import without_damaged
 from aoe.bank.gradients import GradientBank, gradient_bank_folder
 from aoe.bank.journal import BankJournal
 from aoe.bank.records.gradient import GradientConditions, StoredGradients
@@ -74,6 +75,7 @@ def recorded_group(
     named = {} if bank is None else {"TUNE_BANK_PATH": str(cwd / bank)}
     folder = gradient_bank_folder({**env, **named}, cwd, soc_version)
     journal = BankJournal(folder, soc_version, fingerprint={}, model={}, engine_version="")
+    without_damaged(journal.bank, soc_version, may_write=False)  # the run itself tells of them
     known = GradientBank(journal)
     lines = [journal.last_figure(known.file, key) for key in known.modelhashes()]
     facts = [line.fingerprint for line in lines if line is not None]

@@ -140,6 +140,12 @@ def test_bank_starts_no_more_than_the_machine_has_cores_for(
     assert (found.world, found.threads) == (world, threads)
 
 
-def test_empty_bank_says_nothing_of_its_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_bank_without_records_says_nothing_of_its_processes(
+    tmp_path: Path, is_damaged: bool
+) -> None:
+    if is_damaged:
+        _, target = ScriptedRuns().resolve(None, None)
+        (tmp_path / f"{target.soc_version}_gradient_fusion.json").write_text('[{"cut')
     found = recorded_group(tmp_path, {}, tmp_path, cores=8)
     assert (found.world, found.threads) == (None, None)
