@@ -19,6 +19,9 @@ _SPARED_SHARE = 0.01
 comparison. Candidates of one operator may cost 5 %, since the next best one takes their place."""
 LEAST_BYTES = 1 << 20
 """What a part has to keep to be looked at."""
+FREE_BYTES = 8 << 20
+"""What a model may take more in any case. A session of ESPCN has a peak of 28 MiB, and kernels that
+make it twice as fast take 7 MiB for scratch (2 cores of a Xeon with AVX-512, 2026-11-27)."""
 
 
 def not_worth_their_memory(parts: Sequence[P], kept_bytes: Callable[[P], float]) -> dict[str, str]:
@@ -64,7 +67,7 @@ def excess_bytes(
         return -math.inf
     untuned, tuned = _peak(memory.baseline) + mapped_bytes, _peak(memory.tuned)
     allowed = (_AIMED_SHARE if aimed else 1.0) * peak_ratio * untuned
-    return tuned - max(allowed, untuned + LEAST_BYTES)
+    return tuned - max(allowed, untuned + FREE_BYTES)
 
 
 def _peak(use: MemoryUse) -> float:
