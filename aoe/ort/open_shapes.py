@@ -403,7 +403,7 @@ def _slice(node: onnx.NodeProto, given: OpenShape, values: Known) -> OpenShape |
 
 
 def _length(extent: Extent, first: Extent, last: Extent) -> Extent | None:
-    """Return how many elements there are from one on up to another one, None if not known.
+    """Return the number of elements from one on up to another one, None if not known.
 
     A model that asks a table for more than there are fails where it adds them to what has the
     extent: the kernels made of this proof check extents as they read tensors. A start that is
@@ -584,7 +584,7 @@ def _cast(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
 
 
 def _unsqueeze(node: onnx.NodeProto, values: Known, shapes: Shapes) -> Values | None:
-    """Return what was a scalar; a list gets a second dimension."""
+    """Return a scalar as a list of one element; a list would get a second dimension."""
     data = values.get(node.input[0])
     return data if data is not None and len(data) == 1 else None
 

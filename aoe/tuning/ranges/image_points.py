@@ -183,18 +183,12 @@ class _Table:
     Attributes:
         configurations: Of each schedule.
         measured: Of each schedule that is right at all points, its pairs at each.
+        speedups: The estimates from these pairs.
     """
 
     configurations: Mapping[Schedule, Configuration]
     measured: Mapping[Schedule, Sequence[Measurement]]
-
-    @property
-    def speedups(self) -> dict[Schedule, list[SpeedupEstimate]]:
-        """What the pairs say."""
-        return {
-            schedule: [estimate_speedup(one) for one in every]
-            for schedule, every in self.measured.items()
-        }
+    speedups: Mapping[Schedule, Sequence[SpeedupEstimate]]
 
     def times(
         self, points: Sequence[ImagePoint], chosen: Sequence[Schedule]
@@ -289,7 +283,8 @@ def _measured(tools: PointTools, image: ImageRange, seen: TunedOperator) -> _Tab
             return None
     columns = dict(zip(schedules, zip(*found, strict=True), strict=True))
     right = {one: every for one, every in columns.items() if all(m.is_correct for m in every)}
-    return _Table(configurations=configurations, measured=right)
+    speedups = {one: [*map(estimate_speedup, every)] for one, every in right.items()}
+    return _Table(configurations=configurations, measured=right, speedups=speedups)
 
 
 def _candidates(

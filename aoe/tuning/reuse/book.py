@@ -37,7 +37,7 @@ class ReuseBook(Generic[Task, Found, Bank]):
         self._parts: dict[str, Reuse] = {}
 
     def add(self, bank: Bank, task: Task, found: Found) -> None:
-        """Note what the banks say of a task."""
+        """Note the answer of the banks for a task."""
         if self._base is not None:
             reuse = self._reuse_of(task, found, bank, self._base)
             self._parts[reuse.key] = reuse

@@ -59,7 +59,7 @@ class GradientReader(RecordReader):
     """Says how the records of gradients are measured: without their training, none can be."""
 
     def read(self, file: Path, record: Record) -> str | None:
-        """Return why a record of gradients is not measured."""
+        """Return the reason a record of gradients is not measured, None for another record."""
         strategy = record.strategy
         is_ours = isinstance(strategy, Mapping) and "gradientSize" in strategy
         return _WAY_OUT if is_ours else None

@@ -48,7 +48,7 @@ class LadderTask:
         return False
 
     def searched(self, trials: int) -> Found:
-        """Return what a search of so many rungs has found."""
+        """Return the result of a search of so many rungs."""
         loop = TaskSearch[int](self)
         loop.go_on(trials, left_s=lambda: math.inf, report=lambda done, best: None)
         return loop.concluded(POLICY)

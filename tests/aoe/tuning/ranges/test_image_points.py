@@ -115,7 +115,7 @@ class _Run:
         )
 
     def measured(self) -> TunedOperator:
-        """Return what becomes of the operator at the points."""
+        """Return the operator as it is after its points were measured."""
         tools = PointTools(
             bank=self.bank,
             target=_TARGET,
