@@ -171,25 +171,38 @@ class EitherClock:
         take: Callable[[ThreadPool, MeasurePolicy], T],
         policy: MeasurePolicy,
         measurements_of: Callable[[T], Sequence[Measurement]],
+        with_measurements: Callable[[T, Sequence[Measurement]], T],
     ) -> T:
         """Measure by wall time, then by CPU time, until one of the clocks decides.
+
+        Where none does, the result says why, which pairs of threads that sleep have told.
 
         Args:
             take: Measures with a pool.
             policy: Waiting for a quiet machine comes last.
             measurements_of: Finds the measurements in what `take` returns.
+            with_measurements: Returns the same result with other measurements.
 
         Raises:
             Whatever `take` does.
         """
         at_once = replace(policy, tries=1)
+        asleep: Sequence[Measurement] = ()
         for pool in (self.pool, _other(self.pool)):
             self.pool = pool
             found = take(pool, at_once)
-            if all(_is_settled(one, pool) for one in measurements_of(found)):
+            those = measurements_of(found)
+            if all(_is_settled(one, pool) for one in those):
                 return found
+            asleep = those if pool is ThreadPool.SLEEPING else asleep
         self.pool = ThreadPool.SHARED
-        return take(self.pool, policy) if policy.tries > 1 else found
+        if policy.tries > 1:
+            found = take(self.pool, policy)
+        told = [
+            one if one.counts else replace(one, disagreement=by_sleeping.disagreement)
+            for one, by_sleeping in zip(measurements_of(found), asleep, strict=True)
+        ]
+        return with_measurements(found, told)
 
 
 def _other(pool: ThreadPool) -> ThreadPool:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -214,7 +214,7 @@ class Runner:
             if policy is None or not self._has_two_clocks(arguments):
                 return self._call(task, deadline, arguments)
             take = partial(self._measure, task, deadline, arguments)
-            return self._clock.measured(take, policy, _measurements_of)
+            return self._clock.measured(take, policy, _measurements_of, _with_measurements)
 
     def _has_two_clocks(self, arguments: Mapping[str, Any]) -> bool:
         """True unless one pool serves both clocks, or CPU time is not that of a call."""
@@ -460,3 +460,11 @@ def _measurements_of(found: Any) -> Sequence[Measurement]:
     if isinstance(found, list):
         return found
     return [found if isinstance(found, Measurement) else found.measurement]
+
+
+def _with_measurements(found: Any, measurements: Sequence[Measurement]) -> Any:
+    """Return the same result with other measurements, as many as it has."""
+    if isinstance(found, list):
+        return list(measurements)
+    (one,) = measurements
+    return one if isinstance(found, Measurement) else replace(found, measurement=one)

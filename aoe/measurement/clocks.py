@@ -39,6 +39,7 @@ def measured(
         baseline_cpu_us=samples.baseline_cpu_us,
         tuned_cpu_us=samples.tuned_cpu_us,
         clock=deciding_clock(samples, load),
+        disagreement=clocks_disagree(samples, load),
     )
 
 
@@ -64,6 +65,7 @@ def joined(measurements: Sequence[Measurement], outcome: Outcome, detail: str) -
         baseline_cpu_us=tuple(us for one in measurements for us in one.baseline_cpu_us if knows),
         tuned_cpu_us=tuple(us for one in measurements for us in one.tuned_cpu_us if knows),
         clock=Clock.CPU if by_cpu_time and all(one.counts for one in measurements) else Clock.WALL,
+        disagreement=next((one.disagreement for one in measurements if one.disagreement), ""),
     )
 
 
@@ -89,14 +91,32 @@ def pairs_that_count(samples: PairedSamples, load: MachineLoad) -> PairedSamples
 def deciding_clock(samples: PairedSamples, load: MachineLoad) -> Clock:
     """Choose CPU time for pairs of a busy machine, unless wall time speaks against it.
 
-    Both disagree where their intervals do not meet. Threads that wait for each other take no CPU
-    time, and one side may wait more: of several threads, a gain needs the median of wall time on
-    its side, too. Where both disagree, wall time stays and does not count.
+    Where both disagree, wall time stays and does not count.
+    """
+    if load.is_quiet or samples.by_cpu_time is None or clocks_disagree(samples, load):
+        return Clock.WALL
+    return Clock.CPU
+
+
+def clocks_disagree(samples: PairedSamples, load: MachineLoad) -> str:
+    """Return both speed-ups of a busy machine and which side waits longer; empty if they agree.
+
+    Both clocks disagree where their intervals do not meet. Threads that wait for each other take no
+    CPU time, and one side may wait more: of several threads, a gain needs the median of wall time
+    on its side, too. What differs between the clocks is waiting, for a core or for another thread;
+    memory bandwidth that a neighbour takes lengthens both.
     """
     by_cpu_time = samples.by_cpu_time
     if load.is_quiet or by_cpu_time is None:
-        return Clock.WALL
+        return ""
     wall, cpu = estimate_speedup(samples.by_wall_time), estimate_speedup(by_cpu_time)
     meet = cpu.low <= wall.high and wall.low <= cpu.high
     waits_more = load.threads > 1 and cpu.low > 1 >= wall.median
-    return Clock.CPU if meet and not waits_more else Clock.WALL
+    if meet and not waits_more:
+        return ""
+    side = "tuned" if wall.median < cpu.median else "untuned"
+    what = "a core or for its own threads" if load.threads > 1 else "a core"
+    return (
+        f"{cpu.median:.2f}x by CPU time, {wall.median:.2f}x by wall time: "
+        f"the {side} side waits longer for {what}"
+    )

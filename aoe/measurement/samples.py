@@ -138,6 +138,7 @@ class Measurement:
         baseline_cpu_us: CPU time of one call of the baseline, see `PairedSamples`.
         tuned_cpu_us: The same of the candidate.
         clock: Which time decides: CPU time where a busy machine has spoiled wall time.
+        disagreement: Why neither decides on a busy machine, see `clocks_disagree`; else empty.
         is_of_machine: True for a failure that no candidate can help: of the harness, the worker or
             the clock.
     """
@@ -150,6 +151,7 @@ class Measurement:
     baseline_cpu_us: tuple[float, ...] = ()
     tuned_cpu_us: tuple[float, ...] = ()
     clock: Clock = Clock.WALL
+    disagreement: str = ""
     is_of_machine: bool = False
 
     def __post_init__(self) -> None:
@@ -182,6 +184,12 @@ class Measurement:
     def counts(self) -> bool:
         """True if the figures count: by CPU time, or on a machine not known to have been busy."""
         return self.clock is Clock.CPU or self.load is None or self.load.is_quiet
+
+    @property
+    def busy_words(self) -> str:
+        """What a busy machine gave the measurement, and why neither of its clocks decides."""
+        load = "" if self.load is None else str(self.load)
+        return "; ".join(filter(None, (load, self.disagreement)))
 
     @property
     def decisive(self) -> PairedSamples:

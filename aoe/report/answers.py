@@ -191,4 +191,6 @@ class BenchmarkReport(Report):
         )
         load, is_busy = measurement.load, measurement.clock is Clock.WALL
         if is_busy and load is not None and load.use.given_share < QUIET_SHARE:
-            text.line(f"do not believe these figures, the machine was busy: {load}")
+            text.line(
+                f"do not believe these figures, the machine was busy: {measurement.busy_words}"
+            )

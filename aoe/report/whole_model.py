@@ -248,10 +248,11 @@ def busy_note(result: ModelTuning[Any]) -> str:
 
 def _busy(result: ModelTuning[Any]) -> str:
     """Return the load during the measurement of the whole model, empty if the machine was idle."""
-    load = result.validation.comparison.measurement.load
+    measurement = result.validation.comparison.measurement
+    load = measurement.load
     if load is None or load.use.given_share >= QUIET_SHARE or _by_cpu_time(result):
         return ""
-    return str(load)
+    return measurement.busy_words
 
 
 def _write_dropped(text: Text, result: ModelTuning[Any]) -> None:

@@ -155,7 +155,7 @@ def _gain_of_forms(
         return None
     found = gain.comparison
     if not found.deviation.acceptable or not found.measurement.counts:
-        reason = found.deviation.detail or f"the machine was busy: {found.measurement.load}"
+        reason = found.deviation.detail or f"the machine was busy: {found.measurement.busy_words}"
         progress.warn(f"not decided, the forms stay: {reason}")
         return None
     return gain.estimate

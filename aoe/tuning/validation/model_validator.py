@@ -349,7 +349,7 @@ class ModelValidator(Generic[P]):
             return self._all_dropped(kept, Drop(reason=reason, is_final=is_checked))
         measurement = gain.comparison.measurement
         if kept and demand_gain and not measurement.counts:
-            reason = f"not decided, the machine was busy: {measurement.load}"
+            reason = f"not decided, the machine was busy: {measurement.busy_words}"
             return self._all_dropped(kept, Drop(reason=reason, is_final=False))
         if kept and demand_gain and gain.is_open:
             return self.undecided(

@@ -117,7 +117,7 @@ def verdict_on(
         )
     estimate = estimate or estimate_speedup(found)
     if not found.counts:
-        verdict, reason = Holding.UNDECIDED, f"the machine was busy: {found.load}"
+        verdict, reason = Holding.UNDECIDED, f"the machine was busy: {found.busy_words}"
     elif estimate.high <= 1:
         verdict, reason = Holding.LOST, f"no faster than {default}"
     elif recorded is not None and estimate.high * ACCEPT_SPEEDUP < recorded.low:

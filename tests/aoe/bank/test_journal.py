@@ -11,6 +11,7 @@ from support.engine.fakes import make_target
 from support.engine.tuning import make_estimate
 
 from aoe.bank.journal import BankJournal, Note, machine_fingerprint
+from aoe.measurement import Clock
 from aoebank import Bank, Event, make_gradient_record
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import update_quarantine
@@ -52,6 +53,13 @@ def test_line_says_who_measured_when_and_where(tmp_path: Path) -> None:
     assert (line.speedup_low, line.speedup, line.speedup_high) == (1.2246, 1.2346, 1.2446)
     assert (line.baseline_us, line.tuned_us) == ((10.0,), (8.0,))
     assert line.search == {"seed": 3}
+
+
+def test_line_names_cpu_time_where_that_has_decided(tmp_path: Path) -> None:
+    file = tmp_path / "bank.json"
+    _journal(tmp_path).append(file, [_note(Event.ADD, clock=clock) for clock in Clock])
+    searches = [line.search for line in Bank(tmp_path).iter_provenance(file)]
+    assert [search.get("clock") for search in searches] == [None, "cpu"]
 
 
 @pytest.mark.parametrize(

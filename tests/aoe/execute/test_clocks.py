@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -45,7 +45,9 @@ class Machine:
 
 def _measured(clock: EitherClock, *figures: Measurement) -> tuple[Measurement, object]:
     machine = Machine(list(figures))
-    found = clock.measured(machine.take, _POLICY, lambda measurement: [measurement])
+    found = clock.measured(
+        machine.take, _POLICY, lambda measurement: [measurement], lambda _, others: others[0]
+    )
     return found, machine.asked
 
 
@@ -67,6 +69,14 @@ def test_a_busy_machine_is_measured_with_threads_that_sleep_until_it_is_quiet() 
 def test_a_quiet_machine_is_waited_for_where_no_clock_decides() -> None:
     found = _measured(EitherClock(), _BUSY, _BUSY, _QUIET)
     assert found == (_QUIET, [(_SHARED, 1), (_SLEEPING, 1), (_SHARED, 3)])
+
+
+def test_what_no_clock_decides_says_what_threads_that_sleep_have_told() -> None:
+    asleep = replace(_BUSY, disagreement="1.30x by CPU time, 1.00x by wall time")
+    found, _ = _measured(EitherClock(), _BUSY, asleep, _BUSY)
+    assert found == asleep
+    found, _ = _measured(EitherClock(), _BUSY, asleep, _QUIET)
+    assert found == _QUIET
 
 
 @pytest.mark.parametrize("outcome", [Outcome.RUNTIME, Outcome.CORRECTNESS])

@@ -53,6 +53,19 @@ def test_cpu_time_decides_on_a_busy_machine() -> None:
 def test_nothing_is_decided_where_both_clocks_disagree() -> None:
     found = measured(_samples(1.0, 1.3), _BUSY)
     assert (found.clock, found.counts) == (Clock.WALL, False)
+    why = "1.30x by CPU time, 1.00x by wall time: the tuned side waits longer for a core"
+    assert found.disagreement == why
+    assert found.busy_words == f"{_BUSY}; {why}"
+    slower = measured(_samples(1.3, 1.0), _BUSY)
+    assert slower.disagreement.endswith("the untuned side waits longer for a core")
+    both = joined([measured(_samples(1.2, 1.2), _BUSY), found], Outcome.CORRECT, "")
+    assert both.disagreement == why
+
+
+@pytest.mark.parametrize("load", [_QUIET, _BUSY])
+def test_clocks_that_agree_say_nothing(load: MachineLoad) -> None:
+    found = measured(_samples(1.2, 1.2, stretch=3.0), load)
+    assert (found.disagreement, found.busy_words) == ("", str(load))
 
 
 @pytest.mark.parametrize(("threads", "clock"), [(1, Clock.CPU), (2, Clock.WALL)])
@@ -60,7 +73,9 @@ def test_less_cpu_time_of_threads_that_wait_more_is_no_gain(threads: int, clock:
     wall = PairedSamples((80.0,) * 6 + (300.0,) * 4, (100.0,) * 10)
     samples = PairedSamples(*wall[:2], (120.0,) * 10, (100.0,) * 10)
     load = MachineLoad(use=_BUSY.use, threads=threads)
-    assert measured(samples, load).clock is clock
+    found = measured(samples, load)
+    assert found.clock is clock
+    assert ("for a core or for its own threads" in found.disagreement) is (clock is Clock.WALL)
 
 
 def test_nothing_is_decided_by_wall_time_of_a_busy_machine_alone() -> None:

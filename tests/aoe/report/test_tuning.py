@@ -15,7 +15,7 @@ from support.engine.tuning import make_opat_result, make_tuned
 from aoe.bank.records.gradient import GradientConditions
 from aoe.gradients.cost import AllReduceCost
 from aoe.gradients.segmentation import Segmentation
-from aoe.measurement import CpuUse, MachineLoad
+from aoe.measurement import Clock, CpuUse, MachineLoad
 from aoe.measurement.memory import ModelMemory
 from aoe.profiling.figures import OperatorProfile
 from aoe.report.tuning import GradientTuningReport, OperatorTuningReport
@@ -195,6 +195,34 @@ def test_memory_of_a_session_is_a_line(capsys: pytest.CaptureFixture[str]) -> No
         "untuned": {"session_bytes": 100 << 20, "peak_bytes": 120 << 20},
         "tuned": {"session_bytes": 105 << 20, "peak_bytes": 126 << 20},
     }
+
+
+def _on_a_busy_machine(clock: Clock, disagreement: str = "") -> OpatResult:
+    result = make_opat_result(make_tuned("conv1"))
+    comparison = result.validation.comparison
+    load = MachineLoad(use=CpuUse(wall_s=2.0, cpu_s=1.0, waited_s=1.0))
+    figures = replace(comparison.measurement, load=load, clock=clock, disagreement=disagreement)
+    comparison = replace(comparison, measurement=figures)
+    return replace(result, validation=replace(result.validation, comparison=comparison))
+
+
+def test_headline_and_last_line_say_that_cpu_time_has_decided(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = _on_a_busy_machine(Clock.CPU)
+    lines = _told(OperatorTuningReport(result=result), capsys).splitlines()
+    (headline,) = (line for line in lines if line.startswith("whole model:"))
+    assert "threads, by CPU time: the machine was busy, against" in headline
+    assert lines[-1].endswith("improved by 50.00%, by CPU time: the machine was busy")
+    assert not any(line.startswith("do not believe") for line in lines)
+    assert result.summary()["machine"]["clock"] == "cpu"
+
+
+def test_figures_no_clock_decides_say_what_both_read(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "1.30x by CPU time, 1.00x by wall time: the tuned side waits longer for a core"
+    text = _told(OperatorTuningReport(result=_on_a_busy_machine(Clock.WALL, why)), capsys)
+    (line,) = (line for line in text.splitlines() if line.startswith("do not believe"))
+    assert line.endswith(f"0.00 s stolen; {why}")
 
 
 def test_memory_without_a_peak_is_a_line_without_it(capsys: pytest.CaptureFixture[str]) -> None:

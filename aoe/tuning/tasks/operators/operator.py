@@ -532,7 +532,7 @@ def undecided(
     progress: Progress,
 ) -> TunedOperator:
     """Return the operator as the bank has it; no figure of a busy machine is remembered."""
-    reason = f"{NOT_DECIDED}: {found.load}"
+    reason = f"{NOT_DECIDED}: {found.busy_words}"
     progress.warn(f"{operator.op_name}: {reason}")
     return replace(_from_bank(operator, stored, reason), search=result)
 

@@ -390,7 +390,8 @@ def _nothing(found: _Found, *, busy: bool) -> str:
     if best is None:
         return f"no form works: {found.trials[0].measurement.detail}"
     if busy:
-        return "not decided, the machine was busy"
+        words = found.result.measurement.busy_words if found.result.measurement else ""
+        return ": ".join(filter(None, ("not decided, the machine was busy", words)))
     if estimate is None:
         return f"{best}: failed when it was measured again"
     return (
