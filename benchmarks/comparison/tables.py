@@ -25,6 +25,8 @@ from runtimes.registry import BASELINE
 BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
 PAGE, PICTURE = "benchmarks.md", "benchmarks-peers.svg"
 _REASON_CHARACTERS = 160
+_SAME_SPEED = 1.1
+"""ONNX Runtime's time outside, over that in the tuning, up to which the machine was the same."""
 
 
 def write_docs(results: Path, docs: Path) -> None:
@@ -86,13 +88,14 @@ def more_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], fil
     printed = list(_printed(rows))
     if printed:
         parts.append("#### What `aoe` printed")
-        agree, of_all = printed_agrees(rows)
+        meet = [_meets(figure) for _, figure in _with_printed(rows)]
         parts.append(
-            f"The printed interval and the one measured from outside overlap in {agree} of "
-            f"{of_all} rows."
+            f"The printed interval and the one measured from outside overlap in {sum(meet)} of "
+            f"{len(meet)} rows."
         )
         head = "| network | threads | printed | measured here | kernels | tuning s |"
         parts.append("\n".join([head, "|---|---|---|---|---|---|", *printed]))
+        parts.append("\n".join(_printed_apart(rows)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -186,33 +189,78 @@ def _errors(rows: Sequence[NetworkFigures]) -> Iterator[str]:
 
 def _printed(rows: Sequence[NetworkFigures]) -> Iterator[str]:
     """Yield what the engine said of its own gain beside what was measured from outside."""
-    for row in rows:
-        for figure in row.peers.values():
-            said = figure.facts.get("printed")
-            if said and figure.ratio:
-                interval = f"{said['speedup_low']:.2f} to {said['speedup_high']:.2f}"
-                extra = "" if figure.title == "engine" else f" ({figure.title})"
-                yield table_row(
-                    [
-                        row.title + extra,
-                        str(row.threads),
-                        f"{said['speedup']:.2f} ({interval})",
-                        ratio_cell(figure),
-                        str(figure.facts["kernels"]),
-                        f"{said['seconds']:.0f}",
-                    ]
-                )
+    for row, figure in _with_printed(rows):
+        said = figure.facts["printed"]
+        interval = f"{said['speedup_low']:.2f} to {said['speedup_high']:.2f}"
+        yield table_row(
+            [
+                _title(row, figure),
+                str(row.threads),
+                f"{said['speedup']:.2f} ({interval})",
+                ratio_cell(figure),
+                str(figure.facts["kernels"]),
+                f"{said['seconds']:.0f}",
+            ]
+        )
 
 
-def printed_agrees(rows: Sequence[NetworkFigures]) -> tuple[int, int]:
-    """Return in how many rows the printed interval meets the one measured here, and of how many."""
-    found = [
-        said["speedup_low"] <= figure.ratio.high and figure.ratio.low <= said["speedup_high"]
+def _with_printed(rows: Sequence[NetworkFigures]) -> list[tuple[NetworkFigures, PeerFigure]]:
+    """Return the figures of the engine that have a printed gain beside them, with their rows."""
+    return [
+        (row, figure)
         for row in rows
         for figure in row.peers.values()
-        if figure.ratio and (said := figure.facts.get("printed"))
+        if figure.ratio and figure.facts.get("printed")
     ]
-    return sum(found), len(found)
+
+
+def _meets(figure: PeerFigure) -> bool:
+    """True if the printed interval meets the one measured here."""
+    said, ratio = figure.facts["printed"], figure.ratio
+    assert ratio is not None
+    return bool(said["speedup_low"] <= ratio.high and ratio.low <= said["speedup_high"])
+
+
+def _printed_apart(rows: Sequence[NetworkFigures]) -> Iterator[str]:
+    """Yield how printed and measured gains agree by the speed ONNX Runtime had in both."""
+    known = [
+        (row, figure)
+        for row, figure in _with_printed(rows)
+        if "baseline_ms" in figure.facts["printed"] and row.peers[BASELINE].call_ms
+    ]
+    same = [figure for row, figure in known if _is_same_speed(row, figure)]
+    others = [figure for row, figure in known if not _is_same_speed(row, figure)]
+    yield (
+        f"Where ONNX Runtime was as fast in the tuning as here, within {_SAME_SPEED - 1:.0%}, they "
+        f"overlap in {sum(map(_meets, same))} of {len(same)} rows, elsewhere in "
+        f"{sum(map(_meets, others))} of {len(others)}: there the machine had another speed. "
+        "Rows that do not overlap, in milliseconds:\n"
+    )
+    yield table_row(
+        ["network", "printed", "measured here", "ORT: in the tuning, here", "tuned model"]
+    )
+    yield table_row(["---"] * 5)
+    for row, figure in known:
+        said = figure.facts["printed"]
+        if not _meets(figure):
+            yield table_row(
+                [
+                    _title(row, figure),
+                    f"{said['speedup']:.2f}",
+                    ratio_cell(figure),
+                    f"{said['baseline_ms']:.2f}, {row.peers[BASELINE].call_ms:.2f}",
+                    f"{said['tuned_ms']:.2f}, {figure.call_ms:.2f}",
+                ]
+            )
+
+
+def _is_same_speed(row: NetworkFigures, figure: PeerFigure) -> bool:
+    ratio = row.peers[BASELINE].call_ms / figure.facts["printed"]["baseline_ms"]
+    return bool(1 / _SAME_SPEED <= ratio <= _SAME_SPEED)
+
+
+def _title(row: NetworkFigures, figure: PeerFigure) -> str:
+    return row.title + ("" if figure.title == "engine" else f" ({figure.title})")
 
 
 def _failures(rows: Sequence[NetworkFigures]) -> Iterator[str]:

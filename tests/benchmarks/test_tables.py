@@ -171,6 +171,22 @@ def test_printed_gain_stands_beside_the_measured_one() -> None:
     assert "overlap in 1 of 2 rows" in text
 
 
+def test_gains_that_were_printed_at_another_speed_of_the_machine_are_told_apart() -> None:
+    apart = {"speedup": 1.5, "speedup_low": 1.4, "speedup_high": 1.6, "seconds": 9.0}
+    at_this = {**apart, "baseline_ms": 2.1, "tuned_ms": 1.4}
+    at_another = {**apart, "baseline_ms": 3.0, "tuned_ms": 2.0}
+    agreeing = {**at_this, "speedup_high": 2.1}
+    text = _more(
+        *(
+            _record(name, engine=_engine(2, facts={"kernels": 1, "printed": said}))
+            for name, said in (("resnet18", agreeing), ("bert6", at_this), ("gpt2", at_another))
+        )
+    )
+    assert "within 10%, they overlap in 1 of 2 rows, elsewhere in 0 of 1" in text
+    assert "| GPT-2 | 1.50 | 2.00 (2.00 to 2.00) | 3.00, 2.00 | 2.00, 1.00 |" in text
+    assert "| ResNet-18 | 1.50 | 2.00" not in text
+
+
 def test_load_of_other_processes_is_told() -> None:
     busy = _row("OpenVINO fp32", [1.0] * 6, others=[0.9] * 6)
     text = _text(_record("resnet18", **{"openvino-f32": busy}))
