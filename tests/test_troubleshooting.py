@@ -18,7 +18,7 @@ from support.engine.models import chain_model, save_model
 
 from aoe.device.cpu.device import Cpu
 from aoe.folders.turns import Turns
-from aoe.measurement import CpuUse, MachineLoad
+from aoe.measurement import CpuUse, MachineLoad, Measurement, Outcome
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
 SHOWN = re.compile(r"^<!-- shown: ([^\n]*) -->\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -57,7 +57,8 @@ def _busy_operator(runs: Runs, work: Path) -> str:
     from aoe.tuning.tasks.operators import operator
 
     use = CpuUse(cpu_s=1.0, waited_s=1.0, stolen_s=0.5, wall_s=2.0, switches=7)
-    found = mock.Mock(load=MachineLoad(use=use, threads=2))
+    load = MachineLoad(use=use, threads=2)
+    found = Measurement(outcome=Outcome.CORRECT, baseline_us=(1.0,), tuned_us=(1.0,), load=load)
     told = mock.Mock()
     with contextlib.suppress(Exception):  # what comes of the operator is tested elsewhere
         operator.undecided(mock.Mock(op_name="n0"), None, mock.Mock(), found, told)
