@@ -16,10 +16,11 @@ cut it short and there is more time now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 from aoe.bank.records.gradient import GradientVerdict, StoredGradients
 from aoe.errors import AoeError, EndedEarlyError, OptionError
@@ -49,7 +50,10 @@ from aoe.tuning.mode import ModeContext, TargetMetric
 from aoe.tuning.progress import Progress
 from aoebank import Event
 
+T = TypeVar("T")
+
 _MIB = 1 << 20
+_WAY_OUT = "let it train longer"
 
 
 def check(context: ModeContext) -> None:
@@ -87,26 +91,33 @@ def run(context: ModeContext) -> TunedGradients:
             stopwatch=start_stopwatch(context.clock, settings.tuning_time_limit_s),
         )
 
-    try:
-        tuned, exit_code = _program(context).run(tune)
-    except EndedEarlyError as error:
-        raise with_way_out(error, settings.tuning_time_limit_s) from error
+    is_open = settings.tuning_time_limit_s is None
+    limit = ", or give --tuning_time_limit" if is_open else ""
+    tuned, exit_code = run_program(_program(context), tune, shorter=limit)
     return replace(tuned, exit_code=exit_code)
 
 
-def with_way_out(error: EndedEarlyError, limit_s: float | None = 0.0) -> EndedEarlyError:
-    """Return the error of a training that was over too soon, with what helps.
+def run_program(
+    program: TrainingProgram, tune: Callable[[Training], T], *, shorter: str = ""
+) -> tuple[T, int]:
+    """Run a program to its end; one that is over too soon says what helps.
 
     Args:
-        error: The error.
-        limit_s: Time limit of the search; None where a limit would help, too.
+        program: The program; see `TrainingProgram.run`.
+        tune: Is given its training.
+        shorter: What else helps than a longer training: the end of the hint.
+
+    Raises:
+        RunError: the program failed, or ended before there was enough to tune with.
     """
-    shorter = "" if limit_s is not None else ", or give --tuning_time_limit"
-    told = EndedEarlyError(
-        error.where, error.problem, expected=error.expected, hint=f"let it train longer{shorter}"
-    )
-    told.exit_code = error.exit_code
-    return told
+    try:
+        return program.run(tune)
+    except EndedEarlyError as error:
+        told = EndedEarlyError(
+            error.where, error.problem, expected=error.expected, hint=_WAY_OUT + shorter
+        )
+        told.exit_code = error.exit_code
+        raise told from error
 
 
 def tune_training(

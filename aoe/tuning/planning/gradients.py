@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from aoe.errors import EndedEarlyError
 from aoe.gradients.cost import CostModel, choose_cost
 from aoe.gradients.training import Training
 from aoe.settings import lock_path
@@ -18,7 +17,7 @@ from aoe.tuning.gdat.candidates import most_candidates
 from aoe.tuning.gdat.fitting import CHECK_STEPS
 from aoe.tuning.gdat.looking_up import KnownGradients, look_up
 from aoe.tuning.gdat.racing import most_steps
-from aoe.tuning.gdat.run import with_way_out
+from aoe.tuning.gdat.run import run_program
 from aoe.tuning.gdat.settings import GdatSettings, checked_loops
 from aoe.tuning.mode import JobType, ModeContext
 from aoe.tuning.planning.model import KindPlan, TuningPlan, with_all_kinds
@@ -55,10 +54,7 @@ def plan_program(context: ModeContext) -> TuningPlan:
 
     program = context.settings.model
     assert not isinstance(program, Path)
-    try:
-        return program.run(plan)[0]
-    except EndedEarlyError as error:
-        raise with_way_out(error) from error
+    return run_program(program, plan)[0]
 
 
 def plan_training(

@@ -20,7 +20,6 @@ from typing import Any
 from aoe.bank.journal import VERIFYING
 from aoe.bank.records.gradient import GradientVerdict, Miss, StoredGradients
 from aoe.device.registry import default_device
-from aoe.errors import EndedEarlyError
 from aoe.execute.compiling import KernelCompilers
 from aoe.gradients.training import Training, TrainingProgram
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate
@@ -34,7 +33,7 @@ from aoe.tuning.gdat.bench import (
 from aoe.tuning.gdat.fitting import FitCheck
 from aoe.tuning.gdat.looking_up import misfit_of, was_measured_here
 from aoe.tuning.gdat.racing import fresh_pairs
-from aoe.tuning.gdat.run import with_way_out
+from aoe.tuning.gdat.run import run_program
 from aoe.tuning.gdat.settings import GdatSettings
 from aoe.tuning.progress import Progress, TellProgress, progress_of
 from aoe.tuning.verify.records import (
@@ -128,10 +127,7 @@ def verify_program(
         progress=progress_of(progress),
         dry_run=dry_run,
     )
-    try:
-        return program.run(verify)[0]
-    except EndedEarlyError as error:
-        raise with_way_out(error) from error
+    return run_program(program, verify)[0]
 
 
 def verify_training(
