@@ -47,7 +47,7 @@ class CoveringRecords:
 
     bank: OperatorBank
     target: KernelTarget
-    _known: dict[str, Mapping[str, tuple[_Covered, ...]]] = field(default_factory=dict, init=False)
+    _known: dict[str, Mapping[str, Sequence[_Covered]]] = field(default_factory=dict, init=False)
 
     def __call__(self, workload: Workload) -> Iterator[StoredAnswer]:
         """Yield the answers, with schedules for the workload, nearest in size first.
@@ -75,14 +75,14 @@ class CoveringRecords:
                 else:  # choices follow from extents: its steps may fit though its knobs do not
                     yield one.answer
 
-    def _records(self, op_type: str) -> Mapping[str, tuple[_Covered, ...]]:
+    def _records(self, op_type: str) -> Mapping[str, Sequence[_Covered]]:
         """Return the records of a family by their templates."""
         if op_type not in self._known:
-            found: dict[str, tuple[_Covered, ...]] = {}
+            found: dict[str, list[_Covered]] = {}
             for workload, answer in self.bank.range_records(op_type):
                 for key, size in _of_record(workload).items():
                     one = _Covered(workload=workload, answer=answer, size=size)
-                    found[key] = (*found.get(key, ()), one)
+                    found.setdefault(key, []).append(one)
             self._known[op_type] = found
         return self._known[op_type]
 
