@@ -87,10 +87,21 @@ def gdat_candidates(
     return tuple(found)
 
 
-def most_candidates(grid_mib: Sequence[float]) -> int:
-    """Return the most groupings `gdat_candidates` gives, for so many bucket sizes."""
-    from_bank = 1
-    return from_bank + _COMPUTED + len(grid_mib)
+def most_candidates(
+    sizes_bytes: Sequence[int], grid_mib: Sequence[float], *, is_known: bool
+) -> int:
+    """Return the most groupings `gdat_candidates` gives, in whatever order gradients get ready.
+
+    That is without compression, whose first candidate is one more.
+
+    Args:
+        sizes_bytes: Of the gradients, one or more.
+        grid_mib: Bucket sizes; those that hold all gradients are one grouping.
+        is_known: True if the bank has a grouping.
+    """
+    caps = {min(_cap_bytes(mib), sum(sizes_bytes)) for mib in grid_mib}
+    others = 2 ** (len(sizes_bytes) - 1) - 1  # a border behind each gradient or not; the default
+    return min(others, is_known + _COMPUTED + len(caps))
 
 
 def report_trial(trial: GdatTrial, trace: GradientTrace, cost: CostModel) -> CandidateReport:
@@ -125,8 +136,12 @@ def _computed(
 
 def _grid(trace: GradientTrace, grid_mib: Sequence[float]) -> Iterator[GdatCandidate]:
     for mib in grid_mib:
-        cap = int(mib * _MIB)
+        cap = _cap_bytes(mib)
         yield GdatCandidate(
             name=f"bucket_cap_mb={mib:g}",
             segmentation=from_bucket_caps(trace.sizes_bytes, cap, cap),
         )
+
+
+def _cap_bytes(mib: float) -> int:
+    return int(mib * _MIB)

@@ -122,16 +122,20 @@ def race_and_confirm(
 def most_steps(candidates: int, race: RacePolicy, final: MeasurePolicy) -> int:
     """Return the training steps `race_and_confirm` takes at most.
 
-    After an exchange of groups half as many steps as are timed come first.
+    After an exchange of groups half as many steps as are timed come first. There is none between
+    two samples of one candidate: whoever ends a round begins the next one, and so do both sides of
+    pairs.
 
     Args:
         candidates: How many there are.
         race: Policy of the rounds.
         final: Policy of the fresh pairs.
     """
-    rounds = race.rounds_max * (candidates + 1) * (RACE_STEPS + RACE_STEPS // 2)
-    pairs = _CONFIRMED * 2 * final.pairs_max * (FINAL_STEPS + FINAL_STEPS // 2)
-    return rounds + pairs
+    samples = race.rounds_max * (candidates + 1)
+    rounds = samples * RACE_STEPS + (samples - race.rounds_max + 1) * (RACE_STEPS // 2)
+    pairs = (final.warmup + final.pairs_max) * 2 * FINAL_STEPS
+    pairs += ((2 * final.warmup or 1) + final.pairs_max) * (FINAL_STEPS // 2)
+    return rounds + min(_CONFIRMED, candidates) * pairs
 
 
 def fresh_pairs(

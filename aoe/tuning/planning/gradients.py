@@ -79,12 +79,15 @@ def plan_training(
         known = look_up(bench)
         training.apply(None)
         is_over = known.is_used or known.is_default_best
-        steps = 0 if is_over else _most_steps(settings, known)
+        candidates = most_candidates(
+            training.sizes_bytes, settings.grid_mib, is_known=known.stored is not None
+        )
+        steps = 0 if is_over else _most_steps(settings, candidates)
         most_s = steps * training.step_us(CHECK_STEPS) / 1e6 if steps else 0.0
         if steps:
             cost = choose_cost(training.cost_samples(briefly=True))
             most_s += _all_reduces_us(cost, sum(training.sizes_bytes)) / 1e6
-    planned = f"; at most {most_candidates(settings.grid_mib)} groupings, {steps} training steps"
+    planned = f"; at most {candidates} groupings, {steps} training steps"
     part = Reuse(
         key=str(training.model_hash),
         op_type=_OP_TYPE,
@@ -101,10 +104,9 @@ def plan_training(
     )
 
 
-def _most_steps(settings: GdatSettings, known: KnownGradients) -> int:
-    """Return the training steps a search takes at most."""
-    recorded = 0 if known.stored is not None and not known.is_afresh else settings.loops + 1
-    candidates = most_candidates(settings.grid_mib)
+def _most_steps(settings: GdatSettings, candidates: int) -> int:
+    """Return the training steps a search takes at most, as if nothing in the bank fits."""
+    recorded = settings.loops + 1
     return recorded + most_steps(candidates, settings.race, settings.final) + _TIMELINE_STEPS
 
 

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from aoe.measurement import MeasurePolicy, Race, RacePolicy, SpeedupEstimate
-from aoe.tuning.gdat.racing import FINAL_STEPS, Verdict, for_other_runs, race_and_confirm
+from aoe.tuning.gdat.racing import (
+    FINAL_STEPS,
+    Verdict,
+    for_other_runs,
+    most_steps,
+    race_and_confirm,
+)
 from aoe.tuning.policies import step_final_policy, step_race_policy
 
 
@@ -27,9 +33,13 @@ class Machine:
         self.confirmed: list[tuple[int, int]] = []
         self.estimates: list[SpeedupEstimate] = []
         self.rounds = 0
+        self.steps = 0
+        self._in_use: int | None = None
 
     def sample_us(self, runner: int, steps: int) -> float:
         """Return a time with noise."""
+        self.steps += steps if runner == self._in_use else steps + steps // 2
+        self._in_use = runner
         luck = self._luck if runner == 1 and steps != FINAL_STEPS else 1.0
         speed = self._speeds[runner] * luck
         return 1e4 / speed * math.exp(self._rng.gauss(0, self._noise))
@@ -136,3 +146,20 @@ def test_race_that_drops_nobody_still_has_a_verdict() -> None:
     final = MeasurePolicy(pairs_min=6, pairs_max=6)
     found = raced(Machine([0.5]), 1, race=policy, final=final, least_speedup=0.0)
     assert found.winner == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("speeds", [(), (1.1,), (1.05, 1.1), (1.0,) * 6 + (0.9, 0.8)])
+def test_search_takes_no_more_steps_than_planned(speeds: Sequence[float], seed: int) -> None:
+    machine = Machine(speeds, noise=0.1, seed=seed)
+    raced(machine, len(speeds))
+    assert machine.steps <= most_steps(len(speeds), step_race_policy(), step_final_policy())
+
+
+def test_race_nobody_leaves_and_two_long_confirmations_take_all_the_steps_planned() -> None:
+    race = RacePolicy(rounds_min=8, rounds_max=8)
+    final = MeasurePolicy(pairs_min=48, pairs_max=48)
+    machine = Machine([1.0] * 8, noise=0.1, seed=1)
+    raced(machine, 8, race=race, final=final)
+    assert [pairs for _, pairs in machine.confirmed] == [48, 48]
+    assert machine.steps == most_steps(8, race, final)
