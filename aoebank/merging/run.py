@@ -192,7 +192,10 @@ def _tallied(step: Step, files: Iterable[MergedFile], tally: _Tally) -> Iterator
         decisions += plan.decisions
         tally.skipped += [file.error] if file.error is not None else []
         tally.carried[plan.name] = Carried(
-            conflicts=file.conflicts, found=file.found, stays=file.stays
+            conflicts=file.conflicts,
+            found=file.found,
+            stays=file.stays,
+            first=step.first_name(plan.name),
         )
         if step.is_last and plan.name != QUARANTINE:
             tally.files += file.data is not None

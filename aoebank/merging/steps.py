@@ -63,11 +63,16 @@ class MergeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What the steps so far left for a file; the attributes are those of `MergedFile`."""
+    """What the steps so far left for a file; most attributes are those of `MergedFile`.
+
+    Attributes:
+        first: Name of the file in our first side; None if no step has followed it from there.
+    """
 
     conflicts: tuple[Decision, ...] = ()
     found: Mapping[str, str] = field(default_factory=dict)
     stays: bool = False
+    first: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +106,12 @@ class Step:
     def carried_name(self, name: str) -> str:
         """Return the name under which the steps before left a file, which theirs may rename."""
         return self.sides.name_in(Source.OURS, name) if self.sides.is_tree else name
+
+    def first_name(self, name: str) -> str | None:
+        """Return the name of a file in our first side, through all renames of the steps."""
+        if self.number == 0:
+            return self.sides.name_in(Source.OURS, name)
+        return self.carried.get(self.carried_name(name), Carried()).first
 
     @property
     def verdicts(self) -> Mapping[str, Mapping[str, PersonalVerdict]]:
@@ -143,8 +154,8 @@ def _merge_piece(step: Step, name: str) -> MergedFile:
     else:
         file = _merge_or_tell(step, name) if step.sides.is_tree else _merge_one(step, name)
         if step.is_last and step.is_one_of_several:  # what changes for who has our first side
-            first, own = step.request.sides[0], step.sides.name_in(Source.OURS, file.plan.name)
-            before = first.load(own if first.is_tree else first.names()[0])
+            own = step.first_name(name)
+            before = step.request.sides[0].load(own) if own is not None else None
             file = replace(file, plan=replace(file.plan, moves=_count_moves(before, file.data)))
     carried = step.carried.get(step.carried_name(name), Carried())
     earlier = (replace(conflict, file=file.plan.name) for conflict in carried.conflicts)

@@ -195,3 +195,22 @@ def test_broken_file_that_was_moved_stays_as_ours_has_it(tmp_path: Path, is_ours
     a, b, base = sides(tmp_path, {OLD: bank(FOUR)}, *pair)
     merge(a, b, base=base, output=tmp_path / "new", skip_broken=True)
     assert content(tmp_path / "new") == pair[0]
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("third", [{}, {6: A}])
+@pytest.mark.parametrize("has_moved", [(False, False), (True, False), (False, True), (True, True)])
+def test_moves_of_three_sides_count_what_changes_for_ours(
+    tmp_path: Path, has_moved: tuple[bool, bool], third: Mapping[int, Answer], is_last: bool
+) -> None:
+    mine, yours = (NEW if moved else OLD for moved in has_moved)
+    a, b, base = sides(
+        tmp_path,
+        {OLD: bank(FOUR)},
+        {mine: bank({**FOUR, 5: A})},
+        {yours: bank({**FOUR, 0: B})},
+    )
+    c = write(tmp_path / "c", {OLD: bank({**FOUR, **third}), STAYS: bank({99: B})})
+    others = (c, b) if is_last else (b, c)
+    moves = merge(a, *others, base=base, output=tmp_path / "new").moves
+    assert (moves.added, moves.changed, moves.removed) == (len(third), 1, 0)
