@@ -71,6 +71,10 @@ def trainable_model(proto: onnx.ModelProto, name: str, where: str) -> TrainableM
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a package that is no part of this one
+            if readable.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
+                # onnx2torch's own inference does not follow shapes that are computed, and it takes
+                # an extent nobody knows for 0
+                readable = onnx.shape_inference.infer_shapes(readable, data_prop=True)
             converted = convert(readable, attach_onnx_mapping=True)
     except (NotImplementedError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise ModelImportError(

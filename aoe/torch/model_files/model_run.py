@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -77,17 +78,10 @@ class TrainingModel:
         model = trainable_model(proto, name, where)
         rng = np.random.default_rng(self.seed)
         inputs = [torch.from_numpy(made_up_array(one, rng)) for one in specs_of_proto(proto)]
-        unused = _keep_trained(model.module, inputs, where)
-        with _group():
-            ddp = DistributedDataParallel(model.module)
-            optimizer = torch.optim.SGD(ddp.parameters(), lr=_RATE)
-
-            def step() -> None:
-                optimizer.zero_grad()
-                ddp(*inputs).backward()
-                optimizer.step()
-
-            with reduced_training(ddp, step, timeout_s=None) as training:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="onnx2torch")  # no part of this package
+            unused = _keep_trained(model.module, inputs, where)
+            with _group(), _training(model.module, inputs) as training:
                 if training.is_first:
                     self._tell(proto, training, unused, model.doubt)
                 return tune(training), 0
@@ -150,6 +144,21 @@ def _group() -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+
+
+@contextmanager
+def _training(module: Any, inputs: list[torch.Tensor]) -> Iterator[Training]:
+    """Train a module that returns its loss, in all processes of the group."""
+    ddp = DistributedDataParallel(module)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=_RATE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        ddp(*inputs).backward()
+        optimizer.step()
+
+    with reduced_training(ddp, step, timeout_s=None) as training:
+        yield training
 
 
 def _keep_trained(module: Any, inputs: list[torch.Tensor], where: str) -> int:

@@ -14,16 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.ddp.recorded import record_grouping  # noqa: E402
 from support.ddp.scripts import TIMEOUT_S, run_under_aoe  # noqa: E402
-
-from aoe.bank.gradients import GradientBank  # noqa: E402
-from aoe.bank.journal import BankJournal  # noqa: E402
-from aoe.bank.records.gradient import GradientVerdict  # noqa: E402
-from aoe.device.registry import default_device  # noqa: E402
-from aoe.gradients.segmentation import Segmentation  # noqa: E402
-from aoe.gradients.trace import GradientTrace, model_hash  # noqa: E402
-from aoe.measurement import SpeedupEstimate  # noqa: E402
-from aoebank import Event  # noqa: E402
 
 _SCRIPT = """
 import sys, torch
@@ -78,40 +70,11 @@ def test_endless_script_is_planned_tuned_and_verified(tmp_path: Path) -> None:
     assert known["key"] == part["key"] and "no record" not in known["reason"]
 
 
-def _record(folder: Path) -> int:
-    """Put a grouping of the script's gradients into the bank; return its modelhash."""
-    sizes = (256, 64 * 64 * 4)  # the bias is ready first
-    trace = GradientTrace(
-        sizes_bytes=sizes,
-        dtypes=("float32", "float32"),
-        names=("bias", "weight"),
-        ready_us=(10.0, 20.0),
-        loops=8,
-    )
-    verdict = GradientVerdict(
-        event=Event.ADD,
-        world_size=2,
-        backend="gloo",
-        segmentation=Segmentation(ends=(1, 2)),
-        estimate=SpeedupEstimate(median=1.3, low=1.2, high=1.4, pairs=24, coverage=0.95),
-    )
-    journal = BankJournal(
-        folder,
-        default_device().describe().soc_version,
-        fingerprint={"threads": 1},
-        model={"name": "Linear"},
-        engine_version="1",
-    )
-    key = model_hash(trace.dtypes, sizes[::-1])
-    GradientBank(journal).save(key, trace, verdict)
-    return key
-
-
 @pytest.mark.slow
 def test_record_is_planned_and_verified_in_every_process_of_the_group(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_SCRIPT)
     (tmp_path / "bank").mkdir()
-    key = str(_record(tmp_path / "bank"))
+    key = str(record_grouping(tmp_path / "bank", "Linear", (64 * 64 * 4, 256)))
     (reused,) = _observed(tmp_path, "plan", "-j4")["gradients"]
     (again,) = _observed(tmp_path, "plan", "-j4", env={"REPEAT_TUNE": "True"})["gradients"]
     assert (reused["key"], reused["kind"], again["kind"]) == (key, "reused", "retuned")

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import numpy as np  # noqa: E402
 import onnx  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
@@ -170,3 +171,31 @@ def test_operator_the_converter_does_not_know_is_named() -> None:
 )
 def test_names_of_modules(name: str, expected: bool) -> None:
     assert is_of_module(name) is expected
+
+
+def test_extents_that_the_model_computes_are_known_to_its_norms() -> None:
+    nodes = [
+        helper.make_node("Shape", ["input"], ["extents"], start=0, end=1),
+        helper.make_node("Concat", ["extents", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["input", "shape"], ["a"]),
+        helper.make_node("LayerNormalization", ["a", "norm.weight", "norm.bias"], ["b"], axis=-1),
+        helper.make_node("ReduceMean", ["b"], ["loss"], keepdims=0),
+    ]
+    weights = {
+        "rest": np.array([2, 4], np.int64),
+        "norm.weight": np.ones(4, np.float32),
+        "norm.bias": np.zeros(4, np.float32),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("input", onnx.TensorProto.FLOAT, [5, 8])],
+        [helper.make_tensor_value_info("loss", onnx.TensorProto.FLOAT, [])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    found = converted(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    found.module(torch.randn(5, 8)).backward()
+    assert [(name, *p.shape) for name, p in found.module.named_parameters()] == [
+        ("norm.weight", 4),
+        ("norm.bias", 4),
+    ]

@@ -15,7 +15,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import onnx  # noqa: E402
-from support.ddp.loss_models import make_loss_model, skip_without_converter  # noqa: E402
+from support.ddp.loss_models import WIDTHS, make_loss_model, skip_without_converter  # noqa: E402
+from support.ddp.recorded import record_grouping  # noqa: E402
 
 from aoe.errors import AoeError, ModelImportError, OptionError  # noqa: E402
 from aoe.torch.model_files.model_run import TrainingModel  # noqa: E402
@@ -99,19 +100,46 @@ def test_broken_model_is_refused_before_any_process_trains(
     assert sorted(model.parent.iterdir()) == before
 
 
+def _run(folder: Path, *words: str) -> dict[str, Any]:
+    """Run a command on the model in two processes it starts itself; return its document."""
+    options = ("--loss_name=loss", f"--input_shape={SHAPES}", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "aoe", *words, *options],
+        cwd=folder,
+        env={
+            **os.environ,
+            "GLOO_SOCKET_IFNAME": "lo",
+            "TUNE_BANK_PATH": str(folder),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
 def test_two_processes_train_it_and_the_bank_knows_it(model: Path) -> None:
     skip_without_converter()
-    command = [
-        *(sys.executable, "-m", "aoe", "--job_type=4", f"--model={model}", "--loss_name=loss"),
-        *(f"--input_shape={SHAPES}", "--output=out", "--tuning_time_limit=0", "--json"),
-    ]
-    folder = model.parent
-    env = {**os.environ, "TUNE_BANK_PATH": str(folder), "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env=env, timeout=180, check=False
+    document = _run(
+        model.parent, "--job_type=4", f"--model={model}", "--output=out", "--tuning_time_limit=0"
     )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    report = json.loads((folder / document["result_file"]).read_text())
+    report = json.loads((model.parent / document["result_file"]).read_text())
     assert document["schema"] == "aoe.gdat/1" and document["steps"] > 0
     assert '"world_size": 2' in json.dumps(report) and "net" in json.dumps(report)
+
+
+@pytest.mark.slow
+def test_model_is_planned_and_verified_in_two_processes(model: Path) -> None:
+    skip_without_converter()
+    sizes = (WIDTHS[1] * WIDTHS[0], WIDTHS[1], WIDTHS[1] * WIDTHS[2], WIDTHS[2])
+    key = str(record_grouping(model.parent, "net", [4 * size for size in sizes]))
+    (reused,) = _run(model.parent, "plan", "net.onnx", "-j4")["gradients"]
+    assert (reused["key"], reused["kind"], reused["op_names"]) == (key, "reused", ["net"])
+    verified = _run(model.parent, "verify", "--model=net.onnx")
+    (found,) = verified["records"]
+    assert (found["key"], verified["left"]) == (key, 0)
+    assert [one["key"] for one in verified["decided"]] in ([key], [])
