@@ -73,7 +73,8 @@ class Verdict:
         winner: Place of the candidate to be used, from 1; None if the default stays.
         final: Fresh pairs of the winner; of the last one tried if none won, None if none was.
         estimate: Speed-up they prove, for runs like this one; see `for_other_runs`.
-        least_gain: Speed-up that would have been shown in four of five searches like this one.
+        least_gain: Speed-up that would have been shown in four of five searches like this one;
+            None with a winner, and after less than two rounds: one round shows no noise.
     """
 
     race: Race
@@ -115,6 +116,8 @@ def race_and_confirm(
         track.on_confirmed(runner, verdict.estimate)
         if accepts(verdict.estimate, least_speedup):
             return replace(verdict, winner=runner)
+    if len(found.times_us[BASELINE]) < 2:
+        return verdict
     pairs = len(verdict.final.tuned_us) if verdict.final else final.pairs_max
     return replace(verdict, least_gain=least_gain(found.noise, pairs, least_speedup))
 

@@ -96,6 +96,12 @@ def test_nothing_is_confirmed_where_nothing_promises_enough() -> None:
     assert found.least_gain is not None and 1.01 < found.least_gain < 1.05
 
 
+def test_race_of_one_round_does_not_say_what_gain_would_have_been_found() -> None:
+    machine = Machine([0.9] * 5, noise=0.1)
+    found = raced(machine, 5, race=RacePolicy(rounds_min=1, rounds_max=1))
+    assert found.winner is None and found.least_gain is None
+
+
 def test_gain_that_the_most_pairs_would_not_show_is_not_measured_again() -> None:
     machine = Machine([1.02] * 8, noise=0.2, seed=2)
     found = raced(machine, 8, final=MeasurePolicy(pairs_min=10, pairs_max=10))
