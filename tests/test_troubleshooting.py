@@ -99,7 +99,7 @@ def _reasons(runs: Runs, work: Path) -> str:
     from aoe.results.files import NOT_DECIDED, NOT_TRIED_OUT
 
     def result(schedule: object, reason: str = "") -> mock.Mock:
-        validation = mock.Mock(undecided="")
+        validation = mock.Mock(undecided="", drops={})
         tuned = mock.Mock(schedule=schedule, reason=reason)
         return mock.Mock(operators=[tuned], validation=validation)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aoe.report.whole_model import TIMES, ModelTuningReport, first_reason
+from aoe.report.whole_model import TIMES, ModelTuningReport, first_reason, reason_of_drops
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,5 +66,5 @@ class SubgraphTuningReport(ModelTuningReport):
             ("{} subgraphs are not decided", lambda one: one.is_undecided),
         )
         if left or any(tuned.strategy is not None for tuned in subgraphs):
-            return left or "the whole model is not faster with the forms that win alone"
+            return left or reason_of_drops(self.result.validation, "forms")
         return "every subgraph is fastest as it is"

@@ -15,6 +15,7 @@ from aoe.report.whole_model import (
     first_reason,
     listed,
     range_lines,
+    reason_of_drops,
     write_accuracy,
 )
 from aoe.workload import Precision
@@ -140,7 +141,7 @@ class OperatorTuningReport(ModelTuningReport):
             ),
         )
         if left or any(tuned.schedule is not None for tuned in operators):
-            return left or "the whole model is not faster with the kernels that win alone"
+            return left or reason_of_drops(self.result.validation, "kernels")
         return (
             first_reason(
                 operators,

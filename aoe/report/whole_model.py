@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aoe.tuning.tasks.operators.operator import TunedOperator
     from aoe.tuning.tasks.rewrites.lookup import TunedSubgraph
     from aoe.tuning.validation.accuracy import HeldAccuracy
+    from aoe.tuning.validation.model_validator import ValidationResult
     from aoebank import Column, Text
 
 _MOST_ROWS = 30
@@ -213,6 +214,19 @@ class ModelTuningReport(Report):
     def bank(self) -> Path:
         """Return the file or folder of the records."""
         return self.result.bank / self.result.target.soc_version
+
+
+def reason_of_drops(validation: ValidationResult[Any], parts: str) -> str:
+    """Return why a model does without parts that win alone.
+
+    Args:
+        validation: Of the model, decided.
+        parts: What they are, in the plural.
+    """
+    untimed = [drop.reason for drop in validation.drops.values() if drop.estimate is None]
+    if untimed and len(untimed) == len(validation.drops):
+        return untimed[0]
+    return f"the whole model is not proven faster with the {parts} that win alone"
 
 
 def bank_line(bank: Path) -> str:

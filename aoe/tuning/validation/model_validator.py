@@ -356,7 +356,7 @@ class ModelValidator(Generic[P]):
                 kept, f"{_OPEN}: {gain.estimate.low:.2f}x to {gain.estimate.high:.2f}x"
             )
         if kept and demand_gain and gain.surely <= 1:
-            reason = "the whole model is not faster with it"
+            reason = not_proven_faster(gain)
             return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))
         excess = excess_bytes(gain.comparison.memory, self._peak_ratio, self._mapped_bytes)
         if kept and excess > 0:
@@ -402,6 +402,20 @@ def _is_as_promised(
     expected_us += PROVEN * sum(kernel.gain_us for kernel in new)
     saved_us = (found.estimate.median - 1) * found.comparison.measurement.latency_us
     return saved_us >= expected_us
+
+
+def not_proven_faster(gain: ModelGain) -> str:
+    """Return the reason to leave out kernels of a model that may be no faster with them.
+
+    The 95 % interval that reports show can lie above 1 all the same, so the reason has its figures.
+    """
+    estimate = gain.estimate
+    if estimate.high < 1:
+        return f"the whole model is slower with it: {estimate.median:.3f}x"
+    return (
+        f"the whole model is not proven faster with it: {estimate.median:.3f}x, "
+        f"99 % interval from {gain.surely:.3f}x"
+    )
 
 
 def correct_kernels(

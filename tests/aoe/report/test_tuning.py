@@ -97,7 +97,27 @@ def test_answer_of_a_range_is_in_the_bank(capsys: pytest.CaptureFixture[str]) ->
     result = make_opat_result(covered)
     result = replace(result, validation=replace(result.validation, kept=()))
     last = _told(OperatorTuningReport(result=result), capsys).splitlines()[-1]
-    assert last.endswith("the whole model is not faster with the kernels that win alone")
+    assert last.endswith("the whole model is not proven faster with the kernels that win alone")
+
+
+@pytest.mark.parametrize(
+    ("has_timed", "words"),
+    [(False, "computes something else with it"), (True, "not proven faster with the kernels that")],
+)
+def test_kernels_that_were_never_timed_in_the_model_are_not_called_slow(
+    has_timed: bool, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = make_opat_result(make_tuned("conv1"), make_tuned("conv2"))
+    drops = {
+        "conv1": Drop(reason="the model computes something else with it"),
+        "conv2": Drop(
+            reason="slow" if has_timed else "too large",
+            estimate=result.validation.estimate if has_timed else None,
+        ),
+    }
+    result = replace(result, validation=replace(result.validation, kept=(), drops=drops))
+    last = _told(OperatorTuningReport(result=result), capsys).splitlines()[-1]
+    assert words in last
 
 
 def test_kernels_of_the_bank_that_were_not_measured_are_no_missing_gain(
