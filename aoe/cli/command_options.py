@@ -113,7 +113,8 @@ class CommandOptions(TypedDict, total=False):
             cli=int,
             metavar="N",
             least=2,
-            help="Processes a model file is trained in, started on this machine; default is 2.",
+            help="Processes of a training that are started on this machine.",
+            unset="2",
         ),
     ]
     progress_bar: Annotated[

@@ -223,6 +223,9 @@ def is_first_process() -> bool:
 
 def _script_program(options: Mapping[str, Any], configuration: RunConfiguration) -> TrainingProgram:
     script = _checked(options["script"], configuration.job_types, options["model"])
+    _check_world(options["world"], environment())
+    if options["loss_name"] is not None:
+        raise OptionError("--loss_name", "it is for a model file", got=options["loss_name"])
     parse_compression(options["allow_compression"])
     from aoe.torch.ddp.script_run import TrainingScript
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from inspect import Parameter, signature
 from pathlib import Path
@@ -25,9 +26,14 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def flag(name: str) -> Any:
-    """Return the flag of an option of the table, as typer takes it."""
-    return _flag(COMMAND_OPTIONS[name])
+def flag(name: str, **changes: Any) -> Any:
+    """Return the flag of an option of the table, as typer takes it.
+
+    Args:
+        name: Of the row.
+        changes: Members of the row that are others in a command, such as its default in words.
+    """
+    return _flag(replace(COMMAND_OPTIONS[name], **changes))
 
 
 def _flag(row: Option) -> Any:
@@ -36,7 +42,7 @@ def _flag(row: Option) -> Any:
         metavar=row.metavar,
         min=row.least,
         max=row.most,
-        help=row.help or None,
+        help=row.cli_help or None,
         hidden=row.hidden,
     )
 
@@ -87,6 +93,7 @@ InputSets = Annotated[Path | None, flag("input_sets")]
 BaseResultOption = Annotated[Path | None, flag("base_result")]
 ScriptOption = Annotated[Path | None, flag("script")]
 ScriptArguments = Annotated[list[str] | None, flag("script_argument")]
+WorldOption = Annotated[int | None, flag("world")]
 LossNameOption = Annotated[str | None, flag("loss_name")]
 PrecisionModeOption = Annotated[str | None, flag("precision_mode")]
 MixListOption = Annotated[Path | None, flag("modify_mixlist")]

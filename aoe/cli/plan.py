@@ -25,7 +25,9 @@ from aoe.cli.options import (
     TrialsOption,
     WeightOption,
     Work,
+    WorldOption,
     finish,
+    flag,
     given_configuration,
     refuse_unused,
 )
@@ -60,28 +62,12 @@ def command(
     shapes_from: ShapesFromOption = None,
     custom_ops_library: OperatorsOption = None,
     soc_version: SocVersionOption = None,
-    aicore_num: Annotated[
-        int | None,
-        typer.Option(
-            "--aicore_num",
-            min=1,
-            metavar="N",
-            help="Cores to tune for; default is all usable ones.",
-        ),
-    ] = None,
+    aicore_num: Annotated[int | None, flag("aicore_num", unset="all usable ones")] = None,
     trials: TrialsOption = 24,
     script: ScriptOption = None,
     script_argument: ScriptArguments = None,
     loss_name: LossNameOption = None,
-    world: Annotated[
-        int | None,
-        typer.Option(
-            "--world",
-            min=2,
-            metavar="N",
-            help="Processes of the training, started on this machine; default is 2.",
-        ),
-    ] = None,
+    world: WorldOption = None,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
 ) -> None:

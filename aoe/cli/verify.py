@@ -18,6 +18,7 @@ from aoe.cli.options import (
     SocVersionOption,
     Work,
     finish,
+    flag,
     refuse_unused,
 )
 from aoe.errors import OptionError
@@ -65,12 +66,7 @@ def command(
     soc_version: SocVersionOption = None,
     aicore_num: Annotated[
         int | None,
-        typer.Option(
-            "--aicore_num",
-            min=1,
-            metavar="N",
-            help="Records for so many cores; default is all usable ones.",
-        ),
+        flag("aicore_num", unset="all usable ones; records for another number are left out"),
     ] = None,
     script: Annotated[
         Path | None,
@@ -83,15 +79,7 @@ def command(
     ] = None,
     script_argument: ScriptArguments = None,
     loss_name: LossNameOption = None,
-    world: Annotated[
-        int | None,
-        typer.Option(
-            "--world",
-            min=2,
-            metavar="N",
-            help="Processes of the training, started on this machine; default is the bank's.",
-        ),
-    ] = None,
+    world: Annotated[int | None, flag("world", unset="what the bank's records had, else 2")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Measure, but write nothing into the bank.")
     ] = False,

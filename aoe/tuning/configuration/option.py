@@ -30,6 +30,8 @@ class Option:
         cli: Type there.
         group: Heading in the help.
         help: Meaning, for the command line.
+        unset: What stands for the value there if nothing is said, in words; empty where the help
+            has no need of it.
         doc: Meaning for callers of `aoe.tune`, where it is another one.
         metavar: Stands for the value in the help.
         least: Smallest number the command line takes.
@@ -53,6 +55,7 @@ class Option:
     cli: Any = str
     group: Group | None = None
     help: str = ""
+    unset: str = ""
     doc: str = ""
     metavar: str | None = None
     least: float | None = None
@@ -80,9 +83,16 @@ class Option:
         return self.shown if self.shown is not None else self.default
 
     @property
+    def cli_help(self) -> str:
+        """Meaning for the command line, with the default where it is in words."""
+        return (
+            f"{self.help.removesuffix('.')}; default is {self.unset}." if self.unset else self.help
+        )
+
+    @property
     def text(self) -> str:
         """Meaning for callers of `aoe.tune`."""
-        return self.doc or self.help or f"{self.meaning[:1].upper()}{self.meaning[1:]}."
+        return self.doc or self.cli_help or f"{self.meaning[:1].upper()}{self.meaning[1:]}."
 
     @property
     def default_text(self) -> str:

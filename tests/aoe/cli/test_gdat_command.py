@@ -96,9 +96,11 @@ def test_processes_of_torchrun_are_as_many_as_it_has_started(
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     words = ["--world=3", f"--script={tmp_path / 'train.py'}"]
-    for command in (["plan", "-j4"], ["verify"]):
+    for command in (["plan", "-j4"], ["verify"], ["-j4"]):
         code, error = run([*command, *words], capsys)
         assert code == 2 and "--world: the processes are started by torchrun" in error
+    code, error = run(["-j4", "--loss_name=l", words[1]], capsys)
+    assert code == 2 and "--loss_name: it is for a model file" in error
 
 
 def test_plan_of_a_training_reads_the_settings_tuning_reads(
