@@ -97,7 +97,7 @@ VERBS: Mapping[str, Verb] = {
             "statistics": Param(help="Count findings by code, do not list them."),
             "notes": Param(help="List notes too; else they are only counted."),
             "has_each": Param(
-                flags=("--each",), help="List each finding; else equal ones are told once."
+                flags=("--each",), help="List each finding; else equal ones are listed once."
             ),
         },
         order=("paths", "output", "fail_on", "strict"),
@@ -108,8 +108,7 @@ VERBS: Mapping[str, Verb] = {
         report="validation.stale:StaleReport",
     ),
     "fmt": Verb(
-        summary="Write bank files as their tuner would: records by key, no byte that only "
-        "disturbs.",
+        summary="Write bank files as their tuner would: records by key, no needless bytes.",
         function="validation.api:fmt",
         report="validation.fix:FormatReport",
         member="outcomes",
@@ -148,7 +147,7 @@ VERBS: Mapping[str, Verb] = {
         report="reading.show:ShowReport",
     ),
     "query": Verb(
-        summary="Ask banks in SQL; without SQL, list the tables there are.",
+        summary="Query banks in SQL; without SQL, list the tables.",
         function="reading.api:query",
         report="reading.query:QueryReport",
     ),
@@ -185,9 +184,11 @@ VERBS: Mapping[str, Verb] = {
             ),
             "stat": Param(help="Only the figures per soc_version and op_type."),
             "has_all": Param(
-                flags=("--all",), help="List each record; else equal edits are told once."
+                flags=("--all",), help="List each record; else equal edits are listed once."
             ),
-            "skip_broken": Param(help="A file that cannot be compared is told and no error."),
+            "skip_broken": Param(
+                help="Tell of a file that cannot be compared, and compare the others."
+            ),
         },
         order=("a", "b", "noise", "fail_on_regression"),
     ),
@@ -442,6 +443,6 @@ NOTES: Mapping[str, Sequence[str]] = {
     ),
     "Exit codes": (
         "0 done, equal, valid   1 differences, findings, misses   2 usage",
-        "3 an error with its way out   4 a bug   130, 143, 129 interrupted",
+        "3 an error   4 a bug   130, 143, 129 interrupted",
     ),
 }

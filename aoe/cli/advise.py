@@ -46,7 +46,7 @@ def command(
     most: Annotated[
         int,
         typer.Option(
-            "--most", min=0, metavar="N", help="Edits tried, those about most lost time first."
+            "--most", min=0, metavar="N", help="Most edits tried, those about most lost time first."
         ),
     ] = 12,
     actions: Annotated[

@@ -69,7 +69,7 @@ app = typer.Typer(
     name="aoe",
     cls=_Commands,
     help="Tune a model for the hardware it runs on, and remember what was learned. "
-    "Options alone tune; the commands use what came of it.",
+    "Without a command, the options tune a model; the commands work with the results.",
     subcommand_metavar="[COMMAND ...]",
     pretty_exceptions_enable=False,
     add_completion=False,

@@ -49,7 +49,7 @@ class CommandOptions(TypedDict, total=False):
         _of_shapes(
             flags=("--dynamic_batch_size",),
             metavar="N,N,...",
-            help="Values of first extents that are -1 in --input_shape: 1,2,4.",
+            help="Batch sizes, for first extents that are -1 in --input_shape: 1,2,4.",
         ),
     ]
     dynamic_image_size: Annotated[
@@ -74,7 +74,8 @@ class CommandOptions(TypedDict, total=False):
             flags=("--input",),
             cli=list[str],
             metavar="NAME:FILE.npy",
-            help="NAME:x.npy, x.npy or random (default); once for each input of the model.",
+            help="Values of an input: NAME:x.npy, x.npy or random (default); given once for each "
+            "input of the model.",
         ),
     ]
     input_sets: Annotated[
@@ -123,7 +124,7 @@ class CommandOptions(TypedDict, total=False):
             flags=("--progress_bar",),
             metavar="on|off",
             default="on",
-            help="Show how far the run is.",
+            help="Whether the run shows how far it is.",
         ),
     ]
     log: Annotated[
@@ -131,7 +132,7 @@ class CommandOptions(TypedDict, total=False):
         _result(
             flags=("--log",),
             metavar="LEVEL",
-            help="debug and info tell every rule that is tried, and why not.",
+            help="debug or info: tell every rewrite rule that is tried, and why others are not.",
         ),
     ]
     quiet: Annotated[

@@ -83,7 +83,8 @@ def command(
         CacheMode,
         typer.Option(
             "--op_compiler_cache_mode",
-            help="Take compiled kernels and keep them (enable), neither, or compile anew (force).",
+            help="Take compiled kernels and keep new ones (enable), neither (disable), or compile "
+            "anew and keep (force).",
         ),
     ] = CacheMode.ENABLE,
     op_compiler_cache_dir: Annotated[

@@ -81,14 +81,14 @@ NOTES: Mapping[str, Sequence[str]] = {
     ),
     "Environment": (
         "TUNE_BANK_PATH, ASCEND_CACHE_PATH, ASCEND_WORK_PATH   see above",
-        "REPEAT_TUNE=True        tune what the bank has; replaced only by better",
+        "REPEAT_TUNE=True        tune again what the bank has; better replaces it",
         "AOE_ACCEPT_BUSY=True    believe figures of a busy machine",
         "ASCEND_DEVICE_ID=N      pin the run to a NUMA node, as --device",
         "TE_PARALLEL_COMPILER=N  processes that compile, 1 to 32",
         "CC, TMPDIR, AOE_CACHE_SIZE, NO_COLOR   see docs/environment.md",
     ),
     "Exit codes": (
-        "0 done   1 no   2 usage   3 an error with its way out   4 a bug",
+        "0 done   1 the answer is no   2 usage   3 an error   4 a bug",
         "130, 143, 129 interrupted: what was found is in the bank",
     ),
 }

@@ -111,7 +111,7 @@ OneShapeOption = Annotated[
     typer.Option(
         "--input_shape",
         metavar="SHAPES",
-        help="Shapes of inputs that leave them open, or one of those an .om holds.",
+        help="Shapes of inputs the model leaves open, or those of one case an .om holds.",
     ),
 ]
 SignatureOption = Annotated[

@@ -13,7 +13,6 @@ from aoe.cli.errors import engine_of
 from aoe.cli.options import (
     BaseResultOption,
     FrameworkOption,
-    InputShapeOption,
     JsonFlag,
     LossNameOption,
     OperatorsOption,
@@ -58,7 +57,14 @@ def command(
     ] = "2",
     framework: FrameworkOption = 5,
     weight: WeightOption = None,
-    input_shape: InputShapeOption = None,
+    input_shape: Annotated[
+        list[str] | None,
+        flag(
+            "input_shape",
+            help='Shapes of inputs the model leaves open: "name:1,3,224,224;other:1,16"; with '
+            "LEAST~LARGEST for a range.",
+        ),
+    ] = None,
     shapes_from: ShapesFromOption = None,
     custom_ops_library: OperatorsOption = None,
     soc_version: SocVersionOption = None,

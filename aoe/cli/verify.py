@@ -49,18 +49,20 @@ def command(
     ] = None,
     sample: Annotated[
         int | None,
-        typer.Option("--sample", min=1, metavar="N", help="Only so many, drawn with --seed."),
+        typer.Option(
+            "--sample", min=1, metavar="N", help="Only so many records, drawn with --seed."
+        ),
     ] = None,
     stale_only: Annotated[
         bool,
         typer.Option(
-            "--stale-only", help="Only those measured in another environment (aoebank stale)."
+            "--stale-only", help="Only records measured in another environment (aoebank stale)."
         ),
     ] = False,
     worst: Annotated[
         bool,
         typer.Option(
-            "--worst", help="Smallest recorded gain first; with --sample only the N smallest."
+            "--worst", help="Records of the smallest gain first; with --sample only the N smallest."
         ),
     ] = False,
     soc_version: SocVersionOption = None,

@@ -35,7 +35,7 @@ def diff(
         Param(
             kind=str,
             metavar="RATIO",
-            help="Times this close are the same; a wider recorded spread counts.",
+            help="Times this close are the same; where samples scatter more, their spread counts.",
         ),
     ] = "3%",
     soc: Annotated[Names, Param(kind=list[str], metavar="GLOB", help="Only these targets.")] = (),

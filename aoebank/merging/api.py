@@ -52,10 +52,13 @@ def merge(
     ] = Policy.KEEP_BEST,
     untimed: Annotated[
         Policy | str,
-        Param(kind=Policy, help="Instead of keep-best where there are no two times."),
+        Param(
+            kind=Policy, help="Policy in the place of keep-best where not both sides have a time."
+        ),
     ] = Policy.FAIL,
     noise: Annotated[
-        float | str, Param(kind=str, metavar="SHARE", help="A gap up to this counts as none.")
+        float | str,
+        Param(kind=str, metavar="SHARE", help="A gap between two times up to this counts as none."),
     ] = "3%",
     times: Annotated[
         Times | str,
@@ -74,7 +77,7 @@ def merge(
         Param(
             kind=list[str],
             metavar="PATTERN:POLICY",
-            help="A policy for some: soc=, op= or key= and a shell pattern, as in "
+            help="A policy for some records: soc=, op= or key= and a shell pattern, as in "
             "op=MatMulV3:theirs. Repeatable; the last that fits counts.",
         ),
     ] = (),
@@ -93,7 +96,9 @@ def merge(
         ),
     ] = None,
     allow_other_soc: Annotated[bool, Param(help="Merge banks of different targets.")] = False,
-    allow_unrelated: Annotated[bool, Param(help="Take a base that shares no record.")] = False,
+    allow_unrelated: Annotated[
+        bool, Param(help="Take a base that has no record in common.")
+    ] = False,
     skip_broken: Annotated[bool, Param(help="Leave broken files of a tree as A has them.")] = False,
     dry_run: Annotated[bool, Param(help="Print the decisions, write nothing.")] = False,
     decisions: Annotated[

@@ -39,10 +39,10 @@ def pack(
         bool,
         Param(
             flags=("--provenance/--no-provenance",),
-            help="With the side-cars, which tell models, machines.",
+            help="Pack the side-cars, too: they name models and machines.",
         ),
     ] = True,
-    force: Annotated[bool, Param(help="Replace an archive there is.")] = False,
+    force: Annotated[bool, Param(help="Replace an archive that exists.")] = False,
 ) -> PackResult:
     """Write a bank into one file, with a manifest of what is in it and a digest of every file.
 
@@ -133,10 +133,11 @@ def convert(
             flags=("--output", "-o"),
             metavar="FILE|DIR",
             expected="what to write",
-            help="File of rows (.jsonl, .db, .sqlite); of such a file, the folder for the bank.",
+            help="File of rows to write (.jsonl, .db, .sqlite); to turn one back, the folder for "
+            "the bank.",
         ),
     ],
-    force: Annotated[bool, Param(help="Replace a file there is.")] = False,
+    force: Annotated[bool, Param(help="Replace a file that exists.")] = False,
 ) -> ConvertResult:
     """Turn a bank into a file of rows, or such a file into a bank: lossless, or refused.
 

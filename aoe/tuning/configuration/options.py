@@ -84,7 +84,7 @@ class TuneOptions(TypedDict, total=False):
             cli=list[str],
             group=Group.MODEL,
             metavar="SHAPES",
-            help='Shapes of inputs that leave them open: "name:1,3,224,224;other:1,16"; several '
+            help='Shapes of inputs the model leaves open: "name:1,3,224,224;other:1,16"; several '
             "times for a tuned model that holds several shapes; with LEAST~LARGEST for a range.",
             doc="Shapes of inputs the model leaves open: by name, or as the command takes them, "
             '`"images:1,3,224,224;mask:1,128"`. A sequence of these tunes an ONNX model for each, '
@@ -98,7 +98,7 @@ class TuneOptions(TypedDict, total=False):
             flags=("--out_nodes",),
             group=Group.MODEL,
             metavar="NODE:N;...",
-            help='Cut the model off at these results first: "conv1:0;relu2:0".',
+            help='Cut the model off behind these results of nodes: "conv1:0;relu2:0".',
         ),
     ]
     custom_ops_library: Annotated[
@@ -119,7 +119,8 @@ class TuneOptions(TypedDict, total=False):
             cli=Path,
             group=Group.MODEL,
             metavar="FILE",
-            help='Log of shapes, a line each: "COUNT,name:1,3,224,224"; frequent ones first.',
+            help='Log of the shapes a model was run with, a line each: "COUNT,name:1,3,224,224"; '
+            "the most frequent ones come first.",
         ),
     ]
     inputs: Annotated[
@@ -136,7 +137,7 @@ class TuneOptions(TypedDict, total=False):
             flags=("--soc_version",),
             group=Group.MODEL,
             metavar="NAME",
-            help="Target.",
+            help="Name of the target.",
             unset="this CPU",
             parse=words,
             meaning="target",
@@ -194,8 +195,8 @@ class TuneOptions(TypedDict, total=False):
             cli=list[str],
             group=Group.WHAT,
             metavar="MODE:SECONDS",
-            help="A mode with its own time limit, sgat:28800; once for each, in order, instead of "
-            "--job_type and --tuning_time_limit.",
+            help="A mode and its own time limit, as in sgat:28800; given once for each mode, in "
+            "order, in the place of --job_type and --tuning_time_limit.",
             doc='Modes with a time limit for each, `["sgat:28800", "opat:3600"]`, in the place of '
             "`job_type` and `tuning_time_limit`.",
             parse=stages,
@@ -212,7 +213,7 @@ class TuneOptions(TypedDict, total=False):
             cli=bool,
             group=Group.WHAT,
             default=False,
-            help="Batches of subgraphs may be cut unevenly, 7 as 4+3.",
+            help="Subgraph tuning may cut batches into uneven pieces, 7 as 4+3.",
         ),
     ]
     tune_optimization_level: Annotated[
@@ -222,7 +223,8 @@ class TuneOptions(TypedDict, total=False):
             cli=OptimizationLevel,
             group=Group.WHAT,
             default=OptimizationLevel.O2,
-            help="Subgraphs: O1 lifts AOE's limits of fusions and tries every rewrite rule.",
+            help="How far subgraph tuning goes: O2 tries the rewrite rules that have won before, "
+            "O1 every rule, without AOE's limits on fusions.",
         ),
     ]
     allow_compression: Annotated[
@@ -242,7 +244,7 @@ class TuneOptions(TypedDict, total=False):
             group=Group.SEARCH,
             metavar="SECONDS",
             least=0,
-            help="Seconds for searching and judging.",
+            help="Seconds for searching and for comparing the whole model.",
             unset="no limit",
             parse=seconds,
             meaning="seconds for searching and judging",
@@ -267,7 +269,7 @@ class TuneOptions(TypedDict, total=False):
             group=Group.SEARCH,
             metavar="N",
             least=1,
-            help="Most candidates for one operator.",
+            help="Most candidates tried for one operator.",
             parse=whole(1),
             meaning="most candidates for one operator",
             default=24,
@@ -281,8 +283,8 @@ class TuneOptions(TypedDict, total=False):
             group=Group.SEARCH,
             metavar="MIB",
             least=0,
-            help="MiB kernels may keep.",
-            unset="what keeps a session within 1.1 times its peak",
+            help="Most MiB of transformed weights that kernels may keep.",
+            unset="what keeps a session within 1.1 times the untuned peak",
             parse=whole(0),
             meaning="most MiB that kernels of a model may keep of transformed weights",
             key="kernel_memory",
@@ -322,7 +324,7 @@ class TuneOptions(TypedDict, total=False):
             metavar="N",
             least=0,
             most=LARGEST_SEED,
-            help="Seed of random inputs and of the search.",
+            help="Seed of all that is random: made-up inputs, samples, the search.",
             parse=whole(0, LARGEST_SEED),
             meaning="of random inputs and of the search",
             default=0,
@@ -467,7 +469,8 @@ class TuneOptions(TypedDict, total=False):
             cli=Path,
             group=Group.PRECISION,
             metavar="FILE",
-            help="JSON file of operators kept in float32, or not, as for CANN.",
+            help="JSON file of the operators that are kept in float32 and of those that are not, "
+            "in CANN's form.",
         ),
     ]
     accuracy: Annotated[

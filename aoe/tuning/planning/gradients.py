@@ -23,6 +23,7 @@ from aoe.tuning.mode import JobType, ModeContext
 from aoe.tuning.planning.model import KindPlan, TuningPlan, with_all_kinds
 from aoe.tuning.progress import Progress
 from aoe.tuning.reuse.kinds import Reuse, ReuseKind, ReuseSummary
+from aoebank import plural
 
 _OP_TYPE = "gradients"
 _SMALLEST_BYTES = 4 << 10
@@ -87,7 +88,7 @@ def plan_training(
         if steps:
             cost = choose_cost(training.cost_samples(briefly=True))
             most_s += _all_reduces_us(cost, sum(training.sizes_bytes)) / 1e6
-    planned = f"; at most {candidates} groupings, {steps} training steps"
+    planned = f"; at most {plural(candidates, 'grouping')}, {steps} training steps"
     part = Reuse(
         key=str(training.model_hash),
         op_type=_OP_TYPE,
