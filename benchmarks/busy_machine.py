@@ -28,10 +28,9 @@ from typing import Any
 from comparison.preparation import prepare
 from comparison.prepared import MODEL
 from comparison.steps import Steps, run_aoe, where_measured
-from comparison.tables import PAGE, table_row, write_between
+from comparison.tables import PAGE, table_row, write_tables
 from networks.registry import NETWORKS
 
-BEGIN, END = "<!-- busy machine: begin -->", "<!-- busy machine: end -->"
 _HERE = Path(__file__).resolve().parent
 _RESULTS = _HERE / "results" / "busy_machine.json"
 _PERIOD_S = 0.1
@@ -84,34 +83,66 @@ def tune_beside(model: Path, *, idle: float, limit_s: float) -> dict[str, Any]:
 
 
 def table(document: Mapping[str, Any]) -> str:
-    """Write what was measured as Markdown."""
-    options = document["options"]
-    rows = document["steps"].values()
-    beside = f"others leave {options['idle']:.0%} of each core idle"
+    """Return what the documentation has of it, as Markdown."""
     lines = [
-        f"`busy_machine.py`, {beside}, {options['limit_s']:g} s. {where_measured(document)}",
+        f"[`busy_machine.json`](../benchmarks/results/busy_machine.md), {_conditions(document)}",
+        "",
+        "| network | verdict | gain | s |",
+        "|---|---|---|---|",
+    ]
+    for name, row in document["steps"].items():
+        gain = f"{row['speedup']:.2f}" + (f" ({_interval(row)})" if row["kernels"] else "")
+        cells = [NETWORKS[name].title, _verdict(row), gain, f"{row['seconds']:.0f}"]
+        lines.append(table_row(cells))
+    return "\n".join([*lines, "", _sum(document)]) + "\n"
+
+
+def whole_page(document: Mapping[str, Any]) -> str:
+    """Return all that was measured, as Markdown."""
+    lines = [
+        "# Tuning beside other load",
+        "",
+        f"Written by `busy_machine.py --write-docs`: {_conditions(document)}",
         "",
         "| network | verdict | gain | interval | clock | CPU time | operators, undecided | s |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in document["steps"].items():
-        interval = f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}"
-        verdict = "kept" if row["kernels"] else "nothing gained"
         cells = [
             NETWORKS[name].title,
-            verdict if row["decided"] else "**not decided**",
+            _verdict(row),
             f"{row['speedup']:.2f}",
-            interval if row["kernels"] else "",
+            _interval(row) if row["kernels"] else "",
             row["clock"] or "",
             "" if row["given_share"] is None else f"{row['given_share']:.0%}",
             f"{row['total_ops']}, {row['undecided_ops']}",
             f"{row['seconds']:.0f}",
         ]
         lines.append(table_row(cells))
+    return "\n".join([*lines, "", _sum(document)]) + "\n"
+
+
+def _conditions(document: Mapping[str, Any]) -> str:
+    options = document["options"]
+    beside = f"others leave {options['idle']:.0%} of each core idle"
+    return f"{beside}, {options['limit_s']:g} s. {where_measured(document)}"
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    if not row["decided"]:
+        return "**not decided**"
+    return "kept" if row["kernels"] else "nothing gained"
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}"
+
+
+def _sum(document: Mapping[str, Any]) -> str:
+    rows = document["steps"].values()
     decided = sum(row["decided"] for row in rows)
     mean = geometric_mean([row["speedup"] for row in rows])
-    lines += ["", f"Decided: {decided} of {len(rows)}; geometric mean of the gains {mean:.2f}x."]
-    return "\n".join(lines) + "\n"
+    return f"Decided: {decided} of {len(rows)}; geometric mean of the gains {mean:.2f}x."
 
 
 def main(words: list[str] | None = None) -> int:
@@ -131,11 +162,10 @@ def main(words: list[str] | None = None) -> int:
         steps.once(name, lambda m=model: tune_beside(m, idle=given.idle, limit_s=given.limit))
     # what was measured elsewhere can be written without being measured here
     document = steps.document if given.networks else json.loads(given.results.read_text())
-    text = table(document)
-    sys.stdout.write(text)
+    sys.stdout.write(whole_page(document))
     if given.write_docs:
         page = _HERE.parent / "docs" / PAGE
-        write_between(page, BEGIN, END, text)
+        write_tables(given.results, page, table(document), whole_page(document))
     return 0
 
 

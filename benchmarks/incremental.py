@@ -2,6 +2,7 @@
 
     python benchmarks/incremental.py --smoke                 # does it work: small networks, seconds
     python benchmarks/incremental.py --write-docs            # an idle machine: about 13 minutes
+    python benchmarks/incremental.py --networks --write-docs # nothing is measured
     python benchmarks/incremental.py --budget 0              # without a time limit: 20 minutes
     python benchmarks/incremental.py --networks resnet50 --budget 300
 
@@ -25,7 +26,7 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -35,11 +36,10 @@ from typing import Any
 import torch
 from comparison.preparation import export
 from comparison.steps import Steps, run_aoe, where_measured
-from comparison.tables import PAGE, table_row, write_between
+from comparison.tables import PAGE, table_row, write_tables
 from networks.registry import NETWORKS
 from torch import nn
 
-BEGIN, END = "<!-- incremental: begin -->", "<!-- incremental: end -->"
 _HERE = Path(__file__).resolve().parent
 _WORK = _HERE.parent / "build" / "incremental"
 _RESULTS = _HERE / "results" / "incremental.json"
@@ -51,6 +51,15 @@ _COLUMNS = (
     *("network", "run", "seconds", "of the first"),
     *("start, profile, search, judge, write", "trials", "speed-up over ONNX Runtime", "reuse"),
 )
+_LONG_COLUMNS = ("start, profile, search, judge, write", "reuse")
+_RUNS = {
+    "first": "first",
+    "changed, all anew": "full",
+    "changed, all anew once more": "full again",
+    "changed, --base_result": "base",
+    "changed, --base_result, where the first was tuned": "base here",
+}
+_SHORT_RUNS = ("first", "changed, all anew", "changed, --base_result")
 _OTHERS = {"full_again": "tuned anew once more", "base": "tuned with `--base_result`"}
 _Row = Mapping[str, Any]
 
@@ -66,7 +75,7 @@ class Settings:
 def main(words: list[str] | None = None) -> int:
     """Tune, tune again, change, tune both ways, compare; write the tables if asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--networks", nargs="+", default=_NETWORKS, choices=sorted(NETWORKS))
+    parser.add_argument("--networks", nargs="*", default=_NETWORKS, choices=sorted(NETWORKS))
     parser.add_argument(
         "--budget", type=int, default=_BUDGET_S, help="seconds of each tuning; 0: no limit"
     )
@@ -83,11 +92,13 @@ def main(words: list[str] | None = None) -> int:
     steps = Steps(results, {"options": list(options)})
     for name in given.networks:
         measure(name, steps, Settings(options=options, work=given.work / name))
-    text = tables(steps.document)
+    # what was measured elsewhere can be written without being measured here
+    document = steps.document if given.networks else json.loads(results.read_text())
+    text = tables(document)
     sys.stdout.write(text)
     if given.write_docs:
         page = _HERE.parent / "docs" / PAGE
-        write_between(page, BEGIN, END, text)
+        write_tables(results, page, short_tables(document), f"# Tuning again\n\n{text}")
     return 0
 
 
@@ -210,55 +221,75 @@ def change(module: nn.Module) -> None:
 
 
 def tables(document: Mapping[str, Any]) -> str:
-    """Return what is known so far as Markdown."""
+    """Return all that is known so far as Markdown."""
     steps = document["steps"]
-    names = list(dict.fromkeys(key.split()[0] for key in steps))
-    options = " ".join(document["options"]["options"])
     lines = [
-        f"`python benchmarks/incremental.py`, tunings with `{options}`. {where_measured(document)}",
+        _conditions(document),
         "",
-        table_row(_COLUMNS),
-        "|---|---|---|---|---|---|---|---|",
-        *(row for name in names for row in _tuning_rows(name, steps)),
+        *_tuning_table(steps, _COLUMNS),
         "",
-        "| network | whole command, everything known | seconds, each of three | trials |",
-        "|---|---|---|---|",
-        *(row for name in names for row in _known_rows(name, steps)),
+        *_known_table(steps),
         "",
-        *(line for name in names for line in _latencies(name, steps)),
+        *(line for name in _names(steps) for line in _latencies(name, steps)),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _tuning_rows(name: str, steps: Mapping[str, _Row]) -> list[str]:
-    runs = {
-        "first": "first",
-        "changed, all anew": "full",
-        "changed, all anew once more": "full again",
-        "changed, --base_result": "base",
-        "changed, --base_result, where the first was tuned": "base here",
-    }
+def short_tables(document: Mapping[str, Any]) -> str:
+    """Return what the documentation has of it: each run once, without phases and side by side."""
+    steps = document["steps"]
+    columns = [one for one in _COLUMNS if one not in _LONG_COLUMNS]
+    lines = [_conditions(document), "", *_tuning_table(steps, columns, runs=_SHORT_RUNS), ""]
+    return "\n".join([*lines, *_known_table(steps)]) + "\n"
+
+
+def _conditions(document: Mapping[str, Any]) -> str:
+    options = " ".join(document["options"]["options"])
+    return (
+        f"`python benchmarks/incremental.py`, tunings with `{options}`. {where_measured(document)}"
+    )
+
+
+def _names(steps: Mapping[str, _Row]) -> list[str]:
+    return list(dict.fromkeys(key.split()[0] for key in steps))
+
+
+def _tuning_table(
+    steps: Mapping[str, _Row], columns: Sequence[str], *, runs: Collection[str] = _RUNS
+) -> list[str]:
+    rows = [row for name in _names(steps) for row in _tuning_rows(name, steps)]
+    cells = ([row[column] for column in columns] for row in rows if row["run"] in runs)
+    return [table_row(columns), f"|{'---|' * len(columns)}", *map(table_row, cells)]
+
+
+def _known_table(steps: Mapping[str, _Row]) -> list[str]:
+    return [
+        "| network | whole command, everything known | seconds, each of three | trials |",
+        "|---|---|---|---|",
+        *(row for name in _names(steps) for row in _known_rows(name, steps)),
+    ]
+
+
+def _tuning_rows(name: str, steps: Mapping[str, _Row]) -> list[dict[str, str]]:
+    """Return the rows of a network by column."""
     first = steps.get(f"{name} first")
     rows = []
-    for words, key in runs.items():
+    for words, key in _RUNS.items():
         row = steps.get(f"{name} {key}")
         if row is None or first is None:
             continue
         counts = row["reuse"] or {}
-        rows.append(
-            table_row(
-                [
-                    name,
-                    words,
-                    f"{row['seconds']:.0f}",
-                    f"{row['seconds'] / first['seconds']:.0%}",
-                    ", ".join(f"{seconds:.1f}" for seconds in row["phase_seconds"].values()),
-                    str(row["trials"]),
-                    "{speedup:.3f}x ({speedup_low:.3f} to {speedup_high:.3f})".format(**row),
-                    ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "-",
-                ]
-            )
-        )
+        cells = [
+            name,
+            words,
+            f"{row['seconds']:.0f}",
+            f"{row['seconds'] / first['seconds']:.0%}",
+            ", ".join(f"{seconds:.1f}" for seconds in row["phase_seconds"].values()),
+            str(row["trials"]),
+            "{speedup:.3f}x ({speedup_low:.3f} to {speedup_high:.3f})".format(**row),
+            ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "-",
+        ]
+        rows.append(dict(zip(_COLUMNS, cells, strict=True)))
     return rows
 
 

@@ -6,6 +6,7 @@
     python benchmarks/peers.py --networks resnet18 bert6 --threads 1 2 --rounds 15
     python benchmarks/peers.py --precision_mode allow_fp32_to_bf16 ...
     python benchmarks/peers.py --write-docs                  # tables and picture from the results
+    python benchmarks/peers.py --results FILE --write-docs   # of another machine: FILE.md alone
 
 Needs `pip install -r benchmarks/requirements-peers.txt` beside the engine; a runtime that is not
 installed is a row that says so. A network is built with seeded weights, exported, and computed in
@@ -108,7 +109,7 @@ def _arguments(words: list[str] | None, kept: Path) -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="measure what was measured before")
     parser.add_argument("--smoke", action="store_true", help="two little networks, few rounds")
     parser.add_argument("--list", action="store_true", help="networks and peers")
-    parser.add_argument("--write-docs", action="store_true", help="docs/benchmarks.md from results")
+    parser.add_argument("--write-docs", action="store_true", help="tables and picture from results")
     arguments = parser.parse_args(words)
     if arguments.smoke:
         _make_small(arguments, kept)

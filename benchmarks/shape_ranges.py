@@ -10,8 +10,8 @@ A network is exported with open extents and tuned for their range, and for some 
 (float32) with open shapes, the engine's model for the range and, where there is one, its model for
 that shape take turns in processes of their own, as in `benchmarks/peers.py`. Results are compared
 with torch in float64. What is done is kept: the same command goes on where it was ended.
-`--write-docs` writes every shape beside the results and, of the newest results, the table of
-docs/benchmarks.md.
+`--write-docs` writes every shape beside the results, and the means into docs/benchmarks.md where
+that has a place for the file.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ import torch
 from comparison.preparation import OPSET, run_module
 from comparison.prepared import INPUTS, MODEL, REFERENCE, PreparedNetwork
 from comparison.processes import PeerFailure, RuntimeProcess
-from comparison.range_tables import FIRST, every_shape, step_name, write_pages
+from comparison.range_tables import FIRST, every_network, every_shape, step_name
 from comparison.rounds import RoundSettings, interleaved
 from comparison.steps import Steps, run_aoe
+from comparison.tables import PAGE, write_tables
 from networks.building import build_module
 from networks.network import Array, sample_inputs
 from networks.ranges import RANGES
@@ -243,7 +244,9 @@ def main(words: list[str] | None = None) -> int:
     document = steps.document if given.networks else json.loads(given.results.read_text())
     sys.stdout.write(every_shape(document, given.results.name))
     if given.write_docs:
-        write_pages(document, given.results, is_newest=given.results.resolve() == _RESULTS)
+        file = given.results.name
+        short, whole = every_network(document, file), every_shape(document, file)
+        write_tables(given.results, _HERE.parent / "docs" / PAGE, short, whole)
     return 0
 
 

@@ -10,13 +10,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from comparison.files import write_whole
 from comparison.steps import where_measured
-from comparison.tables import PAGE, table_row, write_between
+from comparison.tables import table_row
 
-BEGIN, END = "<!-- shape ranges: begin -->", "<!-- shape ranges: end -->"
 FIRST = ", first calls"
-_DOCS = Path(__file__).resolve().parents[2] / "docs"
 _BASE, _RANGE, _FIXED, _OPENVINO = "ort", "engine range", "engine fixed", "openvino-f32"
 
 
@@ -123,19 +120,7 @@ def every_network(document: Mapping[str, Any], file: str) -> str:
             lines.append(_row(title, f"{len(served)} of a log", served))
         if others:
             lines.append(_row(title, f"{len(others)}{' others' if served else ''}", others))
-    lines += ["", _means(shapes), *_first_calls(document)]
-    return "\n".join(lines) + "\n"
-
-
-def write_pages(document: Mapping[str, Any], results: Path, *, is_newest: bool) -> None:
-    """Write every shape beside the results, and the page of the documentation for the newest ones.
-
-    Raises:
-        ResultsError: the page has no place for the table.
-    """
-    if is_newest:
-        write_between(_DOCS / PAGE, BEGIN, END, every_network(document, results.name))
-    write_whole(results.with_suffix(".md"), every_shape(document, results.name))
+    return "\n".join([*lines, "", _means(shapes)]) + "\n"
 
 
 def _row(title: str, shapes_text: str, shapes: Sequence[MeasuredShape]) -> str:

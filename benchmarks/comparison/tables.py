@@ -1,4 +1,4 @@
-"""Writes the tables of the documentation from raw results; what is between the markers is its."""
+"""Tables of raw results: short ones in places of the documentation, whole ones beside a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from comparison.picture import draw
 from comparison.results import ResultsError, load_results
 from runtimes.registry import BASELINE
 
-BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
 PAGE, PICTURE = "benchmarks.md", "benchmarks-peers.svg"
 _REASON_CHARACTERS = 160
 _SAME_SPEED = 1.1
@@ -30,18 +29,47 @@ _SAME_SPEED = 1.1
 
 
 def write_docs(results: Path, docs: Path) -> None:
-    """Replace the tables in the page, the picture beside it, and `peers.md` beside the results.
+    """Write the tables of results, see `write_tables`, and the picture beside the page.
 
     Raises:
-        ResultsError: the results cannot be read, or the page has no markers.
+        ResultsError: the results cannot be read, or their place in the page does not end.
     """
     document = load_results(results)
-    page = docs / PAGE
     rows = figures_of(document)
-    changed = put_between(page, BEGIN, END, page_tables(document, rows, results.name))
-    write_whole(docs / PICTURE, draw(rows))
-    write_whole(page, changed)
-    write_whole(results.with_suffix(".md"), more_tables(document, rows, results.name))
+    short, whole = (
+        page_tables(document, rows, results.name),
+        whole_tables(document, rows, results.name),
+    )
+    if write_tables(results, docs / PAGE, short, whole):
+        write_whole(docs / PICTURE, draw(rows))
+
+
+def place_of(results: Path) -> tuple[str, str]:
+    """Return the markers between which a page has the table of a file of results."""
+    return f"<!-- {results.stem}: begin -->", f"<!-- {results.stem}: end -->"
+
+
+def write_tables(results: Path, page: Path, short: str, whole: str) -> bool:
+    """Write a page of all figures beside the results, and the short table into the documentation.
+
+    Args:
+        results: JSON file.
+        page: Of the documentation. It has places for the newest results only.
+        short: Table for its place, see `place_of`.
+        whole: Page beside the results.
+
+    Returns:
+        True if the page has a place for these results.
+
+    Raises:
+        ResultsError: the place does not end.
+    """
+    begin, end = place_of(results)
+    is_shown = begin in page.read_text()
+    if is_shown:
+        write_between(page, begin, end, short)
+    write_whole(results.with_suffix(".md"), whole)
+    return is_shown
 
 
 def put_between(page: Path, begin: str, end: str, text: str) -> str:
@@ -63,25 +91,25 @@ def write_between(page: Path, begin: str, end: str, text: str) -> None:
 
 
 def page_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
-    """Return the section of the documentation as Markdown: float32 against other runtimes."""
+    """Return the section of the documentation as Markdown: float32, intervals of the engine."""
     parts = [facts_lines(document, rows, file)]
     if rows:
         most = max(row.threads for row in rows)
         alt = f"Speed-up over ONNX Runtime, {_threads(most)}"
         parts.append(f"![{alt}]({PICTURE})")
-    parts += _ratio_tables(rows, is_float32=True)
-    failures = list(_failures(rows))
-    if failures:
-        parts.append("#### No figure\n\n" + "\n".join(failures))
+    parts += _ratio_tables(rows, is_float32=True, is_short=True)
+    parts += _failure_list(rows)
     return "\n\n".join(parts) + "\n"
 
 
-def more_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
-    """Return what stands beside the raw results: other precisions, errors, printed gains."""
-    parts = ["# Networks against other runtimes: further tables"]
-    parts.append("Written by `python benchmarks/peers.py --write-docs`.")
+def whole_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], file: str) -> str:
+    """Return the page beside the results: every precision and interval, errors, printed gains."""
+    parts = ["# Networks against other runtimes"]
+    parts.append(f"Written from `{file}` by `python benchmarks/peers.py --write-docs`.")
     parts.append(facts_lines(document, rows, file))
+    parts += _ratio_tables(rows, is_float32=True)
     parts += _ratio_tables(rows, is_float32=False)
+    parts += _failure_list(rows)
     most_rows = [row for row in rows if row.threads == max(r.threads for r in rows)]
     parts.append("#### Errors against float64")
     parts.append("\n".join(_errors(most_rows)))
@@ -99,7 +127,14 @@ def more_tables(document: Mapping[str, Any], rows: Sequence[NetworkFigures], fil
     return "\n\n".join(parts) + "\n"
 
 
-def _ratio_tables(rows: Sequence[NetworkFigures], *, is_float32: bool) -> list[str]:
+def _failure_list(rows: Sequence[NetworkFigures]) -> list[str]:
+    failures = list(_failures(rows))
+    return ["#### No figure\n\n" + "\n".join(failures)] if failures else []
+
+
+def _ratio_tables(
+    rows: Sequence[NetworkFigures], *, is_float32: bool, is_short: bool = False
+) -> list[str]:
     """Return a heading and a table for each number of threads."""
     parts = []
     for threads, found in groupby(rows, lambda row: row.threads):
@@ -108,7 +143,8 @@ def _ratio_tables(rows: Sequence[NetworkFigures], *, is_float32: bool) -> list[s
         if names:
             kind = "float32" if is_float32 else "other precisions"
             parts.append(f"#### {_threads(threads).capitalize()}, {kind}")
-            parts.append("\n".join(_ratios(group, names, is_float32=is_float32)))
+            lines = _ratios(group, names, is_float32=is_float32, is_short=is_short)
+            parts.append("\n".join(lines))
     return parts
 
 
@@ -151,11 +187,19 @@ def facts_lines(document: Mapping[str, Any], rows: Sequence[NetworkFigures], fil
 
 
 def _ratios(
-    rows: Sequence[NetworkFigures], names: Mapping[str, str], *, is_float32: bool
+    rows: Sequence[NetworkFigures], names: Mapping[str, str], *, is_float32: bool, is_short: bool
 ) -> Iterator[str]:
-    """Yield a table of ratios to ONNX Runtime, with intervals; the geometric means come last."""
-    roof = ["roof: ORT, engine"] if is_float32 else []
-    heads = ["network", "GMAC", "ORT ms", *names.values(), *roof]
+    """Yield a table of ratios to ONNX Runtime; the geometric means come last.
+
+    Args:
+        rows: Of one number of threads.
+        names: Titles of the runtimes by name, the baseline apart.
+        is_float32: With the share of the roof.
+        is_short: Without the work of a call, the roof, and intervals of others than the engine.
+    """
+    roof = ["roof: ORT, engine"] if is_float32 and not is_short else []
+    work = [] if is_short else ["GMAC"]
+    heads = ["network", *work, "ORT ms", *names.values(), *roof]
     yield table_row(heads)
     yield table_row(["---"] * len(heads))
     for row in rows:
@@ -163,8 +207,10 @@ def _ratios(
             continue
         baseline = row.peers.get(BASELINE)
         call = f"{baseline.call_ms:.2f}" if baseline and baseline.call_ms else "failed"
-        cells = [row.title, f"{row.multiply_adds / 1e9:.2f}", call]
-        cells += [ratio_cell(row.peers.get(name)) for name in names]
+        cells = [row.title, *([f"{row.multiply_adds / 1e9:.2f}"] if work else []), call]
+        for name in names:
+            has_interval = not is_short or name == "engine"
+            cells.append(ratio_cell(row.peers.get(name), has_interval=has_interval))
         cells += [f"{_share(baseline)}, {_share(row.peers.get('engine'))}"] if roof else []
         yield table_row(cells)
     counts = {name: len(shared_rows(rows, [name])) for name in names}
@@ -172,7 +218,7 @@ def _ratios(
     # runtimes that were measured on all networks, then all of them on those they share
     for chosen in dict.fromkeys((tuple(n for n in names if counts[n] == most), tuple(names))):
         shared = shared_rows(rows, chosen)
-        cells = [f"**geometric mean** of {len(shared)}", "", ""]
+        cells = [f"**geometric mean** of {len(shared)}", *[""] * len(work), ""]
         means = (geometric_mean(shared, name) if name in chosen else None for name in names)
         cells += [f"**{mean[0]:.2f}**" if mean else "" for mean in means]
         yield table_row([*cells, *([""] if roof else [])])
@@ -277,14 +323,15 @@ def _failures(rows: Sequence[NetworkFigures]) -> Iterator[str]:
         yield f"- {reason}: {'; '.join(where)}"
 
 
-def ratio_cell(figure: PeerFigure | None) -> str:
-    """Return a ratio with its interval as tables have it."""
+def ratio_cell(figure: PeerFigure | None, *, has_interval: bool = True) -> str:
+    """Return a ratio as tables have it, by default with its interval."""
     if figure is None:
         return ""
     if figure.ratio is None:
         return "-"
     ratio = figure.ratio
-    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+    interval = f" ({ratio.low:.2f} to {ratio.high:.2f})" if has_interval else ""
+    return f"{ratio.median:.2f}{interval}"
 
 
 def _share(figure: PeerFigure | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import onnx
@@ -16,7 +17,7 @@ import large_model
 import time_limits
 import workers_scaling as scaling
 from comparison.steps import Steps
-from comparison.tables import put_between
+from comparison.tables import place_of, put_between
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
 _FIGURES: dict[str, Any] = {
@@ -111,12 +112,19 @@ def test_large_model_is_a_sound_one(tmp_path: Path) -> None:
     onnx.checker.check_model(str(file), full_check=True)
 
 
-@pytest.mark.parametrize("page", ["benchmarks.md", "workers.md"])
-def test_pages_have_the_places_of_the_tables(page: str) -> None:
-    scripts = {"benchmarks.md": (incremental, large_model, time_limits), "workers.md": (scaling,)}
-    for script in scripts[page]:
-        changed = put_between(_DOCS / page, script.BEGIN, script.END, "new text\n")
-        assert "new text" in changed
+@pytest.mark.parametrize("script", [large_model, time_limits, scaling])
+def test_pages_have_the_places_of_the_tables(script: ModuleType) -> None:
+    page = _DOCS / ("workers.md" if script is scaling else "benchmarks.md")
+    assert "new text" in put_between(page, script.BEGIN, script.END, "new text\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["peers", "shape_ranges", "shape_ranges-xeon", "busy_machine", "incremental"]
+)
+def test_page_of_benchmarks_has_a_place_for_the_newest_results(name: str) -> None:
+    file = _DOCS.parent / "benchmarks" / "results" / f"{name}.json"
+    assert file.exists() and file.with_suffix(".md").exists()
+    assert "new text" in put_between(_DOCS / "benchmarks.md", *place_of(file), "new text\n")
 
 
 def test_page_of_a_farm_is_labelled_and_has_its_times(tmp_path: Path) -> None:

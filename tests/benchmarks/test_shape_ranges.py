@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparison import range_tables
 from comparison.range_tables import every_network, every_shape, measured_shapes, step_name
+from comparison.tables import place_of
 from networks.ranges import RANGES
 from networks.registry import NETWORKS
 
@@ -112,4 +112,5 @@ def test_page_has_the_table_of_the_newest_results() -> None:
     document = json.loads((_ROOT / "benchmarks" / "results" / "shape_ranges.json").read_text())
     page = (_ROOT / "docs" / "benchmarks.md").read_text()
     table = every_network(document, "shape_ranges.json")
-    assert f"{range_tables.BEGIN}\n{table}{range_tables.END}" in page
+    begin, end = place_of(Path("shape_ranges.json"))
+    assert f"{begin}\n{table}{end}" in page

@@ -11,7 +11,7 @@ import pytest
 from comparison.figures import figures_of, geometric_mean, peer_names, shared_rows
 from comparison.picture import draw
 from comparison.results import SCHEMA, ResultsError
-from comparison.tables import BEGIN, END, more_tables, page_tables, write_docs
+from comparison.tables import page_tables, place_of, whole_tables, write_docs
 
 ENVIRONMENT = {
     "cpu": "Test CPU",
@@ -61,7 +61,7 @@ def _text(*records: dict[str, Any]) -> str:
 
 def _more(*records: dict[str, Any]) -> str:
     document = _document(*records)
-    return more_tables(document, figures_of(document), "peers.json")
+    return whole_tables(document, figures_of(document), "peers.json")
 
 
 def test_ratio_is_that_of_the_rounds_with_its_interval() -> None:
@@ -144,8 +144,8 @@ def test_runtime_measured_on_some_networks_has_a_mean_of_its_own_row() -> None:
         _record("resnet18", engine=_engine(4), compiled=compiled),
         _record("bert6", engine=_engine(1)),
     )
-    assert "| **geometric mean** of 2 |  |  | **2.00** |  |  |" in text
-    assert "| **geometric mean** of 1 |  |  | **4.00** | **2.00** |  |" in text
+    assert "| **geometric mean** of 2 |  | **2.00** |  |" in text
+    assert "| **geometric mean** of 1 |  | **4.00** | **2.00** |" in text
 
 
 def test_failures_are_told_once_for_all_networks() -> None:
@@ -197,23 +197,44 @@ def test_page_is_rewritten_between_its_markers_only(tmp_path: Path) -> None:
     results = tmp_path / "peers.json"
     results.write_text(json.dumps(_document(_record("resnet18", engine=_engine(2)))))
     page = tmp_path / "benchmarks.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    begin, end = place_of(results)
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
     write_docs(results, tmp_path)
     first = page.read_text()
-    assert first.startswith(f"before\n{BEGIN}\n") and first.endswith(f"{END}\nafter\n")
+    assert first.startswith(f"before\n{begin}\n") and first.endswith(f"{end}\nafter\n")
     assert "old" not in first and "2.00 (2.00 to 2.00)" in first
     assert "Errors against float64" in (tmp_path / "peers.md").read_text()
     write_docs(results, tmp_path)
     assert page.read_text() == first
 
 
-def test_page_without_markers_is_refused(tmp_path: Path) -> None:
+def test_results_without_a_place_in_the_page_are_written_beside_them_alone(tmp_path: Path) -> None:
+    results = tmp_path / "peers-older.json"
+    results.write_text(json.dumps(_document(_record("resnet18", engine=_engine(2)))))
+    page = tmp_path / "benchmarks.md"
+    page.write_text("<!-- peers: begin -->\nnewest\n<!-- peers: end -->\n")
+    write_docs(results, tmp_path)
+    assert "newest" in page.read_text()
+    assert "2.00 (2.00 to 2.00)" in (tmp_path / "peers-older.md").read_text()
+    assert not (tmp_path / "benchmarks-peers.svg").exists()
+
+
+def test_place_without_an_end_is_refused(tmp_path: Path) -> None:
     results = tmp_path / "peers.json"
     results.write_text(json.dumps(_document()))
-    (tmp_path / "benchmarks.md").write_text("text\n")
+    (tmp_path / "benchmarks.md").write_text(place_of(results)[0])
     with pytest.raises(ResultsError, match="no place for the tables"):
         write_docs(results, tmp_path)
     assert not (tmp_path / "benchmarks-peers.svg").exists()
+
+
+def test_short_table_has_intervals_of_the_engine_only() -> None:
+    slower = _row("OpenVINO fp32", [1000.0] * 6)
+    record = _record("resnet18", engine=_engine(2), **{"openvino-f32": slower})
+    assert "| ResNet-18 | 2.00 | 2.00 (2.00 to 2.00) | 2.00 |\n" in _text(record)
+    assert "| ResNet-18 | 0.10 | 2.00 | 2.00 (2.00 to 2.00) | 2.00 (1.80 to 2.20) |" in _more(
+        record
+    )
 
 
 def test_picture_has_every_network_and_runtime_once() -> None:
