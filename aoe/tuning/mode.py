@@ -145,7 +145,7 @@ class TuneSettings:
         trials: Most candidates measured for one workload.
         max_tuning_count: Most candidates measured in the whole run; None for no limit.
         kernel_memory_mib: Most MiB that kernels keep of transformed weights; None for what keeps
-            a session within `PEAK_RATIO` of the untuned model's peak.
+            a session within `PEAK_RATIO` of the untuned model's peak, or `FREE_BYTES` above.
         search: Name of the search algorithm.
         seed: Of inputs and of the search.
         tuning_time_limit_s: Seconds for searching and judging; None for no limit.
