@@ -289,7 +289,7 @@ class TuneOptions(TypedDict, total=False):
             parse=whole(0),
             meaning="most MiB that kernels of a model may keep of transformed weights",
             key="kernel_memory",
-            stands_for="1.1 times the untuned model's peak memory, or 8 MiB more where that is more",
+            stands_for="1.1 times the untuned model's peak memory, or 8 MiB more if that is more",
         ),
     ]
     search: Annotated[
