@@ -100,7 +100,7 @@ def most_candidates(
         is_known: True if the bank has a grouping.
     """
     caps = {min(_cap_bytes(mib), sum(sizes_bytes)) for mib in grid_mib}
-    others = 2 ** (len(sizes_bytes) - 1) - 1  # a border behind each gradient or not; the default
+    others = (1 << (len(sizes_bytes) - 1)) - 1  # a border behind each gradient or not; the default
     return min(others, is_known + _COMPUTED + len(caps))
 
 
