@@ -120,7 +120,7 @@ class TuneOptions(TypedDict, total=False):
             group=Group.MODEL,
             metavar="FILE",
             help='Log of the shapes a model was run with, a line each: "COUNT,name:1,3,224,224"; '
-            "the most frequent ones come first.",
+            "the most frequent are taken.",
         ),
     ]
     inputs: Annotated[
