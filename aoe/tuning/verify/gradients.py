@@ -51,7 +51,10 @@ from aoebank import Event, Record
 OP_TYPE = "gradients"
 _PAIRS = MeasurePolicy(pairs_min=24, pairs_max=24)
 """Between the fewest and the most a search confirms its winner with."""
-_WAY_OUT = "gradients are measured in their training: aoe verify BANK --script TRAIN.py"
+_WAY_OUT = (
+    "gradients are measured in their training: aoe verify BANK --script TRAIN.py, or of a model "
+    "file with --model and --loss_name"
+)
 
 
 class GradientReader(RecordReader):
