@@ -110,10 +110,14 @@ def look_up(bench: TrainingBench) -> KnownGradients:
             return KnownGradients(why=why, stored=stored, is_used=True)
         bench.progress.step(f"in the bank, but {misfit}")
         training.apply(None)
-    if failure is not None and _is_believed(bench, check, failure):
-        why = f"{DEFAULT_WAS_BEST} ({failure})"
-        return KnownGradients(why=why, stored=stored, is_default_best=True)
-    why = miss if stored is None else f"in the bank, but {misfit or 'of another cluster'}"
+    doubt = None
+    if failure is not None:
+        doubt = _doubt(bench, check, failure)
+        if doubt is None:
+            why = f"{DEFAULT_WAS_BEST} ({failure})"
+            return KnownGradients(why=why, stored=stored, is_default_best=True)
+        bench.progress.step(doubt)
+    why = doubt or miss if stored is None else f"in the bank, but {misfit or 'of another cluster'}"
     # after a misfit, the times of the record's backward may be of another batch
     return KnownGradients(why=why, stored=stored, is_afresh=misfit is not None)
 
@@ -149,14 +153,11 @@ def _in_bank(
     return found.stored, failure, miss
 
 
-def _is_believed(bench: TrainingBench, check: FitCheck, failure: GradientConditions) -> bool:
-    """True if a search that found nothing would find nothing again."""
+def _doubt(bench: TrainingBench, check: FitCheck, failure: GradientConditions) -> str | None:
+    """Return why a search that found nothing is not believed, None if it is."""
     training, limit_s = bench.training, bench.settings.tuning_time_limit_s
     if failure.time_limit_s is not None and (limit_s is None or limit_s > failure.time_limit_s):
-        bench.progress.step("default was best, but in a search with less time")
-        return False
+        return "default was best, but in a search with less time"
     sizes = tuple(reversed(training.sizes_bytes))  # about the order of backward
     misfit = check.misfit(failure, training.default, sizes)
-    if misfit is not None:
-        bench.progress.step(f"{DEFAULT_WAS_BEST}, but {misfit}")
-    return misfit is None
+    return None if misfit is None else f"{DEFAULT_WAS_BEST}, but {misfit}"

@@ -11,6 +11,7 @@ from support.engine.trainings import SLOW, FakeProgram, FakeTraining, tuned_into
 
 from aoe.gradients.cost import AllReduceCost
 from aoe.report.reuse import PlanReport
+from aoe.results.files import DEFAULT_WAS_BEST
 from aoe.tuning.mode import JobType, ModeContext, TuneSettings
 from aoe.tuning.planning.model import TuningPlan, plan_model
 from aoe.tuning.progress import SilentProgress
@@ -61,13 +62,18 @@ def test_known_training_is_reused_and_takes_no_search(tmp_path: Path) -> None:
     assert find_faults(document) == [] and document["group"] == "4 processes, gloo"
 
 
-def test_default_known_to_be_best_is_reused(tmp_path: Path) -> None:
+def test_default_known_to_be_best_is_reused_unless_times_have_changed(tmp_path: Path) -> None:
     training = FakeTraining()
-    training.penalty = 1.2
+    training.penalty = 2.0
     tuned_into(tmp_path, training)
     again = FakeTraining()
-    again.penalty = 1.2
-    assert _planned(tmp_path, again)[1].kind is ReuseKind.REUSED
+    again.penalty = 2.0
+    part = _planned(tmp_path, again)[1]
+    assert part.kind is ReuseKind.REUSED and DEFAULT_WAS_BEST in part.reason
+    again.batch = 2.0
+    part = _planned(tmp_path, again)[1]
+    assert part.kind is ReuseKind.NEW
+    assert part.reason.startswith(f"{DEFAULT_WAS_BEST}, but a training step takes")
 
 
 @pytest.mark.parametrize(
