@@ -51,6 +51,9 @@ _SMALL_FILTER = 9
 """Values of a filter up to which the image is not copied."""
 _WRITTEN_OUT_MAX = 400
 """Products a register tile is written out for: a 5x5 filter times 14 sums; of larger ones a row."""
+_FEW_REGISTERS = 16
+_READ_AGAIN, _READ_AGAIN_BY_FEW = 0.5, 0.4
+"""Relative time of a product whose pixel is read from memory, by 32 registers and by 16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +124,9 @@ def tile_cost(tile: tuple[int, int], shape: ConvolutionShape, registers: int) ->
     Measured on Zen 5: 144 channels of 56x56 and 384 of 14x14 are fastest in tiles of 7x2, 8x2 and
     14x1; tiles of 4x4 take 1.15 times as long. With AVX2 pixels of filters of 5x5 and more are read
     again for each product: 768 channels of 32x32 by 7x7 take 770 us in tiles of 8x1, 890 in 3x2.
+    With AVX-512 such tiles lose to those of fewer sums: with stride 2, 144 channels of 56x56 take
+    36 us in tiles of 4x2 and 44 in 28x1, 96 of 112x112 87 us in 4x4 and 105 in 28x1 (one thread of
+    a loaded Zen 4, least CPU time of interleaved runs, 2026-11-27).
     """
     wide, high = tile
     sums = wide * high
@@ -130,7 +136,8 @@ def tile_cost(tile: tuple[int, int], shape: ConvolutionShape, registers: int) ->
     pixels = ((wide - 1) * along + columns) * ((high - 1) * down + rows)
     loads = 0.5 * (pixels + rows * columns) / (sums * rows * columns)
     if not _keeps_pixels(tile, shape, registers):
-        loads = 0.4 * (1 + 1 / sums)
+        again = _READ_AGAIN_BY_FEW if registers <= _FEW_REGISTERS else _READ_AGAIN
+        loads = again * (1 + 1 / sums)
     waiting = max(1.0, 8 / sums) + 1.5 / registers * (high - 1)
     return repeated / (shape.columns * shape.rows) * (waiting + loads)
 

@@ -189,6 +189,13 @@ def test_large_filters_have_sums_enough_in_the_16_registers_of_avx2(
     assert (best["across"], best["down"]) == tile
 
 
+def test_depthwise_tiles_of_stride_2_keep_their_pixels_in_the_32_registers_of_avx512() -> None:
+    """Tiles of 14 and of 28 columns would read each pixel again for each value of the filter."""
+    known = depthwise(convolution((56, 56), blocks=(2, 2), strides=(2, 2)))
+    space = Convolution().space(known, KernelTarget(vector_lanes=16, threads=1))
+    assert max(int(one["across"]) for one in space.configurations()) == 7
+
+
 def test_long_chain_walks_whole_rows_of_a_depthwise_convolution() -> None:
     """Inside the loop of the tiles its constants would take the registers of the sums."""
     known = chained(depthwise(convolution((9, 13), blocks=(2, 2))), *SILU)
