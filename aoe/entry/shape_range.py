@@ -14,7 +14,7 @@ import onnx
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.shape_log import ShapeLog
 from aoe.errors import ModelImportError, OptionError
-from aoe.graph.extents import OpenShape, shape_at
+from aoe.graph.extents import NamedExtents, OpenShape, base_ranges, find_shape_at, shape_at
 from aoe.workload import shapes_text
 
 OPTION = "--input_shape"
@@ -81,10 +81,17 @@ class OpenModelShapes:
 
         The middle is the geometric one of each dimension: ratios of times, not differences, are
         what is averaged. It is a multiple of what both ends are, to a power of two: networks that
-        halve images and join them again take no others.
+        halve images and join them again take no others. Extents that follow from others by their
+        names do so at each point.
         """
-        ends = {name: (one.low, _middle(one), one.high) for name, one in self.ranges.items()}
-        found = [{name: one[way] for name, one in ends.items()} for way in range(3)]
+        bases = base_ranges({name: (one.low, one.high) for name, one in self.ranges.items()})
+        ends = {
+            name: (low, _middle(Extents(low, high)), high) for name, (low, high) in bases.items()
+        }
+        ways = [{name: one[way] for name, one in ends.items()} for way in range(3)]
+        found = [
+            dict(zip(self.ranges, shape_at(tuple(self.ranges), one), strict=True)) for one in ways
+        ]
         distinct = [one for at, one in enumerate(found) if one not in found[:at]]
         return tuple(map(self.point, distinct))
 
@@ -98,7 +105,7 @@ class OpenModelShapes:
 
     def _extents(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int] | None:
         """Return the extents of open dimensions in a shape, None for one outside of the range."""
-        if shapes.keys() != self.inputs.keys():
+        if shapes.keys() != self.inputs.keys() or not NamedExtents(self.inputs).agree(shapes):
             return None
         extents: dict[str, int] = {}
         for name, shape in shapes.items():
@@ -198,7 +205,8 @@ def open_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, RangeShape]) 
 
     Raises:
         ModelImportError: an unknown input, another rank, a fixed extent of the model that the
-            range contradicts, two ranges for one name, or an input that nothing is said of.
+            range contradicts, two ranges for one name, ranges that contradict what follows from
+            what, or an input that nothing is said of.
     """
     defaults = {tensor.name for tensor in proto.graph.initializer}
     inputs = {value.name: value for value in proto.graph.input if value.name not in defaults}
@@ -222,7 +230,20 @@ def open_input_shapes(proto: onnx.ModelProto, shapes: Mapping[str, RangeShape]) 
             _opened(dim, one, f"{name}_{axis}", ranges)
             for axis, (dim, one) in enumerate(zip(dims, given, strict=True))
         )
+    bases = base_ranges({name: (one.low, one.high) for name, one in ranges.items()})
+    for name, (low, high) in bases.items():
+        if low > high:
+            related = {one: str(ranges[one]) for one in ranges if _follows(one, name)}
+            raise ModelImportError(
+                f"{OPTION}: dimension {name}",
+                "no extent of it fits the ranges of all that follow from it",
+                got=", ".join(f"{one}:{text}" for one, text in related.items()),
+            )
     return OpenModelShapes(inputs=found, ranges=ranges)
+
+
+def _follows(one: str, name: str) -> bool:
+    return find_shape_at((one,), {name: 1}) is not None
 
 
 def _opened(

@@ -7,7 +7,7 @@ written one way, `past + length + 1`, so that equal sums are equal names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from aoe.operators.extents import Extent, extent_at, stepped, steps_of
 
@@ -52,6 +52,86 @@ def _find(extent: Extent, extents: Mapping[str, int]) -> int | None:
             return None
         total += count * term
     return total
+
+
+class NamedExtents:
+    """Tells calls whose extents have the relations that the names of inputs promise.
+
+    ONNX Runtime compares no names: where a call disagrees, it broadcasts.
+
+    Args:
+        shapes: Of the inputs, by name; only extents that are texts are looked at.
+
+    >>> named = NamedExtents({"x": ("length", 8), "mask": ("2*length", "rows")})
+    >>> named.agree({"x": (3, 8), "mask": (6, 1)}), named.agree({"x": (3, 8), "mask": (1, 1)})
+    (True, False)
+    """
+
+    def __init__(self, shapes: Mapping[str, Sequence[object]]) -> None:
+        places = [
+            (extent, name, axis)
+            for name, shape in shapes.items()
+            for axis, extent in enumerate(shape)
+            if isinstance(extent, str)
+        ]
+        names = [extent for extent, _, _ in places]
+        is_bound = len({*names}) < len(names) or any(map(_is_computed, names))
+        self._places = places if is_bound else []
+
+    def __bool__(self) -> bool:
+        """True if there are relations: else every call agrees."""
+        return bool(self._places)
+
+    def agree(self, given: Mapping[str, Sequence[int]]) -> bool:
+        """True if the extents of a call have all relations.
+
+        Args:
+            given: Shapes by input name. Missing inputs and other ranks are not looked at: ONNX
+                Runtime refuses these.
+        """
+        extents, bases = dict[str, int](), dict[str, int]()
+        for name, of, axis in self._places:
+            shape = given.get(of, ())
+            if axis < len(shape) and extents.setdefault(name, shape[axis]) != shape[axis]:
+                return False
+        for name, extent in extents.items():
+            steps = steps_of(name)
+            if steps.over > 1 or _PLUS in name:
+                continue
+            base, rest = divmod(extent - steps.plus, steps.times)
+            if rest or bases.setdefault(str(steps.base), base) != base:
+                return False
+        return all(_find(name, bases) in (None, extent) for name, extent in extents.items())
+
+
+def _is_computed(name: str) -> bool:
+    return _PLUS in name or steps_of(name).base != name
+
+
+def base_ranges(ranges: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Return the ranges of the names that extents follow from: what all of these extents allow.
+
+    A sum allows anything where its terms are known. A range whose least is above its largest holds
+    nothing.
+
+    Args:
+        ranges: Least and largest of each named extent, 1 or more.
+
+    >>> base_ranges({"rows": (1, 8), "2*rows": (1, 9), "rows + past": (2, 16), "past": (1, 8)})
+    {'rows': (1, 4), 'past': (1, 8)}
+    """
+    found: dict[str, tuple[int, int]] = {}
+    others = []
+    for name, (low, high) in ranges.items():
+        steps = steps_of(name)
+        if steps.over > 1 or steps.times < 1 or _PLUS in name:
+            others.append(name)
+            continue
+        least, most = -((steps.plus - low) // steps.times), (high - steps.plus) // steps.times
+        known = found.setdefault(str(steps.base), (max(0, least), most))
+        found[str(steps.base)] = max(known[0], least), min(known[1], most)
+    lows = {name: low for name, (low, _) in found.items()}
+    return found | {name: ranges[name] for name in others if _find(name, lows) is None}
 
 
 def sum_of(*extents: Extent) -> Extent | None:

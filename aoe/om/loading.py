@@ -20,6 +20,7 @@ from aoe.execute.messages import ModelPart
 from aoe.folders.locks import FileLock
 from aoe.folders.ownership import UnsafeFolderError
 from aoe.folders.scratch import ScratchFolder
+from aoe.graph.extents import NamedExtents
 from aoe.graph.weights import stay_outside
 from aoe.om.cache import PART_STEPS, PartSteps, take_parts
 from aoe.om.cases import case_manifest, cases_text, find_case
@@ -188,7 +189,17 @@ def open_offline_model(
         else:
             session, reason = _session(parts, open_part)
             parts.keep_with(session)
-            sessions = OneSession(session)
+            names = NamedExtents({one.name: one.shape for one in session.get_inputs()})
+            if parts.manifest.shape_range and names and not reason:
+                sessions = _RangeSessions(
+                    session,
+                    names,
+                    file,
+                    partial(open_part, _untuned_part(parts)),
+                    cleanup.pop_all(),
+                )
+            else:
+                sessions = OneSession(session)
     return OfflineModel(parts.manifest, sessions, reason), count
 
 
@@ -241,6 +252,43 @@ class OneSession:
 
     def find(self, _: object) -> None:
         """Return None: there is one for all."""
+
+
+class _RangeSessions:
+    """Sessions of a model tuned for a range: the untuned one is opened when it is needed first.
+
+    Kernels rely on the names of dimensions. A call in which they disagree, such as a mask of one
+    row for a batch, is one that ONNX Runtime broadcasts.
+    """
+
+    def __init__(
+        self,
+        main: ort.InferenceSession,
+        names: NamedExtents,
+        file: Path,
+        open_untuned: Callable[[], ort.InferenceSession],
+        folder: ExitStack,
+    ) -> None:
+        self.main = main
+        self._names = names
+        self._file = file
+        self._open_untuned = open_untuned
+        self._lock = threading.Lock()
+        self._untuned: ort.InferenceSession | None = None
+        weakref.finalize(self, folder.close)
+
+    def find(self, shapes: Mapping[str, tuple[int, ...]]) -> ort.InferenceSession | None:
+        if self._names.agree(shapes):
+            return None
+        with self._lock:
+            if self._untuned is None:
+                self._untuned = self._open_untuned()
+                text = (
+                    f"{self._file}: running the untuned model for {shapes_text(shapes)}: "
+                    "dimensions of one name in the model have several extents"
+                )
+                warnings.warn(text, FallbackWarning, stacklevel=4)
+            return self._untuned
 
 
 class _CaseSessions:

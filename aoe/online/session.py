@@ -27,6 +27,7 @@ from aoe.entry.shape_range import (
     range_form,
 )
 from aoe.errors import OptionError
+from aoe.graph.extents import NamedExtents
 from aoe.om.loading import FallbackWarning, OperatorFiles, operator_paths
 from aoe.online.background import Background
 from aoe.online.conversions import ConvertingProcess, StartConversion
@@ -132,6 +133,7 @@ class InferenceSession(SwappingSession):
         if not (waits and self._opens_lightly(substitutes, path_or_bytes, operators)):
             waits = False
             super().__init__(substitutes, *given, **options)
+        self._names = NamedExtents({one.name: one.shape for one in self.get_inputs()})
         self._untuned = partial(plain_session, *given, **options) if waits else None
         env = environment() if bank is None else with_bank(environment(), Path(bank))
         threads = sess_options.intra_op_num_threads if sess_options is not None else 0
@@ -217,7 +219,7 @@ class InferenceSession(SwappingSession):
         if not self._range:
             return form
         shapes = {name: tuple(map(int, shape)) for name, _, shape in form}
-        if not holds(self._range, shapes):
+        if not holds(self._range, shapes) or not self._names.agree(shapes):
             return form
         return tuple((name, kind, self._range_shapes[name]) for name, kind, _ in form)
 

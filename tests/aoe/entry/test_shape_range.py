@@ -75,6 +75,8 @@ def test_extents_given_as_numbers_are_fixed_in_the_model() -> None:
         ("x0:1~2,1~4", [("N", 4)]),
         ("x0:1~2,4;x1:1~3", [("N", 4), ("N",)]),
         ("x0:1~2", [("N",), ("M",)]),
+        ("x0:3~9;x1:1~4", [("N",), ("2*N",)]),
+        ("x0:33~63", [("32*H",)]),
     ],
 )
 def test_a_range_that_does_not_fit_the_model_is_refused(
@@ -93,6 +95,31 @@ def test_points_are_the_ends_and_the_geometric_middle() -> None:
     ]
     assert str(found[1]) == "x0:2,11"
     assert len(_opened("x0:1~2", ("N",)).points()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "expected"),
+    [
+        ("x0:1~512;x1:3~1536", [("N",), ("3*N",)], [(1, 3), (22, 66), (512, 1536)]),
+        ("x0:1~512;x1:4~900", [("N",), ("3*N",)], [(2, 6), (24, 72), (300, 900)]),
+        ("x0:1~100;x1:50~60;x2:51~160", [("P",), ("S",), ("P + S",)], [(1, 50, 51), (10, 54, 64)]),
+        ("x0:300~650", [("32*H",)], [(320,), (448,), (640,)]),
+        ("x0:3~300", [("(H+1)//2",)], [(3,), (30,), (300,)]),
+    ],
+)
+def test_points_have_the_relations_the_names_say(
+    text: str, shapes: list[tuple[str, ...]], expected: list[tuple[int, ...]]
+) -> None:
+    points = _opened(text, *shapes).points()
+    found = [tuple(shape[0] for shape in point.shapes.values()) for point in points]
+    assert found[: len(expected)] == expected
+
+
+def test_points_of_a_log_have_the_relations_the_names_say(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("9,x0:4;x1:8\n5,x0:4;x1:1\n3,x0:5;x1:10")
+    found = _opened("x0:1~8;x1:1~16", ("N",), ("2*N",)).served_points(read_shape_log(log))
+    assert [point.extents["N"] for point in found] == [4, 5]
 
 
 def test_points_of_a_log_are_the_costly_shapes_inside_the_range(tmp_path: Path) -> None:

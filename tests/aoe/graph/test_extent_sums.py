@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aoe.graph.extents import difference_of, find_shape_at, least_of, sum_of
+from aoe.graph.extents import (
+    NamedExtents,
+    difference_of,
+    find_shape_at,
+    least_of,
+    sum_of,
+)
 from aoe.operators.extents import Extent, stepped
 
 _NAMES = ("s", "past", "32*h")
@@ -63,3 +69,31 @@ def test_equal_sums_have_equal_texts(one: Extent | None, other: Extent | None) -
 
 def test_steps_of_a_sum_of_steps_have_no_known_least() -> None:
     assert least_of("((a)//2 + b)//3") is None  # 0 where both are 1
+
+
+@pytest.mark.parametrize(
+    ("shapes", "given", "agrees"),
+    [
+        (("N", "N"), (3, 3), True),
+        (("N", "N"), (3, 1), False),
+        (("N", "2*N"), (3, 6), True),
+        (("N", "2*N"), (3, 1), False),
+        (("N", "(2*N+1)"), (3, 7), True),
+        (("N", "(N+1)//2"), (3, 2), True),
+        (("N", "(N+1)//2"), (3, 1), False),
+        (("32*H", "4"), (330, 4), False),
+        (("2*N", "3*N"), (4, 6), True),
+        (("2*N", "3*N"), (4, 9), False),
+        (("P", "S", "P + S"), (3, 4, 7), True),
+        (("P", "S", "P + S"), (3, 4, 1), False),
+        (("P", "P + Q"), (3, 1), True),  # nothing is known of Q
+        (("a b/2", "a b/2"), (3, 1), False),
+        (("N", "M"), (3, 1), True),
+        (("N", "2*N"), (0, 0), True),
+    ],
+)
+def test_names_of_inputs_promise_relations_of_their_extents(
+    shapes: tuple[str, ...], given: tuple[int, ...], agrees: bool
+) -> None:
+    named = NamedExtents({f"x{at}": (name, 8) for at, name in enumerate(shapes)})
+    assert named.agree({f"x{at}": (extent, 8) for at, extent in enumerate(given)}) is agrees

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from support.engine.cpu import open_session
 from support.engine.models import conv_net
+from support.engine.online import sum_of_two, write_tuned
 from support.temp_folder import temp_folder
 
 import aoe
@@ -378,6 +379,27 @@ def test_another_process_loads_it_too(tuned_net: Any, cache: Path) -> None:
     )
     assert done.stdout.strip() == "(1, 10)", done.stderr
     assert done.stderr == ""
+
+
+def test_calls_whose_names_disagree_are_the_untuned_models(tmp_path: Path, cache: Path) -> None:
+    tuned, untuned = sum_of_two(2.0), sum_of_two(1.0)
+    text = "x:1~8,4;m:1~8,4"
+    file = write_tuned(tmp_path / "sum.om", tuned=tuned, untuned=untuned, shape_range=text)
+    model = aoe.load(file)
+
+    def ran(rows: int, masks: int) -> float:
+        feed = {"x": np.zeros((rows, 4), np.float32), "m": np.zeros((masks, 4), np.float32)}
+        found = model.run(None, feed)[0]
+        assert found.shape == (max(rows, masks), 4)
+        return float(found[0, 0])
+
+    assert [ran(3, 3), ran(1, 1), ran(99, 99)] == [2.0] * 3
+    with pytest.warns(aoe.FallbackWarning, match="x:3,4;m:1,4: dimensions of one name") as caught:
+        assert ran(3, 1) == 1.0
+    assert len(caught) == 1 and caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [ran(1, 5), ran(5, 5)] == [1.0, 2.0]
 
 
 def test_unfit_reason_is_empty_here(tuned_net: Any) -> None:

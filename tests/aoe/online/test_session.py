@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
-from support.engine.online import Script, adding, rows, tuned_file
+from support.engine.online import Script, adding, rows, sum_of_two, tuned_file, write_tuned
 
 import aoe
 from aoe.device.registry import default_device
@@ -264,6 +264,24 @@ def test_all_shapes_of_a_range_are_computed_by_one_model(files: Path, bank: Path
     assert _value(session, 10) == PLAIN  # outside of the range a shape is one as ever
     assert session.wait_for_tuning(60)
     assert script.asked[-1].shapes == {"x": (10, 4)}
+
+
+def test_calls_of_a_range_whose_names_disagree_are_of_a_shape_of_their_own(
+    files: Path, bank: Path
+) -> None:
+    tuned = write_tuned(files / "sum.om", tuned=sum_of_two(TUNED), untuned=sum_of_two(PLAIN))
+    script = Script(lambda asked: None if asked.lookup_only else tuned)
+    text = "x:1~9,4;m:1~9,4"
+    given: dict[str, Any] = {"bank": bank, "tune": True, "most_forms": 1, "input_shape": text}
+    session = script.session_class()(sum_of_two(PLAIN), **given)
+
+    def ran(rows: int, masks: int) -> float:
+        feed = {"x": np.zeros((rows, 4), np.float32), "m": np.zeros((masks, 4), np.float32)}
+        return float(session.run(None, feed)[0][0, 0])
+
+    assert ran(2, 2) == PLAIN
+    assert session.wait_for_tuning(60)
+    assert [ran(3, 3), ran(3, 1), ran(1, 3), ran(3, 3)] == [TUNED, PLAIN, PLAIN, TUNED]
 
 
 @pytest.mark.parametrize("text", ["x:1,4", "x:3~1,4"])

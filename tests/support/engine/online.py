@@ -39,13 +39,31 @@ def rows(count: int = 1) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.fl
     return {"x": np.zeros((count, EXTENT), np.float32)}
 
 
+def sum_of_two(number: float) -> onnx.ModelProto:
+    """Return a model that adds a number and `m` to `x`, whose batches have one name."""
+    nodes = [
+        helper.make_node("Add", ["x", "m"], ["t"], name="sum"),
+        helper.make_node("Add", ["t", "c"], ["y"], name="add"),
+    ]
+    open_shape = ["batch", EXTENT]
+    weights = {"c": np.full(EXTENT, number, np.float32)}
+    return make_model(nodes, {"x": open_shape, "m": open_shape}, {"y": open_shape}, weights=weights)
+
+
 def tuned_file(folder: Path, number: float, batch: int | str = 1) -> Path:
     """Return a "tuned" model that adds a number; it says that it has a kernel."""
-    parts = folder / f"parts_{number}_{batch}"
-    parts.mkdir(parents=True)
     model = adding(number, batch)
+    return write_tuned(folder / f"{number}_{batch}.om", tuned=model, untuned=model)
+
+
+def write_tuned(
+    file: Path, *, tuned: onnx.ModelProto, untuned: onnx.ModelProto, shape_range: str = ""
+) -> Path:
+    """Write a file that says that it has a kernel, and return it."""
+    parts = file.with_name(f"parts_{file.stem}")
+    parts.mkdir(parents=True)
     with WeightStore(parts / WEIGHTS) as store:
-        for name in (FALLBACK, MODEL):
+        for name, model in ((FALLBACK, untuned), (MODEL, tuned)):
             (parts / name).write_bytes(store.externalize(model).SerializeToString())
     target = default_device().describe()
     manifest = make_manifest(
@@ -53,8 +71,8 @@ def tuned_file(folder: Path, number: float, batch: int | str = 1) -> Path:
         core_num=1,
         nchwc_block=CPU.channel_block(),
         kernels=(make_use(),),
+        shape_range=shape_range,
     )
-    file = folder / f"{number}_{batch}.om"
     write_offline_model(file, parts, manifest)
     return file
 
