@@ -61,8 +61,8 @@ class TensorForm:
 
         Args:
             shape: Of a tensor of a call.
-            extents: Those of open dimensions by name, of the tensors of the call before this one;
-                equal names mean equal extents, and those of this one are added.
+            extents: Values of the names of open dimensions, of the tensors of the call before
+                this one; a name has one value, and those of this one are added.
         """
         if not self.open_dims:
             return shape == self.shape
@@ -70,7 +70,8 @@ class TensorForm:
         return len(shape) == len(self.shape) and all(
             (one == own)
             if (dim := dims.get(axis)) is None
-            else (one in dim.extents and extents.setdefault(dim.name, one) == one)
+            else (value := dim.value_of(one)) is not None
+            and extents.setdefault(dim.name, value) == value
             for axis, (one, own) in enumerate(zip(shape, self.shape, strict=True))
         )
 

@@ -30,7 +30,7 @@ from aoe.torch.modules.export_errors import (
     translation_error,
 )
 from aoe.torch.modules.onnx_translation import quiet_exporter, translate
-from aoe.torch.modules.open_shapes import OpenDims
+from aoe.torch.modules.open_shapes import OpenDim, OpenDims
 from aoe.torch.modules.state import ModuleState, tensors_of
 
 _CHANGES = {
@@ -268,7 +268,12 @@ def _dynamic_shapes(open_dims: Sequence[OpenDims]) -> Any:
         for one in open_dims
         for dim in one
     }
-    return (tuple({dim.axis: dims[dim.name] for dim in one} for one in open_dims),)
+    return (tuple({dim.axis: _derived(dims[dim.name], dim) for dim in one} for one in open_dims),)
+
+
+def _derived(root: Any, dim: OpenDim) -> Any:
+    multiple = dim.times * root if dim.times != 1 else root
+    return multiple + dim.plus if dim.plus else multiple
 
 
 def _distinct(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

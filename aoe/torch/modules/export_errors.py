@@ -21,6 +21,8 @@ _HINTS = {
     "GuardOnDataDependentSymNode": "its Python code depends on the values of a tensor; "
     "optimize the modules around that branch, or use torch.compile(backend='aoe')",
 }
+_VIOLATED = re.compile(r"Constraints violated \(.*?\)")
+"""Begins PyTorch's message about a range that does not hold; the reasons are a list below."""
 _CACHE = re.compile(r"returns a \w*Cache,")
 _LONGEST = 200
 
@@ -109,6 +111,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _first_line(error: BaseException | None) -> str:
-    lines = str(error).strip().splitlines()
-    text = lines[0].strip() if lines else type(error).__name__
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    text = lines[0] if lines else type(error).__name__
+    if found := _VIOLATED.match(text):
+        text = "; ".join([found[0], *(line[2:] for line in lines if line.startswith("- "))])
     return text[:_LONGEST].rstrip(". ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,24 +21,39 @@ _GROWTH = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenDim:
-    """A dimension whose extent may be anything of a range.
+    """A dimension whose extent is `times * name + plus`, where `name` may be anything of a range.
 
     Attributes:
         axis: Of the tensor.
-        name: Dimensions of one name have one extent in a call.
-        extents: Its range.
+        name: Has one value in a call, whatever dimensions follow from it.
+        extents: The range of the name.
         tuned: The part of the range the model is tuned for; all of it unless that has no end.
+        times: Factor, 1 where the extent is that of the name.
+        plus: What is added.
     """
 
     axis: int
     name: str
     extents: Extents
     tuned: Extents
+    times: int = 1
+    plus: int = 0
 
     @property
     def most(self) -> int | None:
         """The largest extent, None for no end."""
         return self.extents.high if self.extents.high < NO_END else None
+
+    @property
+    def tuned_range(self) -> Extents:
+        """Extents of the dimension itself the model is tuned for."""
+        low, high = (self.times * one + self.plus for one in (self.tuned.low, self.tuned.high))
+        return Extents(max(1, low), high)
+
+    def value_of(self, extent: int) -> int | None:
+        """Return the value of the name where the dimension has an extent, None for no such one."""
+        value, rest = divmod(extent - self.plus, self.times)
+        return value if not rest and value in self.extents else None
 
 
 OpenDims = tuple[OpenDim, ...]
@@ -116,20 +131,28 @@ def _open_dim(
     axis: int, dim: Any, name: str, tensor: torch.Tensor, dynamic_max: int | None
 ) -> OpenDim:
     where = f"{OPTION}: dimension {axis} of {name}"
-    low, end = getattr(dim, "min", None), getattr(dim, "max", None)
-    label = getattr(dim, "__name__", "")
+    root = getattr(dim, "root", dim)  # of `2*length` that is `length`
+    low, end = getattr(root, "min", None), getattr(root, "max", None)
+    label = getattr(root, "__name__", "")
     if not isinstance(low, int) or end is None or not label:
         raise OptionError(where, "no range", got=dim, expected=_EXPECTED)
     low, high = max(1, low), end if isinstance(end, int) and end < NO_END else None
-    most = high or NO_END
-    if axis >= tensor.dim() or not low < most or not low <= tensor.shape[axis] <= most:
+    plus = 0 if root is dim else dim.fn(0)
+    times = 1 if root is dim else dim.fn(1) - plus
+    value = (tensor.shape[axis] - plus) // times if axis < tensor.dim() else 0
+    found = make_open_dim(axis, label, low, high, value, dynamic_max)
+    found = replace(found, times=times, plus=plus)
+    is_range = low < (high or NO_END)
+    if axis >= tensor.dim() or not is_range or found.value_of(tensor.shape[axis]) is None:
+        least, most = (None if one is None else times * one + plus for one in (low, high))
         raise OptionError(
             where,
             "the example does not fit",
             got=list(tensor.shape),
-            expected=f"{low} to {high}" if high else f"{low} and more",
+            expected=(f"{least} to {most}" if high else f"{least} and more")
+            + (f", {dim.__name__}" if times > 1 else ""),
         )
-    return make_open_dim(axis, label, low, high, tensor.shape[axis], dynamic_max)
+    return found
 
 
 def _check_names(dims: Sequence[OpenDim]) -> None:

@@ -381,7 +381,7 @@ def _range_text(exported: ExportedModule) -> str | None:
     read = {value.name for value in exported.proto.graph.input}
     shapes = {}
     for name, tensor in zip(exported.interface.inputs, tensors, strict=True):
-        ranges = {dim.axis: str(dim.tuned) for dim in tensor.open_dims}
+        ranges = {dim.axis: str(dim.tuned_range) for dim in tensor.open_dims}
         if name in read:
             shapes[name] = [ranges.get(at, extent) for at, extent in enumerate(tensor.shape)]
     return shapes_text(shapes)

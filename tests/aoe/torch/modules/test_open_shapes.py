@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 
 import aoe.torch  # noqa: E402
-from aoe.errors import OptionError  # noqa: E402
+from aoe.errors import ModelImportError, OptionError  # noqa: E402
 
 _WIDTH = 64
 
@@ -82,6 +82,48 @@ def test_dimensions_of_one_name_have_to_agree() -> None:
     assert _agree(hidden, expected) and _agree(turned, moved)
     with pytest.warns(aoe.FallbackWarning, match="other inputs"):
         found(x, torch.randn(1))
+
+
+class Doubled(nn.Module):
+    """Twice its rows, beside as many and one more."""
+
+    def forward(self, x: Any, twice: Any, more: Any) -> Any:
+        rows = torch.cat([x, x]) * twice
+        return torch.softmax(rows, -1), torch.softmax(torch.cat([x, x[:1]]) * more, -1)
+
+
+def test_dimensions_that_follow_from_others_do_so_in_every_call() -> None:
+    length, engine, module = Dim("length", min=1, max=32), UntunedEngine(), Doubled().eval()
+
+    def call(*rows: int) -> tuple[Any, ...]:
+        return tuple(torch.randn(extent, _WIDTH) for extent in rows)
+
+    dims = ({0: length}, {0: 2 * length}, {0: length + 1})
+    found = optimize(module, call(5, 10, 6), dynamic_shapes=dims, engine=engine)
+    assert [one.shape_range for one in engine.asked] == [
+        "in_x:1~32,64;in_twice:2~64,64;in_more:2~33,64"
+    ]
+    with computed_by_torch(found) as calls:
+        for rows in ((1, 2, 2), (7, 14, 8), (32, 64, 33)):
+            given = call(*rows)
+            expected = module(*given)
+            assert all(map(_agree, found(*given), expected))
+    assert len(calls) == 3  # those of the module itself
+    given = call(3, 1, 4)  # is broadcast
+    with pytest.warns(aoe.FallbackWarning, match="other inputs"):
+        assert all(map(_agree, found(*given), module(*given)))
+    with pytest.raises(OptionError, match=r"does not fit.*2 to 64, 2\*length"):
+        optimize(nn.ReLU().eval(), (torch.randn(7, _WIDTH),), dynamic_shapes=({0: 2 * length},))
+
+
+def test_a_range_that_does_not_hold_is_told_with_the_reason() -> None:
+    class Shifted(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x[1:] + x[:-1]
+
+    dims = ({0: Dim("length", min=2, max=32)},)
+    with pytest.raises(ModelImportError, match="Not all values of length"):
+        optimize(Shifted().eval(), (torch.randn(9, _WIDTH),), dynamic_shapes=dims)
 
 
 def test_dimension_without_an_end_is_tuned_up_to_a_bound_and_served_beyond() -> None:
