@@ -93,7 +93,8 @@ def open_dims_of(
 
     Args:
         given: As `torch.export.export` takes it: for arguments by name, or in their order. Of a
-            tensor it is a mapping of axes, or a sequence with None for a fixed dimension.
+            tensor it is a mapping of axes, or a sequence; a fixed dimension is None, its extent or
+            `Dim.STATIC`.
         parameters: Names of the arguments in their order.
         tensors: Of the example by name.
         dynamic_max: See `make_open_dim`.
@@ -101,6 +102,10 @@ def open_dims_of(
     Raises:
         OptionError: it does not fit the call, or a dimension is no `torch.export.Dim`.
     """
+    if not isinstance(given, Mapping) and len(given) > len(parameters):
+        raise OptionError(
+            OPTION, "more entries than arguments", got=len(given), expected=", ".join(parameters)
+        )
     by_name = given if isinstance(given, Mapping) else dict(zip(parameters, given, strict=False))
     for name, dims in by_name.items():
         if dims is not None and name not in tensors:
@@ -120,11 +125,21 @@ def _of_tensor(given: Any, name: str, tensor: torch.Tensor, dynamic_max: int | N
     if given is None:
         return ()
     axes = given if isinstance(given, Mapping) else dict(enumerate(given))
+    rank = tensor.dim()
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise OptionError(OPTION, f"{name} has no axis {axis}", got=list(tensor.shape))
     return tuple(
-        _open_dim(axis % tensor.dim() if tensor.dim() else axis, dim, name, tensor, dynamic_max)
+        _open_dim(axis % rank, dim, name, tensor, dynamic_max)
         for axis, dim in axes.items()
-        if dim is not None
+        if not _is_fixed(dim, tensor.shape[axis])
     )
+
+
+def _is_fixed(dim: Any, extent: int) -> bool:
+    """True for what `torch.export` takes for a dimension that is not open."""
+    kind = getattr(getattr(dim, "type", None), "name", "")
+    return dim is None or kind == "STATIC" or (isinstance(dim, int) and dim == extent)
 
 
 def _open_dim(
@@ -139,11 +154,11 @@ def _open_dim(
     low, high = max(1, low), end if isinstance(end, int) and end < NO_END else None
     plus = 0 if root is dim else dim.fn(0)
     times = 1 if root is dim else dim.fn(1) - plus
-    value = (tensor.shape[axis] - plus) // times if axis < tensor.dim() else 0
+    value = (tensor.shape[axis] - plus) // times
     found = make_open_dim(axis, label, low, high, value, dynamic_max)
     found = replace(found, times=times, plus=plus)
     is_range = low < (high or NO_END)
-    if axis >= tensor.dim() or not is_range or found.value_of(tensor.shape[axis]) is None:
+    if not is_range or found.value_of(tensor.shape[axis]) is None:
         least, most = (None if one is None else times * one + plus for one in (low, high))
         raise OptionError(
             where,

@@ -128,7 +128,7 @@ def test_a_range_that_does_not_hold_is_told_with_the_reason() -> None:
 
 def test_dimension_without_an_end_is_tuned_up_to_a_bound_and_served_beyond() -> None:
     engine, module = UntunedEngine(), Feed().eval()
-    dims = ({1: Dim("length", min=1)},)
+    dims = ((2, Dim("length", min=1), Dim.STATIC),)
     given = {"dynamic_shapes": dims, "engine": engine}
     found = optimize(module, (torch.randn(2, 5, _WIDTH),), **given)
     assert [one.shape_range for one in engine.asked] == ["in_x:2,1~20,64"]
@@ -151,7 +151,11 @@ def test_a_copy_and_a_pickled_one_serve_the_range(tuned: Any) -> None:
     [
         ({"y": {0: Dim("batch", min=1, max=4)}}, "no tensor of the call"),
         ({"x": {0: Dim("batch", min=3, max=4)}}, "the example does not fit"),
-        ({"x": {7: Dim("batch", min=1, max=4)}}, "the example does not fit"),
+        ({"x": {7: Dim("batch", min=1, max=9)}}, "x has no axis 7"),
+        ({"x": (Dim("batch", min=1, max=4), None, None, None)}, "x has no axis 3"),
+        (({0: Dim("batch", min=1, max=4)}, None, None), "more entries than arguments"),
+        ({"x": {0: 3}}, "no range"),
+        ({"x": {0: Dim.AUTO}}, "no range"),
         ({"x": {0: "batch"}}, "no range"),
         ({"x": None}, "no dimension is open"),
     ],
