@@ -14,7 +14,14 @@ import onnx
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.shape_log import ShapeLog
 from aoe.errors import ModelImportError, OptionError
-from aoe.graph.extents import NamedExtents, OpenShape, base_ranges, find_shape_at, shape_at
+from aoe.graph.extents import (
+    NamedExtents,
+    OpenShape,
+    base_ranges,
+    find_shape_at,
+    is_closed,
+    shape_at,
+)
 from aoe.workload import shapes_text
 
 OPTION = "--input_shape"
@@ -103,9 +110,17 @@ class OpenModelShapes:
         inside.sort(key=lambda pair: pair[1].elements)
         return tuple(self.point(extents, one.count) for extents, one in inside)
 
+    def calls_outside(self, log: ShapeLog) -> int:
+        """Return the number of calls of a log that do not lie in the range."""
+        shapes = ((one.count, parse_input_shape(one.text)) for one in log.shapes)
+        return sum(count for count, one in shapes if self._extents(one) is None)
+
     def _extents(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int] | None:
         """Return the extents of open dimensions in a shape, None for one outside of the range."""
-        if shapes.keys() != self.inputs.keys() or not NamedExtents(self.inputs).agree(shapes):
+        fixed = {name for name, shape in self.inputs.items() if is_closed(shape)}
+        if not self.inputs.keys() - fixed <= shapes.keys() <= self.inputs.keys():
+            return None
+        if not NamedExtents(self.inputs).agree(shapes):
             return None
         extents: dict[str, int] = {}
         for name, shape in shapes.items():
@@ -140,8 +155,8 @@ def range_form(extent: int | Extents) -> int | str:
 
 
 def holds(shapes: Mapping[str, RangeShape], given: Mapping[str, tuple[int, ...]]) -> bool:
-    """True if the shapes of a call lie within a range that names all of its inputs."""
-    return shapes.keys() == given.keys() and all(
+    """True if the shapes of a call lie within a range, which may leave out inputs of one shape."""
+    return shapes.keys() <= given.keys() and all(
         len(shape) == len(given[name])
         and all(_is_in(one, extent) for one, extent in zip(shape, given[name], strict=True))
         for name, shape in shapes.items()

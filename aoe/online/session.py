@@ -37,6 +37,7 @@ from aoe.online.work import ServedModelFile, ServedShape, ShapeWork, TuningLimit
 from aoe.ort.custom_operators import options_with_operators
 from aoe.ort.serving.given_options import adjusting, reason_against_tuned_models
 from aoe.ort.serving.swapping import CallForm, Substitutes, SwappingSession, plain_session
+from aoe.ort.sessions import InputSpec
 from aoe.settings import cache_limit, cache_path, environment, with_bank
 from aoe.tuning.engine.parts import library_versions
 
@@ -133,6 +134,7 @@ class InferenceSession(SwappingSession):
         if not (waits and self._opens_lightly(substitutes, path_or_bytes, operators)):
             waits = False
             super().__init__(substitutes, *given, **options)
+        _check_range(self._range, self._inputs)
         self._names = NamedExtents({one.name: one.shape for one in self.get_inputs()})
         self._untuned = partial(plain_session, *given, **options) if waits else None
         env = environment() if bank is None else with_bank(environment(), Path(bank))
@@ -221,7 +223,7 @@ class InferenceSession(SwappingSession):
         shapes = {name: tuple(map(int, shape)) for name, _, shape in form}
         if not holds(self._range, shapes) or not self._names.agree(shapes):
             return form
-        return tuple((name, kind, self._range_shapes[name]) for name, kind, _ in form)
+        return tuple((name, kind, self._range_shapes.get(name, own)) for name, kind, own in form)
 
     def _saw(self, form: CallForm) -> None:
         if self.static_form is None:
@@ -258,6 +260,31 @@ def _range_of(text: str | None) -> dict[str, RangeShape]:
             hint="shapes the session is called with need not be named",
         )
     return parse_shape_range(text)
+
+
+def _check_range(shapes: Mapping[str, RangeShape], inputs: Sequence[InputSpec]) -> None:
+    """Refuse a range in which no call of a model can lie."""
+    if not shapes:
+        return
+    known = {spec.name: spec for spec in inputs}
+    for name, shape in shapes.items():
+        own = known[name].shape if name in known else ()
+        extents = ",".join("-1" if extent is None else str(extent) for extent in own)
+        fits = len(own) == len(shape) and all(
+            one is None or one == given for one, given in zip(own, shape, strict=True)
+        )
+        if not fits:
+            raise OptionError(
+                "input_shape",
+                "the range is not one of the model's input" if name in known else "no such input",
+                got=name if name not in known else f"{name}:{','.join(map(str, shape))}",
+                expected=f"{name}:{extents}" if name in known else ", ".join(known),
+            )
+    for spec in inputs:
+        if spec.name not in shapes and None in spec.shape:
+            raise OptionError(
+                "input_shape", "nothing is said of an input with open extents", expected=spec.name
+            )
 
 
 def _looked_into(

@@ -296,6 +296,9 @@ def _points(tuning: TuneContext, open_shapes: OpenModelShapes) -> tuple[ShapePoi
     served = open_shapes.served_points(log) if log is not None else ()
     if log is not None and not served:
         tuning.progress.warn(f"--shapes_from={log.path}: no shape of it lies in the range")
+    elif log is not None and (outside := open_shapes.calls_outside(log)):
+        calls = f"{outside} of {sum(one.count for one in log.shapes)} calls"
+        tuning.progress.warn(f"--shapes_from={log.path}: {calls} lie outside of the range")
     return served or open_shapes.points()
 
 

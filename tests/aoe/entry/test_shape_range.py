@@ -14,6 +14,7 @@ from aoe.entry.shape_log import read_shape_log
 from aoe.entry.shape_range import (
     Extents,
     OpenModelShapes,
+    holds,
     is_range,
     open_input_shapes,
     parse_shape_range,
@@ -120,6 +121,17 @@ def test_points_of_a_log_have_the_relations_the_names_say(tmp_path: Path) -> Non
     log.write_text("9,x0:4;x1:8\n5,x0:4;x1:1\n3,x0:5;x1:10")
     found = _opened("x0:1~8;x1:1~16", ("N",), ("2*N",)).served_points(read_shape_log(log))
     assert [point.extents["N"] for point in found] == [4, 5]
+
+
+def test_inputs_of_one_shape_may_be_left_out_of_ranges_and_logs(tmp_path: Path) -> None:
+    opened = _opened("x0:1~8", ("N",), (4,))
+    log = tmp_path / "log"
+    log.write_text("9,x0:4\n5,x0:3;x1:4\n7,x0:2;x1:5\n2,x1:4\n1,x0:1;z:3")
+    served = opened.served_points(read_shape_log(log))
+    assert [(point.extents["N"], point.shapes["x1"]) for point in served] == [(4, (4,)), (3, (4,))]
+    assert opened.calls_outside(read_shape_log(log)) == 10
+    shapes = parse_shape_range("x0:1~8")
+    assert holds(shapes, {"x0": (3,), "x1": (4,)}) and not holds(shapes, {"x1": (4,)})
 
 
 def test_points_of_a_log_are_the_costly_shapes_inside_the_range(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
@@ -284,9 +285,28 @@ def test_calls_of_a_range_whose_names_disagree_are_of_a_shape_of_their_own(
     assert [ran(3, 3), ran(3, 1), ran(1, 3), ran(3, 3)] == [TUNED, PLAIN, PLAIN, TUNED]
 
 
-@pytest.mark.parametrize("text", ["x:1,4", "x:3~1,4"])
+def test_a_range_may_leave_out_inputs_of_one_shape(files: Path, bank: Path) -> None:
+    def model(number: float) -> onnx.ModelProto:
+        found = sum_of_two(number)
+        found.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 1
+        return found
+
+    tuned = write_tuned(files / "sum.om", tuned=model(TUNED), untuned=model(PLAIN))
+    script = Script(lambda asked: None if asked.lookup_only else tuned)
+    given: dict[str, Any] = {"bank": bank, "tune": True, "input_shape": "x:1~9,4"}
+    session = script.session_class()(model(PLAIN), **given)
+    feed = {"x": np.zeros((3, 4), np.float32), "m": np.zeros((1, 4), np.float32)}
+    assert session.run(None, feed)[0][0, 0] == PLAIN
+    assert session.wait_for_tuning(60)
+    assert session.run(None, {**feed, "x": feed["x"][:2]})[0][0, 0] == TUNED
+    assert script.asked[-1].shapes == {"x": ("1~9", 4), "m": (1, 4)}
+
+
+@pytest.mark.parametrize(
+    "text", ["x:1,4", "x:3~1,4", "z:1~8,4", "x:1~8", "x:1~8,5", "x:1~8,1~4", "x:1~8,4;z:1~8"]
+)
 def test_what_is_no_range_is_refused(text: str) -> None:
-    with pytest.raises(OptionError):
+    with pytest.raises(OptionError, match="input_shape"):
         aoe.InferenceSession(adding(PLAIN, "n"), input_shape=text)
 
 

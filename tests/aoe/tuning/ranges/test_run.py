@@ -118,6 +118,16 @@ def test_look_up_places_the_kernels_of_the_bank_without_measuring(
     assert summary["points"] == [] and summary["pairs"] == 0
 
 
+def test_calls_of_a_log_outside_of_the_range_are_counted(
+    model: Path, tuned: Path, tmp_path: Path
+) -> None:
+    log, told = tmp_path / "log.csv", RecordingProgress()
+    log.write_text("5,x:2,9,64\n900,x:9,9,64\n")
+    options = {"shapes_from": log, "lookup_only": True, "progress": told}
+    _tune(model, tuned, output=tmp_path / "out", **options)
+    assert any("900 of 905 calls lie outside" in text for text in told.texts("warn"))
+
+
 def _planned(model: Path, shape: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     words = ["plan", model, f"--input_shape={shape}", "--trials=1", "--json"]
     assert aoe_exit_code(words) == 0
