@@ -268,7 +268,8 @@ def _opened(
     ranges: dict[str, Extents],
 ) -> int | str:
     """Fix or name a dimension, and return what it is now."""
-    where = f"{OPTION}: dimension {dim.dim_param or name}"
+    label = f" ({dim.dim_param})" if dim.dim_param else ""
+    where = f"{OPTION}: dimension {name}{label}"
     if dim.dim_value > 0:
         if given != dim.dim_value:
             raise ModelImportError(

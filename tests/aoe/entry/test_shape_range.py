@@ -87,6 +87,11 @@ def test_a_range_that_does_not_fit_the_model_is_refused(
         _opened(text, *shapes)
 
 
+def test_an_extent_nothing_is_said_of_is_named_with_its_input() -> None:
+    with pytest.raises(ModelImportError, match=r"dimension x1_0 \(N\): nothing is said"):
+        _opened("x0:1~2", ("N",), ("N", 4))
+
+
 def test_points_are_the_ends_and_the_geometric_middle() -> None:
     found = _opened("x0:1~4,1~128", ("N", "S")).points()
     assert [point.extents for point in found] == [
