@@ -67,7 +67,7 @@ class TunedModelReport(ReportWithFiles):
         if manifest.cases:
             text.line("any other shape: the imported model as it is")
         else:
-            _write_tuned(text, manifest)
+            _write_tuned(text, manifest, manifest.shape_range)
         if self.compared is not None:
             _write_times(text, self.compared)
         self.write_files(text)

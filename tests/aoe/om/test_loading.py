@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.commands import aoe_exit_code
 from support.engine.cpu import open_session
 from support.engine.models import conv_net
 from support.engine.online import sum_of_two, write_tuned
@@ -400,6 +401,15 @@ def test_calls_whose_names_disagree_are_the_untuned_models(tmp_path: Path, cache
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [ran(1, 5), ran(5, 5)] == [1.0, 2.0]
+
+
+def test_inspect_says_the_range_a_model_is_tuned_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, text = sum_of_two(1.0), "x:1~8,4;m:1~8,4"
+    file = write_tuned(tmp_path / "sum.om", tuned=model, untuned=model, shape_range=text)
+    assert aoe_exit_code(["inspect", file]) == 0
+    assert text in capsys.readouterr().out.splitlines()
 
 
 def test_unfit_reason_is_empty_here(tuned_net: Any) -> None:
