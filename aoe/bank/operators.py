@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from aoe.bank.sources import kernel_source
 from aoe.bank.task_bank import TaskBank
 from aoe.bank.verdicts import (
     BankNote,
+    DroppedKernel,
     FailedSearch,
     KeptKernel,
     UndecidedOperator,
@@ -26,6 +27,7 @@ from aoe.bank.verdicts import (
     failed_search_of,
     is_of_nothing,
     is_settled,
+    surroundings_of,
     undecided_operator_of,
 )
 from aoe.schedule import Configuration, Schedule
@@ -71,6 +73,7 @@ class OperatorBank(TaskBank[Workload]):
         self._core_num = core_num
         self._built_in = built_in
         self._source_of = source_of
+        self._saved: set[str] = set()
 
     @property
     def core_num(self) -> int:
@@ -239,8 +242,11 @@ class OperatorBank(TaskBank[Workload]):
         strategy = strategy_to_json(schedule, configuration)
         return self._journal.quarantine_reason(self._record(workload, strategy, cost_us=None))
 
-    def nearest(self, workload: Workload, limit: int = 3) -> tuple[Configuration, ...]:
-        """Return knobs that were best for the most similar workloads, most similar first."""
+    def nearest(self, workload: Workload, limit: int = 3) -> tuple[StoredAnswer, ...]:
+        """Return the answers for the most similar workloads, most similar first.
+
+        Of answers with the same knobs the nearest one is returned. None is from the built-in bank.
+        """
         ranked = []
         own, base = self.file(workload.op_type), self._base_file(workload.op_type)
         places = [(own, record) for record in self._bank.iter_records(own)]
@@ -253,14 +259,14 @@ class OperatorBank(TaskBank[Workload]):
             answer = self._answer(record, file)
             if answer is None:
                 continue
-            distance = abs(math.log(max(1, other.output.size) / max(1, workload.output.size)))
-            ranked.append((distance, record.key, answer.configuration, record))
+            answer = replace(answer, is_of_this_run=record.key in self._saved)
+            ranked.append((_distance(workload, other), record.key, answer, record))
         ranked.sort(key=lambda item: item[:2])
-        nearest: dict[Configuration, None] = {}
-        for _, _, configuration, record in ranked:
+        nearest: dict[Configuration, StoredAnswer] = {}
+        for _, _, answer, record in ranked:
             if len(nearest) < limit and self._journal.quarantine_reason(record) is None:
-                nearest[configuration] = None
-        return tuple(nearest)
+                nearest.setdefault(answer.configuration, answer)
+        return tuple(nearest.values())
 
     def failed_search(
         self, workload: Workload, trials: int, *, threshold: float
@@ -326,6 +332,29 @@ class OperatorBank(TaskBank[Workload]):
 
         None if it has not kept it.
         """
+        last = self._verdict_in_base(workload)
+        return KeptKernel.of(last) if last is not None and last.event is Event.KEPT else None
+
+    def dropped_in_base(
+        self, workload: Workload, ignored: tuple[str, ...] = ()
+    ) -> DroppedKernel | None:
+        """Return the earlier model's verdict on the kernel that is used here.
+
+        None if it has not dropped it, or noise decided that.
+
+        Args:
+            workload: Of the kernel.
+            ignored: Beginnings of reasons that do not count now.
+        """
+        last = self._verdict_in_base(workload)
+        if last is None or last.event is not Event.DROPPED or not is_settled(last):
+            return None
+        if _reason(last).startswith(ignored):
+            return None
+        return DroppedKernel(reason=_reason(last), surroundings=surroundings_of(last))
+
+    def _verdict_in_base(self, workload: Workload) -> Provenance | None:
+        """Return what the earlier model made of the kernel that is used here, None if unknown."""
         found, file = self.find(workload), self._base_file(workload.op_type)
         in_base = self._in_base(workload)[1]
         if found is None or file is None or in_base is None:
@@ -334,9 +363,9 @@ class OperatorBank(TaskBank[Workload]):
         same = self._answer(in_base, file)
         is_same = same is not None and same.schedule == found.schedule
         last = verdicts[-1] if verdicts else None
-        if not is_same or last is None or last.event is not Event.KEPT:
+        if not is_same or last is None or not self._journal.is_validated_alike(last):
             return None
-        return KeptKernel.of(last) if self._journal.is_validated_alike(last) else None
+        return last
 
     def save(
         self,
@@ -358,6 +387,7 @@ class OperatorBank(TaskBank[Workload]):
         if reason is not None:
             raise ValueError(f"{record.key} is {reason}")
         self._bank.put(self.file(workload.op_type), [record])
+        self._saved.add(record.key)
         self.note([(workload, verdict)])
 
     def _copied(self, source: Path, root: Path) -> Path:
@@ -442,3 +472,18 @@ def key_of(workload: Workload) -> str:
 def _kind(workload: Workload) -> tuple[Precision, tuple[tuple[str, str], ...]]:
     """Return the properties that workloads share whose knobs are guesses for each other."""
     return workload.precision, tuple((op.domain, op.op_type) for op in workload.operations)
+
+
+def _distance(one: Workload, other: Workload) -> float:
+    """Return how far the extents of two workloads lie apart: the sum of their logarithms.
+
+    Filters of another size and depthwise ones are far apart that way, whatever both write.
+    """
+    shapes = zip((*one.inputs, one.output), (*other.inputs, other.output), strict=False)
+    return sum(_shape_distance(a.shape, b.shape) for a, b in shapes)
+
+
+def _shape_distance(one: Sequence[int], other: Sequence[int]) -> float:
+    if len(one) != len(other):
+        one, other = (math.prod(one),), (math.prod(other),)
+    return sum(abs(math.log(max(1, a) / max(1, b))) for a, b in zip(one, other, strict=True))

@@ -19,7 +19,7 @@ SETTLED_HALF_WIDTH = 0.01
 """Half-width of the interval, relative to its middle, up to which later runs believe a verdict that
 was a matter of time: what is judged are percents."""
 _MODEL_SPEEDUP, _MODEL_SCATTER, _SURROUNDINGS = "model_speedup", "model_scatter", "surroundings"
-_MODEL_PROMISE = "model_promise"
+_MODEL_PROMISE, _AS_EXPECTED = "model_promise", "as_expected"
 _BEST, _AGAIN, _BUSY = "best", "again", "busy"
 _WORKLOAD, _BYTES = "workload", "bytes_around"
 _TRUSTED_PROCESSES = 3
@@ -54,6 +54,7 @@ class BankNote:
         estimate: SpeedupEstimate | None,
         scatter: Scatter | None = None,
         promise: float | None = None,
+        is_as_expected: bool = False,
         surroundings: Collection[str] = (),
     ) -> Self:
         """Return the note on a kernel after a decision about a whole model.
@@ -67,6 +68,7 @@ class BankNote:
             scatter: Of the processes that decided, None if they cannot tell.
             promise: What all kernels that stay had proven alone to save, as a share of the time
                 the model takes with them; None where nobody reckoned it.
+            is_as_expected: True if that is what a model like this one has shown that they do.
             surroundings: Digests of what stands around its places.
         """
         bounds = [round(bound, 4) for bound in (estimate.low, estimate.high)] if estimate else []
@@ -75,6 +77,8 @@ class BankNote:
             measured[_MODEL_SCATTER] = [round(scatter.deviation, 5), scatter.processes]
         if promise is not None:
             measured[_MODEL_PROMISE] = round(promise, 4)
+        if is_as_expected:
+            measured[_AS_EXPECTED] = True
         if surroundings:
             measured[_SURROUNDINGS] = sorted(surroundings)
         return cls(event=event, op_names=op_names, search={"reason": reason, **measured})
@@ -100,7 +104,6 @@ class KeptKernel:
     @classmethod
     def of(cls, verdict: Provenance) -> Self:
         """Return the note in a side-car line; invalid members are left out."""
-        around = verdict.search.get(_SURROUNDINGS)
         scatter = None
         match verdict.search.get(_MODEL_SCATTER):
             case [float(deviation), int(processes)] if processes >= _TRUSTED_PROCESSES:
@@ -108,10 +111,29 @@ class KeptKernel:
                     scatter = Scatter(deviation=deviation, processes=processes)
         return cls(
             is_settled=is_settled(verdict),
-            surroundings=frozenset(map(str, around if isinstance(around, list | tuple) else ())),
+            surroundings=surroundings_of(verdict),
             scatter=scatter,
             kept_share=_kept_share(verdict),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedKernel:
+    """What a side-car says of a kernel a model has dropped.
+
+    Attributes:
+        reason: In words.
+        surroundings: Digests of what stood around its places; none where nobody noted them.
+    """
+
+    reason: str
+    surroundings: frozenset[str]
+
+
+def surroundings_of(verdict: Provenance) -> frozenset[str]:
+    """Return the digests of what stood around the places of a kernel; none if nobody noted them."""
+    around = verdict.search.get(_SURROUNDINGS)
+    return frozenset(map(str, around if isinstance(around, list | tuple) else ()))
 
 
 def _kept_share(verdict: Provenance) -> float | None:
@@ -246,8 +268,10 @@ def is_settled(verdict: Provenance) -> bool:
     """True if what a model made of a kernel was no matter of noise.
 
     The interval that decided is narrow, or lies further from 1, on the side of the verdict, than
-    it is wide.
+    it is wide; or the gain is the one that an earlier model has shown.
     """
+    if verdict.event is Event.KEPT and verdict.search.get(_AS_EXPECTED) is True:
+        return True
     match verdict.search.get(_MODEL_SPEEDUP):
         case [float(low), float(high)] if 0 < low <= high:
             beyond = low - 1 if verdict.event is Event.KEPT else 1 - high

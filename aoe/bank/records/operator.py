@@ -29,6 +29,7 @@ class StoredAnswer(Stored):
         is_built_in: True if it came with the package.
         range_model: Model and range of shapes it was last used for, `bert over x:1~4,64`; empty
             where it was used for fixed shapes.
+        is_of_this_run: True if the run that asks has written it.
     """
 
     key: str
@@ -38,6 +39,7 @@ class StoredAnswer(Stored):
     old_name: str = ""
     is_built_in: bool = False
     range_model: str = ""
+    is_of_this_run: bool = False
 
     @property
     def range_words(self) -> str:

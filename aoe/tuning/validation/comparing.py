@@ -200,6 +200,7 @@ class ModelComparer(Generic[P]):
         baseline: ModelPart | None = None,
         *,
         known: Scatter | None = None,
+        expected_us: float | None = None,
     ) -> ModelGain:
         """Write the model with `kept` and measure it in several processes, one after another.
 
@@ -209,7 +210,8 @@ class ModelComparer(Generic[P]):
 
         The third and the fourth process are the last where they prove a gain by far, see `looks`;
         where the scatter of a model like this one is known, any of the first three, once the gain
-        is larger than the interval is wide: then a later run believes it, see `is_settled`.
+        is larger than the interval is wide, or is the one expected: then a later run believes it,
+        see `is_settled`.
         If all show a gain but do not prove it, as many more are added once: processes of small
         models scatter by 5 %, and five of them prove a gain of 10 % no more than every other time.
 
@@ -223,6 +225,7 @@ class ModelComparer(Generic[P]):
             kept: Parts the model has.
             baseline: What it is held against; None for the model without any.
             known: Scatter of a model like this one on this machine.
+            expected_us: Time it saves by what a model like this one has saved; None if not known.
 
         Raises:
             TimeIsUpError: there was time for one process at most, which does not prove a gain.
@@ -232,7 +235,7 @@ class ModelComparer(Generic[P]):
         """
         tuned = self._assembly.write_model(kept)
         held_against = baseline or self._assembly.untuned
-        found, in_turns = self._in_processes(held_against, tuned, known)
+        found, in_turns = self._in_processes(held_against, tuned, known, expected_us)
         gain = _gain(found, in_turns=in_turns, known=known)
         if not in_turns and gain.surely <= 1 < gain.estimate.median:
             terms = _both_orders(PROCESSES, begin=len(found))
@@ -249,7 +252,11 @@ class ModelComparer(Generic[P]):
         return replace(gain, is_open=in_turns and gain.surely <= 1 < gain.estimate.high)
 
     def _in_processes(
-        self, baseline: ModelPart, tuned: ModelPart, known: Scatter | None
+        self,
+        baseline: ModelPart,
+        tuned: ModelPart,
+        known: Scatter | None,
+        expected_us: float | None,
     ) -> tuple[list[ModelComparison], bool]:
         """Return comparisons in fresh processes, as many as there is time for.
 
@@ -261,7 +268,7 @@ class ModelComparer(Generic[P]):
             found = self._one_by_one(baseline, tuned, self._costs.hurried(self._final), orders)
         else:
             terms = _both_orders(PROCESSES)
-            is_clear = partial(_is_clear, known=known)
+            is_clear = partial(_is_clear, known=known, expected_us=expected_us)
             found = self._one_by_one(
                 baseline,
                 tuned,
@@ -376,15 +383,35 @@ def _in_turns(begin: int, count: int) -> list[ComparisonTerms]:
     return [ComparisonTerms(orders=(bool(n % 2),)) for n in range(begin, begin + count)]
 
 
-def _is_clear(found: Sequence[ModelComparison], known: Scatter | None) -> bool:
-    """Return True if processes prove a gain before all have run, on a machine that was quiet."""
+def _is_clear(
+    found: Sequence[ModelComparison], known: Scatter | None, expected_us: float | None
+) -> bool:
+    """True if processes prove a gain before all have run, on a machine that was quiet."""
     if len(found) not in looks(known):
         return False
     if not all(one.deviation.acceptable and one.measurement.counts for one in found):
         return False
-    return _together(found, in_turns=False, known=known).is_sure and (
-        known is None or _is_larger_than_wide(_gain(found, in_turns=False, known=known).estimate)
+    if not _together(found, in_turns=False, known=known).is_sure:
+        return False
+    if known is None:
+        return True
+    gain = _gain(found, in_turns=False, known=known)
+    latency_us = gain.comparison.measurement.latency_us
+    return _is_larger_than_wide(gain.estimate) or (
+        expected_us is not None and saves_as_expected(gain.estimate, latency_us, expected_us)
     )
+
+
+def saves_as_expected(estimate: SpeedupEstimate, latency_us: float, expected_us: float) -> bool:
+    """True unless a model saves less than expected by more than noise explains.
+
+    Args:
+        estimate: Its speed-up.
+        latency_us: Its time.
+        expected_us: Time it is expected to save.
+    """
+    deviation = (estimate.high - estimate.low) / 4  # of 95 %, four standard deviations are between
+    return (estimate.median + deviation - 1) * latency_us >= expected_us
 
 
 def _is_larger_than_wide(estimate: SpeedupEstimate) -> bool:

@@ -27,7 +27,9 @@ from aoe.tuning.validation.kernel_accuracy import AccuracyChecker, worth_lowerin
 from aoe.tuning.validation.kernel_assembly import Assembly
 from aoe.tuning.validation.memory_pruning import PEAK_RATIO, within_memory
 from aoe.tuning.validation.model_validator import (
+    NOT_FASTER,
     OVER_PEAK,
+    SLOWER,
     ModelValidator,
     ValidationResult,
     decide_candidates,
@@ -88,8 +90,9 @@ def validate_kernels(
     """Return the kernels that stay in the run's graph; the library of just these is built.
 
     What cannot be judged within the time limit is not used, and a later run judges it. What an
-    earlier run settled is believed; where all of it is, nothing is chosen again. With
-    `REPEAT_TUNE` nothing is settled.
+    earlier run settled is believed; where all of it is, nothing is chosen again. What the model of
+    `--base_result` has dropped between the same nodes stays out. With `REPEAT_TUNE` nothing is
+    settled.
 
     Args:
         tuning: The model.
@@ -106,6 +109,10 @@ def validate_kernels(
     earlier = {t.operator.key: earlier_verdict(tuning, bank, t.operator.workload) for t in tuned}
     lookup_only = tuning.settings.lookup_only
     candidates = kernels_of(tuned)
+    dropped = _dropped_in_base(
+        tuning, bank, assembly, [k for k in candidates if not earlier[k.key]]
+    )
+    earlier |= dict.fromkeys((one.key for one, _ in dropped), Event.DROPPED)
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
     checker = _accuracy_checker(tuning, assembly, candidates, left_s, costs)
     if checker is None:  # else what was dropped counts too, or a second run would trade otherwise
@@ -139,12 +146,44 @@ def validate_kernels(
         (one.source.workload, validation.verdict(one, one.op_names, assembly.surroundings(one)))
         for one in news
     ]
+    noted += [(one.source.workload, note) for one, note in dropped]
     if checker is not None and accuracy is not None:
         validation = _still_accurate(checker, accuracy, validator, validation)
     if len(validation.kept) < len(in_library):
         assembly.build(validation.kept)  # the library a second run will build
     validation = replace(validation, drops={**validation.drops, **lost})
     return validation, () if lookup_only else noted
+
+
+def _dropped_in_base(
+    tuning: TuneContext,
+    bank: OperatorBank,
+    assembly: Assembly,
+    kernels: Sequence[ChosenKernel],
+) -> list[tuple[ChosenKernel, BankNote]]:
+    """Return the kernels the earlier model has dropped where they stand here, with that verdict.
+
+    What a whole model that gained nothing had dropped is tried again.
+    """
+    if tuning.settings.repeat_tune:
+        return []
+    ignored = (NOT_FASTER, SLOWER, *((OVER_PEAK,) if is_memory_given(tuning) else ()))
+    found = []
+    for one in kernels:
+        verdict = bank.dropped_in_base(one.source.workload, ignored)
+        here = assembly.surroundings(one) if verdict is not None else frozenset()
+        if verdict is None or not here or not here <= verdict.surroundings:
+            continue
+        tuning.progress.step(f"left out {one.name}, as in the earlier model: {verdict.reason}")
+        note = BankNote.of_model(
+            Event.DROPPED,
+            one.op_names,
+            reason=verdict.reason,
+            estimate=None,
+            surroundings=here,
+        )
+        found.append((one, note))
+    return found
 
 
 def model_validator(

@@ -20,6 +20,7 @@ from aoe.tuning.validation.comparing import (
     ModelComparer,
     ModelGain,
     TimeIsUpError,
+    saves_as_expected,
 )
 from aoe.tuning.validation.group_tests import PROVEN, GroupTests
 from aoe.tuning.validation.memory_pruning import (
@@ -37,6 +38,10 @@ from aoebank import Event
 _NO_TIME = "not decided, the time limit left no time to compare the whole model"
 _LATE = "not decided, the model did not answer in time with it"
 _OPEN = "not decided, the time limit left too few comparisons of the whole model"
+NOT_FASTER = "the whole model is not proven faster with it"
+SLOWER = "the whole model is slower with it"
+"""What the reasons of all kernels of a model that gains nothing begin with: it says little of each
+of them."""
 OVER_PEAK = "with it the model takes more memory at its peak than"
 """What the reason of a kernel begins with that went for the memory of the model alone."""
 
@@ -54,6 +59,7 @@ class ValidationResult(Generic[P]):
         graph_chosen: True if even without any part the model is not the imported one: an earlier
             mode of the run has chosen its graph.
         scatter: Of the processes that decided, None if they cannot tell.
+        is_as_expected: True if it saves what a model like this one has shown that it does.
     """
 
     kept: tuple[P, ...]
@@ -63,6 +69,7 @@ class ValidationResult(Generic[P]):
     accuracy: HeldAccuracy[P] | None = None
     graph_chosen: bool = False
     scatter: Scatter | None = None
+    is_as_expected: bool = False
 
     @property
     def is_changed(self) -> bool:
@@ -80,7 +87,11 @@ class ValidationResult(Generic[P]):
         drop = self.drops.get(part.name)
         if drop is not None:
             return BankNote.of_model(
-                Event.DROPPED, op_names, reason=drop.reason, estimate=drop.estimate
+                Event.DROPPED,
+                op_names,
+                reason=drop.reason,
+                estimate=drop.estimate,
+                surroundings=surroundings,
             )
         return BankNote.of_model(
             Event.KEPT,
@@ -89,6 +100,7 @@ class ValidationResult(Generic[P]):
             estimate=self.estimate,
             scatter=self.scatter,
             promise=self.promise,
+            is_as_expected=self.is_as_expected,
             surroundings=surroundings,
         )
 
@@ -181,18 +193,22 @@ class ModelValidator(Generic[P]):
         is no faster hardly ever passes by the second one.
         """
         is_checked = not self._comparer.is_hurried
-        kernels = self._within_peak(kernels)
+        if all_bytes(new, self._kept_bytes) >= LEAST_BYTES:  # the others fit before
+            kernels = self._within_peak(kernels)
         new = [kernel for kernel in new if kernel in kernels]
         tests = group_tests(self._comparer, kernels, self._step, prior_result.proven)
         if prior_result.is_own:  # that what it had gains is proven
             if is_checked:
                 self._examine(tests, new)
             return self.confirm(tests.kept)
-        proof = partial(self._for_the_record, known=prior_result.scatter)
+        expected_us = _expected_us(kernels, new, prior_result)
+        proof = partial(self._for_the_record, known=prior_result.scatter, expected_us=expected_us)
         found = self._concluded(kernels, proof, demand_gain=True, is_checked=is_checked)
-        if found.kept and is_checked and not _is_as_promised(found, new, prior_result):
+        found = replace(found, is_as_expected=_is_as_expected(found, expected_us))
+        if found.kept and new and is_checked and not found.is_as_expected:
             self._examine(tests, new)
             if tests.dropped:
+                proof = partial(self._for_the_record, known=prior_result.scatter)
                 found = self._concluded(tests.kept, proof, demand_gain=True)
         if found.kept or found.undecided:
             return found
@@ -316,10 +332,12 @@ class ModelValidator(Generic[P]):
             kept=(), drops=self._drops, comparison=gain.comparison, estimate=gain.estimate
         )
 
-    def _for_the_record(self, kept: Sequence[P], known: Scatter | None = None) -> ModelGain:
+    def _for_the_record(
+        self, kept: Sequence[P], known: Scatter | None = None, expected_us: float | None = None
+    ) -> ModelGain:
         if not kept:  # a model without kernels is only timed, nothing is claimed about it
             return self._comparer.once(kept)
-        return self._comparer.for_the_record(kept, known=known)
+        return self._comparer.for_the_record(kept, known=known, expected_us=expected_us)
 
     def _concluded(
         self,
@@ -383,25 +401,28 @@ class ModelValidator(Generic[P]):
         return right
 
 
-def _is_as_promised(
-    found: ValidationResult[P], new: Sequence[P], prior_result: PriorResult
-) -> bool:
-    """True if a model saves what was believed it does, and what its new kernels promise.
+def _expected_us(kernels: Sequence[P], new: Sequence[P], prior_result: PriorResult) -> float | None:
+    """Return the time a model is expected to save, in us; None where nobody noted what it takes.
 
-    Believed ones are held to what of their promise they have kept before, new ones to the part of
-    it that those keep which a model has kept: alone they save more than in company. False where it
-    is not known what believed ones have kept.
+    Believed kernels are expected to save the part of their promise that they have kept before, new
+    ones the part of it that those keep which a model has kept: alone they save more than in
+    company.
     """
     is_new = {kernel.name for kernel in new}
-    believed = [kernel for kernel in found.kept if kernel.name not in is_new]
-    if not new:
-        return True
+    believed = [kernel for kernel in kernels if kernel.name not in is_new]
     if any(kernel.name not in prior_result.kept_share for kernel in believed):
-        return False
-    expected_us = sum(prior_result.kept_share[kernel.name] * kernel.gain_us for kernel in believed)
-    expected_us += PROVEN * sum(kernel.gain_us for kernel in new)
-    saved_us = (found.estimate.median - 1) * found.comparison.measurement.latency_us
-    return saved_us >= expected_us
+        return None
+    of_believed = sum(prior_result.kept_share[kernel.name] * kernel.gain_us for kernel in believed)
+    return of_believed + PROVEN * sum(kernel.gain_us for kernel in new)
+
+
+def _is_as_expected(found: ValidationResult[P], expected_us: float | None) -> bool:
+    latency_us = found.comparison.measurement.latency_us
+    return (
+        expected_us is not None
+        and bool(found.kept)
+        and saves_as_expected(found.estimate, latency_us, expected_us)
+    )
 
 
 def not_proven_faster(gain: ModelGain) -> str:
@@ -411,11 +432,8 @@ def not_proven_faster(gain: ModelGain) -> str:
     """
     estimate = gain.estimate
     if estimate.high < 1:
-        return f"the whole model is slower with it: {estimate.median:.3f}x"
-    return (
-        f"the whole model is not proven faster with it: {estimate.median:.3f}x, "
-        f"99 % interval from {gain.surely:.3f}x"
-    )
+        return f"{SLOWER}: {estimate.median:.3f}x"
+    return f"{NOT_FASTER}: {estimate.median:.3f}x, 99 % interval from {gain.surely:.3f}x"
 
 
 def correct_kernels(

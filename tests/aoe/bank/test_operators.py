@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from support.contracts.kernels import operation, plain
 from support.engine.families import chain_workload
 from support.engine.tuning import (
     guess_of,
@@ -246,9 +247,31 @@ def test_nearest_are_the_same_operators_of_the_nearest_size(tmp_path: Path) -> N
         configuration = guesses_of(workload)[0].changed("marker", number)
         bank.save(workload, guess_of(workload)[0], configuration, make_verdict(Event.ADD, 2.0))
     _save(bank, _TANH)
+    assert all(near.is_of_this_run for near in bank.nearest(_EXP))
     found = make_bank(tmp_path).nearest(_EXP)
-    assert [near["marker"] for near in found] == [0, 2, 1]
+    assert not any(near.is_of_this_run for near in found)
+    assert [near.configuration["marker"] for near in found] == [0, 2, 1]
     assert len(make_bank(tmp_path).nearest(_EXP, limit=1)) == 1
+
+
+def _convolution(channels: int, side: int) -> Workload:
+    image = plain(1, channels, 56, 56)
+    return Workload(
+        op_type="conv_nchw",
+        inputs=(image, plain(channels, channels, side, side)),
+        operations=(operation("Conv", "x0 x1", kernel_shape=(side, side)),),
+        output=image,
+    )
+
+
+def test_nearest_convolution_is_one_with_filters_of_about_the_same_size(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    for number, (channels, side) in enumerate([(64, 1), (32, 3), (64, 5)]):
+        workload = _convolution(channels, side)
+        configuration = Configuration({"marker": number})
+        bank.save(workload, Schedule(), configuration, make_verdict(Event.ADD, 2.0))
+    found = bank.nearest(_convolution(64, 3))
+    assert found[0].configuration["marker"] == 2
 
 
 @contextmanager
@@ -290,7 +313,7 @@ def test_equal_configurations_are_offered_once(tmp_path: Path) -> None:
     for extent in (33, 34):
         workload = chain_workload(("Exp",), shape=(1, 8, 32, extent))
         bank.save(workload, schedule, configuration, make_verdict(Event.ADD, 2.0))
-    assert bank.nearest(_EXP) == (configuration,)
+    assert [near.configuration for near in bank.nearest(_EXP)] == [configuration]
 
 
 # ---- what is believed ----
@@ -393,6 +416,17 @@ def test_verdict_is_judged_again_if_its_interval_is_wide_and_near_1(
         bank.note([(_EXP, _judged(event, low, high))])
         found = make_bank(tmp_path / event).model_verdict(_EXP)
         assert found is (event if event in settled else None)
+
+
+def test_gain_that_was_expected_is_settled_however_wide_its_interval(tmp_path: Path) -> None:
+    estimate = replace(make_estimate(1.08), low=1.01, high=1.15)
+    for event in (Event.KEPT, Event.DROPPED):
+        bank = make_bank(tmp_path / event)
+        _save(bank)
+        note = BankNote.of_model(event, ("n0",), reason="x", estimate=estimate, is_as_expected=True)
+        bank.note([(_EXP, note)])
+        found = make_bank(tmp_path / event).model_verdict(_EXP)
+        assert found is (event if event is Event.KEPT else None)
 
 
 def test_verdict_that_no_time_decided_is_settled(tmp_path: Path) -> None:

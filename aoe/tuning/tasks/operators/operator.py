@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -63,6 +63,9 @@ the first that are tried."""
 _WARM_TRIALS = 8
 """More are never tried then: these come before a model of the search has a say, and what fits that
 takes a second to load."""
+_AS_PROMISED = 0.95
+"""Share of the speed-up earlier runs have found for similar workloads. Where the first candidate,
+the answer to the nearest one, brings that here too, nothing else is tried."""
 _WON = (RepoOutcome.ADD, RepoOutcome.UPDATE)
 
 
@@ -134,6 +137,8 @@ class OperatorSearch:
         is_again: True if noise has left open what a search like this one came to.
         was_busy: True if the one candidate was ahead on a busy machine: where it gains nothing, a
             later run searches again.
+        promise: Best speed-up earlier runs have found for similar workloads; the answer to the
+            nearest one is the first candidate. None if there is none.
     """
 
     operator: Operator
@@ -145,6 +150,18 @@ class OperatorSearch:
     is_enough: bool = False
     is_again: bool = False
     was_busy: bool = False
+    promise: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing is left to try, or the first candidate brings what is promised."""
+        return self.search.is_over or self._is_as_promised
+
+    @property
+    def _is_as_promised(self) -> bool:
+        if self.promise is None or self.seen is None or self.seen.outcome not in _WON:
+            return False
+        return (self.seen.speedup or 0.0) >= _AS_PROMISED * self.promise
 
     def sources_ahead(self) -> tuple[KernelSource, ...]:
         """Return the kernel of the first guess, so that it can be compiled before its turn."""
@@ -205,6 +222,12 @@ class OperatorSearch:
             trials: Candidates.
             is_enough: True if these are all the operator is worth: a later run searches no more.
         """
+        if self.promise is not None and self.seen is None and self.task.settings.only is None:
+            self.screen(tools)
+            tried = len(self.search.trials)
+            trials, tools = trials - tried, replace(tools, trials_left=tools.trials_left - tried)
+        if self.seen is not None and self._is_as_promised:
+            return self.seen
         if not self._may_begin(tools):
             return self.seen or self._not_tried(tools)
         try:
@@ -386,7 +409,8 @@ def begin_operator(
     if not is_chosen:
         return _from_bank(operator, lookup.answer, f"{lookup.unsearched}, and {NOT_CHOSEN}")
     try:
-        task = _search_task(operator, tools, budget, lookup)
+        nearest = tools.bank.nearest(operator.workload)
+        task = _search_task(operator, tools, budget, lookup, nearest)
         search = TaskSearch[Schedule](task)
     except Exception as error:
         return failed_family(operator, lookup.answer, error, tools.progress)
@@ -398,6 +422,7 @@ def begin_operator(
         search=search,
         is_again=lookup.is_again,
         was_busy=lookup.was_busy,
+        promise=None if lookup.has_record else _promise_of(nearest),
     )
 
 
@@ -423,12 +448,27 @@ def bytes_around(tools: OperatorTools, workload: Workload) -> int:
     return max(0, tools.bytes_touched - _FLOAT_BYTES * touched_elements(workload))
 
 
+def _earlier(nearest: Iterable[StoredAnswer]) -> Iterable[StoredAnswer]:
+    """Return the answers that are from earlier runs."""
+    return (one for one in nearest if not one.is_of_this_run)
+
+
+def _promise_of(nearest: Iterable[StoredAnswer]) -> float | None:
+    """Return the best speed-up earlier runs have found for similar workloads, None for none."""
+    return max((one.speedup for one in _earlier(nearest) if one.speedup is not None), default=None)
+
+
 def _search_task(
-    operator: Operator, tools: OperatorTools, budget: int, lookup: OperatorLookup
+    operator: Operator,
+    tools: OperatorTools,
+    budget: int,
+    lookup: OperatorLookup,
+    nearest: Sequence[StoredAnswer],
 ) -> OperatorTask:
     target, settings, only = tools.runner.target, tools.settings, lookup.left_open
-    first = lookup.covering.configuration if lookup.covering is not None else None
-    warm = tools.bank.nearest(operator.workload)
+    given = lookup.covering or next(iter(_earlier(nearest)), None)
+    first = given.configuration if given is not None else None
+    warm = tuple(one.configuration for one in nearest)
     if warm or first is not None:
         budget = min(math.ceil(budget * _WARM_SHARE), _WARM_TRIALS)
     return OperatorTask(

@@ -155,7 +155,7 @@ class OperatorTasks:
             for search in searches:
                 began_s = time.monotonic()
                 tuned = search.screen(self._tools())
-                if not search.search.is_over:
+                if not search.is_over:
                     self.open[search.operator.key] = search
                 self._take(tuned, time.monotonic() - began_s + preparing_s, is_screening=True)
             self._look_for_parts()
@@ -239,7 +239,7 @@ class OperatorTasks:
         """Take what became of an operator; its search may go on later."""
         given, tuned = finished.slice, finished.result
         search, tried = self.running.pop(given.task.key)
-        is_over = search.search.is_over
+        is_over = search.is_over
         is_cut = not (search.is_enough or is_over) and len(search.search.trials) > tried
         if given.is_screening and not is_over:
             self.open[given.task.key] = search

@@ -391,6 +391,44 @@ def test_chain_of_changes_goes_on_believing(tmp_path: Path) -> None:
     assert (third.comparisons, third.restarts) == (1, 1)
 
 
+def _behind(root: Path, earlier_saves: tuple[float, ...], **facts: Any) -> Model:
+    """Return a changed model with all kernels its earlier form has judged."""
+    earlier = Model(root / "base", saves=earlier_saves, name="earlier")
+    _stored(earlier)
+    earlier.judged()
+    model = Model(root / "own", base=root / "base", **facts)
+    for one in model.tuned:
+        model.bank.adopt(one.operator.workload)
+    return model
+
+
+def test_what_an_earlier_model_dropped_in_the_same_place_stays_out(tmp_path: Path) -> None:
+    losing = (0.1, -0.1, 0.1)
+    model = _behind(tmp_path, losing, saves=losing)
+    assert model.judged() == ["a", "c"]
+    assert (model.comparisons, model.restarts) == (1, 1)
+    (told,) = (text for text in model.progress.texts("step") if text.startswith("left out"))
+    assert "as in the earlier model: the model is" in told
+    assert model.verdicts() == [Event.KEPT, Event.DROPPED, Event.KEPT]
+    assert model.judged() == ["a", "c"]
+    assert model.comparisons == _CONFIRMED
+
+
+@pytest.mark.parametrize(
+    ("earlier_saves", "facts", "repeat_tune"),
+    [
+        ((0.1, -0.1, 0.1), {"moved": (1,)}, False),
+        ((0.1, -0.1, 0.1), {}, True),
+        ((0.0, 0.0, 0.0), {}, False),  # a model that gains nothing says nothing of each kernel
+    ],
+)
+def test_what_was_dropped_elsewhere_is_tried(
+    tmp_path: Path, earlier_saves: tuple[float, ...], facts: dict[str, Any], repeat_tune: bool
+) -> None:
+    model = _behind(tmp_path, earlier_saves, **facts)
+    assert model.judged(repeat_tune=repeat_tune) == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("moved", [(0,), (0, 1)])
 def test_kernel_between_other_neighbours_is_judged(tmp_path: Path, moved: tuple[int, ...]) -> None:
     model = _changed(tmp_path, moved=moved)

@@ -211,6 +211,19 @@ def test_judge_drops_what_takes_too_much_memory_and_proves_the_rest() -> None:
     assert found.estimate.median == pytest.approx(1 / 0.65, rel=0.02)
 
 
+@pytest.mark.parametrize(("new_mib", "kept", "alone"), [(0.5, [0, 1, 2], 0), (20, [0, 1], 2)])
+def test_memory_of_believed_kernels_is_seen_by_the_last_comparison_alone(
+    new_mib: float, kept: list[int], alone: int
+) -> None:
+    case = _limited(model_of(0.3, 0.2, 0.05), {0: 3, 1: 3, 2: new_mib})
+    found = case.judged(believed=(0, 1), kept_share=1.0)
+    assert case.numbers(found.kept) == kept
+    assert len(case.runner.asked("compare_models")) - case.runner.restarts == alone
+    too_much = _limited(model_of(0.3, 0.2, 0.05), {0: 6, 1: 20, 2: 0.5})
+    found = too_much.judged(believed=(0, 1), kept_share=1.0)
+    assert too_much.numbers(found.kept) == [0, 2]
+
+
 def test_second_run_holds_what_an_earlier_one_has_kept_to_the_limit() -> None:
     case = _limited(model_of(0.3, 0.2), {0: 6, 1: 20})
     assert case.numbers(case.confirmed().kept) == [0]

@@ -235,6 +235,28 @@ def test_known_scatter_ends_the_judgement_of_what_is_believed_after_one_process(
     assert found.scatter == scatter
 
 
+@pytest.mark.parametrize(("kept_share", "processes"), [(1.0, 1), (None, 2), (1.5, 2)])
+def test_gain_that_is_the_expected_one_needs_no_narrow_interval(
+    kept_share: float | None, processes: int
+) -> None:
+    case = model_of(0.06, 0.06, 0.02, jitter=0.0)
+    scatter = Scatter(deviation=0.015, processes=4)
+    found = case.judged(believed=(0, 1), kept_share=kept_share, scatter=scatter)
+    assert case.numbers(found.kept) == [0, 1, 2]
+    assert found.is_as_expected is (kept_share == 1)
+    assert case.runner.restarts == processes
+    assert 1 < found.estimate.low < 1 / 0.86 < found.estimate.high
+
+
+def test_new_kernel_has_no_test_where_the_whole_falls_short_within_noise() -> None:
+    case = model_of(0.15, 0.04, 0.01, promised=(0.15, 0.05, 0.01), jitter=0.0)
+    found = case.judged(
+        believed=(0, 1), kept_share=1.0, scatter=Scatter(deviation=0.015, processes=4)
+    )
+    assert case.numbers(found.kept) == [0, 1, 2] and found.is_as_expected
+    assert len(case.runner.asked("compare_models")) == case.runner.restarts
+
+
 @pytest.mark.parametrize("facts", [{"wrong": [1]}, {"deadly": [1]}])
 def test_believed_kernel_that_computes_wrongly_here_is_found(facts: dict[str, list[int]]) -> None:
     case = model_of(0.1, 0.1, 0.1, **facts)  # type: ignore[arg-type]

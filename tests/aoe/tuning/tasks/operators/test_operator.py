@@ -334,6 +334,29 @@ def test_answer_for_a_similar_workload_shortens_the_search(tmp_path: Path) -> No
         assert len(found.search.trials) == trials
 
 
+@pytest.mark.parametrize(("gain", "trials"), [(1.95, 1), (3.0, 1), (1.8, 4), (1.0, 4)])
+def test_answer_that_gains_as_in_an_earlier_run_ends_the_search(
+    tmp_path: Path, gain: float, trials: int
+) -> None:
+    earlier = _tuned(tmp_path, _always(2.0))
+    assert earlier.search is not None and len(earlier.search.trials) == 8
+    other = make_operator(chain_workload(("Exp",), shape=(1, 16, 64, 66)))
+    found = _tuned(tmp_path, runner := _always(gain), other)
+    assert found.search is not None and len(found.search.trials) == trials
+    assert found.search.trials[0].configuration == earlier.search.configuration
+    if trials == 1:
+        assert len(runner.asked("measure_candidates")) == 1  # chosen by nothing, it proves itself
+        assert found.outcome is RepoOutcome.ADD
+        stored = make_bank(tmp_path).find(other.workload)
+        assert stored is not None and stored.speedup == pytest.approx(gain, rel=0.02)
+
+
+def test_record_that_is_measured_again_is_no_reason_to_search_less(tmp_path: Path) -> None:
+    _tuned(tmp_path, _always(2.0))
+    found = _tuned(tmp_path, _always(2.0), repeat_tune=True)
+    assert found.search is not None and len(found.search.trials) == 4
+
+
 def test_trials_are_told_to_the_user(tmp_path: Path) -> None:
     progress = RecordingProgress()
     _tuned(tmp_path, _always(2.0), progress=progress)
