@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from aoe.bank.journal import KERNEL_SOURCE, BankJournal
@@ -352,6 +353,32 @@ class OperatorBank(TaskBank[Workload]):
         if _reason(last).startswith(ignored):
             return None
         return DroppedKernel(reason=_reason(last), surroundings=surroundings_of(last))
+
+    def usual_kept_share(self, op_types: Iterable[str]) -> float | None:
+        """Return the share of their promise that kernels keep in models judged on this machine.
+
+        It is the median of the models in the bank and in the earlier result, None without any.
+
+        Args:
+            op_types: Kernel families whose files are read.
+        """
+        shares: dict[str, float] = {}
+        for op_type in sorted(set(op_types)):
+            for file in (self.file(op_type), self._base_file(op_type)):
+                for line in self._bank.iter_provenance(file) if file is not None else ():
+                    share = self._kept_share(line)
+                    if share is not None:
+                        shares[str(line.model.get("sha256"))] = share
+        return median(shares.values()) if shares else None
+
+    def _kept_share(self, line: Provenance) -> float | None:
+        """Return what a line says kernels have kept of their promise in a model judged alike."""
+        if line.event is not Event.KEPT or not self._journal.is_validated_alike(line):
+            return None
+        if any(line.fingerprint.get(name) != value for name, value in self._here.items()):
+            return None
+        found = KeptKernel.of(line)
+        return found.kept_share if found.is_settled else None
 
     def _verdict_in_base(self, workload: Workload) -> Provenance | None:
         """Return what the earlier model made of the kernel that is used here, None if unknown."""

@@ -80,6 +80,8 @@ class GroupTests(Generic[P]):
         comparison_s: What one should take.
         proven: Names of kernels that have stayed in a model like this one: half of what they
             promise will do.
+        usual_share: What other kernels are held to of their promise: all of it, or what kernels
+            have kept in other models.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class GroupTests(Generic[P]):
         following_comparisons: int = 0,
         comparison_s: float = 0.0,
         proven: Collection[str] = (),
+        usual_share: float = 1.0,
     ) -> None:
         self.kept = tuple(kernels)
         self.dropped: dict[str, Drop] = {}
@@ -102,6 +105,7 @@ class GroupTests(Generic[P]):
         self._longest_s = comparison_s
         self._model_us = math.inf
         self._proven = frozenset(proven)
+        self._usual_share = usual_share
         self._whole: Measurement | None = None
 
     def are_wrong(self) -> bool:
@@ -222,8 +226,10 @@ class GroupTests(Generic[P]):
         return self.comparisons < MOST_COMPARISONS and self._left_s() > needed_s
 
     def _promise(self, group: Sequence[P]) -> float:
-        """Return the sum of proven gains of the kernels of a group; losses count as zero."""
-        gains = (k.gain_us * (PROVEN if k.name in self._proven else 1.0) for k in group)
+        """Return the gain expected of the kernels of a group together; losses count as zero."""
+        gains = (
+            k.gain_us * (PROVEN if k.name in self._proven else self._usual_share) for k in group
+        )
         return max(0.0, sum(gains) / self._model_us)
 
 

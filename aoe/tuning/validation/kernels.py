@@ -138,6 +138,7 @@ def validate_kernels(
             lambda one: bank.kept_in_base(one.source.workload),
             assembly.surroundings,
             repeat_tune=tuning.settings.repeat_tune,
+            usual_share=bank.usual_kept_share(one.source.workload.op_type for one in kernels),
         ),
         lookup_only=lookup_only,
         progress=tuning.progress,

@@ -196,7 +196,7 @@ class ModelValidator(Generic[P]):
         if all_bytes(new, self._kept_bytes) >= LEAST_BYTES:  # the others fit before
             kernels = self._within_peak(kernels)
         new = [kernel for kernel in new if kernel in kernels]
-        tests = group_tests(self._comparer, kernels, self._step, prior_result.proven)
+        tests = group_tests(self._comparer, kernels, self._step, prior_result)
         if prior_result.is_own:  # that what it had gains is proven
             if is_checked:
                 self._examine(tests, new)
@@ -231,13 +231,12 @@ class ModelValidator(Generic[P]):
         """Test every kernel; a refused model stays refused if no single kernel loses."""
         before = dict(self._drops)
         # loading a large model twice more takes what its proof needs, which shows wrong results too
-        tests = group_tests(self._comparer, kernels, self._step, prior_result.proven)
+        tests = group_tests(self._comparer, kernels, self._step, prior_result)
         is_checked = tests.has_time and not self._comparer.is_hurried
         try:
             if is_checked and tests.are_wrong():
-                tests = group_tests(
-                    self._comparer, self._correct(kernels), self._step, prior_result.proven
-                )
+                right = self._correct(kernels)
+                tests = group_tests(self._comparer, right, self._step, prior_result)
         except TimeIsUpError:
             return self.undecided(kernels)
         tests.run()
@@ -474,7 +473,7 @@ def group_tests(
     comparer: ModelComparer[P],
     kernels: Sequence[P],
     step: Callable[[str], None],
-    proven: Collection[str] = (),
+    prior_result: PriorResult = NO_PRIOR_RESULT,
 ) -> GroupTests[P]:
     """Return the group tests of a model, with time left for its last comparison.
 
@@ -482,7 +481,7 @@ def group_tests(
         comparer: Compares models with and without kernels.
         kernels: Kernels that compute rightly together.
         step: Is told what is dropped.
-        proven: See `GroupTests`.
+        prior_result: What other models say of kernels, see `GroupTests`.
     """
     return GroupTests(
         kernels,
@@ -491,7 +490,8 @@ def group_tests(
         left_s=comparer.left_s,
         following_comparisons=PROCESSES,
         comparison_s=comparer.screening_s,
-        proven=proven,
+        proven=prior_result.proven,
+        usual_share=prior_result.usual_share,
     )
 
 

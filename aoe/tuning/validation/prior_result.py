@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from aoe.bank.verdicts import KeptKernel
 from aoe.measurement import Scatter
 from aoe.tuning.validation.candidates import P
+from aoe.tuning.validation.group_tests import PROVEN
 
 _LIKE = 0.5
 """Share of what all parts promise that believed ones make up at least, for a model to be like the
@@ -25,6 +26,8 @@ class PriorResult:
         scatter: Of the processes that have judged a model like this one, None if not known.
         kept_share: By name, what of their promise believed parts have kept in the model they are
             believed from; without those of which nobody noted that.
+        usual_share: What of their promise kernels have kept in other models: all of it at most, and
+            at least what proven ones are held to.
     """
 
     proven: frozenset[str] = frozenset()
@@ -32,6 +35,7 @@ class PriorResult:
     is_own: bool = False
     scatter: Scatter | None = None
     kept_share: Mapping[str, float] = field(default_factory=dict)
+    usual_share: float = 1.0
 
 
 NO_PRIOR_RESULT = PriorResult()
@@ -45,6 +49,7 @@ def prior_result_of(
     surroundings: Callable[[P], frozenset[str]],
     *,
     repeat_tune: bool,
+    usual_share: float | None = None,
 ) -> PriorResult:
     """Return the earlier decisions about the kernels of a model.
 
@@ -58,12 +63,14 @@ def prior_result_of(
             not kept it.
         surroundings: Returns digests of what stands around the places of a part.
         repeat_tune: True to believe nothing.
+        usual_share: What of their promise kernels have kept in other models, None if not known.
     """
+    usual = 1.0 if usual_share is None or repeat_tune else min(1.0, max(PROVEN, usual_share))
     found = {one.name: kept_in_base(one) for one in parts}
     in_base = {name: kept for name, kept in found.items() if kept is not None}
     proven = own.union(in_base)
     if own or repeat_tune:
-        return PriorResult(proven=proven, believed=own, is_own=bool(own))
+        return PriorResult(proven=proven, believed=own, is_own=bool(own), usual_share=usual)
     believed = frozenset(
         one.name
         for one in parts
@@ -76,6 +83,7 @@ def prior_result_of(
         kept_share={
             name: share for name in believed if (share := in_base[name].kept_share) is not None
         },
+        usual_share=usual,
     )
 
 

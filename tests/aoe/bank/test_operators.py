@@ -113,6 +113,27 @@ def test_share_of_a_promise_nobody_can_read_is_none(promise: object) -> None:
     assert KeptKernel.of(line).kept_share is None
 
 
+def test_usual_share_of_a_promise_is_that_of_models_judged_here(tmp_path: Path) -> None:
+    def note(bank: OperatorBank, low: float, high: float) -> None:
+        estimate = replace(make_estimate(1.1), low=low, high=high)
+        verdict = BankNote.of_model(Event.KEPT, ("n0",), reason="x", estimate=estimate, promise=0.2)
+        bank.note([(_EXP, verdict)])
+
+    bank = make_bank(tmp_path, model="own")
+    assert bank.usual_kept_share(["elementwise"]) is None
+    for name, gain in (("first", 1.10), ("second", 1.14), ("third", 1.16)):
+        note(make_bank(tmp_path, model=name), gain - 0.001, gain + 0.001)
+    note(make_bank(tmp_path, model="noisy"), 1.0, 1.4)
+    elsewhere = make_bank(tmp_path, model="elsewhere", cpu_model="Other")
+    note(elsewhere, 1.019, 1.021)
+    found = make_bank(tmp_path, model="own").usual_kept_share(["elementwise"])
+    assert found == pytest.approx(0.7, rel=0.01)
+    behind = OperatorBank(
+        make_journal(tmp_path / "own", model="own"), core_num=2, base=Bank(tmp_path)
+    )
+    assert behind.usual_kept_share(["elementwise"]) == found
+
+
 @pytest.mark.parametrize(
     "odd", [None, 3, [0.01], [0.01, 2], [0.01, "5"], ["0.01", 5], [-0.01, 5], [math.inf, 5]]
 )
