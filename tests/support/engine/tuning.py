@@ -25,7 +25,12 @@ from aoe.schedule import Configuration, Schedule
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.task_search import SearchResult, TrialRecord
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
-from aoe.tuning.tasks.operators.operator import OperatorTools, TunedOperator, begin_operator
+from aoe.tuning.tasks.operators.operator import (
+    OperatorTools,
+    TunedOperator,
+    begin_search,
+    look_up_operator,
+)
 from aoe.tuning.tasks.operators.operators import Operator
 from aoe.tuning.tune_context import ResultPlaces
 from aoe.tuning.validation.model_validator import ValidationResult
@@ -220,5 +225,8 @@ def make_opat_result(*tuned: TunedOperator, max_abs_err: float = 1e-6) -> OpatRe
 
 def tune_operator(operator: Operator, tools: OperatorTools, budget: int) -> TunedOperator:
     """Return the tuned operator, after a search of at most so many candidates where one is due."""
-    begun = begin_operator(operator, tools, budget)
+    found = look_up_operator(operator, tools)
+    if isinstance(found, TunedOperator):
+        return found
+    begun = begin_search(operator, tools, budget, found)
     return begun if isinstance(begun, TunedOperator) else begun.finish(tools, budget)

@@ -372,15 +372,8 @@ class OperatorSearch:
         return _from_bank(self.operator, self._known, reason)
 
 
-def begin_operator(
-    operator: Operator, tools: OperatorTools, budget: int
-) -> TunedOperator | OperatorSearch:
-    """Return the record of an operator, or its search where one is due.
-
-    Args:
-        operator: What is looked up.
-        tools: What with.
-        budget: Most candidates it is worth; of an operator like one in the bank, fewer.
+def look_up_operator(operator: Operator, tools: OperatorTools) -> TunedOperator | OperatorLookup:
+    """Return the record of an operator, or what the banks say of it where a search is due.
 
     Raises:
         BankFormatError: the bank file is corrupt.
@@ -408,6 +401,20 @@ def begin_operator(
         return _from_bank(operator, lookup.answer, f"{lookup.unsearched}, and {ONLY_LOOKED_UP}")
     if not is_chosen:
         return _from_bank(operator, lookup.answer, f"{lookup.unsearched}, and {NOT_CHOSEN}")
+    return lookup
+
+
+def begin_search(
+    operator: Operator, tools: OperatorTools, budget: int, lookup: OperatorLookup
+) -> TunedOperator | OperatorSearch:
+    """Return the search of an operator, or what is used without it where its family fails.
+
+    Args:
+        operator: What is searched.
+        tools: What with.
+        budget: Most candidates it is worth; of an operator like one in the bank, fewer.
+        lookup: What the banks say of it.
+    """
     try:
         nearest = tools.bank.nearest(operator.workload)
         task = _search_task(operator, tools, budget, lookup, nearest)

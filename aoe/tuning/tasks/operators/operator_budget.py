@@ -16,6 +16,7 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.kernels.roofline import MachineRates, least_us, multiply_adds
 from aoe.operators import OperatorKind, facts_of
+from aoe.results.files import DEFAULT_WAS_BEST
 from aoe.tuning.task_scheduler import BudgetSlice
 from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.tasks.operators.operators import Operator
@@ -232,6 +233,7 @@ class OperatorBudget:
         room_us, experience = self._room_us(operator), self._experience(operator)
         saved_us = self._saved_us(tuned)
         is_known = tuned.schedule is not None or tuned.estimate is not None
+        is_known = is_known or tuned.reason == DEFAULT_WAS_BEST
         if is_known and room_us > 0:
             experience.add(saved_us / room_us)
         if is_screening:

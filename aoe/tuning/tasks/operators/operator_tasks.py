@@ -17,11 +17,13 @@ from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import MeasurePool, SerialExecutor
 from aoe.graph.regions import Refusal, Region
 from aoe.tuning.task_scheduler import BudgetSlice, FinishedSlice, TaskScheduler
+from aoe.tuning.tasks.operators.lookup import OperatorLookup
 from aoe.tuning.tasks.operators.operator import (
     OperatorSearch,
     OperatorTools,
     TunedOperator,
-    begin_operator,
+    begin_search,
+    look_up_operator,
 )
 from aoe.tuning.tasks.operators.operator_budget import OperatorBudget
 from aoe.tuning.tasks.operators.operators import FoundOperators, Operator
@@ -80,6 +82,7 @@ def tune_found(
         measure_pool=measure_pool or SerialExecutor(),
     )
     budget.see(operators.untouched())
+    operators.look_up()
     if budget.is_hurried(operators.untouched()):
         operators.screen_all()
         operators.later = later
@@ -102,6 +105,7 @@ class OperatorTasks:
         running: Searches that run now and the trials they had before, by key.
         lost: Places of fused operators that were not won.
         cut: Searches that have won nothing and got less than they are worth, by key.
+        looked_up: What the banks say of operators whose search has not begun, by key.
         given_up: Searches of fused operators whose parts have had their turn instead.
         later: What else there is, once it has its turn.
         is_screening: True while every operator gets its first guess.
@@ -119,6 +123,7 @@ class OperatorTasks:
     running: dict[str, tuple[OperatorSearch, int]] = field(default_factory=dict)
     lost: list[Region] = field(default_factory=list)
     cut: dict[str, OperatorSearch] = field(default_factory=dict)
+    looked_up: dict[str, OperatorLookup] = field(default_factory=dict)
     given_up: list[OperatorSearch] = field(default_factory=list)
     planned: int = 0
     later: Sequence[Operator] = ()
@@ -137,6 +142,18 @@ class OperatorTasks:
     def untouched(self) -> list[Operator]:
         """Return the operators that have not begun."""
         return [one for one in self.all() if one.key not in self.done]
+
+    def look_up(self) -> None:
+        """Take what the banks know first: it tells what searches of similar operators bring."""
+        while waiting := [one for one in self.untouched() if one.key not in self.looked_up]:
+            self._plan(self.untouched())
+            for operator in waiting:
+                found = look_up_operator(operator, self._tools())
+                if isinstance(found, TunedOperator):
+                    self._take(found, 0.0)
+                else:
+                    self.looked_up[operator.key] = found
+            self._look_for_parts()
 
     def screen_all(self) -> None:
         """Give every operator its first guess, several being compiled at once."""
@@ -265,7 +282,12 @@ class OperatorTasks:
 
     def _begun(self, operator: Operator) -> OperatorSearch | None:
         """Return the search of an operator, None if the bank had its answer."""
-        begun = begin_operator(operator, self._tools(), self.budget.budget(operator))
+        tools = self._tools()
+        found = self.looked_up.pop(operator.key, None) or look_up_operator(operator, tools)
+        if isinstance(found, TunedOperator):
+            begun: TunedOperator | OperatorSearch = found
+        else:
+            begun = begin_search(operator, tools, self.budget.budget(operator), found)
         if isinstance(begun, OperatorSearch):
             return begun
         self._take(begun, 0.0)

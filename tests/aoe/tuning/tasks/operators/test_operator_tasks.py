@@ -87,6 +87,21 @@ def test_each_operator_is_tuned_once_by_falling_promise(tmp_path: Path) -> None:
     assert len(tuned.operators) == 3
 
 
+def test_searches_that_won_nothing_then_shorten_that_of_a_similar_operator(tmp_path: Path) -> None:
+    slower = ScriptedRunner(candidate=lambda _: 0.95)
+    known = [placed_operator(_chain(rows=rows), 2000) for rows in (48, 40, 36, 24)]
+    changed = placed_operator(_chain(rows=64), 3000)  # the first in the queue
+
+    def trials(folder: str, *operators: Operator) -> int:
+        tuned, _ = _told(tmp_path / folder, _found(*operators), slower, trials=24)
+        found = {one.operator.key: one.search for one in tuned.operators}
+        search = found[changed.key] if changed in operators else None
+        return len(search.trials) if search is not None else 0
+
+    trials("behind", *known)
+    assert trials("behind", *known, changed) < trials("alone", changed) / 2
+
+
 _TIMES = {"Exp": 3000, "Tanh": 9000, "Erf": 2000}
 
 
