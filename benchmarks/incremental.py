@@ -4,6 +4,7 @@
     python benchmarks/incremental.py --write-docs            # an idle machine: about 13 minutes
     python benchmarks/incremental.py --networks --write-docs # nothing is measured
     python benchmarks/incremental.py --budget 0              # without a time limit: 20 minutes
+    python benchmarks/incremental.py --networks resnet50     # half of it: 7 minutes, then the other
     python benchmarks/incremental.py --networks resnet50 --budget 300
 
 A network of the suite (`benchmarks/networks`) is tuned. The same command again finds everything in

@@ -2,12 +2,12 @@
 
     python benchmarks/second_model.py --smoke                       # does it work: a trial each
     python benchmarks/second_model.py                               # on a quiet machine, 15 minutes
-    python benchmarks/second_model.py --pairs resnet18:resnet50     # FIRST:SECOND, several
+    python benchmarks/second_model.py --pairs resnet18:resnet50     # FIRST:SECOND, 4 minutes
 
 Networks are those of the suite (`benchmarks/networks`), no time limit. Each run is a process with a
 home and a cache of kernels of its own, so that only the bank tells it anything; the one that comes
-with the engine is left out. Printed are seconds and measured candidates of
-each run, what the bank answered, and the gain that was printed. Needs torch, as
+with the engine is left out. Printed are seconds and measured candidates of each run, what the bank
+answered, the gain that was printed, and the seconds of each phase. Needs torch, as
 `benchmarks/peers.py` does.
 """
 
@@ -55,9 +55,11 @@ class Run:
 
     def __str__(self) -> str:
         speedup, operators = self.summary["speedup"], len(self.summary["operators"])
+        phases = self.summary["phase_seconds"].items()
         return (
             f"{self.seconds:7.1f} s {self.trials:5} trials, {self.hits} of {operators} operators "
-            f"in the bank, {speedup:.3f}x"
+            f"in the bank, {speedup:.3f}x; "
+            + ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases)
         )
 
 

@@ -19,11 +19,16 @@ def test_trials_and_hits_are_counted(tmp_path: Path) -> None:
         operators = [{"trials": tried} for tried in trials]
         (tmp_path / "op_tuning" / f"{name}.json").write_text(json.dumps(operators))
     outcomes = ["reserved", "add", "reserved"]
-    summary = {"speedup": 1.25, "operators": [{"outcome": outcome} for outcome in outcomes]}
+    summary = {
+        "speedup": 1.25,
+        "operators": [{"outcome": outcome} for outcome in outcomes],
+        "phase_seconds": {"search": 7.5, "judge": 4.25},
+    }
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     run = read_run(tmp_path, 12.5)
     assert (run.trials, run.hits) == (3, 2)
     assert "12.5 s" in str(run) and "2 of 3" in str(run) and "1.250x" in str(run)
+    assert str(run).endswith("search 7.5, judge 4.2")
 
 
 @pytest.mark.parametrize("pair", ["resnet18", "resnet18:resnet51", "a:b:c"])

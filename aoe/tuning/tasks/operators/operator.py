@@ -226,6 +226,8 @@ class OperatorSearch:
             self.screen(tools)
             tried = len(self.search.trials)
             trials, tools = trials - tried, replace(tools, trials_left=tools.trials_left - tried)
+            if self.seen is not None and self.seen.outcome not in _WON:
+                self.seen = None  # fresh pairs may still prove a small gain
         if self.seen is not None and self._is_as_promised:
             return self.seen
         if not self._may_begin(tools):

@@ -351,6 +351,17 @@ def test_answer_that_gains_as_in_an_earlier_run_ends_the_search(
         assert stored is not None and stored.speedup == pytest.approx(gain, rel=0.02)
 
 
+def test_answer_that_gains_less_is_measured_with_fresh_pairs(tmp_path: Path) -> None:
+    _tuned(tmp_path, _always(2.0))
+    other = make_operator(chain_workload(("Exp",), shape=(1, 16, 64, 66)))
+    runner = ScriptedRunner(candidate=lambda _: 1.04, jitter=0.01)
+    found = _tuned(tmp_path, runner, other, budget=2)
+    assert found.search is not None and len(found.search.trials) == 1
+    few, many = (call.arguments["policy"] for call in runner.asked("measure_candidates"))
+    assert many.pairs_min > few.pairs_min
+    assert found.outcome is RepoOutcome.ADD
+
+
 def test_record_that_is_measured_again_is_no_reason_to_search_less(tmp_path: Path) -> None:
     _tuned(tmp_path, _always(2.0))
     found = _tuned(tmp_path, _always(2.0), repeat_tune=True)
