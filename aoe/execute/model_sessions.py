@@ -31,16 +31,16 @@ def open_part(setup: WorkerSetup, part: ModelPart) -> ort.InferenceSession:
 
 def open_and_run(
     setup: WorkerSetup, part: ModelPart, inputs: ModelInputs
-) -> tuple[ort.InferenceSession, MemoryUse | None]:
-    """Return a session that has run once, and the memory that took.
+) -> tuple[ort.InferenceSession, list[Any], MemoryUse | None]:
+    """Return a session that has run once, on the first inputs, its results, and the memory it took.
 
     Raises:
         RunError: ONNX Runtime refuses the model, or its inputs.
     """
     taken = setup.device.watch_memory(part.model.parent)
     session = open_part(setup, part)
-    run_session(session, inputs.first(session))
-    return session, taken()
+    results = run_session(session, inputs.first(session))
+    return session, results, taken()
 
 
 class SessionsInTurns:
@@ -67,7 +67,7 @@ class SessionsInTurns:
             RunError: ONNX Runtime refuses the model, or its inputs.
         """
         self._loaded = None
-        session, memory = open_and_run(self._setup, self._parts[side], self._inputs)
+        session, _, memory = open_and_run(self._setup, self._parts[side], self._inputs)
         results = [run_session(session, feed) for feed in self._inputs.feeds(session)]
         self._keep(side, session, results[0])
         return results, memory
@@ -80,7 +80,7 @@ class SessionsInTurns:
         """
         if self._loaded is None or self._loaded[0] != side:
             self._loaded = None  # gone before the next one comes
-            session, _ = open_and_run(self._setup, self._parts[side], self._inputs)
+            session, _, _ = open_and_run(self._setup, self._parts[side], self._inputs)
             self._keep(side, session)
         assert self._loaded is not None
         return self._loaded[1]

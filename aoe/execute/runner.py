@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -459,12 +459,11 @@ def _measurements_of(found: Any) -> Sequence[Measurement]:
     """Return the measurements in the result of a task that is measured in pairs."""
     if isinstance(found, list):
         return found
-    return [found if isinstance(found, Measurement) else found.measurement]
+    return [found] if isinstance(found, Measurement) else found.points
 
 
 def _with_measurements(found: Any, measurements: Sequence[Measurement]) -> Any:
     """Return the same result with other measurements, as many as it has."""
     if isinstance(found, list):
         return list(measurements)
-    (one,) = measurements
-    return one if isinstance(found, Measurement) else replace(found, measurement=one)
+    return measurements[0] if isinstance(found, Measurement) else found.with_points(measurements)

@@ -45,7 +45,7 @@ from aoe.ort.sessions import (
 from aoe.ort.thread_pools import ThreadPool
 from aoe.schedule import schedule_from_json
 from aoe.target import Target
-from aoe.workload import workload_from_json
+from aoe.workload import Precision, workload_from_json
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -62,12 +62,46 @@ class ModelComparison:
     """Two models, run in pairs on the same inputs.
 
     Attributes:
+        measurement: Of the inputs that take most, where there are several points.
+        deviation: The worst at any point.
         memory: What their sessions take, None where the system does not say.
+        elsewhere: What the same sessions have shown at each of `ComparisonTerms.points`.
     """
 
     measurement: Measurement
     deviation: Deviation
     memory: ModelMemory | None = None
+    elsewhere: tuple[ModelComparison, ...] = ()
+
+    @property
+    def points(self) -> tuple[Measurement, ...]:
+        """The measurements at all points, that of the comparison itself last."""
+        return (*(one.measurement for one in self.elsewhere), self.measurement)
+
+    def with_points(self, measurements: Sequence[Measurement]) -> ModelComparison:
+        """Return the comparison with other measurements, in the order of `points`."""
+        *others, own = measurements
+        pairs = zip(self.elsewhere, others, strict=True)
+        elsewhere = tuple(replace(one, measurement=other) for one, other in pairs)
+        return replace(self, measurement=own, elsewhere=elsewhere)
+
+    @property
+    def counts(self) -> bool:
+        """True if the figures count at every point."""
+        return all(one.counts for one in self.points)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPoint:
+    """Further inputs that two models are compared on, in the sessions of a comparison.
+
+    Attributes:
+        inputs: Of other shapes.
+        policy: How many pairs there are.
+    """
+
+    inputs: ModelInputs
+    policy: MeasurePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +116,14 @@ class ComparisonTerms:
             pairs for all rounds, only the first round is measured.
         streams: Callers that run each model at the same time; times are those of the whole machine
             then, see `Streams.timer`, and nothing passes around.
+        points: Further inputs for the same sessions: loading them is shared.
     """
 
     tolerance: float = MODEL_TOLERANCE
     bytes_around: int = 0
     orders: tuple[bool, ...] = (False, True)
     streams: int = 1
+    points: tuple[ComparedPoint, ...] = ()
 
 
 WHOLE_MODELS = ComparisonTerms()
@@ -244,25 +280,37 @@ def compare_parts(
     loaded in turns, but for streams, which need all of a machine at once.
     """
     if terms.streams == 1 and any(part.is_large for part in models):
-        return _compare_in_turns(setup, pairs, models, policy, inputs, terms)
+        here, *others = (
+            _compare_in_turns(setup, pairs, models, point.policy, point.inputs, terms)
+            for point in (ComparedPoint(inputs=inputs, policy=policy), *terms.points)
+        )
+        return _with_points(here, others)
     found = [
         _compare_once(setup, pairs, models, share, inputs, terms, tuned_first=tuned_first)
-        for tuned_first, share in comparison_rounds(policy, terms)
+        for tuned_first, share, terms in comparison_rounds(policy, terms)
     ]
     return joined_comparison(found, mean_memory)
 
 
 def comparison_rounds(
     policy: MeasurePolicy, terms: ComparisonTerms
-) -> list[tuple[bool, MeasurePolicy]]:
-    """Return the rounds of a comparison: whether the tuned model is loaded first, and its pairs."""
+) -> list[tuple[bool, MeasurePolicy, ComparisonTerms]]:
+    """Return the rounds of a comparison: whether the tuned model is loaded first, and its pairs.
+
+    The terms are those of the round; at each point the pairs are shared like those of the policy.
+    """
     orders = terms.orders if policy.pairs_max >= PAIRS_OF_TWO_ROUNDS else terms.orders[:1]
-    share = replace(
-        policy,
-        pairs_min=math.ceil(policy.pairs_min / len(orders)),
-        pairs_max=math.ceil(policy.pairs_max / len(orders)),
-    )
-    return [(tuned_first, share) for tuned_first in orders]
+
+    def share(policy: MeasurePolicy) -> MeasurePolicy:
+        return replace(
+            policy,
+            pairs_min=math.ceil(policy.pairs_min / len(orders)),
+            pairs_max=math.ceil(policy.pairs_max / len(orders)),
+        )
+
+    points = tuple(replace(point, policy=share(point.policy)) for point in terms.points)
+    of_round = replace(terms, points=points)
+    return [(tuned_first, share(policy), of_round) for tuned_first in orders]
 
 
 def joined_comparison(
@@ -277,11 +325,22 @@ def joined_comparison(
     """
     deviation = reduce(worse_of, (comparison.deviation for comparison in found))
     measurements = [comparison.measurement for comparison in found]
+    at_points = zip(*(comparison.elsewhere for comparison in found), strict=True)
     return ModelComparison(
         measurement=joined(measurements, _outcome_of(deviation), deviation.detail),
         deviation=deviation,
         memory=memory_of(comparison.memory for comparison in found),
+        elsewhere=tuple(joined_comparison(point, memory_of) for point in at_points),
     )
+
+
+def _with_points(here: ModelComparison, others: Sequence[ModelComparison]) -> ModelComparison:
+    """Return a comparison with those of other points; a wrong result at one is one of all."""
+    deviation = reduce(worse_of, (one.deviation for one in (here, *others)))
+    measurement = here.measurement
+    if not deviation.acceptable:
+        measurement = replace(measurement, outcome=_outcome_of(deviation), detail=deviation.detail)
+    return replace(here, measurement=measurement, deviation=deviation, elsewhere=tuple(others))
 
 
 def _compare_once(
@@ -297,32 +356,86 @@ def _compare_once(
     """Compare in one order of loading, binding, warming up and beginning a pair."""
     parts = models[::-1] if tuned_first else models
     opened = [open_and_run(setup, part, inputs) for part in parts]
-    sessions, uses = [session for session, _ in opened], [use for _, use in opened]
-    reference, actual = reversed(sessions) if tuned_first else sessions
-    first = inputs.first(reference)
-    expected, found = run_session(reference, first), run_session(actual, first)
-    runs = [
-        _run_of(session, first, found if session is actual else expected, terms.streams)
-        for session in sessions
-    ]
-
-    def compared(left: Sequence[Any], right: Sequence[Any]) -> Deviation:
-        return compare_model_results(left, right, models[1].precision, tolerance=terms.tolerance)
-
-    deviation = compared(expected, found)
-    for feed in islice(inputs.feeds(reference), 1, None):
-        worse = compared(run_session(reference, feed), run_session(actual, feed))
-        deviation = worse_of(deviation, worse)
-    timer, least_us = setup.device.timer, policy.sample_min_us
-    if terms.streams > 1:
-        timer, least_us = streams_of(terms.streams).timer, max(least_us, LEAST_SAMPLE_US)
-    samplers = paired_samplers(timer, runs[0], runs[1], least_us, **_cold_cache(setup, terms))
-    # of streams, CPU time is not that of one call
-    spins = terms.streams > 1 or setup.pool.spins(setup.target.core_num)
-    samples, load = pairs.take(*samplers, policy, spins=spins)
+    sessions = [session for session, _, _ in opened]
+    results, uses = [found for _, found, _ in opened], [use for _, _, use in opened]
     if tuned_first:
-        samples, uses = samples.swapped(), uses[::-1]
-    return _comparison(samples, load, deviation, uses)
+        results, uses = results[::-1], uses[::-1]
+    pairer = _SessionPairs(
+        setup=setup,
+        pairs=pairs,
+        sessions=sessions,
+        precision=models[1].precision,
+        terms=terms,
+        tuned_first=tuned_first,
+    )
+    others = [pairer.compared(point.inputs, point.policy) for point in terms.points]
+    return _with_points(pairer.compared(inputs, policy, results, uses), others)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SessionPairs:
+    """Two sessions that are compared on inputs of one shape after the other.
+
+    Attributes:
+        setup: Of the worker.
+        pairs: Takes them.
+        sessions: In the order of loading.
+        precision: Of the tuned model.
+        terms: Of the comparison.
+        tuned_first: True if the tuned model was loaded first.
+    """
+
+    setup: WorkerSetup
+    pairs: QuietPairs
+    sessions: Sequence[ort.InferenceSession]
+    precision: Precision
+    terms: ComparisonTerms
+    tuned_first: bool
+
+    def compared(
+        self,
+        inputs: ModelInputs,
+        policy: MeasurePolicy,
+        results: Sequence[list[Any]] | None = None,
+        uses: Sequence[MemoryUse | None] = (None, None),
+    ) -> ModelComparison:
+        """Compare results and times on some inputs.
+
+        Args:
+            inputs: The first set is timed.
+            policy: How many pairs there are.
+            results: Of both models on that set, the baseline's first; None if it has not been run.
+            uses: Memory of both.
+        """
+        baseline, tuned = reversed(self.sessions) if self.tuned_first else self.sessions
+        first = inputs.first(baseline)
+        if results is None:
+            results = run_session(baseline, first), run_session(tuned, first)
+        streams = self.terms.streams
+        left, right = (
+            _run_of(session, first, results[session is tuned], streams) for session in self.sessions
+        )
+        deviation = self._deviation(*results)
+        for feed in islice(inputs.feeds(baseline), 1, None):
+            found = self._deviation(run_session(baseline, feed), run_session(tuned, feed))
+            deviation = worse_of(deviation, found)
+        timer, least_us = self.setup.device.timer, policy.sample_min_us
+        if streams > 1:
+            timer, least_us = streams_of(streams).timer, max(least_us, LEAST_SAMPLE_US)
+        samplers = paired_samplers(
+            timer, left, right, least_us, **_cold_cache(self.setup, self.terms)
+        )
+        # of streams, CPU time is not that of one call
+        spins = streams > 1 or self.setup.pool.spins(self.setup.target.core_num)
+        samples, load = self.pairs.take(*samplers, policy, spins=spins)
+        if self.tuned_first:
+            samples = samples.swapped()
+        return _comparison(samples, load, deviation, uses)
+
+    def _deviation(self, expected: Sequence[Any], found: Sequence[Any]) -> Deviation:
+        return compare_model_results(
+            expected, found, self.precision, tolerance=self.terms.tolerance
+        )
 
 
 def _compare_in_turns(

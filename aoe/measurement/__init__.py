@@ -7,6 +7,7 @@ from aoe.measurement.estimates import (
     accepts,
     estimate_speedup,
     expected_gain,
+    mean_estimate,
     median_interval,
 )
 from aoe.measurement.load import QUIET_SHARE, CpuUse, MachineLoad
@@ -45,6 +46,7 @@ __all__ = [
     "expected_gain",
     "joined",
     "joined_loads",
+    "mean_estimate",
     "measured",
     "median_interval",
     "pairs_that_count",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -112,3 +113,32 @@ def expected_gain(low: float, high: float, threshold: float) -> float:
     noise = NormalDist(middle, deviation)
     beyond = 1 - noise.cdf(threshold)
     return deviation**2 * noise.pdf(threshold) + (middle - 1) * beyond
+
+
+def mean_estimate(
+    estimates: Sequence[SpeedupEstimate], weights: Sequence[float]
+) -> SpeedupEstimate:
+    """Return the weighted geometric mean of independent estimates, with its interval.
+
+    Args:
+        estimates: Of each point.
+        weights: Of each point.
+
+    >>> one = SpeedupEstimate(median=1.2, low=1.1, high=1.309, pairs=10, coverage=0.95)
+    >>> mean_estimate([one, one], [3, 1]).pairs
+    20
+    """
+    if len(estimates) == 1:
+        return estimates[0]
+    shares = [weight / sum(weights) for weight in weights]
+    pairs = list(zip(shares, estimates, strict=True))
+    middle = sum(share * math.log(one.median) for share, one in pairs)
+    below = math.hypot(*(share * math.log(one.median / one.low) for share, one in pairs))
+    above = math.hypot(*(share * math.log(one.high / one.median) for share, one in pairs))
+    return SpeedupEstimate(
+        median=math.exp(middle),
+        low=math.exp(middle - below),
+        high=math.exp(middle + above),
+        pairs=sum(one.pairs for one in estimates),
+        coverage=min(one.coverage for one in estimates),
+    )

@@ -48,6 +48,18 @@ def screening_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolic
     )
 
 
+def block_policy(threads: int, *, left_s: float = math.inf) -> MeasurePolicy:
+    """Return the policy for a block of a range as it goes into its kernel.
+
+    The whole model is judged behind it, so that a first guess will do where time is short.
+
+    Args:
+        threads: Threads of both sides.
+        left_s: Seconds until the time limit of the run.
+    """
+    return screen_policy(threads) if left_s >= _HURRY_S else screening_policy(threads)
+
+
 def variant_policy(
     threads: int, *, accept_busy: bool = False, left_s: float = math.inf
 ) -> MeasurePolicy:

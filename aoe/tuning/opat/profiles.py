@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from aoe.graph.reshapes import sink_reshapes
 from aoe.graph.weights import WeightStore, is_outside, laid_out
 from aoe.kernels.registry import FUSIBLE
 from aoe.om.file import MODEL, WEIGHTS
+from aoe.ort.inputs import ModelInputs
 from aoe.ort.offline_optimization import is_fully_optimized
 from aoe.ort.optimizers import Optimizations, mark, marked
 from aoe.ort.profile import LEAST_RUNS, RUNS, ModelProfile
@@ -50,8 +52,15 @@ def profile_default(tuning: TuneContext) -> tuple[ModelGraph, ModelProfile]:
     return graph, profile_graph(tuning, graph.proto)
 
 
-def profile_graph(tuning: TuneContext, proto: onnx.ModelProto) -> ModelProfile:
+def profile_graph(
+    tuning: TuneContext, proto: onnx.ModelProto, points: Sequence[ModelInputs] = ()
+) -> ModelProfile:
     """Return where the time of a run's optimised graph goes, in a small part of its time.
+
+    Args:
+        tuning: The run.
+        proto: Its graph.
+        points: Of a range, where the time of a whole run is wanted, too.
 
     Raises:
         TurnTimeoutError: another run has measured until the time limit: nothing can be known.
@@ -68,6 +77,7 @@ def profile_graph(tuning: TuneContext, proto: onnx.ModelProto) -> ModelProfile:
             runs=1 if tuning.settings.lookup_only else RUNS,
             most_s=_PROFILING_SHARE * tuning.time.stopwatch.left_s(),
             inputs=tuning.subject.inputs,
+            points=points,
         )
         given_share = device.usage().since(before).given_share
     return replace(profile, given_share=given_share)

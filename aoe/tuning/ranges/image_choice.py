@@ -11,8 +11,7 @@ from itertools import combinations, groupby
 from math import isqrt, log
 from typing import TypeVar
 
-from aoe.measurement import SpeedupEstimate
-from aoe.tuning.ranges.points import mean_estimate
+from aoe.measurement import SpeedupEstimate, mean_estimate
 
 S = TypeVar("S", bound=Hashable)
 _MOST_VARIANTS = 3

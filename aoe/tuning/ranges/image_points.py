@@ -25,10 +25,9 @@ from aoe.graph.open_images import (
 )
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
-from aoe.measurement import Measurement, SpeedupEstimate, accepts, estimate_speedup
+from aoe.measurement import Measurement, SpeedupEstimate, accepts, estimate_speedup, mean_estimate
 from aoe.schedule import Configuration, Schedule
 from aoe.tuning.ranges.image_choice import PointWeight, choose_schedules, loses_at
-from aoe.tuning.ranges.points import mean_estimate
 from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP
 from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.tasks.operators.operator_tasks import TunedOperators

@@ -4,7 +4,7 @@ import with open dimensions -> optimise offline -> profile in the middle of the 
 -> operators whose rows are open -> blocks of some numbers of rows, each tuned like any operator
 -> a kernel for any number of rows of each
 -> operators whose images have any size -> each searched in the middle, measured at all points
--> a kernel for any size of each -> judge the whole model at three points of the range
+-> a kernel for any size of each -> judge the whole model at the points of the range
 -> write it and the reports
 
 The page to read first: `_tune_range` is the chart.
@@ -13,7 +13,7 @@ The page to read first: `_tune_range` is the chart.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from aoe.entry.shape_range import (
     open_input_shapes,
     parse_shape_range,
 )
-from aoe.errors import OptionError
+from aoe.errors import OptionError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
 from aoe.graph.extents import OpenShape
 from aoe.graph.model_graph import ModelGraph
@@ -61,7 +61,7 @@ from aoe.tuning.opat.profiles import profile_graph, profile_tuned
 from aoe.tuning.opat.result import OpatResult, write_details
 from aoe.tuning.opat.run import finished_report, operator_teller, run_operators
 from aoe.tuning.opat.tuned_model import write_model
-from aoe.tuning.policies import screen_policy, screening_policy
+from aoe.tuning.policies import block_policy, screening_policy
 from aoe.tuning.progress import continued
 from aoe.tuning.ranges.frequent_rows import frequent_rows, paying, with_blocks
 from aoe.tuning.ranges.image_kernels import image_kernels
@@ -74,7 +74,7 @@ from aoe.tuning.ranges.image_points import (
     image_range,
     measure_images,
 )
-from aoe.tuning.ranges.points import validate_points
+from aoe.tuning.ranges.points import at_point, validate_points
 from aoe.tuning.ranges.row_operators import (
     RowOperator,
     called_us,
@@ -109,6 +109,9 @@ _MOST_LOST = 0.8
 are measured no better than that."""
 _POINTS_SHARE = 0.25
 """Most of the time left that is kept to measure operators of images at the points."""
+_BLOCKS_SHARE = 0.5
+"""The same for blocks as they go into their kernels. A kernel needs all blocks of its operator, and
+to measure one takes as long as a first guess in the search."""
 BLOCK_S = 0.5
 """To measure a block as it goes into its kernel, when all have been searched."""
 _ROWS_POWER = 0.75
@@ -124,11 +127,20 @@ class OpenGraph:
         graph: With the shapes its tensors have at the largest shape of the range.
         shapes: With names for open extents, as far as they are proven.
         profile: Where the time goes in the middle of the range.
+        timed: Points of which the profile has the time of a run.
     """
 
     graph: ModelGraph
     shapes: dict[str, OpenShape]
     profile: ModelProfile
+    timed: tuple[ShapePoint, ...] = ()
+
+    def costs_at(self, points: Sequence[ShapePoint], costs: ModelCosts) -> ModelCosts:
+        """Return the costs of running the model at points; if not timed, the middle's."""
+        known = dict(zip(map(str, self.timed), self.profile.points_us, strict=False))
+        return costs.at_points(
+            [known.get(str(point), self.profile.model_us) / 1e6 for point in points]
+        )
 
 
 def check(context: ModeContext) -> None:
@@ -211,9 +223,9 @@ def find_range_operators(tuning: TuneContext) -> RangeOperators:
     open_shapes = open_input_shapes(proto, parse_shape_range(text))
     points = _points(tuning, open_shapes)
     middle = points[len(points) // 2]
-    tuning = _at(tuning, middle)
+    tuning = at_point(tuning, middle)
     largest = open_shapes.points()[-1]
-    opened = _open_graph(tuning, largest)
+    opened = _open_graph(tuning, largest, points)
     found = find_operators(opened.graph, opened.profile, None, Origins(proto, opened.graph.proto))
     facts = opened.profile, opened.shapes
     images = find_image_operators(opened.graph, found, *facts, middle.extents)
@@ -241,9 +253,11 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         open_measure_pool(tuning) as measure_pool,
     ):
         costs = ModelCosts.of(opened.profile, write_s=assembly.write_s)
+        judging = opened.costs_at(points, costs)
         threads = tuning.machine.runner.target.core_num
-        measuring = searching_time(tuning.time.stopwatch, costs, threads, len(points))
-        measuring = measuring.keeping(BLOCK_S * len(there.blocks))
+        deciding = searching_time(tuning.time.stopwatch, judging, threads)
+        blocks_s = min(BLOCK_S * len(there.blocks), _BLOCKS_SHARE * deciding.left_s())
+        measuring = deciding.keeping(blocks_s)
         points_s = min(there.points_s, _POINTS_SHARE * measuring.left_s())
         searching = measuring.keeping(points_s)
         tools = operator_tools(tuning, bank, opened.graph, searching, compilers)
@@ -264,11 +278,11 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
             chosen = [one for one in there.images if tools.is_chosen(one.operator)]
             tuned = measure_images(_point_tools(tuning, tools, measuring.left_s), chosen, tuned)
         tuned = _with_fixed(tuning, tools, there.images, tuned, tune)
-        operators, tuned = _with_frequent(tuning, bank, there.operators, tuned, points, tune)
+        operators, tuned = _with_frequent(tuning, tools, there.operators, tuned, points, tune)
         invalid_reason = partial(invalid_reason_of, tuning.machine.runner)
         kernels = image_kernels(there.images, _by_key(tuned), bank, invalid_reason)
-        kernels += _row_kernels(tuning, operators, points, tuned, compilers)
-        validation, gains = validate_points(tuning, bank, assembly, kernels, points, costs)
+        kernels += _row_kernels(tuning, operators, points, tuned, compilers, deciding.left_s)
+        validation, gains = validate_points(tuning, bank, assembly, kernels, points, judging)
         tuned_profile = profile_tuned(tuning, assembly, validation, opened.profile, costs)
     write_model(tuning, bank, assembly, validation)
     result = OpatResult(
@@ -302,14 +316,16 @@ def _points(tuning: TuneContext, open_shapes: OpenModelShapes) -> tuple[ShapePoi
     return served or open_shapes.points()
 
 
-def _at(tuning: TuneContext, point: ShapePoint) -> TuneContext:
-    """Return the run whose model is run on made-up arrays of these shapes."""
-    inputs = replace(tuning.subject.inputs, shapes=dict(point.shapes))
-    return replace(tuning, subject=replace(tuning.subject, inputs=inputs))
+def _open_graph(
+    tuning: TuneContext, largest: ShapePoint, points: Sequence[ShapePoint]
+) -> OpenGraph:
+    """Return ONNX Runtime's optimised graph of the model with open dimensions, profiled.
 
-
-def _open_graph(tuning: TuneContext, largest: ShapePoint) -> OpenGraph:
-    """Return ONNX Runtime's optimised graph of the model with open dimensions, profiled."""
+    Args:
+        tuning: Its model is run in the middle of the range.
+        largest: Shape of the range.
+        points: Where the whole model will be judged: the time of a call there is measured.
+    """
     device, threads = tuning.machine.runner.device, tuning.machine.runner.target.core_num
     tuning.time.phases.begin(Phase.PROFILE)
     tuning.progress.step("optimising the graph with ONNX Runtime")
@@ -321,7 +337,10 @@ def _open_graph(tuning: TuneContext, largest: ShapePoint) -> OpenGraph:
     tensors = infer_open_tensors(proto, device.open_session)
     graph = ModelGraph(proto, tensors_at(tensors, largest.extents), block=device.channel_block())
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    return OpenGraph(graph=graph, shapes=shapes, profile=profile_graph(tuning, proto))
+    timed = () if tuning.settings.lookup_only else tuple(points)
+    inputs = [at_point(tuning, point).subject.inputs for point in timed]
+    profile = profile_graph(tuning, proto, inputs)
+    return OpenGraph(graph=graph, shapes=shapes, profile=profile, timed=timed)
 
 
 def _assembly(tuning: TuneContext, opened: OpenGraph, compilers: KernelCompilers) -> Assembly:
@@ -423,15 +442,15 @@ def _with_fixed(
 
 def _with_frequent(
     tuning: TuneContext,
-    bank: OperatorBank,
+    tools: OperatorTools,
     operators: Sequence[RowOperator],
     tuned: TunedOperators,
     points: Sequence[ShapePoint],
     tune: Callable[[Sequence[Operator]], TunedOperators],
 ) -> tuple[list[RowOperator], TunedOperators]:
     """Return operators with the blocks of frequent shapes, which are tuned, and all answers."""
-    is_known = partial(_is_known, tuning, bank)
-    searches = not tuning.settings.lookup_only
+    is_known = partial(_is_known, tuning, tools.bank)
+    searches = not tuning.settings.lookup_only and tools.left_s() > 0
     frequent = frequent_rows(operators, tuned, points, is_known, searches=searches)
     if not frequent:
         return list(operators), tuned
@@ -447,13 +466,25 @@ def _row_kernels(
     points: Sequence[ShapePoint],
     tuned: TunedOperators,
     compilers: KernelCompilers,
+    left_s: Callable[[], float],
 ) -> list[ChosenKernel]:
-    """Return the kernels that promise something over the points of the range."""
-    rows = ([one.rows.rows(point.extents) for point in points] for one in operators)
-    found = (
-        _row_kernel(tuning, one, counts, tuned, compilers)
-        for one, counts in zip(operators, rows, strict=True)
-    )
+    """Return the kernels that promise something over the points of the range.
+
+    Operators get none in this run if `left_s` is 0 before all of their blocks are measured; those
+    whose blocks have saved most come first.
+    """
+    known, found = _by_key(tuned), list[ChosenKernel | None]()
+
+    def saved_us(operator: RowOperator) -> float:
+        blocks = (known.get(key_of(workload)) for workload in operator.blocks.values())
+        return len(operator.regions) * sum(one.saved_us for one in blocks if one is not None)
+
+    for one in sorted(operators, key=saved_us, reverse=True):
+        if left_s() <= 0 and not tuning.settings.lookup_only:
+            break
+        counts = [one.rows.rows(point.extents) for point in points]
+        with suppress(TurnTimeoutError):  # others had the cores until the time was over
+            found.append(_row_kernel(tuning, one, counts, tuned, compilers, left_s))
     return [kernel for kernel in found if kernel is not None]
 
 
@@ -463,6 +494,7 @@ def _row_kernel(
     counts: Sequence[int],
     tuned: TunedOperators,
     compilers: KernelCompilers,
+    left_s: Callable[[], float],
 ) -> ChosenKernel | None:
     """Return the kernel of an operator for any number of rows, None where it promises nothing.
 
@@ -472,12 +504,13 @@ def _row_kernel(
         counts: Rows at each point of the range.
         tuned: What became of the blocks.
         compilers: Compile what was not searched.
+        left_s: Seconds until blocks have to be measured.
     """
     known = _by_key(tuned)
     if tuning.settings.lookup_only:
         blocks, default_us = _recorded_blocks(tuning, operator, known), dict[int, float]()
     else:
-        blocks, default_us = _measured_blocks(tuning, operator, known, compilers)
+        blocks, default_us = _measured_blocks(tuning, operator, known, compilers, left_s)
     blocks = paying(blocks, operator.frequent)
     if not blocks or blocks[-1].rows > 1:
         return None  # not every number of rows could be computed to its end
@@ -538,10 +571,16 @@ def _measured_blocks(
     operator: RowOperator,
     known: Mapping[str, TunedOperator],
     compilers: KernelCompilers,
+    left_s: Callable[[], float],
 ) -> tuple[list[RowBlock], dict[int, float]]:
-    """Return the blocks that compute rightly with their times, and those of the default."""
+    """Return the blocks that compute rightly with their times, and those of the default.
+
+    None where there is no time for all of them.
+    """
     blocks, default_us = list[RowBlock](), dict[int, float]()
     for rows, workload in operator.blocks.items():
+        if left_s() <= 0:
+            return [], {}
         schedule = _schedule(tuning, operator, workload, known.get(key_of(workload)))
         found = _measured(tuning, workload, schedule, compilers) if schedule is not None else None
         if schedule is not None and found is not None and found.is_correct:
@@ -613,7 +652,8 @@ def _measured(
     tuning: TuneContext, workload: Workload, schedule: Schedule, compilers: KernelCompilers
 ) -> Measurement | None:
     """Measure a block as it goes into the kernel, with the pairs of a screening."""
-    policy = screen_policy(tuning.machine.runner.target.core_num)
+    threads, left_s = tuning.machine.runner.target.core_num, tuning.time.stopwatch.left_s()
+    policy = block_policy(threads, left_s=left_s)
     task = _task(tuning, workload, compilers, policy)
     found = measure_schedules(task, [schedule], policy)
     return found[0] if found else None

@@ -14,9 +14,9 @@ from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
 from aoe.execute.tasks import (
     WHOLE_MODELS,
+    ComparedPoint,
     ComparisonTerms,
     ModelComparison,
-    joined_comparison,
 )
 from aoe.measurement import (
     Measurement,
@@ -24,13 +24,13 @@ from aoe.measurement import (
     Outcome,
     Scatter,
     SpeedupEstimate,
-    estimate_speedup,
 )
-from aoe.measurement.memory import ModelMemory, median_memory
+from aoe.measurement.memory import ModelMemory
 from aoe.ort.inputs import ModelInputs
 from aoe.tuning.policies import single_run_policy
 from aoe.tuning.validation.candidates import P, VariantWriter
-from aoe.tuning.validation.intervals import ACCEPTING, PRINTED, ProcessGain, ProcessRatio, looks
+from aoe.tuning.validation.intervals import looks
+from aoe.tuning.validation.model_gain import ModelGain, PointMean
 from aoe.tuning.validation.time_reserve import (
     HURRIED_PROCESSES,
     LEAST_PROCESSES,
@@ -43,6 +43,8 @@ from aoe.tuning.validation.time_reserve import (
 _TIMEOUT_S = 600.0
 _LARGE_TIMEOUT_S = 6 * _TIMEOUT_S
 """Of models that are loaded anew for every other sample."""
+_ONCE = replace(single_run_policy(1), least_quiet=0.0)
+"""At a point where only results are compared: its times need not count."""
 
 
 class TimeIsUpError(Exception):
@@ -50,26 +52,16 @@ class TimeIsUpError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelGain:
-    """The untuned model against a tuned one.
+class PointInputs:
+    """A point of a range, at which models are compared.
 
     Attributes:
-        comparison: All pairs, and the worst deviation.
-        estimate: Speed-up with its 95 % interval.
-        surely: Lower end of the 99 % interval; where it has to exceed 1, a model that is no
-            faster passes once in 200, with the second look of `for_the_record` at most twice.
-        processes: Speed-up in each process; none where one process chose among variants.
-        scatter: How far its processes lie apart, with what was known of that; None where they
-            cannot tell.
-        is_open: True if a few hurried processes do not say whether it is faster or not.
+        inputs: What models are run on there.
+        weight: Of its gain in the mean over all points; 0 where only results are compared.
     """
 
-    comparison: ModelComparison
-    estimate: SpeedupEstimate
-    surely: float
-    processes: tuple[float, ...] = ()
-    scatter: Scatter | None = None
-    is_open: bool = False
+    inputs: ModelInputs
+    weight: float = 1.0
 
 
 class ModelComparer(Generic[P]):
@@ -84,6 +76,9 @@ class ModelComparer(Generic[P]):
         left_s: Seconds until comparing has to end.
         costs: What things take with this model.
         streams: Callers that run models at the same time, see `ComparisonTerms`.
+        elsewhere: Further points of a range, of which `inputs` are those that take most. Models
+            are loaded once for all points, and gain what they gain in the geometric mean.
+        weight: Of `inputs` in that mean.
 
     Attributes:
         left_s: As given.
@@ -100,6 +95,8 @@ class ModelComparer(Generic[P]):
         left_s: Callable[[], float] = lambda: math.inf,
         costs: ModelCosts = NO_COSTS,
         streams: int = 1,
+        elsewhere: Sequence[PointInputs] = (),
+        weight: float = 1.0,
     ) -> None:
         self._assembly = assembly
         self._runner = runner
@@ -110,6 +107,8 @@ class ModelComparer(Generic[P]):
         self._costs = costs
         self._slowness = 1.0
         self._streams = streams
+        self._elsewhere = elsewhere
+        self._mean = PointMean([*(point.weight for point in elsewhere), weight])
 
     @property
     def screening_s(self) -> float:
@@ -122,8 +121,33 @@ class ModelComparer(Generic[P]):
 
         Beside other load comparisons take longer than is reckoned; the slowest so far tells.
         """
-        one_s = self._slowness * self._costs.comparison_s(self._final)
-        return self.left_s() < PROCESSES * one_s
+        return self.left_s() < self._proof_s()
+
+    def _proof_s(self) -> float:
+        return PROCESSES * self._slowness * self._costs.comparison_s(self._final)
+
+    def at_other_points(self) -> tuple[ModelComparer[P], ...]:
+        """Return comparers for each other point alone, which leave the time of the proof."""
+        return tuple(
+            ModelComparer(
+                self._assembly,
+                self._runner,
+                screen=self._screen,
+                final=self._final,
+                inputs=point.inputs,
+                left_s=lambda: self.left_s() - self._proof_s(),
+                costs=costs,
+                streams=self._streams,
+            )
+            for point, costs in zip(self._elsewhere, self._costs.at_each(), strict=True)
+            if point.weight > 0
+        )
+
+    @property
+    def is_pressed(self) -> bool:
+        """True if there is not even time for all hurried processes."""
+        one_s = self._costs.comparison_s(self._costs.hurried(self._final))
+        return self.left_s() < HURRIED_PROCESSES * self._slowness * one_s
 
     @property
     def least_s(self) -> float:
@@ -177,22 +201,27 @@ class ModelComparer(Generic[P]):
         return self._compare(self._assembly.untuned, tuned, policy).memory
 
     def without(self, kept: Sequence[P], group: Sequence[P]) -> Measurement:
-        """Measure the model without `group`, the baseline, against the one with all of `kept`."""
+        """Measure the model without `group`, the baseline, against the one with all of `kept`.
+
+        At the other points of a range only results are compared.
+        """
         tuned = self._assembly.write_model(kept, "variant.onnx")
         rest = [kernel for kernel in kept if kernel not in group]
         baseline = self._assembly.write_model(rest, "variant_without.onnx")
-        return self._compare(baseline, tuned, self._screen).measurement
+        return self._compare(baseline, tuned, self._screen, elsewhere=_ONCE).measurement
 
     def once(self, kept: Sequence[P]) -> ModelGain:
-        """Write the model with `kept` and measure it in one process."""
-        in_hurry = self.left_s() < self.screening_s
+        """Write the model with `kept` and measure it in one process.
+
+        Over a range the calls of a model without kernels need not be as many as prove a gain.
+        """
+        in_hurry = self.left_s() < self.screening_s or bool(self._elsewhere and not kept)
         policy = self._costs.hurried(self._screen) if in_hurry else self._screen
         if self.left_s() < self._costs.comparison_s(policy):
             raise TimeIsUpError
         tuned = self._assembly.write_model(kept)
         found = self._compare(self._assembly.untuned, tuned, policy)
-        estimate = estimate_speedup(found.measurement)
-        return ModelGain(comparison=found, estimate=estimate, surely=estimate.low)
+        return self._mean.of_one(found)
 
     def for_the_record(
         self,
@@ -215,6 +244,8 @@ class ModelComparer(Generic[P]):
         If all show a gain but do not prove it, as many more are added once: processes of small
         models scatter by 5 %, and five of them prove a gain of 10 % no more than every other time.
 
+        Of a range, what counts is the mean over its points in each process.
+
         Where the time limit does not allow for all of them, each loads both models once instead
         of twice, every other one the tuned one first: what the order does to the figures is no
         noise then, and is taken out where there are three. Up to four processes are judged with
@@ -236,17 +267,17 @@ class ModelComparer(Generic[P]):
         tuned = self._assembly.write_model(kept)
         held_against = baseline or self._assembly.untuned
         found, in_turns = self._in_processes(held_against, tuned, known, expected_us)
-        gain = _gain(found, in_turns=in_turns, known=known)
+        gain = self._mean.gain(found, in_turns=in_turns, known=known)
         if not in_turns and gain.surely <= 1 < gain.estimate.median:
             terms = _both_orders(PROCESSES, begin=len(found))
             more = self._one_by_one(held_against, tuned, self._final, terms, surely=PROCESSES)
             found = [*found, *more]
-            gain = _gain(found, in_turns=False)
+            gain = self._mean.gain(found, in_turns=False)
         if in_turns and gain.surely <= 1 < gain.estimate.median:
             terms = _in_turns(len(found), HURRIED_PROCESSES)
             hurried = self._costs.hurried(self._final)
             found = [*found, *self._one_by_one(held_against, tuned, hurried, terms)]
-            gain = _gain(found, in_turns=True)
+            gain = self._mean.gain(found, in_turns=True)
         if len(found) < LEAST_PROCESSES and gain.surely <= 1:
             raise TimeIsUpError
         return replace(gain, is_open=in_turns and gain.surely <= 1 < gain.estimate.high)
@@ -268,7 +299,7 @@ class ModelComparer(Generic[P]):
             found = self._one_by_one(baseline, tuned, self._costs.hurried(self._final), orders)
         else:
             terms = _both_orders(PROCESSES)
-            is_clear = partial(_is_clear, known=known, expected_us=expected_us)
+            is_clear = partial(self._mean.is_clear, known=known, expected_us=expected_us)
             found = self._one_by_one(
                 baseline,
                 tuned,
@@ -308,7 +339,7 @@ class ModelComparer(Generic[P]):
                 break
             if math.isfinite(began_s):
                 needed_s = began_s - self.left_s()
-            if one.measurement.counts or not one.deviation.acceptable:
+            if one.counts or not one.deviation.acceptable:
                 found.append(one)
                 if is_enough(found):
                     break
@@ -324,7 +355,23 @@ class ModelComparer(Generic[P]):
         tuned: ModelPart,
         policy: MeasurePolicy,
         terms: ComparisonTerms = WHOLE_MODELS,
+        elsewhere: MeasurePolicy | None = None,
     ) -> ModelComparison:
+        """Compare two models.
+
+        Args:
+            baseline: Held against `tuned`.
+            tuned: Is faster if the ratio is above 1.
+            policy: Of the measurement.
+            terms: Which model is loaded first.
+            elsewhere: Policy at all other points of a range, by default the one that suits each.
+        """
+        policies = self._costs.elsewhere(policy) if self._elsewhere else ()
+        points = (
+            ComparedPoint(inputs=point.inputs, policy=elsewhere or (own if point.weight else _ONCE))
+            for point, own in zip(self._elsewhere, policies, strict=True)
+        )
+        terms = replace(terms, points=tuple(points))
         began_s = self.left_s()
         try:
             with self._runner.turns.measuring():  # waiting for others takes of the time, too
@@ -381,68 +428,3 @@ def _both_orders(count: int, begin: int = 0) -> list[ComparisonTerms]:
 def _in_turns(begin: int, count: int) -> list[ComparisonTerms]:
     """Return terms for processes of one round behind `begin` others, in alternating order."""
     return [ComparisonTerms(orders=(bool(n % 2),)) for n in range(begin, begin + count)]
-
-
-def _is_clear(
-    found: Sequence[ModelComparison], known: Scatter | None, expected_us: float | None
-) -> bool:
-    """True if processes prove a gain before all have run, on a machine that was quiet."""
-    if len(found) not in looks(known):
-        return False
-    if not all(one.deviation.acceptable and one.measurement.counts for one in found):
-        return False
-    if not _together(found, in_turns=False, known=known).is_sure:
-        return False
-    if known is None:
-        return True
-    gain = _gain(found, in_turns=False, known=known)
-    latency_us = gain.comparison.measurement.latency_us
-    return _is_larger_than_wide(gain.estimate) or (
-        expected_us is not None and saves_as_expected(gain.estimate, latency_us, expected_us)
-    )
-
-
-def saves_as_expected(estimate: SpeedupEstimate, latency_us: float, expected_us: float) -> bool:
-    """True unless a model saves less than expected by more than noise explains.
-
-    Args:
-        estimate: Its speed-up.
-        latency_us: Its time.
-        expected_us: Time it is expected to save.
-    """
-    deviation = (estimate.high - estimate.low) / 4  # of 95 %, four standard deviations are between
-    return (estimate.median + deviation - 1) * latency_us >= expected_us
-
-
-def _is_larger_than_wide(estimate: SpeedupEstimate) -> bool:
-    """Return True if the least gain there is in an interval is more than it is wide."""
-    return estimate.low - 1 > estimate.high - estimate.low
-
-
-def _gain(
-    found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None = None
-) -> ModelGain:
-    """Return the gain of comparisons, one per process; see `ProcessGain`."""
-    gain = _together(found, in_turns=in_turns, known=known)
-    printed = gain.half_width(PRINTED)
-    joined = joined_comparison(found, median_memory)
-    return ModelGain(
-        comparison=joined,
-        estimate=SpeedupEstimate(
-            median=math.exp(gain.middle),
-            low=math.exp(gain.middle - printed),
-            high=math.exp(gain.middle + printed),
-            pairs=len(joined.measurement.tuned_us),
-            coverage=PRINTED,
-        ),
-        surely=math.exp(gain.middle - gain.half_width(ACCEPTING)),
-        processes=tuple(math.exp(process.log) for process in gain.processes),
-        scatter=gain.scatter,
-    )
-
-
-def _together(
-    found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None
-) -> ProcessGain:
-    processes = tuple(ProcessRatio.of(comparison.measurement) for comparison in found)
-    return ProcessGain(processes=processes, in_turns=in_turns, known=known)

@@ -92,6 +92,16 @@ class ProcessRatio:
         deviation = _OF_MEAN_DEVIATION * fmean(distances) * pairs / (pairs - 1)
         return cls(log=log, variance=_OF_MEDIAN * deviation**2 / pairs)
 
+    @classmethod
+    def mean(cls, measurements: Sequence[Measurement], shares: Sequence[float]) -> Self:
+        """Return the mean ratio of one process over points, by their shares, 1 together."""
+        ratios = [cls.of(one) for one in measurements]
+        pairs = list(zip(shares, ratios, strict=True))
+        return cls(
+            log=sum(share * one.log for share, one in pairs),
+            variance=sum(share**2 * one.variance for share, one in pairs),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGain:

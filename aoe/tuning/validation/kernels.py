@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from aoe.bank.operators import OperatorBank
 from aoe.bank.verdicts import BankNote
@@ -321,9 +322,16 @@ def _still_accurate(
 
 
 def model_comparer(
-    tuning: TuneContext, assembly: Assembly, costs: ModelCosts
+    tuning: TuneContext, assembly: Assembly, costs: ModelCosts, **points: Any
 ) -> ModelComparer[ChosenKernel]:
-    """Return the comparer of models with kernels, within the time limit."""
+    """Return the comparer of models with kernels, within the time limit.
+
+    Args:
+        tuning: The run.
+        assembly: Puts the model together.
+        costs: What things take with this model.
+        points: `elsewhere` and `weight` of a `ModelComparer`.
+    """
     threads, settings = tuning.threads_validated, tuning.settings
     left_s = tuning.time.stopwatch.keeping(costs.finishing_s).left_s
     return ModelComparer(
@@ -340,6 +348,7 @@ def model_comparer(
         left_s=left_s,
         costs=costs,
         streams=tuning.subject.streams,
+        **points,
     )
 
 

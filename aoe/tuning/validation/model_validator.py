@@ -18,9 +18,7 @@ from aoe.tuning.validation.accuracy import HeldAccuracy
 from aoe.tuning.validation.candidates import Drop, P
 from aoe.tuning.validation.comparing import (
     ModelComparer,
-    ModelGain,
     TimeIsUpError,
-    saves_as_expected,
 )
 from aoe.tuning.validation.group_tests import PROVEN, GroupTests
 from aoe.tuning.validation.memory_pruning import (
@@ -31,6 +29,7 @@ from aoe.tuning.validation.memory_pruning import (
     in_order_of_going,
     not_worth_their_memory,
 )
+from aoe.tuning.validation.model_gain import ModelGain, PointGain, saves_as_expected
 from aoe.tuning.validation.prior_result import NO_PRIOR_RESULT, PriorResult
 from aoe.tuning.validation.time_reserve import PROCESSES
 from aoebank import Event
@@ -60,6 +59,7 @@ class ValidationResult(Generic[P]):
             mode of the run has chosen its graph.
         scatter: Of the processes that decided, None if they cannot tell.
         is_as_expected: True if it saves what a model like this one has shown that it does.
+        points: Of a range, the gain of what stays at each point.
     """
 
     kept: tuple[P, ...]
@@ -70,6 +70,7 @@ class ValidationResult(Generic[P]):
     graph_chosen: bool = False
     scatter: Scatter | None = None
     is_as_expected: bool = False
+    points: tuple[PointGain, ...] = ()
 
     @property
     def is_changed(self) -> bool:
@@ -241,11 +242,21 @@ class ModelValidator(Generic[P]):
             return self.undecided(kernels)
         tests.run()
         self._drops |= tests.dropped
+        right = self._faster_elsewhere(tests.kept)
         if refused is not None and self._drops == before:
             return refused
         proof = partial(self._for_the_record, known=prior_result.scatter)
-        kept = self._within_peak(self._memory_pruned(tests.kept))
+        kept = self._within_peak(self._memory_pruned(right))
         return self._concluded(kept, proof, demand_gain=True, is_checked=is_checked)
+
+    def _faster_elsewhere(self, kernels: Sequence[P]) -> Sequence[P]:
+        """Leave out what loses at another point of a range, where there is time to find that."""
+        for comparer in self._comparer.at_other_points():
+            tests = group_tests(comparer, kernels, self._step)
+            if tests.has_time:
+                tests.run()
+                kernels, self._drops = tests.kept, self._drops | tests.dropped
+        return kernels
 
     def _memory_pruned(self, kernels: Sequence[P]) -> Sequence[P]:
         """Drop kernels that save next to nothing for the memory they keep."""
@@ -364,9 +375,9 @@ class ModelValidator(Generic[P]):
         if kept and not deviation.acceptable:
             reason = f"the model computes something else with it: {deviation.detail}"
             return self._all_dropped(kept, Drop(reason=reason, is_final=is_checked))
-        measurement = gain.comparison.measurement
-        if kept and demand_gain and not measurement.counts:
-            reason = f"not decided, the machine was busy: {measurement.busy_words}"
+        if kept and demand_gain and not gain.comparison.counts:
+            busy = next(one for one in gain.comparison.points if not one.counts)
+            reason = f"not decided, the machine was busy: {busy.busy_words}"
             return self._all_dropped(kept, Drop(reason=reason, is_final=False))
         if kept and demand_gain and gain.is_open:
             return self.undecided(
@@ -375,6 +386,9 @@ class ModelValidator(Generic[P]):
         if kept and demand_gain and gain.surely <= 1:
             reason = not_proven_faster(gain)
             return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))
+        if kept and demand_gain and (lost := _sure_loss(gain.points)) is not None:
+            reason = "the model is slower with it at a point of the range"
+            return self._all_dropped(kept, Drop(reason=reason, estimate=lost))
         excess = excess_bytes(gain.comparison.memory, self._peak_ratio, self._mapped_bytes)
         if kept and excess > 0:
             lighter = self._within_peak(kept)
@@ -387,6 +401,7 @@ class ModelValidator(Generic[P]):
             comparison=gain.comparison,
             estimate=gain.estimate,
             scatter=gain.scatter,
+            points=gain.points if kept else (),
         )
 
     def _all_dropped(self, kernels: Sequence[P], drop: Drop) -> ValidationResult[P]:
@@ -398,6 +413,12 @@ class ModelValidator(Generic[P]):
         right, drops = correct_kernels(self._comparer, kernels, self._step)
         self._drops |= drops
         return right
+
+
+def _sure_loss(points: Sequence[PointGain]) -> SpeedupEstimate | None:
+    """Return the worst gain at a point of a range, None unless that is surely a loss."""
+    worst = min((point.estimate for point in points), key=lambda one: one.high, default=None)
+    return worst if worst is not None and worst.high < 1 else None
 
 
 def _expected_us(kernels: Sequence[P], new: Sequence[P], prior_result: PriorResult) -> float | None:
@@ -416,11 +437,10 @@ def _expected_us(kernels: Sequence[P], new: Sequence[P], prior_result: PriorResu
 
 
 def _is_as_expected(found: ValidationResult[P], expected_us: float | None) -> bool:
-    latency_us = found.comparison.measurement.latency_us
     return (
         expected_us is not None
         and bool(found.kept)
-        and saves_as_expected(found.estimate, latency_us, expected_us)
+        and saves_as_expected(found.comparison, found.estimate, found.points, expected_us)
     )
 
 

@@ -7,6 +7,7 @@ it took to load and to run it once is known from the first profile.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from aoe.execute.tasks import PAIRS_OF_TWO_ROUNDS
@@ -25,9 +26,12 @@ _PROCESS_S = 1.0
 _LEAST_SHARE_GIVEN = 0.2
 """Beside more neighbours than that no limit of time holds; it is not all kept for them."""
 _LINK_S = 1.0
-_RUNS_BEFORE = 4
-"""Of each session, before the first pair: results twice, calibration of the samples."""
-_HURRIED_PAIRS = 4
+_RUNS_BEFORE = 3
+"""Of each session, before the first pair: results, calibration of the samples."""
+_HURRIED_PAIRS, _LEAST_PAIRS = 4, 2
+"""Pairs of a process in a hurry. The second number is for a range, if four at the point that takes
+most cost more than beginning the process. Each other point has as many as cost no more than those,
+fewer than `PAIRS_OF_TWO_ROUNDS`."""
 _PAIRS_SHARE = 0.25
 """What pairs may cost beyond those, as a share of what beginning a process with its models does."""
 _PAIRS_KNOWN = 6
@@ -46,13 +50,15 @@ class ModelCosts:
 
     Attributes:
         load_s: Loading it into a session.
-        run_s: One run, untuned.
+        run_s: One run, untuned; with inputs of several shapes, of those that take most.
+        elsewhere_s: The same at each other point of a range.
         write_s: Writing its weights once.
         process_s: Ending a worker and starting another one, which takes CPU time.
     """
 
     load_s: float = 0.0
     run_s: float = 0.0
+    elsewhere_s: tuple[float, ...] = ()
     write_s: float = 0.0
     process_s: float = _PROCESS_S
 
@@ -75,12 +81,33 @@ class ModelCosts:
         return cls(load_s=max(0.0, seconds - _PROCESS_S - runs_s) / sessions, run_s=run_s)
 
     def comparison_s(self, policy: MeasurePolicy) -> float:
-        """Return the most a comparison in a process of its own should take."""
+        """Return the most a comparison in a process of its own should take, at all points."""
         sessions = _sessions(policy.pairs_max)
-        runs_before = sessions * (_RUNS_BEFORE + policy.warmup)
-        least_s = max(policy.enough_s, 2 * _PAIRS_KNOWN * self.run_s)
-        pairs_s = min(2 * policy.pairs_max * self.run_s, 2 * least_s)
-        return self.process_s + sessions * self.load_s + runs_before * self.run_s + pairs_s
+        points_s = _point_s(policy, self.run_s, sessions)
+        for run_s, other in zip(self.elsewhere_s, self.elsewhere(policy), strict=True):
+            points_s += _point_s(other, run_s, sessions)
+        return self.process_s + sessions * self.load_s + points_s
+
+    def elsewhere(self, policy: MeasurePolicy) -> tuple[MeasurePolicy, ...]:
+        """Return the policies of a comparison at the other points: short calls have more pairs."""
+        pairs = policy.pairs_max
+        if pairs > policy.pairs_min or pairs < _LEAST_PAIRS:  # what is enough, the policy says
+            return (policy,) * len(self.elsewhere_s)
+        most = max(pairs, PAIRS_OF_TWO_ROUNDS - 2)
+        affordable = (
+            2 * int(pairs * self.run_s / (2 * run_s)) if run_s > 0 else most
+            for run_s in self.elsewhere_s
+        )
+        counts = (max(pairs, min(most, count)) for count in affordable)
+        return tuple(replace(policy, pairs_min=count, pairs_max=count) for count in counts)
+
+    def at_points(self, points_s: Sequence[float]) -> ModelCosts:
+        """Return the costs of a model that is run at several points, by the seconds of a run."""
+        return replace(self, run_s=points_s[-1], elsewhere_s=tuple(points_s[:-1]))
+
+    def at_each(self) -> tuple[ModelCosts, ...]:
+        """Return the costs at each of the other points alone."""
+        return tuple(replace(self, run_s=one, elsewhere_s=()) for one in self.elsewhere_s)
 
     @property
     def finishing_s(self) -> float:
@@ -100,6 +127,8 @@ class ModelCosts:
         pairs, most = _HURRIED_PAIRS, PAIRS_OF_TWO_ROUNDS - 2
         if self.run_s > 0:
             begun_s = self.process_s + _sessions(_HURRIED_PAIRS) * self.load_s
+            if self.elsewhere_s and 2 * _HURRIED_PAIRS * self.run_s > begun_s:
+                pairs = _LEAST_PAIRS
             pairs = max(pairs, min(most, 2 * int(_PAIRS_SHARE * begun_s / (4 * self.run_s))))
         return replace(policy, pairs_min=pairs, pairs_max=pairs, warmup=0, tries=1)
 
@@ -130,6 +159,13 @@ class ModelCosts:
 
 NO_COSTS = ModelCosts()
 """Where there is no time limit, nothing has to be reckoned."""
+
+
+def _point_s(policy: MeasurePolicy, run_s: float, sessions: int) -> float:
+    """Return the seconds of a comparison at one point, from the first run on."""
+    least_s = max(policy.enough_s, 2 * _PAIRS_KNOWN * run_s)
+    pairs_s = min(2 * policy.pairs_max * run_s, 2 * least_s)
+    return sessions * (_RUNS_BEFORE + policy.warmup) * run_s + pairs_s
 
 
 def _sessions(most_pairs: int) -> int:

@@ -26,7 +26,7 @@ from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError, RunTimeoutError
 from aoe.execute.messages import ModelPart
 from aoe.execute.runner import Runner
-from aoe.execute.tasks import WHOLE_MODELS, ComparisonTerms, ModelComparison
+from aoe.execute.tasks import WHOLE_MODELS, ComparedPoint, ComparisonTerms, ModelComparison
 from aoe.folders.turns import Turns
 from aoe.measurement import Clock, MeasurePolicy, Outcome
 from aoe.ort.inputs import MADE_UP, ModelInputs, save_input_sets
@@ -484,6 +484,27 @@ def test_results_are_compared_on_every_input_set(runner: Runner, tmp_path: Path)
         sets = save_input_sets([{"x": positive}, {"x": last}], tmp_path)
         found = _compare(runner, relu, ModelPart(model=magnitude), inputs=ModelInputs(sets=sets))
         assert found.measurement.outcome is outcome
+
+
+def test_same_sessions_are_compared_at_further_points(runner: Runner, tmp_path: Path) -> None:
+    relu, magnitude = (
+        save_model(chain_model([op_type], (2,)), tmp_path / f"{op_type}.onnx")
+        for op_type in ("Relu", "Abs")
+    )
+    positive, negative = np.array([1, 2], np.float32), np.array([-1, 2], np.float32)
+    here, *elsewhere = (
+        ModelInputs(sets=(one,))
+        for one in save_input_sets(
+            [{"x": each} for each in (positive, positive, negative)], tmp_path
+        )
+    )
+    twice = MeasurePolicy(pairs_min=2, pairs_max=2)
+    for other, outcome in zip(elsewhere, (Outcome.CORRECT, Outcome.CORRECTNESS), strict=True):
+        points = (ComparedPoint(inputs=other, policy=twice),)
+        terms = ComparisonTerms(points=points)
+        found = _compare(runner, relu, ModelPart(model=magnitude), inputs=here, terms=terms)
+        assert found.measurement.outcome is outcome  # one wrong result is one of all
+        assert [len(one.tuned_us) for one in found.points] == [2, 1]
 
 
 def test_model_gives_its_results_for_every_input_set(runner: Runner, tmp_path: Path) -> None:

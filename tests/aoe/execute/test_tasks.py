@@ -26,7 +26,7 @@ def test_each_order_has_a_round_unless_one_is_asked_for(
 ) -> None:
     policy = MeasurePolicy(pairs_min=pairs, pairs_max=pairs)
     rounds = comparison_rounds(policy, ComparisonTerms(orders=orders))
-    assert [(first, share.pairs_max) for first, share in rounds] == expected
+    assert [(first, share.pairs_max) for first, share, _ in rounds] == expected
 
 
 def test_pairs_of_all_rounds_are_one_comparison() -> None:

@@ -78,6 +78,9 @@ def model_as_before(baseline: ModelPart, tuned: ModelPart) -> float:
     return 1.0
 
 
+ScriptedModel = Callable[[ModelPart, ModelPart], float | Outcome | RunError]
+
+
 @dataclass(slots=True, kw_only=True)
 class ScriptedRunner:
     """A `Runner` without a process: what it measures is true speed plus seeded noise.
@@ -86,6 +89,7 @@ class ScriptedRunner:
         candidate: True speed-up of a schedule over the default, the outcome it fails with, or the
             error its measuring dies of.
         model: True speed-up of the second model over the first, or the outcome or error.
+        model_at: The same with some inputs; None where they make no difference.
         memory: What sessions of two models take.
         results: Outputs of a model for one set of inputs, or the error it dies of.
         formats: True speed-up of the default without what it reorders, likewise.
@@ -107,7 +111,8 @@ class ScriptedRunner:
     """
 
     candidate: Callable[[Schedule], float | Outcome | RunError] = always_twice_as_fast
-    model: Callable[[ModelPart, ModelPart], float | Outcome | RunError] = model_as_before
+    model: ScriptedModel = model_as_before
+    model_at: Callable[[ModelInputs], ScriptedModel | None] = lambda inputs: None
     memory: Callable[[ModelPart, ModelPart], ModelMemory] = lambda baseline, tuned: MEMORY
     results: Callable[[ModelPart], Sequence[Any] | RunError] = lambda part: ()
     formats: Callable[[Workload], float | Outcome | RunError] = lambda workload: 1.0
@@ -204,10 +209,16 @@ class ScriptedRunner:
         inputs: ModelInputs,
         terms: ComparisonTerms = WHOLE_MODELS,
     ) -> ModelComparison:
-        scripted = self.model(baseline, tuned)
+        elsewhere = [
+            self._compare_models(baseline, tuned, point.policy, point.inputs)
+            for point in terms.points
+        ]
+        scripted = (self.model_at(inputs) or self.model)(baseline, tuned)
         if isinstance(scripted, RunError):
             raise scripted
-        wrong = isinstance(scripted, Outcome)
+        wrong = isinstance(scripted, Outcome) or not all(
+            one.deviation.acceptable for one in elsewhere
+        )
         timed = self._measured(1.0 if isinstance(scripted, Outcome) else scripted, policy, None)
         detail = "2 instead of 1 at [0]" if wrong else ""
         return ModelComparison(
@@ -220,6 +231,7 @@ class ScriptedRunner:
             ),
             deviation=Deviation(max_abs_err=float(wrong), excess=2.0 * wrong, detail=detail),
             memory=self.memory(baseline, tuned),
+            elsewhere=tuple(elsewhere),
         )
 
     def _run_model(self, part: ModelPart, inputs: ModelInputs) -> list[list[Any]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aoe.measurement import SpeedupEstimate
-from aoe.tuning.ranges.points import mean_estimate
+from aoe.measurement import SpeedupEstimate, mean_estimate
 
 
 def _estimate(median: float, width: float) -> SpeedupEstimate:

@@ -1,0 +1,176 @@
+"""Gain of a tuned model from comparisons: its interval, and the mean over the points of a range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aoe.execute.tasks import ModelComparison, joined_comparison
+from aoe.measurement import (
+    Measurement,
+    Scatter,
+    SpeedupEstimate,
+    estimate_speedup,
+    mean_estimate,
+)
+from aoe.measurement.memory import median_memory
+from aoe.tuning.validation.intervals import ACCEPTING, PRINTED, ProcessGain, ProcessRatio, looks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointGain:
+    """The untuned model against a tuned one at one point of a range.
+
+    Attributes:
+        number: Of the point, in their order.
+        measurement: All pairs.
+        estimate: Speed-up with its 95 % interval.
+    """
+
+    number: int
+    measurement: Measurement
+    estimate: SpeedupEstimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelGain:
+    """The untuned model against a tuned one.
+
+    Attributes:
+        comparison: All pairs, and the worst deviation.
+        estimate: Speed-up with its 95 % interval.
+        surely: Lower end of the 99 % interval; where it has to exceed 1, a model that is no
+            faster passes once in 200, with the second look of `for_the_record` at most twice.
+        processes: Speed-up in each process; none where one process chose among variants.
+        scatter: How far its processes lie apart, with what was known of that; None where they
+            cannot tell.
+        is_open: True if a few hurried processes do not say whether it is faster or not.
+        points: Of a range, the gain at each point where it was measured, in their order.
+    """
+
+    comparison: ModelComparison
+    estimate: SpeedupEstimate
+    surely: float
+    processes: tuple[float, ...] = ()
+    scatter: Scatter | None = None
+    is_open: bool = False
+    points: tuple[PointGain, ...] = ()
+
+
+class PointMean:
+    """Geometric mean over the points at which two models are compared; of one point, its gain.
+
+    Args:
+        weights: Of each point; 0 where only results are compared.
+    """
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        self._shares = [one / sum(weights) for one in weights]
+        self._timed = [number for number, one in enumerate(weights) if one > 0]
+
+    def of_one(self, found: ModelComparison) -> ModelGain:
+        """Return the gain of a comparison in a single process, from the intervals of its pairs."""
+        estimates = {number: estimate_speedup(found.points[number]) for number in self._timed}
+        shares = [self._shares[number] for number in estimates]
+        estimate = mean_estimate([*estimates.values()], shares)
+        return ModelGain(
+            comparison=found,
+            estimate=estimate,
+            surely=estimate.low,
+            points=self._points(found, estimates),
+        )
+
+    def is_clear(
+        self,
+        found: Sequence[ModelComparison],
+        known: Scatter | None,
+        expected_us: float | None = None,
+    ) -> bool:
+        """True if processes prove a gain before all have run, on a machine that was quiet."""
+        if len(found) not in looks(known):
+            return False
+        if not all(one.deviation.acceptable and one.counts for one in found):
+            return False
+        if not self._together(found, in_turns=False, known=known).is_sure:
+            return False
+        if known is None:
+            return True
+        gain = self.gain(found, in_turns=False, known=known)
+        return _is_larger_than_wide(gain.estimate) or (
+            expected_us is not None
+            and saves_as_expected(gain.comparison, gain.estimate, gain.points, expected_us)
+        )
+
+    def gain(
+        self, found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None = None
+    ) -> ModelGain:
+        """Return the gain of comparisons, one per process; see `ProcessGain`."""
+        gain = self._together(found, in_turns=in_turns, known=known)
+        joined = joined_comparison(found, median_memory)
+        estimates = {}
+        for number in self._timed:
+            ratios = tuple(ProcessRatio.of(one.points[number]) for one in found)
+            at_point = ProcessGain(processes=ratios, in_turns=in_turns, known=known)
+            estimates[number] = _estimate(at_point, len(joined.points[number].tuned_us))
+        return ModelGain(
+            comparison=joined,
+            estimate=_estimate(gain, sum(one.pairs for one in estimates.values())),
+            surely=math.exp(gain.middle - gain.half_width(ACCEPTING)),
+            processes=tuple(math.exp(process.log) for process in gain.processes),
+            scatter=gain.scatter,
+            points=self._points(joined, estimates),
+        )
+
+    def _together(
+        self, found: Sequence[ModelComparison], *, in_turns: bool, known: Scatter | None
+    ) -> ProcessGain:
+        processes = tuple(ProcessRatio.mean(one.points, self._shares) for one in found)
+        return ProcessGain(processes=processes, in_turns=in_turns, known=known)
+
+    def _points(
+        self, found: ModelComparison, estimates: Mapping[int, SpeedupEstimate]
+    ) -> tuple[PointGain, ...]:
+        """Return the gains at the points of a range, none without one."""
+        if len(self._shares) < 2:
+            return ()
+        return tuple(
+            PointGain(number=number, measurement=found.points[number], estimate=estimate)
+            for number, estimate in estimates.items()
+        )
+
+
+def saves_as_expected(
+    comparison: ModelComparison,
+    estimate: SpeedupEstimate,
+    points: Sequence[PointGain],
+    expected_us: float,
+) -> bool:
+    """True unless a model saves less than expected by more than noise explains.
+
+    Args:
+        comparison: Of the model, at the point of a range that takes most.
+        estimate: Its speed-up.
+        points: Of a range, the gains, that at the largest point last: there kernels save what they
+            promise.
+        expected_us: Time it is expected to save.
+    """
+    here = points[-1].estimate if points else estimate
+    deviation = (here.high - here.low) / 4  # of 95 %, four standard deviations are between
+    return (here.median + deviation - 1) * comparison.measurement.latency_us >= expected_us
+
+
+def _is_larger_than_wide(estimate: SpeedupEstimate) -> bool:
+    """Return True if the least gain there is in an interval is more than it is wide."""
+    return estimate.low - 1 > estimate.high - estimate.low
+
+
+def _estimate(gain: ProcessGain, pairs: int) -> SpeedupEstimate:
+    printed = gain.half_width(PRINTED)
+    return SpeedupEstimate(
+        median=math.exp(gain.middle),
+        low=math.exp(gain.middle - printed),
+        high=math.exp(gain.middle + printed),
+        pairs=pairs,
+        coverage=PRINTED,
+    )
