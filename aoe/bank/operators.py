@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from aoe.bank.journal import KERNEL_SOURCE, BankJournal
+from aoe.bank.journal import CHANGES, KERNEL_SOURCE, BankJournal
 from aoe.bank.records.operator import (
     StoredAnswer,
     strategy_of,
@@ -327,6 +327,25 @@ class OperatorBank(TaskBank[Workload]):
                 is_settled_now = is_settled(entry) or entry.event is last
                 verdict, last = (entry.event if is_settled_now else None), entry.event
         return verdict
+
+    def last_facts(
+        self, workload: Workload, method: str, *, of_this_model: bool
+    ) -> Mapping[str, Any] | None:
+        """Return `BankNote.search` of the last note on the present record by a method, if any.
+
+        Args:
+            workload: Of the record.
+            method: Member `method` of the note.
+            of_this_model: True for notes of this model alone, over the same range.
+        """
+        last = None
+        for entry in self._journal.entries(self.file_of(workload), key_of(workload)):
+            is_meant = not of_this_model or self._journal.is_of_this_model(entry)
+            if entry.event in CHANGES:
+                last = None
+            elif entry.search.get("method") == method and is_meant:
+                last = entry.search
+        return last
 
     def kept_in_base(self, workload: Workload) -> KeptKernel | None:
         """Return the earlier model's verdict on the kernel that is used here.

@@ -5,7 +5,7 @@ Source: ATC, `--input_shape` with `~` between the least and the largest extent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isqrt
 
@@ -91,11 +91,26 @@ class OpenModelShapes:
         halve images and join them again take no others. Extents that follow from others by their
         names do so at each point.
         """
+        return self._points(_ends_and_middle)
+
+    def points_and_between(self) -> tuple[ShapePoint, ...]:
+        """Return `points`, and one between each neighbouring two: five at most.
+
+        Those between are multiples of what all three are, to a power of two; of 1, they are odd:
+        blocks of rows have tails there.
+        """
+        return self._points(_with_between)
+
+    def _points(self, spread: Callable[[Extents], tuple[int, ...]]) -> tuple[ShapePoint, ...]:
+        """Return points without doubles.
+
+        Args:
+            spread: Returns the extents of a dimension whose extent follows from no other, the least
+                first.
+        """
         bases = base_ranges({name: (one.low, one.high) for name, one in self.ranges.items()})
-        ends = {
-            name: (low, _middle(Extents(low, high)), high) for name, (low, high) in bases.items()
-        }
-        ways = [{name: one[way] for name, one in ends.items()} for way in range(3)]
+        spreads = [spread(Extents(*ends)) for ends in bases.values()]
+        ways = [dict(zip(bases, way, strict=True)) for way in zip(*spreads, strict=True)]
         found = [
             dict(zip(self.ranges, shape_at(tuple(self.ranges), one), strict=True)) for one in ways
         ]
@@ -132,6 +147,27 @@ class OpenModelShapes:
                     return None
         is_inside = all(extent in self.ranges[name] for name, extent in extents.items())
         return extents if is_inside else None
+
+
+def _ends_and_middle(extents: Extents) -> tuple[int, ...]:
+    return extents.low, _middle(extents), extents.high
+
+
+def _with_between(extents: Extents) -> tuple[int, ...]:
+    """Return the ends, the middle and one between each two; the smaller one where there is none.
+
+    >>> _with_between(Extents(1, 64)), _with_between(Extents(320, 640))
+    ((1, 3, 8, 23, 64), (320, 384, 448, 512, 640))
+    """
+    low, middle, high = _ends_and_middle(extents)
+    unit = (every := low | middle | high) & -every
+    return low, _between(low, middle, unit), middle, _between(middle, high, unit), high
+
+
+def _between(low: int, high: int, unit: int) -> int:
+    middle = isqrt(low * high)
+    near = middle | 1 if unit == 1 else (middle + unit // 2) // unit * unit
+    return near if near < high else low
 
 
 def _middle(extents: Extents) -> int:

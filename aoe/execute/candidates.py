@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from aoe.device.compiler import KernelSource
+from aoe.device.compiler import KernelSource, RowBlock, extent_kernel
 from aoe.device.protocol import Device
 from aoe.device.toolchain import Toolchain
 from aoe.errors import AoeError, BuildError, ScheduleError
@@ -21,6 +21,8 @@ from aoe.execute.messages import CompiledKernels
 from aoe.execute.nan_reach import reached_by_nan
 from aoe.execute.samplers import paired_samplers
 from aoe.graph.hosted.operators import hosted_model
+from aoe.graph.open_extents import named_extents
+from aoe.graph.stored_layouts import whole_layout
 from aoe.graph.weights import point_into
 from aoe.graph.workload_model import (
     candidate_model,
@@ -28,7 +30,9 @@ from aoe.graph.workload_model import (
     special_inputs,
     workload_model,
 )
+from aoe.kernels.family import Role
 from aoe.kernels.formats import without_moves
+from aoe.kernels.registry import OPEN_EXTENTS
 from aoe.measurement import Measurement, MeasurePolicy, Outcome, measured
 from aoe.ort.cold_cache import ColdCache
 from aoe.ort.guarded import GuardedRuns
@@ -123,11 +127,12 @@ class CandidateMeasurer:
             best_ratio: Speed-up of the best candidate so far, None before there is one.
             bytes_around: What one inference of the model reads and writes besides.
             compiled: Their object files, where they have been compiled before.
-            at: The workload in the shapes to measure kernels of open axes in, None for its own.
+            at: The workload in the shapes to measure kernels of open extents in, None for its own.
         """
         baseline = self._baseline_of(at or workload, seed, bytes_around)
         sources = [KernelSource.of(workload, schedule) for schedule in schedules]
         distinct = {source.name: source for source in sources}  # configurations may coincide
+        placed = {name: _placed(source, at) for name, source in distinct.items()}
         objects: dict[str, Path] = {}
         found: dict[str, Measurement] = {}
         directory = self._directory if compiled is None else compiled.directory
@@ -141,11 +146,11 @@ class CandidateMeasurer:
                 found[name] = Measurement.failure(outcome, error)
             else:
                 objects[name] = directory / f"{name}.o"
-        library = self._link([distinct[name] for name in objects], objects) if objects else None
+        library = self._link([placed[name] for name in objects], objects) if objects else None
         if compiled is None:
             for path in objects.values():
                 path.unlink(missing_ok=True)
-        for name, source in distinct.items():
+        for name, source in placed.items():
             if name not in found:
                 found[name] = self._measure_one(baseline, source, library, policy, best_ratio)
                 if found[name].is_correct:
@@ -213,7 +218,7 @@ class CandidateMeasurer:
         self._libraries += 1
         return self._device.build_library(
             sources,
-            [objects[source.name] for source in sources],
+            [*objects.values()],
             target=self._target,
             toolchain=self._toolchain,
             file=self._directory / f"candidates_{self._libraries}.so",
@@ -317,6 +322,24 @@ class CandidateMeasurer:
         file = self._directory / "workload.onnx"
         file.write_bytes(model.SerializeToString())
         return self._device.open_session(file, options)
+
+
+def _placed(source: KernelSource, at: Workload | None) -> KernelSource:
+    """Return a kernel as it takes inputs of other extents: one that reads them is named to ONNX
+    Runtime as a kernel for open extents, others as they are.
+    """
+    family = OPEN_EXTENTS.get(source.workload.op_type)
+    roles = family.roles(at) if family is not None and at is not None else None
+    if at is None or roles is None:
+        return source
+    specs = (*at.inputs, at.output)
+    shapes = [named_extents(spec.shape, own) for spec, own in zip(specs, roles, strict=True)]
+    return extent_kernel(
+        [RowBlock(rows=1, source=source, us=0.0)],
+        shapes=shapes,
+        layouts=[whole_layout(len(shape)) for shape in shapes],
+        rows_dimension=roles[-1].index(Role.ROWS),
+    )
 
 
 def _worst(source: KernelSource, baseline: _Baseline, session: ort.InferenceSession) -> Deviation:

@@ -7,7 +7,7 @@ made of blocks, each by the schedule of an ordinary workload of fixed shape with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from itertools import takewhile
 from typing import TypeVar
@@ -56,9 +56,14 @@ class OpenRegion:
         return tuple(rows for rows in family.rows if rows <= most) if self.are_open else (1,)
 
     @property
+    def rows_extent(self) -> Extent:
+        """Name of the number of rows, or that number."""
+        return self.shapes[-1][self.rows_dimension]
+
+    @property
     def are_open(self) -> bool:
         """True if there may be any number of rows."""
-        return isinstance(self.shapes[-1][self.rows_dimension], str)
+        return isinstance(self.rows_extent, str)
 
     def follows_from(self, extents: Mapping[str, int]) -> bool:
         """True if all shapes are known where open extents are these."""
@@ -76,16 +81,36 @@ class OpenRegion:
 
     def of(self, rows: int) -> Workload | None:
         """Return the workload of a block, of a single batch; None if no kernel computes it."""
-        workload, of_rows = self.region.workload, self.shapes[-1][self.rows_dimension]
 
-        def extent(most: int, name: Extent, role: Role) -> int:
-            if not isinstance(name, str):
-                return most
+        def extent(most: int, name: str, role: Role) -> int:
             if role is Role.SUMMED:
-                return max(_LEAST_SUMMED, rows if name == of_rows else min(most, _MOST_SUMMED))
+                is_rows = name == self.rows_extent
+                return max(_LEAST_SUMMED, rows if is_rows else min(most, _MOST_SUMMED))
             return rows if role is Role.ROWS else 1
 
-        def block(spec: TensorSpec, shape: OpenShape, roles: tuple[Role, ...]) -> TensorSpec:
+        return self._with_extents(rows, extent)
+
+    def at(self, rows: int, extents: Mapping[str, int]) -> Workload | None:
+        """Return the workload of so many rows where other open extents are these.
+
+        None if no kernel computes it, as for `of`.
+        """
+
+        def extent(most: int, name: str, role: Role) -> int:
+            known = rows if name == self.rows_extent else shape_at((name,), extents)[0]
+            return max(_LEAST_SUMMED, known) if role is Role.SUMMED else known
+
+        return self._with_extents(rows, extent)
+
+    def _with_extents(
+        self, rows: int, extent_of: Callable[[int, str, Role], int]
+    ) -> Workload | None:
+        workload = self.region.workload
+
+        def extent(most: int, name: Extent, role: Role) -> int:
+            return extent_of(most, name, role) if isinstance(name, str) else most
+
+        def shaped(spec: TensorSpec, shape: OpenShape, roles: tuple[Role, ...]) -> TensorSpec:
             if Role.CLOSED not in roles and all(one == 1 for one in shape):
                 return replace(spec, shape=())  # no loop steps through its one element
             return replace(spec, shape=tuple(map(extent, spec.shape, shape, roles)))
@@ -93,7 +118,7 @@ class OpenRegion:
         if any(self._steps_past(number, rows) for number in range(len(workload.inputs))):
             return None
         specs = [
-            block(spec, shape, roles)
+            shaped(spec, shape, roles)
             for spec, shape, roles in zip(_tensors(workload), self.shapes, self.roles, strict=True)
         ]
         found = classify(replace(workload, inputs=tuple(specs[:-1]), output=specs[-1]))
@@ -142,6 +167,23 @@ class ClosedRegion:
     def of(self, rows: int) -> Workload | None:
         """Return its workload."""
         return self.region.workload if rows == 1 else None
+
+
+def named_extents(shape: Sequence[int], roles: Sequence[Role]) -> OpenShape:
+    """Return a shape of a workload with names for what a kernel for open extents reads.
+
+    Extents of 1 have none: they may stand for any number.
+
+    >>> named_extents((2, 1, 17, 64), (Role.BATCH, Role.BATCH, Role.ROWS, Role.CLOSED))
+    ('batch -4', 1, 'rows', 64)
+    """
+    names = {Role.ROWS: "rows", Role.SUMMED: "summed"}
+    return tuple(
+        extent
+        if role is Role.CLOSED or extent == 1
+        else names.get(role, f"batch {at - len(shape)}")
+        for at, (extent, role) in enumerate(zip(shape, roles, strict=True))
+    )
 
 
 def find_closed_region(region: Region, shapes: Mapping[str, OpenShape]) -> ClosedRegion | None:

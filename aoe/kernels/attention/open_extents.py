@@ -2,7 +2,7 @@
 
 A schedule is won for a workload of fixed shape, whose kernel nothing of this concerns. The same
 steps serve a kernel that reads its extents from the buffers it is given, for at least as many
-queries: tasks of so many rows are shifted inwards, tiles of keys have tails, and scores end with a
+queries: tiles of so many rows are shifted inwards, tiles of keys have tails, and scores end with a
 whole panel of 16. What is kept for the keys of a query has no size known before, so it comes from
 the scratch memory of the task; folds over the keys have the accumulators of one panel.
 """
@@ -35,8 +35,12 @@ ten schedules for 64 by 64 took 20 % longer than the best for 100 by 100 at 197 
 best from 80 on but at 128 (12 heads of 64, a thread of a busy AMD EPYC with AVX-512, CPU time)."""
 
 
+_TASK_AND_TILE = 2
+"""Splits of the queries of a result in tiles: those of a few queries have one."""
+
+
 def least_rows(workload: Workload, schedule: Schedule) -> int:
-    """Return the queries of a task, which is shifted inwards; 1 where a task has a single one."""
+    """Return the queries of the tile, or task, that is shifted inwards; 1 where it has one."""
     queries = supported(workload, read_attention(workload)).queries.name
     splits = [step for step in schedule.steps if isinstance(step, sch.Split)]
     of_queries = [step for step in splits if (step.stage, step.var) == (RESULT, queries)]
@@ -62,12 +66,12 @@ def open_schedule(workload: Workload, schedule: Schedule) -> Schedule:
         schedule: For it.
     """
     attention = supported(workload, read_attention(workload))
-    return Schedule(
-        (*_kept_steps(schedule, attention.keys.name), *_folds(opened(attention))), algorithm=OPEN
-    )
+    return Schedule((*_kept_steps(schedule, attention), *_folds(opened(attention))), algorithm=OPEN)
 
 
-def _kept_steps(schedule: Schedule, keys: str) -> Iterator[Step]:
+def _kept_steps(schedule: Schedule, attention: Attention) -> Iterator[Step]:
+    keys = attention.keys.name
+    whole_tiles = _whole_tiles(schedule, attention.queries.name)
     for step in schedule.steps:
         if step.stage.startswith((PEAK, TOTAL)):
             continue
@@ -77,7 +81,30 @@ def _kept_steps(schedule: Schedule, keys: str) -> Iterator[Step]:
             step = replace(step, tail=sch.Tail.ROUND_UP)  # register tiles are whole ones
         if isinstance(step, sch.Split) and step.stage == GROWN:
             step = replace(step, tail=sch.Tail.ROUND_UP)
-        yield step
+        yield whole_tiles.get(step, step)
+
+
+def _whole_tiles(schedule: Schedule, queries: str) -> dict[Step, Step]:
+    """Return the splits of queries by others, which shift the last register tile inwards.
+
+    A fixed shape shifts the last task: of 17 queries in tasks of 16 it computes 32. Here they are
+    cut into tiles first, 5 of 4 queries, and a task is as many tiles as it has, or what is left.
+    """
+    splits = [
+        step for step in schedule.steps if isinstance(step, sch.Split) and step.var == queries
+    ]
+    of_result = [step for step in splits if step.stage == RESULT]
+    if len(of_result) < _TASK_AND_TILE:
+        return {}
+    task, tile = of_result
+    found: dict[Step, Step] = {
+        task: replace(tile, tail=sch.Tail.SHIFT_INWARDS),
+        tile: replace(task, factor=task.factor // tile.factor, tail=sch.Tail.GUARD),
+    }
+    for step in splits:
+        if step.stage == SCORES:
+            found[step] = replace(step, tail=sch.Tail.SHIFT_INWARDS)
+    return found
 
 
 def _folds(attention: Attention) -> Iterator[Step]:

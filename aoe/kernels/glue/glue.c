@@ -320,6 +320,38 @@ static OrtStatus *pack_and_run(run_context *run, const part_call *call) {
   return status;
 }
 
+static size_t aligned_bytes(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
+
+/* Calls a part for fewer rows than it computes, with copies of them that zeros follow. A product
+   whose weights come from memory reads them once this way, and once for each of smaller parts. */
+static OrtStatus *run_padded(run_context *run, part_call call, int64_t rows) {
+  const aoe_kernel *kernel = call.part->kernel;
+  void *raw[AOE_MAX_ARGUMENTS];
+  size_t row[AOE_MAX_ARGUMENTS + 1], total = 0;
+  for (int i = 0; i <= kernel->input_count; i++) {
+    const aoe_tensor *tensor = i < kernel->input_count ? &kernel->arguments[i] : &kernel->output;
+    int is_open = i == kernel->input_count || (call.open_inputs >> i & 1);
+    row[i] = is_open ? row_bytes(tensor, call.rows) : 0;
+    total += aligned_bytes(row[i] * (size_t)call.rows);
+  }
+  uint8_t *copies = aligned_alloc(64, total ? total : 64), *next = copies;
+  if (!copies) return fail(run->api, ORT_FAIL, "%s: no memory to fill up rows", kernel->name);
+  for (int i = 0; i < kernel->input_count; i++) {
+    raw[i] = row[i] ? next : call.raw[i];
+    if (!row[i]) continue;
+    memcpy(next, call.raw[i], row[i] * (size_t)rows);
+    memset(next + row[i] * (size_t)rows, 0, row[i] * (size_t)(call.rows - rows));
+    next += aligned_bytes(row[i] * (size_t)call.rows);
+  }
+  void *result = call.data;
+  call.raw = raw;
+  call.data = next;
+  OrtStatus *status = pack_and_run(run, &call);
+  if (!status) memcpy(result, next, row[kernel->input_count] * (size_t)rows);
+  free(copies);
+  return status;
+}
+
 /* Computes rows in blocks; the last of a size may begin earlier and compute some rows again. */
 static OrtStatus *run_rows(run_context *run, const kernel_state *state, void **raw, void *data,
                            int64_t rows) {
@@ -332,6 +364,7 @@ static OrtStatus *run_rows(run_context *run, const kernel_state *state, void **r
     int32_t size = kernel->rows.blocks[b].rows;
     part_call call = {&state->parts[b], raw, data, NULL, kernel->rows.open_inputs, size, 0};
     if (cuts[b] == AOE_SMALLER) continue;
+    if (rows < size) return run_padded(run, call, rows);
     for (; !status && done + size <= rows; done += size) {
       call.row = done;
       status = pack_and_run(run, &call);

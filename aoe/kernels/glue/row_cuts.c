@@ -6,6 +6,9 @@
    their count. The last block, of one row, cuts in one way. */
 #define AOE_MAX_LEFT (1 << (AOE_MAX_BLOCKS - 2))
 #define AOE_SLOTS (2 * AOE_MAX_LEFT)
+/* Of the time of a block that is filled up: rows are copied to and fro. `expected_us` of
+   `aoe/tuning/ranges/row_operators.py` has it, too. */
+#define AOE_PADDING 1.1f
 
 /* Numbers of rows, each once, the whole one first. */
 typedef struct {
@@ -61,6 +64,13 @@ void aoe_cut_rows(const aoe_rows *table, int64_t rows, aoe_cut *cuts) {
       if (us[i] < best) continue;
       us[i] = best;
       cut[b][i] = one_more < others ? AOE_AND_ONE_MORE : AOE_AND_SMALLER;
+    }
+    for (int i = 0; i < met[b]; i++) { /* behind the others: these reckon with smaller blocks */
+      float padded = AOE_PADDING * blocks[b].us;
+      if (left.rows[i] >= blocks[b].rows || 2 * left.rows[i] < blocks[b].rows) continue;
+      if (us[i] <= padded) continue;
+      us[i] = padded;
+      cut[b][i] = AOE_PADDED;
     }
   }
   for (int b = 0, i = 0; b < last; b++) {

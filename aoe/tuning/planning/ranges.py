@@ -9,7 +9,7 @@ from aoe.tuning.mode import JobType
 from aoe.tuning.opat.opening import open_bank
 from aoe.tuning.planning.model import KindPlan, compared_with
 from aoe.tuning.planning.operators import looked_up_operator, most_seconds
-from aoe.tuning.ranges.run import BLOCK_S, find_range_operators
+from aoe.tuning.ranges.run import find_range_operators
 from aoe.tuning.reuse.book import reuse_summary
 from aoe.tuning.tasks.operators.reuse import reuse_of
 from aoe.tuning.tune_context import TuneContext
@@ -33,5 +33,5 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     return KindPlan(
         reuse=reuse_summary(base, JobType.OPAT, parts),
         shares={key: one.share for key, one in searched.items()},
-        most_s=most_seconds(tuning, tuned, model_us) + BLOCK_S * len(there.blocks) + there.points_s,
+        most_s=most_seconds(tuning, tuned, model_us) + there.blocks_s + there.points_s,
     )

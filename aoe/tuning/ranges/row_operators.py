@@ -29,6 +29,12 @@ from aoe.workload import Workload
 from aoebank import plural
 
 _GROWTH = 4
+_GROWTH_OF_HEAVY = 2
+_HEAVY_BYTES = 16 << 20
+"""Weights that come from memory for each block: what counts is how few blocks there are."""
+_FLOAT_BYTES = 4
+_PADDING = 1.1
+"""Of the time of a block that is filled up; `AOE_PADDING` of `kernels/glue/row_cuts.c`."""
 _LARGEST = 256
 """A block of more rows computes no row faster: the weights of a product have been reused enough,
 and there are two tasks and more for each core."""
@@ -76,15 +82,20 @@ class RowOperator:
         return name if is_whole else f"{name}, {plural(rows, 'row')}"
 
 
-def block_rows(most: int) -> tuple[int, ...]:
+def block_rows(most: int, weight_bytes: int = 0) -> tuple[int, ...]:
     """Return the numbers of rows blocks have for up to `most` rows, the largest first.
 
-    >>> block_rows(4096), block_rows(5)
-    ((256, 64, 16, 4, 1), (4, 1))
+    Args:
+        most: Rows.
+        weight_bytes: Of the constants each block reads.
+
+    >>> block_rows(4096), block_rows(5), block_rows(64, 80 << 20)
+    ((256, 64, 16, 4, 1), (4, 1), (64, 32, 16, 8, 4, 2, 1))
     """
+    growth = _GROWTH_OF_HEAVY if weight_bytes >= _HEAVY_BYTES else _GROWTH
     found = [1]
-    while found[-1] * _GROWTH <= min(most, _LARGEST):
-        found.append(found[-1] * _GROWTH)
+    while found[-1] * growth <= min(most, _LARGEST):
+        found.append(found[-1] * growth)
     return tuple(reversed(found))
 
 
@@ -143,7 +154,11 @@ def find_row_operators(
 
 def _blocks(rows: RowsFound, most: int) -> dict[int, Workload]:
     """Return the workloads of blocks by their number of rows, for up to `most` rows."""
-    counts = block_rows(most) if isinstance(rows, OpenRows) else rows.block_rows(most)
+    if isinstance(rows, OpenRows):
+        constants = (spec for spec in rows.region.workload.inputs if spec.constant)
+        counts = block_rows(most, sum(_FLOAT_BYTES * spec.size for spec in constants))
+    else:
+        counts = rows.block_rows(most)
     found = {count: rows.of(count) for count in counts}
     return {count: workload for count, workload in found.items() if workload is not None}
 
@@ -208,24 +223,10 @@ def expected_us(blocks: Sequence[TimedRows], rows: int) -> float:
         return rows / first.rows * first.us
     smaller = expected_us(others, rows)
     if rows < first.rows:
-        return smaller
+        return min(smaller, _PADDING * first.us) if 2 * rows >= first.rows else smaller
     rest = expected_us(others, rows % first.rows)
     one_more = first.us if rows % first.rows else 0.0
     return min(smaller, rows // first.rows * first.us + min(one_more, rest))
-
-
-def called_us(times: Mapping[int, float], rows: int) -> float:
-    """Return the time of rows by the block a kernel for open extents calls, in their proportion.
-
-    Args:
-        times: Of blocks, by their number of rows.
-        rows: As many as the smallest block has, or more.
-
-    >>> called_us({16: 8.0, 1: 1.0}, 32), called_us({16: 8.0, 1: 1.0}, 15)
-    (16.0, 15.0)
-    """
-    block = max(one for one in times if one <= rows)
-    return times[block] * rows / block
 
 
 def interpolated_us(times: Mapping[int, float], rows: int) -> float:

@@ -139,6 +139,22 @@ def test_inputs_of_one_shape_may_be_left_out_of_ranges_and_logs(tmp_path: Path) 
     assert holds(shapes, {"x0": (3,), "x1": (4,)}) and not holds(shapes, {"x1": (4,)})
 
 
+def test_points_between_are_odd_unless_extents_are_multiples() -> None:
+    def found(text: str, *shapes: tuple[str, ...]) -> list[tuple[int, ...]]:
+        points = _opened(text, *shapes).points_and_between()
+        return [tuple(point.extents.values()) for point in points]
+
+    assert found("x0:1~64,50~1500", ("N", "S")) == [
+        *((1, 50), (3, 116), (8, 272), (23, 638), (64, 1500))
+    ]
+    sides = [(320, 128), (384, 128), (448, 160), (512, 192), (640, 256)]
+    assert found("x0:320~640,128~256", ("N", "S")) == sides
+    assert found("x0:1~2", ("N",)) == [(1,), (2,)]
+    assert found("x0:1~64;x1:2~128", ("N",), ("2*N",)) == [
+        *((1, 2), (3, 6), (8, 16), (23, 46), (64, 128))
+    ]
+
+
 def test_points_of_a_log_are_the_costly_shapes_inside_the_range(tmp_path: Path) -> None:
     log = tmp_path / "log"
     lines = ["9,x0:1,9;x1:1,4", "5,x0:4,128;x1:4,4", "99,x0:9,9;x1:9,4", "7,x0:1,2;x1:2,4"]

@@ -17,7 +17,8 @@ from aoe.device.toolchain import Toolchain, halide_include
 
 _USUAL = (256, 64, 16, 4, 1)
 _MOST_OTHERS = 5
-SMALLER, AND_SMALLER, AND_ONE_MORE = 0, 1, 2
+SMALLER, AND_SMALLER, AND_ONE_MORE, PADDED = 0, 1, 2, 3
+_PADDING = np.float32(1.1)
 Blocks = Sequence[tuple[int, float]]
 
 
@@ -54,8 +55,8 @@ def _pieces(blocks: Blocks, cuts: Sequence[int], rows: int) -> list[tuple[int, i
         for first in range(done, rows - size + 1, size):
             found.append((first, size))
             done = first + size
-        if cut == AND_ONE_MORE and done < rows:
-            found.append((rows - size, size))
+        if cut in (AND_ONE_MORE, PADDED) and done < rows:
+            found.append((max(0, rows - size), size))
             done = rows
     assert done == rows
     return found
@@ -82,7 +83,8 @@ def _cut_by_all_ways(blocks: Blocks, rows: int) -> list[tuple[int, int]]:
             return full, AND_SMALLER
         smaller, _ = choice(b + 1, left)
         if left < size:
-            return smaller, SMALLER
+            is_padded = 2 * left >= size and _PADDING * us < smaller
+            return (_PADDING * us, PADDED) if is_padded else (smaller, SMALLER)
         rest, _ = choice(b + 1, over)
         one_more = us if over else np.float32(0)
         best = full + min(one_more, rest)

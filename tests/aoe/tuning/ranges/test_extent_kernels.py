@@ -25,8 +25,10 @@ from aoe.device.compiler import KernelSource, RowBlock, build_library, compile_k
 from aoe.device.toolchain import Toolchain
 from aoe.graph.open_extents import OpenRegion, find_open_region
 from aoe.graph.rewrite import Replacement, rewrite
-from aoe.kernels.registry import OPEN_EXTENTS
+from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import OPEN_EXTENTS, get_family
 from aoe.ort.sessions import session_options
+from aoe.schedule import Configuration
 from aoe.target import Target
 
 Array = NDArray[Any]
@@ -149,16 +151,32 @@ _FORMS = {
 
 
 class _Net:
-    """A network whose attention is a kernel for open extents, and the same without."""
+    """A network whose attention is a kernel for open extents, and the same without.
 
-    def __init__(self, form: _Form, folder: Path, target: Target, toolchain: Toolchain) -> None:
+    Args:
+        form: How attention is written.
+        folder: Of compiled files.
+        target: What is compiled for.
+        toolchain: The C compiler.
+        tiles: A configuration of the block of 16 queries, which is all there is besides that of
+            one then; the first guess of every block by default.
+    """
+
+    def __init__(
+        self,
+        form: _Form,
+        folder: Path,
+        target: Target,
+        toolchain: Toolchain,
+        tiles: Configuration | None = None,
+    ) -> None:
         self.form = form
         graph, shapes, parts = opened(form.model, _LARGEST)
         (region,) = (one for one in parts.regions if one.workload.op_type == "attention")
         found = find_open_region(graph, region, shapes)
         assert isinstance(found, OpenRegion), found
         kernel = extent_kernel(
-            [_block(found, rows, target) for rows in found.block_rows(_LARGEST["Q"])],
+            _blocks(found, target) if tiles is None else _tiled_blocks(found, target, tiles),
             shapes=found.stored,
             layouts=found.layouts,
             rows_dimension=found.layouts[-1][found.rows_dimension].source,
@@ -188,13 +206,34 @@ class _Net:
         return all(np.allclose(found, one, **same) for one in (expected, exact))
 
 
-def _block(found: OpenRegion, rows: int, target: Target) -> RowBlock:
+def _blocks(found: OpenRegion, target: Target) -> list[RowBlock]:
+    """Return the blocks by first guesses, each for as many queries as it is searched for."""
+    return [_block(found, rows, target) for rows in found.block_rows(_LARGEST["Q"])]
+
+
+def _tiled_blocks(found: OpenRegion, target: Target, tiles: Configuration) -> list[RowBlock]:
+    """Return that of 16 queries in a configuration, for as few as it computes, and that of one."""
+    tiled, single = _block(found, 16, target, tiles), _block(found, 1, target)
+    assert _least(tiled) == tiles["rows"]  # a tile, not a task of several
+    return [replace(tiled, rows=_least(tiled)), single]
+
+
+def _block(
+    found: OpenRegion, rows: int, target: Target, tiles: Configuration | None = None
+) -> RowBlock:
     workload = found.of(rows)
     assert workload is not None
-    fixed = first_guess(replace(found.region, workload=workload), target)
-    schedule = OPEN_EXTENTS[workload.op_type].schedule(workload, fixed.schedule)
-    least = OPEN_EXTENTS[workload.op_type].least_rows(workload, schedule)
-    return RowBlock(rows=least, source=KernelSource.of(workload, schedule), us=1.0)
+    fixed = first_guess(replace(found.region, workload=workload), target).schedule
+    if tiles is not None:
+        family = get_family(workload.op_type)
+        fixed = family.schedule(workload, tiles, KernelTarget.of(target))
+    schedule = OPEN_EXTENTS[workload.op_type].schedule(workload, fixed)
+    return RowBlock(rows=rows, source=KernelSource.of(workload, schedule), us=1.0)
+
+
+def _least(block: RowBlock) -> int:
+    workload = block.source.workload
+    return OPEN_EXTENTS[workload.op_type].least_rows(workload, block.source.schedule)
 
 
 def _session(model: bytes, library: Path | None = None) -> ort.InferenceSession:
@@ -216,6 +255,16 @@ def test_small_extents_are_right_one_and_all(net: _Net) -> None:
     keys = (1,) if net.form.keys == "Q" else (1, 2, 15, 16, 17, 33)
     for queries, longer in product(range(1, 35), keys):
         assert net.agrees(1 + queries % 2, queries, longer), (queries, longer)
+
+
+@pytest.mark.parametrize(("rows", "tiles"), few_every_day([(4, 4), (3, 5), (8, 2), (10, 1)], 2))
+def test_tasks_end_with_a_shifted_tile(
+    rows: int, tiles: int, target: Target, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    tuned = {"blocks": 1, "rows": rows, "tiles": tiles}
+    net = _Net(_FORMS["cross"], tmp_path, target, toolchain, tuned)
+    for queries in (*range(1, 35), 47, 48, 49, 64, 65, 127):
+        assert net.agrees(1, queries, 21), queries
 
 
 @given(st.integers(1, 5), st.integers(1, 140), st.integers(1, 300), st.integers(0, 99))

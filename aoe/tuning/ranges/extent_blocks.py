@@ -1,0 +1,431 @@
+"""Which block of a kernel for open extents serves which numbers of rows.
+
+A block is searched at its own number of rows. The kernel calls one block for all rows of a call, so
+what counts is how fast each is at the rows and keys that come. Blocks are measured at the points of
+a range and at numbers of rows between them, each against ONNX Runtime's default there. From that
+table follows from how many rows on each serves. The side-car of the blocks' records has that, so
+later runs make the same kernel without measuring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, isqrt, log
+
+from aoe.bank.operators import OperatorBank, key_of
+from aoe.bank.verdicts import BankNote
+from aoe.entry.shape_range import ShapePoint
+from aoe.errors import TurnTimeoutError
+from aoe.graph.open_extents import OpenRegion
+from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup, mean_estimate
+from aoe.tuning.ranges.image_choice import loses_at
+from aoe.workload import Workload
+from aoebank import Event
+
+SAMPLE_S = 0.4
+"""To measure a block at some extents."""
+_LEAST_GAIN = 1.02
+"""Of a kernel over the points of the range, to be looked at in the whole model."""
+_APART = 2
+"""Ratio of neighbouring numbers of rows from which on one between them is measured, too."""
+_FARTHEST = 4
+"""Times its own number of rows up to which a block is measured; the largest one at all beyond."""
+_METHOD, _SERVES, _POINTS_US = "points", "serves_from", "points_us"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtentSample:
+    """Extents at which the blocks of an operator are measured.
+
+    Attributes:
+        rows: Their number.
+        extents: Of the open dimensions of the model, in words.
+        workload: The operator in these extents.
+        count: Calls at a point of the range with these extents; 0 between points.
+        is_inside: True if the range has so many rows.
+    """
+
+    rows: int
+    extents: str
+    workload: Workload
+    count: float
+    is_inside: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingBlock:
+    """A block that may serve.
+
+    Attributes:
+        own_rows: It is searched for.
+        least_rows: It computes.
+        measure: Returns its pairs at some extents, None where nothing can be measured.
+    """
+
+    own_rows: int
+    least_rows: int
+    measure: Callable[[Workload], Measurement | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRows:
+    """From how many rows on each block serves, and what that was measured to gain.
+
+    Attributes:
+        serves_from: Numbers of rows by those blocks are searched for; empty where the kernel gains
+            nothing over the points, or surely loses somewhere in the range.
+        saved_us: At the largest point; 0 where nothing was measured.
+    """
+
+    serves_from: Mapping[int, int]
+    saved_us: float = 0.0
+
+
+# ---- where blocks are measured ----
+
+
+def sample_extents(
+    region: OpenRegion, points: Sequence[ShapePoint], own_rows: Sequence[int]
+) -> tuple[ExtentSample, ...]:
+    """Return where blocks are measured, by rising rows: at points, at their own rows, between.
+
+    Between the points other extents are as far between those of the points as the rows are. The
+    numbers between are odd ones: they leave a tail in every block but one of a single row.
+    """
+    ordered = sorted(points, key=lambda point: (region.rows(point.extents), str(point)))
+    at_points = [(region.rows(one.extents), one.extents, float(one.count)) for one in ordered]
+    wanted = [one for one in at_points if one[0] > 0]
+    if not wanted:
+        return ()
+    least, most = wanted[0][0], wanted[-1][0]
+    if region.are_open:
+        numbers = {rows for rows, _, _ in wanted} | {rows for rows in own_rows if rows <= most}
+        known = sorted(numbers)
+        numbers |= {isqrt(a * b) | 1 for a, b in pairwise(known) if b > _APART * a}
+        others = numbers - {rows for rows, _, _ in wanted}
+        wanted += [(rows, _extents_at(region, ordered, rows), 0.0) for rows in others]
+    else:
+        pairs = pairwise(ordered)
+        wanted += [(least, _mixed(a.extents, b.extents, 0.5), 0.0) for a, b in pairs]
+    found: dict[str, ExtentSample] = {}
+    for rows, extents, count in wanted:
+        workload = region.at(rows, extents)
+        if workload is not None:
+            key = key_of(workload)
+            before = found[key].count if key in found else 0.0
+            found[key] = ExtentSample(
+                rows=rows,
+                extents=_text(region, rows, extents),
+                workload=workload,
+                count=count + before,
+                is_inside=rows >= least,
+            )
+    return tuple(sorted(found.values(), key=lambda one: (one.rows, _elements(one.workload))))
+
+
+def _elements(workload: Workload) -> int:
+    return sum(spec.size for spec in workload.inputs)
+
+
+def _text(region: OpenRegion, rows: int, extents: Mapping[str, int]) -> str:
+    """Return extents in words: rows need not be those of the dimensions of the model."""
+    others = {name: extent for name, extent in extents.items() if name != region.rows_extent}
+    return ", ".join(f"{name}={extent}" for name, extent in {"rows": rows, **others}.items())
+
+
+def _extents_at(region: OpenRegion, points: Sequence[ShapePoint], rows: int) -> dict[str, int]:
+    """Return extents between those of the points around a number of rows; points ascend by it."""
+    below = [one for one in points if region.rows(one.extents) <= rows] or [points[0]]
+    above = [one for one in points if region.rows(one.extents) >= rows] or [points[-1]]
+    low, high = below[-1], above[0]
+    first, last = region.rows(low.extents), region.rows(high.extents)
+    part = log(rows / first) / log(last / first) if first < rows < last else 0.0
+    return _mixed(low.extents, high.extents, part)
+
+
+def _mixed(low: Mapping[str, int], high: Mapping[str, int], part: float) -> dict[str, int]:
+    """Return extents between others, on a logarithmic scale."""
+    return {
+        name: round(exp((1 - part) * log(low[name]) + part * log(high[name])))
+        if min(low[name], high[name]) > 0
+        else low[name]
+        for name in low
+    }
+
+
+def _may_serve(own_rows: int, rows: int, largest: int) -> bool:
+    """True if a block that is searched for `own_rows` may be the best for so many."""
+    return rows <= _FARTHEST * own_rows or own_rows == largest
+
+
+def times_to_measure(
+    region: OpenRegion, points: Sequence[ShapePoint], own_rows: Sequence[int]
+) -> int:
+    """Return how often a block is measured at some extents, about."""
+    samples = sample_extents(region, points, own_rows)
+    return sum(
+        own <= one.rows and _may_serve(own, one.rows, max(own_rows))
+        for one in samples
+        for own in own_rows
+    )
+
+
+# ---- the table, and what follows from it ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    measurement: Measurement
+    estimate: SpeedupEstimate
+
+
+_Table = dict[int, dict[int, _Cell]]
+"""Measurements by number of the sample and own rows of the block."""
+
+
+def serve_rows(
+    blocks: Sequence[ServingBlock],
+    samples: Sequence[ExtentSample],
+    left_s: Callable[[], float],
+) -> tuple[ServedRows, dict[str, object]] | None:
+    """Measure blocks at samples, and return which serve where, and facts for the side-car.
+
+    A kernel that gains nothing over the points is not to be used, nor one that surely loses at a
+    sample of the range, and does so again.
+
+    Returns:
+        None where time or the machine have kept from measuring: nothing is known then. Without
+        facts where the machine was too busy for others to rely on them.
+    """
+    try:
+        table = _measured(blocks, samples, left_s)
+        if table is None:
+            return None
+        least = {one.own_rows: one.least_rows for one in blocks}
+        chosen = choose_blocks(_scores(samples, table), least)
+        at_samples = _chosen_cells(samples, table, chosen)
+        by_rows = {one.own_rows: one for one in blocks}
+        gains = _gain_at_points(samples, at_samples) >= _LEAST_GAIN
+        if not gains or _loses_surely(samples, at_samples, chosen, by_rows):
+            chosen = {}
+    except TurnTimeoutError:
+        return None
+    served = ServedRows(serves_from=chosen, saved_us=_saved_us(samples, at_samples))
+    cells = (cell for row in table.values() for cell in row.values())
+    counts = all(cell.measurement.counts for cell in cells)
+    return served, _facts(samples, at_samples, chosen) if counts else {}
+
+
+def _measured(
+    blocks: Sequence[ServingBlock],
+    samples: Sequence[ExtentSample],
+    left_s: Callable[[], float],
+) -> _Table | None:
+    table, wrong = _Table(), set[int]()
+    largest = max(one.own_rows for one in blocks)
+    for at, sample in enumerate(samples):
+        row = table.setdefault(at, {})
+        fitting = (one for one in blocks if one.least_rows <= sample.rows)
+        for block in (one for one in fitting if _may_serve(one.own_rows, sample.rows, largest)):
+            if left_s() <= 0:
+                return None
+            found = block.measure(sample.workload)
+            if found is None or found.is_of_machine:
+                return None
+            if not found.is_correct:
+                wrong.add(block.own_rows)
+            else:
+                row[block.own_rows] = _Cell(found, estimate_speedup(found))
+    return {
+        at: {own: cell for own, cell in row.items() if own not in wrong}
+        for at, row in table.items()
+    }
+
+
+def _scores(
+    samples: Sequence[ExtentSample], table: Mapping[int, Mapping[int, _Cell]]
+) -> dict[int, dict[int, float]]:
+    """Return the logarithms of speed-ups by rows and block, weighted means over equal rows."""
+    found: dict[int, dict[int, list[tuple[float, float]]]] = {}
+    for at, row in table.items():
+        for own, cell in row.items():
+            pairs = found.setdefault(samples[at].rows, {}).setdefault(own, [])
+            pairs.append((samples[at].count or 1.0, log(cell.estimate.median)))
+    return {
+        rows: {
+            own: sum(weight * value for weight, value in pairs) / sum(weight for weight, _ in pairs)
+            for own, pairs in row.items()
+        }
+        for rows, row in found.items()
+    }
+
+
+def choose_blocks(
+    scores: Mapping[int, Mapping[int, float]], least: Mapping[int, int]
+) -> dict[int, int]:
+    """Return from how many rows on each block serves; empty where none computes a single row.
+
+    Blocks for more rows serve larger numbers, and the sum of all scores is greatest. A change
+    between two measured numbers lies in their geometric middle.
+
+    Args:
+        scores: Logarithms of speed-ups, by rows and the rows a block is searched for.
+        least: Rows that a block computes at least.
+
+    >>> choose_blocks({1: {1: 0.5}, 4: {1: 0.1, 16: 0.2}, 16: {1: -0.5, 16: 0.3}}, {1: 1, 16: 4})
+    {1: 1, 16: 4}
+    >>> choose_blocks({1: {1: 0.5}, 4: {1: 0.2, 16: 0.1}, 16: {1: -0.5, 16: 0.3}}, {1: 1, 16: 4})
+    {1: 1, 16: 8}
+    """
+    best: dict[int, tuple[float, tuple[tuple[int, int], ...]]] = {0: (0.0, ())}
+    for rows in sorted(scores):
+        found = {}
+        for own, score in scores[rows].items():
+            before = [one for last, one in best.items() if last <= own]
+            if before:
+                total, path = max(before)
+                found[own] = (total + score, (*path, (rows, own)))
+        best = found or best
+    _, path = max(best.values())
+    chosen, below = dict[int, int](), 0
+    for rows, own in path:
+        if own not in chosen:  # it begins to serve
+            chosen[own] = max(least[own], below + 1, isqrt(below * rows))
+        below = rows
+    single = next((own for own in sorted(least) if least[own] == 1), None)
+    if single is None or not chosen:
+        return {}
+    first = min(chosen, key=lambda own: chosen[own])
+    return {**chosen, (first if least[first] == 1 else single): 1}
+
+
+def usual_blocks(least: Mapping[int, int]) -> dict[int, int]:
+    """Return from how many rows on each block serves where nothing was measured.
+
+    >>> usual_blocks({1: 1, 2: 2, 4: 4, 16: 5, 100: 12})
+    {1: 1, 2: 2, 4: 4, 16: 8, 100: 40}
+    """
+    found, below = dict[int, int](), 0
+    for own in sorted(least):
+        found[own] = max(least[own], isqrt(below * own))
+        below = own
+    return found
+
+
+def _chosen_cells(
+    samples: Sequence[ExtentSample],
+    table: Mapping[int, Mapping[int, _Cell]],
+    chosen: Mapping[int, int],
+) -> dict[int, _Cell]:
+    """Return the measurements of the blocks that serve, by number of the sample."""
+    found = {}
+    for at, row in table.items():
+        own = _serving(chosen, samples[at].rows)
+        if own in row:
+            found[at] = row[own]
+    return found
+
+
+def _serving(chosen: Mapping[int, int], rows: int) -> int:
+    """Return the block that serves so many rows, 0 for none."""
+    fitting = [(first, own) for own, first in chosen.items() if first <= rows]
+    return max(fitting, default=(0, 0))[1]
+
+
+def _loses_surely(
+    samples: Sequence[ExtentSample],
+    at_samples: Mapping[int, _Cell],
+    chosen: Mapping[int, int],
+    blocks: Mapping[int, ServingBlock],
+) -> bool:
+    """True if the kernel loses at a sample of the range, also when that is measured again."""
+    for at, cell in at_samples.items():
+        if samples[at].is_inside and loses_at(cell.estimate):
+            again = blocks[_serving(chosen, samples[at].rows)].measure(samples[at].workload)
+            if again is not None and again.is_correct and loses_at(estimate_speedup(again)):
+                return True
+    return False
+
+
+def _at_points(
+    samples: Sequence[ExtentSample], at_samples: Mapping[int, _Cell]
+) -> Iterator[tuple[ExtentSample, _Cell]]:
+    for at, cell in at_samples.items():
+        if samples[at].count:
+            yield samples[at], cell
+
+
+def _gain_at_points(samples: Sequence[ExtentSample], at_samples: Mapping[int, _Cell]) -> float:
+    """Return the geometric mean of the speed-ups at the points, 0 where there is none."""
+    pairs = [*_at_points(samples, at_samples)]
+    if not pairs:
+        return 0.0
+    counts = [one.count for one, _ in pairs]
+    return mean_estimate([cell.estimate for _, cell in pairs], counts).median
+
+
+def _saved_us(samples: Sequence[ExtentSample], at_samples: Mapping[int, _Cell]) -> float:
+    """Return the microseconds a call saves at the largest point."""
+    *_, (_, last) = [(None, None), *_at_points(samples, at_samples)]
+    found = last.measurement if last is not None else None
+    return found.baseline_latency_us - found.latency_us if found is not None else 0.0
+
+
+# ---- the side-car ----
+
+
+def _facts(
+    samples: Sequence[ExtentSample], at_samples: Mapping[int, _Cell], chosen: Mapping[int, int]
+) -> dict[str, object]:
+    """Return what the side-car has of a kernel: who serves, and the times that decided."""
+    times = {
+        samples[at].extents: [
+            round(cell.measurement.baseline_latency_us, 3),
+            round(cell.measurement.latency_us, 3),
+        ]
+        for at, cell in at_samples.items()
+    }
+    serves = {str(own): first for own, first in chosen.items()}
+    return {"method": _METHOD, _SERVES: serves, _POINTS_US: times}
+
+
+def note_served(
+    bank: OperatorBank,
+    workloads: Mapping[int, Workload],
+    facts: Mapping[str, object],
+    op_names: tuple[str, ...],
+) -> None:
+    """Note on the records of all blocks which of them serve where."""
+    note = BankNote(event=Event.RESERVED, op_names=op_names, search=facts)
+    bank.note([(one, note) for one in workloads.values() if bank.find(one) is not None])
+
+
+def find_served(
+    bank: OperatorBank, workloads: Mapping[int, Workload], *, of_this_model: bool
+) -> dict[int, int] | None:
+    """Return from how many rows on each block serves, as an earlier run has measured it.
+
+    None where the records of the blocks say nothing, or were replaced since.
+
+    Args:
+        bank: The bank.
+        workloads: Of the blocks, by the rows they are searched for.
+        of_this_model: True to take only what was measured for this model and range, and only if
+            all blocks that serve have records.
+    """
+    found: list[Mapping[str, int]] = []
+    recorded = [own for own, one in workloads.items() if bank.find(one) is not None]
+    for own in recorded:
+        facts = bank.last_facts(workloads[own], _METHOD, of_this_model=of_this_model)
+        serves = facts.get(_SERVES) if facts is not None else None
+        if not isinstance(serves, Mapping):
+            return None
+        found.append(serves)
+    if not found or any(one != found[0] for one in found):
+        return None
+    chosen = {own: first for own in workloads if isinstance(first := found[0].get(str(own)), int)}
+    if len(chosen) < len(found[0]) or (of_this_model and not chosen.keys() <= {*recorded}):
+        return None
+    return chosen
