@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from support.engine.fakes import RecordingProgress, ScriptedRunner
@@ -31,6 +32,11 @@ class _Model:
     load_s: float
     run_s: Mapping[int, float]
     start_s: float
+
+    def call_s(self, inputs: ModelInputs) -> float:
+        """Seconds of a call, by its rows; between those of `run_s` in their proportion."""
+        batch, length, _ = dict(inputs.shapes)["x"]
+        return float(np.interp(batch * length, list(self.run_s), list(self.run_s.values())))
 
 
 _GPT2 = _Model(load_s=1.2, run_s={1: 0.03, 22: 0.08, 512: 1.3}, start_s=15.0)
@@ -80,16 +86,10 @@ class _TimedRunner(ScriptedRunner):
         at += [(point.inputs, point.policy) for point in terms.points]
         sessions = 2 * (len(terms.orders) if at[0][1].pairs_max >= 12 else 1)
         runs_s = (
-            (sessions * (3 + policy.warmup) + 2 * policy.pairs_max)
-            * self.costs.run_s[_rows(inputs)]
+            (sessions * (3 + policy.warmup) + 2 * policy.pairs_max) * self.costs.call_s(inputs)
             for inputs, policy in at
         )
         return sessions * self.costs.load_s + sum(runs_s)
-
-
-def _rows(inputs: ModelInputs) -> int:
-    batch, length, _ = dict(inputs.shapes)["x"]
-    return batch * length
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def _summary(
     """Tune in scripted time; return the summary."""
 
     def profile(*given: Any, points: Sequence[ModelInputs] = (), **how: Any) -> ModelProfile:
-        middle_us, *points_us = (1e6 * costs.run_s[_rows(one)] for one in (how["inputs"], *points))
+        middle_us, *points_us = (1e6 * costs.call_s(one) for one in (how["inputs"], *points))
         start_s = costs.load_s if "profile" in clock.spent_s else costs.start_s
         clock.advance("profile", start_s + (13 * middle_us + sum(points_us)) / 1e6)
         found = evenly_profiled(*given)
@@ -174,6 +174,6 @@ def test_what_is_found_in_a_short_time_is_judged_at_all_points(
     told, clock = RecordingProgress(), _Clock()
     summary = _summary(model, tmp_path, costs, limit_s, speedup, told, clock)
     assert not [text for text in told.texts("warn") if "not decided" in text]
-    assert len(summary["points"]) == (3 if speedup > 1 else 0)
+    assert len(summary["points"]) in ((3, 5) if speedup > 1 else (0,))
     assert (summary["speedup_low"] > 1) is (speedup > 1)
     assert clock.now_s < 1.05 * limit_s
