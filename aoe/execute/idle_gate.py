@@ -175,7 +175,8 @@ class EitherClock:
     ) -> T:
         """Measure by wall time, then by CPU time, until one of the clocks decides.
 
-        Where none does, the result says why, which pairs of threads that sleep have told.
+        Where none does, the result says why, which pairs of threads that sleep have told. A machine
+        that has become quiet meanwhile is measured as users run a model, without waiting.
 
         Args:
             take: Measures with a pool.
@@ -195,8 +196,9 @@ class EitherClock:
             if all(_is_settled(one, pool) for one in those):
                 return found
             asleep = those if pool is ThreadPool.SLEEPING else asleep
+        is_quiet_now = self.pool is ThreadPool.SLEEPING and any(map(_is_by_wall_time, those))
         self.pool = ThreadPool.SHARED
-        if policy.tries > 1:
+        if policy.tries > 1 or is_quiet_now:
             found = take(self.pool, policy)
         told = [
             one if one.counts else replace(one, disagreement=by_sleeping.disagreement)
@@ -207,6 +209,11 @@ class EitherClock:
 
 def _other(pool: ThreadPool) -> ThreadPool:
     return ThreadPool.SHARED if pool is ThreadPool.SLEEPING else ThreadPool.SLEEPING
+
+
+def _is_by_wall_time(found: Measurement) -> bool:
+    """True if the machine was quiet enough for wall time to count."""
+    return found.is_correct and found.counts and found.clock is Clock.WALL
 
 
 def _is_settled(found: Measurement, pool: ThreadPool) -> bool:

@@ -43,10 +43,12 @@ class Machine:
         return self.figures.pop(0)
 
 
-def _measured(clock: EitherClock, *figures: Measurement) -> tuple[Measurement, object]:
+def _measured(
+    clock: EitherClock, *figures: Measurement, policy: MeasurePolicy = _POLICY
+) -> tuple[Measurement, object]:
     machine = Machine(list(figures))
     found = clock.measured(
-        machine.take, _POLICY, lambda measurement: [measurement], lambda _, others: others[0]
+        machine.take, policy, lambda measurement: [measurement], lambda _, others: others[0]
     )
     return found, machine.asked
 
@@ -77,6 +79,15 @@ def test_what_no_clock_decides_says_what_threads_that_sleep_have_told() -> None:
     assert found == asleep
     found, _ = _measured(EitherClock(), _BUSY, asleep, _QUIET)
     assert found == _QUIET
+
+
+def test_a_machine_gone_quiet_is_measured_as_users_run_the_model_even_without_waiting() -> None:
+    once = replace(_POLICY, tries=1)
+    by_sleeping = replace(_QUIET, tuned_us=(1.1,))
+    asked = [(_SHARED, 1), (_SLEEPING, 1)]
+    found = _measured(EitherClock(), _BUSY, by_sleeping, _QUIET, policy=once)
+    assert found == (_QUIET, [*asked, (_SHARED, 1)])
+    assert _measured(EitherClock(), _BUSY, _BUSY, policy=once) == (_BUSY, asked)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.RUNTIME, Outcome.CORRECTNESS])
