@@ -64,7 +64,7 @@ def with_parameters(rows: Iterable[Option]) -> Callable[[F], F]:
     """Return a decorator for a command that takes options of the table as `**options`."""
 
     def decorated(command: F) -> F:
-        known = signature(command)
+        known = signature(command, eval_str=True)
         own = [one for one in known.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
         every = [*own, *map(parameter, rows)]
         command.__signature__ = known.replace(parameters=every)  # type: ignore[attr-defined]
@@ -162,7 +162,7 @@ def given_configuration(context: typer.Context, config: Path | None) -> RunConfi
     """
     from aoe.tuning.configuration.resolving import configure
 
-    given = {name: context.params[name] for name in SETTINGS if _is_given(context, name)}
+    given = {name: context.params[name] for name in SETTINGS if is_given(context, name)}
     return configure(given, env=environment(), cwd=Path.cwd(), config=config)
 
 
@@ -232,7 +232,14 @@ class Work(StrEnum):
 _WORK_WITH: Mapping[str, Sequence[Work]] = {
     **dict.fromkeys(("base_result", "shapes_from", "custom_ops_library"), (Work.ALONE,)),
     **dict.fromkeys(("soc_version", "aicore_num", "trials"), (Work.ALONE,)),
-    **dict.fromkeys(("sample", "stale_only", "worst"), (Work.ALONE,)),
+    **dict.fromkeys(("sample", "stale_only", "worst", "undecided"), (Work.ALONE,)),
+    **dict.fromkeys(
+        (
+            *("input_files", "input_sets", "out_nodes", "precision_mode", "modify_mixlist"),
+            *("accuracy", "calibration", "strict_fp32", "kernel_memory", "config", "output"),
+        ),
+        (Work.ALONE,),
+    ),
     **dict.fromkeys(("framework", "weight", "input_shape", "seed"), (Work.ALONE, Work.MODEL)),
     "loss_name": (Work.MODEL,),
     "world": (Work.MODEL, Work.SCRIPT),
@@ -253,7 +260,7 @@ def refuse_unused(context: typer.Context, work: Work) -> None:
     for option in context.command.params:
         name = option.name or ""
         works = _WORK_WITH.get(name, (work,))
-        if work not in works and _is_given(context, name):
+        if work not in works and is_given(context, name):
             value = context.params[name]
             raise OptionError(
                 option.opts[0],
@@ -264,7 +271,7 @@ def refuse_unused(context: typer.Context, work: Work) -> None:
             )
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
+def is_given(context: typer.Context, name: str) -> bool:
     """True if an option is on the command line."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"

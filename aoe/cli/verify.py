@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from aoe.cli.command_options import COMMAND_OPTIONS
 from aoe.cli.errors import engine_of
 from aoe.cli.options import (
+    InputShapeOption,
     JsonFlag,
     LossNameOption,
     QuietFlag,
@@ -19,11 +21,25 @@ from aoe.cli.options import (
     Work,
     finish,
     flag,
+    given_configuration,
+    given_inputs,
+    is_given,
+    read_calibration,
     refuse_unused,
+    with_parameters,
 )
 from aoe.errors import OptionError
+from aoe.tuning.mode import TuneSettings
+
+OF_MODELS = (
+    *("shapes_from", "input_files", "input_sets", "out_nodes", "custom_ops_library"),
+    *("precision_mode", "modify_mixlist", "accuracy", "calibration", "strict_fp32"),
+    *("kernel_memory", "config", "output"),
+)
+"""Options that say how a whole model is judged, by name in the table."""
 
 
+@with_parameters(COMMAND_OPTIONS[name] for name in OF_MODELS)
 def command(
     context: typer.Context,
     bank: Annotated[
@@ -35,18 +51,20 @@ def command(
         typer.Option(
             "--model",
             metavar="FILE",
-            help="Model whose subgraphs are measured, ONNX or tuned (.om); several times for "
-            "several.",
+            help="Model to judge whole, without a search, and to measure subgraphs in, ONNX or "
+            "tuned (.om); several times for several.",
         ),
     ] = None,
-    input_shape: Annotated[
-        str | None,
+    job_type: Annotated[
+        str,
         typer.Option(
-            "--input_shape",
-            metavar="SHAPES",
-            help='Shapes of inputs the models leave open: "name:1,3,224,224;other:1,16".',
+            "--job_type",
+            "-j",
+            metavar="MODE",
+            help="Judge models as a run of this mode: 2 (or opat), or 1,2 (or sgat,opat).",
         ),
-    ] = None,
+    ] = "2",
+    input_shape: InputShapeOption = None,
     sample: Annotated[
         int | None,
         typer.Option(
@@ -63,6 +81,13 @@ def command(
         bool,
         typer.Option(
             "--worst", help="Records of the smallest gain first; with --sample only the N smallest."
+        ),
+    ] = False,
+    undecided: Annotated[
+        bool,
+        typer.Option(
+            "--undecided",
+            help="No record: only operators a busy machine left undecided, and models of --model.",
         ),
     ] = False,
     soc_version: SocVersionOption = None,
@@ -88,6 +113,7 @@ def command(
     seed: SeedOption = 0,
     quiet: QuietFlag = False,
     as_json: JsonFlag = False,
+    **of_models: Any,
 ) -> None:
     """Measure records of a bank again on this machine: do they still hold?"""
     work = Work.SCRIPT if script is not None else Work.MODEL if loss_name else Work.ALONE
@@ -99,7 +125,7 @@ def command(
             arguments=script_argument or (),
             models=model or (),
             loss_name=loss_name,
-            input_shape=input_shape,
+            input_shape=_one_shape(input_shape),
             world=world,
             dry_run=dry_run,
             seed=seed,
@@ -107,6 +133,7 @@ def command(
             as_json=as_json,
         )
         return
+    _refuse_without_model(context, model)
     from aoe.cli.progress import shown_progress
     from aoe.report.verify import VerifiedBankReport
     from aoe.tuning.verify.run import verify
@@ -115,13 +142,14 @@ def command(
         result = verify(
             bank,
             models=model or (),
-            input_shape=input_shape,
             sample=sample,
             stale_only=stale_only,
             worst=worst,
+            only_undecided=undecided,
             soc_version=soc_version,
             core_num=aicore_num,
             seed=seed,
+            how=_how(context, {"input_shape": input_shape, **of_models}),
             dry_run=dry_run,
             progress=progress,
             engine=engine_of(context),
@@ -129,6 +157,44 @@ def command(
     report = VerifiedBankReport(result=result)
     finish(report, as_json=as_json)
     raise typer.Exit(report.exit_code)
+
+
+def _how(context: typer.Context, options: Mapping[str, Any]) -> TuneSettings:
+    """Return how models are run: as a tuning with the same options."""
+    from aoe.tuning.configuration.resolving import settings_of
+
+    return settings_of(
+        Path(),
+        options,
+        given_configuration(context, options["config"]).check(),
+        inputs=given_inputs(options["input_files"], options["input_sets"]),
+        calibration=read_calibration(options["calibration"]),
+    )
+
+
+def _refuse_without_model(context: typer.Context, models: Sequence[Path] | None) -> None:
+    """Refuse options of whole models where no model is given.
+
+    Raises:
+        OptionError: one is.
+    """
+    for name in () if models else ("job_type", *OF_MODELS):
+        if is_given(context, name):
+            option = COMMAND_OPTIONS[name].option
+            raise OptionError(
+                option, "it says how a model is judged", hint="--model=FILE, or leave it out"
+            )
+
+
+def _one_shape(texts: Sequence[str] | None) -> str | None:
+    """Return the shapes of a model that is trained, None if they are not said.
+
+    Raises:
+        OptionError: there are several.
+    """
+    if texts is not None and len(texts) > 1:
+        raise OptionError("--input_shape", "a model is trained with one shape", got=texts[1])
+    return next(iter(texts or ()), None)
 
 
 def _verify_gradients(

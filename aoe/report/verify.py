@@ -12,6 +12,7 @@ from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
     from aoe.measurement import SpeedupEstimate
+    from aoe.tuning.verify.models import VerifiedModel
     from aoe.tuning.verify.records import VerifiedBank, VerifiedRecord
     from aoe.tuning.verify.undecided import DecidedOperator
     from aoebank import Text
@@ -42,6 +43,7 @@ class VerifiedBankReport(Report):
             ),
             "records": [_record(one) for one in result.records],
             "decided": [_decided(one) for one in result.decided],
+            "models": [_model(one) for one in result.models],
             "passed_over": [
                 {"file": str(one.file), "key": one.key, "reason": one.reason}
                 for one in result.passed_over
@@ -64,6 +66,10 @@ class VerifiedBankReport(Report):
             )
         for one in result.decided:
             text.line(_decision(one))
+        for model in result.models:
+            text.line(_model_line(model))
+            if model.om_file is not None:
+                text.line(f"tuned model: {model.om_file}")
         reasons = Counter(one.reason for one in result.passed_over if one.is_there)
         for reason, count in sorted(reasons.items()):
             text.line(f"{plural(count, 'record')} not measured: {reason}")
@@ -78,6 +84,9 @@ class VerifiedBankReport(Report):
         written = sum(one.written for one in result.records)
         written += sum(one.written for one in result.decided)
         where = "nothing was written (--dry-run)" if result.dry_run else f"{written} written back"
+        noted = sum(one.written for one in result.models)
+        if noted:
+            where += f", new verdicts of {plural(noted, 'whole model')}"
         text.line(f"bank: {result.root}, {where}")
 
 
@@ -125,6 +134,38 @@ def _decided(one: DecidedOperator) -> Mapping[str, object]:
             "verdict=found.verdict reason=found.reason",
         ),
         **speedup_members(one.found.estimate),
+        "written": one.written,
+    }
+
+
+def _model_line(one: VerifiedModel) -> str:
+    """Return the line about a whole model."""
+    from aoe.tuning.verify.models import NOTHING_TO_JUDGE
+
+    name = f"whole model {one.model.name}{f' ({one.shapes})' if one.shapes else ''}"
+    found = one.found
+    if found is None:
+        return f"{name}: {NOTHING_TO_JUDGE}"
+    estimate = found.estimate
+    figure = f"{_times(estimate)} ({_interval(estimate)})" if estimate else ""
+    counts = f"{len(one.kept)} kept, {len(one.dropped)} dropped"
+    words = ", ".join(filter(None, (found.verdict.value, figure, found.reason, counts)))
+    return f"{name}: {words}"
+
+
+def _model(one: VerifiedModel) -> Mapping[str, object]:
+    from aoe.tuning.verify.models import NOTHING_TO_JUDGE
+
+    found = one.found
+    return {
+        "model": str(one.model),
+        "shapes": one.shapes,
+        "verdict": found.verdict.value if found is not None else None,
+        "reason": found.reason if found is not None else NOTHING_TO_JUDGE,
+        **speedup_members(found.estimate if found is not None else None),
+        "kept": list(one.kept),
+        "dropped": [{"name": name, "reason": why} for name, why in sorted(one.dropped.items())],
+        "om": str(one.om_file) if one.om_file is not None else None,
         "written": one.written,
     }
 

@@ -242,11 +242,11 @@ class ModelValidator(Generic[P]):
             return self.undecided(kernels)
         tests.run()
         self._drops |= tests.dropped
-        right = self._faster_elsewhere(tests.kept)
+        kept = self._faster_elsewhere(tests.kept)
         if refused is not None and self._drops == before:
             return refused
         proof = partial(self._for_the_record, known=prior_result.scatter)
-        kept = self._within_peak(self._memory_pruned(right))
+        kept = self._within_peak(self._memory_pruned(kept))
         return self._concluded(kept, proof, demand_gain=True, is_checked=is_checked)
 
     def _faster_elsewhere(self, kernels: Sequence[P]) -> Sequence[P]:

@@ -17,6 +17,7 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.graph.rewrites.protocol import RewriteRule
 from aoe.measurement import Measurement, MeasurePolicy, SpeedupEstimate
 from aoe.target import Target
+from aoe.tuning.verify.models import VerifiedModel
 from aoe.tuning.verify.undecided import DecidedOperator
 from aoe.tuning.verify.verdict import Holding, RecordedGain, Verified, recorded_gain
 from aoebank import Drift, Event, Record, RecordError
@@ -178,6 +179,7 @@ class VerifiedBank:
         target: What was measured on.
         records: Those that were measured, in the order of the bank's files.
         decided: Operators a busy machine had left undecided, measured alone.
+        models: The given models, each judged whole.
         passed_over: Those that cannot be, with the reason.
         left: How many that could be were not asked for.
         dry_run: True if nothing was written.
@@ -189,13 +191,15 @@ class VerifiedBank:
     passed_over: tuple[PassedOver, ...]
     left: int
     decided: tuple[DecidedOperator, ...] = ()
+    models: tuple[VerifiedModel, ...] = ()
     dry_run: bool = False
 
     @property
     def holds(self) -> bool:
         """True if no gain was found to be weaker or lost."""
         broken = (Holding.WEAKER, Holding.LOST)
-        return not any(record.found.verdict in broken for record in self.records)
+        lost = any(record.found.verdict in broken for record in self.records)
+        return not lost and not any(model.has_lost for model in self.models)
 
 
 def records_to_measure(

@@ -3,7 +3,8 @@
 select (all, a sample, the stale or the worst ones) -> compile -> fresh pairs against ONNX Runtime
 -> verdict -> write back what was decided: time, interval, who measured it where and when
 
-What a record of a subgraph is about is in its model: it is measured where that is given.
+What a record of a subgraph is about is in its model: it is measured where that is given. A given
+model is judged whole, too, as by the next `aoe` run (`models.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from aoe.bank.damage import without_damaged
 from aoe.bank.journal import BankJournal
@@ -28,6 +31,8 @@ from aoe.execute.compiling import KernelCompilers
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.settings import accept_busy as believes_busy
 from aoe.settings import environment, lock_path
+from aoe.target import Target
+from aoe.tuning.cases.given import given_cases
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.policies import final_policy
@@ -35,6 +40,7 @@ from aoe.tuning.progress import Progress, TellProgress, progress_of
 from aoe.tuning.registry import KINDS
 from aoe.tuning.tasks.rewrites.subgraphs import rules_of
 from aoe.tuning.tune_context import fingerprint, object_cache
+from aoe.tuning.verify.models import check_modes, verify_model
 from aoe.tuning.verify.records import (
     MeasurableRecord,
     PassedOver,
@@ -48,7 +54,7 @@ from aoe.tuning.verify.records import (
     write_back,
 )
 from aoe.tuning.verify.undecided import DecidedOperator
-from aoe.tuning.verify.verdict import Verified, verdict_on
+from aoe.tuning.verify.verdict import verdict_on
 from aoebank import Drift
 
 
@@ -60,10 +66,12 @@ def verify(
     sample: int | None = None,
     stale_only: bool = False,
     worst: bool = False,
+    only_undecided: bool = False,
     soc_version: str | None = None,
     core_num: int | None = None,
     seed: int = 0,
     accept_busy: bool | None = None,
+    how: TuneSettings | None = None,
     dry_run: bool = False,
     progress: Progress | TellProgress | None = None,
     engine: EngineParts = REAL_ENGINE,
@@ -74,16 +82,21 @@ def verify(
 
     Args:
         bank: Root of the bank; None for what `TUNE_BANK_PATH` and the other variables say.
-        models: Files of the models whose subgraphs are measured, ONNX or tuned ones (`.om`).
+        models: Files of models, ONNX or tuned ones (`.om`): their subgraphs are measured, and each
+            is judged whole with what the bank has for it.
         input_shape: Shapes of inputs they leave open, `"name:1,3,224,224;other:1,16"`.
         sample: Most records, drawn with `seed`; None for all.
         stale_only: Whether only records of another environment are measured (`aoebank stale`).
         worst: Whether those with the smallest recorded gain come first.
+        only_undecided: Whether no record is measured: only what a busy machine left undecided, and
+            the given models.
         soc_version: Target; None for this machine.
         core_num: Records for so many cores; None for every usable core.
         seed: Of the sample and of inputs.
         accept_busy: Whether figures taken on a busy machine are believed; None for what
             `AOE_ACCEPT_BUSY` says.
+        how: How the models are run: shapes, inputs, precision, `output`; the arguments above that
+            say such things count more. None for the defaults.
         dry_run: Whether nothing is written into the bank.
         progress: As for `aoe.tune`; None for silence.
         engine: As for `aoe.tune`.
@@ -94,68 +107,171 @@ def verify(
         What was found out; `holds` is False if a gain is weaker or lost.
 
     Raises:
-        OptionError: a number of records or cores that cannot be meant.
+        OptionError: a number of records or cores that cannot be meant, or modes of `how` other
+            than operator tuning, alone or behind subgraph tuning.
         AoeError: no such target here, no compiler, a model that cannot be read.
         AoebankError: the bank cannot be used.
     """
-    if sample is not None and sample < 1:
-        raise OptionError("sample", "measures nothing", got=sample, expected="1 or more")
+    _check_choice(sample, only_undecided=only_undecided, others=stale_only or worst)
     env = environment() if env is None else env
+    given = {"soc_version": soc_version, "core_num": core_num, "accept_busy": accept_busy}
+    how = _how(how, input_shape, env, seed=seed, **given)
     cwd, shown = cwd or Path.cwd(), progress_of(progress)
-    device, target = engine.resolve_target(soc_version, core_num)
-    named = {} if bank is None else {"TUNE_BANK_PATH": str(cwd / bank)}
-    root = bank_root({**env, **named}, cwd)
+    device, target = engine.resolve_target(how.soc_version, how.core_num)
+    device = device.with_operators([cwd / library for library in how.operators])
     toolchain = find_toolchain(env)
     engine.check_toolchain(toolchain, target)
-    versions = engine.versions()
-    journal = BankJournal(
+    named = {} if bank is None else {"TUNE_BANK_PATH": str(cwd / bank)}
+    journal = _journal(bank_root({**env, **named}, cwd), target, engine.versions())
+    sweep_scratch()
+    turns = engine.open_turns(lock_path(env), device.cores(), shown.warn, lambda: math.inf)
+    objects = object_cache(how, env, cwd, target, shown.warn)
+    with ScratchFolder("verify") as scratch:
+        context = VerifyContext(
+            journal=journal,
+            device=device,
+            target=target,
+            models=[source for one in models for source in _sources(how, cwd / one, env)],
+            rules=rules_of(engine),
+            scratch=scratch,
+            policy=final_policy(target.core_num, accept_busy=how.accept_busy),
+            seed=how.seed,
+            who={"seed": how.seed, **measured_by()},
+            dry_run=dry_run,
+        )
+        work = _work_of(
+            context,
+            shown,
+            stale_only=stale_only,
+            only_undecided=only_undecided,
+            choose=partial(_chosen, sample=sample, worst=worst, seed=how.seed),
+        )
+        with (
+            engine.open_runner(device, target, toolchain, turns) as runner,
+            closing(KernelCompilers(runner, objects)) as compilers,
+        ):
+            records = tuple(_measured(context, work.chosen, compilers, shown))
+            decided = tuple(_told(decide(compilers), shown) for decide in work.undecided)
+    whole = () if stale_only else [replace(how, model=cwd / one) for one in models]
+    judge = partial(
+        verify_model,
+        journal=journal,
+        env=env,
+        cwd=cwd,
+        progress=shown,
+        engine=engine,
+        dry_run=dry_run,
+    )
+    return VerifiedBank(
+        root=journal.bank.root,
+        target=target,
+        records=records,
+        decided=decided,
+        models=tuple(one for model in whole for one in judge(model)),
+        passed_over=work.passed_over,
+        left=work.left,
+        dry_run=dry_run,
+    )
+
+
+def _check_choice(sample: int | None, *, only_undecided: bool, others: bool) -> None:
+    """Refuse a choice of records that cannot be meant.
+
+    Raises:
+        OptionError: it is one.
+    """
+    if sample is not None and sample < 1:
+        raise OptionError("sample", "measures nothing", got=sample, expected="1 or more")
+    if only_undecided and (sample is not None or others):
+        raise OptionError(
+            "undecided", "no record is measured", expected="none of sample, stale-only and worst"
+        )
+
+
+def _how(
+    how: TuneSettings | None,
+    input_shape: str | None,
+    env: Mapping[str, str],
+    *,
+    seed: int,
+    **given: Any,
+) -> TuneSettings:
+    """Return how models are run, with what the arguments of `verify` say of it.
+
+    Raises:
+        OptionError: models are not judged in such modes.
+    """
+    found = how or TuneSettings(model=Path(), accept_busy=believes_busy(env))
+    check_modes(found)
+    if input_shape is not None:
+        found = replace(found, **given_cases([input_shape]))
+    said = {name: value for name, value in given.items() if value is not None}
+    return replace(found, seed=seed or found.seed, **said)
+
+
+def _sources(how: TuneSettings, path: Path, env: Mapping[str, str]) -> list[ModelSource]:
+    """Return a model with each of its shapes; none of a range, which has no subgraphs."""
+    if how.shape_range is not None:
+        return []
+    return [
+        ModelSource(
+            path=path,
+            shapes=parse_input_shape(shapes),
+            given=next(iter(how.inputs), None),
+            output_nodes=how.out_nodes,
+            env=env,
+        )
+        for shapes in how.shape_cases or (how.input_shape,)
+    ]
+
+
+def _journal(root: Path, target: Target, versions: Mapping[str, str]) -> BankJournal:
+    return BankJournal(
         root,
         target.soc_version,
         fingerprint=fingerprint(target, versions),
         model={},
         engine_version=versions["aoe"],
     )
-    sweep_scratch()
-    turns = engine.open_turns(lock_path(env), device.cores(), shown.warn, lambda: math.inf)
-    objects = object_cache(TuneSettings(model=root), env, cwd, target, shown.warn)
-    shapes = parse_input_shape(input_shape)
-    with ScratchFolder("verify") as scratch:
-        context = VerifyContext(
-            journal=journal,
-            device=device,
-            target=target,
-            models=[ModelSource(path=cwd / one, shapes=shapes, env=env) for one in models],
-            rules=rules_of(engine),
-            scratch=scratch,
-            policy=final_policy(
-                target.core_num,
-                accept_busy=believes_busy(env) if accept_busy is None else accept_busy,
-            ),
-            seed=seed,
-            who={"seed": seed, **measured_by()},
-            dry_run=dry_run,
-        )
-        readers = _readers(context)
-        seen = [*_damaged(journal, shown), *records_to_measure(journal, readers)]
-        known = [one for one in seen if not isinstance(one, PassedOver)]
-        wanted = [one for one in known if one.drift != Drift() or not stale_only]
-        chosen = _chosen(wanted, sample=sample, worst=worst, seed=seed)
-        shown.step(f"{len(chosen)} of {len(seen)} records are measured again")
-        still_open = [] if stale_only else [one for of in readers for one in of.undecided()]
-        with (
-            engine.open_runner(device, target, toolchain, turns) as runner,
-            closing(KernelCompilers(runner, objects)) as compilers,
-        ):
-            records = tuple(_measured(context, chosen, compilers, shown))
-            decided = tuple(_told(decide(compilers), shown) for decide in still_open)
-    return VerifiedBank(
-        root=root,
-        target=target,
-        records=records,
-        decided=decided,
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What is measured of a bank.
+
+    Attributes:
+        chosen: Records, in the order they are measured.
+        undecided: What decides each operator a busy machine has left open.
+        passed_over: Records that cannot be measured.
+        left: How many that could be are not asked for.
+    """
+
+    chosen: Sequence[MeasurableRecord]
+    undecided: Sequence[Callable[[KernelCompilers], DecidedOperator]]
+    passed_over: tuple[PassedOver, ...]
+    left: int
+
+
+def _work_of(
+    context: VerifyContext,
+    progress: Progress,
+    *,
+    stale_only: bool,
+    only_undecided: bool,
+    choose: Callable[[Sequence[MeasurableRecord]], Sequence[MeasurableRecord]],
+) -> _Work:
+    """Return what is measured of a bank, and tell how many records that are."""
+    readers, journal = _readers(context), context.journal
+    seen = [*_damaged(journal, progress), *records_to_measure(journal, readers)]
+    known = [one for one in seen if not isinstance(one, PassedOver)]
+    wanted = [one for one in known if one.drift != Drift() or not stale_only]
+    chosen = () if only_undecided else choose(wanted)
+    progress.step(f"{len(chosen)} of {len(seen)} records are measured again")
+    return _Work(
+        chosen=chosen,
+        undecided=() if stale_only else [one for of in readers for one in of.undecided()],
         passed_over=tuple(one for one in seen if isinstance(one, PassedOver)),
         left=len(known) - len(chosen),
-        dry_run=dry_run,
     )
 
 
@@ -189,14 +305,14 @@ def _measured(
             own = one.answer.facts(one.recorded)
             facts = {"verdict": found.verdict.value, **context.who, **own}
             written = write_back(context.journal, one, found.measurement, found.estimate, facts)
-        progress.step(f"[{number}/{len(chosen)}] {name}: {found.verdict}{_because(found)}")
+        progress.step(f"[{number}/{len(chosen)}] {name}: {found}")
         yield VerifiedRecord(one=one, found=found, written=written)
 
 
 def _told(decided: DecidedOperator, progress: Progress) -> DecidedOperator:
     """Tell what has become of an undecided operator."""
     name, found = decided.one.workload.op_type, decided.found
-    progress.step(f"undecided {name}: {found.verdict}{_because(found)}")
+    progress.step(f"undecided {name}: {found}")
     return decided
 
 
@@ -215,10 +331,3 @@ def _chosen(
 def _recorded_low(one: MeasurableRecord) -> float:
     """Return the proven gain of a record; 1 where nothing is known."""
     return one.recorded.low if one.recorded is not None else 1.0
-
-
-def _because(found: Verified) -> str:
-    estimate = found.estimate
-    figure = f"{estimate.median:.2f}x" if estimate is not None else ""
-    words = [word for word in (figure, found.reason) if word]
-    return f" ({', '.join(words)})" if words else ""

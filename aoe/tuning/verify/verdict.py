@@ -86,6 +86,11 @@ class Verified:
     measurement: Measurement | None = None
     estimate: SpeedupEstimate | None = None
 
+    def __str__(self) -> str:
+        figure = f"{self.estimate.median:.2f}x" if self.estimate is not None else ""
+        words = ", ".join(filter(None, (figure, self.reason)))
+        return f"{self.verdict} ({words})" if words else str(self.verdict)
+
     @property
     def is_decided(self) -> bool:
         """True if its figures may take the place of the recorded ones."""

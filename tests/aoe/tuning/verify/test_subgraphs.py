@@ -17,7 +17,7 @@ from support.commands import aoe_exit_code
 from support.engine.environments import run_environment
 from support.engine.fakes import RecordingProgress, ScriptedRunner, make_target
 from support.engine.models import make_model
-from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns
+from support.engine.scripted_runs import ScriptedCpu, ScriptedRuns, evenly_profiled
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import by_splits, c2f_network
 
@@ -91,8 +91,8 @@ class World:
 
     @property
     def compared(self) -> list[Any]:
-        """What the last run was asked to compare."""
-        return self.runners[-1].asked("compare_models")
+        """What the last run was asked to compare, before it judged the whole model."""
+        return self.runners[-2].asked("compare_models")
 
     def file(self) -> Path:
         """Return the bank of subgraphs."""
@@ -369,7 +369,7 @@ def kernels(tmp_path: Path) -> World:
         engine=runs.engine,
     ).get(SgatResult)
     assert result.used_ids
-    world = World(tmp_path, resolve_target=runs.resolve)
+    world = World(tmp_path, resolve_target=runs.resolve, profile_model=evenly_profiled)
     world.script = by_kernels
     return world
 

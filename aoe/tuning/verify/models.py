@@ -1,0 +1,215 @@
+"""Whole models: what a bank has for a model is judged in it, as by the next `aoe` run.
+
+It is such a run, in which nothing is searched: operators and subgraphs have what the bank has, and
+the validator decides what stays in the model.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aoe.bank.journal import MANNERS, BankJournal
+from aoe.entry.tuned_model import SUFFIX
+from aoe.errors import OptionError, RunError
+from aoe.folders.scratch import ScratchFolder
+from aoe.tuning.engine.parts import EngineParts
+from aoe.tuning.mode import JobType, TuneSettings
+from aoe.tuning.model_mode import ModelTuning
+from aoe.tuning.opat.result import OpatResult
+from aoe.tuning.operator_choice import OperatorChoice
+from aoe.tuning.progress import Progress
+from aoe.tuning.run import TunedCase, tune_with
+from aoe.tuning.validation.model_validator import ValidationResult
+from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
+from aoebank import Bank, Event
+
+NOTHING_TO_JUDGE = "nothing to judge, the bank has nothing for it that may stay"
+_MODES = ((JobType.OPAT,), (JobType.SGAT, JobType.OPAT))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedModel:
+    """A whole model after the kernels and rewrites a bank has for it were judged.
+
+    Attributes:
+        model: Its file.
+        shapes: The shapes it was judged with, empty where the file says them.
+        found: What its kernels and rewrites are worth in it; None where the bank has none.
+        kept: Names of those that stay.
+        dropped: Names of those that go, with the reason.
+        was_kept: True if an earlier run had kept some of them in this model.
+        written: True if the bank has new verdicts.
+        om_file: The tuned model, None if none was asked for.
+    """
+
+    model: Path
+    shapes: str
+    found: Verified | None
+    kept: tuple[str, ...]
+    dropped: Mapping[str, str]
+    was_kept: bool
+    written: bool
+    om_file: Path | None = None
+
+    @property
+    def has_lost(self) -> bool:
+        """True if the model had a gain, and has none any more."""
+        return self.was_kept and self.found is not None and self.found.verdict is Holding.LOST
+
+
+def check_modes(how: TuneSettings) -> None:
+    """Refuse modes whose answers cannot be judged without a search.
+
+    Raises:
+        OptionError: modes other than `opat`, or `sgat` and `opat` behind it.
+    """
+    if how.job_types not in _MODES:
+        raise OptionError(
+            "--job_type",
+            "whole models are judged with their operators, or with subgraphs and operators",
+            got=",".join(how.job_types),
+            expected="2 (or opat), or 1,2 (or sgat,opat)",
+            hint="the next aoe run decides the others",
+        )
+
+
+def verify_model(
+    how: TuneSettings,
+    journal: BankJournal,
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    progress: Progress,
+    engine: EngineParts,
+    dry_run: bool,
+) -> Iterator[VerifiedModel]:
+    """Yield the verdict on a model, for each of its shapes; nothing is searched.
+
+    Args:
+        how: How the model is run. Without `output` no tuned model stays.
+        journal: The bank; verdicts are noted there unless it is a dry run.
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        progress: Is told what happens.
+        engine: Runner, device and clock.
+        dry_run: True to judge with a copy of the bank.
+
+    Raises:
+        AoeError: the model cannot be read, or a result cannot be written.
+        AoebankError: the bank cannot be used.
+    """
+    assert isinstance(how.model, Path)
+    shapes = how.input_shape or how.shape_range or ""
+    with ScratchFolder("judge") as scratch:
+        root = journal.bank.root
+        if dry_run:
+            root = Path(shutil.copytree(root, scratch / "bank"))
+        settings = replace(
+            how,
+            framework=None if how.model.suffix == SUFFIX else how.framework,
+            output=how.output or scratch / "out",
+            tune_ops=OperatorChoice(),  # of no operator
+            max_tuning_count=0,  # for subgraphs
+            repeat_tune=False,
+            tuning_time_limit_s=None,
+            stage_limits_s=(),
+            workers=None,
+        )
+        before = _verdicts(journal)
+        progress.step(f"whole model {how.model.name}: with what the bank has for it")
+        try:
+            tuned = tune_with(
+                settings,
+                env={**env, "TUNE_BANK_PATH": str(root)},
+                cwd=cwd,
+                progress=progress,
+                now=datetime.now(UTC),
+                engine=engine,
+            )
+        except RunError as error:  # what was found out about the bank before is told all the same
+            yield _not_run(how.model, shapes, error, progress)
+            return
+    after = _verdicts(journal)
+    for case in tuned.cases or (TunedCase(shapes=shapes, report="", modes=tuned.modes),):
+        modes = [mode for mode in case.modes if isinstance(mode, ModelTuning)]
+        known = before.get(_identity_of(modes[-1]), [])
+        found = _found([mode.validation for mode in modes])
+        progress.step(f"whole model {how.model.name}: {found or NOTHING_TO_JUDGE}")
+        yield VerifiedModel(
+            model=how.model,
+            shapes=case.shapes,
+            found=found,
+            kept=tuple(one.name for mode in modes for one in mode.validation.kept),
+            dropped={name: why for mode in modes for name, why in mode.validation.dropped.items()},
+            was_kept=Event.KEPT in dict(known).values(),
+            written=after.get(_identity_of(modes[-1]), []) != known,
+            om_file=modes[-1].om_file if how.output is not None else None,
+        )
+
+
+def _not_run(model: Path, shapes: str, error: RunError, progress: Progress) -> VerifiedModel:
+    """Return a model that could not be run to its end, undecided."""
+    found = Verified(verdict=Holding.UNDECIDED, reason=error.headline)
+    progress.warn(f"whole model {model.name}: {found}")
+    return VerifiedModel(
+        model=model,
+        shapes=shapes,
+        found=found,
+        kept=(),
+        dropped={},
+        was_kept=False,
+        written=False,
+    )
+
+
+def _found(validations: Sequence[ValidationResult[Any]]) -> Verified | None:
+    """Return the verdict of a run's modes, None where they had nothing to judge."""
+    if not any(one.kept or one.drops for one in validations):
+        return None
+    last = validations[-1]
+    if last.is_changed:
+        measured, estimate = last.comparison.measurement, last.estimate
+        return verdict_on(None, measured, estimate=estimate, default="the untuned model")
+    undecided = next((one.undecided for one in validations if one.undecided), "")
+    if undecided:
+        return Verified(verdict=Holding.UNDECIDED, reason=undecided)
+    reasons = (why for one in validations for why in one.dropped.values())
+    return Verified(verdict=Holding.LOST, reason=next(reasons))
+
+
+# ---- what the bank says of models ----
+
+_Identity = tuple[str | None, ...]
+
+
+def _identity_of(mode: ModelTuning[Any]) -> _Identity:
+    """Return the identity of a model in side-cars, with the manner it was validated in."""
+    streams = str(mode.streams) if mode.streams > 1 else None
+    shape_range = mode.shape_range if isinstance(mode, OpatResult) else ""
+    return mode.model["sha256"], streams, shape_range or None
+
+
+def _verdicts(journal: BankJournal) -> Mapping[_Identity, list[tuple[str, Event]]]:
+    """Return the key and the event of every verdict on a kernel or rewrite, oldest first, by model.
+
+    Raises:
+        BankFormatError: a side-car is corrupt.
+    """
+    found = defaultdict[_Identity, list[tuple[str, Event]]](list)
+    bank = Bank(journal.bank.root)
+    graphs = bank.graph_file(journal.soc_version)
+    for file in {*bank.iter_files(), graphs}:
+        if file != graphs and not file.is_relative_to(bank.root / journal.soc_version):
+            continue
+        for line in bank.iter_provenance(file):
+            if line.event in (Event.KEPT, Event.DROPPED):
+                said = (line.model.get(name) for name in ("sha256", *MANNERS))
+                identity = tuple(None if one is None else str(one) for one in said)
+                found[identity].append((line.key, line.event))
+    return found
