@@ -43,6 +43,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoe verify --sample 10",
         "aoe verify bank --stale-only --json",
         "aoe verify bank --model=net.onnx",
+        "aoe verify bank --model=net.onnx --undecided",
         "aoe verify bank --script train.py    # gradients, in their training",
     ),
     "plan": (
