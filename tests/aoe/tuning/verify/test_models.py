@@ -13,6 +13,7 @@ import pytest
 from support.commands import aoe_exit_code
 from support.engine.environments import run_environment
 from support.engine.fakes import RecordingProgress, ScriptedRunner
+from support.engine.open_rows import parsed
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
 
 from aoe import VerifiedBank
@@ -67,15 +68,10 @@ class World:
         """The engine of all runs."""
         return self.runs.engine
 
-    def tune(self) -> Any:
+    def tune(self, **more: Any) -> Any:
         """Tune the model as `aoe` does, with the cheapest search."""
-        options = {
-            "trials": 2,
-            "accept_busy": False,
-            "output": self.place / "out",
-            "bank": self.bank,
-        }
-        return self.runs.tune(self.model, **options)
+        options = {"trials": 2, "accept_busy": False, "output": self.place / "out", **more}
+        return self.runs.tune(self.model, bank=self.bank, **options)
 
     def verify(self, **options: Any) -> VerifiedBank:
         """Finish what is undecided; records are not measured again."""
@@ -99,6 +95,11 @@ class World:
         bank = Bank(self.bank)
         lines = [line for file in bank.iter_files() for line in bank.iter_provenance(file)]
         return [line.event for line in lines if line.event in (Event.KEPT, Event.DROPPED)]
+
+    def records(self) -> list[str]:
+        """Return the keys of the bank's records."""
+        bank = Bank(self.bank)
+        return sorted(one.key for file in bank.iter_files() for one in bank.iter_records(file))
 
     def asked(self, task: str) -> int:
         """Return how often the runners of the last call were asked for a task."""
@@ -191,6 +192,23 @@ def test_several_shapes_are_judged_one_by_one(world: World) -> None:
     how = TuneSettings(model=Path(), shape_cases=cases)
     models = world.verify(models=[world.place / "open.onnx"], how=how).models
     assert tuple(model.shapes for model in models) == cases
+
+
+def test_range_of_shapes_is_judged_without_a_search(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    body = (
+        "t = MatMul(x, w) v = Relu(t) s = MatMul(v, z) r = Add(s, x) y = LayerNormalization(r, g)"
+    )
+    weights = "float[64,96] w, float[96,64] z, float[64] g"
+    onnx.save(parsed("float[N,S,64] x", body, weights=weights), world.model)
+    shapes = "x:1~2,1~40,64"
+    world.tune(input_shape=shapes)
+    assert world.verdicts() == []
+    world.busy_models, before = False, world.records()
+    model = world.judged(input_shape=shapes)
+    assert model.found is not None and model.found.verdict is Holding.HOLDS
+    assert model.shapes == shapes and model.written and world.verdicts()
+    assert world.records() == before
 
 
 @pytest.mark.parametrize("jobs", [(JobType.SGAT,), (JobType.GDAT,)])
