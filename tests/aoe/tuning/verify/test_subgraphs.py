@@ -324,6 +324,25 @@ def test_shapes_a_model_leaves_open_are_given(forms: World) -> None:
     assert found.records and found.passed_over == ()
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_whole_model_is_judged_with_the_rewrites_of_the_bank_alone(
+    forms: World, is_known: bool
+) -> None:
+    before = forms.strategies()
+    if not is_known:
+        shutil.rmtree(forms.bank / "graph")
+    how = TuneSettings(model=Path(), job_types=(JobType.SGAT, JobType.OPAT))
+    (model,) = forms.verify(how=how, only_undecided=True).models
+    assert (model.found is not None and model.found.verdict is Holding.HOLDS) is is_known
+    assert bool(model.kept) is is_known
+    calls = [call for runner in forms.runners for call in runner.asked("compare_models")]
+    assert calls and all(one.arguments["baseline"].model.name != "piece.onnx" for one in calls)
+    if is_known:
+        assert forms.strategies() == before
+    else:
+        assert not list(forms.bank.glob("graph/*/*_l2cache.json"))
+
+
 # ---- kernels ----
 
 _CHAIN = ("Exp", "Neg", "Abs", "Sqrt", "Tanh")
