@@ -118,6 +118,7 @@ def command(
     """Measure records of a bank again on this machine: do they still hold?"""
     work = Work.SCRIPT if script is not None else Work.MODEL if loss_name else Work.ALONE
     refuse_unused(context, work)
+    _refuse_without_model(context, model if work is Work.ALONE else None)
     if work is not Work.ALONE:
         _verify_gradients(
             bank,
@@ -133,7 +134,6 @@ def command(
             as_json=as_json,
         )
         return
-    _refuse_without_model(context, model)
     from aoe.cli.progress import shown_progress
     from aoe.report.verify import VerifiedBankReport
     from aoe.tuning.verify.run import verify
