@@ -206,6 +206,21 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "written": "flag",
             }
         ],
+        "models": [
+            {
+                "model": "text",
+                "shapes": "text",
+                "verdict": ("text", None),
+                "reason": "text",
+                "speedup": ("number", None),
+                "speedup_low": ("number", None),
+                "speedup_high": ("number", None),
+                "kept": ["text"],
+                "dropped": [{"name": "text", "reason": "text"}],
+                "om": ("text", None),
+                "written": "flag",
+            }
+        ],
         "passed_over": [{"file": "text", "key": "text", "reason": "text"}],
     },
     "aoe.advise/1": {**_ADVICE, "written": ["text"]},
