@@ -15,8 +15,8 @@ from aoe.measurement.load import MachineLoad
 from aoe.measurement.samples import Clock, Measurement, Outcome, PairedSamples, joined_loads
 
 _ENOUGH_PAIRS = 10
-"""Pairs without a lost core that are enough to leave the others out. Source: 10 to 20 pairs put the
-spread of the estimate at 0.2 to 1 %, see `MeasurePolicy`."""
+"""Undisturbed pairs that are enough to leave the others out. Source: 10 to 20 pairs put the spread
+of the estimate at 0.2 to 1 %, see `MeasurePolicy`."""
 
 
 def measured(
@@ -70,10 +70,11 @@ def joined(measurements: Sequence[Measurement], outcome: Outcome, detail: str) -
 
 
 def pairs_that_count(samples: PairedSamples, load: MachineLoad) -> PairedSamples:
-    """Leave pairs of a busy machine out during which a thread lost its core, if enough are left.
+    """Leave disturbed pairs of a busy machine out, if enough others are left.
 
-    A neighbour empties the caches while a thread waits for its core, which lengthens CPU time, too.
-    The longer side loses its core more often. So a pair goes as a whole, whichever side was
+    A neighbour empties the caches while a thread waits for its core, and the other threads compute
+    what the waiting one would have: CPU time changes, too, so that a pair goes for both clocks.
+    The longer side is disturbed more often. So a pair goes as a whole, whichever side was
     disturbed: the ratio of a pair that stays does not depend on the pairs that go. Calls longer
     than a time slice (3 to 4 ms) are nearly all disturbed beside a busy neighbour; all pairs of
     such calls count.

@@ -46,7 +46,8 @@ class CallTime(float):
 
     Attributes:
         cpu_us: CPU time that all threads of the process took for the call.
-        is_disturbed: True if a thread of the process lost its core during the sample.
+        is_disturbed: True if a thread of the process lost its core during the sample, or waited
+            for one.
     """
 
     __slots__ = ("cpu_us", "is_disturbed")
@@ -70,8 +71,8 @@ class PairedSamples(NamedTuple):
         baseline_cpu_us: CPU time of all threads for a call of the baseline; empty where threads
             spin while they wait, since CPU time says nothing then.
         tuned_cpu_us: The same of the candidate.
-        disturbed: Of each pair, True if a thread lost its core during one of the samples; empty
-            where that is not known.
+        disturbed: Of each pair, True if a thread lost its core or waited for one during one of the
+            samples; empty where that is not known.
     """
 
     baseline_us: tuple[float, ...]
@@ -99,7 +100,7 @@ class PairedSamples(NamedTuple):
 
     @property
     def undisturbed(self) -> PairedSamples:
-        """The pairs during which no thread lost its core."""
+        """The pairs during which no thread lost its core or waited for one."""
         if not self.disturbed:
             return self
         kept = [not disturbed for disturbed in self.disturbed]

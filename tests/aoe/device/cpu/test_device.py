@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from itertools import count
+
 import pytest
 
 from aoe.device.cpu.device import Cpu
@@ -42,5 +46,46 @@ def test_a_core_that_is_lost_before_a_call_disturbs_nothing() -> None:
         repeats=3,
         before=lambda: counters.update(lost=counters["lost"] + 1),
         switches=lambda: counters["lost"],
+    )
+    assert not sample().is_disturbed
+
+
+@pytest.mark.parametrize("before", [None, lambda: None])
+@pytest.mark.parametrize(
+    ("call_us", "wait_us", "is_disturbed"),
+    [
+        (1000.0, 0.0, False),
+        (1000.0, 19.0, False),
+        (1000.0, 21.0, True),
+        (10_000.0, 190.0, False),  # 2 % of the sample
+        (10_000.0, 210.0, True),
+        (1000.0, -1000.0, False),  # of a thread that has ended
+        (1000.0, math.nan, False),  # of a kernel that does not tell
+    ],
+)
+def test_a_sample_knows_that_a_thread_waited_on_a_run_queue(
+    before: Callable[[], None] | None, call_us: float, wait_us: float, is_disturbed: bool
+) -> None:
+    ticks, waits = count(), iter([1.0, 1.0 + wait_us * 1e-6])
+    sample = Cpu().timer(
+        lambda: None,
+        repeats=1,
+        before=before,
+        clock=lambda: next(ticks) * call_us * 1e-6,
+        switches=lambda: 0,
+        waited=lambda: next(waits),
+    )
+    assert sample().is_disturbed is is_disturbed
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_thread_that_waits_before_a_call_disturbs_nothing(repeats: int) -> None:
+    waited = {"s": 0.0}
+    sample = Cpu().timer(
+        lambda: None,
+        repeats=repeats,
+        before=lambda: waited.update(s=waited["s"] + 1.0),
+        switches=lambda: 0,
+        waited=lambda: waited["s"],
     )
     assert not sample().is_disturbed

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from aoe.device.cpu.usage import read_usage
+from aoe.device.cpu.usage import RunQueueWait, read_usage
 from aoe.measurement import CpuUse
 
 _STAT = """cpu  100 0 50 900 0 0 0 70 0 0
@@ -72,3 +74,40 @@ def test_this_machine_is_read_too() -> None:
     assert used.wall_s > 0
     assert used.cpu_s > 0
     assert 0 < used.given_share <= 1
+
+
+def test_waits_on_a_run_queue_are_those_of_all_threads(tmp_path: Path) -> None:
+    proc = _proc(tmp_path, {"1": "5000000000 250000000 9\n", "2": "4000000000 500000000 3\n"})
+    waited_s = RunQueueWait(proc / "self" / "task")
+    assert waited_s() == pytest.approx(0.75)
+    (proc / "self" / "task" / "2" / "schedstat").write_text("4000000000 750000000 4\n")
+    assert waited_s() == pytest.approx(1.0)
+
+
+def test_a_thread_that_starts_counts_from_then_on(tmp_path: Path) -> None:
+    proc = _proc(tmp_path, {"1": "5000000000 250000000 9\n"})
+    tasks = proc / "self" / "task"
+    if tasks.stat().st_nlink < 3:
+        pytest.skip("folders of this file system have no link from the folders in them")
+    waited_s = RunQueueWait(tasks)
+    assert waited_s() == pytest.approx(0.25)
+    _proc(tmp_path, {"2": "0 500000000 1\n"})
+    assert waited_s() == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("tasks", [{}, {"1": None}])
+def test_kernel_that_does_not_tell_has_no_waits(
+    tmp_path: Path, tasks: Mapping[str, str | None]
+) -> None:
+    assert math.isnan(RunQueueWait(_proc(tmp_path, tasks) / "self" / "task")())
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")
+def test_waits_are_known_while_threads_come_and_go() -> None:
+    waited_s = RunQueueWait()
+    found = [waited_s()]
+    for _ in range(3):
+        with ThreadPoolExecutor(2) as pool:
+            pool.submit(waited_s).result()  # opens the files of a thread that ends
+        found.append(waited_s())
+    assert all(one_s >= 0 for one_s in found)
