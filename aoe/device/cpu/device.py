@@ -160,34 +160,26 @@ class Cpu:
         waited_s = waited or RunQueueWait()
 
         def sample() -> CallTime:
+            return call_time([timed(repeats)])
+
+        def prepared_sample() -> CallTime:
+            parts = []
+            for _ in range(repeats):
+                prepare()
+                parts.append(timed(1))
+            return call_time(parts)
+
+        def timed(calls: int) -> tuple[float, float, int, float]:
             # counters of the kernel are read outside of wall time, which decides wherever it can
             waited_start, switches_start = waited_s(), switches()
             cpu_start, start = cpu_clock(), clock()
-            for _ in range(repeats):
+            for _ in range(calls):
                 run()
             taken, cpu_taken = clock() - start, cpu_clock() - cpu_start
-            lost = switches() - switches_start
-            return call_time(taken, cpu_taken, lost, waited_s() - waited_start)
+            return taken, cpu_taken, switches() - switches_start, waited_s() - waited_start
 
-        def prepared_sample() -> CallTime:
-            taken = cpu_taken = 0.0
-            lost = 0
-            for _ in range(repeats):
-                prepare()
-                switches_start, cpu_start, start = switches(), cpu_clock(), clock()
-                run()
-                taken += clock() - start
-                cpu_taken += cpu_clock() - cpu_start
-                lost += switches() - switches_start
-            return call_time(taken, cpu_taken, lost)
-
-        def prepared_call() -> CallTime:
-            prepare()
-            return sample()
-
-        def call_time(
-            taken: float, cpu_taken: float, lost: int, waiting_s: float = 0.0
-        ) -> CallTime:
+        def call_time(parts: Sequence[tuple[float, float, int, float]]) -> CallTime:
+            taken, cpu_taken, lost, waiting_s = map(sum, zip(*parts, strict=True))
             wall_us, cpu_us = taken * 1e6 / repeats, cpu_taken * 1e6 / repeats
             waits = waiting_s > max(_WAIT_SHARE * taken, _WAIT_S)  # False for NaN
             return CallTime(wall_us, cpu_us, is_disturbed=lost > 0 or waits)
@@ -195,8 +187,7 @@ class Cpu:
         if before is None:
             return sample
         prepare = before
-        # reading the waits around each of many short calls would take longer than the calls
-        return prepared_call if repeats == 1 else prepared_sample
+        return prepared_sample
 
     def usage(self) -> CpuUse:
         """Return the CPU use of this process so far."""

@@ -35,7 +35,9 @@ def test_what_comes_before_a_call_does_not_count() -> None:
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_a_sample_knows_that_a_thread_lost_its_core(repeats: int) -> None:
     lost = iter([0, 0, 0, 1, 1, 1])
-    sample = Cpu().timer(lambda: None, repeats=repeats, switches=lambda: next(lost))
+    sample = Cpu().timer(
+        lambda: None, repeats=repeats, switches=lambda: next(lost), waited=lambda: 0.0
+    )
     assert [sample().is_disturbed for _ in range(3)] == [False, True, False]
 
 
@@ -46,6 +48,7 @@ def test_a_core_that_is_lost_before_a_call_disturbs_nothing() -> None:
         repeats=3,
         before=lambda: counters.update(lost=counters["lost"] + 1),
         switches=lambda: counters["lost"],
+        waited=lambda: 0.0,
     )
     assert not sample().is_disturbed
 
@@ -89,3 +92,14 @@ def test_a_thread_that_waits_before_a_call_disturbs_nothing(repeats: int) -> Non
         waited=lambda: waited["s"],
     )
     assert not sample().is_disturbed
+
+
+@pytest.mark.parametrize(("before", "readings"), [(None, 2), (lambda: None, 6)])
+def test_waits_of_all_calls_of_a_sample_count(
+    before: Callable[[], None] | None, readings: int
+) -> None:
+    waits = iter([0.0] * (readings - 1) + [1.0] * (readings + 1))
+    sample = Cpu().timer(
+        lambda: None, repeats=3, before=before, switches=lambda: 0, waited=lambda: next(waits)
+    )
+    assert [sample().is_disturbed for _ in range(2)] == [True, False]
