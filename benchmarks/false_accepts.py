@@ -309,8 +309,8 @@ def _more(gain: float) -> int:
     return round((gain - 1) * BLOCKS)
 
 
-def blocks(more: int) -> onnx.ModelProto:
-    """Make a model of `BLOCKS` convolutions, and of `more` whose result counts for nothing.
+def blocks(more: int, least: int = BLOCKS) -> onnx.ModelProto:
+    """Make a model of `least` convolutions, and of `more` whose result counts for nothing.
 
     Those compute beside the others and are multiplied by zero at the end: the same result as
     without them, for more work. They have weights of their own: ONNX Runtime merges equal nodes.
@@ -326,7 +326,7 @@ def blocks(more: int) -> onnx.ModelProto:
         numpy_helper.from_array(np.float32(0), "zero"),
     ]
     nodes: list[onnx.NodeProto] = []
-    ends = [_chain(nodes, name, count) for name, count in (("a", BLOCKS), ("b", more))]
+    ends = [_chain(nodes, name, count) for name, count in (("a", least), ("b", more))]
     nodes.append(helper.make_node("Mul", [ends[1], "zero"], ["nothing"]))
     nodes.append(helper.make_node("Add", [ends[0], "nothing"], ["y"]))
     x, y = (

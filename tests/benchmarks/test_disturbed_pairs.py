@@ -1,0 +1,35 @@
+"""The same pairs judged by three rules."""
+
+from __future__ import annotations
+
+from disturbed_pairs import RULES, judged, table
+
+from aoe.measurement import CpuUse, MachineLoad, PairedSamples
+
+_BUSY = MachineLoad(use=CpuUse(wall_s=2.0, cpu_s=1.0, waited_s=1.0), threads=2)
+
+
+def _pairs(clean: int, lost: int, waited: int) -> tuple[PairedSamples, list[bool]]:
+    """Make pairs of 1.2 times, of which those that are disturbed read 1.0."""
+    base = (120.0,) * clean + (100.0,) * (lost + waited)
+    tuned = (100.0,) * len(base)
+    marks = (False,) * clean + (True,) * (lost + waited)
+    is_lost = [False] * clean + [True] * lost + [False] * waited
+    return PairedSamples(base, tuned, base, tuned, marks), is_lost
+
+
+def test_each_rule_leaves_out_what_it_names() -> None:
+    found = judged(*_pairs(10, 8, 12), _BUSY)
+    assert [found.left[rule] for rule in RULES] == [30, 22, 10]
+    assert [len(found.by_rule[rule].ratios) for rule in RULES] == [30, 22, 10]
+
+
+def test_table_has_the_measurements_in_which_enough_pairs_keep_their_cores() -> None:
+    some, few = judged(*_pairs(10, 8, 2), _BUSY), judged(*_pairs(4, 20, 2), _BUSY)
+    lines = table({"itself": [some, few]}).splitlines()
+    assert len(lines) == 2 + 2 * len(RULES)
+    assert lines[4] == ("| itself | 2 | lost cores and waits | 50.0% | 100.0% | 50.0% | +-0.0% |")
+    assert lines[-1] == (
+        "| itself, ten keep their cores | 1 | lost cores and waits | 100.0% | 100.0% | 100.0% "
+        "| +-0.0% |"
+    )
