@@ -193,10 +193,11 @@ class EitherClock:
             self.pool = pool
             found = take(pool, at_once)
             those = measurements_of(found)
-            if all(_is_settled(one, pool) for one in those):
+            if all(_is_settled(one, pool) for one in _demanding(those)):
                 return found
             asleep = those if pool is ThreadPool.SLEEPING else asleep
-        is_quiet_now = self.pool is ThreadPool.SLEEPING and any(map(_is_by_wall_time, those))
+        demanding = _demanding(those)
+        is_quiet_now = self.pool is ThreadPool.SLEEPING and any(map(_is_by_wall_time, demanding))
         self.pool = ThreadPool.SHARED
         if policy.tries > 1 or is_quiet_now:
             found = take(self.pool, policy)
@@ -214,6 +215,12 @@ def _other(pool: ThreadPool) -> ThreadPool:
 def _is_by_wall_time(found: Measurement) -> bool:
     """True if the machine was quiet enough for wall time to count."""
     return found.is_correct and found.counts and found.clock is Clock.WALL
+
+
+def _demanding(found: Sequence[Measurement]) -> list[Measurement]:
+    """Return the measurements that ask most of the machine: others beside them compare results."""
+    most = max((one.load.least_quiet for one in found if one.load is not None), default=0.0)
+    return [one for one in found if one.load is None or one.load.least_quiet >= most]
 
 
 def _is_settled(found: Measurement, pool: ThreadPool) -> bool:

@@ -277,8 +277,13 @@ def compare_parts(
     Where the weights of a session come to lie decides a few percent of its speed, and the
     session loaded first tends to get the better place: the same model against itself read 0.96
     to 1.02 with one order of loading, far outside the interval of its pairs. Large models are
-    loaded in turns, but for streams, which need all of a machine at once.
+    loaded in turns, but for streams, which need all of a machine at once. At all points a quiet
+    machine is waited for as often as the policy says: of two clocks, the other one comes first.
     """
+    points = (
+        replace(point, policy=replace(point.policy, tries=policy.tries)) for point in terms.points
+    )
+    terms = replace(terms, points=tuple(points))
     if terms.streams == 1 and any(part.is_large for part in models):
         here, *others = (
             _compare_in_turns(setup, pairs, models, point.policy, point.inputs, terms)

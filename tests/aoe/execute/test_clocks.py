@@ -90,6 +90,16 @@ def test_a_machine_gone_quiet_is_measured_as_users_run_the_model_even_without_wa
     assert _measured(EitherClock(), _BUSY, _BUSY, policy=once) == (_BUSY, asked)
 
 
+def test_points_where_only_results_are_compared_keep_no_clock_from_deciding() -> None:
+    assert _BUSY.load is not None
+    once = replace(_BUSY, load=replace(_BUSY.load, least_quiet=0.0))
+    figures = [[_BUSY, once], [_BY_CPU_TIME, once]]
+    found = EitherClock().measured(
+        lambda pool, policy: figures.pop(0), _POLICY, list, lambda _, others: list(others)
+    )
+    assert found == [_BY_CPU_TIME, once]
+
+
 @pytest.mark.parametrize("outcome", [Outcome.RUNTIME, Outcome.CORRECTNESS])
 def test_a_failure_is_not_tried_by_the_other_clock(outcome: Outcome) -> None:
     failed = Measurement.failure(outcome, "no")
