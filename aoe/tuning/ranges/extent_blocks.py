@@ -203,7 +203,8 @@ def serve_rows(
         table = _measured(blocks, samples, left_s)
         if table is None:
             return None
-        least = {one.own_rows: one.least_rows for one in blocks}
+        right = {own for row in table.values() for own in row}
+        least = {one.own_rows: one.least_rows for one in blocks if one.own_rows in right}
         chosen = choose_blocks(_scores(samples, table), least)
         at_samples = _chosen_cells(samples, table, chosen)
         by_rows = {one.own_rows: one for one in blocks}
@@ -344,7 +345,9 @@ def _loses_surely(
     for at, cell in at_samples.items():
         if samples[at].is_inside and loses_at(cell.estimate):
             again = blocks[_serving(chosen, samples[at].rows)].measure(samples[at].workload)
-            if again is not None and again.is_correct and loses_at(estimate_speedup(again)):
+            if again is None or not (again.is_correct and again.counts):
+                continue
+            if loses_at(estimate_speedup(again)):
                 return True
     return False
 

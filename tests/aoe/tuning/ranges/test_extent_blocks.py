@@ -193,6 +193,11 @@ def test_wrong_block_serves_nowhere() -> None:
     assert serves is not None and serves.keys() == {1, 16}
 
 
+def test_kernel_is_not_used_without_a_right_block_for_one_row() -> None:
+    wrong = Measurement.failure(Outcome.CORRECTNESS, "off by one")
+    assert _Table({(1, 3): wrong}).serves() == {}
+
+
 @pytest.mark.parametrize("left_s", [0.0, math.inf])
 def test_nothing_is_known_without_time_or_a_machine(left_s: float) -> None:
     broken = Measurement.failure(Outcome.RUNTIME, "worker lost", is_of_machine=True)
