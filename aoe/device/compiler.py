@@ -33,7 +33,7 @@ from aoe.workload import TensorSpec, Workload, workload_to_json
 
 BUILD_FEATURES = ("no_runtime", "no_asserts", "no_bounds_query", "user_context")
 """What Halide leaves out of kernels of a tuned model, and whom they ask for threads."""
-_MOST_BLOCKS = 10
+MOST_BLOCKS = 10
 """Of a kernel made of others: AOE_MAX_BLOCKS of `kernels/glue/aoe_kernels.h`."""
 _C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 _LINK_FLAGS = (
@@ -216,7 +216,7 @@ def image_kernel(
 
 def _fewest(blocks: list[RowBlock]) -> list[RowBlock]:
     """Return as many blocks as a kernel may have: the first ones, and the last for what is left."""
-    return blocks if len(blocks) <= _MOST_BLOCKS else [*blocks[: _MOST_BLOCKS - 1], blocks[-1]]
+    return blocks if len(blocks) <= MOST_BLOCKS else [*blocks[: MOST_BLOCKS - 1], blocks[-1]]
 
 
 def _block_kernel_name(kind: str, blocks: Sequence[RowBlock], facts: Sequence[object]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from aoe.bank.operators import key_of
-from aoe.device.compiler import RowBlock
+from aoe.device.compiler import MOST_BLOCKS, RowBlock
 from aoe.entry.shape_range import ShapePoint
 from aoe.graph.open_rows import OpenRows
 from aoe.tuning.ranges.row_operators import RowOperator, expected_us
@@ -97,6 +97,9 @@ def with_blocks(operators: Sequence[RowOperator], more: Iterable[RowOperator]) -
 def paying(blocks: Sequence[RowBlock], frequent: Collection[int]) -> list[RowBlock]:
     """Return the blocks without those of frequent shapes that save nothing over the others.
 
+    Where these are more than a kernel may have, others go whose neighbours are closest: between
+    them, rows are still cut into few blocks.
+
     Args:
         blocks: The largest first.
         frequent: Rows of those of frequent shapes.
@@ -105,6 +108,13 @@ def paying(blocks: Sequence[RowBlock], frequent: Collection[int]) -> list[RowBlo
     for one in (one for one in blocks if one.rows in frequent):
         if kept and one.us <= (1 - _LEAST_GAIN) * expected_us(kept, one.rows):
             kept = sorted([*kept, one], key=lambda block: -block.rows)
+    while len(kept) > MOST_BLOCKS:
+        ratios = {
+            at: kept[at - 1].rows / kept[at + 1].rows
+            for at in range(1, len(kept) - 1)
+            if kept[at].rows not in frequent
+        }
+        del kept[min(ratios, key=ratios.__getitem__)]
     return kept
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 
 import pytest
 from support.engine.open_rows import opened, parsed
 from support.engine.tuning import make_kernel
 
 from aoe.bank.operators import key_of
-from aoe.device.compiler import RowBlock
+from aoe.device.compiler import MOST_BLOCKS, RowBlock
 from aoe.entry.shape_range import ShapePoint
 from aoe.graph.open_rows import OpenRows, find_open_rows
 from aoe.results.files import RepoOutcome
@@ -114,3 +115,12 @@ def test_block_stays_if_it_is_faster_than_the_others_together(us: float, stays: 
     times = {16: 20.0, 13: us, 4: 3.0, 1: 3.0}  # 13 rows in others: 3 x 4 and 1, 12 us
     blocks = [RowBlock(rows=count, source=source, us=one) for count, one in times.items()]
     assert (13 in {one.rows for one in paying(blocks, {13})}) is stays
+
+
+def test_blocks_beyond_what_a_kernel_may_have_go_where_others_are_close() -> None:
+    source, frequent = make_kernel(1).source, {300, 200, 37, 23, 17}
+    sizes = sorted({*block_rows(300, 80 << 20), *frequent}, reverse=True)
+    blocks = [RowBlock(rows=one, source=source, us=100 + one / 99) for one in sizes]
+    found = [one.rows for one in paying(blocks, frequent)]
+    assert len(found) == MOST_BLOCKS and frequent < {*found} and found[-1] == 1
+    assert all(more <= 4 * less for more, less in pairwise(found))
