@@ -459,7 +459,6 @@ def correct_kernels(
     comparer: ModelComparer[P],
     kernels: Sequence[P],
     step: Callable[[str], None],
-    reason: str = "the model computes something else with it",
 ) -> tuple[list[P], dict[str, Drop]]:
     """Return the kernels with which a model computes what it did before, and why others go.
 
@@ -469,12 +468,11 @@ def correct_kernels(
         comparer: Compares models with and without kernels.
         kernels: Of one model.
         step: Is told what is dropped.
-        reason: Of wrong results, in words.
 
     Raises:
         TimeIsUpError: there is no time for that.
     """
-    drop = Drop(reason=reason)
+    drop = Drop(reason="the model computes something else with it")
     try:
         if not kernels or comparer.agrees(kernels):
             return [*kernels], {}
@@ -484,8 +482,8 @@ def correct_kernels(
         step(f"dropped {kernels[0].name}: {drop.reason}")
         return [], {kernels[0].name: drop}
     half = len(kernels) // 2
-    first, first_drops = correct_kernels(comparer, kernels[:half], step, reason)
-    second, second_drops = correct_kernels(comparer, kernels[half:], step, reason)
+    first, first_drops = correct_kernels(comparer, kernels[:half], step)
+    second, second_drops = correct_kernels(comparer, kernels[half:], step)
     return first + second, first_drops | second_drops
 
 
