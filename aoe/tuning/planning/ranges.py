@@ -33,5 +33,7 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     return KindPlan(
         reuse=reuse_summary(base, JobType.OPAT, parts),
         shares={key: one.share for key, one in searched.items()},
-        most_s=most_seconds(tuning, tuned, model_us) + there.blocks_s + there.points_s,
+        most_s=most_seconds(tuning, tuned, model_us)
+        + there.blocks_s(there.judged)
+        + there.points_s,
     )

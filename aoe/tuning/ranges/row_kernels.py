@@ -80,8 +80,8 @@ def row_kernels(
 ) -> list[ChosenKernel]:
     """Return the kernels that promise something over the points of the range.
 
-    Operators whose blocks have saved most come first: one gets no kernel in this run if the time is
-    over before all of its blocks are measured.
+    Operators whose blocks have saved most come first: one of rows gets no kernel in this run if the
+    time is over before all of its blocks are measured.
 
     Args:
         tuning: The run.

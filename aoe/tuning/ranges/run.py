@@ -191,12 +191,15 @@ class RangeOperators:
         """Operators of frequent image sizes, to tune where the open ones have won."""
         return tuple(fixed for one in self.images for fixed in one.fixed_operators())
 
-    @property
-    def blocks_s(self) -> float:
-        """Seconds to measure blocks as they go into their kernels, when all were searched."""
+    def blocks_s(self, points: Sequence[ShapePoint]) -> float:
+        """Return the seconds to measure blocks as they go into their kernels, all searched before.
+
+        Args:
+            points: Where the model is judged.
+        """
         rows = [one for one in self.operators if not isinstance(one.rows, OpenRegion)]
         return _BLOCK_S * sum(len(one.blocks) for one in rows) + SAMPLE_S * sum(
-            times_to_measure(one.rows, self.points, tuple(one.blocks))
+            times_to_measure(one.rows, points, tuple(one.blocks))
             for one in self.operators
             if isinstance(one.rows, OpenRegion)
         )
@@ -252,7 +255,7 @@ def _tune_range(tuning: TuneContext, report: LiveReport[OpatReport]) -> OpatResu
         points, judging = _judging(tuning, there, costs)
         threads = tuning.machine.runner.target.core_num
         deciding = searching_time(tuning.time.stopwatch, judging, threads)
-        blocks_s = min(there.blocks_s, _BLOCKS_SHARE * deciding.left_s())
+        blocks_s = min(there.blocks_s(points), _BLOCKS_SHARE * deciding.left_s())
         measuring = deciding.keeping(blocks_s)
         points_s = min(there.points_s, _POINTS_SHARE * measuring.left_s())
         searching = measuring.keeping(points_s)
