@@ -41,6 +41,7 @@ from aoe.tuning.validation.time_reserve import (
 )
 
 _TIMEOUT_S = 600.0
+"""Of a comparison, at each point."""
 _LARGE_TIMEOUT_S = 6 * _TIMEOUT_S
 """Of models that are loaded anew for every other sample."""
 _ONCE = replace(single_run_policy(1), least_quiet=0.0)
@@ -395,6 +396,7 @@ class ModelComparer(Generic[P]):
         left_s, most_s = self.left_s(), _TIMEOUT_S
         if baseline.is_large:
             most_s = _LARGE_TIMEOUT_S
+        most_s *= 1 + len(terms.points)
         if left_s <= 0:
             raise TimeIsUpError
         try:
