@@ -196,11 +196,24 @@ def serve_rows(
     sample of the range, and does so again.
 
     Returns:
-        None where time or the machine have kept from measuring: nothing is known then. Without
-        facts where the machine was too busy for others to rely on them.
+        None where time or the machine have kept from measuring: nothing is known then, unless a
+        block computes wrongly: none serves in this run. Without facts where later runs cannot rely
+        on them, as on those of a busy machine.
     """
+    wrong = set[int]()
+    found = _served(blocks, samples, left_s, wrong)
+    return (ServedRows(serves_from={}), {}) if found is None and wrong else found
+
+
+def _served(
+    blocks: Sequence[ServingBlock],
+    samples: Sequence[ExtentSample],
+    left_s: Callable[[], float],
+    wrong: set[int],
+) -> tuple[ServedRows, dict[str, object]] | None:
+    """Return what `serve_rows` does; own rows of blocks that compute wrongly go into `wrong`."""
     try:
-        table = _measured(blocks, samples, left_s)
+        table = _measured(blocks, samples, left_s, wrong)
         if table is None:
             return None
         right = {own for row in table.values() for own in row}
@@ -223,8 +236,9 @@ def _measured(
     blocks: Sequence[ServingBlock],
     samples: Sequence[ExtentSample],
     left_s: Callable[[], float],
+    wrong: set[int],
 ) -> _Table | None:
-    table, wrong = _Table(), set[int]()
+    table = _Table()
     largest = max(one.own_rows for one in blocks)
     for at, sample in enumerate(samples):
         row = table.setdefault(at, {})

@@ -204,6 +204,14 @@ def test_nothing_is_known_without_time_or_a_machine(left_s: float) -> None:
     assert serve_rows(_Table({(16, 64): broken}).blocks(), _SAMPLES, lambda: left_s) is None
 
 
+def test_wrong_block_is_not_used_where_the_others_could_not_be_measured() -> None:
+    wrong = Measurement.failure(Outcome.CORRECTNESS, "off by one")
+    broken = Measurement.failure(Outcome.RUNTIME, "worker lost", is_of_machine=True)
+    table = _Table({(4, 4): wrong, (16, 64): broken})
+    found = serve_rows(table.blocks(), _SAMPLES, lambda: math.inf)
+    assert found is not None and (dict(found[0].serves_from), found[1]) == ({}, {})
+
+
 # ---- the side-car ----
 
 
