@@ -24,7 +24,7 @@ from aoe.tuning.ranges.image_choice import loses_at
 from aoe.workload import Workload
 from aoebank import Event
 
-SAMPLE_S = 0.4
+SAMPLE_S = 0.25
 """To measure a block at some extents."""
 _LEAST_GAIN = 1.02
 """Of a kernel over the points of the range, to be looked at in the whole model."""

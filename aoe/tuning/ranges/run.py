@@ -98,7 +98,7 @@ _BLOCKS_SHARE = 0.5
 to measure one takes as long as a first guess in the search."""
 _MORE_POINTS_SHARE = 0.8
 """Of the time to tune that is left if the model is judged at more points."""
-_BLOCK_S = 0.5
+_BLOCK_S = 0.3
 """To measure a block as it goes into its kernel, when all have been searched."""
 
 

@@ -114,7 +114,12 @@ class ModelComparer(Generic[P]):
     @property
     def screening_s(self) -> float:
         """Seconds a comparison should take while kernels are chosen."""
-        return self._costs.comparison_s(self._screen)
+        return self._comparison_s(self._screen, _ONCE)
+
+    @property
+    def run_s(self) -> float:
+        """Seconds of a run of the untuned model; 0 where that is not known."""
+        return self._costs.run_s
 
     @property
     def is_hurried(self) -> bool:
@@ -125,7 +130,26 @@ class ModelComparer(Generic[P]):
         return self.left_s() < self._proof_s()
 
     def _proof_s(self) -> float:
-        return PROCESSES * self._slowness * self._costs.comparison_s(self._final)
+        return PROCESSES * self._slowness * self._comparison_s(self._final)
+
+    def _comparison_s(self, policy: MeasurePolicy, elsewhere: MeasurePolicy | None = None) -> float:
+        """Return the seconds of a comparison, see `_policies_elsewhere`."""
+        return self._costs.comparison_s(policy, self._policies_elsewhere(policy, elsewhere))
+
+    def _policies_elsewhere(
+        self, policy: MeasurePolicy, elsewhere: MeasurePolicy | None
+    ) -> tuple[MeasurePolicy, ...]:
+        """Return the policies at all other points of a range.
+
+        Args:
+            policy: Where calls take most.
+            elsewhere: The same for all; None for the one that suits each.
+        """
+        if elsewhere is not None or not self._elsewhere:
+            return (elsewhere or policy,) * len(self._elsewhere)
+        own = self._costs.elsewhere(policy)
+        points = zip(self._elsewhere, own, strict=True)
+        return tuple(one if point.weight else _ONCE for point, one in points)
 
     def at_other_points(self) -> tuple[ModelComparer[P], ...]:
         """Return comparers for each other point alone, which leave the time of the proof."""
@@ -147,13 +171,13 @@ class ModelComparer(Generic[P]):
     @property
     def is_pressed(self) -> bool:
         """True if there is not even time for all hurried processes."""
-        one_s = self._costs.comparison_s(self._costs.hurried(self._final))
+        one_s = self._comparison_s(self._costs.hurried(self._final))
         return self.left_s() < HURRIED_PROCESSES * self._slowness * one_s
 
     @property
     def least_s(self) -> float:
         """Seconds without which nothing can be proven."""
-        return (LEAST_PROCESSES + 1) * self._costs.comparison_s(self._costs.hurried(self._final))
+        return (LEAST_PROCESSES + 1) * self._comparison_s(self._costs.hurried(self._final))
 
     def unmeasured(self, kept: Sequence[P]) -> ModelGain:
         """Write the model with `kept` and return what is known of it without a comparison."""
@@ -199,7 +223,7 @@ class ModelComparer(Generic[P]):
             raise TimeIsUpError
         tuned = self._assembly.write_model(kept, "variant.onnx")
         policy = single_run_policy(self._screen.threads)
-        return self._compare(self._assembly.untuned, tuned, policy).memory
+        return self._compare(self._assembly.untuned, tuned, policy, is_everywhere=False).memory
 
     def without(self, kept: Sequence[P], group: Sequence[P]) -> Measurement:
         """Measure the model without `group`, the baseline, against the one with all of `kept`.
@@ -216,9 +240,10 @@ class ModelComparer(Generic[P]):
 
         Over a range the calls of a model without kernels need not be as many as prove a gain.
         """
-        in_hurry = self.left_s() < self.screening_s or bool(self._elsewhere and not kept)
+        is_short = self.left_s() < self._comparison_s(self._screen)
+        in_hurry = is_short or bool(self._elsewhere and not kept)
         policy = self._costs.hurried(self._screen) if in_hurry else self._screen
-        if self.left_s() < self._costs.comparison_s(policy):
+        if self.left_s() < self._comparison_s(policy):
             raise TimeIsUpError
         tuned = self._assembly.write_model(kept)
         found = self._compare(self._assembly.untuned, tuned, policy)
@@ -329,7 +354,7 @@ class ModelComparer(Generic[P]):
         does not count and is taken again, at most once for each of `terms`; unless there is
         nothing else, or it shows a wrong result, which no load explains.
         """
-        needed_s = self._costs.comparison_s(policy)
+        needed_s = self._comparison_s(policy)
         found: list[ModelComparison] = []
         busy: list[ModelComparison] = []
         while len(found) < len(terms) and (began_s := self.left_s()) > needed_s:
@@ -357,6 +382,8 @@ class ModelComparer(Generic[P]):
         policy: MeasurePolicy,
         terms: ComparisonTerms = WHOLE_MODELS,
         elsewhere: MeasurePolicy | None = None,
+        *,
+        is_everywhere: bool = True,
     ) -> ModelComparison:
         """Compare two models.
 
@@ -366,13 +393,14 @@ class ModelComparer(Generic[P]):
             policy: Of the measurement.
             terms: Which model is loaded first.
             elsewhere: Policy at all other points of a range, by default the one that suits each.
+            is_everywhere: False to compare at no other point.
         """
-        policies = self._costs.elsewhere(policy) if self._elsewhere else ()
+        policies = self._policies_elsewhere(policy, elsewhere)
         points = (
-            ComparedPoint(inputs=point.inputs, policy=elsewhere or (own if point.weight else _ONCE))
+            ComparedPoint(inputs=point.inputs, policy=own)
             for point, own in zip(self._elsewhere, policies, strict=True)
         )
-        terms = replace(terms, points=tuple(points))
+        terms = replace(terms, points=tuple(points) if is_everywhere else ())
         began_s = self.left_s()
         try:
             with self._runner.turns.measuring():  # waiting for others takes of the time, too
@@ -383,7 +411,8 @@ class ModelComparer(Generic[P]):
             raise
         if math.isfinite(began_s):
             took_s = began_s - self.left_s()
-            self._slowness = max(self._slowness, took_s / self._costs.comparison_s(policy))
+            reckoned_s = self._comparison_s(policy, elsewhere)
+            self._slowness = max(self._slowness, took_s / reckoned_s)
         return found
 
     def _compare_now(

@@ -251,8 +251,12 @@ class ModelValidator(Generic[P]):
 
     def _faster_elsewhere(self, kernels: Sequence[P]) -> Sequence[P]:
         """Leave out what loses at another point of a range, where there is time to find that."""
+        largest_s = self._comparer.run_s
         for comparer in self._comparer.at_other_points():
-            tests = group_tests(comparer, kernels, self._step)
+            # kernels promise what they save at the largest point; elsewhere, that share of the time
+            share = comparer.run_s / largest_s if largest_s > 0 else 1.0
+            here = PriorResult(usual_share=share)
+            tests = group_tests(comparer, kernels, self._step, here, following=0)
             if tests.has_time:
                 tests.run()
                 kernels, self._drops = tests.kept, self._drops | tests.dropped
@@ -417,8 +421,8 @@ class ModelValidator(Generic[P]):
 
 def _sure_loss(points: Sequence[PointGain]) -> SpeedupEstimate | None:
     """Return the worst gain at a point of a range, None unless that is surely a loss."""
-    worst = min((point.estimate for point in points), key=lambda one: one.high, default=None)
-    return worst if worst is not None and worst.high < 1 else None
+    worst = min(points, key=lambda point: point.at_most, default=None)
+    return worst.estimate if worst is not None and worst.at_most < 1 else None
 
 
 def _expected_us(kernels: Sequence[P], new: Sequence[P], prior_result: PriorResult) -> float | None:
@@ -492,6 +496,7 @@ def group_tests(
     kernels: Sequence[P],
     step: Callable[[str], None],
     prior_result: PriorResult = NO_PRIOR_RESULT,
+    following: int = PROCESSES,
 ) -> GroupTests[P]:
     """Return the group tests of a model, with time left for its last comparison.
 
@@ -500,13 +505,14 @@ def group_tests(
         kernels: Kernels that compute rightly together.
         step: Is told what is dropped.
         prior_result: What other models say of kernels, see `GroupTests`.
+        following: Comparisons there has to be time for afterwards.
     """
     return GroupTests(
         kernels,
         comparer.without,
         step,
         left_s=comparer.left_s,
-        following_comparisons=PROCESSES,
+        following_comparisons=following,
         comparison_s=comparer.screening_s,
         proven=prior_result.proven,
         usual_share=prior_result.usual_share,

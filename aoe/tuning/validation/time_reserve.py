@@ -80,11 +80,19 @@ class ModelCosts:
         runs_s = sessions * (_RUNS_BEFORE + _HURRIED_PAIRS) * run_s
         return cls(load_s=max(0.0, seconds - _PROCESS_S - runs_s) / sessions, run_s=run_s)
 
-    def comparison_s(self, policy: MeasurePolicy) -> float:
-        """Return the most a comparison in a process of its own should take, at all points."""
+    def comparison_s(
+        self, policy: MeasurePolicy, elsewhere: Sequence[MeasurePolicy] | None = None
+    ) -> float:
+        """Return the most a comparison in a process of its own should take, at all points.
+
+        Args:
+            policy: Of the comparison.
+            elsewhere: Policies at the other points; None for those that suit them.
+        """
         sessions = _sessions(policy.pairs_max)
         points_s = _point_s(policy, self.run_s, sessions)
-        for run_s, other in zip(self.elsewhere_s, self.elsewhere(policy), strict=True):
+        policies = self.elsewhere(policy) if elsewhere is None else elsewhere
+        for run_s, other in zip(self.elsewhere_s, policies, strict=True):
             points_s += _point_s(other, run_s, sessions)
         return self.process_s + sessions * self.load_s + points_s
 
