@@ -28,9 +28,8 @@ from aoe.tuning.validation.kernel_accuracy import AccuracyChecker, worth_lowerin
 from aoe.tuning.validation.kernel_assembly import Assembly
 from aoe.tuning.validation.memory_pruning import PEAK_RATIO, within_memory
 from aoe.tuning.validation.model_validator import (
-    NOT_FASTER,
+    OF_ALL,
     OVER_PEAK,
-    SLOWER,
     ModelValidator,
     ValidationResult,
     decide_candidates,
@@ -165,14 +164,13 @@ def _dropped_in_base(
 ) -> list[tuple[ChosenKernel, BankNote]]:
     """Return the kernels the earlier model has dropped where they stand here, with that verdict.
 
-    What a whole model that gained nothing had dropped is tried again.
+    What was dropped because of that whole model, see `OF_ALL`, is tried again.
     """
     if tuning.settings.repeat_tune:
         return []
-    ignored = (NOT_FASTER, SLOWER, *((OVER_PEAK,) if is_memory_given(tuning) else ()))
     found = []
     for one in kernels:
-        verdict = bank.dropped_in_base(one.source.workload, ignored)
+        verdict = bank.dropped_in_base(one.source.workload, OF_ALL)
         here = assembly.surroundings(one) if verdict is not None else frozenset()
         if verdict is None or not here or not here <= verdict.surroundings:
             continue

@@ -37,12 +37,15 @@ from aoebank import Event
 _NO_TIME = "not decided, the time limit left no time to compare the whole model"
 _LATE = "not decided, the model did not answer in time with it"
 _OPEN = "not decided, the time limit left too few comparisons of the whole model"
-NOT_FASTER = "the whole model is not proven faster with it"
-SLOWER = "the whole model is slower with it"
-"""What the reasons of all kernels of a model that gains nothing begin with: it says little of each
-of them."""
+_NOT_FASTER = "the whole model is not proven faster with it"
+_SLOWER = "the whole model is slower with it"
+_NOT_RUN = "the model cannot be run with it"
+_WRONG = "the model computes something else with it"
 OVER_PEAK = "with it the model takes more memory at its peak than"
 """What the reason of a kernel begins with that went for the memory of the model alone."""
+OF_ALL = (_NOT_FASTER, _SLOWER, f"{_NOT_RUN}:", f"{_WRONG}:", OVER_PEAK)
+"""What the reasons of kernels begin with that went because a model with all of them gains nothing,
+fails or takes too much memory: they say little of each kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,13 +374,13 @@ class ModelValidator(Generic[P]):
         except RunError as error:
             if not kept:
                 raise
-            reason = f"the model cannot be run with it: {error}"
+            reason = f"{_NOT_RUN}: {error}"
             return self._all_dropped(kept, Drop(reason=reason, is_final=is_checked))
         except TimeIsUpError:
             return self.undecided(kept)
         deviation = gain.comparison.deviation
         if kept and not deviation.acceptable:
-            reason = f"the model computes something else with it: {deviation.detail}"
+            reason = f"{_WRONG}: {deviation.detail}"
             return self._all_dropped(kept, Drop(reason=reason, is_final=is_checked))
         if kept and demand_gain and not gain.comparison.counts:
             busy = next(one for one in gain.comparison.points if not one.counts)
@@ -455,8 +458,8 @@ def not_proven_faster(gain: ModelGain) -> str:
     """
     estimate = gain.estimate
     if estimate.high < 1:
-        return f"{SLOWER}: {estimate.median:.3f}x"
-    return f"{NOT_FASTER}: {estimate.median:.3f}x, 99 % interval from {gain.surely:.3f}x"
+        return f"{_SLOWER}: {estimate.median:.3f}x"
+    return f"{_NOT_FASTER}: {estimate.median:.3f}x, 99 % interval from {gain.surely:.3f}x"
 
 
 def correct_kernels(
