@@ -247,6 +247,8 @@ class OperatorBank(TaskBank[Workload]):
         """Return the answers for the most similar workloads, most similar first.
 
         Of answers with the same knobs the nearest one is returned. None is from the built-in bank.
+        A speed-up of another machine, of other versions or of a kernel made another way is left
+        out: here another one is to be expected.
         """
         ranked = []
         own, base = self.file(workload.op_type), self._base_file(workload.op_type)
@@ -267,7 +269,19 @@ class OperatorBank(TaskBank[Workload]):
         for _, _, answer, record in ranked:
             if len(nearest) < limit and self._journal.quarantine_reason(record) is None:
                 nearest.setdefault(answer.configuration, answer)
-        return tuple(nearest.values())
+        return tuple(
+            one if self._was_measured_alike(one, workload.op_type) else replace(one, speedup=None)
+            for one in nearest.values()
+        )
+
+    def _was_measured_alike(self, answer: StoredAnswer, op_type: str) -> bool:
+        """True if the speed-up of an answer is one over the default of this run."""
+        last = self._journal.last_figure(answer.file, answer.key)
+        return (
+            last is not None
+            and self._is_from_here(last)
+            and not self._has_other_source(last, op_type)
+        )
 
     def failed_search(
         self, workload: Workload, trials: int, *, threshold: float
@@ -394,10 +408,14 @@ class OperatorBank(TaskBank[Workload]):
         """Return what a line says kernels have kept of their promise in a model judged alike."""
         if line.event is not Event.KEPT or not self._journal.is_validated_alike(line):
             return None
-        if any(line.fingerprint.get(name) != value for name, value in self._here.items()):
+        if not self._is_from_here(line):
             return None
         found = KeptKernel.of(line)
         return found.kept_share if found.is_settled else None
+
+    def _is_from_here(self, line: Provenance) -> bool:
+        """True if a line was written on such a machine, with the same versions."""
+        return all(line.fingerprint.get(name) == value for name, value in self._here.items())
 
     def _verdict_in_base(self, workload: Workload) -> Provenance | None:
         """Return what the earlier model made of the kernel that is used here, None if unknown."""

@@ -273,6 +273,9 @@ def test_nearest_are_the_same_operators_of_the_nearest_size(tmp_path: Path) -> N
     assert not any(near.is_of_this_run for near in found)
     assert [near.configuration["marker"] for near in found] == [0, 2, 1]
     assert len(make_bank(tmp_path).nearest(_EXP, limit=1)) == 1
+    assert {near.speedup for near in found} == {2.0}
+    elsewhere = make_bank(tmp_path, onnxruntime="1.24.0").nearest(_EXP)
+    assert {near.speedup for near in elsewhere} == {None} and len(elsewhere) == len(found)
 
 
 def _convolution(channels: int, side: int) -> Workload:
