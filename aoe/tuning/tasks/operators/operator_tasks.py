@@ -283,7 +283,9 @@ class OperatorTasks:
     def _begun(self, operator: Operator) -> OperatorSearch | None:
         """Return the search of an operator, None if the bank had its answer."""
         tools = self._tools()
-        found = self.looked_up.pop(operator.key, None) or look_up_operator(operator, tools)
+        found: TunedOperator | OperatorLookup | None = self.looked_up.pop(operator.key, None)
+        if found is None or self._is_known_since(operator, found):
+            found = look_up_operator(operator, tools)
         if isinstance(found, TunedOperator):
             begun: TunedOperator | OperatorSearch = found
         else:
@@ -292,6 +294,10 @@ class OperatorTasks:
             return begun
         self._take(begun, 0.0)
         return None
+
+    def _is_known_since(self, operator: Operator, found: OperatorLookup) -> bool:
+        """True if another run has put a record of an operator into the bank since its look-up."""
+        return not found.has_record and self.tools.bank.find(operator.workload) is not None
 
     def _take(self, tuned: TunedOperator, seconds: float, *, is_screening: bool = False) -> None:
         key = tuned.operator.key

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 from support.engine.fakes import RATES, RecordingProgress, ScriptedRunner, make_target
 from support.engine.families import chain_workload
-from support.engine.tuning import make_bank, matrix_product, placed_operator
+from support.engine.tuning import (
+    guess_of,
+    make_bank,
+    make_verdict,
+    matrix_product,
+    placed_operator,
+)
 
 from aoe.bank.operators import key_of
 from aoe.device.compiler import KernelSource
@@ -85,6 +91,19 @@ def test_each_operator_is_tuned_once_by_falling_promise(tmp_path: Path) -> None:
     tuned, told = _told(tmp_path, found, ScriptedRunner())
     assert told == ["Tanh", "Exp", "Erf"]
     assert len(tuned.operators) == 3
+
+
+def test_record_another_run_has_written_since_the_look_up_is_used(tmp_path: Path) -> None:
+    first, other = placed_operator(_chain("Tanh"), 9000), placed_operator(_chain("Exp"), 2000)
+
+    def candidate(_: object) -> float:  # of the first operator: the other run is faster
+        verdict = make_verdict(Event.ADD, 2.0, limit=8)
+        make_bank(tmp_path).save(other.workload, *guess_of(other.workload), verdict)
+        return 1.5
+
+    tuned, _ = _told(tmp_path, _found(first, other), ScriptedRunner(candidate=candidate))
+    outcomes = {one.operator.key: one.outcome for one in tuned.operators}
+    assert outcomes == {first.key: RepoOutcome.ADD, other.key: RepoOutcome.RESERVED}
 
 
 def test_searches_that_won_nothing_then_shorten_that_of_a_similar_operator(tmp_path: Path) -> None:
