@@ -152,7 +152,11 @@ def validate_kernels(
         validation = _still_accurate(checker, accuracy, validator, validation)
     if len(validation.kept) < len(in_library):
         assembly.build(validation.kept)  # the library a second run will build
-    validation = replace(validation, drops={**validation.drops, **lost})
+    as_before = {
+        one.name: Drop(reason=f"as in the earlier model: {note.search['reason']}")
+        for one, note in dropped
+    }
+    validation = replace(validation, drops={**validation.drops, **lost, **as_before})
     return validation, () if lookup_only else noted
 
 
