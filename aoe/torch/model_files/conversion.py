@@ -17,6 +17,7 @@ from typing import Any
 import onnx
 import torch
 from onnx import numpy_helper, version_converter
+from onnx.shape_inference import InferenceError
 from torch import nn
 
 from aoe.errors import EngineNotInstalledError, ModelImportError
@@ -76,7 +77,7 @@ def trainable_model(proto: onnx.ModelProto, name: str, where: str) -> TrainableM
                 # an extent nobody knows for 0
                 readable = onnx.shape_inference.infer_shapes(readable, data_prop=True)
             converted = convert(readable, attach_onnx_mapping=True)
-    except (NotImplementedError, RuntimeError, ValueError, KeyError, TypeError) as error:
+    except (InferenceError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise ModelImportError(
             where,
             f"onnx2torch cannot make a PyTorch module of it: {error}",
