@@ -13,6 +13,7 @@ from aoe.errors import OptionError
 
 OPTION = "dynamic_shapes"
 _EXPECTED = 'torch.export.Dim("length", min=1, max=512)'
+_FORM = '{"x": {0: torch.export.Dim("length")}}'
 NO_END = 1 << 31
 """Largest extent of a dimension without an end; what PyTorch has for it is not smaller."""
 _GROWTH = 4
@@ -102,6 +103,8 @@ def open_dims_of(
     Raises:
         OptionError: it does not fit the call, or a dimension is no `torch.export.Dim`.
     """
+    if not isinstance(given, Mapping | list | tuple):
+        raise OptionError(OPTION, "no arguments by name or in order", got=given, expected=_FORM)
     if not isinstance(given, Mapping) and len(given) > len(parameters):
         raise OptionError(
             OPTION, "more entries than arguments", got=len(given), expected=", ".join(parameters)
@@ -124,10 +127,12 @@ def open_dims_of(
 def _of_tensor(given: Any, name: str, tensor: torch.Tensor, dynamic_max: int | None) -> OpenDims:
     if given is None:
         return ()
+    if not isinstance(given, Mapping | list | tuple):
+        raise OptionError(OPTION, f"no axes of {name}", got=given, expected=_FORM)
     axes = given if isinstance(given, Mapping) else dict(enumerate(given))
     rank = tensor.dim()
     for axis in axes:
-        if not -rank <= axis < rank:
+        if not isinstance(axis, int) or not -rank <= axis < rank:
             raise OptionError(OPTION, f"{name} has no axis {axis}", got=list(tensor.shape))
     return tuple(
         _open_dim(axis % rank, dim, name, tensor, dynamic_max)
