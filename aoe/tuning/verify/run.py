@@ -26,13 +26,14 @@ from aoe.bank.operators import bank_root
 from aoe.device.toolchain import find_toolchain
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
+from aoe.entry.tuned_model import SUFFIX
 from aoe.errors import OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.settings import accept_busy as believes_busy
 from aoe.settings import environment, lock_path
 from aoe.target import Target
-from aoe.tuning.cases.given import given_cases
+from aoe.tuning.cases.given import given_cases, with_stored_cases
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.policies import final_policy
@@ -211,6 +212,8 @@ def _how(
 
 def _sources(how: TuneSettings, path: Path, env: Mapping[str, str]) -> list[ModelSource]:
     """Return a model with each of its shapes; none of a range, which has no subgraphs."""
+    if path.suffix == SUFFIX:
+        how = with_stored_cases(replace(how, model=path, framework=None))
     if how.shape_range is not None:
         return []
     return [

@@ -194,6 +194,16 @@ def test_several_shapes_are_judged_one_by_one(world: World) -> None:
     assert tuple(model.shapes for model in models) == cases
 
 
+def test_tuned_model_is_judged_for_the_shapes_it_holds(world: World) -> None:
+    proto = blocks_net([3, 5])
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(proto, world.model)
+    cases = ("x:1,24,32,32", "x:2,24,32,32")
+    world.tune(input_shape=[*cases], output=world.place / "tuned.om")
+    models = world.verify(models=[world.place / "tuned.om"]).models
+    assert tuple(model.shapes for model in models) == cases
+
+
 def test_range_of_shapes_is_judged_without_a_search(tmp_path: Path) -> None:
     world = World(tmp_path)
     body = (
