@@ -109,7 +109,7 @@ def verify_model(
     with ScratchFolder("judge") as scratch:
         root = journal.bank.root
         if dry_run:
-            root = Path(shutil.copytree(root, scratch / "bank"))
+            root = _copy_of(journal, scratch / "bank")
         settings = replace(
             how,
             framework=None if how.model.suffix == SUFFIX else how.framework,
@@ -153,6 +153,17 @@ def verify_model(
         )
 
 
+def _copy_of(journal: BankJournal, root: Path) -> Path:
+    """Return the root of a copy of a bank, with the subgraphs that may lie beside its root."""
+    bank, copy = journal.bank, Bank(root)
+    shutil.copytree(bank.root, root, ignore_dangling_symlinks=True)
+    graphs = bank.graph_file(journal.soc_version).parent
+    if graphs.is_dir() and not graphs.is_relative_to(bank.root):
+        folder = copy.graph_file(journal.soc_version).parent
+        shutil.copytree(graphs, folder, ignore_dangling_symlinks=True)
+    return root
+
+
 def _not_run(model: Path, shapes: str, error: RunError, progress: Progress) -> VerifiedModel:
     """Return a model that could not be run to its end, undecided."""
     found = Verified(verdict=Holding.UNDECIDED, reason=error.headline)
@@ -180,7 +191,7 @@ def _found(validations: Sequence[ValidationResult[Any]]) -> Verified | None:
     if undecided:
         return Verified(verdict=Holding.UNDECIDED, reason=undecided)
     reasons = (why for one in validations for why in one.dropped.values())
-    return Verified(verdict=Holding.LOST, reason=next(reasons))
+    return Verified(verdict=Holding.LOST, reason=next(reasons, ""))
 
 
 # ---- what the bank says of models ----

@@ -40,6 +40,7 @@ from aoebank import Bank, Event, Provenance, emit, validate
 from aoebank.formats.provenance import provenance_path
 from aoebank.model.quarantine import QuarantineEntry
 from aoebank.storage.quarantine import update_quarantine
+from aoebank.storage.readers.places import DEFAULT_FOLDER
 
 Script = Callable[[ModelPart, ModelPart], Any]
 
@@ -342,6 +343,17 @@ def test_whole_model_is_judged_with_the_rewrites_of_the_bank_alone(
         assert forms.strategies() == before
     else:
         assert not list(forms.bank.glob("graph/*/*_l2cache.json"))
+
+
+def test_dry_run_knows_the_rewrites_that_lie_beside_the_root_of_a_bank(forms: World) -> None:
+    root = forms.place / DEFAULT_FOLDER
+    root.parent.mkdir(parents=True)
+    shutil.move(forms.bank, root)
+    shutil.move(root / "graph", root.with_name("graph"))
+    forms.bank = root
+    how = TuneSettings(model=Path(), job_types=(JobType.SGAT, JobType.OPAT))
+    (model,) = forms.verify(how=how, only_undecided=True, dry_run=True).models
+    assert model.kept and not model.written
 
 
 # ---- kernels ----
