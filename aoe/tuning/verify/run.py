@@ -108,8 +108,8 @@ def verify(
         What was found out; `holds` is False if a gain is weaker or lost.
 
     Raises:
-        OptionError: a number of records or cores that cannot be meant, or modes of `how` other
-            than operator tuning, alone or behind subgraph tuning.
+        OptionError: a number of records or cores that cannot be meant, modes of `how` other than
+            operator tuning, alone or behind subgraph tuning, or one file for several tuned models.
         AoeError: no such target here, no compiler, a model that cannot be read.
         AoebankError: the bank cannot be used.
     """
@@ -117,6 +117,13 @@ def verify(
     env = environment() if env is None else env
     given = {"soc_version": soc_version, "core_num": core_num, "accept_busy": accept_busy}
     how = _how(how, input_shape, env, seed=seed, **given)
+    if len(models) > 1 and how.output is not None and how.output.suffix == SUFFIX:
+        raise OptionError(
+            "--output",
+            "one file cannot take several tuned models",
+            got=how.output,
+            expected="a directory",
+        )
     cwd, shown = cwd or Path.cwd(), progress_of(progress)
     device, target = engine.resolve_target(how.soc_version, how.core_num)
     device = device.with_operators([cwd / library for library in how.operators])

@@ -178,6 +178,12 @@ def test_output_is_the_tuned_model(world: World) -> None:
     assert model.om_file == world.place / "judged.om" and model.om_file.is_file()
 
 
+def test_one_file_for_several_tuned_models_is_refused(world: World) -> None:
+    how = TuneSettings(model=Path(), output=world.place / "judged.om")
+    with pytest.raises(OptionError, match="one file cannot take several tuned models"):
+        world.verify(models=[world.model, world.place / "other.onnx"], how=how)
+
+
 def test_model_the_bank_does_not_know_has_nothing_to_judge(world: World) -> None:
     onnx.save(blocks_net([9], head="LogSoftmax"), world.place / "other.onnx")
     model = world.judged(models=[world.place / "other.onnx"])
