@@ -61,7 +61,8 @@ class ValidationResult(Generic[P]):
         graph_chosen: True if even without any part the model is not the imported one: an earlier
             mode of the run has chosen its graph.
         scatter: Of the processes that decided, None if they cannot tell.
-        is_as_expected: True if it saves what a model like this one has shown that it does.
+        as_expected: Names of those that stay because a model like this one has kept them, if the
+            whole saves what that has shown. What is new beside them had no test of its own.
         points: Of a range, the gain of what stays at each point.
     """
 
@@ -72,7 +73,7 @@ class ValidationResult(Generic[P]):
     accuracy: HeldAccuracy[P] | None = None
     graph_chosen: bool = False
     scatter: Scatter | None = None
-    is_as_expected: bool = False
+    as_expected: frozenset[str] = frozenset()
     points: tuple[PointGain, ...] = ()
 
     @property
@@ -104,7 +105,7 @@ class ValidationResult(Generic[P]):
             estimate=self.estimate,
             scatter=self.scatter,
             promise=self.promise,
-            is_as_expected=self.is_as_expected,
+            is_as_expected=part.name in self.as_expected,
             surroundings=surroundings,
         )
 
@@ -208,8 +209,11 @@ class ModelValidator(Generic[P]):
         expected_us = _expected_us(kernels, new, prior_result)
         proof = partial(self._for_the_record, known=prior_result.scatter, expected_us=expected_us)
         found = self._concluded(kernels, proof, demand_gain=True, is_checked=is_checked)
-        found = replace(found, is_as_expected=_is_as_expected(found, expected_us))
-        if found.kept and new and is_checked and not found.is_as_expected:
+        is_as_expected = is_checked and _is_as_expected(found, expected_us)
+        if is_as_expected:
+            known = {one.name for one in found.kept}.difference(one.name for one in new)
+            found = replace(found, as_expected=frozenset(known))
+        if found.kept and new and is_checked and not is_as_expected:
             self._examine(tests, new)
             if tests.dropped:
                 proof = partial(self._for_the_record, known=prior_result.scatter)
