@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from aoe.measurement import QUIET_SHARE, MeasurePolicy, RacePolicy
 
@@ -48,16 +49,20 @@ def screening_policy(threads: int, *, accept_busy: bool = False) -> MeasurePolic
     )
 
 
-def block_policy(threads: int, *, left_s: float = math.inf) -> MeasurePolicy:
+def block_policy(
+    threads: int, *, accept_busy: bool = False, left_s: float = math.inf
+) -> MeasurePolicy:
     """Return the policy for a block of a range as it goes into its kernel.
 
     The whole model is judged behind it, so that a first guess will do where time is short.
 
     Args:
         threads: Threads of both sides.
+        accept_busy: True if figures of a busy machine count.
         left_s: Seconds until the time limit of the run.
     """
-    return screen_policy(threads) if left_s >= _HURRY_S else screening_policy(threads)
+    policy = screen_policy(threads) if left_s >= _HURRY_S else screening_policy(threads)
+    return replace(policy, least_quiet=_least_quiet(accept_busy))
 
 
 def variant_policy(

@@ -15,14 +15,13 @@ from itertools import pairwise
 from math import exp, isqrt, log
 
 from aoe.bank.operators import OperatorBank, key_of
-from aoe.bank.verdicts import BankNote
 from aoe.entry.shape_range import ShapePoint
 from aoe.errors import TurnTimeoutError
 from aoe.graph.open_extents import OpenRegion
 from aoe.measurement import Measurement, SpeedupEstimate, estimate_speedup, mean_estimate
+from aoe.tuning.ranges.block_notes import find_noted
 from aoe.tuning.ranges.image_choice import loses_at
 from aoe.workload import Workload
-from aoebank import Event
 
 SAMPLE_S = 0.25
 """To measure a block at some extents."""
@@ -408,17 +407,6 @@ def _facts(
     return {"method": _METHOD, _SERVES: serves, _POINTS_US: times}
 
 
-def note_served(
-    bank: OperatorBank,
-    workloads: Mapping[int, Workload],
-    facts: Mapping[str, object],
-    op_names: tuple[str, ...],
-) -> None:
-    """Note on the records of all blocks which of them serve where."""
-    note = BankNote(event=Event.RESERVED, op_names=op_names, search=facts)
-    bank.note([(one, note) for one in workloads.values() if bank.find(one) is not None])
-
-
 def find_served(
     bank: OperatorBank, workloads: Mapping[int, Workload], *, of_this_model: bool
 ) -> dict[int, int] | None:
@@ -432,17 +420,11 @@ def find_served(
         of_this_model: True to take only what was measured for this model and range, and only if
             all blocks that serve have records.
     """
-    found: list[Mapping[str, int]] = []
-    recorded = [own for own, one in workloads.items() if bank.find(one) is not None]
-    for own in recorded:
-        facts = bank.last_facts(workloads[own], _METHOD, of_this_model=of_this_model)
-        serves = facts.get(_SERVES) if facts is not None else None
-        if not isinstance(serves, Mapping):
-            return None
-        found.append(serves)
-    if not found or any(one != found[0] for one in found):
+    noted = find_noted(bank, workloads.values(), _METHOD, _SERVES, of_this_model=of_this_model)
+    if noted is None:
         return None
-    chosen = {own: first for own in workloads if isinstance(first := found[0].get(str(own)), int)}
-    if len(chosen) < len(found[0]) or (of_this_model and not chosen.keys() <= {*recorded}):
+    recorded = {own for own, one in workloads.items() if bank.find(one) is not None}
+    chosen = {own: first for own in workloads if isinstance(first := noted.get(str(own)), int)}
+    if len(chosen) < len(noted) or (of_this_model and not chosen.keys() <= recorded):
         return None
     return chosen

@@ -20,11 +20,11 @@ from aoe.kernels.registry import OPEN_EXTENTS, get_family
 from aoe.measurement import Measurement, MeasurePolicy
 from aoe.schedule import Schedule
 from aoe.tuning.policies import block_policy, screening_policy
+from aoe.tuning.ranges.block_notes import TimedBlock, find_times, note_blocks, note_times
 from aoe.tuning.ranges.extent_blocks import (
     ServedRows,
     ServingBlock,
     find_served,
-    note_served,
     sample_extents,
     serve_rows,
     usual_blocks,
@@ -128,16 +128,27 @@ def _row_kernel(
     known: Mapping[str, TunedOperator],
     left_s: Callable[[], float],
 ) -> ChosenKernel | None:
-    """Return the kernel of an operator for any number of rows, None where it promises nothing."""
-    if tuning.settings.lookup_only:
-        blocks, default_us = _recorded_blocks(tuning, operator, known), dict[int, float]()
+    """Return the kernel of an operator for any number of rows, None where it promises nothing.
+
+    Blocks are measured where no earlier run has noted their times: with others, the same kernel
+    would have another name, and noise could undo what the bank says of it.
+    """
+    bank, settings = tools.bank, tuning.settings
+    timed = None if settings.repeat_tune else find_times(bank, operator.blocks)
+    are_new = False
+    if timed is not None:
+        blocks = [one.block for one in timed]
+    elif settings.lookup_only:
+        timed, blocks = [], _recorded_blocks(tuning, operator, known)
     else:
-        blocks, default_us = _measured_blocks(tuning, operator, known, tools.compilers, left_s)
+        timed, are_new = _measured_blocks(tuning, operator, known, tools.compilers, left_s)
+        blocks = [one.block for one in timed]
     blocks = paying(blocks, operator.frequent)
     if not blocks or blocks[-1].rows > 1:
         return None  # not every number of rows could be computed to its end
     saved_us = 0.0
-    if default_us:
+    if timed:
+        default_us = {one.block.rows: one.default_us for one in timed}
         counts = [operator.rows.rows(point.extents) for point in points]
         before = [interpolated_us(default_us, count) for count in counts]
         after = [expected_us(blocks, count) for count in counts]
@@ -145,6 +156,8 @@ def _row_kernel(
         if geometric_mean(ratios) < _LEAST_GAIN or min(ratios) < _MOST_LOST:
             return None
         saved_us = before[-1] - after[-1]
+    if are_new:  # one that promises nothing now is measured again, since noise may say so
+        note_times(bank, operator.blocks, timed, operator.op_names)
     return _chosen(operator, _source(operator, blocks), saved_us)
 
 
@@ -167,22 +180,28 @@ def _measured_blocks(
     known: Mapping[str, TunedOperator],
     compilers: KernelCompilers | None,
     left_s: Callable[[], float],
-) -> tuple[list[RowBlock], dict[int, float]]:
-    """Return the blocks that compute rightly with their times, and those of the default.
+) -> tuple[list[TimedBlock], bool]:
+    """Return the blocks that compute rightly, and whether later runs can rely on their times.
 
     None where there is no time for all of them.
     """
-    blocks, default_us = list[RowBlock](), dict[int, float]()
+    found: list[TimedBlock] = []
+    are_certain = True
     for rows, workload in operator.blocks.items():
         if left_s() <= 0:
-            return [], {}
+            return [], False
         schedule = _schedule(tuning, workload, known.get(key_of(workload)))
-        found = _measured(tuning, workload, schedule, compilers) if schedule is not None else None
-        if schedule is not None and found is not None and found.is_correct:
-            source = KernelSource.of(workload, schedule)
-            blocks.append(RowBlock(rows=rows, source=source, us=round(found.latency_us, 3)))
-            default_us[rows] = found.baseline_latency_us
-    return blocks, default_us
+        if schedule is None:
+            continue
+        one = _measured(tuning, workload, schedule, compilers)
+        if one is None or not one.is_correct:
+            are_certain = False
+            continue
+        source = KernelSource.of(workload, schedule)
+        block = RowBlock(rows=rows, source=source, us=round(one.latency_us, 3))
+        found.append(TimedBlock(block=block, default_us=round(one.baseline_latency_us, 3)))
+        are_certain &= one.counts
+    return found, are_certain
 
 
 def _recorded_blocks(
@@ -230,7 +249,7 @@ def _measured(
 ) -> Measurement | None:
     """Measure a block as it goes into the kernel, with the pairs of a screening."""
     threads, left_s = tuning.machine.runner.target.core_num, tuning.time.stopwatch.left_s()
-    policy = block_policy(threads, left_s=left_s)
+    policy = block_policy(threads, accept_busy=tuning.settings.accept_busy, left_s=left_s)
     task = block_task(tuning, workload, compilers, policy)
     found = measure_schedules(task, [schedule], policy)
     return found[0] if found else None
@@ -270,7 +289,7 @@ def _extent_kernel(
         if measured is not None:
             served, facts = measured
             if facts:
-                note_served(bank, operator.blocks, facts, operator.op_names)
+                note_blocks(bank, operator.blocks.values(), facts, operator.op_names)
     if served is None:
         served = ServedRows(serves_from=usual_blocks(least))
     blocks_of_kernel = [

@@ -21,11 +21,11 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import OPEN_EXTENTS, get_family
 from aoe.measurement import Measurement, MeasurePolicy, Outcome
 from aoe.schedule import schedule_to_json
+from aoe.tuning.ranges.block_notes import note_blocks
 from aoe.tuning.ranges.extent_blocks import (
     ServingBlock,
     choose_blocks,
     find_served,
-    note_served,
     sample_extents,
     serve_rows,
 )
@@ -237,7 +237,7 @@ def test_later_run_knows_who_serves_until_a_record_is_replaced(tmp_path: Path) -
     assert find_served(bank, workloads, of_this_model=True) is None
     found = serve_rows(_Table({(4, 8): 1.0, (4, 4): 1.0}).blocks(), _SAMPLES, lambda: math.inf)
     assert found is not None
-    note_served(bank, workloads, found[1], ("n0",))
+    note_blocks(bank, workloads.values(), found[1], ("n0",))
     assert find_served(bank, workloads, of_this_model=True) == found[0].serves_from
     other = make_bank(tmp_path, model="other")
     assert find_served(other, workloads, of_this_model=True) is None
@@ -249,6 +249,6 @@ def test_later_run_knows_who_serves_until_a_record_is_replaced(tmp_path: Path) -
 def test_blocks_without_records_are_measured_again(tmp_path: Path) -> None:
     bank, workloads = _bank_of_blocks(tmp_path)
     facts = {"method": "points", "serves_from": {"1": 1, "4": 4, "16": 9}}
-    note_served(bank, workloads, facts, ("n0",))
+    note_blocks(bank, workloads.values(), facts, ("n0",))
     assert find_served(bank, workloads, of_this_model=True) is None
     assert find_served(bank, workloads, of_this_model=False) == {1: 1, 4: 4, 16: 9}

@@ -91,6 +91,7 @@ def test_blocks_are_records_like_any_other_and_hits_of_the_next_run(
     copytree(tuned, folder)
     kept = {"reason": "the whole model is faster", "model_speedup": [1.2, 1.21]}
     _note(folder, Event.KEPT, kept)
+    timed = _noted_blocks(folder)
     told = RecordingProgress()
     again = _tune(model, folder, output=tmp_path / "again", progress=told)
     summary = json.loads(_text(again))
@@ -104,6 +105,15 @@ def test_blocks_are_records_like_any_other_and_hits_of_the_next_run(
     assert counted == blocks  # once for each part of the run
     # what an earlier run has kept, no noise undoes
     assert not [text for _, text in told.events if text.startswith("dropped")]
+    later = _noted_blocks(folder)
+    assert all(later.count(one) == timed.count(one) for one in timed)  # not measured again
+
+
+def _noted_blocks(folder: Path) -> list[str]:
+    """Return the keys of blocks whose times the bank of a run has, once for each note."""
+    bank = Bank(folder / "bank")
+    lines = (line for file in bank.iter_files() for line in bank.iter_provenance(file))
+    return [line.key for line in lines if line.search.get("method") == "blocks"]
 
 
 def test_look_up_places_the_kernels_of_the_bank_without_measuring(
