@@ -9,7 +9,7 @@ later runs make the same kernel without measuring.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, isqrt, log
@@ -31,6 +31,7 @@ _APART = 2
 """Ratio of neighbouring numbers of rows from which on one between them is measured, too."""
 _FARTHEST = 4
 """Times its own number of rows up to which a block is measured; the largest one at all beyond."""
+_NO_GAIN = SpeedupEstimate(median=1.0, low=1.0, high=1.0, pairs=0, coverage=1.0)
 _METHOD, _SERVES, _POINTS_US = "points", "serves_from", "points_us"
 
 
@@ -220,7 +221,7 @@ def _served(
         chosen = choose_blocks(_scores(samples, table), least)
         at_samples = _chosen_cells(samples, table, chosen)
         by_rows = {one.own_rows: one for one in blocks}
-        gains = _gain_at_points(samples, at_samples) >= _LEAST_GAIN
+        gains = _mean_at_points(samples, at_samples).median >= _LEAST_GAIN
         if not gains or _loses_surely(samples, at_samples, chosen, by_rows):
             chosen = {}
     except TurnTimeoutError:
@@ -365,28 +366,23 @@ def _loses_surely(
     return False
 
 
-def _at_points(
+def _mean_at_points(
     samples: Sequence[ExtentSample], at_samples: Mapping[int, _Cell]
-) -> Iterator[tuple[ExtentSample, _Cell]]:
-    for at, cell in at_samples.items():
-        if samples[at].count:
-            yield samples[at], cell
+) -> SpeedupEstimate:
+    """Return the weighted geometric mean of the speed-ups at the points.
 
-
-def _gain_at_points(samples: Sequence[ExtentSample], at_samples: Mapping[int, _Cell]) -> float:
-    """Return the geometric mean of the speed-ups at the points, 0 where there is none."""
-    pairs = [*_at_points(samples, at_samples)]
-    if not pairs:
-        return 0.0
-    counts = [one.count for one, _ in pairs]
-    return mean_estimate([cell.estimate for _, cell in pairs], counts).median
+    Where the block that serves was not measured, nothing is gained.
+    """
+    points = [(at, one.count) for at, one in enumerate(samples) if one.count]
+    found = [at_samples[at].estimate if at in at_samples else _NO_GAIN for at, _ in points]
+    return mean_estimate(found, [count for _, count in points]) if found else _NO_GAIN
 
 
 def _saved_us(samples: Sequence[ExtentSample], at_samples: Mapping[int, _Cell]) -> float:
-    """Return the microseconds a call saves at the largest point."""
-    *_, (_, last) = [(None, None), *_at_points(samples, at_samples)]
-    found = last.measurement if last is not None else None
-    return found.baseline_latency_us - found.latency_us if found is not None else 0.0
+    """Return the microseconds a call saves at the largest point, 0 where it was not measured."""
+    largest = max((at for at, one in enumerate(samples) if one.count), default=None)
+    found = at_samples.get(largest) if largest is not None else None
+    return found.measurement.baseline_latency_us - found.measurement.latency_us if found else 0.0
 
 
 # ---- the side-car ----

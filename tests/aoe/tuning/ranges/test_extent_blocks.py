@@ -187,6 +187,17 @@ def test_kernel_is_not_used_without_a_gain_at_the_points() -> None:
     assert _Table({(1, 1): 1.0, (4, 8): 1.0, (16, 8): 1.0, (16, 64): 1.0}).serves() == {}
 
 
+@pytest.mark.parametrize(("gain", "is_used"), [(1.05, False), (1.1, True)])
+def test_points_where_the_block_that_serves_was_not_measured_gain_nothing(
+    gain: float, is_used: bool
+) -> None:
+    wrong = Measurement.failure(Outcome.CORRECTNESS, "off by one")
+    others: dict[tuple[int, int], float | Measurement] = {(4, 4): wrong, (16, 8): wrong}
+    # of the points 1, 8 and 64 the block of one row was measured at the first alone
+    serves = _Table({**others, (1, 1): gain}).serves()
+    assert serves == ({1: 1} if is_used else {})
+
+
 def test_wrong_block_serves_nowhere() -> None:
     wrong = Measurement.failure(Outcome.CORRECTNESS, "off by one")
     serves = _Table({(4, 16): wrong, (16, 8): 1.5}).serves()
