@@ -198,7 +198,7 @@ def serve_rows(
     Returns:
         None where time or the machine have kept from measuring: nothing is known then, unless a
         block computes wrongly: none serves in this run. Without facts where later runs cannot rely
-        on them, as on those of a busy machine.
+        on them: on those of a busy machine, or on no gain that a second look may find.
     """
     wrong = set[int]()
     found = _served(blocks, samples, left_s, wrong)
@@ -221,15 +221,16 @@ def _served(
         chosen = choose_blocks(_scores(samples, table), least)
         at_samples = _chosen_cells(samples, table, chosen)
         by_rows = {one.own_rows: one for one in blocks}
-        gains = _mean_at_points(samples, at_samples).median >= _LEAST_GAIN
-        if not gains or _loses_surely(samples, at_samples, chosen, by_rows):
+        mean = _mean_at_points(samples, at_samples)
+        is_sure = mean.median >= _LEAST_GAIN or mean.high < _LEAST_GAIN
+        if mean.median < _LEAST_GAIN or _loses_surely(samples, at_samples, chosen, by_rows):
             chosen = {}
     except TurnTimeoutError:
         return None
     served = ServedRows(serves_from=chosen, saved_us=_saved_us(samples, at_samples))
     cells = (cell for row in table.values() for cell in row.values())
-    counts = all(cell.measurement.counts for cell in cells)
-    return served, _facts(samples, at_samples, chosen) if counts else {}
+    is_sure &= all(cell.measurement.counts for cell in cells)
+    return served, _facts(samples, at_samples, chosen) if is_sure else {}
 
 
 def _measured(

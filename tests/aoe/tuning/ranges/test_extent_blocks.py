@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -185,6 +185,24 @@ def test_kernel_is_not_used_where_it_surely_loses_between_points() -> None:
 
 def test_kernel_is_not_used_without_a_gain_at_the_points() -> None:
     assert _Table({(1, 1): 1.0, (4, 8): 1.0, (16, 8): 1.0, (16, 64): 1.0}).serves() == {}
+
+
+@pytest.mark.parametrize(("noise", "is_noted"), [(0.0, True), (0.005, True), (0.1, False)])
+def test_no_gain_is_noted_only_where_it_is_sure(noise: float, is_noted: bool) -> None:
+    even = make_measurement(1.0, pairs=12)
+    ratios = (1 - noise, 1 + noise) * 6
+    noisy = replace(
+        even, tuned_us=tuple(us / one for us, one in zip(even.tuned_us, ratios, strict=True))
+    )
+    at_points = ((1, 1), (4, 8), (16, 8), (16, 64))
+    found = serve_rows(_Table(dict.fromkeys(at_points, noisy)).blocks(), _SAMPLES, lambda: math.inf)
+    assert found is not None and found[0].serves_from == {}
+    assert (found[1].get("serves_from") == {}) is is_noted
+
+
+def test_sure_loss_is_noted() -> None:
+    found = serve_rows(_Table({(16, 33): 0.9}).blocks(), _SAMPLES, lambda: math.inf)
+    assert found is not None and found[1]["serves_from"] == {}
 
 
 @pytest.mark.parametrize(("gain", "is_used"), [(1.05, False), (1.1, True)])
