@@ -285,6 +285,9 @@ def _extent_kernel(
             for own, source in sources.items()
         ]
         samples = sample_extents(region, points, tuple(operator.blocks))
+        if tools.compilers is not None and (seconds := left_s()) > 0:
+            # several at once, and none within the time of a measurement
+            tools.compilers.prepare([*sources.values()], left_s=seconds)
         measured = serve_rows(blocks, samples, left_s)
         if measured is not None:
             served, facts = measured

@@ -186,6 +186,7 @@ class ScriptedRunner:
         best_ratio: float | None,
         bytes_around: int = 0,
         compiled: CompiledKernels | None = None,
+        at: Mapping[str, Any] | None = None,
     ) -> list[Measurement]:
         scripted = [self.candidate(schedule_from_json(schedule)) for schedule in schedules]
         for answer in scripted:

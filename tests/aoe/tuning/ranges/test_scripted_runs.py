@@ -1,0 +1,62 @@
+"""What runs over a range measure and compile; a script says how fast everything is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+from support.engine.open_rows import parsed
+from support.engine.scripted_runs import ScriptedRuns
+
+from aoe.om.file import read_manifest
+
+_ROWS = "t = MatMul(x, w) u = Add(t, b) y = Relu(u)"
+_ATTENTION = "s = com.microsoft.FusedMatMul <alpha = 0.25> (q, k) p = Softmax(s) y = MatMul(p, v)"
+
+
+def _runs(speedup: float) -> ScriptedRuns:
+    return ScriptedRuns(
+        candidate=lambda schedule: speedup,
+        model=lambda baseline, tuned: 1.5 if baseline != tuned else 1.0,
+    )
+
+
+def _tune(runs: ScriptedRuns, model: onnx.ModelProto, folder: Path, **options: Any) -> list[str]:
+    """Return the names of the kernels in the tuned model."""
+    (folder / "bank").mkdir(exist_ok=True)
+    onnx.save(model, folder / "model.onnx")
+    given = {"bank": folder / "bank", "job_type": "opat", "trials": 2, "output": folder / "out"}
+    found = runs.tune(folder / "model.onnx", **{**given, **options})
+    assert found.om_file is not None
+    return [one.name for one in read_manifest(found.om_file).kernels]
+
+
+def test_later_runs_measure_no_block_and_make_the_same_kernel(tmp_path: Path) -> None:
+    model = parsed("float[N,S,64] x", _ROWS, weights="float[64,96] w, float[96] b")
+    options = {"input_shape": "x:1~2,1~40,64"}
+    first = _tune(_runs(2.0), model, tmp_path, **options)
+    assert first
+    noisy = _runs(0.99)  # so that the kernel promised nothing if it was measured
+    assert _tune(noisy, model, tmp_path, **options) == first
+    assert noisy.trials() == 0
+    assert _tune(noisy, model, tmp_path, lookup_only=True, **options) == first
+
+
+def test_kernels_of_open_extents_are_compiled_together_before_they_are_measured(
+    tmp_path: Path,
+) -> None:
+    model = parsed("float[N,3,Q,8] q, float[N,3,8,K] k, float[N,3,K,20] v", _ATTENTION)
+    runs = _runs(2.0)
+    kernels = _tune(
+        runs, model, tmp_path, input_shape="q:1~2,3,1~40,8;k:1~2,3,8,1~50;v:1~2,3,1~50,20"
+    )
+    assert kernels
+    (runner,) = runs.runners
+    order = [
+        len(call.arguments["kernels"]) if call.task == "compile_kernels" else 0
+        for call in runner.calls
+        if call.task == "compile_kernels" or "at" in call.arguments
+    ]
+    first, last = order.index(0), len(order) - order[::-1].index(0)
+    assert order[first - 1] > 1 and not any(order[first:last])
