@@ -19,8 +19,8 @@ from aoe.tuning.validation.intervals import ACCEPTING, PRINTED, ProcessGain, Pro
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PointGain:
-    """The untuned model against a tuned one at one point of a range.
+class PointComparison:
+    """A tuned model against the untuned one at one point of a range: pairs, and what they say.
 
     Attributes:
         number: Of the point, in their order.
@@ -58,7 +58,7 @@ class ModelGain:
     processes: tuple[float, ...] = ()
     scatter: Scatter | None = None
     is_open: bool = False
-    points: tuple[PointGain, ...] = ()
+    points: tuple[PointComparison, ...] = ()
 
 
 class PointMean:
@@ -135,12 +135,12 @@ class PointMean:
 
     def _points(
         self, found: ModelComparison, estimates: Mapping[int, tuple[SpeedupEstimate, float]]
-    ) -> tuple[PointGain, ...]:
+    ) -> tuple[PointComparison, ...]:
         """Return the gains at the points of a range, none without one."""
         if len(self._shares) < 2:
             return ()
         return tuple(
-            PointGain(
+            PointComparison(
                 number=number, measurement=found.points[number], estimate=estimate, at_most=most
             )
             for number, (estimate, most) in estimates.items()
@@ -150,7 +150,7 @@ class PointMean:
 def saves_as_expected(
     comparison: ModelComparison,
     estimate: SpeedupEstimate,
-    points: Sequence[PointGain],
+    points: Sequence[PointComparison],
     expected_us: float,
 ) -> bool:
     """True unless a model saves less than expected by more than noise explains.

@@ -29,7 +29,7 @@ from aoe.tuning.validation.memory_pruning import (
     in_order_of_going,
     not_worth_their_memory,
 )
-from aoe.tuning.validation.model_gain import ModelGain, PointGain, saves_as_expected
+from aoe.tuning.validation.model_gain import ModelGain, PointComparison, saves_as_expected
 from aoe.tuning.validation.prior_result import NO_PRIOR_RESULT, PriorResult
 from aoe.tuning.validation.time_reserve import PROCESSES
 from aoebank import Event
@@ -74,7 +74,7 @@ class ValidationResult(Generic[P]):
     graph_chosen: bool = False
     scatter: Scatter | None = None
     as_expected: frozenset[str] = frozenset()
-    points: tuple[PointGain, ...] = ()
+    points: tuple[PointComparison, ...] = ()
 
     @property
     def is_changed(self) -> bool:
@@ -426,7 +426,7 @@ class ModelValidator(Generic[P]):
         return right
 
 
-def _sure_loss(points: Sequence[PointGain]) -> SpeedupEstimate | None:
+def _sure_loss(points: Sequence[PointComparison]) -> SpeedupEstimate | None:
     """Return the worst gain at a point of a range, None unless that is surely a loss."""
     worst = min(points, key=lambda point: point.at_most, default=None)
     return worst.estimate if worst is not None and worst.at_most < 1 else None
