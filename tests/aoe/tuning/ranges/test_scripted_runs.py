@@ -26,7 +26,13 @@ def _tune(runs: ScriptedRuns, model: onnx.ModelProto, folder: Path, **options: A
     """Return the names of the kernels in the tuned model."""
     (folder / "bank").mkdir(exist_ok=True)
     onnx.save(model, folder / "model.onnx")
-    given = {"bank": folder / "bank", "job_type": "opat", "trials": 2, "output": folder / "out"}
+    given = {  # nothing that was compiled by a script is kept
+        "bank": folder / "bank",
+        "job_type": "opat",
+        "trials": 2,
+        "cache_mode": "disable",
+        "output": folder / "out",
+    }
     found = runs.tune(folder / "model.onnx", **{**given, **options})
     assert found.om_file is not None
     return [one.name for one in read_manifest(found.om_file).kernels]
