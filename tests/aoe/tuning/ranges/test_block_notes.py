@@ -12,8 +12,8 @@ from support.engine.tuning import guesses_of, make_bank, make_verdict
 
 from aoe.bank.operators import OperatorBank
 from aoe.device.compiler import KernelSource, RowBlock
-from aoe.kernels.elementwise import Elementwise
 from aoe.kernels.family import KernelTarget
+from aoe.kernels.registry import get_family
 from aoe.schedule import Schedule
 from aoe.tuning.ranges.block_notes import TimedBlock, find_times, note_times
 from aoe.workload import Workload
@@ -24,7 +24,8 @@ _WORKLOADS = {rows: chain_workload(shape=(rows, 256)) for rows in (64, 16, 4, 1)
 
 def _schedule(workload: Workload, guess: int = 0) -> Schedule:
     configuration = guesses_of(workload)[guess]
-    return Elementwise().schedule(workload, configuration, KernelTarget.of(make_target()))
+    target = KernelTarget.of(make_target())
+    return get_family(workload.op_type).schedule(workload, configuration, target)
 
 
 def _timed(rows: int, guess: int = 0) -> TimedBlock:
