@@ -25,11 +25,13 @@ from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.operator_choice import OperatorChoice
 from aoe.tuning.progress import Progress
 from aoe.tuning.run import TunedCase, tune_with
+from aoe.tuning.validation.intervals import beyond_its_process
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
 from aoebank import Bank, Event
 
 NOTHING_TO_JUDGE = "nothing to judge, the bank has nothing for it that may stay"
+_TUNED_ANEW = "REPEAT_TUNE=True tunes it anew"
 _MODES = ((JobType.OPAT,), (JobType.SGAT, JobType.OPAT))
 
 
@@ -186,7 +188,12 @@ def _found(validations: Sequence[ValidationResult[Any]]) -> Verified | None:
     last = validations[-1]
     if last.is_changed:
         measured, estimate = last.comparison.measurement, last.estimate
-        return verdict_on(None, measured, estimate=estimate, default="the untuned model")
+        if last.scatter is None and not last.graph_chosen:  # what is settled has one process
+            estimate = beyond_its_process(estimate)
+        found = verdict_on(None, measured, estimate=estimate, default="the untuned model")
+        if found.verdict is Holding.LOST:
+            return replace(found, reason=f"{found.reason}; {_TUNED_ANEW}")
+        return found
     undecided = next((one.undecided for one in validations if one.undecided), "")
     if undecided:
         return Verified(verdict=Holding.UNDECIDED, reason=undecided)

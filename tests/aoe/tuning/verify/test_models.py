@@ -149,7 +149,20 @@ def test_model_that_had_a_gain_and_has_none_is_lost(tmp_path: Path) -> None:
     result = world.verify()
     (model,) = result.models
     assert model.found is not None and model.found.verdict is Holding.LOST
+    assert "REPEAT_TUNE=True" in model.found.reason
     assert not result.holds and VerifiedBankReport(result=result).exit_code == 1
+
+
+def test_one_process_that_shows_no_gain_does_not_lose_what_several_had_proven(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, is_busy=False)
+    world.tune()
+    world.gain = 0.97
+    result = world.verify()
+    (model,) = result.models
+    assert model.found is not None and model.found.verdict is Holding.UNDECIDED
+    assert model.kept and result.holds
 
 
 def test_model_stays_undecided_on_a_busy_machine_and_where_it_cannot_be_run(world: World) -> None:
