@@ -130,21 +130,31 @@ class ProcessGain:
         Args:
             level: Its coverage, `PRINTED` or `ACCEPTING`.
         """
+        quantile, error = self._interval(level)
+        return quantile * error
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the middle, that of the printed interval."""
+        return self._interval(PRINTED)[1]
+
+    def _interval(self, level: float) -> tuple[float, float]:
+        """Return the quantile and the standard error whose product is half of the interval."""
         logs, count = self._logs, len(self.processes)
         if self.known is not None and self._is_explained:
-            return _known_half_width(self.known.pooled(logs), count, level)
+            return _known_interval(self.known.pooled(logs), count, level)
         if not self.in_turns and count >= _ENOUGH:
             quantile = _QUANTILES[level][count - 2]
             if level == ACCEPTING:
                 is_strict = count > PROCESSES or (self.known is not None and count == PROCESSES)
                 quantile = _ONCE_IN_400[count - 2] if is_strict else LOOKS.get(count, quantile)
-            return quantile * stdev(logs) / math.sqrt(count)
+            return quantile, stdev(logs) / math.sqrt(count)
         known = self._with_experience(level)
         squares, freedom = _scatter(self._orders())
         if freedom < 2:
             return known
-        alone = _QUANTILES[level][freedom - 1] * math.sqrt(squares / freedom / count)
-        return min(known, alone)
+        alone = _QUANTILES[level][freedom - 1], math.sqrt(squares / freedom / count)
+        return min(known, alone, key=math.prod)
 
     @property
     def is_sure(self) -> bool:
@@ -174,8 +184,8 @@ class ProcessGain:
         seen = math.sqrt(self.processes[0].variance) if lone else stdev(self._logs)
         return seen <= _KNOWN * max(self.known.deviation, _LEAST_SCATTER)
 
-    def _with_experience(self, level: float) -> float:
-        """Return the half-width of the interval with the prior on processes."""
+    def _with_experience(self, level: float) -> tuple[float, float]:
+        """Return quantile and standard error of the interval with the prior on processes."""
         orders = self._orders()
         squares, freedom = _scatter(orders)
         if len(self.processes) == 2:  # what the order does is noise then
@@ -185,7 +195,7 @@ class ProcessGain:
         variance = (before + squares) / (_WORTH + freedom)
         share = fmean(1 / len(logs) for logs in orders) / len(orders)
         quantiles = _QUANTILES[level]
-        return quantiles[min(_WORTH + freedom, len(quantiles)) - 1] * math.sqrt(variance * share)
+        return quantiles[min(_WORTH + freedom, len(quantiles)) - 1], math.sqrt(variance * share)
 
     def _orders(self) -> list[list[float]]:
         """Return the logarithms of the processes of each order of loading."""
@@ -217,8 +227,8 @@ def beyond_its_process(estimate: SpeedupEstimate) -> SpeedupEstimate:
     )
 
 
-def _known_half_width(both: Scatter, count: int, level: float) -> float:
-    """Return half of the interval of a mean of so many, whose scatter is known from more.
+def _known_interval(both: Scatter, count: int, level: float) -> tuple[float, float]:
+    """Return quantile and standard error of a mean of so many, whose scatter is known from more.
 
     That scatter speaks alone, or where it is known from few, together with experience.
     """
@@ -228,11 +238,11 @@ def _known_half_width(both: Scatter, count: int, level: float) -> float:
     deviation, freedom = max(both.deviation, _LEAST_SCATTER), both.processes - 1
     all_freedom = _WORTH + freedom
     together = math.sqrt((_WORTH * _OF_BOTH**2 + freedom * deviation**2) / all_freedom)
-    half_widths = (
-        quantiles[min(free, len(quantiles)) - 1] * spread
+    intervals = (
+        (quantiles[min(free, len(quantiles)) - 1], spread / math.sqrt(count))
         for free, spread in ((freedom, deviation), (all_freedom, together))
     )
-    return min(half_widths) / math.sqrt(count)
+    return min(intervals, key=math.prod)
 
 
 def _scatter(groups: Sequence[Sequence[float]]) -> tuple[float, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from aoe.execute.tasks import ModelComparison, joined_comparison
 from aoe.measurement import (
@@ -28,12 +29,14 @@ class PointComparison:
         estimate: Speed-up with its 95 % interval.
         at_most: Upper end of the 99 % interval: a model surely loses where it lies below 1. Of five
             points at which nothing changes, one would lose by 95 % in every eighth run.
+        standard_error: Of the logarithm of the speed-up; 0 where only its interval is known.
     """
 
     number: int
     measurement: Measurement
     estimate: SpeedupEstimate
     at_most: float
+    standard_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,7 @@ class ModelGain:
         processes: Speed-up in each process; none where one process chose among variants.
         scatter: How far its processes lie apart, with what was known of that; None where they
             cannot tell.
+        standard_error: Of the logarithm of the speed-up; 0 where only its interval is known.
         is_open: True if a few hurried processes do not say whether it is faster or not.
         points: Of a range, the gain at each point where it was measured, in their order.
     """
@@ -57,6 +61,7 @@ class ModelGain:
     surely: float
     processes: tuple[float, ...] = ()
     scatter: Scatter | None = None
+    standard_error: float = 0.0
     is_open: bool = False
     points: tuple[PointComparison, ...] = ()
 
@@ -81,7 +86,7 @@ class PointMean:
             comparison=found,
             estimate=estimate,
             surely=estimate.low,
-            points=self._points(found, {n: (one, one.high) for n, one in estimates.items()}),
+            points=self._points(found, {n: (one, one.high, 0.0) for n, one in estimates.items()}),
         )
 
     def is_clear(
@@ -101,8 +106,7 @@ class PointMean:
             return True
         gain = self.gain(found, in_turns=False, known=known)
         return _is_larger_than_wide(gain.estimate) or (
-            expected_us is not None
-            and saves_as_expected(gain.comparison, gain.estimate, gain.points, expected_us)
+            expected_us is not None and saves_as_expected(gain, expected_us)
         )
 
     def gain(
@@ -117,13 +121,14 @@ class PointMean:
             at_point = ProcessGain(processes=ratios, in_turns=in_turns, known=known)
             estimate = _estimate(at_point, len(joined.points[number].tuned_us))
             most = math.exp(at_point.middle + at_point.half_width(ACCEPTING))
-            estimates[number] = estimate, most
+            estimates[number] = estimate, most, at_point.standard_error
         return ModelGain(
             comparison=joined,
-            estimate=_estimate(gain, sum(one.pairs for one, _ in estimates.values())),
+            estimate=_estimate(gain, sum(one.pairs for one, *_ in estimates.values())),
             surely=math.exp(gain.middle - gain.half_width(ACCEPTING)),
             processes=tuple(math.exp(process.log) for process in gain.processes),
             scatter=gain.scatter,
+            standard_error=gain.standard_error,
             points=self._points(joined, estimates),
         )
 
@@ -134,37 +139,58 @@ class PointMean:
         return ProcessGain(processes=processes, in_turns=in_turns, known=known)
 
     def _points(
-        self, found: ModelComparison, estimates: Mapping[int, tuple[SpeedupEstimate, float]]
+        self, found: ModelComparison, estimates: Mapping[int, tuple[SpeedupEstimate, float, float]]
     ) -> tuple[PointComparison, ...]:
         """Return the gains at the points of a range, none without one."""
         if len(self._shares) < 2:
             return ()
         return tuple(
             PointComparison(
-                number=number, measurement=found.points[number], estimate=estimate, at_most=most
+                number=number,
+                measurement=found.points[number],
+                estimate=estimate,
+                at_most=most,
+                standard_error=error,
             )
-            for number, (estimate, most) in estimates.items()
+            for number, (estimate, most, error) in estimates.items()
         )
 
 
-def saves_as_expected(
-    comparison: ModelComparison,
-    estimate: SpeedupEstimate,
-    points: Sequence[PointComparison],
-    expected_us: float,
-) -> bool:
-    """True unless a model saves less than expected by more than noise explains.
+class MeasuredGain(Protocol):
+    """A gain with what tells how sure it is: of processes, or as a validation keeps it."""
+
+    @property
+    def comparison(self) -> ModelComparison:
+        """All pairs, at the point of a range that takes most."""
+        ...
+
+    @property
+    def estimate(self) -> SpeedupEstimate:
+        """Speed-up of the model."""
+        ...
+
+    @property
+    def standard_error(self) -> float:
+        """Of the logarithm of the speed-up."""
+        ...
+
+    @property
+    def points(self) -> tuple[PointComparison, ...]:
+        """Of a range, the gains, that at the largest point last."""
+        ...
+
+
+def saves_as_expected(gain: MeasuredGain, expected_us: float) -> bool:
+    """True unless a model saves less than expected by more than one standard error.
 
     Args:
-        comparison: Of the model, at the point of a range that takes most.
-        estimate: Its speed-up.
-        points: Of a range, the gains, that at the largest point last: there kernels save what they
+        gain: Of the model. Of a range, its largest point counts: there kernels save what they
             promise.
         expected_us: Time it is expected to save.
     """
-    here = points[-1].estimate if points else estimate
-    deviation = (here.high - here.low) / 4  # of 95 %, four standard deviations are between
-    return (here.median + deviation - 1) * comparison.measurement.latency_us >= expected_us
+    here = gain.points[-1] if gain.points else gain
+    speedup = here.estimate.median * math.exp(here.standard_error)
+    return (speedup - 1) * gain.comparison.measurement.latency_us >= expected_us
 
 
 def _is_larger_than_wide(estimate: SpeedupEstimate) -> bool:

@@ -61,6 +61,7 @@ class ValidationResult(Generic[P]):
         graph_chosen: True if even without any part the model is not the imported one: an earlier
             mode of the run has chosen its graph.
         scatter: Of the processes that decided, None if they cannot tell.
+        standard_error: Of the logarithm of the speed-up; 0 where only its interval is known.
         as_expected: Names of those that stay because a model like this one has kept them, if the
             whole saves what that has shown. What is new beside them had no test of its own.
         points: Of a range, the gain of what stays at each point.
@@ -73,6 +74,7 @@ class ValidationResult(Generic[P]):
     accuracy: HeldAccuracy[P] | None = None
     graph_chosen: bool = False
     scatter: Scatter | None = None
+    standard_error: float = 0.0
     as_expected: frozenset[str] = frozenset()
     points: tuple[PointComparison, ...] = ()
 
@@ -412,6 +414,7 @@ class ModelValidator(Generic[P]):
             comparison=gain.comparison,
             estimate=gain.estimate,
             scatter=gain.scatter,
+            standard_error=gain.standard_error,
             points=gain.points if kept else (),
         )
 
@@ -448,11 +451,7 @@ def _expected_us(kernels: Sequence[P], new: Sequence[P], prior_result: PriorResu
 
 
 def _is_as_expected(found: ValidationResult[P], expected_us: float | None) -> bool:
-    return (
-        expected_us is not None
-        and bool(found.kept)
-        and saves_as_expected(found.comparison, found.estimate, found.points, expected_us)
-    )
+    return expected_us is not None and bool(found.kept) and saves_as_expected(found, expected_us)
 
 
 def not_proven_faster(gain: ModelGain) -> str:

@@ -261,6 +261,14 @@ def test_new_kernel_has_no_test_where_the_whole_falls_short_within_noise() -> No
     assert len(case.runner.asked("compare_models")) == case.runner.restarts
 
 
+def test_whole_that_falls_short_beyond_one_standard_error_has_its_new_kernel_tested() -> None:
+    case = model_of(0.15, 0.03, 0.01, promised=(0.15, 0.055, 0.01), jitter=0.0)
+    known = Scatter(deviation=0.015, processes=4)
+    found = case.judged(believed=(0, 1), kept_share=1.0, scatter=known)
+    assert case.numbers(found.kept) == [0, 1, 2] and not found.as_expected
+    assert len(case.runner.asked("compare_models")) > case.runner.restarts
+
+
 @pytest.mark.parametrize("facts", [{"wrong": [1]}, {"deadly": [1]}])
 def test_believed_kernel_that_computes_wrongly_here_is_found(facts: dict[str, list[int]]) -> None:
     case = model_of(0.1, 0.1, 0.1, **facts)  # type: ignore[arg-type]
