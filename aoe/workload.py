@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -13,6 +13,8 @@ NCHWC_DOMAIN = "com.microsoft.nchwc"
 
 KERNEL_DOMAIN = "aoe"
 """Domain of nodes that a generated kernel computes."""
+
+_GEOMETRY = ("kernel_shape", "strides", "dilations")
 
 AttributeValue = float | int | str | tuple[int, ...] | tuple[float, ...]
 
@@ -281,3 +283,16 @@ def _frozen(value: Any) -> Any:
 def shapes_text(shapes: Mapping[str, Sequence[int | str]]) -> str:
     """Return shapes by input name as `--input_shape` takes them."""
     return ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
+
+
+def gain_kind(workload: Workload) -> Hashable:
+    """Return the properties workloads share whose gains predict each other: all but extents."""
+    operations = tuple(
+        (
+            operation.op_type,
+            *(operation.attributes.get(name) for name in _GEOMETRY),
+            operation.attributes.get("group", 1) == 1,
+        )
+        for operation in workload.operations
+    )
+    return workload.precision, operations

@@ -32,7 +32,7 @@ from aoe.bank.verdicts import (
     undecided_operator_of,
 )
 from aoe.schedule import Configuration, Schedule
-from aoe.workload import Precision, Workload, workload_to_json
+from aoe.workload import Precision, Workload, gain_kind, workload_to_json
 from aoebank import (
     Bank,
     Drift,
@@ -247,8 +247,8 @@ class OperatorBank(TaskBank[Workload]):
         """Return the answers for the most similar workloads, most similar first.
 
         Of answers with the same knobs the nearest one is returned. None is from the built-in bank.
-        A speed-up of another machine, of other versions or of a kernel made another way is left
-        out: here another one is to be expected.
+        A speed-up of another machine, of other versions, of a kernel made another way or of another
+        geometry (`gain_kind`) is left out: here another one is to be expected.
         """
         ranked = []
         own, base = self.file(workload.op_type), self._base_file(workload.op_type)
@@ -263,6 +263,8 @@ class OperatorBank(TaskBank[Workload]):
             if answer is None:
                 continue
             answer = replace(answer, is_of_this_run=record.key in self._saved)
+            if gain_kind(other) != gain_kind(workload):
+                answer = replace(answer, speedup=None)
             ranked.append((_distance(workload, other), record.key, answer, record))
         ranked.sort(key=lambda item: item[:2])
         nearest: dict[Configuration, StoredAnswer] = {}

@@ -278,12 +278,13 @@ def test_nearest_are_the_same_operators_of_the_nearest_size(tmp_path: Path) -> N
     assert {near.speedup for near in elsewhere} == {None} and len(elsewhere) == len(found)
 
 
-def _convolution(channels: int, side: int) -> Workload:
+def _convolution(channels: int, side: int, group: int = 1) -> Workload:
     image = plain(1, channels, 56, 56)
+    attributes = {} if group == 1 else {"group": group}
     return Workload(
         op_type="conv_nchw",
-        inputs=(image, plain(channels, channels, side, side)),
-        operations=(operation("Conv", "x0 x1", kernel_shape=(side, side)),),
+        inputs=(image, plain(channels, channels // group, side, side)),
+        operations=(operation("Conv", "x0 x1", kernel_shape=(side, side), **attributes),),
         output=image,
     )
 
@@ -296,6 +297,16 @@ def test_nearest_convolution_is_one_with_filters_of_about_the_same_size(tmp_path
         bank.save(workload, Schedule(), configuration, make_verdict(Event.ADD, 2.0))
     found = bank.nearest(_convolution(64, 3))
     assert found[0].configuration["marker"] == 2
+
+
+def test_nearest_convolution_of_another_geometry_promises_no_speedup(tmp_path: Path) -> None:
+    bank = make_bank(tmp_path)
+    bank.save(_convolution(64, 3), Schedule(), Configuration({}), make_verdict(Event.ADD, 2.0))
+    promised = {
+        (channels, side, group): bank.nearest(_convolution(channels, side, group))[0].speedup
+        for channels, side, group in [(32, 3, 1), (64, 5, 1), (64, 3, 64)]
+    }
+    assert promised == {(32, 3, 1): 2.0, (64, 5, 1): None, (64, 3, 64): None}
 
 
 @contextmanager

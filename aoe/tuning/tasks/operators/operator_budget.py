@@ -20,7 +20,7 @@ from aoe.results.files import DEFAULT_WAS_BEST
 from aoe.tuning.task_scheduler import BudgetSlice
 from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.tasks.operators.operators import Operator
-from aoe.workload import Workload
+from aoe.workload import Workload, gain_kind
 
 _FULL_GAIN = 0.01
 """Expected share of the model's time from which on the whole budget of trials is spent."""
@@ -43,7 +43,6 @@ _SCREENING_S = 1.0
 _MORE_REACHED = 0.1
 """Share of the room a first guess has left that the rest of a search is expected to save. Source:
 what was won in 26 networks of docs/benchmarks.md: first guesses are at 0.96 of the best."""
-_GEOMETRY = ("kernel_shape", "strides", "dilations")
 _LONG_US = 100.0
 """Time of an operator from which on it tells how fast the machine is: a profile counts whole
 microseconds."""
@@ -262,7 +261,7 @@ class OperatorBudget:
     def _experience(self, operator: Operator) -> _Experience:
         """Return the experience with this kind of operator: whole searches, or after screening."""
         known = self._more if operator.key in self._screened else self._kinds
-        return known[_kind(operator.workload)]
+        return known[gain_kind(operator.workload)]
 
     def _expected_us(self, operator: Operator) -> float:
         """Return the time tuning is expected to save in one run of the model, in us."""
@@ -285,19 +284,6 @@ class OperatorBudget:
 
 def _is_product(workload: Workload) -> bool:
     return any(facts_of(item).kind is OperatorKind.PRODUCT for item in workload.operations)
-
-
-def _kind(workload: Workload) -> Hashable:
-    """Return the properties workloads share whose gains predict each other: all but extents."""
-    operations = tuple(
-        (
-            operation.op_type,
-            *(operation.attributes.get(name) for name in _GEOMETRY),
-            operation.attributes.get("group", 1) == 1,
-        )
-        for operation in workload.operations
-    )
-    return workload.precision, operations
 
 
 def _shown_rate(operator: Operator) -> float:
