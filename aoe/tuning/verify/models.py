@@ -216,18 +216,23 @@ def _identity_of(mode: ModelTuning[Any]) -> _Identity:
 def _verdicts(journal: BankJournal) -> Mapping[_Identity, list[tuple[str, Event]]]:
     """Return the key and the event of every verdict on a kernel or rewrite, oldest first, by model.
 
+    Verdicts for another number of cores are left out; streams have one core each, and their number.
+
     Raises:
         BankFormatError: a side-car is corrupt.
     """
     found = defaultdict[_Identity, list[tuple[str, Event]]](list)
     bank = Bank(journal.bank.root)
-    graphs = bank.graph_file(journal.soc_version)
+    graphs, own = bank.graph_file(journal.soc_version), journal.fingerprint["core_num"]
     for file in {*bank.iter_files(), graphs}:
         if file != graphs and not file.is_relative_to(bank.root / journal.soc_version):
             continue
         for line in bank.iter_provenance(file):
-            if line.event in (Event.KEPT, Event.DROPPED):
-                said = (line.model.get(name) for name in ("sha256", *MANNERS))
-                identity = tuple(None if one is None else str(one) for one in said)
-                found[identity].append((line.key, line.event))
+            if line.event not in (Event.KEPT, Event.DROPPED):
+                continue
+            if "streams" not in line.model and line.fingerprint.get("core_num", own) != own:
+                continue
+            said = (line.model.get(name) for name in ("sha256", *MANNERS))
+            identity = tuple(None if one is None else str(one) for one in said)
+            found[identity].append((line.key, line.event))
     return found

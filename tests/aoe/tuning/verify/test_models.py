@@ -153,6 +153,17 @@ def test_model_that_had_a_gain_and_has_none_is_lost(tmp_path: Path) -> None:
     assert not result.holds and VerifiedBankReport(result=result).exit_code == 1
 
 
+def test_gain_of_another_number_of_cores_is_none_that_was_lost(world: World) -> None:
+    world.busy_models = False
+    world.tune(core_num=1)
+    assert set(world.verdicts()) == {Event.KEPT}
+    world.gain = 0.8
+    result = world.verify()
+    (model,) = result.models
+    assert model.found is not None and model.found.verdict is Holding.LOST
+    assert not model.was_kept and result.holds
+
+
 def test_one_process_that_shows_no_gain_does_not_lose_what_several_had_proven(
     tmp_path: Path,
 ) -> None:
