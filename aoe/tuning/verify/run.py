@@ -134,12 +134,13 @@ def verify(
     sweep_scratch()
     turns = engine.open_turns(lock_path(env), device.cores(), shown.warn, lambda: math.inf)
     objects = object_cache(how, env, cwd, target, shown.warn)
+    measured_in = () if only_undecided else [cwd / one for one in models]
     with ScratchFolder("verify") as scratch:
         context = VerifyContext(
             journal=journal,
             device=device,
             target=target,
-            models=[source for one in models for source in _sources(how, cwd / one, env)],
+            models=[source for path in measured_in for source in _sources(how, path, env)],
             rules=rules_of(engine),
             scratch=scratch,
             policy=final_policy(target.core_num, accept_busy=how.accept_busy),
@@ -272,16 +273,20 @@ def _work_of(
 ) -> _Work:
     """Return what is measured of a bank, and tell how many records that are."""
     readers, journal = _readers(context), context.journal
-    seen = [*_damaged(journal, progress), *records_to_measure(journal, readers)]
-    known = [one for one in seen if not isinstance(one, PassedOver)]
+    damaged = _damaged(journal, progress)
+    seen = [*damaged, *records_to_measure(journal, readers)]
+    known = [one for one in seen if isinstance(one, MeasurableRecord)]
     wanted = [one for one in known if one.drift != Drift() or not stale_only]
     chosen = () if only_undecided else choose(wanted)
     progress.step(f"{len(chosen)} of {len(seen)} records are measured again")
+    passed_over = [one for one in seen if isinstance(one, PassedOver)]
+    if only_undecided:  # of no record is asked whether it could be measured
+        passed_over = damaged
     return _Work(
         chosen=chosen,
         undecided=() if stale_only else [one for of in readers for one in of.undecided()],
-        passed_over=tuple(one for one in seen if isinstance(one, PassedOver)),
-        left=len(known) - len(chosen),
+        passed_over=tuple(passed_over),
+        left=len(seen) - len(passed_over) - len(chosen),
     )
 
 
