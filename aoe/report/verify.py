@@ -30,8 +30,9 @@ class VerifiedBankReport(Report):
 
     @property
     def exit_code(self) -> int:
-        """1 if a gain is weaker or lost."""
-        return 0 if self.result.holds else 1
+        """That of the first model's error; else 1 if a gain is weaker or lost."""
+        errors = (one.error for one in self.result.models if one.error is not None)
+        return next((error.exit_code for error in errors), 0 if self.result.holds else 1)
 
     def document(self) -> Mapping[str, object]:
         result = self.result

@@ -16,7 +16,7 @@ from typing import Any
 
 from aoe.bank.journal import MANNERS, BankJournal
 from aoe.entry.tuned_model import SUFFIX
-from aoe.errors import OptionError, RunError
+from aoe.errors import AoeError, OptionError, RunError
 from aoe.folders.scratch import ScratchFolder
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, TuneSettings
@@ -48,6 +48,8 @@ class VerifiedModel:
         was_kept: True if an earlier run had kept some of them in this model.
         written: True if the bank has new verdicts.
         om_file: The tuned model, None if none was asked for.
+        error: Why it could not be judged; None also where a process of it could not be run, which
+            leaves it undecided.
     """
 
     model: Path
@@ -58,6 +60,7 @@ class VerifiedModel:
     was_kept: bool
     written: bool
     om_file: Path | None = None
+    error: AoeError | None = None
 
     @property
     def has_lost(self) -> bool:
@@ -103,7 +106,6 @@ def verify_model(
         dry_run: True to judge with a copy of the bank.
 
     Raises:
-        AoeError: the model cannot be read, or a result cannot be written.
         AoebankError: the bank cannot be used.
     """
     assert isinstance(how.model, Path)
@@ -134,8 +136,8 @@ def verify_model(
                 now=datetime.now(UTC),
                 engine=engine,
             )
-        except RunError as error:  # what was found out about the bank before is told all the same
-            yield _not_run(how.model, shapes, error, progress)
+        except AoeError as error:  # what was found out about the bank before is told all the same
+            yield _not_judged(how.model, shapes, error, progress)
             return
     after = _verdicts(journal)
     for case in tuned.cases or (TunedCase(shapes=shapes, report="", modes=tuned.modes),):
@@ -166,10 +168,11 @@ def _copy_of(journal: BankJournal, root: Path) -> Path:
     return root
 
 
-def _not_run(model: Path, shapes: str, error: RunError, progress: Progress) -> VerifiedModel:
-    """Return a model that could not be run to its end, undecided."""
+def _not_judged(model: Path, shapes: str, error: AoeError, progress: Progress) -> VerifiedModel:
+    """Return a model that could not be read, or not be run to its end, undecided."""
     found = Verified(verdict=Holding.UNDECIDED, reason=error.headline)
-    progress.warn(f"whole model {model.name}: {found}")
+    hint = f"; hint: {error.hint}" if error.hint else ""
+    progress.warn(f"whole model {model.name}: {found}{hint}")
     return VerifiedModel(
         model=model,
         shapes=shapes,
@@ -178,6 +181,7 @@ def _not_run(model: Path, shapes: str, error: RunError, progress: Progress) -> V
         dropped={},
         was_kept=False,
         written=False,
+        error=None if isinstance(error, RunError) else error,
     )
 
 

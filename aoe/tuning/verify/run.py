@@ -27,7 +27,7 @@ from aoe.device.toolchain import find_toolchain
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
 from aoe.entry.tuned_model import SUFFIX
-from aoe.errors import OptionError
+from aoe.errors import ModelNotFoundError, OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
 from aoe.settings import accept_busy as believes_busy
@@ -105,12 +105,14 @@ def verify(
         cwd: Directory relative paths are taken from; None for that of the process.
 
     Returns:
-        What was found out; `holds` is False if a gain is weaker or lost.
+        What was found out; `holds` is False if a gain is weaker or lost. A model that cannot be
+        judged whole has its error there.
 
     Raises:
         OptionError: a number of records or cores that cannot be meant, modes of `how` other than
             operator tuning, alone or behind subgraph tuning, or one file for several tuned models.
-        AoeError: no such target here, no compiler, a model that cannot be read.
+        AoeError: no such target here, no compiler, no such model, or one whose subgraphs cannot be
+            read.
         AoebankError: the bank cannot be used.
     """
     _check_choice(sample, only_undecided=only_undecided, others=stale_only or worst)
@@ -125,6 +127,9 @@ def verify(
             expected="a directory",
         )
     cwd, shown = cwd or Path.cwd(), progress_of(progress)
+    for path in (cwd / one for one in models):
+        if not path.exists():  # before minutes go into records
+            raise ModelNotFoundError(f"--model={path}", "no such file")
     device, target = engine.resolve_target(how.soc_version, how.core_num)
     device = device.with_operators([cwd / library for library in how.operators])
     toolchain = find_toolchain(env)

@@ -17,7 +17,7 @@ from support.engine.open_rows import parsed
 from support.engine.scripted_runs import ScriptedRuns, blocks_net
 
 from aoe import VerifiedBank
-from aoe.errors import OptionError, WorkerDiedError
+from aoe.errors import ModelImportError, ModelNotFoundError, OptionError, WorkerDiedError
 from aoe.report.verify import VerifiedBankReport
 from aoe.tuning.engine.parts import EngineParts
 from aoe.tuning.mode import JobType, TuneSettings
@@ -184,6 +184,23 @@ def test_model_stays_undecided_on_a_busy_machine_and_where_it_cannot_be_run(worl
     model = world.judged()
     assert model.found is not None and model.found.verdict is Holding.UNDECIDED
     assert "died" in model.found.reason and world.verdicts() == []
+
+
+def test_model_that_cannot_be_judged_leaves_the_others_their_verdicts(world: World) -> None:
+    world.busy_models, broken = False, world.place / "broken.onnx"
+    broken.write_bytes(b"no model")
+    result = world.verify(models=[broken, world.model])
+    first, second = result.models
+    assert isinstance(first.error, ModelImportError)
+    assert first.found is not None and first.found.verdict is Holding.UNDECIDED
+    assert second.found is not None and second.found.verdict is Holding.HOLDS
+    assert VerifiedBankReport(result=result).exit_code == first.error.exit_code
+
+
+def test_missing_model_is_refused_before_records_are_measured(world: World) -> None:
+    with pytest.raises(ModelNotFoundError):
+        world.verify(models=[world.model, world.place / "none.onnx"], only_undecided=False)
+    assert not world.runs.runners
 
 
 def test_dry_run_writes_nothing(world: World) -> None:
