@@ -203,11 +203,10 @@ class ModelValidator(Generic[P]):
         if all_bytes(new, self._kept_bytes) >= LEAST_BYTES:  # the others fit before
             kernels = self._within_peak(kernels)
         new = [kernel for kernel in new if kernel in kernels]
-        tests = group_tests(self._comparer, kernels, self._step, prior_result)
         if prior_result.is_own:  # that what it had gains is proven
-            if is_checked:
-                self._examine(tests, new)
-            return self.confirm(tests.kept)
+            return self.confirm(
+                self._examined(kernels, new, prior_result) if is_checked else kernels
+            )
         expected_us = _expected_us(kernels, new, prior_result)
         proof = partial(self._for_the_record, known=prior_result.scatter, expected_us=expected_us)
         found = self._concluded(kernels, proof, demand_gain=True, is_checked=is_checked)
@@ -216,21 +215,26 @@ class ModelValidator(Generic[P]):
             known = {one.name for one in found.kept}.difference(one.name for one in new)
             found = replace(found, as_expected=frozenset(known))
         if found.kept and new and is_checked and not is_as_expected:
-            self._examine(tests, new)
-            if tests.dropped:
+            # fewer than before where some went for the peak
+            kernels = self._examined(found.kept, new, prior_result)
+            if len(kernels) < len(found.kept):
                 proof = partial(self._for_the_record, known=prior_result.scatter)
-                found = self._concluded(tests.kept, proof, demand_gain=True)
+                found = self._concluded(kernels, proof, demand_gain=True)
         if found.kept or found.undecided:
             return found
         self._step("the model is not as one like it was: every kernel is looked at")
         refused = replace(found, drops=dict(self._drops))
-        self._forget(tests.kept)
-        return self._validate_all(tests.kept, prior_result, refused)
+        self._forget(kernels)
+        return self._validate_all(kernels, prior_result, refused)
 
-    def _examine(self, tests: GroupTests[P], new: Sequence[P]) -> None:
-        """Drop new kernels that lose, by group tests."""
-        tests.run_among(new)
+    def _examined(
+        self, kernels: Sequence[P], new: Sequence[P], prior_result: PriorResult
+    ) -> Sequence[P]:
+        """Return the kernels without new ones that lose, by group tests."""
+        tests = group_tests(self._comparer, kernels, self._step, prior_result)
+        tests.run_among([kernel for kernel in new if kernel in kernels])
         self._drops |= tests.dropped
+        return tests.kept
 
     def _validate_all(
         self,

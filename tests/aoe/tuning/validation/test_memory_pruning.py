@@ -224,6 +224,13 @@ def test_memory_of_believed_kernels_is_seen_by_the_last_comparison_alone(
     assert too_much.numbers(found.kept) == [0, 2]
 
 
+def test_kernel_that_went_for_the_peak_is_not_proven_again_with_the_rest() -> None:
+    case = _limited(model_of(0.3, 0.2, -0.08, promised=(0.3, 0.2, 0.05)), {0: 6, 1: 20, 2: 0.5})
+    found = case.judged(believed=(0, 1), kept_share=1.0)
+    assert case.numbers(found.kept) == [0] and len(found.drops) == 2
+    assert len([step for step in case.steps if case.kernels[1].name in step]) == 1
+
+
 def test_second_run_holds_what_an_earlier_one_has_kept_to_the_limit() -> None:
     case = _limited(model_of(0.3, 0.2), {0: 6, 1: 20})
     assert case.numbers(case.confirmed().kept) == [0]
