@@ -190,11 +190,15 @@ class OperatorSearch:
                     compilers.compile([source], folder)
         return tuned
 
-    def screen(self, tools: OperatorTools) -> TunedOperator:
+    def screen(self, tools: OperatorTools, *, goes_on: bool = False) -> TunedOperator:
         """Return the operator after its first guess: of 20 gains, 19 show there.
 
         Nothing is chosen by its pairs, so they prove what they show; where the gain is large, a
         few do. Where it is too small for them, the search goes on later, if there is time.
+
+        Args:
+            tools: What with.
+            goes_on: True if the search goes on at once, so that nothing is left undecided yet.
         """
         if self.task.settings.only is not None:  # which deserves all pairs
             return self.finish(tools, 1, is_enough=True)
@@ -205,7 +209,8 @@ class OperatorSearch:
         )
         try:
             self._go_on(1, tools, policy)
-            self.seen = self._settled(self.search.screened(), tools, policy)
+            found = self.search.screened()
+            self.seen = self._settled(found, tools, policy, is_last=not goes_on)
         except TurnTimeoutError:
             return self._not_tried(tools)
         except Exception as error:
@@ -223,7 +228,7 @@ class OperatorSearch:
             is_enough: True if these are all the operator is worth: a later run searches no more.
         """
         if self.promise is not None and self.seen is None and self.task.settings.only is None:
-            self.screen(tools)
+            self.screen(tools, goes_on=True)
             tried = len(self.search.trials)
             trials, tools = trials - tried, replace(tools, trials_left=tools.trials_left - tried)
             if self.seen is not None and self.seen.outcome not in _WON:
@@ -258,7 +263,9 @@ class OperatorSearch:
             return self._settled(result, tools, final)
         if result.answer == before.schedule:  # the pairs it was seen with have decided
             return replace(before, search=result)
-        found = self._settled(result, tools, final)
+        if result.estimate is not None and result.estimate.median <= (before.speedup or 0.0):
+            return replace(before, search=result)  # both figures are of pairs that chose nothing
+        found = self._settled(result, tools, final, is_last=False)
         return found if found.outcome in _WON else replace(before, search=result)
 
     def give_up(self, tools: OperatorTools) -> None:
@@ -293,14 +300,30 @@ class OperatorSearch:
         )
 
     def _settled(
-        self, result: SearchResult[Schedule], tools: OperatorTools, policy: MeasurePolicy
+        self,
+        result: SearchResult[Schedule],
+        tools: OperatorTools,
+        policy: MeasurePolicy,
+        *,
+        is_last: bool = True,
     ) -> TunedOperator:
-        """Return the operator with what a search came to; the bank is written."""
+        """Return the operator with what a search came to; the bank is written.
+
+        Args:
+            result: Of the search.
+            tools: What with.
+            policy: For a record that is measured beside it.
+            is_last: False if a busy machine leaves nothing undecided: the search goes on, or
+                something was won before.
+        """
         again = _stored_now(self.task, self.stored, policy)
         for found in (result.measurement, again):
             if found is not None and not found.counts:
-                self._note_busy(result, tools)
-                return undecided(self.operator, self._known, result, found, tools.progress)
+                busy = undecided(self.operator, self._known, result, found)
+                if is_last:
+                    self._note_busy(result, tools)
+                    tools.progress.warn(f"{self.operator.op_name}: {busy.reason}")
+                return busy
         if why := result.undecided or _late(again):
             return not_tried_out(self.operator, self._known, result, why)
         outcome = settle(self.stored, result.estimate, _estimate_of(again))
@@ -578,11 +601,9 @@ def undecided(
     stored: StoredAnswer | None,
     result: SearchResult[Schedule],
     found: Measurement,
-    progress: Progress,
 ) -> TunedOperator:
     """Return the operator as the bank has it; no figure of a busy machine is remembered."""
     reason = f"{NOT_DECIDED}: {found.busy_words}"
-    progress.warn(f"{operator.op_name}: {reason}")
     return replace(_from_bank(operator, stored, reason), search=result)
 
 

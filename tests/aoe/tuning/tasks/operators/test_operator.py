@@ -362,6 +362,39 @@ def test_answer_that_gains_less_is_measured_with_fresh_pairs(tmp_path: Path) -> 
     assert found.outcome is RepoOutcome.ADD
 
 
+def test_search_that_goes_on_after_a_busy_answer_is_not_told_as_undecided(tmp_path: Path) -> None:
+    _tuned(tmp_path, _always(2.0))
+    other = make_operator(chain_workload(("Exp",), shape=(1, 16, 64, 66)))
+    runner, progress = _always(1.5), RecordingProgress()
+
+    def script(schedule: Schedule) -> float:
+        runner.given_share = 0.5 if len(runner.calls) == 1 else 1.0
+        return 1.5
+
+    runner.candidate = script
+    found = _tuned(tmp_path, runner, other, progress=progress)
+    assert found.outcome is RepoOutcome.ADD
+    assert progress.texts("warn") == []
+
+
+def test_answer_that_has_won_is_replaced_by_nothing_slower(tmp_path: Path) -> None:
+    _tuned(tmp_path, _always(2.0))
+    other = make_operator(chain_workload(("Exp",), shape=(1, 16, 64, 66)))
+    measured: list[Schedule] = []
+
+    def script(schedule: Schedule) -> float:
+        measured.append(schedule)
+        if schedule == measured[0]:
+            return 1.8
+        return 3.0 if measured.count(schedule) == 1 else 1.2  # the pairs of a search flatter
+
+    found = _tuned(tmp_path, ScriptedRunner(candidate=script), other)
+    assert max(map(measured.count, measured)) == 2
+    assert found.schedule == measured[0] and found.speedup == pytest.approx(1.8, rel=0.02)
+    stored = make_bank(tmp_path).find(other.workload)
+    assert stored is not None and stored.schedule == measured[0]
+
+
 def test_record_that_is_measured_again_is_no_reason_to_search_less(tmp_path: Path) -> None:
     _tuned(tmp_path, _always(2.0))
     found = _tuned(tmp_path, _always(2.0), repeat_tune=True)
