@@ -138,6 +138,7 @@ def command(
     from aoe.report.verify import VerifiedBankReport
     from aoe.tuning.verify.run import verify
 
+    how = _how(context, {"input_shape": input_shape, **of_models})
     with shown_progress(shown=not quiet and not as_json) as progress:
         result = verify(
             bank,
@@ -149,7 +150,8 @@ def command(
             soc_version=soc_version,
             core_num=aicore_num,
             seed=seed,
-            how=_how(context, {"input_shape": input_shape, **of_models}),
+            accept_busy=how.accept_busy,  # a file may have said so, which counts more
+            how=how,
             dry_run=dry_run,
             progress=progress,
             engine=engine_of(context),

@@ -94,7 +94,7 @@ def verify(
         soc_version: Target; None for this machine.
         core_num: Records for so many cores; None for every usable core.
         seed: Of the sample and of inputs.
-        accept_busy: Whether figures taken on a busy machine are believed; None for what
+        accept_busy: Whether figures taken on a busy machine are believed; None for what `how` or
             `AOE_ACCEPT_BUSY` says.
         how: How the models are run: shapes, inputs, precision, `output`; the arguments above that
             say such things count more. None for the defaults.
@@ -215,11 +215,12 @@ def _how(
     Raises:
         OptionError: models are not judged in such modes.
     """
-    found = how or TuneSettings(model=Path(), accept_busy=believes_busy(env))
+    found = how or TuneSettings(model=Path())
     check_modes(found)
     if input_shape is not None:
         found = replace(found, **given_cases([input_shape]))
     said = {name: value for name, value in given.items() if value is not None}
+    said.setdefault("accept_busy", found.accept_busy or believes_busy(env))
     return replace(found, seed=seed or found.seed, **said)
 
 

@@ -78,8 +78,12 @@ class World:
         self.runs.runners.clear()
         return verify(
             self.bank,
-            **{"models": [self.model], "only_undecided": True, **options},
-            env=run_environment(self.bank),
+            **{
+                "models": [self.model],
+                "only_undecided": True,
+                "env": run_environment(self.bank),
+                **options,
+            },
             cwd=self.place,
             progress=self.progress,
             engine=self.engine,
@@ -201,6 +205,15 @@ def test_missing_model_is_refused_before_records_are_measured(world: World) -> N
     with pytest.raises(ModelNotFoundError):
         world.verify(models=[world.model, world.place / "none.onnx"], only_undecided=False)
     assert not world.runs.runners
+
+
+def test_busy_machine_is_believed_where_the_environment_says_so(world: World) -> None:
+    how = TuneSettings(model=Path())
+    env = {**run_environment(world.bank), "AOE_ACCEPT_BUSY": "1"}
+    model = world.judged(how=how, env=env)
+    assert model.found is not None and model.found.verdict is Holding.HOLDS
+    model = world.judged(how=how, env=env, accept_busy=False, dry_run=True)
+    assert model.found is not None and model.found.verdict is not Holding.HOLDS
 
 
 def test_dry_run_writes_nothing(world: World) -> None:
