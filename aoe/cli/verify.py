@@ -87,7 +87,8 @@ def command(
         bool,
         typer.Option(
             "--undecided",
-            help="No record: only operators a busy machine left undecided, and models of --model.",
+            help="Measure no record: only what a busy machine left undecided, and the models of "
+            "--model.",
         ),
     ] = False,
     soc_version: SocVersionOption = None,
