@@ -283,9 +283,12 @@ class OperatorTasks:
     def _begun(self, operator: Operator) -> OperatorSearch | None:
         """Return the search of an operator, None if the bank had its answer."""
         tools = self._tools()
-        found: TunedOperator | OperatorLookup | None = self.looked_up.pop(operator.key, None)
-        if found is None or self._is_known_since(operator, found):
+        found: TunedOperator | OperatorLookup
+        earlier = self.looked_up.pop(operator.key, None)
+        if earlier is None or self._is_known_since(operator, earlier):
             found = look_up_operator(operator, tools)
+        else:
+            found = earlier
         if isinstance(found, TunedOperator):
             begun: TunedOperator | OperatorSearch = found
         else:
