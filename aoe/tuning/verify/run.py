@@ -119,17 +119,9 @@ def verify(
     env = environment() if env is None else env
     given = {"soc_version": soc_version, "core_num": core_num, "accept_busy": accept_busy}
     how = _how(how, input_shape, env, seed=seed, **given)
-    if len(models) > 1 and how.output is not None and how.output.suffix == SUFFIX:
-        raise OptionError(
-            "--output",
-            "one file cannot take several tuned models",
-            got=how.output,
-            expected="a directory",
-        )
     cwd, shown = cwd or Path.cwd(), progress_of(progress)
-    for path in (cwd / one for one in models):
-        if not path.exists():  # before minutes go into records
-            raise ModelNotFoundError(f"--model={path}", "no such file")
+    paths = [cwd / one for one in models]
+    _check_models(paths, how.output)
     device, target = engine.resolve_target(how.soc_version, how.core_num)
     device = device.with_operators([cwd / library for library in how.operators])
     toolchain = find_toolchain(env)
@@ -139,7 +131,7 @@ def verify(
     sweep_scratch()
     turns = engine.open_turns(lock_path(env), device.cores(), shown.warn, lambda: math.inf)
     objects = object_cache(how, env, cwd, target, shown.warn)
-    measured_in = () if only_undecided else [cwd / one for one in models]
+    measured_in = () if only_undecided else paths
     with ScratchFolder("verify") as scratch:
         context = VerifyContext(
             journal=journal,
@@ -166,7 +158,7 @@ def verify(
         ):
             records = tuple(_measured(context, work.chosen, compilers, shown))
             decided = tuple(_told(decide(compilers), shown) for decide in work.undecided)
-    whole = () if stale_only else [replace(how, model=cwd / one) for one in models]
+    whole = () if stale_only else [replace(how, model=path) for path in paths]
     judge = partial(
         verify_model,
         journal=journal,
@@ -200,6 +192,25 @@ def _check_choice(sample: int | None, *, only_undecided: bool, others: bool) -> 
         raise OptionError(
             "undecided", "no record is measured", expected="none of sample, stale-only and worst"
         )
+
+
+def _check_models(paths: Sequence[Path], output: Path | None) -> None:
+    """Refuse models that are not there, before minutes go into records.
+
+    Raises:
+        ModelNotFoundError: one is not there.
+        OptionError: they are several, and one file is to take the tuned ones.
+    """
+    if len(paths) > 1 and output is not None and output.suffix == SUFFIX:
+        raise OptionError(
+            "--output",
+            "one file cannot take several tuned models",
+            got=output,
+            expected="a directory",
+        )
+    for path in paths:
+        if not path.exists():
+            raise ModelNotFoundError(f"--model={path}", "no such file")
 
 
 def _how(
