@@ -145,12 +145,9 @@ def verify(
             who={"seed": how.seed, **measured_by()},
             dry_run=dry_run,
         )
+        choose = partial(_chosen, sample=sample, worst=worst, seed=how.seed)
         work = _work_of(
-            context,
-            shown,
-            stale_only=stale_only,
-            only_undecided=only_undecided,
-            choose=partial(_chosen, sample=sample, worst=worst, seed=how.seed),
+            context, shown, choose, stale_only=stale_only, only_undecided=only_undecided
         )
         with (
             engine.open_runner(device, target, toolchain, turns) as runner,
@@ -283,10 +280,10 @@ class _Work:
 def _work_of(
     context: VerifyContext,
     progress: Progress,
+    choose: Callable[[Sequence[MeasurableRecord]], Sequence[MeasurableRecord]],
     *,
     stale_only: bool,
     only_undecided: bool,
-    choose: Callable[[Sequence[MeasurableRecord]], Sequence[MeasurableRecord]],
 ) -> _Work:
     """Return what is measured of a bank, and tell how many records that are."""
     readers, journal = _readers(context), context.journal
