@@ -250,6 +250,8 @@ class OperatorBudget:
         if tuned.schedule is None or not tuned.speedup:
             return 0.0
         operator, saved_us = tuned.operator, 0.0
+        if not operator.default_us:
+            return self._share_us(operator) * max(0.0, 1 - 1 / tuned.speedup)
         each_us = operator.default_us / len(operator.regions)
         after_us = each_us / tuned.speedup
         for region in operator.regions:
@@ -267,8 +269,16 @@ class OperatorBudget:
         """Return the time tuning is expected to save in one run of the model, in us."""
         return self._room_us(operator) * self._experience(operator).share
 
+    def _share_us(self, operator: Operator) -> float:
+        return operator.share * self.model_us
+
     def _room_us(self, operator: Operator) -> float:
-        """Return the time over the roofline, all places together, as fast as they are by now."""
+        """Return the time over the roofline, all places together, as fast as they are by now.
+
+        Of a block of rows all of its share of the model's time: nobody has timed its default.
+        """
+        if not operator.default_us:
+            return self._share_us(operator)
         if operator.key not in self._least_us:
             workload = operator.workload
             family = get_family(workload.op_type)

@@ -53,7 +53,8 @@ class Operator:
         model_nodes: Nodes of the user's model the first place computes, in the order of the model;
             none where they are not known.
         share: Part of the model's time it takes now, all places together.
-        default_us: Time of its nodes in one run of the model, all places together.
+        default_us: Time of its nodes in one run of the model, all places together; 0 of a block of
+            rows, whose default nobody has timed.
     """
 
     workload: Workload

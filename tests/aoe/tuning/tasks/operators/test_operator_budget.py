@@ -63,6 +63,18 @@ def test_what_takes_longest_comes_first_among_equals() -> None:
     assert _first(_budget(), short, long) is long
 
 
+def test_blocks_of_rows_get_trials_by_their_share_of_the_model() -> None:
+    budget = _budget()
+    large, small = (
+        replace(placed_operator(_chain(), 0), default_us=0.0, share=share)
+        for share in (0.01, 0.0001)
+    )
+    assert budget.budget(large) > budget.budget(small)
+    before = budget.budget(large)
+    budget.learn(_tuned(large, 1.02), seconds=1.0)
+    assert budget.budget(large) < before, "operators like it gain little"
+
+
 def test_distance_from_the_roofline_counts_not_time() -> None:
     # 512^3 multiply-adds at 1e5 a microsecond are 1,342 us; Tanh moves 0.5 MiB, 5 us
     product, chain = placed_operator(matrix_product(), 1400), placed_operator(_chain("Tanh"), 1000)
