@@ -281,11 +281,24 @@ class RemotePool:
             if isinstance(error, AoeError):
                 raise RunError(str(slot), str(error)) from error
             raise WorkerLostError(f"{slot}: {error or future.status}")
-        delivery = future.result()
+        delivery = self._handed_over(slot, future)
         assert isinstance(delivery, Delivery)
         if delivery.unknown:
             raise WorkerLostError(f"{slot}: started again")
         return delivery
+
+    def _handed_over(self, slot: WorkerSlot, future: Future) -> object:
+        """Return the result of a task that is done; its worker may be gone before it hands it over.
+
+        Raises:
+            WorkerLostError: it is; Dask would wait for it for ever.
+        """
+        while True:
+            with suppress(TimeoutError):
+                return future.result(timeout=_POLL_S)
+            self.check_open()
+            if slot.address not in self._addresses():
+                raise WorkerLostError(f"{slot}: gone before its answer came")
 
     def check_open(self) -> None:
         """Raise `RemotePoolClosed` if the run has ended."""
