@@ -81,6 +81,28 @@ def model_as_before(baseline: ModelPart, tuned: ModelPart) -> float:
 ScriptedModel = Callable[[ModelPart, ModelPart], float | Outcome | RunError]
 
 
+@dataclass
+class ScriptedClock:
+    """A clock that moves only where a script says so.
+
+    Attributes:
+        now_s: Its time.
+        spent_s: Seconds by what they were spent on.
+    """
+
+    now_s: float = 0.0
+    spent_s: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self) -> float:
+        """Return its time."""
+        return self.now_s
+
+    def advance(self, what: str, seconds: float) -> None:
+        """Move it on."""
+        self.now_s += seconds
+        self.spent_s[what] = self.spent_s.get(what, 0.0) + seconds
+
+
 @dataclass(slots=True, kw_only=True)
 class ScriptedRunner:
     """A `Runner` without a process: what it measures is true speed plus seeded noise.

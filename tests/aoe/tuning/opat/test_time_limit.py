@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import pytest
 from support.engine.environments import run_environment
-from support.engine.fakes import RecordingProgress, ScriptedRunner
+from support.engine.fakes import RecordingProgress, ScriptedClock, ScriptedRunner
 from support.engine.models import conv_net, save_model
 from support.engine.scripted_runs import ScriptedCpu
 from support.tiers import few_every_day
@@ -68,24 +68,11 @@ class Costs:
     optimize_s: float = 0.0
 
 
-@dataclass
-class Clock:
-    now_s: float = 0.0
-    spent_s: dict[str, float] = field(default_factory=dict)
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def advance(self, what: str, seconds: float) -> None:
-        self.now_s += seconds
-        self.spent_s[what] = self.spent_s.get(what, 0.0) + seconds
-
-
 @dataclass(slots=True, kw_only=True)
 class TimedRunner(ScriptedRunner):
     """A scripted runner whose answers take their time."""
 
-    clock: Clock
+    clock: ScriptedClock
     costs: Costs
     is_fresh: bool = True
 
@@ -161,7 +148,7 @@ class TimedRun:
     """A whole run of operator tuning on that clock."""
 
     root: Path
-    clock: Clock
+    clock: ScriptedClock
     progress: RecordingProgress
     costs: Costs
     waiting_s: float = 0.0
@@ -200,7 +187,7 @@ def costs() -> Costs:
 @pytest.fixture
 def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, costs: Costs) -> Iterator[TimedRun]:
     """Return a run each phase of which costs what `costs` say."""
-    clock = Clock()
+    clock = ScriptedClock()
 
     def runner(device: Any, target: Any, toolchain: Any, turns: Turns) -> TimedRunner:
         return TimedRunner(

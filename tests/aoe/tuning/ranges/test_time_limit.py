@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from support.engine.fakes import RecordingProgress, ScriptedRunner
+from support.engine.fakes import RecordingProgress, ScriptedClock, ScriptedRunner
 from support.engine.open_rows import parsed
 from support.engine.scripted_runs import ScriptedRuns, evenly_profiled
 
@@ -43,22 +43,9 @@ _GPT2 = _Model(load_s=1.2, run_s={1: 0.03, 22: 0.08, 512: 1.3}, start_s=15.0)
 _MINILM = _Model(load_s=0.15, run_s={1: 0.0012, 22: 0.003, 512: 0.037}, start_s=3.0)
 
 
-@dataclass
-class _Clock:
-    now_s: float = 0.0
-    spent_s: dict[str, float] = field(default_factory=dict)
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def advance(self, what: str, seconds: float) -> None:
-        self.now_s += seconds
-        self.spent_s[what] = self.spent_s.get(what, 0.0) + seconds
-
-
 @dataclass(slots=True, kw_only=True)
 class _TimedRunner(ScriptedRunner):
-    clock: _Clock
+    clock: ScriptedClock
     costs: _Model
     is_fresh: bool = True
 
@@ -112,7 +99,7 @@ def _summary(
     limit_s: float,
     speedup: float,
     told: RecordingProgress,
-    clock: _Clock,
+    clock: ScriptedClock,
 ) -> dict[str, Any]:
     """Tune in scripted time; return the summary."""
 
@@ -171,7 +158,7 @@ def _summary(
 def test_what_is_found_in_a_short_time_is_judged_at_all_points(
     model: Path, tmp_path: Path, costs: _Model, limit_s: float, speedup: float
 ) -> None:
-    told, clock = RecordingProgress(), _Clock()
+    told, clock = RecordingProgress(), ScriptedClock()
     summary = _summary(model, tmp_path, costs, limit_s, speedup, told, clock)
     assert not [text for text in told.texts("warn") if "not decided" in text]
     assert len(summary["points"]) in ((3, 5) if speedup > 1 else (0,))
