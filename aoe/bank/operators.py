@@ -407,7 +407,7 @@ class OperatorBank(TaskBank[Workload]):
         return median(shares.values()) if shares else None
 
     def _kept_share(self, line: Provenance) -> float | None:
-        """Return what a line says kernels have kept of their promise in a model judged alike."""
+        """Return the share of their promise kernels have kept by a line of a model judged alike."""
         if line.event is not Event.KEPT or not self._journal.is_validated_alike(line):
             return None
         if not self._is_from_here(line):
@@ -420,7 +420,7 @@ class OperatorBank(TaskBank[Workload]):
         return all(line.fingerprint.get(name) == value for name, value in self._here.items())
 
     def _verdict_in_base(self, workload: Workload) -> Provenance | None:
-        """Return what the earlier model made of the kernel that is used here, None if unknown."""
+        """Return the line of the earlier model's verdict on the kernel used here, None without."""
         found, file = self.find(workload), self._base_file(workload.op_type)
         in_base = self._in_base(workload)[1]
         if found is None or file is None or in_base is None:
@@ -541,7 +541,7 @@ def _kind(workload: Workload) -> tuple[Precision, tuple[tuple[str, str], ...]]:
 
 
 def _distance(one: Workload, other: Workload) -> float:
-    """Return how far the extents of two workloads lie apart: the sum of their logarithms.
+    """Return the distance of the extents of two workloads: the sum of the logarithms of ratios.
 
     Filters of another size and depthwise ones are far apart that way, whatever both write.
     """

@@ -163,7 +163,7 @@ def command(
 
 
 def _how(context: typer.Context, options: Mapping[str, Any]) -> TuneSettings:
-    """Return how models are run: as a tuning with the same options."""
+    """Return the settings models are run with: those of a tuning with the same options."""
     from aoe.tuning.configuration.resolving import settings_of
 
     return settings_of(

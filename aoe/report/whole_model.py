@@ -217,7 +217,7 @@ class ModelTuningReport(Report):
 
 
 def reason_of_drops(validation: ValidationResult[Any], parts: str) -> str:
-    """Return why a model does without parts that win alone.
+    """Return the reason for a model without parts that win alone.
 
     Args:
         validation: Of the model, decided.

@@ -154,7 +154,7 @@ def _in_bank(
 
 
 def _doubt(bench: TrainingBench, check: FitCheck, failure: GradientConditions) -> str | None:
-    """Return why a search that found nothing is not believed, None if it is."""
+    """Return the reason not to believe a search that found nothing, None if it is believed."""
     training, limit_s = bench.training, bench.settings.tuning_time_limit_s
     if failure.time_limit_s is not None and (limit_s is None or limit_s > failure.time_limit_s):
         return "default was best, but in a search with less time"

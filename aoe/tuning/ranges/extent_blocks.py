@@ -89,7 +89,7 @@ class ServedRows:
 def sample_extents(
     region: OpenRegion, points: Sequence[ShapePoint], own_rows: Sequence[int]
 ) -> tuple[ExtentSample, ...]:
-    """Return where blocks are measured, by rising rows: at points, at their own rows, between.
+    """Return the extents blocks are measured at, by rising rows: points, own rows, between them.
 
     Between the points other extents are as far between those of the points as the rows are. The
     numbers between are odd ones: they leave a tail in every block but one of a single row.
@@ -163,7 +163,7 @@ def _may_serve(own_rows: int, rows: int, largest: int) -> bool:
 def times_to_measure(
     region: OpenRegion, points: Sequence[ShapePoint], own_rows: Sequence[int]
 ) -> int:
-    """Return how often a block is measured at some extents, about."""
+    """Return the number of measurements of blocks at single extents, about."""
     samples = sample_extents(region, points, own_rows)
     return sum(
         own <= one.rows and _may_serve(own, one.rows, max(own_rows))
@@ -211,7 +211,7 @@ def _served(
     left_s: Callable[[], float],
     wrong: set[int],
 ) -> tuple[ServedRows, dict[str, object]] | None:
-    """Return what `serve_rows` does; own rows of blocks that compute wrongly go into `wrong`."""
+    """Return the answer of `serve_rows`; own rows of blocks that are wrong go into `wrong`."""
     try:
         table = _measured(blocks, samples, left_s, wrong)
         if table is None:
@@ -392,7 +392,7 @@ def _saved_us(samples: Sequence[ExtentSample], at_samples: Mapping[int, _Cell]) 
 def _facts(
     samples: Sequence[ExtentSample], at_samples: Mapping[int, _Cell], chosen: Mapping[int, int]
 ) -> dict[str, object]:
-    """Return what the side-car has of a kernel: who serves, and the times that decided."""
+    """Return the facts of a kernel for its side-car: who serves, and the times that decided."""
     times = {
         samples[at].extents: [
             round(cell.measurement.baseline_latency_us, 3),

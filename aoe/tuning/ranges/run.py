@@ -325,7 +325,7 @@ def _points(
 def _judging(
     tuning: TuneContext, there: RangeOperators, costs: ModelCosts
 ) -> tuple[tuple[ShapePoint, ...], ModelCosts]:
-    """Return where the whole model is judged, and what that costs.
+    """Return the points at which the whole model is judged, and the costs of that.
 
     More points are worth less than time to tune: they may take a fifth of that.
     """
