@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from statistics import geometric_mean
 
@@ -12,7 +11,6 @@ from aoe.bank.operators import OperatorBank, key_of
 from aoe.device.compiler import KernelSource, RowBlock, extent_kernel, row_kernel
 from aoe.entry.shape_range import ShapePoint
 from aoe.errors import TurnTimeoutError
-from aoe.execute.compiling import KernelCompilers
 from aoe.graph.open_extents import OpenRegion
 from aoe.graph.open_rows import OpenRows
 from aoe.kernels.family import KernelTarget
@@ -30,7 +28,12 @@ from aoe.tuning.ranges.extent_blocks import (
     usual_blocks,
 )
 from aoe.tuning.ranges.frequent_rows import paying
-from aoe.tuning.ranges.row_operators import RowOperator, expected_us, interpolated_us
+from aoe.tuning.ranges.row_operators import (
+    ROWS_POWER,
+    RowOperator,
+    expected_us,
+    interpolated_us,
+)
 from aoe.tuning.search.book import opening
 from aoe.tuning.task_search import SearchSettings
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel
@@ -45,29 +48,45 @@ _LEAST_GAIN = 1.02
 _MOST_LOST = 0.8
 """Expected speed-up at any point below which it is not: blocks of few rows take microseconds, and
 are measured no better than that."""
-_ROWS_POWER = 0.75
-"""Of the number of rows in the time of a block, where nothing was measured: few rows take longer
-than their share."""
 
 
-def block_task(
+def measure_given(
     tuning: TuneContext,
+    tools: OperatorTools,
     workload: Workload,
-    compilers: KernelCompilers | None,
+    schedules: Sequence[Schedule],
     policy: MeasurePolicy,
-) -> OperatorTask:
-    """Return a workload as a task of which given schedules are measured."""
+    *,
+    at: Workload | None = None,
+) -> list[Measurement]:
+    """Measure given schedules of a workload, amid the same traffic as in a search.
+
+    What is read again and again from the caches tells little of a model, whose weights are larger.
+
+    Args:
+        tuning: The run.
+        tools: What compiles, and the bytes of the model.
+        workload: What to compute.
+        schedules: The candidates.
+        policy: Of their pairs.
+        at: The workload in the shapes to measure kernels of open axes in, None for its own.
+
+    Raises:
+        TurnTimeoutError: the time of the run was over before the cores were free.
+    """
     runner, settings = tuning.machine.runner, tuning.settings
-    return OperatorTask(
+    task = OperatorTask(
         runner=runner,
         family=get_family(workload.op_type),
         workload=workload,
         kernel_target=KernelTarget.of(runner.target),
-        compilers=compilers,
+        compilers=tools.compilers,
         settings=SearchSettings(
             method=settings.search, budget=1, seed=settings.seed, screen=policy
         ),
+        bytes_around=bytes_around(tools, at or workload),
     )
+    return measure_schedules(task, schedules, policy, at=at)
 
 
 def row_kernels(
@@ -141,7 +160,7 @@ def _row_kernel(
     elif settings.lookup_only:
         timed, blocks = [], _recorded_blocks(tuning, operator, known)
     else:
-        timed, are_new = _measured_blocks(tuning, operator, known, tools.compilers, left_s)
+        timed, are_new = _measured_blocks(tuning, tools, operator, known, left_s)
         blocks = [one.block for one in timed]
     blocks = paying(blocks, operator.frequent)
     if not blocks or blocks[-1].rows > 1:
@@ -176,9 +195,9 @@ def _source(operator: RowOperator, blocks: Sequence[RowBlock]) -> KernelSource:
 
 def _measured_blocks(
     tuning: TuneContext,
+    tools: OperatorTools,
     operator: RowOperator,
     known: Mapping[str, TunedOperator],
-    compilers: KernelCompilers | None,
     left_s: Callable[[], float],
 ) -> tuple[list[TimedBlock], bool]:
     """Return the blocks that compute rightly, and whether later runs can rely on their times.
@@ -193,7 +212,7 @@ def _measured_blocks(
         schedule = _schedule(tuning, workload, known.get(key_of(workload)))
         if schedule is None:
             continue
-        one = _measured(tuning, workload, schedule, compilers)
+        one = _measured(tuning, tools, workload, schedule)
         if one is None or not one.is_correct:
             are_certain = False
             continue
@@ -218,7 +237,7 @@ def _recorded_blocks(
         if answer is not None and answer.after_us is not None:
             us = answer.after_us
         elif us is not None:
-            us *= (rows / larger) ** _ROWS_POWER
+            us *= (rows / larger) ** ROWS_POWER
         schedule = _schedule(tuning, workload, answer)
         larger = rows
         if schedule is not None and us is not None:
@@ -245,13 +264,12 @@ def _schedule(
 
 
 def _measured(
-    tuning: TuneContext, workload: Workload, schedule: Schedule, compilers: KernelCompilers | None
+    tuning: TuneContext, tools: OperatorTools, workload: Workload, schedule: Schedule
 ) -> Measurement | None:
     """Measure a block as it goes into the kernel, with the pairs of a screening."""
     threads, left_s = tuning.machine.runner.target.core_num, tuning.time.stopwatch.left_s()
     policy = block_policy(threads, accept_busy=tuning.settings.accept_busy, left_s=left_s)
-    task = block_task(tuning, workload, compilers, policy)
-    found = measure_schedules(task, [schedule], policy)
+    found = measure_given(tuning, tools, workload, [schedule], policy)
     return found[0] if found else None
 
 
@@ -336,10 +354,8 @@ def _open_sources(
 def _measured_at(
     tuning: TuneContext, tools: OperatorTools, source: KernelSource, at: Workload
 ) -> Measurement | None:
-    """Measure a block for open extents at some, amid the same traffic as in a search."""
+    """Measure a block for open extents at some."""
     threads = tuning.machine.runner.target.core_num
     policy = screening_policy(threads, accept_busy=tuning.settings.accept_busy)
-    task = block_task(tuning, source.workload, tools.compilers, policy)
-    task = replace(task, bytes_around=bytes_around(tools, at))
-    found = measure_schedules(task, [source.schedule], policy, at=at)
+    found = measure_given(tuning, tools, source.workload, [source.schedule], policy, at=at)
     return found[0] if found else None

@@ -39,6 +39,13 @@ _LARGEST = 256
 """A block of more rows computes no row faster: the weights of a product have been reused enough,
 and there are two tasks and more for each core."""
 
+ROWS_POWER = 0.75
+"""Of the number of rows in the time of a block, where nothing was measured: few rows take longer
+than their share."""
+_BLOCK_S = 0.3
+"""To measure a block as it goes into its kernel, short calls and no constants."""
+_BLOCK_CALLS = 20
+"""The same in calls: both sides, what warms them up, the comparison of results."""
 
 RowsFound = OpenRows | OpenRegion | ClosedRegion
 """A region as rows, with open extents of other kinds, or with none."""
@@ -76,6 +83,21 @@ class RowOperator:
                 share=share,
                 default_us=0.0,
             )
+
+    def measuring_s(self, model_us: float, extents: Mapping[str, int]) -> float:
+        """Return the seconds to measure its blocks as they go into their kernel.
+
+        Args:
+            model_us: Time of the model at the shape it was profiled in.
+            extents: Of the open dimensions there.
+        """
+        here_us = self.share * model_us / len(self.regions)
+        here = max(1, self.rows.rows(extents))
+        seconds = 0.0
+        for rows, block in zip(self.blocks, self.operators(), strict=True):
+            call_us = here_us * (rows / here) ** ROWS_POWER
+            seconds += _BLOCK_S + block.setting_up_s + _BLOCK_CALLS * call_us / 1e6
+        return seconds
 
     def _named(self, name: str, rows: int) -> str:
         is_whole = isinstance(self.rows, ClosedRegion)

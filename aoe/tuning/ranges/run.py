@@ -72,16 +72,14 @@ from aoe.tuning.ranges.image_points import (
     measure_images,
 )
 from aoe.tuning.ranges.points import at_point, validate_points
-from aoe.tuning.ranges.row_kernels import block_task, row_kernels
+from aoe.tuning.ranges.row_kernels import measure_given, row_kernels
 from aoe.tuning.ranges.row_operators import RowOperator, find_row_operators
 from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP
 from aoe.tuning.tasks.operators.operator import (
     OperatorTools,
     TunedOperator,
-    bytes_around,
     invalid_reason_of,
 )
-from aoe.tuning.tasks.operators.operator_task import measure_schedules
 from aoe.tuning.tasks.operators.operator_tasks import TunedOperators, tune_found
 from aoe.tuning.tasks.operators.operators import FoundOperators, Operator, find_operators
 from aoe.tuning.tune_context import TuneContext
@@ -98,8 +96,6 @@ _BLOCKS_SHARE = 0.5
 to measure one takes as long as a first guess in the search."""
 _MORE_POINTS_SHARE = 0.8
 """Of the time to tune that is left if the model is judged at more points."""
-_BLOCK_S = 0.3
-"""To measure a block as it goes into its kernel, when all have been searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,11 +193,12 @@ class RangeOperators:
         Args:
             points: Where the model is judged.
         """
-        rows = [one for one in self.operators if not isinstance(one.rows, OpenRegion)]
-        return _BLOCK_S * sum(len(one.blocks) for one in rows) + SAMPLE_S * sum(
-            times_to_measure(one.rows, points, tuple(one.blocks))
-            for one in self.operators
+        model_us, middle = self.opened.profile.model_us, self.points[len(self.points) // 2]
+        return sum(
+            SAMPLE_S * times_to_measure(one.rows, points, tuple(one.blocks))
             if isinstance(one.rows, OpenRegion)
+            else one.measuring_s(model_us, middle.extents)
+            for one in self.operators
         )
 
     @property
@@ -396,16 +393,14 @@ def _is_known(tuning: TuneContext, bank: OperatorBank, workload: Workload) -> bo
 def _point_tools(
     tuning: TuneContext, tools: OperatorTools, left_s: Callable[[], float]
 ) -> PointTools:
-    """Return the tools that measure operators of images, amid the same traffic as in a search."""
+    """Return the tools that measure operators of images."""
     runner, settings = tuning.machine.runner, tuning.settings
     policy = screening_policy(runner.target.core_num, accept_busy=settings.accept_busy)
 
     def measure(
         workload: Workload, schedules: Sequence[Schedule], at: Workload
     ) -> Sequence[Measurement]:
-        task = block_task(tuning, workload, tools.compilers, policy)
-        task = replace(task, bytes_around=bytes_around(tools, workload))
-        return measure_schedules(task, schedules, policy, at=at)
+        return measure_given(tuning, tools, workload, schedules, policy, at=at)
 
     return PointTools(
         bank=tools.bank,

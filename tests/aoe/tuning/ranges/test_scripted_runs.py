@@ -66,3 +66,15 @@ def test_kernels_of_open_extents_are_compiled_together_before_they_are_measured(
     ]
     first, last = order.index(0), len(order) - order[::-1].index(0)
     assert order[first - 1] > 1 and not any(order[first:last])
+
+
+def test_blocks_are_measured_amid_the_traffic_of_the_model_as_in_the_search(tmp_path: Path) -> None:
+    model = parsed("float[N,S,64] x", _ROWS, weights="float[64,96] w, float[96] b")
+    runs = _runs(2.0)
+    assert _tune(runs, model, tmp_path, input_shape="x:1~2,1~40,64")
+    (runner,) = runs.runners
+    traffic: dict[str, set[int]] = {}
+    for call in runner.asked("measure_candidates"):
+        arguments = call.arguments
+        traffic.setdefault(str(arguments["workload"]), set()).add(arguments["bytes_around"])
+    assert traffic and all(len(known) == 1 and 0 not in known for known in traffic.values())
