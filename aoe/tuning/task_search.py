@@ -186,6 +186,7 @@ class TaskSearch(Generic[AnswerT]):
             self._asked.append(settings.only)
         self._is_exhausted = space is None
         self._opening = len(opening(space, settings.warm_starts)) if space is not None else 0
+        self._spent_s = 0.0  # on its trials, of a limited time
 
     @property
     def is_over(self) -> bool:
@@ -214,13 +215,14 @@ class TaskSearch(Generic[AnswerT]):
 
         Args:
             most: Candidates.
-            left_s: Seconds until the run has to end its searches; what is begun is finished.
+            left_s: Seconds until the run has to end its searches; what is begun is finished, and no
+                trial is begun for which there is no time, as far as earlier ones tell.
             report: Is told trials done and the best speed-up after each batch.
             policy: Of these candidates, None for that of the search.
         """
-        settings, began, began_s = self.task.settings, len(self.trials), left_s()
-        while (tried := len(self.trials) - began) < most and (now_s := left_s()) > 0:
-            batch = min(settings.batch, _batch_in_time(tried, began_s, now_s))
+        settings, began, now_s = self.task.settings, len(self.trials), left_s()
+        while (tried := len(self.trials) - began) < most and (room := self._trials_in(now_s)) > 0:
+            batch = min(settings.batch, room)
             asked = self._next(min(batch, most - tried))
             if not asked:
                 self._is_exhausted = True
@@ -231,6 +233,9 @@ class TaskSearch(Generic[AnswerT]):
                 assert self._search is not None
                 self._search.tell(trial.configuration, Trial.of(trial.measurement))
             report(len(self.trials), _best_speedup(self.trials))
+            before_s, now_s = now_s, left_s()
+            if math.isfinite(before_s - now_s):
+                self._spent_s += before_s - now_s
             if self.is_over:
                 break
 
@@ -306,6 +311,18 @@ class TaskSearch(Generic[AnswerT]):
         if min(room, following) > 0:
             self.task.prepare(self.ahead(min(room, following)))
 
+    def _trials_in(self, left_s: float) -> int:
+        """Return the number of candidates there is time for.
+
+        The first one always is, if there is any time; of later ones as many as leave time for the
+        fresh pairs of the winner, which take as long as a trial.
+        """
+        if left_s <= 0 or math.isinf(left_s):
+            return 0 if left_s <= 0 else sys.maxsize
+        if not self.trials:
+            return max(1, int(left_s / _TRIAL_S))
+        return int(left_s / max(self._spent_s / len(self.trials), _LEAST_TRIAL_S)) - 1
+
     def _next(self, count: int) -> tuple[Configuration, ...]:
         """Return candidates that were asked for before, then new ones."""
         while self._search is not None and (new := self._room(count)) > 0:
@@ -323,14 +340,6 @@ class TaskSearch(Generic[AnswerT]):
     def _room(self, count: int) -> int:
         left = self.task.settings.budget - len(self.trials) - len(self._asked)
         return min(count - len(self._asked), left)
-
-
-def _batch_in_time(trials: int, began_s: float, left_s: float) -> int:
-    """Return the number of candidates there is time for at once, one at least."""
-    if math.isinf(left_s):
-        return sys.maxsize
-    trial_s = (began_s - left_s) / trials if trials else _TRIAL_S
-    return max(1, int(left_s / max(trial_s, _LEAST_TRIAL_S)))
 
 
 def _best_speedup(trials: Sequence[TrialRecord]) -> float | None:

@@ -43,6 +43,16 @@ def _settings(**changes: Any) -> SearchSettings:
     return SearchSettings(**(facts | changes))
 
 
+def _task(runner: ScriptedRunner, **changes: Any) -> OperatorTask:
+    return OperatorTask(
+        runner=runner,  # type: ignore[arg-type]
+        family=_FAMILY,
+        workload=_WORKLOAD,
+        kernel_target=KernelTarget.of(runner.target),
+        settings=_settings(**changes),
+    )
+
+
 def _searched(
     runner: ScriptedRunner,
     *,
@@ -50,13 +60,7 @@ def _searched(
     reports: list[tuple[int, float | None]] | None = None,
     **changes: Any,
 ) -> SearchResult:
-    task = OperatorTask(
-        runner=runner,  # type: ignore[arg-type]
-        family=_FAMILY,
-        workload=_WORKLOAD,
-        kernel_target=KernelTarget.of(runner.target),
-        settings=_settings(**changes),
-    )
+    task = _task(runner, **changes)
     noted = reports if reports is not None else []
     search = TaskSearch[Schedule](task)
     search.go_on(
@@ -127,6 +131,29 @@ def test_time_limit_ends_the_search_between_batches() -> None:
     result = _searched(runner, left_s=lambda: 0.0 if runner.calls else math.inf)
     assert len(result.trials) == 4
     assert result.answer is not None
+
+
+@pytest.mark.parametrize("screened", [0, 1])
+@pytest.mark.parametrize("limit_s", [1.0, 7.0, 20.0, 33.0])
+def test_long_candidates_leave_time_for_the_fresh_pairs_of_the_winner(
+    limit_s: float, screened: int
+) -> None:
+    """Each takes 6 s. Only the first batch, of which nobody knows that, may end late."""
+    runner = ScriptedRunner()
+
+    def spent_s() -> float:
+        return 6.0 * sum(_batches(runner))
+
+    def left_s() -> float:
+        return limit_s - spent_s()
+
+    search = TaskSearch[Schedule](_task(runner))
+    search.go_on(screened or 8, left_s=left_s, report=lambda done, best: None)
+    begun_s = spent_s()
+    search.go_on(8, left_s=left_s, report=lambda done, best: None)
+    assert spent_s() == begun_s or spent_s() + 6.0 <= limit_s
+    if screened and limit_s >= 20.0:
+        assert len(search.trials) > 1
 
 
 def test_no_time_at_all_means_no_trials_and_no_answer() -> None:

@@ -109,6 +109,7 @@ class OperatorTasks:
         given_up: Searches of fused operators whose parts have had their turn instead.
         later: What else there is, once it has its turn.
         is_screening: True while every operator gets its first guess.
+        is_short: True once a search had to stop because the next candidate would take too long.
     """
 
     found: FoundOperators
@@ -128,6 +129,7 @@ class OperatorTasks:
     planned: int = 0
     later: Sequence[Operator] = ()
     is_screening: bool = False
+    is_short: bool = False
 
     def all(self) -> tuple[Operator, ...]:
         """Return the operators there are to tune by now."""
@@ -202,7 +204,7 @@ class OperatorTasks:
         while self.cut and self._has_time():
             self.open, self.cut = self.cut, {}
             self.tune_all()
-        if self._has_time():
+        if self._has_time() and not self.is_short:
             for search in self.given_up:
                 search.give_up(self._tools())
 
@@ -257,7 +259,9 @@ class OperatorTasks:
         given, tuned = finished.slice, finished.result
         search, tried = self.running.pop(given.task.key)
         is_over = search.is_over
-        is_cut = not (search.is_enough or is_over) and len(search.search.trials) > tried
+        has_tried = len(search.search.trials) > tried
+        is_cut = not (search.is_enough or is_over) and has_tried
+        self.is_short |= not (search.is_enough or is_over or has_tried)
         if given.is_screening and not is_over:
             self.open[given.task.key] = search
         elif not given.is_screening and is_cut and tuned.schedule is None:
