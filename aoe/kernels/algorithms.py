@@ -22,13 +22,15 @@ KNOB = "algorithm"
 STREAMED = "streamed"
 _TRANSFORMED = (
     (STREAMED, 1.0),
+    ("taps_7", 10 / 7),
+    ("taps_5", 8 / 5),
     ("winograd_4x4", 36 / 9),
     ("winograd_3x3", 25 / 9),
     ("winograd_2x2", 16 / 9),
     ("winograd", 6 / 3),
 )
 """How large weights are that were transformed, by the transforms: 3 x 3 values of a filter become
-6 x 6, or 3 in a row become 6."""
+6 x 6, or 3 in a row become 6, 5 become 8, 7 become 10."""
 
 
 def known_algorithm(family: str, name: str, known: Collection[str]) -> str:

@@ -23,6 +23,7 @@ _FLOAT_BYTES = 4
 _RATES = (
     (TILES_SUFFIX, 4.0),
     ("stride_2", 1.3),
+    ("taps", 2.0),
     ("winograd_4x4", 2.8),
     ("winograd_3x3", 2.2),
     ("winograd_2x2", 1.8),
@@ -33,7 +34,7 @@ _RATES = (
 )
 """Multiply-adds of the plain way an algorithm does in the time of one in float32, by what its name
 holds, where its weights are at hand. Source: measured on networks, docs/benchmarks.md; the
-transforms of Winograd's take part of the 4 and 2.25 they save."""
+transforms of Winograd's take part of the 4 and 2.25 they save, of 2.5 and 2.8 with 5 and 7 taps."""
 _MADE_IN_EVERY_RUN = 1.6
 """What filters cost that are transformed where they are used, in the time of reading the plain ones
 from memory. Source: CPU time with weights in no cache, 64 to 512 channels of 56 x 56 to 7 x 7, one

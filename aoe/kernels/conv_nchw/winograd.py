@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import product
 from math import prod
 
@@ -30,7 +29,7 @@ from aoe.kernels.conv_nchw.shape import WEIGHTS, ConvNchwPlan, ConvNchwShape, X
 from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
 from aoe.kernels.conv_nchwc.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchwc.result import finished_pipeline
-from aoe.kernels.conv_nchwc.winograd.transforms import F2, F4, Transforms, select_row
+from aoe.kernels.conv_nchwc.winograd.transforms import F2, F4, SAME, Transforms, select_row
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
@@ -51,8 +50,6 @@ HEIGHTS, DATA, GATHERED, COLUMNS, TILE = "heights", "data", "gathered", "columns
 PANEL = 4
 """Channels of a panel of weights."""
 FILTER_SIDE = 3
-_SAME = Transforms(data=((Fraction(1),),), weights=((Fraction(1),),), result=((Fraction(1),),))
-"""No transform: a filter of one value, tiles of one result."""
 _BLOCKS, _DOWN = (1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4)
 _BEST_TILES = 3
 _COPY_CYCLES, _TRANSFORM_CYCLES = 12, 10
@@ -92,7 +89,7 @@ def check_row_winograd(shape: ConvNchwShape) -> Support:
 def transforms_of(shape: ConvNchwShape, size: int) -> RowTransforms:
     """Return the transforms for tiles of 4 or 2 results along an axis."""
     chosen = F4 if size == 4 else F2
-    deep = chosen if shape.kernel[2] == FILTER_SIDE and shape.result[2] > 1 else _SAME
+    deep = chosen if shape.kernel[2] == FILTER_SIDE and shape.result[2] > 1 else SAME
     return RowTransforms(high=chosen, deep=deep)
 
 

@@ -1,6 +1,7 @@
 """Winograd convolution: transformed tiles, their products, and back.
 
-The stages, for tiles of m x m results (T = m + 2):
+The stages, for tiles of m x m results (T = m + 2); a filter of a single row or column leaves the
+other axis as it is (m = T = 1):
 
     padded       the image with its zeros around it
     rows         B^T d, the tile transformed along its columns
@@ -32,7 +33,7 @@ from aoe.kernels.conv_nchwc.result import (
     padded_image,
 )
 from aoe.kernels.conv_nchwc.shape import WEIGHTS, ConvolutionPlan, ConvolutionShape
-from aoe.kernels.conv_nchwc.winograd.transforms import FILTER_SIDE, Transforms, select_row
+from aoe.kernels.conv_nchwc.winograd.transforms import TileTransforms, Transforms, select_row
 from aoe.kernels.family import SUPPORTED, UPDATE, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
@@ -55,36 +56,44 @@ _LEAST_TILES = 36
 times as long as ONNX Runtime, 49 and more 0.8 of it (one thread of a Zen 5 with other work,
 2026-11-23)."""
 
+_MOST_ROWS = 16
+"""Most rows of results of a group of tiles, of all phases, where filters are one column wide. 128
+channels of 64x128 dilated by 4 take 0.72 of the time of ONNX Runtime, dilated by 16 2.4 times as
+long; 32x64 dilated by 6 take as long (one thread of a Zen 5 with other work, CPU time,
+2026-11-27)."""
 
-def check_winograd(shape: ConvolutionShape, transforms: Transforms) -> Support:
-    """Check that a convolution has 3 x 3 filters, and the stride of the transforms."""
-    strides = transforms.stride, transforms.stride
-    if shape.kernel != (FILTER_SIDE, FILTER_SIDE) or shape.strides != strides:
+
+def check_winograd(shape: ConvolutionShape, transforms: TileTransforms) -> Support:
+    """Check that a convolution has the filters and the strides of the transforms."""
+    if shape.kernel != transforms.kernel or shape.strides != transforms.strides:
         rows, columns = shape.kernel
         return Support(f"Conv with {rows}x{columns} filters and strides {shape.strides}")
     if shape.is_stem:
         return Support("Conv of a plain image")
     if shape.groups > 1:
         return Support("Conv in groups")
-    if transforms.stride > 1 and prod(tiles_of(shape, transforms)) * shape.batch < _LEAST_TILES:
+    has_strides = shape.strides != (1, 1)
+    if has_strides and prod(tiles_of(shape, transforms)) * shape.batch < _LEAST_TILES:
         return Support("Conv with strides of a small image")
-    if shape.strides != (1, 1) and shape.dilations != (1, 1):
+    if has_strides and shape.dilations != (1, 1):
         return Support("Conv with dilated filters and strides")
-    lengths = zip((shape.rows, shape.columns), shape.dilations, strict=True)
-    if any(extent < 2 * apart for extent, apart in lengths):
+    axes = zip((shape.rows, shape.columns), shape.dilations, transforms.results, strict=True)
+    rows, columns = transforms.results
+    if columns == 1 and rows * shape.dilations[0] > _MOST_ROWS:
+        return Support("Conv with filters of one column, dilated too far")
+    if any(results > 1 and extent < 2 * apart for extent, apart, results in axes):
         return Support("Conv of a single row or column")
     return SUPPORTED
 
 
-def winograd_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline:
+def winograd_pipeline(plan: ConvolutionPlan, transforms: TileTransforms) -> Pipeline:
     """Return the algorithm; weights are transformed once, when the kernel is created.
 
     The arguments are those of the workload, weights replaced by their transform: float32, from
     the innermost (block of o, block of c, blocks in, blocks out, T * T); T of the weights.
     """
     shape = plan.shape
-    square = len(transforms.weights) ** 2
-    packed = (shape.block, shape.block, shape.blocks_in, shape.blocks_out, square)
+    packed = (shape.block, shape.block, shape.blocks_in, shape.blocks_out, transforms.weights)
     arguments = kernel_arguments(plan, packed)
     stages = transformed_data(plan, arguments, transforms)
     stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, transforms)
@@ -99,7 +108,7 @@ def tiles_pipeline(
     plan: ConvolutionPlan,
     arguments: KernelArguments,
     stages: Mapping[str, hl.Func],
-    transforms: Transforms,
+    transforms: TileTransforms,
     reduced: Mapping[str, Sequence[tuple[str, int]]],
     packing: PackedInput | None = None,
 ) -> Pipeline:
@@ -115,13 +124,13 @@ def tiles_pipeline(
     """
     whole, result = hl.Func("whole"), hl.Func(RESULT)
     rows_apart, columns_apart = plan.shape.dilations
-    j, tx = _tile_of(v.w, columns_apart, transforms)
-    i, ty = _tile_of(v.h, rows_apart, transforms)
+    j, tx = _tile_of(v.w, columns_apart, transforms.across)
+    i, ty = _tile_of(v.h, rows_apart, transforms.down)
     summed = stages[TILE][v.o, j, i, tx, ty, v.b, v.n]
     place = (v.o, v.w, v.h, v.b, v.n)
     whole[place] = finished_result(plan, arguments, summed, place)
     result[place] = largest_of_squares(whole, place, plan.shape.pooled)
-    size, step, block = transforms.products, transforms.results, plan.shape.block
+    down, across, block = transforms.down, transforms.across, plan.shape.block
     if plan.shape.is_open and plan.shape.dilations == (1, 1):  # Halide does not see it
         for name in (COLUMNS, TILE):
             stages[name].bound_storage(v.tx, 1).bound_storage(v.ty, 1)
@@ -130,21 +139,21 @@ def tiles_pipeline(
         stages,
         result,
         extents=plan.shape.result_extents,
-        known={"o": block, "c": block, "e": size**2},
+        known={"o": block, "c": block, "e": transforms.products},
         own={
-            ROWS: {"j": size, "i": size},
-            COLUMNS: {"j": size, "i": step},
-            TILE: {"j": step, "i": step},
+            ROWS: {"j": across.products, "i": down.products},
+            COLUMNS: {"j": across.products, "i": down.results},
+            TILE: {"j": across.results, "i": down.results},
         },
         reduced=reduced,
         packing=packing,
     )
 
 
-def tiles_of(shape: ConvolutionShape, transforms: Transforms) -> tuple[int, int]:
+def tiles_of(shape: ConvolutionShape, transforms: TileTransforms) -> tuple[int, int]:
     """Return tiles across and down an image, those of all phases."""
-    results = zip((shape.columns, shape.rows), reversed(shape.dilations), strict=True)
-    across, down = (-(-extent // (transforms.results * d)) * d for extent, d in results)
+    axes = zip((shape.rows, shape.columns), transforms.results, shape.dilations, strict=True)
+    down, across = (-(-extent // (results * d)) * d for extent, results, d in axes)
     return across, down
 
 
@@ -165,27 +174,27 @@ def _pixel_of(tile: hl.Var, at: hl.Expr, apart: int, transforms: Transforms) -> 
 
 
 def transformed_data(
-    plan: ConvolutionPlan, arguments: KernelArguments, transforms: Transforms
+    plan: ConvolutionPlan, arguments: KernelArguments, transforms: TileTransforms
 ) -> dict[str, hl.Func]:
     """Return the stages that make transformed tiles of an image."""
-    shape = plan.shape
-    size = transforms.products
+    shape, down, across = plan.shape, transforms.down, transforms.across
+    size = across.products
     padded, rows, data = hl.Func(PADDED), hl.Func(ROWS), hl.Func(DATA)
     rows_apart, columns_apart = shape.dilations
     place = (v.c, v.w, v.h, v.b, v.n)
     padded[place] = padded_image(plan, arguments, place)
-    read = _pixel_of(v.tx, v.j, columns_apart, transforms)
-    lines = [_pixel_of(v.ty, k, rows_apart, transforms) for k in range(size)]
+    read = _pixel_of(v.tx, v.j, columns_apart, across)
+    lines = [_pixel_of(v.ty, k, rows_apart, down) for k in range(down.products)]
     column = [padded[v.c, read, line, v.b, v.n] for line in lines]
-    rows[v.c, v.j, v.i, v.tx, v.ty, v.b, v.n] = select_row(v.i, transforms.data, column)
+    rows[v.c, v.j, v.i, v.tx, v.ty, v.b, v.n] = select_row(v.i, down.data, column)
     row = [rows[v.c, k, v.e // size, v.tx, v.ty, v.b, v.n] for k in range(size)]
-    data[v.c, v.tx, v.ty, v.b, v.e, v.n] = select_row(v.e % size, transforms.data, row)
+    data[v.c, v.tx, v.ty, v.b, v.e, v.n] = select_row(v.e % size, across.data, row)
     spread_values(data, shape, shape.blocks_in, transforms)
     return {PADDED: padded, ROWS: rows, DATA: data}
 
 
 def _summed_products(
-    weights: hl.ImageParam, data: hl.Func, shape: ConvolutionShape, transforms: Transforms
+    weights: hl.ImageParam, data: hl.Func, shape: ConvolutionShape, transforms: TileTransforms
 ) -> dict[str, hl.Func]:
     r = hl.RDom([(0, shape.block), (0, shape.blocks_in)], "r")
     products, gathered = hl.Func(PRODUCTS), hl.Func(GATHERED)
@@ -198,7 +207,7 @@ def _summed_products(
 
 
 def spread_values(
-    stage: hl.Func, shape: ConvolutionShape, blocks: int, transforms: Transforms
+    stage: hl.Func, shape: ConvolutionShape, blocks: int, transforms: TileTransforms
 ) -> None:
     """Keep the values of one tile in different sets of the caches.
 
@@ -223,33 +232,37 @@ def stored_extents(tiles: int, blocks: int) -> tuple[int, int]:
     return min((room for room in rooms if prod(room) % _CONFLICTING), key=prod)
 
 
-def back_transformed(gathered: hl.Func, transforms: Transforms) -> dict[str, hl.Func]:
-    size = transforms.products
+def back_transformed(gathered: hl.Func, transforms: TileTransforms) -> dict[str, hl.Func]:
+    down, across = transforms.down, transforms.across
+    size = across.products
     columns, tile = hl.Func(COLUMNS), hl.Func(TILE)
     place = (v.o, v.j, v.i, v.tx, v.ty, v.b, v.n)
-    down = [gathered[v.o, v.tx, v.ty, v.b, k * size + v.j, v.n] for k in range(size)]
-    columns[place] = select_row(v.i, transforms.result, down)
-    along = [columns[v.o, k, v.i, v.tx, v.ty, v.b, v.n] for k in range(size)]
-    tile[place] = select_row(v.j, transforms.result, along)
+    column = [gathered[v.o, v.tx, v.ty, v.b, k * size + v.j, v.n] for k in range(down.products)]
+    columns[place] = select_row(v.i, down.result, column)
+    row = [columns[v.o, k, v.i, v.tx, v.ty, v.b, v.n] for k in range(size)]
+    tile[place] = select_row(v.j, across.result, row)
     return {COLUMNS: columns, TILE: tile}
 
 
-def _packing(shape: ConvolutionShape, transforms: Transforms) -> PackedInput:
+def _packing(shape: ConvolutionShape, transforms: TileTransforms) -> PackedInput:
     """Return G g G^T, computed in float64 and rounded once.
 
     The weights come as the host keeps them, from the innermost: block of o, block of c, columns,
     rows, blocks in, blocks out ("OIhw16i16o"; 8 with AVX2).
     """
-    size = len(transforms.weights)
+    (rows, columns), size = transforms.kernel, len(transforms.across.weights)
     o, c, b, p, e = (hl.Var(name) for name in ("o", "c", "b", "p", "e"))
     extents = shape.weight_extents
     weights = hl.ImageParam(hl.Float(32), len(extents), "weights")
     filters = [
-        [hl.cast(hl.Float(64), weights[o, c, column, row, b, p]) for row in range(FILTER_SIDE)]
-        for column in range(FILTER_SIDE)
+        [hl.cast(hl.Float(64), weights[o, c, column, row, b, p]) for row in range(rows)]
+        for column in range(columns)
     ]
-    down = [select_row(e // size, transforms.weights, rows) for rows in filters]
+    down = [select_row(e // size, transforms.down.weights, column) for column in filters]
+    made = select_row(e % size, transforms.across.weights, down)
     packed = hl.Func("packed")
-    packed[o, c, b, p, e] = hl.cast(hl.Float(32), select_row(e % size, transforms.weights, down))
-    packed.bound(e, 0, size**2).reorder(o, e, c, b, p).unroll(e).vectorize(o, shape.block)
+    packed[o, c, b, p, e] = hl.cast(hl.Float(32), made)
+    packed.bound(e, 0, transforms.weights).reorder(o, e, c, b, p).unroll(e).vectorize(
+        o, shape.block
+    )
     return PackedInput(output=packed, argument=weights, argument_extents=extents)

@@ -27,7 +27,7 @@ from aoe.kernels.conv_nchwc.winograd.stages import (
     tiles_pipeline,
     transformed_data,
 )
-from aoe.kernels.conv_nchwc.winograd.transforms import FILTER_SIDE, Transforms, select_row
+from aoe.kernels.conv_nchwc.winograd.transforms import TileTransforms, select_row
 from aoe.kernels.family import UPDATE, Pipeline
 from aoe.kernels.halide.loops import v
 from aoe.kernels.math.functions import constant
@@ -39,9 +39,9 @@ _CHUNK_BYTES = 300 << 10
 fast on Zen 5 (1 MiB of second-level cache)."""
 
 
-def blocks_at_once(shape: ConvolutionShape, transforms: Transforms) -> int:
+def blocks_at_once(shape: ConvolutionShape, transforms: TileTransforms) -> int:
     """Return the blocks of channels whose weights are transformed at once."""
-    block_bytes = 4 * transforms.products**2 * shape.block**2 * 2
+    block_bytes = 4 * transforms.products * shape.block**2 * 2
     fitting = [
         count
         for count in range(1, shape.blocks_in + 1)
@@ -50,7 +50,7 @@ def blocks_at_once(shape: ConvolutionShape, transforms: Transforms) -> int:
     return max(fitting, default=1)
 
 
-def streamed_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline:
+def streamed_pipeline(plan: ConvolutionPlan, transforms: TileTransforms) -> Pipeline:
     """Return the algorithm; arguments are those of the workload, weights as the host keeps them."""
     shape = plan.shape
     chunk = blocks_at_once(shape, transforms)
@@ -65,13 +65,14 @@ def streamed_pipeline(plan: ConvolutionPlan, transforms: Transforms) -> Pipeline
     return tiles_pipeline(plan, arguments, stages, transforms, reduced)
 
 
-def _filters(weights: hl.ImageParam, transforms: Transforms) -> dict[str, hl.Func]:
-    size = transforms.products
+def _filters(weights: hl.ImageParam, transforms: TileTransforms) -> dict[str, hl.Func]:
+    down, across = transforms.down, transforms.across
+    size = across.products
     rows, filters = hl.Func(FILTER_ROWS), hl.Func(FILTERS)
-    column = [weights[v.o, v.c, v.j, k, v.p, v.b] for k in range(FILTER_SIDE)]
-    rows[v.o, v.j, v.i, v.c, v.p, v.b] = select_row(v.i, transforms.weights, column)
-    row = [rows[v.o, k, v.e // size, v.c, v.p, v.b] for k in range(FILTER_SIDE)]
-    filters[v.o, v.c, v.p, v.b, v.e] = select_row(v.e % size, transforms.weights, row)
+    column = [weights[v.o, v.c, v.j, k, v.p, v.b] for k in range(down.taps)]
+    rows[v.o, v.j, v.i, v.c, v.p, v.b] = select_row(v.i, down.weights, column)
+    row = [rows[v.o, k, v.e // size, v.c, v.p, v.b] for k in range(across.taps)]
+    filters[v.o, v.c, v.p, v.b, v.e] = select_row(v.e % size, across.weights, row)
     return {FILTER_ROWS: rows, FILTERS: filters}
 
 

@@ -15,7 +15,7 @@ from aoe.kernels.conv_nchwc.winograd.streamed import (
     PARTS,
     streamed_pipeline,
 )
-from aoe.kernels.conv_nchwc.winograd.transforms import FILTER_SIDE, Transforms
+from aoe.kernels.conv_nchwc.winograd.transforms import TileTransforms
 from aoe.kernels.family import KernelTarget, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import BLOCKS, IMAGE, SCOPE, register_steps, task_steps, tile_of
@@ -61,20 +61,22 @@ class StreamedWinograd(tiles.Winograd):
         yield from _product_steps(values, shape)
 
 
-def _filter_steps(shape: ConvolutionShape, transforms: Transforms) -> Iterator[Step]:
+def _filter_steps(shape: ConvolutionShape, transforms: TileTransforms) -> Iterator[Step]:
     """Yield the steps that transform weights: a row of 16 channels before the next row.
 
     All values of one channel at once would be stores so far apart that they drive each other out
     of the first-level cache (4 times as slow on Zen 5).
     """
-    size = transforms.products
+    down, across = transforms.down, transforms.across
+    square = {"in_row": across.products, "row": down.products}
     yield ComputeAt(FILTERS, SUMMED, "chunk$x")
-    yield Split(FILTERS, "e", "row", "in_row", size, Tail.GUARD)
+    yield Split(FILTERS, "e", "row", "in_row", across.products, Tail.GUARD)
     yield Reorder(FILTERS, ("o", "in_row", "c", "row", "p", "b"))
-    yield from register_steps((FILTERS,), ("o", shape.block), {"in_row": size, "row": size})
+    yield from register_steps((FILTERS,), ("o", shape.block), square)
     yield ComputeAt(FILTER_ROWS, FILTERS, "p")
     yield Reorder(FILTER_ROWS, ("o", "i", "j", "c", "p", "b"))
-    yield from register_steps((FILTER_ROWS,), ("o", shape.block), {"i": size, "j": FILTER_SIDE})
+    rows = {"i": down.products, "j": across.taps}
+    yield from register_steps((FILTER_ROWS,), ("o", shape.block), rows)
 
 
 def _product_steps(values: Values, shape: ConvolutionShape) -> Iterator[Step]:

@@ -21,7 +21,7 @@ from aoe.kernels.conv_nchwc.winograd.stages import (
     tiles_of,
     winograd_pipeline,
 )
-from aoe.kernels.conv_nchwc.winograd.transforms import Transforms
+from aoe.kernels.conv_nchwc.winograd.transforms import TileTransforms
 from aoe.kernels.family import KernelTarget, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.tiled_products import (
@@ -57,15 +57,15 @@ take 0.88 of the time of 28 (one thread of a Zen 5 with other work, CPU time, 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winograd(TiledAlgorithm[ConvolutionPlan]):
-    """Fewer products on transformed tiles, 3 x 3 filters.
+    """Fewer products on transformed tiles.
 
     Attributes:
-        transforms: Of the tiles; their stride is that of the filters.
+        transforms: Of the tiles; filters and strides are theirs.
         is_for_phases: True if it is offered for dilated filters alone: the images of their phases
             are small, and larger tiles would be filled in part.
     """
 
-    transforms: Transforms
+    transforms: TileTransforms
     pools: bool = True
     is_for_phases: bool = False
 
@@ -116,11 +116,10 @@ class Winograd(TiledAlgorithm[ConvolutionPlan]):
         across, down = tiles_of(shape, transforms)
         group = down if values[SCOPE] == IMAGE else int(values[TILE_ROWS]) * shape.dilations[0]
         groups = -(-down // group)
-        square = transforms.products**2
-        values_bytes = 4 * square * across * group * shape.batch
+        values_bytes = 4 * transforms.products * across * group * shape.batch
         held = values_bytes * (shape.channels_in + shape.channels_out)
         spilled = 0.3 * max(0.0, held / (target.l2_bytes * 0.8) - 1)
-        weights_bytes = 4 * len(transforms.weights) ** 2 * shape.channels_in * shape.channels_out
+        weights_bytes = 4 * transforms.weights * shape.channels_in * shape.channels_out
         reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
         tasks = groups * shape.batch if values[SCOPE] == GROUP else 8 * target.threads
         idle = target.idle_ratio(tasks)
@@ -163,12 +162,12 @@ def products_time(values: Values, across: int, down: int, load: float = 1.0) -> 
     return (1 + loads) * repeated
 
 
-def tile_loops(shape: ConvolutionShape, transforms: Transforms) -> Iterator[Step]:
+def tile_loops(shape: ConvolutionShape, transforms: TileTransforms) -> Iterator[Step]:
     """Yield the steps that split the result's loops: tiles, phases, and inside a tile."""
     down, along = shape.dilations
-    step = transforms.results // shape.pooled
-    yield sch.Split(RESULT, "w", "tile_x", "in_x", step * along, sch.Tail.GUARD)
-    yield sch.Split(RESULT, "h", "tile_y", "in_y", step * down, sch.Tail.GUARD)
+    high, wide = (results // shape.pooled for results in transforms.results)
+    yield sch.Split(RESULT, "w", "tile_x", "in_x", wide * along, sch.Tail.GUARD)
+    yield sch.Split(RESULT, "h", "tile_y", "in_y", high * down, sch.Tail.GUARD)
     if along > 1:
         yield sch.Split(RESULT, "in_x", "in_x", PHASE_COLUMN, along, sch.Tail.GUARD)
     if down > 1:
@@ -183,7 +182,7 @@ def tile_order(shape: ConvolutionShape) -> tuple[str, ...]:
 
 
 def tile_steps(
-    shape: ConvolutionShape, transforms: Transforms, *, is_heavy: bool
+    shape: ConvolutionShape, transforms: TileTransforms, *, is_heavy: bool
 ) -> Iterator[Step]:
     """Yield the steps that make the results of a tile from its products.
 
@@ -192,19 +191,19 @@ def tile_steps(
         transforms: Of which size the tiles are.
         is_heavy: True where the chain behind is too long to be written out for every result.
     """
-    step = transforms.results
-    made = step // shape.pooled
-    tile = {} if is_heavy else {"in_x": made, "in_y": made}
+    high, wide = transforms.results
+    made = {"in_x": wide // shape.pooled, "in_y": high // shape.pooled}
+    tile = {} if is_heavy else made
     yield from register_steps((RESULT,), ("o", shape.block), tile)
     is_dilated = shape.dilations != (1, 1)  # then tiles of all phases are there before the results
-    for stage, along in ((TILE, step), (COLUMNS, transforms.products)):
+    for stage, along in ((TILE, wide), (COLUMNS, transforms.across.products)):
         is_inner = is_dilated and stage == COLUMNS
         yield sch.ComputeAt(stage, *((TILE, "tx") if is_inner else (RESULT, "tile_x")))
-        yield from register_steps((stage,), ("o", shape.block), {"j": along, "i": step})
+        yield from register_steps((stage,), ("o", shape.block), {"j": along, "i": high})
 
 
 def data_steps(
-    shape: ConvolutionShape, transforms: Transforms, *, is_grouped: bool
+    shape: ConvolutionShape, transforms: TileTransforms, *, is_grouped: bool
 ) -> Iterator[Step]:
     """Yield the steps that pad and transform the image: per group of tile rows, or whole."""
     for stage in (PADDED, DATA):
@@ -214,10 +213,10 @@ def data_steps(
             yield sch.Parallel(stage, "b")
     yield sch.Reorder(DATA, ("c", "e", "tx", "ty", "b", "n"))
     # written out, each value of a tile has the constants of its row of the transform
-    yield sch.Unroll(DATA, "e", transforms.products**2)
+    yield sch.Unroll(DATA, "e", transforms.products)
     # of one tile, in registers until its columns are transformed
     yield sch.ComputeAt(ROWS, DATA, "tx")
-    square = {"i": transforms.products, "j": transforms.products}
+    square = {"i": transforms.down.products, "j": transforms.across.products}
     yield from register_steps((ROWS,), ("c", shape.block), square)
 
 

@@ -43,16 +43,18 @@ _BETWEEN = (operation("Sigmoid", "p0", "p1"), operation("Mul", "p0 p1", "p2"))
 _SOME, _MANY = 10, 300
 
 
-def _drawn(rng: random.Random, *, is_grouped: bool = False) -> Workload:
+def _drawn(
+    rng: random.Random, kernel: tuple[int, int] | None = None, *, is_grouped: bool = False
+) -> Workload:
     """Return a convolution with padding to any side, no result of which meets zeros alone."""
     blocks = rng.randint(1, 4), rng.randint(1, 4)
     if is_grouped:
         blocks = blocks[0], blocks[0]
     while True:
         size = rng.randint(1, 20), rng.randint(1, 20)
-        kernel = rng.randint(1, 5), rng.randint(1, 5)
+        taps = kernel or (rng.randint(1, 5), rng.randint(1, 5))
         dilations = rng.choice([1, 1, 2, 3, 12]), rng.choice([1, 1, 2, 5, 21])
-        reach = [apart * (extent - 1) for apart, extent in zip(dilations, kernel, strict=True)]
+        reach = [apart * (extent - 1) for apart, extent in zip(dilations, taps, strict=True)]
         pads = tuple(rng.randint(0, min(reach[at % 2], 25)) for at in range(4))
         if all(size[at] + pads[at] + pads[at + 2] > reach[at] for at in range(2)):
             break
@@ -63,7 +65,7 @@ def _drawn(rng: random.Random, *, is_grouped: bool = False) -> Workload:
         pads=(pads[0], pads[1], pads[2], pads[3]),
         bias=rng.random() < 0.7,
         added=rng.random() < 0.3,
-        kernel=kernel,
+        kernel=taps,
         strides=(rng.randint(1, 3), rng.randint(1, 3)),
         dilations=dilations,
         **rng.choice([{}, {"activation": "Relu"}, _CLIPPED]),
@@ -117,6 +119,15 @@ def _in_squares(rng: random.Random) -> Workload:
     return pooled(known) if is_pooled else known
 
 
+def _single_line(rng: random.Random) -> Workload:
+    """Return a convolution whose filters are a row or a column, without strides."""
+    while True:
+        taps = rng.choice([3, 5, 7])
+        known = _drawn(rng, rng.choice([(1, taps), (taps, 1)]))
+        if known.operations[0].attributes["strides"] == (1, 1):
+            return known
+
+
 def _in_bfloat16(known: Workload) -> Workload:
     return replace(known, precision=Precision.BFLOAT16)
 
@@ -130,6 +141,7 @@ _KINDS: Mapping[str, Callable[[random.Random], Workload]] = {
     "stem in bfloat16": lambda rng: _in_bfloat16(stem(_drawn(rng), rng.randint(1, 7))),
     "expansion": _expanded,
     "squares": _in_squares,
+    "single line": _single_line,
 }
 
 

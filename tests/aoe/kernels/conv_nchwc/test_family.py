@@ -25,6 +25,7 @@ from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import weights_kept
 from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS
 from aoe.kernels.conv_nchwc.family import Convolution
+from aoe.kernels.conv_nchwc.winograd.tiles import Winograd
 from aoe.kernels.registry import get_family
 from aoe.operators import MICROSOFT_DOMAIN
 from aoe.workload import NCHWC_DOMAIN, Operation, Workload
@@ -133,10 +134,10 @@ def test_weights_read_by_the_chain_too_are_refused() -> None:
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if "winograd" in name])
 def test_name_of_an_algorithm_says_how_large_its_weights_are(algorithm: str) -> None:
-    strides = (2, 2) if "stride_2" in algorithm else (1, 1)
-    dilations = (2, 2) if "3x3" in algorithm else (1, 1)
-    pads = (2, 2, 2, 2) if "3x3" in algorithm else (1, 1, 1, 1)
-    workload = convolution((56, 56), pads=pads, strides=strides, dilations=dilations)
+    found = ALGORITHMS[algorithm]
+    assert isinstance(found, Winograd)
+    kernel, strides = found.transforms.kernel, found.transforms.strides
+    workload = convolution((56, 56), kernel=kernel, strides=strides)
     kept = math.prod(Convolution().pipeline(workload, algorithm).argument_extents[1])
     assert kept / workload.inputs[1].size == weights_kept(algorithm)
 

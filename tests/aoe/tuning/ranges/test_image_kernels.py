@@ -71,6 +71,14 @@ _NETS = {
         (a, w, b) {_SILU}""",
         "float[16,3,3,3] f, float[32,16,3,3] w, float[32] b",
     ),
+    "single_row": (
+        f"{_FIRST} c = Conv <kernel_shape = [1, 3], pads = [0, 1, 0, 1]> (a, w, b) {_SILU}",
+        "float[16,3,3,3] f, float[32,16,1,3] w, float[32] b",
+    ),
+    "single_column": (
+        f"{_FIRST} c = Conv <kernel_shape = [7, 1], pads = [3, 0, 3, 0]> (a, w, b) {_SILU}",
+        "float[16,3,3,3] f, float[32,16,7,1] w, float[32] b",
+    ),
     "pointwise": (
         f"{_FIRST} c = Conv <kernel_shape = [1, 1]> (a, w, b) y = HardSwish(c)",
         "float[16,3,3,3] f, float[32,16,1,1] w, float[32] b",
@@ -196,6 +204,8 @@ _NETS = {
 _ALGORITHMS = {
     "residual": ("winograd_4x4", "winograd_2x2", "direct", "winograd_4x4+direct"),
     "strides": ("winograd_4x4_stride_2", "direct"),
+    "single_row": ("winograd_1x4",),
+    "single_column": ("winograd_4x1_taps_7",),
     "pointwise": ("direct",),
     "depthwise": ("depthwise", "depthwise+depthwise"),
     "stem": ("direct",),

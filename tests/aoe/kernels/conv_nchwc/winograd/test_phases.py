@@ -22,7 +22,7 @@ from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS
 from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, read_convolution
 from aoe.kernels.conv_nchwc.winograd.stages import tiles_of
-from aoe.kernels.conv_nchwc.winograd.transforms import F2, F3, F4
+from aoe.kernels.conv_nchwc.winograd.transforms import F2, F3, F4, square
 from aoe.schedule import Configuration
 from aoe.workload import Workload
 
@@ -94,9 +94,9 @@ def test_sums_of_many_channels_stay_within_the_bound(
 def test_tiles_of_all_phases_are_counted() -> None:
     plan = read_convolution(dilated((33, 33), 12, 2))
     assert isinstance(plan, ConvolutionPlan)
-    assert tiles_of(plan.shape, F3) == (12, 12)
-    assert tiles_of(plan.shape, F4) == (10, 12)
-    assert tiles_of(plan.shape, F2) == (18, 24)
+    assert tiles_of(plan.shape, square(F3)) == (12, 12)
+    assert tiles_of(plan.shape, square(F4)) == (10, 12)
+    assert tiles_of(plan.shape, square(F2)) == (18, 24)
 
 
 @pytest.mark.parametrize(

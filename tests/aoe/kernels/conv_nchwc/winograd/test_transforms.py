@@ -16,20 +16,36 @@ from aoe.kernels.conv_nchwc.winograd.transforms import (
     F3,
     F4,
     F4_STRIDE_2,
+    F4_TAPS_5,
+    F4_TAPS_7,
     Matrix,
+    TileTransforms,
     Transforms,
     combine,
+    single_column,
+    single_row,
+    square,
 )
 
-ALL = {"2x2": F2, "3x3": F3, "4x4": F4, "2x2, stride 2": F2_STRIDE_2, "4x4, stride 2": F4_STRIDE_2}
+ALL = {
+    "2x2": square(F2),
+    "3x3": square(F3),
+    "4x4": square(F4),
+    "2x2, stride 2": square(F2_STRIDE_2),
+    "4x4, stride 2": square(F4_STRIDE_2),
+    "1x4": single_row(F4),
+    "4x1": single_column(F4),
+    "1x4, 5 taps": single_row(F4_TAPS_5),
+    "4x1, 7 taps": single_column(F4_TAPS_7),
+}
 each = pytest.mark.parametrize("transforms", ALL.values(), ids=ALL)
 
 numbers = st.fractions(min_value=-9, max_value=9, max_denominator=8)
 
 
-def square(size: int) -> st.SearchStrategy[Matrix]:
-    row = st.lists(numbers, min_size=size, max_size=size).map(tuple)
-    return st.lists(row, min_size=size, max_size=size).map(tuple)
+def matrix(rows: int, columns: int) -> st.SearchStrategy[Matrix]:
+    row = st.lists(numbers, min_size=columns, max_size=columns).map(tuple)
+    return st.lists(row, min_size=rows, max_size=rows).map(tuple)
 
 
 def multiplied(one: Matrix, other: Matrix) -> Matrix:
@@ -47,66 +63,71 @@ def turned(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
 
 
-def around(outer: Matrix, inner: Matrix) -> Matrix:
-    return multiplied(multiplied(outer, inner), turned(outer))
+def around(left: Matrix, inner: Matrix, right: Matrix) -> Matrix:
+    return multiplied(multiplied(left, inner), turned(right))
+
+
+def spread(transforms: Transforms) -> Matrix:
+    """Return a row of weights for each product."""
+    missing = transforms.products - len(transforms.weights)
+    return transforms.weights + (transforms.weights[-1],) * missing
 
 
 @pytest.mark.slow
 @each
 @given(data=st.data())
 def test_transforms_give_the_convolution_exactly(
-    transforms: Transforms, data: st.DataObject
+    transforms: TileTransforms, data: st.DataObject
 ) -> None:
-    tile = data.draw(square(transforms.products))
-    weights = data.draw(square(3))
-    left = around(transforms.data, tile)
-    last = transforms.weights[-1]
-    spread = transforms.weights + (last,) * (transforms.products - len(transforms.weights))
-    right = around(spread, weights)
+    down, across = transforms.down, transforms.across
+    tile = data.draw(matrix(down.products, across.products))
+    weights = data.draw(matrix(down.taps, across.taps))
+    left = around(down.data, tile, across.data)
+    right = around(spread(down), weights, spread(across))
     products = tuple(
         tuple(a * b for a, b in zip(rows, others, strict=True))
         for rows, others in zip(left, right, strict=True)
     )
-    found = around(transforms.result, products)
-    size, stride = transforms.results, transforms.stride
+    found = around(down.result, products, across.result)
     expected = tuple(
         tuple(
             sum(
                 (
-                    tile[stride * y + i][stride * x + j] * weights[i][j]
-                    for i in range(3)
-                    for j in range(3)
+                    tile[down.stride * y + i][across.stride * x + j] * weights[i][j]
+                    for i in range(down.taps)
+                    for j in range(across.taps)
                 ),
                 Fraction(0),
             )
-            for x in range(size)
+            for x in range(across.results)
         )
-        for y in range(size)
+        for y in range(down.results)
     )
     assert found == expected
 
 
 @each
-def test_sizes_go_together(transforms: Transforms) -> None:
-    results, products = transforms.results, transforms.products
-    assert products == transforms.stride * (results - 1) + 3
-    assert {len(row) for row in transforms.data} == {products}
-    assert {len(row) for row in transforms.weights} == {3}
-    assert len(transforms.weights) == (products if transforms.stride == 1 else results + 2)
-    assert {len(row) for row in transforms.result} == {products}
+def test_sizes_go_together(transforms: TileTransforms) -> None:
+    for one in (transforms.down, transforms.across):
+        results, products = one.results, one.products
+        assert products == one.stride * (results - 1) + one.taps
+        assert {len(row) for row in one.data} == {products}
+        assert {len(row) for row in one.weights} == {one.taps}
+        assert len(one.weights) == (products if one.stride == 1 else results + 2)
+        assert {len(row) for row in one.result} == {products}
 
 
 @each
-def test_products_beyond_the_weights_have_the_last_ones(transforms: Transforms) -> None:
-    size, last = transforms.products, len(transforms.weights) - 1
+def test_products_beyond_the_weights_have_the_last_ones(transforms: TileTransforms) -> None:
+    rows, columns = len(transforms.down.weights), len(transforms.across.weights)
     e, found = hl.Var("e"), hl.Func("found")
     found[e] = transforms.weights_of(e)
     expected = [
-        min(row, last) * (last + 1) + min(column, last)
-        for row in range(size)
-        for column in range(size)
+        min(row, rows - 1) * columns + min(column, columns - 1)
+        for row in range(transforms.down.products)
+        for column in range(transforms.across.products)
     ]
-    assert list(np.array(found.realize([size**2]))) == expected
+    assert list(np.array(found.realize([transforms.products]))) == expected
 
 
 def test_row_of_zeros_is_refused() -> None:
