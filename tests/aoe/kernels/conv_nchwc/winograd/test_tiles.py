@@ -29,6 +29,10 @@ def test_one_block_of_weights_leaves_room_for_all_tiles() -> None:
     assert blocks != 1
 
 
+def test_of_tiles_with_as_many_sums_a_flat_one_is_guessed() -> None:
+    assert first_of_image(64, 56, 48 << 10) == (2, 14, 1)
+
+
 @pytest.mark.parametrize(("channels", "size"), [(256, 20), (128, 40), (64, 80)])
 def test_tiles_that_divide_rows_of_five_are_guessed(channels: int, size: int) -> None:
     _, across, down = first_of_image(channels, size, 48 << 10)
