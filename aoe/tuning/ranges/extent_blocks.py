@@ -25,8 +25,8 @@ from aoe.workload import Workload
 
 SAMPLE_S = 0.25
 """To measure a block at some extents."""
-_LEAST_GAIN = 1.02
-"""Of a kernel over the points of the range, to be looked at in the whole model."""
+LEAST_GAIN = 1.02
+"""Expected of a kernel, over the points of the range, to be looked at in the whole model."""
 _APART = 2
 """Ratio of neighbouring numbers of rows from which on one between them is measured, too."""
 _FARTHEST = 4
@@ -222,8 +222,8 @@ def _served(
         at_samples = _chosen_cells(samples, table, chosen)
         by_rows = {one.own_rows: one for one in blocks}
         mean = _mean_at_points(samples, at_samples)
-        is_sure = mean.median >= _LEAST_GAIN or mean.high < _LEAST_GAIN
-        if mean.median < _LEAST_GAIN or _loses_surely(samples, at_samples, chosen, by_rows):
+        is_sure = mean.median >= LEAST_GAIN or mean.high < LEAST_GAIN
+        if mean.median < LEAST_GAIN or _loses_surely(samples, at_samples, chosen, by_rows):
             chosen = {}
     except TurnTimeoutError:
         return None

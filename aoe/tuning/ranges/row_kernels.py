@@ -20,6 +20,7 @@ from aoe.schedule import Schedule
 from aoe.tuning.policies import block_policy, screening_policy
 from aoe.tuning.ranges.block_notes import TimedBlock, find_times, note_blocks, note_times
 from aoe.tuning.ranges.extent_blocks import (
+    LEAST_GAIN,
     ServedRows,
     ServingBlock,
     find_served,
@@ -43,8 +44,6 @@ from aoe.tuning.tasks.operators.operator_tasks import TunedOperators
 from aoe.tuning.tune_context import TuneContext
 from aoe.workload import Workload
 
-_LEAST_GAIN = 1.02
-"""Expected of a kernel, over the points of the range, to be looked at in the whole model."""
 _MOST_LOST = 0.8
 """Expected speed-up at any point below which it is not: blocks of few rows take microseconds, and
 are measured no better than that."""
@@ -172,7 +171,7 @@ def _row_kernel(
         before = [interpolated_us(default_us, count) for count in counts]
         after = [expected_us(blocks, count) for count in counts]
         ratios = [one / other for one, other in zip(before, after, strict=True)]
-        if geometric_mean(ratios) < _LEAST_GAIN or min(ratios) < _MOST_LOST:
+        if geometric_mean(ratios) < LEAST_GAIN or min(ratios) < _MOST_LOST:
             return None
         saved_us = before[-1] - after[-1]
     if are_new:  # one that promises nothing now is measured again, since noise may say so
