@@ -27,7 +27,7 @@ from typing import Any
 
 from comparison.preparation import prepare
 from comparison.prepared import MODEL
-from comparison.steps import Steps, run_aoe, where_measured
+from comparison.steps import Steps, measure_each, run_aoe, where_measured
 from comparison.tables import PAGE, table_row, write_tables
 from networks.registry import NETWORKS
 
@@ -156,17 +156,22 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--write-docs", action="store_true")
     given = parser.parse_args(words)
     steps = Steps(given.results, {"idle": given.idle, "limit_s": given.limit})
-    for name in given.networks:
+
+    def measure(name: str) -> None:
         prepare(name, given.prepared / name)
         model = given.prepared / name / MODEL
-        steps.once(name, lambda m=model: tune_beside(m, idle=given.idle, limit_s=given.limit))
+        steps.once(name, lambda: tune_beside(model, idle=given.idle, limit_s=given.limit))
+
+    code = measure_each(given.networks, measure)
     # what was measured elsewhere can be written without being measured here
     document = steps.document if given.networks else json.loads(given.results.read_text())
+    if not document["steps"]:  # nothing could be measured
+        return code
     sys.stdout.write(whole_page(document))
     if given.write_docs:
         page = _HERE.parent / "docs" / PAGE
         write_tables(given.results, page, table(document), whole_page(document))
-    return 0
+    return code
 
 
 if __name__ == "__main__":

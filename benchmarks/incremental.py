@@ -36,7 +36,7 @@ from typing import Any
 
 import torch
 from comparison.preparation import export
-from comparison.steps import Steps, run_aoe, where_measured
+from comparison.steps import Steps, measure_each, run_aoe, where_measured
 from comparison.tables import PAGE, table_row, write_tables
 from networks.registry import NETWORKS
 from torch import nn
@@ -91,16 +91,20 @@ def main(words: list[str] | None = None) -> int:
     limit = (f"--tuning_time_limit={budget}",) if budget else ()
     options = (f"--trials={trials}", *limit)
     steps = Steps(results, {"options": list(options)})
-    for name in given.networks:
-        measure(name, steps, Settings(options=options, work=given.work / name))
+    code = measure_each(
+        given.networks,
+        lambda name: measure(name, steps, Settings(options=options, work=given.work / name)),
+    )
     # what was measured elsewhere can be written without being measured here
     document = steps.document if given.networks else json.loads(results.read_text())
+    if not document["steps"]:  # nothing could be measured
+        return code
     text = tables(document)
     sys.stdout.write(text)
     if given.write_docs:
         page = _HERE.parent / "docs" / PAGE
         write_tables(results, page, short_tables(document), f"# Tuning again\n\n{text}")
-    return 0
+    return code
 
 
 def measure(name: str, steps: Steps, settings: Settings) -> None:

@@ -38,7 +38,7 @@ from comparison.prepared import INPUTS, MODEL, REFERENCE, PreparedNetwork
 from comparison.processes import PeerFailure, RuntimeProcess
 from comparison.range_tables import FIRST, every_network, every_shape, step_name
 from comparison.rounds import RoundSettings, interleaved
-from comparison.steps import Steps, run_aoe
+from comparison.steps import Steps, measure_each, run_aoe
 from comparison.tables import PAGE, write_tables
 from networks.building import build_module
 from networks.network import Array, sample_inputs
@@ -238,16 +238,17 @@ def main(words: list[str] | None = None) -> int:
         sys.stdout.write("\n".join(RANGES) + "\n")
         return 0
     steps = Steps(given.results, {})
-    for name in given.networks:
-        measure_range(name, steps, given)
+    code = measure_each(given.networks, lambda name: measure_range(name, steps, given))
     # what was measured elsewhere can be written without being measured here
     document = steps.document if given.networks else json.loads(given.results.read_text())
+    if not document["steps"]:  # nothing could be measured
+        return code
     sys.stdout.write(every_shape(document, given.results.name))
     if given.write_docs:
         file = given.results.name
         short, whole = every_network(document, file), every_shape(document, file)
         write_tables(given.results, _HERE.parent / "docs" / PAGE, short, whole)
-    return 0
+    return code
 
 
 if __name__ == "__main__":

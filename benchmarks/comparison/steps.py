@@ -7,16 +7,24 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from comparison.files import write_whole
 from comparison.results import environment
 
 _AOE = "from aoe.cli.app import main; main()"
+_LAST_LINES = 5
+"""Of what a command wrote that may hold its error: where, what, and a hint."""
+
+
+class CommandError(Exception):
+    """`aoe` failed; the message is its exit code and what it wrote last."""
 
 
 class Steps:
@@ -57,8 +65,10 @@ class Command:
 def run_aoe(home: Path, words: Sequence[str]) -> Command:
     """Run `aoe` with a home, a bank and a cache of kernels below a folder.
 
+    What it writes to standard error is passed on while it runs.
+
     Raises:
-        CalledProcessError: it failed.
+        CommandError: it failed.
     """
     (home / "bank").mkdir(parents=True, exist_ok=True)
     env = os.environ | {
@@ -66,11 +76,47 @@ def run_aoe(home: Path, words: Sequence[str]) -> Command:
         "XDG_CACHE_HOME": str(home / "cache"),
         "TUNE_BANK_PATH": str(home / "bank"),
     }
+    command = [sys.executable, "-c", _AOE, *words]
+    said: deque[str] = deque(maxlen=_LAST_LINES)
     began_s = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", _AOE, *words], env=env, stdout=subprocess.PIPE, text=True, check=True
-    )
-    return Command(seconds=time.monotonic() - began_s, text=done.stdout)
+    with (
+        TemporaryFile("w+") as output,
+        subprocess.Popen(
+            command, env=env, stdout=output, stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        assert process.stderr is not None
+        for line in process.stderr:
+            sys.stderr.write(line)
+            if line.startswith("error: "):  # what was said before is progress
+                said.clear()
+            said.append(line)
+        code = process.wait()
+        seconds = time.monotonic() - began_s
+        output.seek(0)
+        text = output.read()
+    if code:  # with --json the error is in what is else the answer
+        words_of_error = "".join(said).strip() or text.strip()
+        raise CommandError(f"aoe ended with exit code {code}: {words_of_error}")
+    return Command(seconds=seconds, text=text)
+
+
+def measure_each(names: Iterable[str], measure: Callable[[str], object]) -> int:
+    """Measure networks one after another; a failure of `aoe` ends the network it is of alone.
+
+    Failures are told at the end.
+
+    Returns:
+        Exit code: 1 if there was one, else 0.
+    """
+    failed = []
+    for name in names:
+        try:
+            measure(name)
+        except CommandError as error:
+            failed.append(f"{name} was not measured: {error}\n")
+    sys.stderr.writelines(failed)
+    return 1 if failed else 0
 
 
 def where_measured(document: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ import incremental
 import large_model
 import time_limits
 import workers_scaling as scaling
-from comparison.steps import Steps
+from comparison.steps import CommandError, Steps, measure_each, run_aoe
 from comparison.tables import place_of, put_between
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -51,6 +51,29 @@ def test_step_that_fails_is_done_again(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         steps.once("two", fail)
     assert {*json.loads((tmp_path / "steps.json").read_text())["steps"]} == {"one"}
+
+
+def test_network_whose_tuning_fails_is_told_and_leaves_the_next_one_its_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = []
+
+    def measure(name: str) -> None:
+        if name == "broken":
+            run_aoe(tmp_path, ["--model", str(tmp_path / "none.onnx")])
+        done.append(name)
+
+    assert measure_each(["broken", "sound"], measure) == 1
+    assert done == ["sound"]
+    told = capsys.readouterr().err
+    assert "broken was not measured: aoe ended with exit code 3: error: " in told
+    assert "none.onnx" in told.rpartition("not measured")[2]
+    assert measure_each(["sound"], measure) == 0
+
+
+def test_error_of_a_command_that_answers_in_json_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"exit code 3: .*none\.om"):
+        run_aoe(tmp_path, ["benchmark", str(tmp_path / "none.om"), "--json"])
 
 
 def test_tables_of_a_network_have_what_is_known_so_far(tmp_path: Path) -> None:
