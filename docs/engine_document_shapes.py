@@ -215,6 +215,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
                 "speedup": ("number", None),
                 "speedup_low": ("number", None),
                 "speedup_high": ("number", None),
+                "processes": "count",
                 "kept": ["text"],
                 "dropped": [{"name": "text", "reason": "text"}],
                 "om": ("text", None),

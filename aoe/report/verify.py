@@ -149,6 +149,8 @@ def _model_line(one: VerifiedModel) -> str:
         return f"{name}: {NOTHING_TO_JUDGE}"
     estimate = found.estimate
     figure = f"{_times(estimate)} ({_interval(estimate)})" if estimate else ""
+    if one.processes:
+        figure += f" in {one.processes} process{'es' * (one.processes > 1)}"
     counts = f"{len(one.kept)} kept, {len(one.dropped)} dropped"
     words = ", ".join(filter(None, (found.verdict.value, figure, found.reason, counts)))
     return f"{name}: {words}"
@@ -164,6 +166,7 @@ def _model(one: VerifiedModel) -> Mapping[str, object]:
         "verdict": found.verdict.value if found is not None else None,
         "reason": found.reason if found is not None else NOTHING_TO_JUDGE,
         **speedup_members(found.estimate if found is not None else None),
+        "processes": one.processes,
         "kept": list(one.kept),
         "dropped": [{"name": name, "reason": why} for name, why in sorted(one.dropped.items())],
         "om": str(one.om_file) if one.om_file is not None else None,

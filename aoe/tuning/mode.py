@@ -168,6 +168,7 @@ class TuneSettings:
         allow_compression: What gradients may be summed in, for gradient tuning; None for all bits.
         tune_ops: The operators that are tuned, the others are looked up; None for all.
         target_metric: What is made better.
+        proves_settled: True to prove the gain of a settled model again, in several processes.
     """
 
     model: Path | TrainingProgram
@@ -213,6 +214,7 @@ class TuneSettings:
     tune_ops: OperatorChoice | None = None
     target_metric: TargetMetric = TargetMetric.LATENCY
     allow_compression: Compression | None = None
+    proves_settled: bool = False
 
 
 def limits_of_part(

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Self
 
-from aoe.measurement import Measurement, Scatter, SpeedupEstimate
+from aoe.measurement import Measurement, Scatter
 from aoe.tuning.validation.time_reserve import PROCESSES
 
 PRINTED, ACCEPTING = 0.95, 0.99
@@ -208,23 +208,6 @@ class ProcessGain:
 def looks(known: Scatter | None) -> Collection[int]:
     """Return after how many processes a comparison may end."""
     return LOOKS if known is None else (*_EARLY, PROCESSES)
-
-
-def beyond_its_process(estimate: SpeedupEstimate) -> SpeedupEstimate:
-    """Return an estimate from the pairs of one process, as wide as processes scatter.
-
-    Two standard deviations, `PLACING`, join the interval of the pairs.
-    """
-    placing = 2 * PLACING
-    below, above = (
-        math.hypot(math.log(end / estimate.median), placing)
-        for end in (estimate.low, estimate.high)
-    )
-    return replace(
-        estimate,
-        low=estimate.median * math.exp(-below),
-        high=estimate.median * math.exp(above),
-    )
 
 
 def _known_interval(both: Scatter, count: int, level: float) -> tuple[float, float]:

@@ -193,7 +193,10 @@ def _dropped_in_base(
 def model_validator(
     tuning: TuneContext, comparer: ModelComparer[ChosenKernel]
 ) -> ModelValidator[ChosenKernel]:
-    """Return the validator of a model, with its bound on memory: `--memory`, else the peak."""
+    """Return the validator of a model, with its bound on memory: `--memory`, else the peak.
+
+    What is settled in a graph an earlier mode has chosen is proven by `with_figures`.
+    """
     weights = tuning.subject.model.proto.graph.initializer
     return ModelValidator(
         comparer,
@@ -201,6 +204,7 @@ def model_validator(
         bytes_kept_beside,
         math.inf if is_memory_given(tuning) else PEAK_RATIO,
         mapped_bytes=math.fsum(map(bytes_of, weights)),
+        proves_settled=tuning.settings.proves_settled and tuning.subject.chosen is None,
     )
 
 
@@ -226,7 +230,12 @@ def with_figures(
         tuning.progress.warn("the time limit left no time to measure it: no gain is claimed")
         gain = comparer.unmeasured(validation.kept)
     return replace(
-        validation, comparison=gain.comparison, estimate=gain.estimate, graph_chosen=True
+        validation,
+        comparison=gain.comparison,
+        estimate=gain.estimate,
+        surely=gain.surely,
+        processes=len(gain.processes),
+        graph_chosen=True,
     )
 
 

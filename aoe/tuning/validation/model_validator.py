@@ -39,6 +39,7 @@ _LATE = "not decided, the model did not answer in time with it"
 _OPEN = "not decided, the time limit left too few comparisons of the whole model"
 _NOT_FASTER = "the whole model is not proven faster with it"
 _SLOWER = "the whole model is slower with it"
+SLOWER_AT_A_POINT = "the model is slower with it at a point of the range"
 _NOT_RUN = "the model cannot be run with it"
 _WRONG = "the model computes something else with it"
 OVER_PEAK = "with it the model takes more memory at its peak than"
@@ -62,6 +63,8 @@ class ValidationResult(Generic[P]):
             mode of the run has chosen its graph.
         scatter: Of the processes that decided, None if they cannot tell.
         standard_error: Of the logarithm of the speed-up; 0 where only its interval is known.
+        surely: Lower end of the interval by which a gain is accepted, see `ModelGain`.
+        processes: How many decided; 0 where one process only measured.
         as_expected: Names of those that stay because a model like this one has kept them, if the
             whole saves what that has shown. What is new beside them had no test of its own.
         points: Of a range, the gain of what stays at each point.
@@ -75,6 +78,8 @@ class ValidationResult(Generic[P]):
     graph_chosen: bool = False
     scatter: Scatter | None = None
     standard_error: float = 0.0
+    surely: float = 1.0
+    processes: int = 0
     as_expected: frozenset[str] = frozenset()
     points: tuple[PointComparison, ...] = ()
 
@@ -156,6 +161,7 @@ class ModelValidator(Generic[P]):
         peak_ratio: What a session of the tuned model may take at its peak, over one of the untuned
             model; infinity for no limit.
         mapped_bytes: Weights of the untuned model, see `excess_bytes`.
+        proves_settled: True to prove the gain of what an earlier run has kept again.
     """
 
     def __init__(
@@ -165,12 +171,15 @@ class ModelValidator(Generic[P]):
         kept_bytes: Callable[[P], float] = lambda kernel: 0.0,
         peak_ratio: float = math.inf,
         mapped_bytes: float = 0,
+        *,
+        proves_settled: bool = False,
     ) -> None:
         self._comparer = comparer
         self._step = step
         self._kept_bytes = kept_bytes
         self._peak_ratio = peak_ratio
         self._mapped_bytes = mapped_bytes
+        self._proves_settled = proves_settled
         self._drops: dict[str, Drop] = {}
 
     def validate(
@@ -321,7 +330,8 @@ class ModelValidator(Generic[P]):
             kernels: Kernels in the library.
         """
         # the figures that count were taken in that earlier run: one process will do
-        found = self._concluded(kernels, self._comparer.once, demand_gain=False)
+        compare = self._for_the_record if self._proves_settled else self._comparer.once
+        found = self._concluded(kernels, compare, demand_gain=False)
         if found.kept or len(kernels) < 2:
             return found
         self._forget(kernels)
@@ -329,7 +339,7 @@ class ModelValidator(Generic[P]):
             right = self._correct(list(kernels))
         except TimeIsUpError:
             return self.undecided(kernels)
-        return self._concluded(right, self._comparer.once, demand_gain=False)
+        return self._concluded(right, compare, demand_gain=False)
 
     def take(self, kernels: Sequence[P]) -> ValidationResult[P]:
         """Return the model with all of these kernels that compute rightly in it; none is timed.
@@ -403,9 +413,8 @@ class ModelValidator(Generic[P]):
         if kept and demand_gain and gain.surely <= 1:
             reason = not_proven_faster(gain)
             return self._all_dropped(kept, Drop(reason=reason, estimate=gain.estimate))
-        if kept and demand_gain and (lost := _sure_loss(gain.points)) is not None:
-            reason = "the model is slower with it at a point of the range"
-            return self._all_dropped(kept, Drop(reason=reason, estimate=lost))
+        if kept and demand_gain and (lost := sure_loss(gain.points)) is not None:
+            return self._all_dropped(kept, Drop(reason=SLOWER_AT_A_POINT, estimate=lost))
         excess = excess_bytes(gain.comparison.memory, self._peak_ratio, self._mapped_bytes)
         if kept and excess > 0:
             lighter = self._within_peak(kept)
@@ -419,6 +428,8 @@ class ModelValidator(Generic[P]):
             estimate=gain.estimate,
             scatter=gain.scatter,
             standard_error=gain.standard_error,
+            surely=gain.surely,
+            processes=len(gain.processes),
             points=gain.points if kept else (),
         )
 
@@ -433,7 +444,7 @@ class ModelValidator(Generic[P]):
         return right
 
 
-def _sure_loss(points: Sequence[PointComparison]) -> SpeedupEstimate | None:
+def sure_loss(points: Sequence[PointComparison]) -> SpeedupEstimate | None:
     """Return the worst gain at a point of a range, None unless that is surely a loss."""
     worst = min(points, key=lambda point: point.at_most, default=None)
     return worst.estimate if worst is not None and worst.at_most < 1 else None

@@ -25,8 +25,11 @@ from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.operator_choice import OperatorChoice
 from aoe.tuning.progress import Progress
 from aoe.tuning.run import TunedCase, tune_with
-from aoe.tuning.validation.intervals import beyond_its_process
-from aoe.tuning.validation.model_validator import ValidationResult
+from aoe.tuning.validation.model_validator import (
+    SLOWER_AT_A_POINT,
+    ValidationResult,
+    sure_loss,
+)
 from aoe.tuning.verify.verdict import Holding, Verified, verdict_on
 from aoebank import Bank, Event
 
@@ -43,6 +46,7 @@ class VerifiedModel:
         model: Its file.
         shapes: The shapes it was judged with, empty where the file says them.
         found: What its kernels and rewrites are worth in it; None where the bank has none.
+        processes: How many compared it with the untuned one to decide that.
         kept: Names of those that stay.
         dropped: Names of those that go, with the reason.
         was_kept: True if an earlier run had kept some of them in this model.
@@ -59,6 +63,7 @@ class VerifiedModel:
     dropped: Mapping[str, str]
     was_kept: bool
     written: bool
+    processes: int = 0
     om_file: Path | None = None
     error: AoeError | None = None
 
@@ -121,6 +126,7 @@ def verify_model(
             tune_ops=OperatorChoice(),  # of no operator
             max_tuning_count=0,  # for subgraphs
             repeat_tune=False,
+            proves_settled=True,
             tuning_time_limit_s=None,
             stage_limits_s=(),
             workers=None,
@@ -153,6 +159,7 @@ def verify_model(
             dropped={name: why for mode in modes for name, why in mode.validation.dropped.items()},
             was_kept=Event.KEPT in dict(known).values(),
             written=after.get(_identity_of(modes[-1]), []) != known,
+            processes=modes[-1].validation.processes,
             om_file=modes[-1].om_file if how.output is not None else None,
         )
 
@@ -191,10 +198,15 @@ def _found(validations: Sequence[ValidationResult[Any]]) -> Verified | None:
         return None
     last = validations[-1]
     if last.is_changed:
-        measured, estimate = last.comparison.measurement, last.estimate
-        if last.scatter is None and not last.graph_chosen:  # what is settled has one process
-            estimate = beyond_its_process(estimate)
-        found = verdict_on(None, measured, estimate=estimate, default="the untuned model")
+        found = verdict_on(
+            None,
+            last.comparison.measurement,
+            estimate=last.estimate,
+            surely=last.surely,
+            default="the untuned model",
+        )
+        if found.is_decided and sure_loss(last.points) is not None:
+            found = replace(found, verdict=Holding.LOST, reason=SLOWER_AT_A_POINT)
         if found.verdict is Holding.LOST:
             return replace(found, reason=f"{found.reason}; {_TUNED_ANEW}")
         return found

@@ -10,7 +10,8 @@ is of gradients, and all-reduce or a step takes another
 time than the record says                                   undecided
 surely no faster than the default (high <= 1)               lost
 surely less than was recorded, by more than 3 %             weaker
-may be no faster (low <= 1)                                 undecided
+may be no faster (low <= 1; of a whole model the end of
+the interval by which tuning accepts a gain)                undecided
 else                                                        holds
 """
 
@@ -102,6 +103,7 @@ def verdict_on(
     found: Measurement,
     *,
     estimate: SpeedupEstimate | None = None,
+    surely: float | None = None,
     default: str = "ONNX Runtime's own",
 ) -> Verified:
     """Return the verdict of a measurement on a record.
@@ -110,6 +112,8 @@ def verdict_on(
         recorded: What the bank says it is worth; None if nobody noted it, then it has to be faster.
         found: Fresh pairs, or why there are none.
         estimate: What they prove; None for what the pairs of this run prove alone.
+        surely: Speed-up that is exceeded as surely as a tuning has to know it; None for the lower
+            end of the estimate.
         default: What the answer is compared with, in words.
     """
     if found.is_of_machine:
@@ -129,6 +133,8 @@ def verdict_on(
         verdict, reason = Holding.WEAKER, ""
     elif estimate.low <= 1:
         verdict, reason = Holding.UNDECIDED, "its interval reaches below 1"
+    elif surely is not None and surely <= 1:
+        verdict, reason = Holding.UNDECIDED, f"its 99 % interval reaches to {surely:.3f}"
     else:
         verdict, reason = Holding.HOLDS, ""
     return Verified(verdict=verdict, reason=reason, measurement=found, estimate=estimate)

@@ -162,6 +162,7 @@ class Model:
                 run_loop=None,
                 lookup_only=False,
                 kernel_memory_mib=self.kernel_memory_mib,
+                proves_settled=False,
             ),
             subject=ModelToTune(
                 model=SimpleNamespace(proto=onnx.ModelProto()),  # type: ignore[arg-type]
