@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aoe.kernels.algorithms import is_allowed, known_algorithm
+from aoe.kernels.algorithms import STREAMED, is_allowed, known_algorithm
 from aoe.kernels.conv_nchw import tiles
 from aoe.kernels.conv_nchw.result import check_plain_arguments
 from aoe.kernels.conv_nchw.shape import ConvNchwPlan, read_plain
 from aoe.kernels.conv_nchw.winograd import RowWinograd, check_row_winograd
+from aoe.kernels.conv_nchw.winograd_groups import GroupWinograd, check_group_winograd
 from aoe.kernels.conv_nchw.winograd_line import LineWinograd, check_line_winograd, is_long_enough
+from aoe.kernels.conv_nchwc.winograd.transforms import F2, F4
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.tiled_products import SCOPE, TiledAlgorithm, tile_of, tiled_schedule, tiled_space
 from aoe.operators.products import PLAIN_CONVOLUTIONS
@@ -17,6 +19,7 @@ from aoe.schedule import Choice, Schedule, Space, Values
 from aoe.workload import Workload
 
 WINOGRAD, LINE = ("winograd_rows_4", "winograd_rows_2"), "winograd_line_4"
+GROUPS = (f"winograd_4x4_groups_{STREAMED}", f"winograd_2x2_groups_{STREAMED}")
 _DIRECT = (tiles.ROWS, tiles.CHANNELS, tiles.ROWS_IN_PAIRS, tiles.CHANNELS_IN_PAIRS)
 _DIRECT_GUESSES = 3
 """First guesses of the first of the direct algorithms; together they are six at most."""
@@ -32,6 +35,8 @@ ALGORITHMS: Mapping[str, TiledAlgorithm[ConvNchwPlan]] = {
     WINOGRAD[0]: RowWinograd(results=4, guesses=2),
     WINOGRAD[1]: RowWinograd(results=2, guesses=1),
     LINE: LineWinograd(guesses=2),
+    GROUPS[0]: GroupWinograd(transforms=F4, guesses=2),
+    GROUPS[1]: GroupWinograd(transforms=F2, guesses=1),
 }
 """By the name a schedule has."""
 
@@ -74,6 +79,8 @@ def _algorithms_of(plan: ConvNchwPlan) -> tuple[str, ...]:
     direct, shape = tiles.direct_algorithms(plan), plan.shape
     if shape.is_open or not is_allowed(LINE, plan.workload.precision):
         return direct
+    if check_group_winograd(shape):
+        return (*direct, *GROUPS)
     if shape.result[0] >= tiles.VECTOR and check_row_winograd(shape):
         return (*direct, *WINOGRAD)
     is_line = check_line_winograd(shape) and is_long_enough(shape)

@@ -98,7 +98,7 @@ class _Stage:
 
     def demand_short(self, step: Step, factor: int, extent: int, *, shifted: bool) -> None:
         """Raise ScheduleError if a factor is too large for a loop."""
-        if shifted and self.is_result and extent and factor > extent:
+        if shifted and extent and factor > extent:
             # the last, shifted part would start before the first iteration
             raise ScheduleError(
                 step_text(step), "more iterations than the loop has", got=factor, expected=extent
@@ -198,7 +198,9 @@ def _split(stage: _Stage, step: sch.Split) -> None:
         raise ScheduleError(step_text(step), "two loops of one name", got=step.outer)
     stage.demand_new(step, step.outer)
     stage.demand_new(step, step.inner)
-    stage.demand_short(step, step.factor, old.extent, shifted=step.tail is not sch.Tail.GUARD)
+    shifted = step.tail is sch.Tail.SHIFT_INWARDS
+    shifted |= stage.is_result and step.tail is not sch.Tail.GUARD
+    stage.demand_short(step, step.factor, old.extent, shifted=shifted)
     outer = _Loop(step.outer, -(-old.extent // step.factor), is_in_order=old.is_in_order)
     inner = _Loop(step.inner, step.factor, is_in_order=old.is_in_order)
     stage.nest[at:at] = [inner, outer]
@@ -231,7 +233,7 @@ def _vectorize_or_unroll(stage: _Stage, step: sch.Vectorize | sch.Unroll) -> boo
     loop = stage.nest[at]
     if loop.is_special:
         raise ScheduleError(step_text(step), "the loop is vectorized or unrolled already")
-    stage.demand_short(step, step.factor, loop.extent, shifted=True)
+    stage.demand_short(step, step.factor, loop.extent, shifted=stage.is_result)
     is_vector = isinstance(step, sch.Vectorize)
     if is_vector:
         _demand_any_order(step, loop)
@@ -256,7 +258,7 @@ def _parallel(stage: _Stage, step: sch.Parallel) -> None:
     _demand_any_order(step, loop)
     stage.is_parallel = True
     if step.task_size is not None:
-        stage.demand_short(step, step.task_size, loop.extent, shifted=True)
+        stage.demand_short(step, step.task_size, loop.extent, shifted=stage.is_result)
         loop.extent = -(-loop.extent // step.task_size)
 
 

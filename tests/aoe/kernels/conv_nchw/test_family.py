@@ -22,6 +22,7 @@ from support.contracts.kernels import (
 from support.engine.conv_nchw_shapes import conv_nchw, transposed_convolution
 from support.engine.convolutions import chained
 
+from aoe.errors import ScheduleError
 from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.conv_nchw.family import ConvNchw
@@ -62,6 +63,15 @@ CONVOLUTIONS: Mapping[str, Workload] = {
         conv_nchw((1, 6, 5, 9), (12, 3, 1, 1), group=2),
         operation("Mul", "t0 x3", "t1"),
         reads=(plain(12, 1, 1),),
+    ),
+    "groups of 24, three of them": conv_nchw(
+        (1, 72, 9, 13), (72, 24, 3, 3), group=3, pads=(1,) * 4, activation="Relu"
+    ),
+    "groups of 12, uneven padding, results added": conv_nchw(
+        (1, 36, 6, 5), (36, 12, 3, 3), group=3, pads=(0, 2, 1, 1), added=True
+    ),
+    "groups of 4, two images": conv_nchw(
+        (2, 20, 5, 9), (20, 4, 3, 3), group=5, pads=(1,) * 4, bias=False, chain=SILU
     ),
     "3x1": conv_nchw((1, 5, 11, 19), (6, 5, 3, 1), pads=(1, 0, 1, 0), chain=SILU),
     "1x3": conv_nchw((1, 5, 7, 21), (6, 5, 1, 3), pads=(0, 1, 0, 1)),
@@ -198,6 +208,41 @@ def test_transformed_sums_stay_within_the_bound(algorithm: str) -> None:
     assert error < (3e-5 if algorithm == "winograd_rows_4" else 3e-6)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "bound"),
+    [("winograd_4x4_groups_streamed", 3e-5), ("winograd_2x2_groups_streamed", 3e-6)],
+)
+def test_groups_that_share_a_vector_keep_apart_what_is_no_number(
+    algorithm: str, bound: float
+) -> None:
+    """The first of three groups of 24 reads NaN and infinities, the others do not."""
+    workload = CONVOLUTIONS["groups of 24, three of them"]
+    image = random_inputs(workload, SEED)["x0"].copy()
+    image[0, :3, 4, 6] = np.nan, np.inf, -np.inf
+    run = run_baseline(workload, {"x0": image})
+    space = ConvNchw().space(workload, kernel_target())
+    guess = next(guess for guess in space.first_guesses if guess["algorithm"] == algorithm)
+    schedule = ConvNchw().schedule(workload, Configuration(guess), kernel_target())
+    found = CompiledKernel(workload, schedule).run(run.inputs)
+    kept, expected = found[:, 24:], run.result[:, 24:]
+    assert np.isnan(found[:, :24]).any()
+    assert np.abs(kept - expected).max() / np.abs(expected).max() < bound
+
+
+def test_groups_of_many_channels_or_filters_of_another_side_are_not_transformed() -> None:
+    many = conv_nchw((1, 160, 8, 8), (160, 80, 3, 3), group=2, pads=(1,) * 4)
+    wide = conv_nchw((1, 48, 8, 8), (48, 24, 3, 5), group=2, pads=(1, 2, 1, 2))
+    few = conv_nchw((1, 48, 8, 8), (48, 24, 3, 3), group=2, pads=(1,) * 4)
+    names = [
+        {
+            str(values["algorithm"])
+            for values in ConvNchw().space(known, kernel_target()).first_guesses
+        }
+        for known in (many, wide, few)
+    ]
+    assert [any("groups" in name for name in found) for found in names] == [False, False, True]
+
+
 def test_strict_float32_transforms_nothing() -> None:
     known = replace(CONVOLUTIONS["3-D"], precision=Precision.STRICT_FLOAT32)
     for configuration in ConvNchw().space(known, kernel_target()).configurations():
@@ -295,3 +340,16 @@ def test_first_guesses_copy_groups_and_the_whole_image(precision: Precision) -> 
     assert space is not None
     rows = [guess for guess in space.first_guesses if "direct_rows" in str(guess["algorithm"])]
     assert {guess["scope"] for guess in rows} == {"group", "image"}
+
+
+def test_edited_schedule_that_would_read_in_front_of_an_image_is_refused() -> None:
+    workload = CONVOLUTIONS["groups of 24, three of them"]
+    space = ConvNchw().space(workload, kernel_target())
+    guess = next(item for item in space.first_guesses if "groups" in str(item["algorithm"]))
+    schedule = ConvNchw().schedule(workload, Configuration(guess), kernel_target())
+    wide = tuple(
+        replace(step, factor=32) if isinstance(step, Split) and step.stage == "woven" else step
+        for step in schedule.steps
+    )
+    with pytest.raises(ScheduleError, match="more iterations than the loop has"):
+        CompiledKernel(workload, replace(schedule, steps=wide))
