@@ -15,6 +15,7 @@ from aoe.ort.sessions import NO_PACKING, OpenSession, session_options, session_s
 from aoe.ort.spelling.channels import join_channel_parts
 from aoe.ort.spelling.groups import spell_out_groups
 from aoe.ort.spelling.roots import spell_roots
+from aoe.ort.spelling.tokens import write_tokens_as_images
 
 _WEIGHTS_SUFFIX = ".weights"
 _WEIGHTS_FILE = "session.optimized_model_external_initializers_file_name"
@@ -29,8 +30,9 @@ def optimize_offline(
     Rewriters that break the model are left out; `marked` tells which, and where it breaks.
 
     But for group normalisations, which are spelled out in front of it, for normalisations of
-    channels that are written in parts, which are joined, and for those by the root of a mean
-    square, which get the parts that are joined (`spelling/`).
+    channels that are written in parts, which are joined, for those by the root of a mean square,
+    which get the parts that are joined, and for tokens around a depthwise convolution, which
+    become images (`spelling/`).
 
     Args:
         proto: A model with static input shapes.
@@ -46,6 +48,7 @@ def optimize_offline(
     options = session_options(threads=threads, optimize=True)
     options.optimized_model_filepath = str(file)
     spelled = spell_roots(join_channel_parts(spell_out_groups(proto)))
+    spelled = write_tokens_as_images(spelled)
     weights = file.with_name(file.name + _WEIGHTS_SUFFIX)
     if is_outside(spelled):
         options.add_session_config_entry(_WEIGHTS_FILE, weights.name)

@@ -79,9 +79,13 @@ class PartsReading:
             axes = None if value is None else tuple(int(axis) for axis in value.reshape(-1))
         return at if axes == (axis,) and attributes.get("keepdims", 1) else None
 
+    def readers(self, name: str) -> set[int]:
+        """Return the nodes that read a tensor."""
+        return self._read.get(name, set())
+
     def reader(self, at: int, op_type: str) -> int | None:
         """Return the only node that reads the result of another, if it is of a type."""
-        read = self._read.get(self.nodes[at].output[0], set())
+        read = self.readers(self.nodes[at].output[0])
         found = next(iter(read)) if len(read) == 1 else None
         return found if found is not None and self.nodes[found].op_type == op_type else None
 
