@@ -9,6 +9,7 @@ import onnx
 from onnx import helper
 
 from aoe.graph.model_graph import TensorInfo, attributes_of, names_read
+from aoe.graph.protos import copied
 from aoe.graph.weights import array_of
 
 
@@ -91,8 +92,13 @@ class PartsReading:
 
 
 def known_tensors(proto: onnx.ModelProto) -> dict[str, TensorInfo]:
-    """Return tensors of known type and rank, with 0 for extents that differ from run to run."""
-    graph = onnx.shape_inference.infer_shapes(proto).graph
+    """Return tensors of known type and rank, with 0 for extents that differ from run to run.
+
+    What the file claims about tensors between its inputs and results is not believed.
+    """
+    bare = copied(proto)
+    del bare.graph.value_info[:]
+    graph = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
     found = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
         tensor = value.type.tensor_type

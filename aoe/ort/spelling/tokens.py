@@ -24,6 +24,7 @@ from onnx import helper, numpy_helper
 from aoe.graph.model_graph import attributes_of
 from aoe.graph.protos import copied, free_name, refill, rename_tensors
 from aoe.operators import OPERATORS, OperatorKind, op_key
+from aoe.ort.spelling.extents import write_known_extents
 from aoe.ort.spelling.reading import PartsReading, known_tensors
 
 _BLOCK = 16
@@ -82,18 +83,20 @@ def write_tokens_as_images(proto: onnx.ModelProto) -> onnx.ModelProto:
 
     The model itself, if there are none of tokens in float32 and of known shapes.
     """
-    convolutions = [at for at, node in enumerate(proto.graph.node) if _is_grouped(node)]
-    if not convolutions:
-        return proto
-    reading = _Reading(proto)
+    kinds = {node.op_type for node in proto.graph.node}
+    if not {"MatMul", "Transpose"} <= kinds or not any(map(_is_grouped, proto.graph.node)):
+        return proto  # spares most networks the inference of shapes
+    written = write_known_extents(proto)
+    reading = _Reading(written)
+    convolutions = [at for at, node in enumerate(written.graph.node) if _is_grouped(node)]
     found = [one for at in convolutions if (one := reading.around(at)) is not None]
     if not found:
         return proto
-    spelled = copied(proto)
+    spelled = copied(written)
     gone = {at for one in found for at in one.nodes}
     ending = {one.nodes[-1]: one for one in found}
     nodes: list[onnx.NodeProto] = []
-    for at, node in enumerate(proto.graph.node):
+    for at, node in enumerate(written.graph.node):
         if at in ending:
             nodes += _Images(ending[at], spelled.graph, reading).nodes()
         elif at not in gone:

@@ -31,6 +31,7 @@ def make(
     summed: int = 1,
     order: tuple[int, ...] = (0, 2, 1),
     computed: bool = False,
+    asks: bool = False,
     also: str = "",
 ) -> onnx.ModelProto:
     """Return product, depthwise 3x3, chain and product of tokens, a ReLU in front and behind.
@@ -43,6 +44,7 @@ def make(
         summed: Channels that a filter sums up.
         order: Of the dimensions behind the Transpose in front.
         computed: True if the matrix of the second product is an input.
+        asks: True if the shape of the tokens is computed, as the TorchScript exporter writes it.
         also: Tensor that is another result of the model, "wide" or "filtered".
     """
     model = SmallModel(opset=18)
@@ -55,7 +57,12 @@ def make(
     filters, shifts = model.weight(wide, summed, 3, 3), model.weight(wide)
     shape = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [stride, stride]}
     made = model.op("Conv", image, filters, shifts, group=wide // summed, **shape)
-    rows = model.op("Reshape", made, model.constant([IMAGES, wide, -1]))
+    extents = model.constant([IMAGES, wide, -1])
+    if asks:
+        ends = [model.constant([at]) for at in (0, 2)]
+        outer = model.op("Slice", model.op("Shape", made), *ends)
+        extents = model.op("Concat", outer, model.constant([-1]), axis=0)
+    rows = model.op("Reshape", made, extents)
     x = kept["filtered"] = model.op("Transpose", rows, perm=[0, 2, 1])
     if chain == "gelu":  # as PyTorch writes it
         erf = model.op("Erf", model.op("Div", x, model.constant(2**0.5)))
@@ -87,9 +94,9 @@ def _run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
         make(),
         make(biases=False, chain="Relu"),
         make(stride=2, chain=""),
-        make(chain="HardSwish"),
+        make(chain="HardSwish", asks=True),
     ],
-    ids=["PyTorch's GELU", "no bias", "stride, no chain", "HardSwish"],
+    ids=["PyTorch's GELU", "no bias", "stride, no chain", "HardSwish, computed extents"],
 )
 @pytest.mark.parametrize("special", [False, True], ids=["moderate", "special"])
 def test_images_make_the_same_numbers(model: onnx.ModelProto, *, special: bool) -> None:
