@@ -102,6 +102,9 @@ def write_tokens_as_images(proto: onnx.ModelProto) -> onnx.ModelProto:
         elif at not in gone:
             nodes.append(node)
     refill(spelled.graph.node, nodes)
+    shaped = {name for at in gone for name in written.graph.node[at].output}
+    declared = [value for value in spelled.graph.value_info if value.name not in shaped]
+    refill(spelled.graph.value_info, declared)
     return spelled
 
 
@@ -127,36 +130,39 @@ class _Images:
         self._taken |= {tensor.name for tensor in graph.initializer}
 
     def nodes(self) -> Iterator[onnx.NodeProto]:
-        """Yield the nodes; those that compute keep the names they have."""
+        """Yield the nodes; those that compute, and what they make, keep the names they have."""
         part = self._part
         (images, _, *sides), (_, _, *made_sides) = part.given, part.made
         read, written = part.widening.channels[0], part.narrowing.channels[1]
         source = self._written[part.widening.matmul].input[0]
-        pixels = self._name("pixels")
+        pixels = self._name(f"{self._result}_pixels")
         yield self._reshape(source, pixels, (images, *sides, read))
-        image = self._name("image")
+        image = self._name(f"{self._result}_image")
         yield helper.make_node("Transpose", [pixels], [image], image, perm=_CHANNELS_FIRST)
-        wide = self._name("wide")
+        wide = self._written[part.widening.last].output[0]
         yield from self._convolution(part.widening, image, wide)
         filtered = copied(self._written[part.convolution])
         filtered.input[0] = wide
         yield filtered
-        moved = {part.tokens: filtered.output[0]}
+        as_image = {part.tokens: filtered.output[0]}
         for at in part.chain:
             node = copied(self._written[at])
-            moved[node.output[0]] = self._name(f"of_{node.output[0]}")
-            rename_tensors(node, moved)
+            rename_tensors(node, as_image)
             yield node
-        narrow, last = self._name("narrow"), self._name("narrow_pixels")
         activated = self._written[part.narrowing.matmul].input[0]
-        yield from self._convolution(part.narrowing, moved[activated], narrow)
+        activated = as_image.get(activated, activated)
+        narrow = self._written[part.narrowing.matmul].output[0]
+        if narrow == self._result:
+            narrow = self._name(f"{self._result}_narrow")
+        yield from self._convolution(part.narrowing, activated, narrow)
+        last = self._name(f"{self._result}_last")
         yield helper.make_node("Transpose", [narrow], [last], last, perm=_CHANNELS_LAST)
         yield self._reshape(last, self._result, (images, prod(made_sides), written))
 
     def _convolution(self, product: _Product, image: str, made: str) -> Iterator[onnx.NodeProto]:
         """Yield a pointwise convolution; ONNX Runtime turns its weights once."""
         read, written = product.channels
-        turned, weights = self._name(f"{made}_turned"), self._name(f"{made}_weights")
+        turned, weights = (self._name(f"{made}_{what}") for what in ("turned", "weights"))
         yield helper.make_node("Transpose", [product.weights], [turned], turned, perm=(1, 0))
         yield self._reshape(turned, weights, (written, read, 1, 1))
         yield helper.make_node(
@@ -172,9 +178,8 @@ class _Images:
         self._graph.initializer.append(numpy_helper.from_array(np.array(extents, np.int64), shape))
         return helper.make_node("Reshape", [x, shape], [made], self._name(f"{made}_reshaped"))
 
-    def _name(self, what: str) -> str:
-        prefix = f"{self._result}_"
-        name = free_name(what if what.startswith(prefix) else f"{prefix}{what}", self._taken)
+    def _name(self, wanted: str) -> str:
+        name = free_name(wanted, self._taken)
         self._taken.add(name)
         return name
 

@@ -11,6 +11,7 @@ from support.contracts.small_models import SmallModel
 from support.engine.cpu import CPU, open_session
 
 from aoe.graph.model_graph import ModelGraph
+from aoe.graph.origins import Origins
 from aoe.graph.regions import partition
 from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.operators import is_reorder
@@ -145,6 +146,20 @@ def test_operators_keep_their_names_and_the_result_its_own() -> None:
 )
 def test_what_is_something_else_stays(model: onnx.ModelProto) -> None:
     assert write_tokens_as_images(model) is model
+
+
+def test_optimised_convolutions_lead_back_to_the_products(tmp_path: Path) -> None:
+    model = make()
+    optimized = CPU.optimize(model, tmp_path / "optimised.onnx", threads=1)
+    origins = Origins(model, optimized)
+    computed = {
+        origin.name: node.op_type
+        for node in optimized.graph.node
+        for origin in origins.fused(node)
+        if origin.op_type in ("MatMul", "Conv")
+    }
+    assert len(computed) == 3
+    assert set(computed.values()) == {"Conv"}
 
 
 def test_wide_channels_stay_in_blocks_and_are_made_by_the_kernel_that_filters_them(
