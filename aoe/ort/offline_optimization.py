@@ -6,10 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
+from onnx import helper
 
 from aoe.errors import RunError
 from aoe.graph.canonical_form import make_canonical
+from aoe.graph.model_graph import attributes_of
 from aoe.graph.weights import SMALL_BYTES, is_outside, load_written, place_of, share_places
+from aoe.operators import BLOCKED_CONVOLUTION, op_key
 from aoe.ort.optimizers import ALL_OR_NOTHING, Optimizations, broken_at, mark, optimizations_of
 from aoe.ort.sessions import NO_PACKING, OpenSession, session_options, session_source
 from aoe.ort.spelling.channels import join_channel_parts
@@ -58,9 +61,26 @@ def optimize_offline(
     optimized = load_written(file, whole=not is_outside(spelled))
     if is_outside(spelled):
         _drop_twins(optimized, spelled, weights)
+    _write_filter_extents(optimized)
     make_canonical(optimized, spelled)
     mark(optimized, _told(spelled, optimizations_of(session), open_session))
     return optimized
+
+
+def _write_filter_extents(proto: onnx.ModelProto) -> None:
+    """Write the extents of filters that blocked convolutions in groups leave to their weights.
+
+    A blocked convolution in groups that says none is the form in which ONNX Runtime leaves a
+    BatchNormalization: its filters are single values, and are left.
+    """
+    weights = {tensor.name: tensor.dims for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        said = attributes_of(node)
+        if op_key(node) != BLOCKED_CONVOLUTION or "kernel_shape" in said:
+            continue
+        extents = weights.get(node.input[1], ())[2:]
+        if said.get("group", 1) > 1 and any(extent > 1 for extent in extents):
+            node.attribute.append(helper.make_attribute("kernel_shape", list(extents)))
 
 
 def _told(proto: onnx.ModelProto, found: Optimizations, open_session: OpenSession) -> Optimizations:

@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.contracts.small_models import SmallModel
 from support.engine.models import conv_net, matmul_net
 
 from aoe.device.registry import default_device
+from aoe.graph.model_graph import attributes_of
 from aoe.graph.weights import array_of, is_outside, laid_out, place_of
+from aoe.workload import NCHWC_DOMAIN
 
 
 def _optimized(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
@@ -44,3 +47,18 @@ def test_model_of_few_weights_stays_as_it_is(tmp_path: Path) -> None:
     model = conv_net()
     assert laid_out(model, tmp_path / "weights.bin") is model
     assert not (tmp_path / "weights.bin").exists()
+
+
+@pytest.mark.parametrize(("side", "written"), [(3, True), (1, False)])
+def test_filters_in_groups_say_their_extents_where_the_model_does_not(
+    side: int, *, written: bool, tmp_path: Path
+) -> None:
+    if not default_device().channel_block():
+        pytest.skip("no blocked layout on this CPU")
+    model = SmallModel()
+    x = model.input(1, 32, 8, 8)
+    weights = model.weight(32, 1, side, side)
+    proto = model.model(model.op("Conv", x, weights, group=32, pads=[side // 2] * 4))
+    (node,) = (n for n in _optimized(proto, tmp_path / "out").graph.node if n.op_type == "Conv")
+    assert node.domain == NCHWC_DOMAIN
+    assert attributes_of(node).get("kernel_shape") == ((side, side) if written else None)
