@@ -36,6 +36,7 @@ from aoe import schedule as sch
 from aoe.kernels.conv_nchw.result import finished_value, pixel, plain_arguments
 from aoe.kernels.conv_nchw.shape import WEIGHTS, ConvNchwPlan, ConvNchwShape, X
 from aoe.kernels.conv_nchw.tiles import FAR_BYTES_PER_CYCLE, VECTOR, vectors_of
+from aoe.kernels.conv_nchw.winograd import FILTER_SIDE
 from aoe.kernels.conv_nchwc.direct import PADDED, PRODUCTS, SUMMED
 from aoe.kernels.conv_nchwc.result import finished_pipeline
 from aoe.kernels.conv_nchwc.winograd.stages import (
@@ -47,7 +48,7 @@ from aoe.kernels.conv_nchwc.winograd.stages import (
     back_transformed,
     stored_extents,
 )
-from aoe.kernels.conv_nchwc.winograd.transforms import FILTER_SIDE, Transforms, select_row
+from aoe.kernels.conv_nchwc.winograd.transforms import Transforms, select_row, square
 from aoe.kernels.family import SUPPORTED, KernelTarget, PackedInput, Pipeline, Support
 from aoe.kernels.halide.chain import RESULT
 from aoe.kernels.halide.loops import v
@@ -163,7 +164,7 @@ def group_winograd_pipeline(plan: ConvNchwPlan, transforms: Transforms) -> Pipel
     spread = stored_extents(tiles_of(shape, transforms)[0], bundles.vectors)
     for name in (DATA, GATHERED):
         stages[name].align_storage(v.tx, spread[0]).align_storage(v.b, spread[1])
-    stages |= back_transformed(stages[GATHERED], transforms)
+    stages |= back_transformed(stages[GATHERED], square(transforms))
     step = transforms.results
     unwoven, planes, result = hl.Func(UNWOVEN), hl.Func(PLANES), hl.Func(RESULT)
     inside = v.w % step, v.h % step, v.w // step, v.h // step
