@@ -49,9 +49,9 @@ _WEIGHT, _BROADCAST, _FREE_SUMS = 0.35, 0.2, 16
 first; and the sums from which on there is no waiting. Fitted to six shapes on a Zen 5: 16 sums that
 divide the tiles of a row are up to 13 % faster than 24 that do not (80x80, 2026-11-23)."""
 _HIGHER = 0.01
-"""What each further row of tiles costs, beyond loads: tiles of one row lie one after the other. First
-guesses of nine shapes, 64 to 512 channels, that tied before take 0.75 to 1.03 of the time, 0.92 on
-average (one thread of a Zen 5 with other work, CPU time, 2026-11-28)."""
+"""What each further row of tiles costs, beyond loads: tiles of one row lie one after the other.
+Twenty first guesses of seven images, 64 to 384 channels, that tied before take 0.75 to 1.03 of the
+time, 0.92 on average (one thread of a Zen 5 with other work, CPU time, 2026-11-28)."""
 _FROM_L2, _FROM_FAR = 3.0, 8.0
 """What loads cost where one value of all tiles and the weights that meet it, which are walked again
 and again, are more than the first-level cache holds, and more than the second. In the first, 256
