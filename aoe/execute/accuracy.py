@@ -24,7 +24,8 @@ _ELEMENT_ULPS = 128
 good for a few, and a chain adds up. Source: error bounds stated in aoe.kernels.math.functions."""
 _SCALE_SHARE = 3e-5
 """Error of one result, as a share of the largest: Winograd's F(4x4, 3x3) makes up to 1.2e-5 with
-512 channels (max over 10^5 results of normal data), direct sums 1e-6."""
+512 channels (max over 10^5 results of normal data), F(4x4, 5x5) 1.5e-5 (10^4 results), direct sums
+1e-6."""
 _BFLOAT16_SHARE = 1.2e-2
 """Error of one result of products in bfloat16, as a share of the largest, and of 1, the spread of
 the sums that are compared. Convolutions and matrix products that sum up to 4608 of them make

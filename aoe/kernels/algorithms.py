@@ -22,6 +22,7 @@ KNOB = "algorithm"
 STREAMED = "streamed"
 _TRANSFORMED = (
     (STREAMED, 1.0),
+    ("4x4_taps_5", 64 / 25),
     ("taps_7", 10 / 7),
     ("taps_5", 8 / 5),
     ("winograd_4x4", 36 / 9),

@@ -23,6 +23,7 @@ _FLOAT_BYTES = 4
 _RATES = (
     (TILES_SUFFIX, 4.0),
     ("stride_2", 1.3),
+    ("4x4_taps", 3.7),
     ("taps", 2.0),
     ("winograd_4x4", 2.8),
     ("winograd_3x3", 2.2),

@@ -37,6 +37,7 @@ ALGORITHMS: Mapping[str, TiledAlgorithm[ConvolutionPlan]] = {
     "winograd_2x2_stride_2": Winograd(transforms=square(F2_STRIDE_2), guesses=1),
     f"winograd_4x4_{STREAMED}": StreamedWinograd(transforms=square(F4), guesses=1),
     f"winograd_2x2_{STREAMED}": StreamedWinograd(transforms=square(F2), guesses=1),
+    "winograd_4x4_taps_5": Winograd(transforms=square(F4_TAPS_5), guesses=2),
     "winograd_1x4": Winograd(transforms=single_row(F4), guesses=2, pools=False),
     "winograd_4x1": Winograd(transforms=single_column(F4), guesses=2, pools=False),
     "winograd_1x4_taps_5": Winograd(transforms=single_row(F4_TAPS_5), guesses=2, pools=False),

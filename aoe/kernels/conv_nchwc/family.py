@@ -28,10 +28,10 @@ class Convolution(PlannedFamily[ConvolutionPlan]):
     """y = chain(activation(x * w + bias + sum)), blocked.
 
     ONNX Runtime's own blocked convolution runs at the roof of the hardware, so what gains is
-    doing less: Winograd's minimal filtering, 2.25 (2 x 2) or 4 (4 x 4) times fewer products, 2 to
-    2.8 where filters are a single row or column; products of bfloat16, where they are allowed; and
-    no pass of its own for the chain, or for the pooling behind a convolution whose tiles hold whole
-    squares.
+    doing less: Winograd's minimal filtering, 2.25 (2 x 2) or 4 (4 x 4) times fewer products, 6.25
+    with 5 x 5 filters, 2 to 2.8 where they are a single row or column; products of
+    bfloat16, where they are allowed; and no pass of its own for the chain, or for the pooling
+    behind a convolution whose tiles hold whole squares.
     """
 
     name = "convolution"

@@ -19,7 +19,14 @@ from support.contracts.kernels import (
     plain,
     run_baseline,
 )
-from support.engine.convolutions import BLOCK, chained, convolution, exactly, with_computed_weights
+from support.engine.convolutions import (
+    BLOCK,
+    chained,
+    convolution,
+    exactly,
+    pooled,
+    with_computed_weights,
+)
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import weights_kept
@@ -91,6 +98,15 @@ class TestConvolution(KernelFamilyTests):
         "two rows": convolution((2, 19), blocks=(1, 2)),
         "no padding": convolution((11, 6), pads=(0, 0, 0, 0), bias=False),
         "uneven padding": convolution((9, 8), pads=(2, 0, 1, 2)),
+        "filters of 5x5, uneven padding": convolution(
+            (9, 14), blocks=(1, 2), kernel=(5, 5), pads=(2, 1, 0, 2), activation="Relu"
+        ),
+        "filters of 5x5, dilated": convolution(
+            (13, 11), kernel=(5, 5), pads=(4, 4, 4, 4), dilations=(2, 2), added=True
+        ),
+        "filters of 5x5 in front of a pooling": pooled(
+            convolution((10, 8), kernel=(5, 5), pads=(2, 2, 2, 2))
+        ),
         "activation with parameters": convolution(
             (10, 10), activation="Clip", activation_params=(-0.5, 6.0)
         ),

@@ -1,4 +1,4 @@
-"""Winograd for filters of a single row or column of three, five or seven values."""
+"""Winograd for filters of a single row or column, and for more than three values."""
 
 from __future__ import annotations
 
@@ -115,8 +115,10 @@ def test_strict_float32_has_direct_sums_alone() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (5, 1), (1, 7)])
-def test_sums_of_many_channels_stay_within_the_bound(rows: int, columns: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "columns", "bound"), [(1, 3, 5e-6), (5, 1, 5e-6), (1, 7, 1e-5), (5, 5, 3e-5)]
+)
+def test_sums_of_many_channels_stay_within_the_bound(rows: int, columns: int, bound: float) -> None:
     """The error against float64 is a share of the largest result."""
     workload = line((24, 24), rows, columns, blocks=(512 // BLOCK, 1), bias=False)
     run = run_baseline(workload, random_inputs(workload, SEED))
@@ -125,4 +127,4 @@ def test_sums_of_many_channels_stay_within_the_bound(rows: int, columns: int) ->
         schedule = Convolution().schedule(workload, Configuration(guess), kernel_target())
         found = CompiledKernel(workload, schedule).run(run.inputs)
         error = np.abs(found - exact).max() / np.abs(exact).max()
-        assert error < (1e-5 if 7 in (rows, columns) else 5e-6)
+        assert error < bound

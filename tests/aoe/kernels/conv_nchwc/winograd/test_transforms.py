@@ -33,6 +33,7 @@ ALL = {
     "4x4": square(F4),
     "2x2, stride 2": square(F2_STRIDE_2),
     "4x4, stride 2": square(F4_STRIDE_2),
+    "4x4, 5 taps": square(F4_TAPS_5),
     "1x4": single_row(F4),
     "4x1": single_column(F4),
     "1x4, 5 taps": single_row(F4_TAPS_5),
