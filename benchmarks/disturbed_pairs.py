@@ -1,15 +1,16 @@
-"""Which pairs of a busy machine to leave out: the same pairs, judged by three rules.
+"""Which pairs of a busy machine to leave out: the same pairs, judged by four rules.
 
     python benchmarks/disturbed_pairs.py                  # on a machine that is busy
     python benchmarks/disturbed_pairs.py --idle 0.3       # beside neighbours that leave 30 % idle
 
 Two sessions whose threads sleep between the parts of a call run a chain of convolutions: against
-itself, and against a chain with a tenth more of them. Measurements follow each other for
-`--seconds` for each length of the chain. The rules leave out no pair, pairs during which a thread
-lost its core, and pairs during which a thread lost its core or waited on a run queue. Printed are
-all measurements, and those in which the second rule has enough pairs, elsewhere it changes nothing:
-how often a rule has enough, how often a clock decides, how often that clock proves a gain, and the
-half-width of the interval of CPU time.
+itself, against a chain with a tenth more of them, and against itself on one thread, which is no
+gain on an idle machine and reads as one here. Measurements follow each other for `--seconds` for
+each length of the chain. The rules leave out no pair; pairs during which a thread lost its core; or
+waited on a run queue, too; or whose calls ran on other threads, too, which CPU time does not judge
+then. Printed are all measurements, and those in which the second rule has enough pairs: how often a
+rule has enough, how often a clock decides, how often that clock proves a gain, and the ratio of CPU
+time with the half-width of its interval.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import median
 
 import numpy as np
@@ -42,9 +44,10 @@ from aoe.ort.sessions import session_options
 from aoe.ort.thread_pools import ThreadPool
 from aoe.tuning.policies import final_policy
 
-RULES = ("none", "lost cores", "lost cores and waits")
+RULES = ("none", "lost cores", "lost cores and waits", "and unlike threads")
 """What pairs are left out for."""
 _CHAINS = (5, 10, 20, 40)
+_SERIAL = "itself, one thread"
 _CONFIDENCE = 0.99
 
 
@@ -83,14 +86,15 @@ def judged(samples: PairedSamples, lost: Sequence[bool], load: MachineLoad) -> J
     """Judge pairs of a busy machine by each rule.
 
     Args:
-        samples: Pairs, marked by lost cores and waits.
+        samples: Pairs, marked by lost cores and waits, with the shares of the pool's threads.
         lost: Of each pair, True if a thread lost its core.
         load: Of the machine while they were taken.
     """
-    marks = dict(zip(RULES, ((), tuple(lost), samples.disturbed), strict=True))
-    pairs = {rule: samples._replace(disturbed=marks[rule]) for rule in RULES}
+    some = samples._replace(baseline_pool_share=(), tuned_pool_share=())
+    found = [some._replace(disturbed=marks) for marks in ((), tuple(lost), samples.disturbed)]
+    pairs = dict(zip(RULES, [*found, samples], strict=True))
     return Judged(
-        left={rule: len(pairs[rule].undisturbed.tuned_us) for rule in RULES},
+        left={rule: len(pairs[rule].undisturbed.alike.tuned_us) for rule in RULES},
         by_rule={rule: measured(pairs_that_count(pairs[rule], load), load) for rule in RULES},
     )
 
@@ -113,28 +117,40 @@ def _row(title: str, found: Sequence[Judged], rule: str, enough: int) -> str:
     applies = sum(one.left[rule] >= enough for one in found)
     decided = sum(one.counts for one in ours)
     proven = sum(one.counts and estimate_speedup(one.decisive, _CONFIDENCE).low > 1 for one in ours)
-    by_cpu = [PairedSamples(one.baseline_cpu_us, one.tuned_cpu_us) for one in ours]
-    width = median(estimate_speedup(pairs).half_width for pairs in by_cpu)
+    by_cpu = [
+        estimate_speedup(PairedSamples(one.baseline_cpu_us, one.tuned_cpu_us)) for one in ours
+    ]
+    ratio, width = (median(map(attrgetter(name), by_cpu)) for name in ("median", "half_width"))
     shares = (f"{count / len(found):.1%}" for count in (applies, decided, proven))
-    return f"| {title} | {len(found)} | {rule} | {' | '.join(shares)} | +-{width:.1%} |"
+    return (
+        f"| {title} | {len(found)} | {rule} | {' | '.join(shares)} | {ratio:.2f}x +-{width:.1%} |"
+    )
 
 
 def main() -> int:
     """Take the pairs, print the table."""
     arguments = _arguments()
     policy = replace(final_policy(arguments.threads), warmup=0)
-    kinds: dict[str, list[Judged]] = {"itself": [], "a tenth more": []}
+    kinds: dict[str, list[Judged]] = {"itself": [], "a tenth more": [], _SERIAL: []}
     with neighbours(arguments.idle):
         for length in arguments.chains:
-            for kind, more in zip(kinds, (0, max(1, length // 10)), strict=True):
-                kinds[kind] += _measured(length, more, policy, arguments.seconds)
-    print(table(kinds))
+            for kind, found in kinds.items():
+                more = max(1, length // 10) if kind == "a tenth more" else 0
+                threads = 1 if kind == _SERIAL else policy.threads
+                runs = _run(length, more, policy.threads), _run(length, 0, threads)
+                found += _measured(*runs, policy, arguments.seconds)
+    print(table({kind: found for kind, found in kinds.items() if found}))
     return 0
 
 
-def _measured(length: int, more: int, policy: MeasurePolicy, seconds: float) -> Iterator[Judged]:
+def _measured(
+    baseline_run: Callable[[], object],
+    tuned_run: Callable[[], object],
+    policy: MeasurePolicy,
+    seconds: float,
+) -> Iterator[Judged]:
     """Yield measurements of a busy machine."""
-    runs = [_run(length, extra, policy.threads) for extra in (more, 0)]
+    runs = baseline_run, tuned_run
     for run in (*runs, *runs):
         run()
     until = time.monotonic() + seconds

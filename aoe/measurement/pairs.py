@@ -129,7 +129,14 @@ def _with_pair(samples: PairedSamples, baseline_us: float, tuned_us: float) -> P
     baseline_cpu_us = (*samples.baseline_cpu_us, baseline_us.cpu_us)
     tuned_cpu_us = (*samples.tuned_cpu_us, tuned_us.cpu_us)
     is_disturbed = baseline_us.is_disturbed or tuned_us.is_disturbed
-    return PairedSamples(*wall, baseline_cpu_us, tuned_cpu_us, (*samples.disturbed, is_disturbed))
+    return PairedSamples(
+        *wall,
+        baseline_cpu_us,
+        tuned_cpu_us,
+        (*samples.disturbed, is_disturbed),
+        (*samples.baseline_pool_share, baseline_us.pool_share),
+        (*samples.tuned_pool_share, tuned_us.pool_share),
+    )
 
 
 def _is_beaten(ratios: Sequence[float], policy: MeasurePolicy, best_ratio: float | None) -> bool:

@@ -1,4 +1,4 @@
-"""The same pairs judged by three rules."""
+"""The same pairs judged by four rules."""
 
 from __future__ import annotations
 
@@ -20,16 +20,27 @@ def _pairs(clean: int, lost: int, waited: int) -> tuple[PairedSamples, list[bool
 
 def test_each_rule_leaves_out_what_it_names() -> None:
     found = judged(*_pairs(10, 8, 12), _BUSY)
-    assert [found.left[rule] for rule in RULES] == [30, 22, 10]
-    assert [len(found.by_rule[rule].ratios) for rule in RULES] == [30, 22, 10]
+    assert [found.left[rule] for rule in RULES] == [30, 22, 10, 10]
+    assert [len(found.by_rule[rule].ratios) for rule in RULES] == [30, 22, 10, 10]
+
+
+def test_threads_are_looked_at_by_the_last_rule_alone() -> None:
+    pairs, lost = _pairs(22, 0, 0)
+    shares = (0.5,) * 12 + (0.0,) * 10
+    found = judged(
+        pairs._replace(baseline_pool_share=shares, tuned_pool_share=(0.0,) * 22), lost, _BUSY
+    )
+    assert [found.left[rule] for rule in RULES] == [22, 22, 22, 10]
 
 
 def test_table_has_the_measurements_in_which_enough_pairs_keep_their_cores() -> None:
     some, few = judged(*_pairs(10, 8, 2), _BUSY), judged(*_pairs(4, 20, 2), _BUSY)
     lines = table({"itself": [some, few]}).splitlines()
     assert len(lines) == 2 + 2 * len(RULES)
-    assert lines[4] == ("| itself | 2 | lost cores and waits | 50.0% | 100.0% | 50.0% | +-0.0% |")
+    assert lines[4] == (
+        "| itself | 2 | lost cores and waits | 50.0% | 100.0% | 50.0% | 1.10x +-0.0% |"
+    )
     assert lines[-1] == (
-        "| itself, ten keep their cores | 1 | lost cores and waits | 100.0% | 100.0% | 100.0% "
-        "| +-0.0% |"
+        "| itself, ten keep their cores | 1 | and unlike threads | 100.0% | 100.0% | 100.0% "
+        "| 1.20x +-0.0% |"
     )

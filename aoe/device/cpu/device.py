@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -153,6 +154,7 @@ class Cpu:
         before: Callable[[], object] | None = None,
         clock: Callable[[], float] = time.perf_counter,
         cpu_clock: Callable[[], float] = time.process_time,
+        thread_clock: Callable[[], float] = time.thread_time,
         switches: Callable[[], int] = involuntary_switches,
         waited: Callable[[], float] | None = None,
     ) -> Callable[[], CallTime]:
@@ -169,20 +171,22 @@ class Cpu:
                 parts.append(timed(1))
             return call_time(parts)
 
-        def timed(calls: int) -> tuple[float, float, int, float]:
+        def timed(calls: int) -> tuple[float, float, float, int, float]:
             # counters of the kernel are read outside of wall time, which decides wherever it can
-            waited_start, switches_start = waited_s(), switches()
+            waited_start, switches_start, own_start = waited_s(), switches(), thread_clock()
             cpu_start, start = cpu_clock(), clock()
             for _ in range(calls):
                 run()
             taken, cpu_taken = clock() - start, cpu_clock() - cpu_start
-            return taken, cpu_taken, switches() - switches_start, waited_s() - waited_start
+            own = thread_clock() - own_start
+            return taken, cpu_taken, own, switches() - switches_start, waited_s() - waited_start
 
-        def call_time(parts: Sequence[tuple[float, float, int, float]]) -> CallTime:
-            taken, cpu_taken, lost, waiting_s = map(sum, zip(*parts, strict=True))
+        def call_time(parts: Sequence[tuple[float, float, float, int, float]]) -> CallTime:
+            taken, cpu_taken, own, lost, waiting_s = map(sum, zip(*parts, strict=True))
             wall_us, cpu_us = taken * 1e6 / repeats, cpu_taken * 1e6 / repeats
             waits = waiting_s > max(_WAIT_SHARE * taken, _WAIT_S)  # False for NaN
-            return CallTime(wall_us, cpu_us, is_disturbed=lost > 0 or waits)
+            pool_share = max(0.0, 1 - own / cpu_taken) if cpu_taken > 0 else math.nan
+            return CallTime(wall_us, cpu_us, is_disturbed=lost > 0 or waits, pool_share=pool_share)
 
         if before is None:
             return sample

@@ -103,3 +103,25 @@ def test_waits_of_all_calls_of_a_sample_count(
         lambda: None, repeats=3, before=before, switches=lambda: 0, waited=lambda: next(waits)
     )
     assert [sample().is_disturbed for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize("before", [None, lambda: None])
+@pytest.mark.parametrize(
+    ("own_us", "expected"), [(100.0, 0.0), (25.0, 0.75), (0.0, 1.0), (101.0, 0.0)]
+)
+def test_a_sample_knows_what_other_threads_took_of_its_cpu_time(
+    before: Callable[[], None] | None, own_us: float, expected: float
+) -> None:
+    all_threads, own = count(), count()
+    sample = Cpu().timer(
+        lambda: None,
+        repeats=3,
+        before=before,
+        cpu_clock=lambda: next(all_threads) * 100e-6,
+        thread_clock=lambda: next(own) * own_us * 1e-6,
+    )
+    assert sample().pool_share == pytest.approx(expected)
+
+
+def test_a_cpu_clock_that_stands_still_tells_no_share() -> None:
+    assert math.isnan(Cpu().timer(lambda: None, repeats=1, cpu_clock=lambda: 0.0)().pool_share)
