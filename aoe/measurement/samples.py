@@ -132,15 +132,14 @@ class PairedSamples(NamedTuple):
 
     @property
     def unlike_shares(self) -> tuple[float, float] | None:
-        """The shares of the pool's threads at the median of both sides; None where they are alike
-        or not known."""
+        """Median shares of the pool's threads of both sides; None where alike or not known."""
         if not self.tuned_pool_share:
             return None
         shares = median(self.baseline_pool_share), median(self.tuned_pool_share)
         return shares if _differ(*shares) else None
 
     def _only(self, kept: Sequence[bool]) -> PairedSamples:
-        return PairedSamples(*(tuple(compress(values, kept)) for values in self))
+        return PairedSamples._make(tuple(compress(values, kept)) for values in self)
 
     def swapped(self) -> PairedSamples:
         """Return the pairs with the baseline for the candidate and the other way round."""
