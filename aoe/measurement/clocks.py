@@ -121,7 +121,7 @@ def clocks_disagree(samples: PairedSamples, load: MachineLoad) -> str:
     if load.is_quiet or by_cpu_time is None:
         return ""
     wall, cpu = estimate_speedup(samples.by_wall_time), estimate_speedup(by_cpu_time)
-    hidden = _OF_THREADS * load.threads
+    hidden = _hidden_ratio(samples.unlike_shares, load.threads)
     if samples.unlike_shares is not None and 1 / hidden <= cpu.high and cpu.low <= hidden:
         shares = "{:.0%} untuned and {:.0%} tuned".format(*samples.unlike_shares)
         return f"{cpu.median:.2f}x by CPU time, of which threads of the pool took {shares}"
@@ -135,3 +135,12 @@ def clocks_disagree(samples: PairedSamples, load: MachineLoad) -> str:
         f"{cpu.median:.2f}x by CPU time, {wall.median:.2f}x by wall time: "
         f"the {side} side waits longer for {what}"
     )
+
+
+def _hidden_ratio(shares: Sequence[float] | None, threads: int) -> float:
+    """Return the speed-up by threads alone that CPU time may not show, in either direction.
+
+    A call of which the pool took the share s ran on 1 / (1 - s) threads.
+    """
+    used = [1 / max(1 - share, 1 / threads) for share in shares or (0.0,)]
+    return _OF_THREADS * max(used) / min(used)
