@@ -78,10 +78,11 @@ _GROUPS = (1, 2, 4, 7, 14)
 """Rows of tiles of a group."""
 _ACROSS, _DOWN = range(1, 15), (1, 2, 4)
 _BEST_TILES = 3
-_TRANSFORM_CYCLES = 1.2
-"""Cycles for a vector of transformed data or products, per value of a tile. Assumed."""
-_FILTER_CYCLES = 3
-"""The same of transformed weights. Assumed."""
+_TRANSFORM_CYCLES, _FILTER_CYCLES = 26, 4
+"""Cycles for a value of a tile in a vector of channels, all that is not its products: copied,
+turned, transformed, and back; for a vector of transformed weights. Groups of 24 channels of 14x14
+take 209 us, of which products are 85; groups of 4 of 56x56, which have few products, 1.1 times as
+long as `direct_rows` (one thread of a Zen 4 with other work, CPU time, 2026-11-28)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,8 +314,8 @@ class GroupWinograd(TiledAlgorithm[ConvNchwPlan]):
         vectors = bundles.count * bundles.vectors
         made = square * across * down * vectors
         cycles = made * shape.channels_in * _tile_cost(tile_of(values), across, rows)
-        cycles += 2 * _TRANSFORM_CYCLES * made * (1 + 0.3 / rows)
-        cycles += _FILTER_CYCLES * square * vectors * shape.channels_in * groups
+        cycles += _TRANSFORM_CYCLES * made * (1 + 0.1 / rows)
+        cycles += _FILTER_CYCLES * square * vectors * shape.channels_in
         held = 8 * VECTOR * square * across * rows * bundles.vectors
         held += 4 * VECTOR * square * bundles.vectors * shape.channels_in
         if held > 0.7 * target.l2_bytes:
@@ -391,7 +392,7 @@ def _data_steps(shape: ConvNchwShape, transforms: Transforms) -> Iterator[Step]:
 
 
 def _filter_steps(transforms: Transforms) -> Iterator[Step]:
-    yield sch.ComputeAt(FILTERS, RESULT, "group")
+    yield sch.ComputeAt(FILTERS, RESULT, "bundle")  # for all groups of its tiles
     yield sch.Reorder(FILTERS, ("o", "e", "b", "c", "p"))
     yield from register_steps((FILTERS,), ("o", VECTOR), {"e": transforms.products**2})
 
