@@ -81,7 +81,7 @@ _BEST_TILES = 3
 _TRANSFORM_CYCLES, _FILTER_CYCLES = 26, 4
 """Cycles for a value of a tile in a vector of channels, all that is not its products: copied,
 turned, transformed, and back; for a vector of transformed weights. Groups of 24 channels of 14x14
-take 209 us, of which products are 85; groups of 4 of 56x56, which have few products, 1.1 times as
+take 226 us, of which products are 85; groups of 4 of 56x56, which have few products, 1.1 times as
 long as `direct_rows` (one thread of a Zen 4 with other work, CPU time, 2026-11-28)."""
 
 
