@@ -59,7 +59,7 @@ times as long as ONNX Runtime, 49 and more 0.8 of it (one thread of a Zen 5 with
 _MOST_ROWS = 16
 """Most rows of results of a group of tiles, of all phases, where filters are one column wide. 128
 channels of 64x128 dilated by 4 take 0.72 of the time of ONNX Runtime, dilated by 16 2.4 times as
-long; 32x64 dilated by 6 take as long (one thread of a Zen 5 with other work, CPU time,
+long; 32x64 dilated by 6 take as long (one thread of a Zen 4 with other work, CPU time,
 2026-11-27)."""
 
 

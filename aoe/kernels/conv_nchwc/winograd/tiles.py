@@ -51,7 +51,7 @@ divide the tiles of a row are up to 13 % faster than 24 that do not (80x80, 2026
 _HIGHER = 0.01
 """What each further row of tiles costs, beyond loads: tiles of one row lie one after the other.
 Twenty first guesses of seven images, 64 to 384 channels, that tied before take 0.75 to 1.03 of the
-time, 0.92 on average (one thread of a Zen 5 with other work, CPU time, 2026-11-28)."""
+time (one thread of a Zen 4 with other work, CPU time, 2026-11-28)."""
 _FROM_L2, _FROM_FAR = 3.0, 8.0
 """What loads cost where one value of all tiles and the weights that meet it, which are walked again
 and again, are more than the first-level cache holds, and more than the second. In the first, 256
