@@ -7,10 +7,10 @@ Two sessions whose threads sleep between the parts of a call run a chain of conv
 itself, against a chain with a tenth more of them, and against itself on one thread, which is no
 gain on an idle machine and reads as one here. Measurements follow each other for `--seconds` for
 each length of the chain. The rules leave out no pair; pairs during which a thread lost its core; or
-waited on a run queue, too; or whose calls ran on other threads, too, which CPU time does not judge
-then. Printed are all measurements, and those in which the second rule has enough pairs: how often a
-rule has enough, how often a clock decides, how often that clock proves a gain, and the ratio of CPU
-time with the half-width of its interval.
+waited on a run queue, too; or whose calls ran on other threads, too. Printed are all measurements,
+and those in which the second rule has enough pairs: how often a rule has enough, how often a clock
+decides, how often that clock proves a gain, and the ratio of CPU time with the half-width of its
+interval.
 """
 
 from __future__ import annotations

@@ -17,9 +17,6 @@ from aoe.measurement.samples import Clock, Measurement, Outcome, PairedSamples, 
 _ENOUGH_PAIRS = 10
 """Undisturbed pairs that are enough to leave the others out. Source: 10 to 20 pairs put the spread
 of the estimate at 0.2 to 1 %, see `MeasurePolicy`."""
-_OF_THREADS = 1.4
-"""CPU time of a call on two threads that sleep between its parts over that on one, at most. Source:
-chains of convolutions of 50 us beside load, 1.36 for one, 1.21 for 5, 1.14 for 20, 1.11 for 80."""
 
 
 def measured(
@@ -107,10 +104,7 @@ def deciding_clock(samples: PairedSamples, load: MachineLoad) -> Clock:
 
 
 def clocks_disagree(samples: PairedSamples, load: MachineLoad) -> str:
-    """Return why neither clock of a busy machine decides; empty if they agree.
-
-    CPU time says little of calls that ran on more and on fewer threads: one thread takes less of it
-    than two, and longer on an idle machine. It decides where the gain is more than that can be.
+    """Return both speed-ups of a busy machine and which side waits longer; empty if they agree.
 
     Both clocks disagree where their intervals do not meet. Threads that wait for each other take no
     CPU time, and one side may wait more: of several threads, a gain needs the median of wall time
@@ -121,10 +115,6 @@ def clocks_disagree(samples: PairedSamples, load: MachineLoad) -> str:
     if load.is_quiet or by_cpu_time is None:
         return ""
     wall, cpu = estimate_speedup(samples.by_wall_time), estimate_speedup(by_cpu_time)
-    hidden = _hidden_ratio(samples.unlike_shares, load.threads)
-    if samples.unlike_shares is not None and 1 / hidden <= cpu.high and cpu.low <= hidden:
-        shares = "{:.0%} untuned and {:.0%} tuned".format(*samples.unlike_shares)
-        return f"{cpu.median:.2f}x by CPU time, of which threads of the pool took {shares}"
     meet = cpu.low <= wall.high and wall.low <= cpu.high
     waits_more = load.threads > 1 and cpu.low > 1 >= wall.median
     if meet and not waits_more:
@@ -135,12 +125,3 @@ def clocks_disagree(samples: PairedSamples, load: MachineLoad) -> str:
         f"{cpu.median:.2f}x by CPU time, {wall.median:.2f}x by wall time: "
         f"the {side} side waits longer for {what}"
     )
-
-
-def _hidden_ratio(shares: Sequence[float] | None, threads: int) -> float:
-    """Return the speed-up by threads alone that CPU time may not show, in either direction.
-
-    A call of which the pool took the share s ran on 1 / (1 - s) threads.
-    """
-    used = [1 / max(1 - share, 1 / threads) for share in shares or (0.0,)]
-    return _OF_THREADS * max(used) / min(used)

@@ -130,14 +130,6 @@ class PairedSamples(NamedTuple):
         kept = [not _differ(*pair) for pair in shares]
         return self._only(kept) if kept else self
 
-    @property
-    def unlike_shares(self) -> tuple[float, float] | None:
-        """Median shares of the pool's threads of both sides; None where alike or not known."""
-        if not self.tuned_pool_share:
-            return None
-        shares = median(self.baseline_pool_share), median(self.tuned_pool_share)
-        return shares if _differ(*shares) else None
-
     def _only(self, kept: Sequence[bool]) -> PairedSamples:
         return PairedSamples._make(tuple(compress(values, kept)) for values in self)
 
