@@ -347,19 +347,22 @@ def networks(known: Iterable[tuple[str, int, str]]) -> set[str]:
 
 
 def write(figures: Sequence[Figure], threads: int, file: Path) -> None:
-    """Put figures into a file of results; those of other rules and models stay."""
+    """Put figures into a file of results; those of other rules and models stay.
+
+    The head of the file says where the last ones were measured, each figure where it was.
+    """
     old = json.loads(file.read_text()) if file.exists() else {}
     key = ("rule", "model")
-    kept = {tuple(figure[name] for name in key): figure for figure in old.get("figures", [])}
-    kept |= {(figure.rule, figure.model): _members(figure) for figure in figures}
-    document = {
+    conditions = {
         "measured": datetime.now(UTC).strftime("%Y-%m-%d"),
         "onnxruntime": onnxruntime.__version__,
         "cpu": default_device().describe(threads).soc_version,
         "threads": threads,
         "load": round(os.getloadavg()[0], 1),
-        "figures": [kept[name] for name in sorted(kept)],
     }
+    kept = {tuple(figure[name] for name in key): figure for figure in old.get("figures", [])}
+    kept |= {(one.rule, one.model): _members(one) | conditions for one in figures}
+    document = {**conditions, "figures": [kept[name] for name in sorted(kept)]}
     file.write_text(json.dumps(document, indent=1) + "\n")
 
 
