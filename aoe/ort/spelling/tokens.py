@@ -88,12 +88,16 @@ def write_tokens_as_images(proto: onnx.ModelProto) -> onnx.ModelProto:
         return proto  # spares most networks the inference of shapes
     written = write_known_extents(proto)
     reading = _Reading(written)
-    convolutions = [at for at, node in enumerate(written.graph.node) if _is_grouped(node)]
-    found = [one for at in convolutions if (one := reading.around(at)) is not None]
+    found: list[_FeedForward] = []
+    gone: set[int] = set()
+    for at, node in enumerate(written.graph.node):
+        one = reading.around(at) if _is_grouped(node) else None
+        if one is not None and gone.isdisjoint(one.nodes):  # two can share a product
+            found.append(one)
+            gone.update(one.nodes)
     if not found:
         return proto
     spelled = copied(written)
-    gone = {at for one in found for at in one.nodes}
     ending = {one.nodes[-1]: one for one in found}
     nodes: list[onnx.NodeProto] = []
     for at, node in enumerate(written.graph.node):

@@ -112,6 +112,25 @@ def test_images_make_the_same_numbers(model: onnx.ModelProto, *, special: bool) 
     np.testing.assert_allclose(_run(spelled, x), wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_a_product_between_two_convolutions_is_written_once() -> None:
+    model = SmallModel(opset=18)
+    x = model.op("MatMul", model.input(IMAGES, 15, READ), model.weight(READ, READ))
+    for _ in range(2):
+        turn = model.op("Transpose", x, perm=[0, 2, 1])
+        image = model.op("Reshape", turn, model.constant([IMAGES, READ, *SIDES]))
+        filters = model.weight(READ, 1, 3, 3)
+        made = model.op("Conv", image, filters, group=READ, kernel_shape=[3, 3], pads=[1] * 4)
+        rows = model.op("Reshape", made, model.constant([IMAGES, READ, -1]))
+        tokens = model.op("Transpose", rows, perm=[0, 2, 1])
+        x = model.op("MatMul", tokens, model.weight(READ, READ))
+    proto = model.model(x)
+    spelled = write_tokens_as_images(proto)
+    onnx.checker.check_model(spelled, full_check=True)
+    assert _kinds(spelled).count("MatMul") == 1
+    value = np.random.default_rng(3).standard_normal((IMAGES, 15, READ)).astype(np.float32)
+    np.testing.assert_allclose(_run(spelled, value), _run(proto, value), rtol=1e-4, atol=1e-5)
+
+
 def test_operators_keep_their_names_and_the_result_its_own() -> None:
     model = make()
     spelled = write_tokens_as_images(model)
