@@ -130,8 +130,10 @@ class _Images:
         self._graph = graph
         self._written = reading.nodes
         self._result = reading.nodes[part.nodes[-1]].output[0]
-        self._taken = {name for node in graph.node for name in (*node.input, *node.output)}
-        self._taken |= {tensor.name for tensor in graph.initializer}
+        self._taken = {
+            name for node in graph.node for name in (node.name, *node.input, *node.output)
+        }
+        self._taken |= {tensor.name for tensor in (*graph.initializer, *graph.input)}
 
     def nodes(self) -> Iterator[onnx.NodeProto]:
         """Yield the nodes; those that compute, and what they make, keep the names they have."""

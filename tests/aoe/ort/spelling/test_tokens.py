@@ -142,6 +142,13 @@ def test_operators_keep_their_names_and_the_result_its_own() -> None:
     assert write_tokens_as_images(spelled) is spelled
 
 
+def test_names_of_nodes_are_not_given_again() -> None:
+    model = make()
+    model.graph.node[-1].name = f"{model.graph.node[-2].output[0]}_image"
+    names = [node.name for node in write_tokens_as_images(model).graph.node]
+    assert len({*names}) == len(names)
+
+
 @pytest.mark.parametrize(
     "model",
     [
