@@ -136,8 +136,10 @@ class _ListedNodes:
         following: int | None = index
         while following is not None and following not in seen:
             seen.add(following)
-            names = self._origins.names(self._graph.nodes[following], _DENSE)
-            listing = self._lists.listing(self._kind(following), names)
+            node = self._graph.nodes[following]
+            imported = (one.op_type for one in self._origins.fused(node) if one.op_type in _DENSE)
+            kind = next(imported, self._kind(following))  # a product may have become a convolution
+            listing = self._lists.listing(kind, self._origins.names(node, _DENSE))
             if listing is not Listing.FOLLOWS:
                 return listing is Listing.ALLOWED
             following = self._dense_before(following)

@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 from support.contracts.kernels import block_size, operation, plain
+from support.contracts.small_models import SmallModel
 from support.engine.convolutions import convolution, depthwise, expansion
 from support.engine.cpu import CPU, open_session
 from support.engine.families import RoundedConvolution
@@ -136,6 +137,26 @@ def test_lists_name_types_and_nodes_of_the_imported_model(
     lists = MixLists(listings=listings)
     found = _found(net, graph, tmp_path, PrecisionMode.BFLOAT16, lists=lists)
     assert _convolutions(found) == places
+
+
+@pytest.mark.parametrize(("denied", "expected"), [("Gemm", _BF16), ("MatMul", _FP32)])
+def test_products_that_have_become_convolutions_are_listed_as_products(
+    tmp_path: Path, denied: str, expected: Precision
+) -> None:
+    model = SmallModel()
+    x = model.op("MatMul", model.input(1, 784, 64), model.weight(64, 128))
+    image = model.op("Transpose", x, perm=[0, 2, 1])
+    image = model.op("Reshape", image, model.constant([1, 128, 28, 28]))
+    image = model.conv(image, 128, 128, 3, group=128)
+    x = model.op("Reshape", image, model.constant([1, 128, -1]))
+    x = model.op("Softsign", model.op("Transpose", x, perm=[0, 2, 1]))
+    net = model.model(model.op("MatMul", x, model.weight(128, 64)))
+    proto = CPU.optimize(net, tmp_path / "o.onnx", threads=1)
+    graph = ModelGraph(proto, infer_tensors(proto, open_session), block=CPU.channel_block())
+    lists = MixLists(listings={denied: Listing.DENIED})
+    target = KernelTarget(vector_lanes=block_size(), threads=1, bf16_dot=True)
+    found = _found(net, graph, tmp_path, PrecisionMode.BFLOAT16, lists=lists, target=target)
+    assert {one.workload.precision for one in found.fused} == {expected}
 
 
 def test_place_with_a_lower_kernel_only_is_left_out_where_the_lists_say_so(
