@@ -81,8 +81,12 @@ class Device(Protocol):
         """The number of channels the runtime keeps together in its own layout, 0 for none."""
         ...
 
-    def optimize(self, proto: onnx.ModelProto, file: Path, *, threads: int) -> onnx.ModelProto:
+    def optimize(
+        self, proto: onnx.ModelProto, file: Path, *, threads: int, tokens_as_images: bool = True
+    ) -> onnx.ModelProto:
         """Return the graph the runtime really runs here; `file` is where it writes it.
+
+        Without `tokens_as_images` matrix products stay what they are: they may be quantised.
 
         Raises:
             RunError: the runtime cannot load the model.

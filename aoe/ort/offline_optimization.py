@@ -26,7 +26,12 @@ _WEIGHTS_LEAST = "session.optimized_model_external_initializers_min_size_in_byte
 
 
 def optimize_offline(
-    proto: onnx.ModelProto, file: Path, open_session: OpenSession, *, threads: int
+    proto: onnx.ModelProto,
+    file: Path,
+    open_session: OpenSession,
+    *,
+    threads: int,
+    tokens_as_images: bool = True,
 ) -> onnx.ModelProto:
     """Return the graph ONNX Runtime really runs, blocked layouts included.
 
@@ -44,6 +49,7 @@ def optimize_offline(
             and have to be there as long as the model is.
         open_session: Loads a model on the device it is optimised for.
         threads: Intra-op threads of the session.
+        tokens_as_images: False to leave matrix products of tokens what they are.
 
     Raises:
         RunError: ONNX Runtime cannot load the model.
@@ -51,7 +57,8 @@ def optimize_offline(
     options = session_options(threads=threads, optimize=True)
     options.optimized_model_filepath = str(file)
     spelled = spell_roots(join_channel_parts(spell_out_groups(proto)))
-    spelled = write_tokens_as_images(spelled)
+    if tokens_as_images:
+        spelled = write_tokens_as_images(spelled)
     weights = file.with_name(file.name + _WEIGHTS_SUFFIX)
     if is_outside(spelled):
         options.add_session_config_entry(_WEIGHTS_FILE, weights.name)

@@ -96,11 +96,15 @@ class Cpu:
 
         return nchwc_block(self.open_session)
 
-    def optimize(self, proto: onnx.ModelProto, file: Path, *, threads: int) -> onnx.ModelProto:
+    def optimize(
+        self, proto: onnx.ModelProto, file: Path, *, threads: int, tokens_as_images: bool = True
+    ) -> onnx.ModelProto:
         """Return the graph ONNX Runtime runs on this CPU."""
         from aoe.ort.offline_optimization import optimize_offline
 
-        return optimize_offline(proto, file, self.open_session, threads=threads)
+        return optimize_offline(
+            proto, file, self.open_session, threads=threads, tokens_as_images=tokens_as_images
+        )
 
     def open_session(
         self, model: bytes | Path, options: ort.SessionOptions

@@ -46,7 +46,8 @@ def profile_default(tuning: TuneContext) -> tuple[ModelGraph, ModelProfile]:
     tuning.machine.runner.start()  # on another core than what optimises
     folder = Path(mkdtemp(prefix="optimized_", dir=tuning.scratch))
     start = laid_out(tuning.subject.start, folder / WEIGHTS)
-    graph = optimized_graph(start, device, folder, threads=threads)
+    as_images = not tuning.settings.precision.mode.quantises
+    graph = optimized_graph(start, device, folder, threads=threads, tokens_as_images=as_images)
     _tell_left_out(tuning, marked(graph.proto))
     tuning.machine.runner.await_start()
     return graph, profile_graph(tuning, graph.proto)
@@ -103,7 +104,12 @@ def _tell_left_out(tuning: TuneContext, found: Optimizations) -> None:
 
 
 def optimized_graph(
-    proto: onnx.ModelProto, device: Device, scratch: Path, *, threads: int
+    proto: onnx.ModelProto,
+    device: Device,
+    scratch: Path,
+    *,
+    threads: int,
+    tokens_as_images: bool = True,
 ) -> ModelGraph:
     """Return ONNX Runtime's own optimised graph of a model, in the form kernels are found in.
 
@@ -112,9 +118,10 @@ def optimized_graph(
         device: Optimises it.
         scratch: Directory for a file while that is done.
         threads: Of the session.
+        tokens_as_images: False to leave matrix products of tokens what they are.
     """
     file = scratch / "optimized.onnx"
-    found = device.optimize(proto, file, threads=threads)
+    found = device.optimize(proto, file, threads=threads, tokens_as_images=tokens_as_images)
     file.unlink(missing_ok=True)
     tensors = sink_reshapes(found, infer_tensors(found, device.open_session), fusible=FUSIBLE)
     return ModelGraph(found, tensors, block=device.channel_block())

@@ -41,6 +41,11 @@ class PrecisionMode(StrEnum):
         return () if self is PrecisionMode.KEEP else (Precision.BFLOAT16,)
 
     @property
+    def quantises(self) -> bool:
+        """True if products by constant matrices, and these alone, may be quantised."""
+        return Precision.INT8 in self.lowered
+
+    @property
     def lowest(self) -> Precision:
         """The lowest precision that is allowed: what the CPU has to have."""
         return self.lowered[-1] if self.lowered else Precision.FLOAT32

@@ -353,7 +353,8 @@ def _open_graph(
     folder = Path(mkdtemp(prefix="optimized_", dir=tuning.scratch))
     start = with_proven_reshapes(laid_out(tuning.subject.start, folder / WEIGHTS))
     file = folder / "optimized.onnx"
-    proto = device.optimize(start, file, threads=threads)
+    as_images = not tuning.settings.precision.mode.quantises
+    proto = device.optimize(start, file, threads=threads, tokens_as_images=as_images)
     file.unlink(missing_ok=True)
     tensors = infer_open_tensors(proto, device.open_session)
     graph = ModelGraph(proto, tensors_at(tensors, largest.extents), block=device.channel_block())

@@ -188,6 +188,12 @@ def test_optimised_convolutions_lead_back_to_the_products(tmp_path: Path) -> Non
     assert set(computed.values()) == {"Conv"}
 
 
+def test_products_that_may_be_quantised_stay_products(tmp_path: Path) -> None:
+    file = tmp_path / "optimised.onnx"
+    kept = CPU.optimize(make(biases=False), file, threads=1, tokens_as_images=False)
+    assert _kinds(kept).count("MatMul") == 2
+
+
 def test_wide_channels_stay_in_blocks_and_are_made_by_the_kernel_that_filters_them(
     tmp_path: Path,
 ) -> None:

@@ -240,3 +240,15 @@ def test_operators_of_onnx_runtime_go_back_and_leave_no_weights_behind(
     assert size < 4 * sum(products) + sum(quantised) + 1024
     again = _tune(hosted_runs, tmp_path, "max_relative<=0.05", _MODE)
     assert again.om_file is not None and again.om_file.read_bytes() == before
+
+
+def test_products_of_tokens_stay_products_where_they_may_be_quantised(
+    hosted_runs: ScriptedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[onnx.ModelProto] = []
+    monkeypatch.setattr(
+        "aoe.ort.offline_optimization.write_tokens_as_images",
+        lambda proto: asked.append(proto) or proto,
+    )
+    assert _tune(hosted_runs, tmp_path, "max_relative<=0.5", _MODE).om_file is not None
+    assert not asked
