@@ -99,11 +99,15 @@ class Cpu:
     def optimize(
         self, proto: onnx.ModelProto, file: Path, *, threads: int, tokens_as_images: bool = True
     ) -> onnx.ModelProto:
-        """Return the graph ONNX Runtime runs on this CPU."""
+        """Return the graph ONNX Runtime runs on this CPU.
+
+        Images of tokens gain by the blocked layout, which not every CPU has.
+        """
         from aoe.ort.offline_optimization import optimize_offline
 
+        as_images = tokens_as_images and self.channel_block() > 0
         return optimize_offline(
-            proto, file, self.open_session, threads=threads, tokens_as_images=tokens_as_images
+            proto, file, self.open_session, threads=threads, tokens_as_images=as_images
         )
 
     def open_session(

@@ -63,7 +63,8 @@ class ValidationResult(Generic[P]):
             mode of the run has chosen its graph.
         scatter: Of the processes that decided, None if they cannot tell.
         standard_error: Of the logarithm of the speed-up; 0 where only its interval is known.
-        surely: Lower end of the interval by which a gain is accepted, see `ModelGain`.
+        surely: Lower end of the interval by which a gain is accepted, see `ModelGain`; None where
+            that is not known.
         processes: How many decided; 0 where one process only measured.
         as_expected: Names of those that stay because a model like this one has kept them, if the
             whole saves what that has shown. What is new beside them had no test of its own.
@@ -78,7 +79,7 @@ class ValidationResult(Generic[P]):
     graph_chosen: bool = False
     scatter: Scatter | None = None
     standard_error: float = 0.0
-    surely: float = 1.0
+    surely: float | None = None
     processes: int = 0
     as_expected: frozenset[str] = frozenset()
     points: tuple[PointComparison, ...] = ()

@@ -261,7 +261,7 @@ class OperatorTasks:
         is_over = search.is_over
         has_tried = len(search.search.trials) > tried
         is_cut = not (search.is_enough or is_over) and has_tried
-        self.is_short |= not (search.is_enough or is_over or has_tried)
+        self.is_short |= tried > 0 and not (search.is_enough or is_over or has_tried)
         if given.is_screening and not is_over:
             self.open[given.task.key] = search
         elif not given.is_screening and is_cut and tuned.schedule is None:
