@@ -72,7 +72,9 @@ class Abacus:
         self.asked.append("channel_block")
         return 0
 
-    def optimize(self, proto: onnx.ModelProto, file: Path, *, threads: int) -> onnx.ModelProto:
+    def optimize(
+        self, proto: onnx.ModelProto, file: Path, *, threads: int, tokens_as_images: bool = True
+    ) -> onnx.ModelProto:
         self.asked.append("optimize")
         return CPU.optimize(proto, file, threads=threads)
 
