@@ -148,8 +148,9 @@ def _row_kernel(
 ) -> ChosenKernel | None:
     """Return the kernel of an operator for any number of rows, None where it promises nothing.
 
-    Blocks are measured where no earlier run has noted their times: with others, the same kernel
-    would have another name, and noise could undo what the bank says of it.
+    Blocks are measured where neither the search of this run has, nor an earlier run has noted their
+    times: with others, the same kernel would have another name, and noise could undo what the bank
+    says of it.
     """
     bank, settings = tools.bank, tuning.settings
     timed = None if settings.repeat_tune else find_times(bank, operator.blocks)
@@ -206,12 +207,15 @@ def _measured_blocks(
     found: list[TimedBlock] = []
     are_certain = True
     for rows, workload in operator.blocks.items():
-        if left_s() <= 0:
-            return [], False
-        schedule = _schedule(tuning, workload, known.get(key_of(workload)))
+        answer = known.get(key_of(workload))
+        schedule = _schedule(tuning, workload, answer)
         if schedule is None:
             continue
-        one = _measured(tuning, tools, workload, schedule)
+        one = _seen(answer, schedule)
+        if one is None:
+            if left_s() <= 0:
+                return [], False
+            one = _measured(tuning, tools, workload, schedule)
         if one is None or not one.is_correct:
             are_certain = False
             continue
@@ -253,7 +257,10 @@ def _schedule(
         return tuned.schedule
     target = KernelTarget.of(tuning.machine.runner.target)
     family = get_family(workload.op_type)
-    trials = tuned.search.trials if tuned is not None and tuned.search is not None else ()
+    search = tuned.search if tuned is not None else None
+    if search is not None and search.answer is not None:
+        return search.answer
+    trials = search.trials if search is not None else ()
     good = [one for one in trials if one.measurement.is_correct]
     if good:
         best = max(good, key=lambda one: one.measurement.speedup)
@@ -262,10 +269,16 @@ def _schedule(
     return family.schedule(workload, guesses[0], target) if guesses else None
 
 
+def _seen(tuned: TunedOperator | None, schedule: Schedule) -> Measurement | None:
+    """Return the fresh pairs by which the search of this run ended with a schedule, if it did."""
+    found = tuned.search if tuned is not None else None
+    return found.measurement if found is not None and found.answer == schedule else None
+
+
 def _measured(
     tuning: TuneContext, tools: OperatorTools, workload: Workload, schedule: Schedule
 ) -> Measurement | None:
-    """Measure a block as it goes into the kernel, with the pairs of a screening."""
+    """Measure a block that this run has not searched, with the pairs of a screening."""
     threads, left_s = tuning.machine.runner.target.core_num, tuning.time.stopwatch.left_s()
     policy = block_policy(threads, accept_busy=tuning.settings.accept_busy, left_s=left_s)
     found = measure_given(tuning, tools, workload, [schedule], policy)

@@ -78,3 +78,14 @@ def test_blocks_are_measured_amid_the_traffic_of_the_model_as_in_the_search(tmp_
         arguments = call.arguments
         traffic.setdefault(str(arguments["workload"]), set()).add(arguments["bytes_around"])
     assert traffic and all(len(known) == 1 and 0 not in known for known in traffic.values())
+
+
+def test_blocks_the_search_has_measured_are_not_measured_again(tmp_path: Path) -> None:
+    model = parsed("float[N,S,64] x", _ROWS, weights="float[64,96] w, float[96] b")
+    runs, options = _runs(2.0), {"input_shape": "x:1~2,1~40,64"}
+    first = _tune(runs, model, tmp_path, **options)
+    assert first
+    (runner,) = runs.runners
+    # a batch of two candidates and fresh pairs of the winner, of each block
+    asked = [str(call.arguments["workload"]) for call in runner.asked("measure_candidates")]
+    assert asked and max(map(asked.count, asked)) <= 2
