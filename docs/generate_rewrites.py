@@ -53,7 +53,10 @@ def _tables() -> list[str]:
     if measured["figures"]:
         lines += ["", _conditions(measured)]
     if tuned["figures"]:
-        lines += ["", f"Both tuned: {_conditions(tuned)}"]
+        cpus = " and ".join(
+            sorted({f"`{one.get('cpu', tuned['cpu'])}`" for one in tuned["figures"]})
+        )
+        lines += ["", f"Both tuned, on {cpus}, the last ones: {_conditions(tuned)}"]
     return lines
 
 

@@ -93,6 +93,7 @@ RULES: Mapping[str, RewriteRule] = MappingProxyType({rule.name: rule for rule in
 ONLY_AT_O1: frozenset[str] = frozenset(
     {
         "attention-apart",
+        "attention-multi-head",
         "attention-operator",
         "batch-norm-into-makers",
         "batch-norm-into-next",
@@ -100,6 +101,7 @@ ONLY_AT_O1: frozenset[str] = frozenset(
         "duplicates-merged",
         "gelu-tanh",
         "group-norm",
+        "hard-sigmoid",
         "hard-swish",
         "joined-projection-split",
         "layer-norm",
@@ -110,7 +112,9 @@ ONLY_AT_O1: frozenset[str] = frozenset(
         "nothing-done",
         "pad-into-window",
         "pairs-joined",
+        "power-as-product",
         "projections-merged",
+        "resize-volume-as-images",
         "rms-norm",
         "transpose-behind-elementwise",
         "transpose-into-product",
