@@ -67,8 +67,7 @@ void aoe_cut_rows(const aoe_rows *table, int64_t rows, aoe_cut *cuts) {
     }
     for (int i = 0; i < met[b]; i++) { /* behind the others: these reckon with smaller blocks */
       float padded = AOE_PADDING * blocks[b].us;
-      if (left.rows[i] >= blocks[b].rows || 2 * left.rows[i] < blocks[b].rows) continue;
-      if (us[i] <= padded) continue;
+      if (left.rows[i] >= blocks[b].rows || us[i] <= padded) continue;
       us[i] = padded;
       cut[b][i] = AOE_PADDED;
     }

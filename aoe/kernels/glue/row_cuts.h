@@ -8,7 +8,7 @@
 
 /* What blocks of one size do: nothing, or all rows they can be filled with. What is left is of
    smaller ones, or one more begins earlier and computes some rows again. `AOE_PADDED` is one block
-   for fewer rows, at least half as many. */
+   for fewer rows. */
 typedef enum { AOE_SMALLER, AOE_AND_SMALLER, AOE_AND_ONE_MORE, AOE_PADDED } aoe_cut;
 
 /* Finds how each block cuts the rows that those before it leave, for the least reckoned time.

@@ -18,8 +18,9 @@ from aoe.tuning.ranges.row_operators import RowOperator, expected_us
 from aoe.tuning.tasks.operators.operator_tasks import TunedOperators
 from aoe.workload import Workload
 
-_MOST = 8
-"""Blocks that are searched for frequent shapes, all operators together: each takes its trials."""
+_MOST = 16
+"""Blocks that are searched for frequent shapes, all operators together: each takes its trials, and
+keeps weights of its own."""
 _LEAST_HOPE = 0.05
 """Share of the time in blocks that one call for all rows has to promise to save."""
 _LEAST_GAIN = 0.02

@@ -245,7 +245,7 @@ def expected_us(blocks: Sequence[TimedRows], rows: int) -> float:
         return rows / first.rows * first.us
     smaller = expected_us(others, rows)
     if rows < first.rows:
-        return min(smaller, _PADDING * first.us) if 2 * rows >= first.rows else smaller
+        return min(smaller, _PADDING * first.us)
     rest = expected_us(others, rows % first.rows)
     one_more = first.us if rows % first.rows else 0.0
     return min(smaller, rows // first.rows * first.us + min(one_more, rest))

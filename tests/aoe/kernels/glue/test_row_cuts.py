@@ -83,7 +83,7 @@ def _cut_by_all_ways(blocks: Blocks, rows: int) -> list[tuple[int, int]]:
             return full, AND_SMALLER
         smaller, _ = choice(b + 1, left)
         if left < size:
-            is_padded = 2 * left >= size and _PADDING * us < smaller
+            is_padded = _PADDING * us < smaller
             return (_PADDING * us, PADDED) if is_padded else (smaller, SMALLER)
         rest, _ = choice(b + 1, over)
         one_more = us if over else np.float32(0)

@@ -31,7 +31,8 @@ def test_rows_are_cut_where_they_take_least() -> None:
     assert expected_us(blocks, 20) == 14.0
     assert expected_us(blocks, 31) == 20.0  # one block more, which begins earlier
     assert expected_us(blocks, 3) == pytest.approx(4.4)  # a block of four that is filled up
-    assert expected_us(_blocks(r16=3.0, r1=2.0), 7) == 14.0  # less than half of one is not
+    assert expected_us(_blocks(r16=3.0, r1=2.0), 7) == pytest.approx(3.3)
+    assert expected_us(_blocks(r16=3.0, r1=2.0), 1) == 2.0
     assert expected_us(blocks, 0) == 0.0
 
 
