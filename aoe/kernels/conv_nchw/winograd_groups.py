@@ -131,7 +131,7 @@ class Bundles:
 
 
 def bundles_of(shape: ConvNchwShape) -> Bundles:
-    """Return how the groups of a convolution share vectors."""
+    """Return the bundles of the groups of a convolution."""
     return Bundles(groups=shape.groups, channels=shape.channels_in)
 
 

@@ -283,16 +283,18 @@ class _Reading(PartsReading):
         ):
             return None
         read, written = matrix.shape
-        summed = self.reader(matmul, "Add")
-        bias = None if summed is None else self.with_constant(summed)[1]
-        has_bias = bias is not None and bias.shape == (written,)
-        names = [] if summed is None else [*self.nodes[summed].input]
+        last, bias, summed = matmul, "", self.reader(matmul, "Add")
+        if summed is not None:
+            computed, added = self.with_constant(summed)
+            if added is not None and added.shape == (written,):
+                last = summed
+                bias = next(name for name in self.nodes[summed].input if name != computed)
         return _Product(
             matmul=matmul,
-            last=summed if summed is not None and has_bias else matmul,
+            last=last,
             weights=node.input[1],
             channels=(read, written),
-            bias=next((name for name in names if name != node.output[0]), "") if has_bias else "",
+            bias=bias,
         )
 
     def _chain(self, tokens: str) -> tuple[tuple[int, ...], int | None]:

@@ -85,7 +85,7 @@ class RowOperator:
             )
 
     def measuring_s(self, model_us: float, extents: Mapping[str, int]) -> float:
-        """Return the seconds to measure its blocks as they go into their kernel.
+        """Return the seconds to measure all of its blocks as they go into their kernel.
 
         Args:
             model_us: Time of the model at the shape it was profiled in.

@@ -92,8 +92,7 @@ from aoebank import Event
 _POINTS_SHARE = 0.25
 """Most of the time left that is kept to measure operators of images at the points."""
 _BLOCKS_SHARE = 0.5
-"""The same for blocks as they go into their kernels. A kernel needs all blocks of its operator, and
-to measure one takes as long as a first guess in the search."""
+"""The same for blocks as they go into their kernels: a kernel needs all blocks of its operator."""
 _MORE_POINTS_SHARE = 0.8
 """Of the time to tune that is left if the model is judged at more points."""
 
@@ -188,7 +187,9 @@ class RangeOperators:
         return tuple(fixed for one in self.images for fixed in one.fixed_operators())
 
     def blocks_s(self, points: Sequence[ShapePoint]) -> float:
-        """Return the seconds to measure blocks as they go into their kernels, all searched before.
+        """Return the seconds to measure blocks as they go into their kernels, at most.
+
+        Those of rows that are searched in the same run have been measured by then.
 
         Args:
             points: Where the model is judged.
@@ -353,8 +354,7 @@ def _open_graph(
     folder = Path(mkdtemp(prefix="optimized_", dir=tuning.scratch))
     start = with_proven_reshapes(laid_out(tuning.subject.start, folder / WEIGHTS))
     file = folder / "optimized.onnx"
-    as_images = not tuning.settings.precision.mode.quantises
-    proto = device.optimize(start, file, threads=threads, tokens_as_images=as_images)
+    proto = device.optimize(start, file, threads=threads)
     file.unlink(missing_ok=True)
     tensors = infer_open_tensors(proto, device.open_session)
     graph = ModelGraph(proto, tensors_at(tensors, largest.extents), block=device.channel_block())
