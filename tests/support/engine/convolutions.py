@@ -10,6 +10,8 @@ from aoe.workload import NCHWC_DOMAIN, AttributeValue, Operation, TensorSpec, Wo
 from support.contracts.kernels import block_size, blocked, operation, plain
 
 BLOCK = block_size() or 16
+SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
+"""A chain of two for `chained`: SiLU, also called Swish."""
 
 
 def convolution(

@@ -18,14 +18,14 @@ from support.contracts.kernels import (
     run_baseline,
 )
 from support.engine.conv_nchw_shapes import conv_nchw, transposed_convolution
+from support.engine.convolutions import SILU
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.registry import get_family
 from aoe.workload import Precision, Workload
 
-_SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
-_CHAINS = ((), _SILU, (operation("Neg", "t0", "t1"),))
+_CHAINS = ((), SILU, (operation("Neg", "t0", "t1"),))
 _MOST_ALONG = {1: 60, 2: 17, 3: 8}
 _SOME, _MANY = 8, 300
 

@@ -20,7 +20,7 @@ from support.contracts.kernels import (
     run_baseline,
 )
 from support.engine.conv_nchw_shapes import conv_nchw, transposed_convolution
-from support.engine.convolutions import chained
+from support.engine.convolutions import SILU, chained
 
 from aoe.errors import ScheduleError
 from aoe.graph.workload_model import random_inputs, workload_model
@@ -31,7 +31,6 @@ from aoe.kernels.registry import classify
 from aoe.schedule import Configuration, Split
 from aoe.workload import Layout, Operation, Precision, TensorSpec, Workload
 
-SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
 GELU = (operation("Gelu", "t0", "t1"),)
 
 

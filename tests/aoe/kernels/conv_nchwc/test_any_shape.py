@@ -21,6 +21,7 @@ from support.contracts.kernels import (
 )
 from support.engine.convolutions import (
     BLOCK,
+    SILU,
     chained,
     convolution,
     depthwise,
@@ -37,7 +38,6 @@ from aoe.kernels.registry import get_family
 from aoe.workload import Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
-_SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
 _LIGHT = (operation("Neg", "t0", "t1"),)
 _BETWEEN = (operation("Sigmoid", "p0", "p1"), operation("Mul", "p0 p1", "p2"))
 _SOME, _MANY = 10, 300
@@ -76,7 +76,7 @@ _CLIPPED = {"activation": "Clip", "activation_params": (-0.5, 1.5)}
 
 
 def _with_a_chain(known: Workload, rng: random.Random) -> Workload:
-    return chained(known, *rng.choice([_SILU, _LIGHT]))
+    return chained(known, *rng.choice([SILU, _LIGHT]))
 
 
 def _of_some_groups(known: Workload) -> Workload:

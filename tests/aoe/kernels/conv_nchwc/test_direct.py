@@ -18,7 +18,7 @@ from support.contracts.kernels import (
     plain,
     run_baseline,
 )
-from support.engine.convolutions import BLOCK, chained, convolution, exactly, stem
+from support.engine.convolutions import BLOCK, SILU, chained, convolution, exactly, stem
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.algorithms import precision_of
@@ -31,7 +31,6 @@ from aoe.schedule import Configuration, Unroll
 from aoe.workload import Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
-SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
 POINT = {"kernel": (1, 1), "pads": (0, 0, 0, 0)}
 SHAPES: Mapping[str, Workload] = {
     "1x1, prime image": convolution((7, 13), blocks=(3, 2), **POINT),

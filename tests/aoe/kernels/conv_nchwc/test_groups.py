@@ -19,7 +19,7 @@ from support.contracts.kernels import (
     plain,
     run_baseline,
 )
-from support.engine.convolutions import BLOCK, chained, convolution, depthwise, in_groups
+from support.engine.convolutions import BLOCK, SILU, chained, convolution, depthwise, in_groups
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.conv_nchwc.direct import FINISHED
@@ -30,7 +30,6 @@ from aoe.schedule import ComputeAt, Configuration
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
-SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
 _SCALE: Mapping[str, AttributeValue] = {"kernel_shape": (1, 1), "group": 2 * BLOCK}
 RESIDUAL = operation("Add", "t0 x3", "t1")
 

@@ -19,6 +19,7 @@ from support.contracts.kernels import (
 )
 from support.engine.convolutions import (
     BLOCK,
+    SILU,
     chained,
     convolution,
     depthwise,
@@ -37,7 +38,6 @@ pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocke
 RELU_6 = {"activation": "Clip", "activation_params": (0.0, 6.0)}
 SIGMOID, TIMES_SIGMOID = operation("Sigmoid", "p0", "p1"), operation("Mul", "p0 p1", "p2")
 HARD_SIGMOID = operation("HardSigmoid", "p0", "p1", alpha=1 / 6, beta=0.5)
-SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
 
 
 def _with_a_sum(known: Workload) -> Workload:

@@ -12,10 +12,9 @@ from support.contracts.kernels import (
     KernelFamilyTests,
     block_size,
     kernel_target,
-    operation,
     run_baseline,
 )
-from support.engine.convolutions import chained, convolution, exactly, in_groups, stem
+from support.engine.convolutions import SILU, chained, convolution, exactly, in_groups, stem
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS
@@ -28,7 +27,6 @@ from aoe.workload import Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
 TWICE: dict[str, tuple[int, int]] = {"strides": (2, 2)}
-SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
 
 
 def dilated(size: tuple[int, int], down: int, along: int, **more: object) -> Workload:

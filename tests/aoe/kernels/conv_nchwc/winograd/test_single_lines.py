@@ -13,11 +13,11 @@ from support.contracts.kernels import (
     KernelFamilyTests,
     block_size,
     kernel_target,
-    operation,
     run_baseline,
 )
 from support.engine.convolutions import (
     BLOCK,
+    SILU,
     chained,
     convolution,
     exactly,
@@ -35,7 +35,6 @@ from aoe.schedule import Configuration
 from aoe.workload import Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
-SILU = (operation("Sigmoid", "t0", "t1"), operation("Mul", "t0 t1", "t2"))
 
 
 def line(size: tuple[int, int], rows: int, columns: int, **more: object) -> Workload:
