@@ -88,6 +88,8 @@ def note_times(
     workloads: Mapping[int, Workload],
     blocks: Collection[TimedBlock],
     op_names: tuple[str, ...],
+    *,
+    cut_rows: Collection[int] = (),
 ) -> None:
     """Note the times of blocks, and the schedules of those that have no record.
 
@@ -96,8 +98,10 @@ def note_times(
         workloads: Of the blocks, by their rows.
         blocks: All that there are; the others have no legal schedule.
         op_names: Nodes of the model.
+        cut_rows: Rows of the points whose calls are cut into several of the blocks, for good.
     """
-    facts: dict[str, dict[str, object] | None] = {str(rows): None for rows in workloads}
+    facts: dict[str, dict[str, object] | None]
+    facts = {str(rows): None for rows in (*workloads, *cut_rows)}
     for one in blocks:
         fact: dict[str, object] = {_US: [one.default_us, one.block.us]}
         facts[str(one.block.rows)] = fact
@@ -132,3 +136,14 @@ def find_times(bank: OperatorBank, workloads: Mapping[int, Workload]) -> list[Ti
         block = RowBlock(rows=rows, source=KernelSource.of(workload, schedule), us=us)
         found.append(TimedBlock(block=block, default_us=default_us))
     return found
+
+
+def find_noted_rows(bank: OperatorBank, workloads: Mapping[int, Workload]) -> dict[int, bool]:
+    """Return the rows an earlier run over the same range has noted: True for those of blocks.
+
+    Args:
+        bank: The bank.
+        workloads: Of blocks that every run has, by their rows.
+    """
+    facts = find_noted(bank, workloads.values(), _METHOD, _BLOCKS, of_this_model=True) or {}
+    return {int(rows): fact is not None for rows, fact in facts.items() if rows.isdecimal()}

@@ -7,7 +7,7 @@ a point of the range has such a number of rows, a block of just these may pay.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aoe.bank.operators import key_of
@@ -50,31 +50,35 @@ def frequent_rows(
     tuned: TunedOperators,
     points: Sequence[ShapePoint],
     is_known: Callable[[Workload], bool],
+    noted_rows: Callable[[RowOperator], Mapping[int, bool]],
     *,
     searches: bool,
 ) -> list[RowOperator]:
     """Return operators with blocks for the rows of the points alone, where these may pay.
 
-    What the bank knows comes first, so that a second run searches nothing.
+    What the bank knows comes first, and what an earlier run has settled stays, so that a second run
+    searches nothing: its times are others, and may promise what those of the first did not.
 
     Args:
         operators: With the blocks they have at any rate.
         tuned: What became of those.
         points: With their counts.
         is_known: Says whether the bank answers for a workload.
+        noted_rows: Rows of an operator an earlier run has noted, True for those it gave a block.
         searches: False to take nothing but what the bank knows.
     """
     chosen: dict[int, dict[int, Workload]] = {}
     hopes: list[_Hope] = []
     for at, one in enumerate(operators):
         own = chosen.setdefault(at, {})
-        for rows, calls in _rows_of(one, points).most_common():
+        noted = noted_rows(one)
+        for rows, calls in uncovered_rows(one, points).most_common():
             workload = one.rows.of(rows)
             if workload is None:
                 continue
-            if is_known(workload):
+            if is_known(workload) or (searches and noted.get(rows)):
                 own[rows] = workload
-            elif searches:
+            elif searches and rows not in noted:
                 saved_us = _hoped_us(_times(one, tuned), rows) * calls * len(one.regions)
                 hopes.append(_Hope(saved_us=saved_us, operator=at, rows=rows, workload=workload))
     hopes.sort(key=lambda hope: -hope.saved_us)
@@ -82,6 +86,17 @@ def frequent_rows(
         if sum(map(len, chosen.values())) < _MOST:
             chosen[hope.operator][hope.rows] = hope.workload
     return [replace(operators[at], blocks=blocks) for at, blocks in chosen.items() if blocks]
+
+
+def uncovered_rows(operator: RowOperator, points: Sequence[ShapePoint]) -> Counter[int]:
+    """Return the numbers of rows at the points that have no block, with their calls."""
+    found: Counter[int] = Counter()
+    if isinstance(operator.rows, OpenRows):
+        for point in points:
+            rows = operator.rows.rows(point.extents)
+            if rows and rows not in operator.blocks:
+                found[rows] += point.count
+    return found
 
 
 def with_blocks(operators: Sequence[RowOperator], more: Iterable[RowOperator]) -> list[RowOperator]:
@@ -117,17 +132,6 @@ def paying(blocks: Sequence[RowBlock], frequent: Collection[int]) -> list[RowBlo
         }
         del kept[min(ratios, key=ratios.__getitem__)]
     return kept
-
-
-def _rows_of(operator: RowOperator, points: Sequence[ShapePoint]) -> Counter[int]:
-    """Return the numbers of rows at the points that have no block, with their calls."""
-    found: Counter[int] = Counter()
-    if isinstance(operator.rows, OpenRows):
-        for point in points:
-            rows = operator.rows.rows(point.extents)
-            if rows and rows not in operator.blocks:
-                found[rows] += point.count
-    return found
 
 
 def _times(operator: RowOperator, tuned: TunedOperators) -> list[_Time]:

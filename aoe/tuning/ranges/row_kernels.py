@@ -176,7 +176,7 @@ def _row_kernel(
             return None
         saved_us = before[-1] - after[-1]
     if are_new:  # one that promises nothing now is measured again, since noise may say so
-        note_times(bank, operator.blocks, timed, operator.op_names)
+        note_times(bank, operator.blocks, timed, operator.op_names, cut_rows=operator.cut_rows)
     return _chosen(operator, _source(operator, blocks), saved_us)
 
 

@@ -62,6 +62,7 @@ class RowOperator:
         share: Part of the model's time at the shape the model was profiled in.
         blocks: Workloads by their number of rows, the largest first; the last one has one row.
         frequent: Rows of blocks that are there for frequent shapes alone.
+        cut_rows: Rows of points of the range for which no block of their own is worth a search.
     """
 
     rows: RowsFound
@@ -70,6 +71,7 @@ class RowOperator:
     share: float
     blocks: Mapping[int, Workload]
     frequent: frozenset[int] = frozenset()
+    cut_rows: frozenset[int] = frozenset()
 
     def operators(self) -> Iterator[Operator]:
         """Yield its blocks as operators to tune; together they have its share of the time."""

@@ -12,7 +12,7 @@ The page to read first: `_tune_range` is the chart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,8 +59,9 @@ from aoe.tuning.opat.run import finished_report, operator_teller, run_operators
 from aoe.tuning.opat.tuned_model import write_model
 from aoe.tuning.policies import screening_policy
 from aoe.tuning.progress import continued
+from aoe.tuning.ranges.block_notes import find_noted_rows
 from aoe.tuning.ranges.extent_blocks import SAMPLE_S, times_to_measure
-from aoe.tuning.ranges.frequent_rows import frequent_rows, with_blocks
+from aoe.tuning.ranges.frequent_rows import frequent_rows, uncovered_rows, with_blocks
 from aoe.tuning.ranges.image_kernels import image_kernels
 from aoe.tuning.ranges.image_operators import find_image_operators
 from aoe.tuning.ranges.image_points import (
@@ -450,11 +451,19 @@ def _with_frequent(
 ) -> tuple[list[RowOperator], TunedOperators]:
     """Return operators with the blocks of frequent shapes, which are tuned, and all answers."""
     is_known = partial(_is_known, tuning, tools.bank)
+
+    def noted_rows(operator: RowOperator) -> Mapping[int, bool]:
+        if tuning.settings.repeat_tune:
+            return {}
+        return find_noted_rows(tools.bank, operator.blocks)
+
     searches = not tuning.settings.lookup_only and tools.left_s() > 0
-    frequent = frequent_rows(operators, tuned, points, is_known, searches=searches)
+    frequent = frequent_rows(operators, tuned, points, is_known, noted_rows, searches=searches)
+    found = with_blocks(operators, frequent)
+    if searches:
+        found = [replace(one, cut_rows=frozenset(uncovered_rows(one, points))) for one in found]
     if not frequent:
-        return list(operators), tuned
+        return found, tuned
     continued(tuning.progress)  # these are counted behind the others, and told once
     more = tune([block for one in frequent for block in one.operators()])
-    every = replace(tuned, operators=(*tuned.operators, *more.operators))
-    return with_blocks(operators, frequent), every
+    return found, replace(tuned, operators=(*tuned.operators, *more.operators))

@@ -15,7 +15,7 @@ from aoe.device.compiler import KernelSource, RowBlock
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import get_family
 from aoe.schedule import Schedule
-from aoe.tuning.ranges.block_notes import TimedBlock, find_times, note_times
+from aoe.tuning.ranges.block_notes import TimedBlock, find_noted_rows, find_times, note_times
 from aoe.workload import Workload
 from aoebank import Event
 
@@ -79,6 +79,23 @@ def test_blocks_are_measured_again_for_another_model_or_other_rows(
     assert find_times(make_bank(tmp_path, model="other"), _WORKLOADS) is None
     more = {**_WORKLOADS, 37: chain_workload(shape=(37, 256))}
     assert find_times(bank, more) is None
+
+
+def test_later_run_finds_the_rows_that_have_blocks_and_those_that_are_cut(
+    bank: OperatorBank,
+) -> None:
+    usual = {rows: _WORKLOADS[rows] for rows in (16, 1)}
+    assert find_noted_rows(bank, usual) == {}
+    note_times(bank, _WORKLOADS, _TIMED, ("n0",), cut_rows=[37, 5])
+    assert find_noted_rows(bank, usual) == {
+        64: False,
+        16: True,
+        4: True,
+        1: True,
+        37: False,
+        5: False,
+    }
+    assert find_times(bank, _WORKLOADS) == _TIMED
 
 
 def test_last_measured_times_count(bank: OperatorBank) -> None:

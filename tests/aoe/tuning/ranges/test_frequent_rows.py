@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import pairwise
+from types import MappingProxyType
 
 import pytest
 from support.engine.open_rows import opened, parsed
@@ -62,7 +63,11 @@ _US = {256: 64.0, 64: 16.0, 16: 6.0, 4: 4.0, 1: 3.0}
 
 
 def _chosen(
-    rows: OpenRows, points: list[ShapePoint], known: Collection[int] = (), searches: bool = True
+    rows: OpenRows,
+    points: list[ShapePoint],
+    known: Collection[int] = (),
+    noted: Mapping[int, bool] = MappingProxyType({}),
+    searches: bool = True,
 ) -> dict[int, Workload]:
     operator = _operator(rows)
     keys = {key_of(_workload(rows, count)) for count in known}
@@ -71,6 +76,7 @@ def _chosen(
         _tuned(operator, _US),
         points,
         lambda workload: key_of(workload) in keys,
+        lambda _: noted,
         searches=searches,
     )
     return {count: workload for one in found for count, workload in one.blocks.items()}
@@ -98,6 +104,14 @@ def test_what_the_bank_knows_is_taken_and_nothing_else_where_nothing_is_searched
     assert _chosen(rows, points, known=[128]).keys() == {13, 128}
     many = _points((13, 1), (21, 2), (37, 3), (53, 4))
     assert _chosen(rows, many, known=[13, 21, 37, 53]).keys() == {13, 21, 37, 53}
+
+
+def test_what_an_earlier_run_has_settled_is_not_asked_again(rows: OpenRows) -> None:
+    points = _points((13, 9), (21, 9), (64, 1), (128, 1))
+    assert _chosen(rows, points).keys() == {13, 21}
+    # 13 were cut, 128 had a block; the times of this run would say otherwise
+    assert _chosen(rows, points, noted={13: False, 128: True}).keys() == {21, 128}
+    assert not _chosen(rows, points, noted={128: True}, searches=False)
 
 
 def test_blocks_of_frequent_shapes_stand_among_the_others(rows: OpenRows) -> None:
