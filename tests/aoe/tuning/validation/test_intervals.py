@@ -168,13 +168,26 @@ def test_one_pair_says_nothing_of_its_noise() -> None:
 
 @pytest.mark.parametrize("count", [3, 4, 5, 10])
 def test_processes_of_both_orders_say_themselves_how_much_they_scatter(count: int) -> None:
-    ratios = [1.2, 1.21] * PROCESSES
-    own = _of_ratios(*ratios[:count], in_turns=False)
-    wild = ProcessGain(
-        processes=tuple(ProcessRatio(log=p.log, variance=1.0) for p in own.processes),
-        in_turns=False,
-    )
-    assert own.half_width(ACCEPTING) == wild.half_width(ACCEPTING)
+    logs = [math.log(ratio) for ratio in ([1.2, 1.21] * PROCESSES)[:count]]
+    own = _together(logs)
+    # a few pairs a neighbour has disturbed, and pairs that scatter less than the processes
+    for deviations in ([0.0] * 8 + [0.7, -0.7], [0.002, -0.002] * 5):
+        processes = tuple(_process([log + one for one in deviations]) for log in logs)
+        beside = ProcessGain(processes=processes, in_turns=False)
+        assert beside.half_width(ACCEPTING) == pytest.approx(own.half_width(ACCEPTING))
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 10])
+def test_processes_alike_by_chance_prove_no_more_than_their_pairs(count: int) -> None:
+    """Five of a model against itself read 1.0051 to 1.0119, of pairs that scatter by a tenth."""
+    logs = [0.005, 0.007, 0.009, 0.012, 0.008] * 2
+    assert _together(logs[:PROCESSES]).is_sure
+    pairs = [0.1, -0.1, 0.05, -0.05, 0.02, -0.02] * 2
+    processes = tuple(_process([log + one for one in pairs]) for log in logs[:count])
+    gain = ProcessGain(processes=processes, in_turns=False)
+    assert not gain.is_sure and gain.half_width(PRINTED) > 0.02
+    faster = tuple(_process([log + 0.3 + one for one in pairs]) for log in logs[:count])
+    assert ProcessGain(processes=faster, in_turns=False).is_sure is (count > 3)
 
 
 def test_two_of_both_orders_are_held_against_experience() -> None:
