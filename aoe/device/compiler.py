@@ -25,7 +25,7 @@ from aoe.errors import BuildError, ScheduleError
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.extents import OpenShape, shape_at
 from aoe.graph.stored_layouts import StoredDimension, StoredLayout
-from aoe.kernels.family import OpenAxes, OpenDimension, Pipeline
+from aoe.kernels.family import BufferView, OpenAxes, OpenDimension, Pipeline
 from aoe.kernels.host_products import hosted_product, is_hosted
 from aoe.schedule import Schedule, schedule_to_json
 from aoe.target import Target
@@ -40,6 +40,7 @@ _LINK_FLAGS = (
     *("-shared", "-pthread", "-s"),
     *("-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,--build-id=none"),
 )
+_DENSE = BufferView(tensor=0, strides=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -478,6 +479,7 @@ def _declarations(source: KernelSource, pipeline: Pipeline, tables: _PackingTabl
             packed.get(number, spec.dtype),
             pipeline.indexed.get(number, 0),
             pipeline.open_axes[number] if pipeline.open_axes else (),
+            pipeline.views.get(number, _DENSE),
         )
         for number, (spec, extents) in enumerate(zip(specs, pipeline.argument_extents, strict=True))
     )
@@ -507,7 +509,8 @@ def _entry(
     symbol = kernel_symbol(source.name)
     result = source.workload.output
     open_axes = pipeline.open_axes[-1] if pipeline.open_axes else ()
-    output = _tensor(result, pipeline.output_extents, result.dtype, open_axes=open_axes)
+    view = pipeline.views.get(len(pipeline.arguments), _DENSE)
+    output = _tensor(result, pipeline.output_extents, result.dtype, open_axes=open_axes, view=view)
     packings = tables.name_of(source, pipeline) if pipeline.packings else "NULL"
     counts = f"{len(source.workload.inputs)}, {len(pipeline.arguments)}"
     opened = open_entry(symbol, source.workload, source.schedule, pipeline)
@@ -664,6 +667,7 @@ def _tensor(
     dtype: str,
     indexed: int = 0,
     open_axes: OpenAxes = (),
+    view: BufferView = _DENSE,
 ) -> str:
     """Return the entry of an argument: the ONNX tensor, and the buffer the kernel sees of it."""
     fixed, masks = list(extents), [0]
@@ -671,15 +675,21 @@ def _tensor(
         pairs = list(zip(extents, open_axes, strict=True))
         fixed = [extent // prod(spec.shape[one] for one in axes) for extent, axes in pairs]
         masks = [sum(1 << axis for axis in axes) for axes in open_axes]
-    view = f"{len(extents)}, {{ {_listed(fixed)} }}, AOE_{dtype.upper()}"
-    return _viewed(spec.shape, spec.dtype, view, indexed, masks)
+    seen = f"{len(extents)}, {{ {_listed(fixed)} }}, AOE_{dtype.upper()}"
+    return _viewed(spec.shape, spec.dtype, seen, indexed, masks, view)
 
 
 def _viewed(
-    shape: Sequence[int], dtype: str, view: str, indexed: int = 0, masks: Sequence[int] = (0,)
+    shape: Sequence[int],
+    dtype: str,
+    seen: str,
+    indexed: int = 0,
+    masks: Sequence[int] = (0,),
+    view: BufferView = _DENSE,
 ) -> str:
     given = f"AOE_{dtype.upper()}, {indexed}, {{ {_listed(masks)} }}"
-    return f"{{ {len(shape)}, {{ {_listed(shape)} }}, {view}, {given} }}"
+    lying = f"{{ {_listed(view.strides)} }}, {view.offset}, {view.tensor}"
+    return f"{{ {len(shape)}, {{ {_listed(shape)} }}, {seen}, {given}, {lying} }}"
 
 
 def _include_flags(folder: Path) -> tuple[str, str]:

@@ -5,7 +5,8 @@ Only nodes of the image's own size join, but for the padding of its last block o
 smaller, a gate for each channel, would be computed again for every pixel. Nothing joins that could
 stand behind a product, where a chain costs less.
 
-In front of a matrix product it is a softmax of what another one makes: an attention. In front of a
+In front of a matrix product it is a softmax of what another one makes: an attention, which takes
+the moves that split its heads and join them. In front of a
 convolution in groups it is a pointwise one, and the chain behind that: an expansion.
 Behind a blocked convolution stands a pooling of squares of its results.
 """
@@ -19,6 +20,7 @@ import onnx
 
 from aoe.graph.extraction import converts
 from aoe.graph.model_graph import ModelGraph, attributes_of
+from aoe.graph.moving import is_move, is_read_through
 from aoe.operators import (
     BLOCKED_CONVOLUTION,
     OPERATORS,
@@ -30,9 +32,11 @@ from aoe.operators import (
     is_reorder,
     op_key,
 )
+from aoe.operators.movement import RESHAPING
 from aoe.workload import NCHWC_DOMAIN
 
 _SOFTMAX: OperatorKey = ("", "Softmax")
+_TRANSPOSE: OperatorKey = ("", "Transpose")
 _POOLING: OperatorKey = (NCHWC_DOMAIN, "MaxPool")
 _COSTLY = frozenset(
     {"Sigmoid", "QuickGelu", "Gelu", "FastGelu", "Tanh", "Exp", "Erf", "Softplus", "Mish"}
@@ -218,6 +222,62 @@ def grow_attention(
             for producer in _producers(graph, node.input):
                 heappush(waiting, -producer)
     return tuple(sorted(members | products)) if len(products) == 1 else ()
+
+
+def grow_moved_attention(
+    graph: ModelGraph,
+    sink: int,
+    *,
+    fusible: Container[OperatorKey],
+    free: Collection[int],
+) -> tuple[int, ...]:
+    """Return an attention with the moves that split its heads and join them; () if there are none.
+
+    Args:
+        graph: The model.
+        sink: Index of its last product, or of the Transpose that alone reads that.
+        fusible: Operators that chain freely.
+        free: Indices of nodes that belong to no region yet.
+    """
+    last = sink
+    if op_key(graph.nodes[sink]) == _TRANSPOSE:
+        last = graph.producer.get(graph.nodes[sink].input[0], -1)
+        is_alone = last in free and _readers(graph, last) == {sink}
+        if not is_alone or _is_result(graph, graph.nodes[last]):
+            return ()
+    attention = grow_attention(graph, last, fusible=fusible, free=free)
+    if not attention:
+        return ()
+    first = next(at for at in attention if _is_product(graph.nodes[at]))
+    moves = set[int]()
+    for name in (*graph.nodes[first].input[:2], graph.nodes[last].input[1]):
+        moves |= _moves_to(graph, name, {*attention, *moves}, free)
+    found = {*attention, *moves, sink}
+    return tuple(sorted(found)) if len(found) > len(attention) else ()
+
+
+def _moves_to(
+    graph: ModelGraph, name: str, members: Collection[int], free: Collection[int]
+) -> set[int]:
+    """Return the moves a tensor is made by, without the reshapes in front, which move nothing.
+
+    Args:
+        graph: The model.
+        name: Of the tensor.
+        members: Indices of the nodes that alone may read what is moved.
+        free: Indices of nodes that belong to no region yet.
+    """
+    found: list[int] = []
+    while (index := graph.producer.get(name)) is not None and index in free:
+        node = graph.nodes[index]
+        is_alone = _readers(graph, index) <= {*members, *found} and not _is_result(graph, node)
+        if not is_move(node) or not (is_alone or is_read_through(node)):
+            break
+        found.append(index)
+        name = node.input[0]
+    while found and op_key(graph.nodes[found[-1]]) in RESHAPING:
+        found.pop()
+    return set(found)
 
 
 def _guard(graph: ModelGraph, last: int) -> tuple[int, ...]:

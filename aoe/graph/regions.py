@@ -21,7 +21,13 @@ from itertools import product
 import onnx
 
 from aoe.graph.extraction import converts, extract_workload, has_kernel_types, result_of
-from aoe.graph.feeding import grow_attention, grow_expansion, grow_front, grow_pooled
+from aoe.graph.feeding import (
+    grow_attention,
+    grow_expansion,
+    grow_front,
+    grow_moved_attention,
+    grow_pooled,
+)
 from aoe.graph.folding import is_folded
 from aoe.graph.model_graph import ModelGraph, attributes_of
 from aoe.graph.moving import (
@@ -98,6 +104,12 @@ class Region:
         return turns and any(facts_of(item).kind is OperatorKind.AXIS for item in operations)
 
     @property
+    def is_moved_attention(self) -> bool:
+        """True for an attention with moves around it, which may be computed without them."""
+        kinds = [facts_of(operation).kind for operation in self.workload.operations]
+        return OperatorKind.MOVEMENT in kinds and kinds.count(OperatorKind.PRODUCT) > 1
+
+    @property
     def is_expansion(self) -> bool:
         """True for two convolutions, each of which may become a kernel with its own chain."""
         convolutions = [op for op in self.workload.operations if op_key(op) == BLOCKED_CONVOLUTION]
@@ -161,13 +173,14 @@ def take_apart(
     A normalisation is cut apart from what puts its channels last, a chain from the moves in front
     of it, which are left.
 
-    Two convolutions are cut apart from each other first: each keeps its chain.
+    Two convolutions are cut apart from each other first: each keeps its chain. An attention is cut
+    apart from the moves around it first.
     """
     growth = _Growth(graph, fusible, anchors, classify, expands=False)
     kept = region.nodes
     if region.is_moved_chain:
         kept = tuple(index for index in kept if not is_move(graph.nodes[index]))
-    return growth.cut(kept, fuse_products=region.is_expansion)
+    return growth.cut(kept, fuse_products=region.is_expansion or region.is_moved_attention)
 
 
 def regions_within(
@@ -294,7 +307,11 @@ class _Growth:
         if fuse_products:
             fed += [grow_turned(self._graph, nodes, free=self._free) for nodes in found]
             fed.append(grow_turned_back(self._graph, sink, free=self._free))
-            fed.append(grow_attention(self._graph, sink, fusible=self._fusible, free=self._free))
+            grown = [grow_moved_attention] if self._expands else []
+            fed += [
+                grow(self._graph, sink, fusible=self._fusible, free=self._free)
+                for grow in (*grown, grow_attention)
+            ]
             fed.append(grow_pooled(self._graph, sink, free=self._free))
         yield from filter(None, dict.fromkeys([*fed, *anchored, resized, moving, alone, *found]))
 

@@ -166,6 +166,21 @@ class OpenDimension:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BufferView:
+    """Where the elements of a buffer lie in a tensor that is stored in another order.
+
+    Attributes:
+        tensor: Number of the input; that behind the last one is the result.
+        offset: Elements of the tensor in front of the first one.
+        strides: Elements between two neighbours along each dimension, innermost first.
+    """
+
+    tensor: int
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """An algorithm in Halide, not scheduled yet.
 
@@ -175,7 +190,8 @@ class Pipeline:
             definition of a reduction is a stage of its own, its name ends in `UPDATE`.
         arguments: Buffers read, in the order of `Workload.inputs`; behind them, what else is made
             of those inputs once.
-        argument_extents: Extents of each argument, innermost first; all buffers are dense.
+        argument_extents: Extents of each argument, innermost first; buffers without a view are
+            dense.
         output_extents: Extents of the result, innermost first.
         loops: Loop names and extents of each stage before any step, innermost first.
         packings: For arguments that are made of an input, by their number, what makes them;
@@ -192,6 +208,8 @@ class Pipeline:
             open; all strides but the innermost are those of the buffers then.
         open_axes: For each argument, then the result, and each dimension of its buffer, the open
             axes of the tensor whose extents it is multiplied by; empty where shapes are fixed.
+        views: By the number of an argument, that behind the last one for the result, where its
+            elements lie; arguments behind the inputs may be further views of these.
     """
 
     output: hl.Func
@@ -207,6 +225,7 @@ class Pipeline:
     multiples: Mapping[str, int] = field(default_factory=dict)
     open_dimensions: tuple[tuple[OpenDimension, ...], ...] = ()
     open_axes: tuple[OpenAxes, ...] = ()
+    views: Mapping[int, BufferView] = field(default_factory=dict)
 
 
 class KernelFamily(Protocol):

@@ -7,6 +7,7 @@ from aoe.kernels.attention.few_queries import (
     few_queries_space,
     few_queries_steps,
 )
+from aoe.kernels.attention.moves import with_views
 from aoe.kernels.attention.open_extents import OPEN, opened, with_open_dimensions
 from aoe.kernels.attention.shape import Attention, read_attention
 from aoe.kernels.attention.stages import attention_pipeline
@@ -36,6 +37,8 @@ class AttentionFamily(PlannedFamily[Attention]):
     def pipeline_of(self, plan: Attention, algorithm: str) -> Pipeline:
         """Return the only algorithm there is in a precision, or the same for open extents."""
         pipeline = few_queries_pipeline if plan.is_few else attention_pipeline
+        if plan.places:
+            return _where_it_lies(plan, pipeline(plan))
         if algorithm != OPEN:
             return pipeline(plan)
         plan = opened(plan)
@@ -50,3 +53,10 @@ class AttentionFamily(PlannedFamily[Attention]):
         steps_of = few_queries_steps if plan.is_few else attention_steps
         steps = tuple(steps_of(values, plan, target))
         return Schedule(steps, algorithm=PAIRS if plan.in_pairs else "")
+
+
+def _where_it_lies(plan: Attention, pipeline: Pipeline) -> Pipeline:
+    """Return a pipeline that reads and writes heads where moves around it would."""
+    inputs = range(len(plan.places) - 1)
+    result = tuple(reversed(range(len(plan.values.iteration.axes))))
+    return with_views(pipeline, plan.places, [*map(plan.dimensions, inputs), result])

@@ -117,6 +117,8 @@ def dimension_roles(workload: Workload) -> tuple[tuple[Role, ...], ...] | None:
     attention = read_attention(workload)
     if isinstance(attention, Support) or attention.in_pairs or attention.scores.left_turned:
         return None
+    if attention.places:  # which strides of the buffers say then
+        return None
     scores, values = attention.scores, attention.values
     found = []
     for number, spec in enumerate((*workload.inputs, workload.output)):
@@ -160,25 +162,12 @@ def with_open_dimensions(attention: Attention, pipeline: Pipeline) -> Pipeline:
 
 
 def _dimensions(attention: Attention, number: int) -> tuple[OpenDimension, ...]:
-    """Return the open dimensions of an input: a product's matrix, loops of rows around it."""
-    scores, values = attention.scores, attention.values
-    rank = len(scores.iteration.axes)
-    missing = rank - len(scores.workload.inputs[number].shape)
-    closed = _closed(attention, number)
-
-    def dimension(at: int, *, has: bool = True) -> OpenDimension:
-        return OpenDimension(
-            at - missing if has else -1, is_open=not has or at - rank not in closed
-        )
-
-    if number == scores.left:
-        return tuple(map(dimension, (rank - 1, *reversed(scores.left_axes))))
-    if number not in (scores.right, values.right):
-        return tuple(map(dimension, reversed(scores.iteration.operands[number])))
-    product = scores if number == scores.right else values
-    # matrices of a single query have a loop over queries that says nothing
-    around = (dimension(at, has=at != rank - 2) for at in reversed(product.right_axes))
-    return (dimension(rank - 1), dimension(rank - 2), *around)
+    """Return the open dimensions of an input."""
+    closed, rank = _closed(attention, number), len(attention.scores.workload.inputs[number].shape)
+    return tuple(
+        OpenDimension(at, is_open=at < 0 or at - rank not in closed)
+        for at in attention.dimensions(number)
+    )
 
 
 def _closed(attention: Attention, number: int) -> frozenset[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from aoe.kernels.attention.moves import StoredPlace, apart_from_moves
 from aoe.kernels.family import Support
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.prologue import feeding
@@ -31,12 +32,14 @@ class Attention:
         values: Weights of the keys times the values; its left matrix is no input of the workload.
         is_guarded: True if a query whose weights are no numbers, because all its keys are masked,
             has weights of zero instead.
+        places: Where its inputs and its result lie, of a workload with moves around it; else ().
         is_open: True if batches, queries and keys are as many as its inputs have when it runs.
     """
 
     scores: MatrixProduct
     values: MatrixProduct
     is_guarded: bool = False
+    places: tuple[StoredPlace, ...] = ()
     is_open: bool = False
 
     @property
@@ -64,9 +67,40 @@ class Attention:
         """Loops around the queries, outermost first."""
         return self.values.rows[:-1]
 
+    def dimensions(self, number: int) -> tuple[int, ...]:
+        """Return the dimensions of an input its buffer has, innermost first.
+
+        Below 0 stand loops it has no dimension for: matrices of a single query have one over
+        queries that says nothing. Queries are stored row by row.
+        """
+        scores, rank = self.scores, len(self.scores.iteration.axes)
+        missing = rank - len(scores.workload.inputs[number].shape)
+        if number == scores.left:
+            axes: tuple[int, ...] = (rank - 1, *reversed(scores.left_axes))
+        elif number in (scores.right, self.values.right):
+            product = scores if number == scores.right else self.values
+            around = reversed(product.right_axes)
+            axes = (rank - 1, rank - 2, *(-1 if at == rank - 2 else at for at in around))
+        else:
+            axes = tuple(reversed(scores.iteration.operands[number]))
+        return tuple(at - missing if at >= 0 else -1 for at in axes)
+
 
 def read_attention(workload: Workload) -> Attention | Support:
     """Return the products of a workload that is one attention, or why it is none."""
+    moved = apart_from_moves(workload)
+    if moved is None:
+        return _read_plain(workload)
+    found = moved if isinstance(moved, Support) else _read_plain(moved.workload)
+    if isinstance(moved, Support) or isinstance(found, Support):
+        return found
+    if found.scores.left_turned:
+        return Support("queries column by column, with moves around them")
+    return replace(found, places=moved.places)
+
+
+def _read_plain(workload: Workload) -> Attention | Support:
+    """Return the same for a workload without moves."""
     parts = _parts(workload)
     if isinstance(parts, Support):
         return parts

@@ -26,12 +26,15 @@ typedef enum {
 typedef struct {
   int32_t rank;                  /* of the ONNX tensor; 0 if it is none */
   int64_t shape[AOE_MAX_RANK];   /* as ONNX Runtime reports it; -1 - n for open extent n */
-  int32_t view_rank;             /* of the buffer the kernel sees, dense */
+  int32_t view_rank;             /* of the buffer the kernel sees */
   int32_t extent[AOE_MAX_RANK];  /* innermost first */
   aoe_element element;           /* of that buffer; the tensor's unless the input is packed */
   aoe_element given;             /* of the ONNX tensor: any but bfloat16 */
   int64_t indexed;               /* elements it counts, from either end; 0 if it is no index */
   uint8_t open[AOE_MAX_RANK];    /* bit a: `extent` times that of the ONNX tensor at axis a */
+  int32_t stride[AOE_MAX_RANK];  /* of the buffer, innermost first; zeros if it is dense */
+  int64_t offset;                /* elements of the tensor in front of it */
+  int32_t input;                 /* whose view it is, of an argument behind the inputs */
 } aoe_tensor;
 
 /* What the kernel reads in another form, made once of a constant input. */
@@ -90,7 +93,7 @@ typedef struct {
   const char *name;              /* operator name in domain "aoe" */
   int (*run)(void **arguments);  /* Halide's `<kernel>_argv` entry */
   int32_t input_count;
-  int32_t argument_count;        /* inputs and what is packed besides */
+  int32_t argument_count;        /* inputs, further views of them, and what is packed besides */
   const aoe_tensor *arguments;
   aoe_tensor output;
   int32_t packing_count;

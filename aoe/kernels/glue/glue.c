@@ -124,6 +124,8 @@ static void bind(halide_buffer_t *buffer, halide_dimension_t *dims, const aoe_te
   int32_t extent[AOE_MAX_RANK];
   bind_view(buffer, dims, tensor->view_rank, extents_of(tensor, shape, extent), tensor->element,
             data);
+  buffer->host += tensor->offset * element_bytes[tensor->element];
+  for (int d = 0; d < tensor->view_rank && tensor->stride[0]; d++) dims[d].stride = tensor->stride[d];
 }
 
 typedef struct {
@@ -287,6 +289,8 @@ static OrtStatus *run_part(run_context *run, const part_call *call, void **packe
       from += (size_t)call->row * row_bytes(&kernel->arguments[i], call->rows);
     bind(&buffers[i], dims[i], &kernel->arguments[i], call->shapes ? call->shapes[i] : NULL, from);
   }
+  for (int i = kernel->input_count; i < last; i++)
+    bind(&buffers[i], dims[i], &kernel->arguments[i], NULL, call->raw[kernel->arguments[i].input]);
   for (int p = 0; p < kernel->packing_count; p++) {
     int i = kernel->packings[p].argument;
     bind(&buffers[i], dims[i], &kernel->arguments[i], NULL, packed[p]);

@@ -66,6 +66,12 @@ def set_extents(pipeline: Pipeline) -> None:
                     buffer.dim(at).set_stride(0)  # of one element for all batches
         return
     for number, (buffer, extents) in enumerate(zip(buffers, every, strict=True)):
+        view = pipeline.views.get(number)
+        if view is not None:
+            for at, (extent, stride) in enumerate(zip(extents, view.strides, strict=True)):
+                buffer.dim(at).set_bounds(0, extent)
+                buffer.dim(at).set_stride(stride)
+            continue
         _fix(buffer, extents, pipeline.open_axes[number] if pipeline.open_axes else ())
     for number, packing in pipeline.packings.items():
         _fix(packing.argument, packing.argument_extents)

@@ -175,9 +175,10 @@ static int read_narrow(void **arguments) {
   return 0;
 }
 
-/* Types of a buffer and of its tensor; it holds no indices, and no extent is open. */
-#define FLOATS AOE_FLOAT32, AOE_FLOAT32, 0, {0}
-#define INDICES(TYPE, COUNT) {1, {COUNT}, 1, {COUNT}, TYPE, TYPE, 5, {0}}
+/* Types of a buffer and of its tensor; it holds no indices, no extent is open, and it is dense. */
+#define DENSE {0}, {0}, 0, 0
+#define FLOATS AOE_FLOAT32, AOE_FLOAT32, 0, DENSE
+#define INDICES(TYPE, COUNT) {1, {COUNT}, 1, {COUNT}, TYPE, TYPE, 5, DENSE}
 #define SIX {2, {2, 3}, 2, {3, 2}, FLOATS}
 static const aoe_tensor two_of_six[] = {SIX, SIX};
 static const aoe_tensor six_and_packed[] = {SIX, {2, {2, 3}, 1, {7}, FLOATS}};
@@ -195,8 +196,8 @@ const aoe_kernel aoe_kernel_table[] = {
     {"subtract", subtract, 2, 2, two_of_six, SIX, 0, NULL, {0}, NULL, {0}},
     {"read_packed", read_packed, 2, 2, six_and_packed, {1, {7}, 1, {7}, FLOATS}, 1, twice, {0}, NULL, {0}},
     {"add_sum", add_sum, 2, 2, one_and_sum, {1, {1}, 1, {1}, FLOATS}, 1, sum, {0}, NULL, {0}},
-    {"read_wide", read_wide, 1, 1, wide_indices, {1, {1}, 1, {1}, AOE_INT64, AOE_INT64, 0, {0}}, 0, NULL, {0}, NULL, {0}},
-    {"read_narrow", read_narrow, 1, 1, narrow_indices, {1, {1}, 1, {1}, AOE_INT32, AOE_INT32, 0, {0}}, 0, NULL, {0}, NULL, {0}},
+    {"read_wide", read_wide, 1, 1, wide_indices, {1, {1}, 1, {1}, AOE_INT64, AOE_INT64, 0, DENSE}, 0, NULL, {0}, NULL, {0}},
+    {"read_narrow", read_narrow, 1, 1, narrow_indices, {1, {1}, 1, {1}, AOE_INT32, AOE_INT32, 0, DENSE}, 0, NULL, {0}, NULL, {0}},
     {"describe", describe, 1, 1, cube, {1, {8}, 1, {8}, FLOATS}, 0, NULL, {0}, NULL, {0}},
     {"threads", threads, 1, 1, one, {1, {3}, 1, {3}, FLOATS}, 0, NULL, {0}, NULL, {0}},
     {"tasks", tasks, 1, 1, one, {1, {100}, 1, {100}, FLOATS}, 0, NULL, {0}, NULL, {0}},

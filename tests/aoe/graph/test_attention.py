@@ -127,3 +127,74 @@ def test_weights_that_become_zeros_where_they_are_no_numbers_are_part_of_it() ->
 def test_guard_of_something_else_is_none() -> None:
     assert _grown(_graph(*_guarded(weights="a"))) == []
     assert _grown(_graph(*_guarded(), outputs=("y", "w"))) == []
+
+
+HEADS, WIDTH = (1, TOKENS, 2, DEPTH), 2 * DEPTH
+
+
+def _heads(name: str, order: tuple[int, ...], made: str) -> tuple[onnx.NodeProto, ...]:
+    """Return what splits a tensor into heads: a Reshape, which moves nothing, and a Transpose."""
+    return (
+        _op("Reshape", [name, "apart"], f"{name}_apart"),
+        _op("Transpose", [f"{name}_apart"], made, perm=order),
+    )
+
+
+def _moved_graph(*, joined: bool = True, outputs: tuple[str, ...] = ()) -> ModelGraph:
+    """Return an attention between what splits and joins its heads, as exporters write it."""
+    nodes = [
+        *_heads("qs", (0, 2, 1, 3), "q"),
+        *_heads("ks", (0, 2, 3, 1), "k"),
+        *_heads("vs", (0, 2, 1, 3), "v"),
+        *_attention(),
+    ]
+    if joined:
+        nodes += [
+            _op("Transpose", ["y"], "z", perm=(0, 2, 1, 3)),
+            _op("Reshape", ["z", "joint"], "out"),
+        ]
+    stored = [1, TOKENS, WIDTH]
+    model = make_model(
+        nodes,
+        {"qs": stored, "ks": stored, "vs": stored, "mask": [1, 1, TOKENS]},
+        ["out" if joined else "y", *outputs],
+        weights={"apart": np.array(HEADS), "joint": np.array(stored)},
+        domains={MICROSOFT_DOMAIN: 1},
+    )
+    shapes = {"k": (1, 2, DEPTH, TOKENS), "z": HEADS, "out": tuple(stored)}
+    shapes |= dict.fromkeys(("q", "v", "y"), (1, 2, TOKENS, DEPTH))
+    shapes |= dict.fromkeys(("s", "a", "p"), (1, 2, TOKENS, TOKENS))
+    names = [name for node in nodes for name in node.output]
+    made = {name: TensorInfo(dtype="float32", shape=shapes.get(name, HEADS)) for name in names}
+    return ModelGraph(model, made, block=0)
+
+
+def test_what_splits_and_joins_heads_is_part_of_their_attention() -> None:
+    graph = _moved_graph()
+    cut = _cut(graph)
+    taken = ["q", "k", "v", "s", "a", "p", "y", "z"]
+    assert _nodes_of(graph, cut) == [("attention", taken)]
+    not_joined = _moved_graph(joined=False)
+    assert _nodes_of(not_joined, _cut(not_joined)) == [("attention", taken[:-1])]
+
+
+def test_heads_that_others_read_are_moved_before() -> None:
+    graph = _moved_graph(outputs=("k",))
+    assert _nodes_of(graph, _cut(graph)) == [
+        ("movement", ["k"]),
+        ("attention", ["q", "v", "s", "a", "p", "y", "z"]),
+    ]
+
+
+def test_attention_with_moves_is_first_taken_apart_from_these() -> None:
+    graph = _moved_graph()
+    (region,) = _cut(graph).regions
+    assert region.is_moved_attention
+    parts = take_apart(graph, region, fusible=FUSIBLE, anchors=anchors(), classify=classify)
+    assert _nodes_of(graph, parts) == [
+        ("movement", ["q"]),
+        ("movement", ["k"]),
+        ("movement", ["v"]),
+        ("attention", ["s", "a", "p", "y"]),
+        ("movement", ["z"]),
+    ]

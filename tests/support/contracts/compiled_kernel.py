@@ -25,7 +25,7 @@ from aoe.device.object_cache import ObjectCache
 from aoe.device.registry import default_device
 from aoe.device.toolchain import find_toolchain, halide_include
 from aoe.folders.scratch import ScratchFolder
-from aoe.kernels.family import KernelTarget, PackedInput
+from aoe.kernels.family import BufferView, KernelTarget, PackedInput
 from aoe.kernels.registry import get_family
 from aoe.schedule import Schedule
 from aoe.settings import environment
@@ -124,11 +124,12 @@ class CompiledKernel:
         """
         extents = self._pipeline.argument_extents
         arguments = [self._argument(i, inputs, extents[i]) for i in range(len(extents))]
-        dtype = self._workload.output.dtype
-        shape = tuple(reversed(self._pipeline.output_extents))
+        dtype, shape = self._workload.output.dtype, self._workload.output.shape
         result = np.full(shape, _UNWRITTEN, dtype=_SEEN_AS.get(dtype, dtype))
-        _call(self._call, [*arguments, (result, _type_of(result))])
-        return result.reshape(self._workload.output.shape).view(dtype)
+        view = self._pipeline.views.get(len(extents))
+        written = self._seen(result, self._pipeline.output_extents, view)
+        _call(self._call, [*arguments, written])
+        return result.view(dtype)
 
     def _argument(
         self, number: int, inputs: Mapping[str, Array], extents: Sequence[int]
@@ -136,14 +137,29 @@ class CompiledKernel:
         """Return an argument as the kernel reads it: packed, where it is read so."""
         packing = self._pipeline.packings.get(number)
         if packing is None:
-            given = np.ascontiguousarray(inputs[f"x{number}"])
-            seen = given.view(_SEEN_AS.get(given.dtype.name, given.dtype))
-            return _dense(seen, extents)
+            view = self._pipeline.views.get(number)
+            source = number if view is None else view.tensor
+            given = np.ascontiguousarray(inputs[f"x{source}"])
+            return self._seen(
+                given.view(_SEEN_AS.get(given.dtype.name, given.dtype)), extents, view
+            )
         source = number if packing.source is None else packing.source
         dense = _dense(np.ascontiguousarray(inputs[f"x{source}"]), packing.argument_extents)
         packed = _packed(packing, extents)
         _call(self._pack[number], [dense, packed])
         return packed
+
+    @staticmethod
+    def _seen(
+        stored: Array, extents: Sequence[int], view: BufferView | None
+    ) -> tuple[Array, _Type]:
+        """Return a tensor as the kernel sees it."""
+        if view is None:
+            return _dense(stored, extents)
+        flat = stored.reshape(-1)[view.offset :]
+        strides = tuple(stride * stored.itemsize for stride in reversed(view.strides))
+        seen = np.lib.stride_tricks.as_strided(flat, tuple(reversed(extents)), strides)
+        return seen, _type_of(seen)
 
 
 def _dense(values: Array, extents: Sequence[int]) -> tuple[Array, _Type]:
@@ -178,12 +194,9 @@ def _call(function: Any, arguments: Sequence[tuple[Array, _Type]]) -> None:
     """
     buffers, dimensions = [], []  # alive until the call has returned
     for values, kind in arguments:
-        strides = np.cumprod((1, *reversed(values.shape)))
+        pairs = zip(reversed(values.shape), reversed(values.strides), strict=True)
         dims = (_Dimension * values.ndim)(
-            *(
-                _Dimension(0, extent, int(stride), 0)
-                for extent, stride in zip(reversed(values.shape), strides, strict=False)
-            )
+            *(_Dimension(0, extent, stride // values.itemsize, 0) for extent, stride in pairs)
         )
         dimensions.append(dims)
         buffers.append(_Buffer(0, None, values.ctypes.data, 0, kind, values.ndim, dims, None))

@@ -343,7 +343,14 @@ class KernelFamilyTests:
         for number, packing in pipeline.packings.items():
             as_read[number] = packing.argument_extents
         sizes = [int(np.prod(extents)) for extents in as_read[: len(workload.inputs)]]
-        assert sizes == [spec.size for spec in workload.inputs]
+        specs = (*workload.inputs, workload.output)
+        for number, view in pipeline.views.items():
+            extents = [*as_read, pipeline.output_extents][number]
+            pairs = zip(extents, view.strides, strict=True)
+            last = view.offset + sum((extent - 1) * stride for extent, stride in pairs)
+            assert 0 <= last < specs[view.tensor].size
+        dense = [number for number in range(len(sizes)) if number not in pipeline.views]
+        assert [sizes[at] for at in dense] == [workload.inputs[at].size for at in dense]
 
     @pytest.mark.parametrize(
         "step",

@@ -97,6 +97,91 @@ def guarded(workload: Workload, zero: float = 0.0) -> Workload:
     )
 
 
+def with_joint_heads(tokens: int, heads: int, size: int) -> Workload:
+    """Return an attention of heads that lie side by side in one tensor, as in ViT."""
+    joint, apart = (1, tokens, 3 * heads * size), (1, tokens, 3, heads, size)
+    moves = [
+        operation("Reshape", "x0", "t0", shape=apart),
+        operation("Transpose", "t0", "t1", perm=(2, 0, 3, 1, 4)),
+    ]
+    for at in range(3):
+        moves += [
+            operation("Slice", "t1", f"t{2 + at}", starts=(at,), ends=(at + 1,), axes=(0,)),
+            operation("Reshape", f"t{2 + at}", f"t{5 + at}", shape=(1, heads, tokens, size)),
+        ]
+    return Workload(
+        op_type="attention",
+        inputs=(plain(*joint),),
+        operations=(
+            *moves,
+            operation("Transpose", "t6", "t8", perm=(0, 1, 3, 2)),
+            operation("FusedMatMul", "t5 t8", "t9", domain=MICROSOFT_DOMAIN, alpha=0.125),
+            operation("Softmax", "t9", "t10", axis=-1),
+            operation("MatMul", "t10 t7", "t11"),
+            operation("Transpose", "t11", "t12", perm=(0, 2, 1, 3)),
+        ),
+        output=plain(1, tokens, heads, size),
+    )
+
+
+def with_turned_heads(
+    batch: int, queries: int, keys: int, heads: int, size: int, *, joins: bool = True
+) -> Workload:
+    """Return a masked attention of heads that are split by Transposes, as in BERT.
+
+    Args:
+        batch: Of texts.
+        queries: Tokens asked for.
+        keys: Tokens asked.
+        heads: Side by side in each token.
+        size: Of a head.
+        joins: True if the heads of the result are put side by side again.
+    """
+    back = (operation("Transpose", "t6", "t7", perm=(0, 2, 1, 3)),) if joins else ()
+    made = (batch, queries, heads, size) if joins else (batch, heads, queries, size)
+    return Workload(
+        op_type="attention",
+        inputs=(
+            plain(batch, keys, heads, size),
+            plain(batch, queries, heads, size),
+            plain(batch, 1, 1, keys),
+            plain(batch, keys, heads, size),
+        ),
+        operations=(
+            operation("Transpose", "x0", "t0", perm=(0, 2, 3, 1)),
+            operation("Transpose", "x1", "t1", perm=(0, 2, 1, 3)),
+            operation("Transpose", "x3", "t2", perm=(0, 2, 1, 3)),
+            operation("FusedMatMul", "t1 t0", "t3", domain=MICROSOFT_DOMAIN, alpha=0.25),
+            operation("Add", "t3 x2", "t4"),
+            operation("Softmax", "t4", "t5", axis=-1),
+            operation("MatMul", "t5 t2", "t6"),
+            *back,
+        ),
+        output=plain(*made),
+    )
+
+
+def _written_apart() -> Workload:
+    """Return one whose last Transpose makes rows of queries."""
+    workload = with_turned_heads(1, 9, 21, 3, 16)
+    *others, last = workload.operations
+    last = replace(last, attributes={"perm": (0, 1, 3, 2)})
+    return replace(workload, operations=(*others, last), output=plain(1, 3, 16, 9))
+
+
+def _cut_apart() -> Workload:
+    """Return one with values whose rows a Reshape cuts."""
+    workload = with_turned_heads(1, 9, 20, 3, 16)
+    *inputs, _ = workload.inputs
+    operations = tuple(
+        replace(item, op_type="Reshape", version=21, attributes={"shape": (1, 3, 20, 16)})
+        if item.output == "t2"
+        else item
+        for item in workload.operations
+    )
+    return replace(workload, inputs=(*inputs, plain(1, 15, 64)), operations=operations)
+
+
 class TestAttention(KernelFamilyTests):
     family_name = "attention"
     cases: Mapping[str, Workload] = {
@@ -143,6 +228,23 @@ class TestAttention(KernelFamilyTests):
         ),
         "weights that are no numbers are zeros": guarded(MASKED),
     }
+
+
+class TestAttentionWithMoves(KernelFamilyTests):
+    """Heads are read and written where they lie: one tensor for all, or one each."""
+
+    family_name = "attention"
+    cases: Mapping[str, Workload] = {
+        "heads side by side in one tensor": with_joint_heads(37, 3, 20),
+        "heads of a mask, not joined": with_turned_heads(2, 9, 21, 3, 16, joins=False),
+        "in bfloat16": in_bfloat16(with_joint_heads(19, 2, 17)),
+        "a few queries": with_turned_heads(2, 2, 33, 3, 16),
+        "heads of a mask": with_turned_heads(2, 9, 21, 3, 16),
+    }
+    refused = (
+        (_written_apart(), "columns of the result that are written apart"),
+        (_cut_apart(), "moves that are more than strides"),
+    )
 
 
 class TestAttentionOfFewQueries(KernelFamilyTests):
