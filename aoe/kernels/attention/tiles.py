@@ -108,7 +108,8 @@ def attention_steps(values: Values, attention: Attention, target: KernelTarget) 
     yield from _result_steps(attention, rows, tiles, target)
     yield from _score_steps(attention, blocks, rows, tiles)
     yield from _softmax_steps(attention, rows)
-    yield from _packing_steps(attention)
+    is_near = _is_shared_by_batch(attention, rows * tiles, target)
+    yield from _packing_steps(attention, is_near=is_near)
 
 
 def _memory(elements: int) -> sch.Memory:
@@ -144,10 +145,12 @@ def _shared_steps(attention: Attention, queries: int, target: KernelTarget) -> I
 
 
 def _is_shared_by_batch(attention: Attention, queries: int, target: KernelTarget) -> bool:
-    """Return True if tasks of so many queries are too short to be shared one by one."""
+    """Return True if a thread has all queries of a batch: alone, or tasks of them are short."""
     batches = prod(axis.extent for axis in attention.batch)
     both = attention.scores.depth + attention.values.columns.extent
     work = queries * attention.keys.extent * both
+    if target.threads == 1:
+        return bool(attention.batch)
     is_even = batches >= _TASKS_PER_THREAD * target.threads or not batches % target.threads
     return bool(attention.batch) and is_even and work < _LEAST_WORK
 
@@ -200,11 +203,19 @@ def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
     yield from vector_steps(GROWN, attention.keys.name, PANEL, LANE)
 
 
-def _packing_steps(attention: Attention) -> Iterator[Step]:
+def _packing_steps(attention: Attention, *, is_near: bool) -> Iterator[Step]:
+    """Yield the steps of packed keys and values: for one batch where a thread has all of it.
+
+    They come from the nearest caches then: of 192 heads of windows they would fill 3 MB.
+    """
     for stage, product in ((KEYS_PACKED, attention.scores), (VALUES_PACKED, attention.values)):
         if attention.in_pairs:
             yield sch.Unroll(stage, "half", 2)
         yield sch.Vectorize(stage, "lane", PANEL)
         axes = product.iteration.axes
+        if is_near and len(attention.batch) <= len(product.right_axes):
+            yield sch.ComputeAt(stage, RESULT, attention.batch[-1].name)
+            yield sch.StoreIn(stage, _memory(PANEL * panels_of(product) * product.depth))
+            continue
         for at in product.right_axes:
             yield sch.Parallel(stage, axes[at].name)
