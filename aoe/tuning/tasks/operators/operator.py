@@ -27,6 +27,7 @@ from aoe.measurement import (
     MeasurePolicy,
     Outcome,
     SpeedupEstimate,
+    accepts,
     estimate_speedup,
 )
 from aoe.results.files import (
@@ -43,7 +44,7 @@ from aoe.tuning.operator_choice import NOT_CHOSEN
 from aoe.tuning.policies import final_policy, screen_policy, screening_policy
 from aoe.tuning.progress import Progress
 from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch
-from aoe.tuning.tasks.operators.lookup import OperatorLookup, look_up, settle
+from aoe.tuning.tasks.operators.lookup import ACCEPT_SPEEDUP, OperatorLookup, look_up, settle
 from aoe.tuning.tasks.operators.operator_task import (
     OperatorTask,
     format_speedup,
@@ -194,7 +195,8 @@ class OperatorSearch:
         """Return the operator after its first guess: of 20 gains, 19 show there.
 
         Nothing is chosen by its pairs, so they prove what they show; where the gain is large, a
-        few do. Where it is too small for them, the search goes on later, if there is time.
+        few do. Where it is too small for them, the search goes on later, if there is time. That of
+        a fused operator does not, since its parts have their turn: fresh pairs decide at once.
 
         Args:
             tools: What with.
@@ -210,6 +212,9 @@ class OperatorSearch:
         try:
             self._go_on(1, tools, policy)
             found = self.search.screened()
+            if not goes_on and self._is_left_open(found):
+                policy = self._final_policy(tools)
+                found = self.search.concluded(policy)
             self.seen = self._settled(found, tools, policy, is_last=not goes_on)
         except TurnTimeoutError:
             return self._not_tried(tools)
@@ -252,11 +257,7 @@ class OperatorSearch:
             if self.search.is_over:
                 self.give_up(tools)
             return self.seen
-        final = final_policy(
-            tools.runner.target.core_num,
-            accept_busy=tools.settings.accept_busy,
-            left_s=tools.left_s(),
-        )
+        final = self._final_policy(tools)
         result = self.search.concluded(final, in_time=tools.left_s() > 0)
         before = self.seen
         if before is None or before.outcome not in _WON:
@@ -283,6 +284,20 @@ class OperatorSearch:
         self.is_enough = True
         verdict = self._verdict(found, RepoOutcome.UNSATISFIED, tools)
         tools.bank.note([(self.operator.workload, verdict)])
+
+    def _final_policy(self, tools: OperatorTools) -> MeasurePolicy:
+        return final_policy(
+            tools.runner.target.core_num,
+            accept_busy=tools.settings.accept_busy,
+            left_s=tools.left_s(),
+        )
+
+    def _is_left_open(self, found: SearchResult[Schedule]) -> bool:
+        """True if a fused operator seems to gain, but too few pairs show it."""
+        estimate = found.estimate
+        if estimate is None or not self.operator.regions[0].may_be_taken_apart:
+            return False
+        return estimate.median > ACCEPT_SPEEDUP and not accepts(estimate, ACCEPT_SPEEDUP)
 
     def _may_begin(self, tools: OperatorTools) -> bool:
         """Return False if a limit is reached, or would be before anything is measured."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.contracts.kernels import operation
 from support.engine.fakes import RATES, RecordingProgress, ScriptedRunner, make_target
 from support.engine.families import chain_workload
 from support.engine.tuning import (
@@ -367,6 +368,33 @@ def test_parts_of_what_a_glance_has_not_won_are_glanced_at_instead(tmp_path: Pat
         one.operator.key: count for one, count in zip(tuned.operators, _tried(tuned), strict=True)
     }
     assert trials[fused.key] == 1 < trials[part.key]
+
+
+@pytest.mark.parametrize(("gain", "outcome"), [(1.06, "add"), (1.0, "unsatisfied")])
+def test_fresh_pairs_decide_before_what_seems_to_gain_is_taken_apart(
+    gain: float, outcome: str, tmp_path: Path
+) -> None:
+    product = matrix_product()
+    chained = replace(
+        product,
+        operations=(*product.operations, operation("Tanh", product.operations[-1].output, "t1")),
+    )
+    fused, part = placed_operator(chained, 5000), placed_operator(_chain("Tanh"), 4000)
+    assert fused.regions[0].may_be_taken_apart
+    parts: list[int] = []
+    runner = _SlowRunner(limit_s=7.0, candidate=lambda _: gain, jitter=0.03)
+    tuned, _ = _told(
+        tmp_path,
+        _found(fused=(fused,)),
+        runner,
+        lambda found, lost: _apart(found, lost, part, parts),
+        left_s=runner.left_s,
+        trials=24,
+    )
+    assert tuned.operators[0].outcome == outcome
+    assert parts == ([] if outcome == "add" else [1])
+    estimate = tuned.operators[0].estimate
+    assert estimate is not None and (estimate.pairs >= 20) is (outcome == "add")
 
 
 def test_what_there_was_no_time_for_says_so_and_is_searched_by_the_next_run(
