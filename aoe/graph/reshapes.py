@@ -7,7 +7,8 @@ behind is reshaped. Reshapes move no data.
 
 Networks that attend in windows (Swin) add the mask of their windows in one dimension more, between
 two Reshapes. With one image that dimension is a leading 1: the mask is read without it, both
-Reshapes go, and the product, both sums and the softmax become one chain.
+Reshapes go, and the product, both sums and the softmax become one chain. A mask that has no such
+dimension is read as it is.
 """
 
 from __future__ import annotations
@@ -162,6 +163,8 @@ class _Sinking:
             return name not in self._known.initializers  # to reshape a constant is to copy it
         if shape is None or len(shape) > len(rows):
             return False
+        if wide == (1,) * (len(wide) - len(rows)) + rows:  # broadcast to either in the same way
+            return True
         return prod(shape) == 1 or (shape == wide[-1:] == rows[-1:])
 
     def _without_lead(self, name: str, rows: Shape, wide: Shape) -> Shape | None:

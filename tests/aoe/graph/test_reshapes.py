@@ -203,6 +203,15 @@ def test_mask_of_windows_is_part_of_their_attention(mask: tuple[int, ...]) -> No
     assert "mask" not in shapes
 
 
+@pytest.mark.parametrize("mask", [(4, 1, 5, 5), (3, 1, 5), (5,)])
+def test_mask_of_windows_that_is_no_larger_than_the_scores_is_read_as_it_is(
+    mask: tuple[int, ...],
+) -> None:
+    found = _moved(_windows(1, mask=mask))
+    assert _region_types(found) == [["MatMul", "Add", "Add", "Softmax", "MatMul"]]
+    assert "mask" in {item.name for item in found.graph.initializer}
+
+
 def test_mask_that_something_else_reads_keeps_its_shape_there() -> None:
     model = _windows(1, mask=(1, 4, 1, 5, 5), shown="y z")
     model.graph.node.append(_node("Relu", "mask", "z"))
