@@ -44,6 +44,9 @@ from aoe.schedule import Step, Values
 from aoe.workload import Precision
 
 _BLOCKS, _ACROSS, _DOWN, _GROUPS = (1, 2, 3, 4), range(1, 29), (1, 2, 4, 7), (1, 2, 4, 7, 14)
+_MOST_BLOCKS, _FEW_REGISTERS = 5, 16
+"""Blocks of a tile of few registers, where no smaller number may divide those of a result: tiles of
+5x2 take 0.88 of the time of 1x11. In 32 registers 5x5 take 1.07 of that of 1x14x2."""
 _BEST_TILES = 3
 """Register tiles offered for a shape: the register file leaves few that are any good."""
 _FAR_BYTES_PER_CYCLE = 12
@@ -65,6 +68,12 @@ _SMALL = 200
 """Results of a channel up to which the host is below the roof with filters larger than 1x1: 512
 channels of 7x7 take 0.83 of its time, 128 to 256 channels of 14x14 with stride 2 0.93, 64 to 128 of
 28x28 1.02 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
+_BLOCK_OF_AVX2, _BLOCKS_OF_HOST, _LEAST_PIXELS = 8, 4, 64
+"""Channels of a block with AVX2; blocks of results the host sums up together there. What is left
+over it computes below the roof: 16, 24, 40, 72, 120 and 240 filters of 1x1 for 112x112 to 28x28
+pixels take 0.83 to 0.95 of its time, 80 and 112 for 14x14 0.95. Filters of 32, 64 and 128 channels
+take 0.98 to 1, those for 7x7 pixels longer (one thread of a Zen 4 with other work, CPU time with
+weights in no second-level cache, 2026-11-28)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +90,8 @@ class Direct(TiledAlgorithm[ConvolutionPlan]):
             return Support("Conv of a plain image with dilated filters has no pairs")
         is_small = shape.rows * shape.columns <= _SMALL and prod(shape.kernel) > 1
         spares_reorders = plan.prologue is not None and plan.prologue.has_reorders
-        if is_lower or plan.epilogue.cycles or spares_reorders or shape.groups > 1 or is_small:
+        does_less = is_lower or plan.epilogue.cycles or spares_reorders or shape.groups > 1
+        if does_less or is_small or _is_left_over(shape):
             return SUPPORTED
         return Support("a direct convolution without a chain behind it gains nothing")
 
@@ -140,13 +150,22 @@ class Direct(TiledAlgorithm[ConvolutionPlan]):
         yield from product_steps(values, plan.shape, self.precision, is_heavy=is_heavy)
 
 
+def _is_left_over(shape: ConvolutionShape) -> bool:
+    """Return True for pointwise convolutions whose blocks the host computes below the roof."""
+    is_pointwise = shape.kernel == shape.strides == (1, 1) and not shape.is_stem
+    is_large = shape.rows * shape.columns >= _LEAST_PIXELS
+    has_rest = shape.block == _BLOCK_OF_AVX2 and shape.blocks_out % _BLOCKS_OF_HOST != 0
+    return is_pointwise and is_large and has_rest
+
+
 @cache
 def best_tiles(shape: ConvolutionShape, registers: int) -> tuple[Tile, ...]:
     """Return blocks, columns and rows of the best register tiles, best first."""
+    blocks = (*_BLOCKS, _MOST_BLOCKS) if has_few(registers) else _BLOCKS
     found = [
         tile
-        for tile in product(_BLOCKS, _ACROSS, _DOWN)
-        if _registers(tile) <= registers
+        for tile in product(blocks, _ACROSS, _DOWN)
+        if registers_of(tile) <= registers
         and shape.blocks_together % tile[0] == 0
         and tile[1] <= shape.columns
         and tile[2] <= shape.rows
@@ -154,15 +173,20 @@ def best_tiles(shape: ConvolutionShape, registers: int) -> tuple[Tile, ...]:
     return tuple(sorted(found, key=lambda tile: (tile_cost(tile, shape), tile))[:_BEST_TILES])
 
 
-def _registers(tile: Tile) -> int:
+def has_few(registers: int) -> bool:
+    """Return True for the register files of AVX2 and before."""
+    return registers <= _FEW_REGISTERS
+
+
+def registers_of(tile: Tile) -> int:
     """Return the sums, weights of `blocks` vectors, and the broadcast values that meet them.
 
-    LLVM loads values ahead: more where one weight meets all of them. Without registers for those,
-    14 sums of AVX2 put 26 values to memory for each 112 products and take 1.4 times as long (Zen 5,
-    2026-11-26).
+    LLVM loads values ahead, the fewer the more weights meet one. Without registers for those, 14
+    sums of AVX2 put 26 values to memory for each 112 products and take 1.4 times as long (Zen 5,
+    2026-11-26). Tiles of 3x4 and 5x2, which fill its 16 registers, put none there.
     """
     blocks, wide, high = tile
-    return blocks * wide * high + blocks + (3 if blocks == 1 else 2)
+    return blocks * wide * high + blocks + max(1, 4 - blocks)
 
 
 def tile_cost(tile: Tile, shape: ConvolutionShape) -> float:

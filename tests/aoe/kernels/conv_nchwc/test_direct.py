@@ -28,7 +28,7 @@ from aoe.kernels.conv_nchwc.pointwise import blocked_image
 from aoe.kernels.conv_nchwc.shape import ConvolutionShape, read_convolution
 from aoe.kernels.family import KernelTarget, supported
 from aoe.schedule import Configuration, Unroll
-from aoe.workload import Precision, Workload
+from aoe.workload import Layout, Precision, TensorSpec, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
 POINT = {"kernel": (1, 1), "pads": (0, 0, 0, 0)}
@@ -78,7 +78,9 @@ class TestDirect(KernelFamilyTests):
     }
     refused = (
         (chained(stem(convolution((6, 6)), BLOCK), *SILU), "plain tensor"),
-        (SHAPES["1x1, prime image"], "gains nothing"),
+        (convolution((7, 13), blocks=(3, 4), **POINT), "gains nothing"),
+        (convolution((7, 9), blocks=(3, 2), **POINT), "gains nothing"),
+        (convolution((16, 16), blocks=(3, 2), strides=(2, 2), **POINT), "gains nothing"),
     )
 
 
@@ -156,6 +158,42 @@ def test_register_tile_is_the_largest_that_stays_in_registers() -> None:
     target = KernelTarget(vector_lanes=16, threads=1)
     best = Convolution().space(workload, target).first_guesses[0]
     assert (best["blocks"], best["across"], best["down"]) == (2, 14, 1)
+
+
+def _pointwise(block: int, channels: int, image: tuple[int, int]) -> Workload:
+    """Return a convolution of 64 channels to some others, in blocks of any CPU."""
+    read, made = (
+        TensorSpec(shape=(1, n, *image), layout=Layout.BLOCKED, block=block) for n in (64, channels)
+    )
+    filters = plain(channels, 64, 1, 1, constant=True)
+    return replace(convolution(image, bias=False, **POINT), inputs=(read, filters), output=made)
+
+
+@pytest.mark.parametrize(
+    ("block", "channels", "image", "is_taken"),
+    [
+        (8, 16, (112, 112), True),
+        (8, 24, (14, 14), True),
+        (8, 40, (28, 28), True),
+        (8, 64, (28, 28), False),
+        (8, 24, (7, 7), False),
+        (16, 48, (28, 28), False),
+    ],
+)
+def test_pointwise_convolution_alone_is_taken_where_the_host_has_blocks_left_over(
+    block: int, channels: int, image: tuple[int, int], is_taken: bool
+) -> None:
+    workload = _pointwise(block, channels, image)
+    assert bool(Convolution().supports(workload)) is is_taken
+
+
+@pytest.mark.parametrize(
+    ("channels", "tile"), [(64, (2, 6)), (24, (3, 4)), (72, (3, 4)), (40, (5, 2)), (56, (1, 11))]
+)
+def test_tiles_of_avx2_fill_its_16_registers(channels: int, tile: tuple[int, int]) -> None:
+    workload = chained(_pointwise(8, channels, (28, 28)), operation("Neg", "t0", "t1"))
+    best = Convolution().space(workload, KernelTarget(vector_lanes=8, threads=1)).first_guesses[0]
+    assert (best["blocks"], best["across"]) == tile
 
 
 @pytest.mark.parametrize(
