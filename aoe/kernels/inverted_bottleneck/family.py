@@ -14,6 +14,7 @@ from math import prod
 from aoe import schedule as sch
 from aoe.kernels.conv_nchwc import depthwise, register_tiles
 from aoe.kernels.conv_nchwc.direct import PADDED, PAIR
+from aoe.kernels.conv_nchwc.register_tiles import has_few, registers_of
 from aoe.kernels.conv_nchwc.shape import ConvolutionShape
 from aoe.kernels.family import KernelTarget, Pipeline, PlannedFamily, Support
 from aoe.kernels.halide.chain import RESULT
@@ -51,7 +52,10 @@ from aoe.workload import Precision, Workload
 COPY = "padded"
 """Whether the image between is copied with the zeros around it (keep), or they are made where it is
 read (again)."""
-_BLOCKS, _GROUPS = (1, 2, 4), (1, 4, 7, 14, 28)
+_BLOCKS, _BLOCKS_OF_FEW, _GROUPS = (1, 2, 4), (1, 2, 3, 4, 5), (1, 4, 7, 14, 28)
+_MADE_ROWS = (1, 2)
+"""Rows of a register tile of what is made between, where registers are few: 14 columns by 4 waste
+two, 2 columns of 2 rows none."""
 _ACROSS = range(1, 29)
 _NEAR_BYTES_PER_CYCLE, _FAR_BYTES_PER_CYCLE = 32, 12
 """What a core reads or writes of its second-level cache, and beyond it. Assumed: 100 and 40 GB/s at
@@ -60,6 +64,11 @@ _WAITED = 0.3
 """Share of reading the image that products do not hide. Assumed."""
 _LEAST_SUMS = 8
 """Sums that hide how long a product takes: four cycles, two a cycle."""
+_FULL_SUMS, _UNHIDDEN = 12, 0.27
+"""Sums of few registers from which on loads are hidden, and what a tile without any would take
+longer. With AVX2 tiles of 3x4 take 0.93 of the time of 2x4, and these 0.89 of that of 1x8, for 144
+channels of 56x56 and 192 of 28x28, filter and all (one thread of a Zen 4 with other work, CPU time,
+2026-11-28)."""
 _ZEROS_MADE = 1.3
 """How much longer filters of stride 1 take that make the zeros where they read. Both together, in
 float32 and with a copy: 144 channels of 56 x 56 204 and 214 us, 192 of 28 x 28 57 and 63, 384 of
@@ -130,8 +139,9 @@ def _choices(expansion: BottleneckShape, target: KernelTarget) -> dict[str, tupl
     """Return the choices for the numbers of a configuration, ascending."""
     shape = expansion.second.shape
     tiles = _result_tiles(shape, target)
+    offered = _BLOCKS_OF_FEW if has_few(target.registers) else _BLOCKS
     return {
-        BLOCKS: tuple(n for n in _BLOCKS if shape.blocks_out % n == 0),
+        BLOCKS: tuple(n for n in offered if shape.blocks_out % n == 0),
         ACROSS: tuple(sorted({wide for wide, _ in tiles})),
         DOWN: tuple(sorted({high for _, high in tiles})),
         TILE_ROWS: tuple(n for n in _GROUPS if n <= shape.rows),
@@ -184,21 +194,29 @@ def _result_tiles(shape: ConvolutionShape, target: KernelTarget) -> tuple[tuple[
     return tuple((wide, high) for blocks, wide, high in found if blocks == 1)
 
 
-def _made_columns(expansion: BottleneckShape, blocks: int, target: KernelTarget) -> int:
-    """Return the columns of a register tile of what is made between, in one row.
+def _made_tile(
+    expansion: BottleneckShape, blocks: int, scope: Choice, target: KernelTarget
+) -> tuple[int, int]:
+    """Return the columns and rows of a register tile of what is made between.
 
     Args:
         expansion: What is computed.
         blocks: Of channels in the tile.
+        scope: What a task makes; a group may need a single row.
         target: Says how many registers there are.
     """
+    shape, registers = expansion.first.shape, target.registers
+    most_rows, most_columns = expansion.needed
+    several = _MADE_ROWS if has_few(registers) and scope == IMAGE else (1,)
     fitting = [
-        wide
-        for wide in _ACROSS
-        if wide <= expansion.needed_columns and blocks * (wide + 1) + 2 <= target.registers
+        (wide, high)
+        for wide, high in product(_ACROSS, several)
+        if wide <= most_columns
+        and high <= most_rows
+        and registers_of((blocks, wide, high)) <= registers
     ]
-    width = expansion.first.shape.width
-    return min(fitting, key=lambda wide: (_made_cycles(blocks, wide, width), -wide))
+    cycles = {tile: _made_cycles(blocks, tile, shape, registers) for tile in fitting}
+    return min(fitting, key=lambda tile: (cycles[tile], tile[1], -tile[0]))
 
 
 def _cycles(values: Values, expansion: BottleneckShape, target: KernelTarget) -> float:
@@ -210,8 +228,8 @@ def _cycles(values: Values, expansion: BottleneckShape, target: KernelTarget) ->
     rows = second.rows if is_whole else min(second.rows, int(values[TILE_ROWS]) * high)
     groups = -(-second.rows // rows)
     pixels = expansion.read_rows(rows) * second.width
-    across = _made_columns(expansion, blocks, target)
-    summing = first.channels_in / together * _made_cycles(blocks, across, first.width)
+    tile = _made_tile(expansion, blocks, values[SCOPE], target)
+    summing = first.channels_in / together * _made_cycles(blocks, tile, first, target.registers)
     made = pixels * (summing + expansion.first.epilogue.cycles)
     results = rows * second.columns * _result_cycles((wide, high), second, target)
     if values[COPY] == AGAIN and any(second.pads) and second.strides == (1, 1):
@@ -240,15 +258,25 @@ def _rounding_cycles(expansion: BottleneckShape, pixels: int, target: KernelTarg
     return _ROUNDING_CYCLES * pixels * expansion.first.shape.channels_in / target.vector_lanes
 
 
-def _made_cycles(blocks: int, wide: int, width: int) -> float:
+def _made_cycles(
+    blocks: int, tile: tuple[int, int], shape: ConvolutionShape, registers: int
+) -> float:
     """Return cycles per product and vector of a register tile: two a cycle, waits, done twice.
 
-    Pixels that meet one block are read where they are added, so more blocks spare no reads: 144 to
-    960 channels of 56x56 to 7x7 were as fast by one block as by two and four, or faster (one
-    thread of a Zen 5 with other work, CPU time, 2026-11-23).
+    Pixels that meet one block are read where they are added, so with many registers more blocks
+    spare no reads: 144 to 960 channels of 56x56 to 7x7 were as fast by one block as by two and
+    four, or faster (one thread of a Zen 5 with other work, CPU time, 2026-11-23).
     """
-    waiting = max(1.0, _LEAST_SUMS / (blocks * wide)) + 0.02 * (blocks - 1)
-    return 0.5 * waiting * (-(-width // wide) * wide / width)
+    wide, high = tile
+    sums = blocks * wide * high
+    waiting = max(1.0, _LEAST_SUMS / sums)
+    if has_few(registers):
+        waiting += _UNHIDDEN * max(0.0, 1 - sums / _FULL_SUMS)
+        waiting *= max(1.0, (blocks + wide * high) / sums)
+    else:
+        waiting += 0.02 * (blocks - 1)
+    columns, rows = -(-shape.width // wide) * wide, -(-shape.height // high) * high
+    return 0.5 * waiting * columns / shape.width * rows / shape.height
 
 
 def _result_cycles(tile: tuple[int, int], shape: ConvolutionShape, target: KernelTarget) -> float:
@@ -263,7 +291,7 @@ def _steps(values: Values, expansion: BottleneckShape, target: KernelTarget) -> 
     """Yield the steps of a configuration."""
     yield from _result_steps(values, expansion)
     yield from _rounded_steps(values, expansion)
-    yield from _made_steps(int(values[BLOCKS]), expansion, target)
+    yield from _made_steps(values, expansion, target)
     yield from _product_steps(values, expansion)
 
 
@@ -293,13 +321,17 @@ def _rounded_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]
     yield sch.Vectorize(ROUNDED, "c", expansion.first.shape.block)
 
 
-def _made_steps(blocks: int, expansion: BottleneckShape, target: KernelTarget) -> Iterator[Step]:
+def _made_steps(values: Values, expansion: BottleneckShape, target: KernelTarget) -> Iterator[Step]:
     """Yield the steps that make the intermediate image: row after row, tile by tile."""
-    block, wide = expansion.first.shape.block, _made_columns(expansion, blocks, target)
+    block, blocks = expansion.first.shape.block, int(values[BLOCKS])
+    wide, high = _made_tile(expansion, blocks, values[SCOPE], target)
+    rows = {"in_h": high} if high > 1 else {}
     # some blocks of channels, filtered while the caches still hold them
     yield sch.ComputeAt(MADE, RESULT, "b")
     yield sch.Split(MADE, "w", "w", "in_w", wide, sch.Tail.SHIFT_INWARDS)
-    yield sch.Reorder(MADE, ("o", "in_w", "b", "w", "h", "n"))
+    if rows:
+        yield sch.Split(MADE, "h", "h", "in_h", high, sch.Tail.SHIFT_INWARDS)
+    yield sch.Reorder(MADE, ("o", "in_w", *rows, "b", "w", "h", "n"))
     yield sch.Vectorize(MADE, "o", block)
     stages = [MADE_SUMS, MADE_SUMMED]
     if expansion.first.epilogue.is_heavy:
@@ -308,15 +340,16 @@ def _made_steps(blocks: int, expansion: BottleneckShape, target: KernelTarget) -
         yield sch.Reorder(MADE_FINISHED, ("o", "b", "w", "h", "n"))
         yield sch.ComputeAt(MADE_SUMS, MADE_FINISHED, "n")
     else:
-        yield sch.Unroll(MADE, "in_w", wide)
-        yield sch.Unroll(MADE, "b", blocks)
+        for loop, factor in ({"in_w": wide} | rows | {"b": blocks}).items():
+            yield sch.Unroll(MADE, loop, factor)
         yield sch.ComputeAt(MADE_SUMS, MADE, "w")
     pair, extents = MADE_DEPTH[: int(expansion.in_pairs)], made_depth(expansion)
     depth = MADE_DEPTH[len(pair) : len(extents)]
     yield sch.Reorder(MADE_SUMMED, (*pair, "o", "b", "w", "h", *depth, "n"))
     for loop in pair:
         yield sch.Vectorize(MADE_SUMMED, loop, PAIR)
-    yield from register_steps(stages, ("o", block), {"b": blocks, "w": wide})
+    tile = {"b": blocks, "w": wide} | ({"h": high} if rows else {})
+    yield from register_steps(stages, ("o", block), tile)
     yield sch.Unroll(MADE_SUMMED, depth[0], extents[len(pair)])
 
 

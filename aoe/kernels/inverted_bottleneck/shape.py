@@ -40,13 +40,18 @@ class BottleneckShape:
         return self.first.workload.precision is Precision.BFLOAT16
 
     @property
-    def needed_columns(self) -> int:
-        """Columns of the image between both that results are made of; 1 at least."""
-        shape, apart = self.second.shape, self.second.shape.dilations[1]
-        tap, taps = (0, shape.kernel[1]) if shape.is_depthwise else met_taps(shape)[1]
-        first = tap * apart - shape.pads[1]
-        last = first + (taps - 1) * apart + (shape.columns - 1) * shape.strides[1]
-        begin, end = (max(0, min(at, shape.width - 1)) for at in (first, last))
+    def needed(self) -> tuple[int, int]:
+        """Rows and columns of the image between both that results are made of; 1 at least."""
+        return self._needed_along(0), self._needed_along(1)
+
+    def _needed_along(self, axis: int) -> int:
+        shape, apart = self.second.shape, self.second.shape.dilations[axis]
+        size = (shape.height, shape.width)[axis]
+        results = (shape.rows, shape.columns)[axis]
+        tap, taps = (0, shape.kernel[axis]) if shape.is_depthwise else met_taps(shape)[axis]
+        first = tap * apart - shape.pads[axis]
+        last = first + (taps - 1) * apart + (results - 1) * shape.strides[axis]
+        begin, end = (max(0, min(at, size - 1)) for at in (first, last))
         return end - begin + 1
 
     def read_rows(self, rows: int) -> int:

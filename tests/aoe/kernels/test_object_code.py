@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import halide as hl
@@ -162,24 +163,39 @@ def test_sums_of_products_stay_in_registers(name: str, tmp_path: Path) -> None:
             assert len(stores) <= 2, f"{guess}: {loop}"
 
 
-def _avx2_convolution() -> Workload:
-    """Return a pointwise convolution of 14 x 14 pixels in blocks of 8 channels, with a chain."""
+def _avx2_convolution(channels: int, *, is_filtered: bool) -> Workload:
+    """Return a pointwise convolution of 14 x 14 pixels in blocks of 8 channels.
+
+    Args:
+        channels: Of the result.
+        is_filtered: True for a depthwise convolution behind it, False for a chain.
+    """
     image = TensorSpec(shape=(1, 64, 14, 14), layout=Layout.BLOCKED, block=8)
     product = operation("Conv", "x0 x1", "t0", domain=NCHWC_DOMAIN, kernel_shape=(1, 1), group=1)
+    inputs, behind = (image, plain(channels, 64, 1, 1, constant=True)), operation("Neg", "t0", "t1")
+    if is_filtered:
+        inputs = (*inputs, plain(channels, 1, 3, 3, constant=True))
+        given = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "group": channels}
+        behind = operation("Conv", "t0 x2", "t1", domain=NCHWC_DOMAIN, **given)
     return Workload(
-        op_type="convolution",
-        inputs=(image, plain(64, 64, 1, 1, constant=True)),
-        operations=(product, operation("Neg", "t0", "t1")),
-        output=image,
+        op_type="expanded_convolution" if is_filtered else "convolution",
+        inputs=inputs,
+        operations=(product, behind),
+        output=replace(image, shape=(1, channels, 14, 14)),
     )
 
 
-def test_sums_of_a_convolution_stay_in_the_16_registers_of_avx2(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_filtered", [False, True])
+@pytest.mark.parametrize("channels", [64, 24, 40])
+def test_sums_of_a_convolution_stay_in_the_16_registers_of_avx2(
+    channels: int, is_filtered: bool, tmp_path: Path
+) -> None:
     """LLVM loads one broadcast ahead, so a tile that takes all registers is put down to memory."""
-    workload = _avx2_convolution()
+    workload = _avx2_convolution(channels, is_filtered=is_filtered)
     family, target = get_family(workload.op_type), KernelTarget(vector_lanes=8, threads=1)
     for guess in family.space(workload, target).first_guesses:
         assembly = _assembly(workload, guess, target, "x86-64-linux-avx2-fma", tmp_path)
         loops = loops_of_products(assembly, least=64)
+        loops = [loop for loop in loops if loop.count("vbroadcastss") >= 8]  # not the filter's
         assert loops
         assert not [loop for loop in loops if re.search(r"vmovups\t%ymm\d+, .*\(%r\w+.*", loop)]
