@@ -13,7 +13,7 @@ from aoe.kernels.elementwise_ops import ELEMENTWISE_OPS
 from aoe.kernels.family import SUPPORTED, Pipeline, Support
 from aoe.kernels.halide.iteration import Iteration
 from aoe.kernels.math.elements import element_type, loaded, rounded, stored
-from aoe.kernels.math.functions import constant, tanh_of_softplus
+from aoe.kernels.math.functions import constant, erf, tanh_of_softplus
 from aoe.kernels.math.powers import power_of_constant
 from aoe.operators import Rounding, facts_of, is_reorder, op_key
 from aoe.operators.element_types import (
@@ -73,6 +73,9 @@ def _refusal(operation: Operation, types: dict[str, str]) -> str:
 
 WRITTEN_OUT_CYCLES = 12
 """Cycles of a chain up to which it is written out for each result of a register tile."""
+_ERF_DIVISORS = 0.5, 2.0
+"""Least and largest divisor in front of an Erf whose powers its coefficients take in; GELU has the
+root of 2."""
 
 
 def build_chain(
@@ -94,6 +97,7 @@ def build_chain(
     known, made = dict(values), dict(types)
     known |= {f"s{i}": constant(value) for i, value in enumerate(scalars)}
     softened: dict[str, hl.Expr] = {}
+    divided: dict[str, tuple[hl.Expr, float]] = {}
     for operation in operations:
         if op_key(operation) == ("", "Softplus"):
             softened[operation.output] = known[operation.inputs[0]]
@@ -101,13 +105,28 @@ def build_chain(
         if op_key(operation) == ("", "Tanh") and operation.inputs[0] in softened:
             # Mish as networks write it: one exponential instead of two and a logarithm
             expression = tanh_of_softplus(softened[operation.inputs[0]])
+        elif op_key(operation) == ("", "Erf") and operation.inputs[0] in divided:
+            # GELU as networks write it: the one division is that of the Erf
+            expression = erf(*divided[operation.inputs[0]])
         else:
             expression = _expression(operation, known, scalars)
         made[operation.output] = result_type(operation, read_types(operation, made))
+        divisor = _erf_divisor(operation, scalars)
+        if divisor and made[operation.output] == FLOAT32:
+            divided[operation.output] = known[operation.inputs[0]], divisor
         expression = in_type(operation, expression, made[operation.output])
         function[tuple(variables)] = expression
         known[operation.output] = hl.Expr(function[tuple(variables)])
     return known
+
+
+def _erf_divisor(operation: Operation, scalars: Sequence[float]) -> float:
+    """Return what `operation` divides by, where an Erf behind it can take that in; 0 if not."""
+    if op_key(operation) != ("", "Div") or not operation.inputs[1].startswith("s"):
+        return 0.0
+    divisor = scalars[int(operation.inputs[1][1:])]
+    low, high = _ERF_DIVISORS
+    return divisor if low <= divisor <= high else 0.0
 
 
 def in_type(operation: Operation, value: hl.Expr, dtype: str) -> hl.Expr:

@@ -238,9 +238,11 @@ def swish(x: hl.Expr, alpha: float = 1.0) -> hl.Expr:
     return hl.select(strict(x < end) if alpha > 0 else strict(x > end), value, x)
 
 
-def erf(x: hl.Expr) -> hl.Expr:
-    """Return the error function; 6 ulp."""
-    return _rising(x, coefficients.ERF_LIMIT, coefficients.ERF_ABOVE, coefficients.ERF_BELOW)
+def erf(x: hl.Expr, divisor: float = 1.0) -> hl.Expr:
+    """Return the error function of x / divisor; 6 ulp. The coefficients take the division in."""
+    above = [c / divisor ** (2 * k + 1) for k, c in enumerate(coefficients.ERF_ABOVE)]
+    below = [c / divisor ** (2 * k) for k, c in enumerate(coefficients.ERF_BELOW)]
+    return _rising(x, coefficients.ERF_LIMIT * divisor, above, below)
 
 
 def gelu(x: hl.Expr) -> hl.Expr:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,9 +66,27 @@ GATED = make(
 )
 
 
+SPELLED_GELU = make(
+    (3, 1024),
+    operation("Div", "x0 s0", "t0"),
+    operation("Erf", "t0", "t1"),
+    operation("Add", "t1 s1", "t2"),
+    operation("Mul", "x0 s2", "t3"),
+    operation("Mul", "t3 t2", "t4"),
+    scalars=(math.sqrt(2), 1.0, 0.5),
+)
+QUOTIENT_READ_AGAIN = replace(
+    SPELLED_GELU,
+    operations=(*SPELLED_GELU.operations[:2], operation("Mul", "t1 t0", "t2")),
+)
+
+
 class TestElementwise(KernelFamilyTests):
     family_name = "elementwise"
     cases: Mapping[str, Workload] = {
+        "GELU as networks write it": SPELLED_GELU,
+        "a quotient for Erf and another": QUOTIENT_READ_AGAIN,
+        "a divisor too large for Erf": replace(QUOTIENT_READ_AGAIN, scalars=(1e20, 1.0, 0.5)),
         "one image row per channel": prelu((1, 12, 112, 112), (12, 1, 1)),
         "short rows": prelu((1, 40, 7, 7), (40, 1, 1)),
         "three channels last": prelu((2, 100, 3), (3,)),

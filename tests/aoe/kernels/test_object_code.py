@@ -163,6 +163,28 @@ def test_sums_of_products_stay_in_registers(name: str, tmp_path: Path) -> None:
             assert len(stores) <= 2, f"{guess}: {loop}"
 
 
+def test_gelu_that_is_spelled_out_takes_one_division_for_a_vector(tmp_path: Path) -> None:
+    image = plain(64, 1024)
+    workload = Workload(
+        op_type="elementwise",
+        inputs=(image,),
+        scalars=(2**0.5, 1.0, 0.5),
+        operations=(
+            operation("Div", "x0 s0", "t0"),
+            operation("Erf", "t0", "t1"),
+            operation("Add", "t1 s1", "t2"),
+            operation("Mul", "x0 t2", "t3"),
+            operation("Mul", "t3 s2", "t4"),
+        ),
+        output=image,
+    )
+    target = KernelTarget(vector_lanes=8, threads=1)
+    guess = get_family("elementwise").space(workload, target).first_guesses[0]
+    assembly = _assembly(workload, guess, target, "x86-64-linux-avx2-fma", tmp_path)
+    divisions = re.findall(r"\tvdivps\t.*%ymm", assembly)
+    assert len(divisions) == int(guess["vector"]) // 8 * int(guess["unroll"])
+
+
 def _avx2_convolution(channels: int, *, is_filtered: bool) -> Workload:
     """Return a pointwise convolution of 14 x 14 pixels in blocks of 8 channels.
 

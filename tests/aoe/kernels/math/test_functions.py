@@ -74,7 +74,14 @@ def exact_softplus(x: Array) -> Array:
 
 
 exact_erf = each(math.erf)
+exact_erf_of_root = each(lambda v: math.erf(v / math.sqrt(2)))
 exact_gelu = each(lambda v: 0.5 * v * math.erfc(-v / math.sqrt(2)))
+
+
+def erf_of_root(x: hl.Expr) -> hl.Expr:
+    return functions.erf(x, math.sqrt(2))
+
+
 FAR, NEAR = (-86.9, -20), (-20, 80)
 """Where e^x is so small that only its digits suffer, and where networks are."""
 
@@ -101,6 +108,7 @@ ULP_CASES = {
     "tanh_of_softplus, far": (functions.tanh_of_softplus, exact_gate, grid(*FAR), 8),
     "erf": (functions.erf, exact_erf, grid(-5, 5, 50_001), 6),
     "erf near zero": (functions.erf, exact_erf, magnitudes(1e-30, 1, 10_001), 4),
+    "erf of a quotient": (erf_of_root, exact_erf_of_root, grid(-7, 7, 50_001), 6),
     "gelu": (functions.gelu, exact_gelu, grid(-2, 6, 50_001), 12),
     "inverse_root": (powers.inverse_root, lambda x: x**-0.5, np.geomspace(1e-30, 1e30, 50_001), 4),
     "inverse_power 0.75": (
@@ -148,6 +156,7 @@ EVERYWHERE = {
     "tanh_of_softplus": (functions.tanh_of_softplus, exact_gate, 8, 2e-38),
     "tanh": (functions.tanh, np.tanh, 7, 0),
     "erf": (functions.erf, exact_erf, 6, 0),
+    "erf of a quotient": (erf_of_root, exact_erf_of_root, 6, 0),
     "gelu": (functions.gelu, exact_gelu, 500, 2e-36),
     "gelu_tanh": (functions.gelu_tanh, exact_gelu_tanh, 2, 2e-7),
 }
@@ -208,7 +217,7 @@ def test_function_takes_one_division_and_few_instructions(
     assert 10 <= len(arithmetic) <= most, arithmetic
 
 
-@pytest.mark.parametrize("function", [functions.tanh, functions.erf])
+@pytest.mark.parametrize("function", [functions.tanh, functions.erf, erf_of_root])
 def test_what_approaches_one_never_passes_it(function: Callable[[hl.Expr], hl.Expr]) -> None:
     assert np.max(np.abs(evaluate(function, grid(-9.5, 9.5)))) <= 1
 
@@ -242,6 +251,7 @@ SPECIAL_CASES = {
     "mish": (functions.mish, [INF, -INF, 3e38, -3e38, 0.0], [INF, NAN, np.float32(3e38), 0, 0]),
     "tanh_of_softplus": (functions.tanh_of_softplus, [INF, -INF, 3e38, -3e38], [1, 0, 1, 0]),
     "erf": (functions.erf, [INF, -INF, 0.0, 3e38], [1, -1, 0, 1]),
+    "erf of a quotient": (erf_of_root, [INF, -INF, 0.0, 3e38], [1, -1, 0, 1]),
     "gelu": (functions.gelu, [INF, 0.0, 3e38], [INF, 0, np.float32(3e38)]),
     "sin": (trigonometry.sin, [INF, -INF, 0.0, 1e-40], [NAN, NAN, 0, np.float32(1e-40)]),
     "cos": (trigonometry.cos, [INF, -INF, 0.0, 1e-40], [NAN, NAN, 1, 1]),
