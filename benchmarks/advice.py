@@ -31,7 +31,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import tests_path  # noqa: F401
-from comparison.files import write_whole
+from comparison.files import write_document
 from comparison.prepared import INPUTS, MODEL, PreparedNetwork
 from comparison.processes import RuntimeProcess
 from comparison.tables import table_row, write_between
@@ -89,7 +89,7 @@ def main(words: Sequence[str] | None = None, page: Path = PAGE) -> int:
         for job in _jobs(arguments, file.parent):
             if (job.which, job.name) not in done:
                 records.append(advised(job, try_again))
-                write_whole(file, json.dumps(_document(records), indent=1))
+                write_document(file, _document(records))
                 print(_line(records[-1]), file=sys.stderr, flush=True)
     text = tables(records, json.loads(file.read_text())["machine"])
     if arguments.write_docs:

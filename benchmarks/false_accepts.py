@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 import onnx.parser
 import tests_path  # noqa: F401
+from comparison.files import write_document
 from onnx import helper, numpy_helper
 from support.contracts.networks import shipped_network
 
@@ -387,9 +388,7 @@ def _save(file: Path, threads: int, runs: Sequence[Run]) -> None:
         **library_versions(),
         "runs": [asdict(run) for run in runs],
     }
-    partial = file.with_suffix(".part")
-    partial.write_text(json.dumps(document, indent=1))
-    partial.replace(file)
+    write_document(file, document)
 
 
 def _arguments() -> argparse.Namespace:

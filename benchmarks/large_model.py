@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from comparison.files import write_whole
+from comparison.files import write_document
 from comparison.results import environment
 from comparison.steps import where_measured
 from comparison.tables import PAGE, table_row, write_between
@@ -234,7 +234,7 @@ def main(words: Sequence[str] | None = None) -> int:
     text = table(document)
     sys.stdout.write(text)
     if given.write_docs:
-        write_whole(given.results, json.dumps(document, indent=1) + "\n")
+        write_document(given.results, document)
         page = _HERE.parent / "docs" / PAGE
         write_between(page, BEGIN, END, text)
     return int(any(row["exit_code"] for row in document["rows"]))

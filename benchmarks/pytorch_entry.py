@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from comparison.files import write_whole
+from comparison.files import write_document, write_whole
 from comparison.results import environment
 
 from aoe.bank.built_in import VARIABLE as BUILT_IN_BANK
@@ -116,7 +116,7 @@ def main(words: list[str] | None = None) -> int:
     here = {**environment(), "libraries": {name: _version(name) for name in _LIBRARIES}}
     settings = {key: getattr(arguments, key) for key in ("rounds", "turn", "budget", "threads")}
     document = {"machine": here, "settings": settings, "networks": records}
-    write_whole(arguments.results, json.dumps(document, indent=1) + "\n")
+    write_document(arguments.results, document)
     print(table(document))
     return 0
 

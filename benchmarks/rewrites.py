@@ -36,6 +36,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import tests_path  # noqa: F401
+from comparison.files import write_document
 from rewrite_blocks import BLOCKS
 from support.contracts.rewrites import Feed, feed_of, matches_of, rewritten, view
 
@@ -363,7 +364,7 @@ def write(figures: Sequence[Figure], threads: int, file: Path) -> None:
     kept = {tuple(figure[name] for name in key): figure for figure in old.get("figures", [])}
     kept |= {(one.rule, one.model): _members(one) | conditions for one in figures}
     document = {**conditions, "figures": [kept[name] for name in sorted(kept)]}
-    file.write_text(json.dumps(document, indent=1) + "\n")
+    write_document(file, document)
 
 
 def _members(figure: Figure) -> dict[str, Any]:

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from comparison.files import write_document
+
 OVERHEAD_S = 0.1
 """Of an operator at a worker: twenty messages of a few milliseconds, and its objects."""
 CALIBRATION_S = 1.0
@@ -245,8 +247,7 @@ def _measure_all(models: Sequence[Path], out: Path, trials: int, conditions: str
             "conditions": conditions,
             "runs": runs,
         }
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(document, indent=1) + "\n")
+        write_document(out, document)
 
 
 def page_text(document: Any) -> str:

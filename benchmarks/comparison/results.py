@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from comparison.files import write_whole
+from comparison.files import write_document
 
 SCHEMA = "peers/1"
 ENGINE = "engine"
@@ -96,7 +96,7 @@ class ResultsFile:
             "environment": self._environment,
             "records": self._records,
         }
-        write_whole(self.file, _lines(document))
+        write_document(self.file, document)
 
 
 @contextmanager
@@ -135,13 +135,6 @@ def load_results(file: Path) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ResultsError(f"{file}: no results of this suite (expected schema {SCHEMA})")
     return document
-
-
-def _lines(document: Mapping[str, Any]) -> str:
-    """Return JSON with one record a line, so that a diff shows which networks were measured."""
-    records = ",\n".join(json.dumps(record) for record in document["records"])
-    head = json.dumps({key: document[key] for key in ("schema", "environment")}, indent=1)
-    return f'{head[:-2]},\n "records": [\n{records}\n]}}\n'
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any], *, is_mixed: bool) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from comparison.files import write_whole
+from comparison.files import write_document
 from comparison.results import environment
 
 _AOE = "from aoe.cli.app import main; main()"
@@ -49,7 +49,7 @@ class Steps:
         if name not in steps:
             sys.stderr.write(f"{name} ...\n")
             steps[name] = dict(work())
-            write_whole(self._file, json.dumps(self.document, indent=1) + "\n")
+            write_document(self._file, self.document)
         found: Mapping[str, Any] = steps[name]
         return found
 

@@ -101,9 +101,7 @@ def test_page_takes_the_tables(tmp_path: Path) -> None:
     output.mkdir()
     page.write_text(f"before\n{benchmark.BEGIN}\nprevious\n{benchmark.END}\nafter\n")
     record = _advise("constant", Cause.CONSTANT)
-    benchmark.write_whole(
-        output / "advice.json", benchmark.json.dumps({"machine": _MACHINE, "records": [record]})
-    )
+    benchmark.write_document(output / "advice.json", {"machine": _MACHINE, "records": [record]})
     assert benchmark.main(["--output", str(output), "--write-docs"], page) == 0
     assert "Test CPU" in page.read_text()
     assert "previous" not in page.read_text()
