@@ -27,8 +27,8 @@ from typing import Any
 
 from comparison.preparation import prepare
 from comparison.prepared import MODEL
-from comparison.steps import Steps, measure_each, run_aoe, where_measured
-from comparison.tables import PAGE, table_row, write_tables
+from comparison.steps import Steps, measure_each, run_aoe, tell, where_measured
+from comparison.tables import table_row
 from networks.registry import NETWORKS
 
 _HERE = Path(__file__).resolve().parent
@@ -163,14 +163,7 @@ def main(words: list[str] | None = None) -> int:
         steps.once(name, lambda: tune_beside(model, idle=given.idle, limit_s=given.limit))
 
     code = measure_each(given.networks, measure)
-    # what was measured elsewhere can be written without being measured here
-    document = steps.document if given.networks else json.loads(given.results.read_text())
-    if not document["steps"]:  # nothing could be measured
-        return code
-    sys.stdout.write(whole_page(document))
-    if given.write_docs:
-        page = _HERE.parent / "docs" / PAGE
-        write_tables(given.results, page, table(document), whole_page(document))
+    tell(steps, given, short=table, whole=whole_page)
     return code
 
 

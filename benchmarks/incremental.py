@@ -36,8 +36,8 @@ from typing import Any
 
 import torch
 from comparison.preparation import export
-from comparison.steps import Steps, measure_each, run_aoe, where_measured
-from comparison.tables import PAGE, table_row, write_tables
+from comparison.steps import Steps, measure_each, run_aoe, tell, where_measured
+from comparison.tables import table_row
 from networks.registry import NETWORKS
 from torch import nn
 
@@ -95,15 +95,7 @@ def main(words: list[str] | None = None) -> int:
         given.networks,
         lambda name: measure(name, steps, Settings(options=options, work=given.work / name)),
     )
-    # what was measured elsewhere can be written without being measured here
-    document = steps.document if given.networks else json.loads(results.read_text())
-    if not document["steps"]:  # nothing could be measured
-        return code
-    text = tables(document)
-    sys.stdout.write(text)
-    if given.write_docs:
-        page = _HERE.parent / "docs" / PAGE
-        write_tables(results, page, short_tables(document), f"# Tuning again\n\n{text}")
+    tell(steps, given, short=short_tables, whole=lambda d: f"# Tuning again\n\n{tables(d)}")
     return code
 
 

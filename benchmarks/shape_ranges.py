@@ -38,8 +38,7 @@ from comparison.prepared import INPUTS, MODEL, REFERENCE, PreparedNetwork
 from comparison.processes import PeerFailure, RuntimeProcess
 from comparison.range_tables import FIRST, every_network, every_shape, step_name
 from comparison.rounds import RoundSettings, interleaved
-from comparison.steps import Steps, measure_each, run_aoe
-from comparison.tables import PAGE, write_tables
+from comparison.steps import Steps, measure_each, run_aoe, tell
 from networks.building import build_module
 from networks.network import Array, sample_inputs
 from networks.ranges import RANGES
@@ -246,15 +245,8 @@ def main(words: list[str] | None = None) -> int:
         return 0
     steps = Steps(given.results, {})
     code = measure_each(given.networks, lambda name: measure_range(name, steps, given))
-    # what was measured elsewhere can be written without being measured here
-    document = steps.document if given.networks else json.loads(given.results.read_text())
-    if not document["steps"]:  # nothing could be measured
-        return code
-    sys.stdout.write(every_shape(document, given.results.name))
-    if given.write_docs:
-        file = given.results.name
-        short, whole = every_network(document, file), every_shape(document, file)
-        write_tables(given.results, _HERE.parent / "docs" / PAGE, short, whole)
+    file = given.results.name
+    tell(steps, given, short=lambda d: every_network(d, file), whole=lambda d: every_shape(d, file))
     return code
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,11 @@ from typing import Any
 
 from comparison.files import write_document
 from comparison.results import environment
+from comparison.tables import PAGE, write_tables
 
+Page = Callable[[Mapping[str, Any]], str]
 _AOE = "from aoe.cli.app import main; main()"
+_DOCS = Path(__file__).resolve().parents[2] / "docs"
 _LAST_LINES = 5
 """Of what a command wrote that may hold its error: where, what, and a hint."""
 
@@ -36,7 +40,7 @@ class Steps:
     """
 
     def __init__(self, file: Path, options: Mapping[str, Any]) -> None:
-        self._file = file
+        self.file = file
         here = {"environment": environment(), "options": dict(options)}
         known = json.loads(file.read_text()) if file.exists() else {}
         if {name: known.get(name) for name in here} != json.loads(json.dumps(here)):
@@ -49,7 +53,7 @@ class Steps:
         if name not in steps:
             sys.stderr.write(f"{name} ...\n")
             steps[name] = dict(work())
-            write_document(self._file, self.document)
+            write_document(self.file, self.document)
         found: Mapping[str, Any] = steps[name]
         return found
 
@@ -117,6 +121,19 @@ def measure_each(names: Iterable[str], measure: Callable[[str], object]) -> int:
             failed.append(f"{name} was not measured: {error}\n")
     sys.stderr.writelines(failed)
     return 1 if failed else 0
+
+
+def tell(steps: Steps, given: Namespace, *, short: Page, whole: Page) -> None:
+    """Print all figures; with `--write-docs`, write them beside the results, short ones in docs.
+
+    Without networks on the command line they are those of the file, measured elsewhere or not.
+    """
+    document = steps.document if given.networks else json.loads(steps.file.read_text())
+    if document["steps"]:  # something could be measured
+        page = whole(document)
+        sys.stdout.write(page)
+        if given.write_docs:
+            write_tables(steps.file, _DOCS / PAGE, short(document), page)
 
 
 def where_measured(document: Mapping[str, Any]) -> str:
