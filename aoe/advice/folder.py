@@ -153,8 +153,7 @@ def advise_folder(
         tell(f"model {number} of {len(models)}: {model.path.name}")
         own = replace(settings, model=model.path, framework=model.framework, weight=model.weight)
         try:
-            yield AdvisedModel(
-                path=model.path, advice=advise_file(own, most=most, precision=precision, tell=tell)
-            )
+            advice = advise_file(own, most=most, actions=actions, precision=precision, tell=tell)
+            yield AdvisedModel(path=model.path, advice=advice)
         except ERRORS_OF_A_MODEL as error:
             yield AdvisedModel(path=model.path, error=error)

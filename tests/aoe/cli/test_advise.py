@@ -138,10 +138,12 @@ def test_page_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_actions_are_chosen_by_their_names(
-    asked: list[tuple[ProfileSettings, int]], how: dict[str, Any], capsys: Any
+    tmp_path: Path, how: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _run("net.onnx", "--action", "batch-split", "--action", "power-as-product") == 0
     assert how["actions"] == ["batch-split", "power-as-product"]
+    assert _run(_models(tmp_path, "a.onnx"), "--action", "batch-split") == 0
+    assert how["actions"] == ["batch-split"]
     assert _run("net.onnx", "--action", "faster") == 2
     assert "no such action (got faster, expected activation-hard-swish" in capsys.readouterr().err
 
