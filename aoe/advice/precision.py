@@ -29,7 +29,6 @@ def try_precision(
     scratch: Path,
     *,
     room_us: float,
-    limit_s: float = PRECISION_LIMIT_S,
     tune: Callable[..., TuneResult] = tune_with,
 ) -> TriedAction:
     """Return the gain of operator tuning in a lower precision, tried for a short time.
@@ -42,7 +41,6 @@ def try_precision(
         precision: What the user allows.
         scratch: Existing folder.
         room_us: What the model loses.
-        limit_s: Seconds for tuning.
         tune: Does it.
     """
     env = {name: value for name, value in settings.env.items() if name != "ASCEND_WORK_PATH"}
@@ -58,7 +56,7 @@ def try_precision(
         core_num=settings.threads,
         accept_busy=accept_busy(settings.env),
         seed=settings.seed,
-        tuning_time_limit_s=limit_s,
+        tuning_time_limit_s=PRECISION_LIMIT_S,
         precision=precision,
     )
     try:

@@ -57,28 +57,25 @@ class GradientTrace:
         return self.ready_us[-1]
 
 
-def average_loops(
-    loops: Sequence[Sequence[float]], *, dropped: int = SLOWEST_DROPPED
-) -> tuple[float, ...]:
-    """Return the mean time of each gradient, its slowest samples left out.
+def average_loops(loops: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Return the mean time of each gradient, its `SLOWEST_DROPPED` slowest samples left out.
 
     If the times of every loop never decrease, the means do not either: the k-th smallest
     sample of a gradient is not above that of a later one.
 
     Args:
         loops: A list of times per backward pass, us, gradients in one order in all of them.
-        dropped: Slowest samples of each gradient that do not count.
 
     Raises:
         MeasurementError: there are not more loops than are dropped, their lengths differ, or
             a time is negative or not finite.
     """
-    if len(loops) <= dropped:
+    if len(loops) <= SLOWEST_DROPPED:
         raise MeasurementError(
             "gradient times",
             "too few loops",
             got=len(loops),
-            expected=f"more than {dropped}",
+            expected=f"more than {SLOWEST_DROPPED}",
             hint="record more backward passes",
         )
     lengths = sorted({len(loop) for loop in loops})
@@ -91,7 +88,7 @@ def average_loops(
         )
     if not all(math.isfinite(time) and time >= 0 for loop in loops for time in loop):
         raise MeasurementError("gradient times", "a time is negative or not finite")
-    kept = len(loops) - dropped
+    kept = len(loops) - SLOWEST_DROPPED
     return tuple(math.fsum(sorted(samples)[:kept]) / kept for samples in zip(*loops, strict=True))
 
 

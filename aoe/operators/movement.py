@@ -39,9 +39,9 @@ def listed(operation: Operation, name: str) -> tuple[int, ...]:
     return tuple(int(item) for item in given) if isinstance(given, tuple) else ()
 
 
-def axes_of(operation: Operation, rank: int, name: str = "axes") -> tuple[int, ...]:
+def axes_of(operation: Operation, rank: int) -> tuple[int, ...]:
     """Return the dimensions an operator works on, counted from the front; all by default."""
-    given = listed(operation, name)
+    given = listed(operation, "axes")
     if any(not -rank <= axis < rank for axis in given):
         raise ValueError(f"{operation.op_type}: axes {given} of a tensor of rank {rank}")
     return tuple(axis % rank for axis in given) or tuple(range(rank))

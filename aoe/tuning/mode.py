@@ -57,9 +57,7 @@ class OptimizationLevel(StrEnum):
     """Within them, and with the rewrite rules that have won."""
 
 
-def parse_optimization_level(
-    text: str, where: str = "tune_optimization_level"
-) -> OptimizationLevel:
+def parse_optimization_level(text: str) -> OptimizationLevel:
     """Return the level a text names.
 
     Raises:
@@ -69,7 +67,10 @@ def parse_optimization_level(
         return OptimizationLevel(text)
     except ValueError as error:
         raise OptionError(
-            where, "no level", got=repr(text), expected=" or ".join(OptimizationLevel)
+            "tune_optimization_level",
+            "no level",
+            got=repr(text),
+            expected=" or ".join(OptimizationLevel),
         ) from error
 
 

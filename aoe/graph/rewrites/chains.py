@@ -14,6 +14,7 @@ from aoe.graph.rewrites.reading import UNARY, Array, is_op, maker, shape_of, val
 
 _OF_TWO = ("Add", "Sub", "Mul", "Div", "PRelu", "Max", "Min", "Pow")
 _MOST_NODES = 12
+_MOST_BEFORE = 4
 
 Pick = Callable[[Array], Array]
 """Returns constants of other channels, given those of all: both (C,) float32."""
@@ -93,7 +94,7 @@ def chain_behind(
 
 
 def chain_before(
-    graph: ModelGraph, start: str, *, stop: Collection[str], most: int = 4
+    graph: ModelGraph, start: str, *, stop: Collection[str]
 ) -> tuple[ChannelChain, int] | str:
     """Return the operators of one reader each from `start` to a node of a type, and that node.
 
@@ -101,7 +102,6 @@ def chain_before(
         graph: The model.
         start: float32 of at least 3 dimensions, channels second.
         stop: Types the reader at the end may have.
-        most: Operators between.
     """
     shape = shape_of(graph, start)
     if shape is None or len(shape) < 3:
@@ -117,7 +117,7 @@ def chain_before(
             return ChannelChain(source=start, nodes=tuple(nodes), end=name), readers[0]
         why = _unfit(graph, node, shape)
         dense = [read for read in node.input if read and value_of(graph, read) is None]
-        if why or len(nodes) == most or dense != [name]:
+        if why or len(nodes) == _MOST_BEFORE or dense != [name]:
             return why or f"{node.name} is not element-wise in {name} alone"
         nodes.append(readers[0])
         name = node.output[0]

@@ -99,13 +99,13 @@ def only_reader(graph: ModelGraph, name: str) -> int | None:
     return readers[0] if len(readers) == 1 and name not in graph.output_names else None
 
 
-def unfit_window(node: onnx.NodeProto, *, stride: int = 1) -> str:
-    """Return the reason why a Conv is not pointwise (1x1, without padding); empty if it is."""
+def unfit_window(node: onnx.NodeProto) -> str:
+    """Return the reason why a Conv is not pointwise (1x1, stride 1, no padding); empty if it is."""
     attributes = attributes_of(node)
     if any(extent != 1 for extent in attributes.get("kernel_shape", ())):
         return f"its kernel is {attributes['kernel_shape']}"
     if attributes.get("auto_pad", "NOTSET") != "NOTSET" or any(attributes.get("pads", ())):
         return "it pads"
-    if stride and any(step != stride for step in attributes.get("strides", ())):
+    if any(step != 1 for step in attributes.get("strides", ())):
         return f"its strides are {attributes['strides']}"
     return ""

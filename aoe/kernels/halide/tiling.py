@@ -302,9 +302,7 @@ def row_schedule(nest: RowNest, values: Values) -> Schedule:
     return Schedule(tuple(steps))
 
 
-def inner_steps(
-    stage: str, name: str, extent: int, vector: int, unroll: int, lane: str = LANE
-) -> tuple[Step, ...]:
+def inner_steps(stage: str, name: str, extent: int, vector: int, unroll: int) -> tuple[Step, ...]:
     """Return steps that vectorise and unroll one loop; a tail is computed twice or guarded."""
     block = vector * unroll
     if vector < 2 and unroll < 2:
@@ -312,13 +310,13 @@ def inner_steps(
     tail = sch.Tail.SHIFT_INWARDS if block <= extent else sch.Tail.GUARD
     if unroll < 2:
         return (
-            sch.Split(stage, name, name, lane, vector, tail),
-            sch.Vectorize(stage, lane, vector),
+            sch.Split(stage, name, name, LANE, vector, tail),
+            sch.Vectorize(stage, LANE, vector),
         )
     return (
         sch.Split(stage, name, name, f"{name}_u", block, tail),
-        sch.Split(stage, f"{name}_u", f"{name}_u", lane, vector),
-        sch.Vectorize(stage, lane, vector),
+        sch.Split(stage, f"{name}_u", f"{name}_u", LANE, vector),
+        sch.Vectorize(stage, LANE, vector),
         sch.Unroll(stage, f"{name}_u", unroll),
     )
 

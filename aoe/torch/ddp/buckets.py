@@ -314,18 +314,15 @@ def check_supported(ddp: Any) -> None:
         )
 
 
-def default_buckets(
-    ddp: Any, order: Sequence[int], caps_bytes: Sequence[int] | None = None
-) -> list[list[int]]:
+def default_buckets(ddp: Any, order: Sequence[int]) -> list[list[int]]:
     """Return the buckets DDP would make by itself after its first step.
 
     Args:
         ddp: The module.
         order: Positions in `reduced_gradients` in the order they become ready.
-        caps_bytes: Size of each bucket, the last for all others; None for those of `ddp`.
     """
     parameters, sparse = ddp._build_params_for_reducer()
-    limits = list(caps_bytes or own_caps_bytes(ddp))
+    limits = list(own_caps_bytes(ddp))
     if ddp.find_unused_parameters and not ddp.static_graph:  # never filled again
         found, _ = dist._compute_bucket_assignment_by_size(parameters, limits, sparse)
         return [list(bucket) for bucket in reversed(found)]

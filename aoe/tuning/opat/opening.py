@@ -14,7 +14,6 @@ from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
-from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import MeasurePool, RemoteMeasurePool, SerialExecutor
 from aoe.graph.model_graph import ModelGraph
 from aoe.kernels.family import KernelTarget
@@ -135,15 +134,13 @@ def make_budget(
     )
 
 
-def open_compilers(tuning: TuneContext, runner: TaskRunner | None = None) -> KernelCompilers:
+def open_compilers(tuning: TuneContext) -> KernelCompilers:
     """Return the compilers of a run's kernels; to be closed."""
     return KernelCompilers(
-        runner or tuning.machine.runner,
+        tuning.machine.runner,
         tuning.machine.objects,
         processes=tuning.settings.compile_processes,
-        apart=tuning.machine.runner.apart()
-        if runner is None and tuning.subject.streams == 1
-        else None,
+        apart=tuning.machine.runner.apart() if tuning.subject.streams == 1 else None,
     )
 
 

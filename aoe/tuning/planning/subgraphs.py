@@ -31,7 +31,6 @@ from aoe.tuning.tasks.fusion_groups.fusion_tasks import SETS_MAX
 from aoe.tuning.tasks.rewrites.lookup import SubgraphLookup, known_subgraph, look_up_subgraph
 from aoe.tuning.tasks.rewrites.reuse import subgraph_reuse
 from aoe.tuning.tasks.rewrites.space import strategy_space
-from aoe.tuning.tasks.rewrites.subgraph_task import ACCEPT_SPEEDUP
 from aoe.tuning.tasks.rewrites.subgraphs import FoundSubgraphs, Subgraph, rules_of
 from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.rewrite_assembly import ChosenRewrite, model_with
@@ -53,10 +52,7 @@ def plan(tuning: TuneContext, before: Sequence[KindPlan]) -> KindPlan:
     subgraphs = found_subgraphs(tuning, graph).subgraphs
     repeat_tune = tuning.settings.repeat_tune
     rules = rules_of(tuning.engine)
-    lookups = [
-        look_up_subgraph(one, bank, rules, repeat_tune=repeat_tune, threshold=ACCEPT_SPEEDUP)
-        for one in subgraphs
-    ]
+    lookups = [look_up_subgraph(one, bank, rules, repeat_tune=repeat_tune) for one in subgraphs]
     known = list(zip(subgraphs, lookups, strict=True))
     forms = [form for one, found in known if (form := _form(tuning, bank, one, found))]
     proto = model_with(tuning.subject.model.proto, graph, inference(tuning), forms)
@@ -107,7 +103,6 @@ def _plan_fusion_groups(tuning: TuneContext, bank: SubgraphBank, base: EarlierRe
             bank,
             {},
             repeat_tune=tuning.settings.repeat_tune,
-            threshold=ACCEPT_SPEEDUP,
             invalid_reason_of=lambda subgraph, strategy: invalid_reason_of_groups(
                 subgraph, strategy, operators
             ),

@@ -279,19 +279,13 @@ def hold_lock(
 
 
 @contextmanager
-def hold_folder(
-    folder: Path,
-    *,
-    timeout_s: float = LOCK_TIMEOUT_S,
-    clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
-) -> Iterator[None]:
+def hold_folder(folder: Path) -> Iterator[None]:
     """Hold a lock on a folder, for what reads many files and then changes them; none if it is none.
 
     Only calls that ask for it wait for one another: writers of single files do not.
 
     Raises:
-        BankLockedError: another process holds it for longer than `timeout_s`.
+        BankLockedError: another process holds it for longer than `LOCK_TIMEOUT_S`.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -299,7 +293,8 @@ def hold_folder(
         yield
         return
     try:
-        _wait(descriptor, folder, clock() + timeout_s, clock, pause)
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        _wait(descriptor, folder, deadline, time.monotonic, time.sleep)
         yield
     finally:
         os.close(descriptor)  # closing gives the lock back

@@ -16,6 +16,9 @@ from aoe.results.files import DEFAULT_WAS_BEST, RepoOutcome
 from aoe.tuning.tasks.rewrites.subgraphs import Subgraph
 from aoe.tuning.tasks.tuned_task import TunedTask
 
+ACCEPT_SPEEDUP = 1.01
+"""Lower bound of the speed-up a subgraph needs: it is larger than an operator, and what changes is
+a part of it."""
 FlawOf = Callable[[Subgraph, SubgraphStrategy], str]
 """Says why a strategy cannot be used for a subgraph, the empty string if it can."""
 
@@ -57,7 +60,6 @@ def look_up_subgraph(
     rules: Mapping[str, RewriteRule],
     *,
     repeat_tune: bool,
-    threshold: float,
     invalid_reason_of: FlawOf | None = None,
 ) -> SubgraphLookup:
     """Return the answer of the bank for a subgraph, and the decision to tune it.
@@ -67,7 +69,6 @@ def look_up_subgraph(
         bank: Where to look.
         rules: By name.
         repeat_tune: True to tune what the bank has.
-        threshold: Speed-up a search would ask for.
         invalid_reason_of: Says why a strategy cannot be used; None for what rules say of it.
 
     Raises:
@@ -84,7 +85,7 @@ def look_up_subgraph(
         reason = "REPEAT_TUNE" if usable is not None else reason
     elif usable is not None:
         tune, reason = False, _place(usable)
-    elif bank.is_hopeless(subgraph.graph_id, subgraph.options, threshold=threshold):
+    elif bank.is_hopeless(subgraph.graph_id, subgraph.options, threshold=ACCEPT_SPEEDUP):
         tune, reason = False, DEFAULT_WAS_BEST
     return Lookup(stored=usable, tune=tune, reason=reason, invalid_reason=invalid_reason)
 

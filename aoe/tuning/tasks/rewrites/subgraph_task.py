@@ -31,6 +31,7 @@ from aoe.tuning.search.protocol import Trial
 from aoe.tuning.task_search import SearchResult, SearchSettings, TaskSearch, TrialRecord
 from aoe.tuning.tasks.rewrites.experience import Experience
 from aoe.tuning.tasks.rewrites.lookup import (
+    ACCEPT_SPEEDUP,
     FlawOf,
     StrategyTrial,
     SubgraphLookup,
@@ -42,9 +43,6 @@ from aoe.tuning.tasks.rewrites.space import StrategySpace, strategy_space
 from aoe.tuning.tasks.rewrites.subgraphs import DEFAULT, Subgraph, features_of
 from aoebank import AoebankError, Event, plural
 
-ACCEPT_SPEEDUP = 1.01
-"""Lower bound of the speed-up a subgraph needs: it is larger than an operator, and what changes is
-a part of it."""
 HOPELESS_HERE = "the time limit is for what promises more"
 """Why no form of a subgraph was tried."""
 SEEDED_SHARE = 0.5
@@ -125,7 +123,6 @@ def looked_up(subgraph: Subgraph, tools: SubgraphTools) -> SubgraphLookup:
         tools.bank,
         tools.rules,
         repeat_tune=tools.settings.repeat_tune and not tools.settings.lookup_only,
-        threshold=ACCEPT_SPEEDUP,
         invalid_reason_of=tools.invalid_reason_of,
     )
     tools.tell_lookup(subgraph, lookup)
