@@ -9,8 +9,10 @@ some order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
+from math import prod
 
 from aoe.kernels.family import KernelFamily, KernelTarget
 from aoe.schedule import Configuration, Space, Values
@@ -20,18 +22,8 @@ from aoe.workload import Precision, Workload
 KNOB = "algorithm"
 """Name of the knob that chooses the algorithm, in families that have such a knob."""
 STREAMED = "streamed"
-_TRANSFORMED = (
-    (STREAMED, 1.0),
-    ("4x4_taps_5", 64 / 25),
-    ("taps_7", 10 / 7),
-    ("taps_5", 8 / 5),
-    ("winograd_4x4", 36 / 9),
-    ("winograd_3x3", 25 / 9),
-    ("winograd_2x2", 16 / 9),
-    ("winograd", 6 / 3),
-)
-"""How large weights are that were transformed, by the transforms: 3 x 3 values of a filter become
-6 x 6, or 3 in a row become 6, 5 become 8, 7 become 10."""
+_TRANSFORMED = re.compile(r"winograd_(?:rows_|line_)?(\d)(?:x(\d))?(?:_taps_(\d))?")
+"""Results of a tile along each axis, and the values of a filter if they are not 3."""
 
 
 def known_algorithm(family: str, name: str, known: Collection[str]) -> str:
@@ -75,10 +67,18 @@ def is_allowed(algorithm: str, precision: Precision) -> bool:
 def weights_kept(algorithm: str) -> float:
     """Return the size of the float32 weights a kernel keeps, over the size it is given.
 
+    Filters of r values along an axis become m + r - 1 for tiles of m results.
+
     >>> weights_kept("winograd_4x4"), weights_kept("winograd_4x4_streamed"), weights_kept("direct")
     (4.0, 1.0, 1.0)
     """
-    return next((ratio for part, ratio in _TRANSFORMED if part in algorithm), 1.0)
+    found = _TRANSFORMED.match(algorithm)
+    if found is None or STREAMED in algorithm:
+        return 1.0
+    *tile, taps = (int(size or 0) for size in found.groups())
+    taps = taps or 3
+    axes = [results for results in tile if results > 1]
+    return prod(results + taps - 1 for results in axes) / taps ** len(axes)
 
 
 def allowed_space(family: KernelFamily, workload: Workload, target: KernelTarget) -> Space | None:
