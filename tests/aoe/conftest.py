@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.engine.first_guesses import FirstGuesses
 from support.engine.models import conv_net
 from support.engine.offline import write_parts
 
@@ -46,6 +47,14 @@ def runner(target: Target, toolchain: Toolchain) -> Iterator[Runner]:
     """Return a worker that all tests share; a start takes two seconds."""
     with Runner(default_device(), target, toolchain) as shared:
         yield shared
+
+
+@pytest.fixture(scope="session")
+def models(
+    tmp_path_factory: pytest.TempPathFactory, target: Target, toolchain: Toolchain
+) -> FirstGuesses:
+    """Return what puts kernels into models and compares what they compute."""
+    return FirstGuesses(tmp_path_factory.mktemp("models"), target, toolchain)
 
 
 @pytest.fixture

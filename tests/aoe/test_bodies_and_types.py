@@ -14,25 +14,16 @@ from onnx import TensorProto, helper
 from support.engine.cpu import open_session
 from support.engine.environments import run_environment
 from support.engine.first_guesses import FirstGuesses, newest_opset, small_net
+from support.tiers import chosen_every_day
 
 import aoe
-from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError
 from aoe.ort.sessions import random_feed, session_options
-from aoe.target import Target
 from aoe.tuning.mode import JobType, TuneSettings
 from aoe.tuning.progress import SilentProgress
 from aoe.tuning.run import tune_with
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def models(
-    tmp_path_factory: pytest.TempPathFactory, target: Target, toolchain: Toolchain
-) -> FirstGuesses:
-    """Return what compares models with kernels in them."""
-    return FirstGuesses(tmp_path_factory.mktemp("opsets"), target, toolchain)
 
 
 # ---- control flow ----
@@ -108,11 +99,10 @@ _EVERYDAY = {(11, _if_net), (16, _loop_net), (21, _scan_net)}
 
 @pytest.mark.parametrize(
     ("opset", "make"),
-    [
-        pytest.param(opset, make, marks=() if (opset, make) in _EVERYDAY else pytest.mark.slow)
-        for make in (_if_net, _loop_net, _scan_net)
-        for opset in (11, 16, 21, 26)
-    ],
+    chosen_every_day(
+        ((n, make) for make in (_if_net, _loop_net, _scan_net) for n in (11, 16, 21, 26)),
+        _EVERYDAY,
+    ),
 )
 def test_bodies_of_control_flow_compute_as_before(
     opset: int, make: Callable[[int], onnx.ModelProto], models: FirstGuesses

@@ -15,24 +15,15 @@ import onnx
 import pytest
 from onnx import helper
 from support.engine.first_guesses import FirstGuesses, small_net
+from support.tiers import chosen_every_day
 
-from aoe.device.toolchain import Toolchain
 from aoe.ort.guarded import GuardedRuns
 from aoe.ort.sessions import random_feed
-from aoe.target import Target
 
 _OPSET = 17
 _CHAIN = ("Softplus", "Tanh")
 Shape = tuple[int, ...]
 Make = Callable[[], onnx.ModelProto]
-
-
-@pytest.fixture(scope="module")
-def models(
-    tmp_path_factory: pytest.TempPathFactory, target: Target, toolchain: Toolchain
-) -> FirstGuesses:
-    """Return what puts kernels into models."""
-    return FirstGuesses(tmp_path_factory.mktemp("shapes"), target, toolchain)
 
 
 def _normal(*shape: int) -> Any:
@@ -245,16 +236,7 @@ _EVERYDAY = (
 )
 
 
-def _marked(labels: Sequence[str]) -> list[Any]:
-    """Return all cases, those that are not everyday ones opt-in."""
-    assert set(_EVERYDAY) <= set(labels)
-    return [
-        pytest.param(label, marks=() if label in _EVERYDAY else pytest.mark.slow)
-        for label in labels
-    ]
-
-
-@pytest.mark.parametrize("label", _marked([*_CASES]))
+@pytest.mark.parametrize("label", chosen_every_day(_CASES, _EVERYDAY))
 def test_shape_that_hurts_is_computed_within_its_tensors(label: str, models: FirstGuesses) -> None:
     family, make = _CASES[label]
     kernels, before, after = models.sessions(make())

@@ -11,20 +11,12 @@ import pytest
 from onnx import TensorProto, helper
 from support.engine.first_guesses import FirstGuesses, newest_opset, small_net
 from support.engine.offline import regions_of, view_of
+from support.tiers import chosen_every_day
 
-from aoe.device.toolchain import Toolchain
 from aoe.target import Target
 
 _IMAGE = (2, 12, 9, 7)
 _ROWS = (2, 10, 48)
-
-
-@pytest.fixture(scope="module")
-def models(
-    tmp_path_factory: pytest.TempPathFactory, target: Target, toolchain: Toolchain
-) -> FirstGuesses:
-    """Return what compares models with kernels in them."""
-    return FirstGuesses(tmp_path_factory.mktemp("halves"), target, toolchain)
 
 
 def _halves(count: int, size: int) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float16]]]:
@@ -106,10 +98,7 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=() if case == "layer" else pytest.mark.slow) for case in CASES],
-)
+@pytest.mark.parametrize("case", chosen_every_day(CASES, ["layer"]))
 def test_normalisation_of_float16_is_computed_by_a_kernel(
     case: str, models: FirstGuesses, tmp_path: Path, target: Target
 ) -> None:

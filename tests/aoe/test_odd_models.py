@@ -20,6 +20,7 @@ from support.engine.models import (
     results_net,
     save_model,
 )
+from support.tiers import chosen_every_day
 
 from aoe.entry.onnx_file import load_onnx
 from aoe.execute.runner import Runner
@@ -96,10 +97,7 @@ TUNED: dict[str, Callable[[], onnx.ModelProto]] = {
 _EVERYDAY = ("results_of_every_kind", "nothing_but_a_constant", "empty_input")
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=() if kind in _EVERYDAY else pytest.mark.slow) for kind in TUNED],
-)
+@pytest.mark.parametrize("kind", chosen_every_day(TUNED, _EVERYDAY))
 def test_model_gets_to_its_measured_end(kind: str, tmp_path: Path, runner: Runner) -> None:
     found = _tuned(TUNED[kind](), tmp_path / "run", runner)
     assert found.deviation.acceptable, found.deviation.detail

@@ -19,10 +19,8 @@ import pytest
 from onnx import numpy_helper
 from support.engine.first_guesses import FirstGuesses
 
-from aoe.device.toolchain import Toolchain
 from aoe.errors import BuildError, RunError, ScheduleError
 from aoe.ort.sessions import run_session
-from aoe.target import Target
 from aoebank import AoebankError
 
 Array = np.ndarray[Any, Any]
@@ -53,14 +51,6 @@ def _cases() -> Mapping[str, _Case]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {case.name: case for case in collect_testcases()}
-
-
-@pytest.fixture(scope="module")
-def models(
-    tmp_path_factory: pytest.TempPathFactory, target: Target, toolchain: Toolchain
-) -> FirstGuesses:
-    """Return what puts kernels into models."""
-    return FirstGuesses(tmp_path_factory.mktemp("operators"), target, toolchain)
 
 
 def _forms(case: _Case) -> Iterator[tuple[onnx.ModelProto, Mapping[str, Array]]]:

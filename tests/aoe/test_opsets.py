@@ -11,11 +11,10 @@ import pytest
 from onnx import helper, version_converter
 from support.engine.cpu import open_session
 from support.engine.first_guesses import OLDEST_OPSET, FirstGuesses, newest_opset, small_net
+from support.tiers import chosen_every_day
 
-from aoe.device.toolchain import Toolchain
 from aoe.errors import RunError
 from aoe.ort.sessions import session_options
-from aoe.target import Target
 
 
 def _normal(*shape: int) -> Any:
@@ -78,24 +77,12 @@ NETS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 OPSETS = range(OLDEST_OPSET, onnx.defs.onnx_opset_version() + 1)
 
 
-@pytest.fixture(scope="module")
-def models(
-    tmp_path_factory: pytest.TempPathFactory, target: Target, toolchain: Toolchain
-) -> FirstGuesses:
-    """Return what compares models with kernels in them."""
-    return FirstGuesses(tmp_path_factory.mktemp("opsets"), target, toolchain)
-
-
 _EVERYDAY = {(OLDEST_OPSET, "chain"), (13, "layout"), (21, "chain"), (OPSETS[-1], "chain")}
 
 
 @pytest.mark.parametrize(
     ("opset", "net"),
-    [
-        pytest.param(opset, net, marks=() if (opset, net) in _EVERYDAY else pytest.mark.slow)
-        for net in NETS
-        for opset in OPSETS
-    ],
+    chosen_every_day(((opset, net) for net in NETS for opset in OPSETS), _EVERYDAY),
 )
 def test_networks_of_every_opset_are_tuned(opset: int, net: str, models: FirstGuesses) -> None:
     if opset > newest_opset():

@@ -16,10 +16,9 @@ from onnx import TensorProto, helper
 from support.contracts.kernels import block_size
 from support.engine.first_guesses import FirstGuesses
 from support.engine.subgraphs import NetworkBuilder
+from support.tiers import chosen_every_day
 
-from aoe.device.toolchain import Toolchain
 from aoe.ort.sessions import run_session
-from aoe.target import Target
 
 _EXTENTS = (13, 7)
 Make = Callable[[], onnx.ModelProto]
@@ -273,26 +272,10 @@ _CASES: Mapping[str, tuple[str, Make]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def models(
-    tmp_path_factory: pytest.TempPathFactory, target: Target, toolchain: Toolchain
-) -> FirstGuesses:
-    return FirstGuesses(tmp_path_factory.mktemp("products"), target, toolchain)
-
-
 _EVERYDAY = ("convolutions: two filters of one image", "attention: scores are a result")
 
 
-def _marked(labels: Sequence[str]) -> list[Any]:
-    """Return all cases, those that are not everyday ones opt-in."""
-    assert set(_EVERYDAY) <= set(labels)
-    return [
-        pytest.param(label, marks=() if label in _EVERYDAY else pytest.mark.slow)
-        for label in labels
-    ]
-
-
-@pytest.mark.parametrize("label", _marked([*_CASES]))
+@pytest.mark.parametrize("label", chosen_every_day(_CASES, _EVERYDAY))
 def test_model_computes_the_same(label: str, models: FirstGuesses) -> None:
     family, make = _CASES[label]
     kernels, before, after = models.sessions(make())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -137,6 +137,22 @@ def few_every_day(members: Iterable[Any], number: int = 1) -> list[ParameterSet]
         parameters = member if isinstance(member, ParameterSet) else pytest.param(*values)
         found.append(parameters if at < number else _slow(parameters))
     return found
+
+
+def chosen_every_day(members: Iterable[Any], chosen: Collection[Any]) -> list[ParameterSet]:
+    """Return parameters of a test of which all but the chosen ones are slow.
+
+    Args:
+        members: As `pytest.mark.parametrize` takes them; a tuple has a value for each argument.
+        chosen: Those that are tried every day.
+    """
+    known = [*members]
+    assert set(chosen) <= set(known)
+    found = [pytest.param(*(one if isinstance(one, tuple) else (one,))) for one in known]
+    return [
+        parameters if one in chosen else _slow(parameters)
+        for one, parameters in zip(known, found, strict=True)
+    ]
 
 
 def _slow(parameters: ParameterSet) -> ParameterSet:

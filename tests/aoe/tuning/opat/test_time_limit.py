@@ -21,7 +21,7 @@ from support.engine.environments import run_environment
 from support.engine.fakes import RecordingProgress, ScriptedClock, ScriptedRunner
 from support.engine.models import conv_net, save_model
 from support.engine.scripted_runs import ScriptedCpu
-from support.tiers import few_every_day
+from support.tiers import chosen_every_day, few_every_day
 
 from aoe.device.forks import NO_TIME
 from aoe.device.registry import resolve_target
@@ -274,11 +274,7 @@ _EVERYDAY = {("loading", 45.0), ("compiling", 45.0), ("everything", 90.0)}
 
 @pytest.mark.parametrize(
     ("slow", "limit_s"),
-    [
-        pytest.param(slow, s, marks=() if (slow, s) in _EVERYDAY else pytest.mark.slow)
-        for slow in SLOW
-        for s in (45.0, 90.0, 300.0)
-    ],
+    chosen_every_day(((slow, s) for slow in SLOW for s in (45.0, 90.0, 300.0)), _EVERYDAY),
 )
 def test_limit_holds_whichever_phase_is_slow(
     timed: TimedRun, costs: Costs, slow: str, limit_s: float

@@ -23,6 +23,7 @@ from support.contracts.kernels import block_size
 from support.engine.environments import run_environment
 from support.engine.subgraph_runs import Run
 from support.engine.subgraphs import NetworkBuilder, by_splits, c2f_network, splits
+from support.tiers import chosen_every_day
 
 import aoe
 from aoe.bank.journal import BankJournal
@@ -296,10 +297,7 @@ def _dying_at(number: int) -> Callable[[ModelPart, ModelPart], float]:
     return speedup
 
 
-@pytest.mark.parametrize(
-    "number",
-    [pytest.param(at, marks=() if at in (2, 7) else pytest.mark.slow) for at in range(1, 12)],
-)
+@pytest.mark.parametrize("number", chosen_every_day(range(1, 12), (2, 7)))
 def test_run_that_is_killed_goes_on_where_it_was(run: Run, number: int) -> None:
     run.script = _dying_at(number)
     with contextlib.suppress(_Killed):
