@@ -59,7 +59,7 @@ def main() -> int:
     if arguments.smoke:
         scenarios = scenarios[:1]
     budget_s = (_SMOKE_S if arguments.smoke else arguments.seconds) / len(scenarios)
-    results: dict[str, Any] = {"machine": _machine(arguments.world), "rows": []}
+    results: dict[str, Any] = {"machine": machine_facts(arguments.world), "rows": []}
     for model, rate, latency_us in scenarios:
         start = time.monotonic()
         found = _scenario(output, model, rate, latency_us, arguments, budget_s)
@@ -144,7 +144,8 @@ def _scenario(
     return found
 
 
-def _machine(world: int) -> dict[str, Any]:
+def machine_facts(world: int) -> dict[str, Any]:
+    """Return the conditions of figures by so many processes of this machine."""
     target = default_device().describe()
     return {
         "date": datetime.now(UTC).date().isoformat(),
@@ -155,7 +156,7 @@ def _machine(world: int) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "kernel": platform.release(),
-        "load_average": os.getloadavg()[0],
+        "load_average": round(os.getloadavg()[0], 2),
     }
 
 

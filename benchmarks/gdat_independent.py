@@ -20,7 +20,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -29,15 +28,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
+from gdat import machine_facts
 from gdat_training import ARMS
 from shaped_link import INTERFACE, is_permitted, shaped_link
 
-from aoe.device.registry import default_device
 from aoe.measurement import PairedSamples, estimate_speedup
 
 SCENARIOS = {
@@ -79,7 +76,11 @@ def main() -> int:
     shaped = is_permitted()
     if not shaped:
         print("no permission to make namespaces: loopback as it is", file=sys.stderr)
-    results: dict[str, Any] = {"schema": "aoe.gdat_independent/1", **_machine(), "scenarios": []}
+    results: dict[str, Any] = {
+        "schema": "aoe.gdat_independent/1",
+        **machine_facts(2),
+        "scenarios": [],
+    }
     budget_s = arguments.seconds / len(arguments.scenarios)
     for name in arguments.scenarios:
         model, megabits = SCENARIOS[name]
@@ -219,20 +220,6 @@ def _end(workers: Sequence[subprocess.Popen[str]]) -> None:
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.wait()
-
-
-def _machine() -> dict[str, Any]:
-    target = default_device().describe()
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "cpu": target.cpu_model,
-        "cores": target.core_num,
-        "processes": 2,
-        "backend": "gloo",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "load_average": round(os.getloadavg()[0], 2),
-    }
 
 
 def _milliseconds(times_us: Sequence[float]) -> str:

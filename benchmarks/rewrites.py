@@ -50,7 +50,7 @@ from aoe.execute.tasks import ModelComparison
 from aoe.folders.scratch import ScratchFolder
 from aoe.graph.model_graph import ModelGraph
 from aoe.graph.rewrites.protocol import RewriteRule
-from aoe.measurement.estimates import estimate_speedup
+from aoe.measurement.estimates import SpeedupEstimate, estimate_speedup
 from aoe.measurement.pairs import MeasurePolicy, run_pairs
 from aoe.measurement.samples import PairedSamples
 from aoe.om.file import unpack
@@ -147,17 +147,7 @@ def measure(job: Job, *, seconds: float, threads: int) -> Figure:
         before_us += samples.baseline_us
         after_us += samples.tuned_us
     estimate = estimate_speedup(PairedSamples(tuple(before_us), tuple(after_us)))
-    return Figure(
-        rule=job.rule.name,
-        version=job.rule.version,
-        model=job.model,
-        matches=job.matches,
-        speedup=round(estimate.median, 3),
-        low=round(estimate.low, 3),
-        high=round(estimate.high, 3),
-        before_us=round(float(np.median(before_us)), 1),
-        pairs=len(before_us),
-    )
+    return _figure(job, estimate, float(np.median(before_us)))
 
 
 def measure_on_kernels(job: Job, *, threads: int, folder: Path) -> Figure:
@@ -189,6 +179,16 @@ def measure_on_kernels(job: Job, *, threads: int, folder: Path) -> Figure:
             inputs=ModelInputs(seed=1),
         )
     estimate = estimate_speedup(found.measurement)
+    kernels = (len(tuned[0].validation.kept), len(tuned[1].validation.kept))
+    return _figure(job, estimate, found.measurement.baseline_latency_us, kernels)
+
+
+def _figure(
+    job: Job,
+    estimate: SpeedupEstimate,
+    before_us: float,
+    kernels: tuple[int, int] | None = None,
+) -> Figure:
     return Figure(
         rule=job.rule.name,
         version=job.rule.version,
@@ -197,9 +197,9 @@ def measure_on_kernels(job: Job, *, threads: int, folder: Path) -> Figure:
         speedup=round(estimate.median, 3),
         low=round(estimate.low, 3),
         high=round(estimate.high, 3),
-        before_us=round(found.measurement.baseline_latency_us, 1),
+        before_us=round(before_us, 1),
         pairs=estimate.pairs,
-        kernels=(len(tuned[0].validation.kept), len(tuned[1].validation.kept)),
+        kernels=kernels,
     )
 
 
