@@ -78,7 +78,8 @@ def weights_kept(algorithm: str) -> float:
     *tile, taps = (int(size or 0) for size in found.groups())
     taps = taps or 3
     axes = [results for results in tile if results > 1]
-    return prod(results + taps - 1 for results in axes) / taps ** len(axes)
+    ratio: float = prod(results + taps - 1 for results in axes) / taps ** len(axes)
+    return ratio
 
 
 def allowed_space(family: KernelFamily, workload: Workload, target: KernelTarget) -> Space | None:
