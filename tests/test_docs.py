@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.scripts import load_script
 
 from aoe.errors import AoeError
 
@@ -22,11 +22,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
 def _generator(name: str = "generate_cli_reference") -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", DOCS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(f"docs/{name}.py")
 
 
 def test_command_reference_is_up_to_date() -> None:

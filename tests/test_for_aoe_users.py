@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from support.aoe_contract import ABSENCE, PROBES, Runs
 from support.aoe_contract_checks import CHECKS
+from support.scripts import load_script
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-
-
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("page", DOCS / "generate_for_aoe_users.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-GENERATOR = _generator()
+GENERATOR = load_script("docs/generate_for_aoe_users.py")
 TABLE: dict[str, list[dict[str, Any]]] = GENERATOR.load_table()
 ROWS = [
     pytest.param(kind, row, id=f"{kind} {row['name']}")

@@ -9,17 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.scripts import load_script
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 
 
 def _menu() -> list[dict[str, object]]:
-    spec = importlib.util.spec_from_file_location("site_pages", DOCS / "site_pages.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: list[dict[str, object]] = module.menu((DOCS / "README.md").read_text("utf-8"))
+    readme = (DOCS / "README.md").read_text("utf-8")
+    found: list[dict[str, object]] = load_script("docs/site_pages.py").menu(readme)
     return found
 
 

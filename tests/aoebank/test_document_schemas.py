@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ import typer
 from jsonschema import Draft202012Validator
 from support import golden_harness
 from support.documents import FOLDER, find_faults
+from support.scripts import load_script
 
 from aoebank.cli import COMMANDS, load
 
@@ -30,12 +30,7 @@ ANSWERS = [
 
 
 def _generator() -> ModuleType:
-    path = ROOT / "docs" / "generate_document_schemas.py"
-    spec = importlib.util.spec_from_file_location("generate_document_schemas", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/generate_document_schemas.py")
 
 
 def _answer(case: str) -> dict[str, Any]:

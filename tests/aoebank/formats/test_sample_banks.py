@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from support import sample_bank_files
+from support.scripts import load_script
 
 from aoebank import Bank
 from aoebank.formats.protocol import ParsedFile
@@ -24,13 +24,7 @@ def parse(path: Path) -> ParsedFile:
 
 
 def load_generator() -> ModuleType:
-    path = sample_bank_files.ROOT / "benchmarks" / "make_bank.py"
-    spec = importlib.util.spec_from_file_location("make_bank", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/make_bank.py")
 
 
 def test_there_is_one_sample_per_format() -> None:

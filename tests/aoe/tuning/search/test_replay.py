@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from support.contracts.replay import (
@@ -16,12 +14,11 @@ from support.contracts.replay import (
     serialize_recording,
 )
 from support.contracts.synthetic_space import KernelModel, synthetic_recording
+from support.scripts import load_script
 
 from aoe.measurement import Outcome
 from aoe.schedule import Configuration
 from aoe.tuning.search.random_search import RandomSearch
-
-ROOT = Path(__file__).parents[4]
 
 TEXT = """\
 {"configuration": {"vector": 16, "order": "xy"}, "outcome": "correct", "latency_us": 10.0}
@@ -155,39 +152,24 @@ def test_in_a_synthetic_space_the_best_vector_depends_on_the_unrolling() -> None
 # The script.
 
 
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("s", ROOT / "benchmarks" / "search_replay.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # A dataclass looks its module up while it is made.
-    import sys
-
-    sys.modules["s"] = module
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules["s"]
-    return module
-
-
 def test_script_scores_recorded_spaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "space.jsonl"
     file.write_text(serialize_recording(synthetic_recording(0, is_small=True)))
     options = ["--recorded", str(file), "--seeds", "3", "--trials", "4", "9"]
-    assert _script().main([*options, "--search", "random", "exhaustive"]) == 0
+    assert (
+        load_script("benchmarks/search_replay.py").main(
+            [*options, "--search", "random", "exhaustive"]
+        )
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("1 spaces of 1392 configurations, 3 seeds each")
     assert [line.split()[0] for line in lines[1:]] == ["search", "random", "exhaustive"]
 
 
 def test_script_writes_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        _script().main(
-            ["--spaces", "1", "--seeds", "2", "--trials", "3", "--search", "random", "--json"]
-        )
-        == 0
-    )
+    options = ["--spaces", "1", "--seeds", "2", "--trials", "3", "--search", "random", "--json"]
+    assert load_script("benchmarks/search_replay.py").main(options) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "aoe.search_replay/1"
     (scored,) = document["scores"]
