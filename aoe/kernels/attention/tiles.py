@@ -206,7 +206,9 @@ def _softmax_steps(attention: Attention, rows: int) -> Iterator[Step]:
 def _packing_steps(attention: Attention, *, is_near: bool) -> Iterator[Step]:
     """Yield the steps of packed keys and values: for one batch where a thread has all of it.
 
-    They come from the nearest caches then: of 192 heads of windows they would fill 3 MB.
+    They come from the nearest caches then: of 192 heads of windows they would fill 3 MB. Keys by
+    rows are gathered: with them 192 heads of 49 by 49 take 1.07 times as long as with keys by
+    columns, and 1.23 times where squares of them are turned first (a busy Zen 4 with AVX2).
     """
     for stage, product in ((KEYS_PACKED, attention.scores), (VALUES_PACKED, attention.values)):
         if attention.in_pairs:

@@ -6,12 +6,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from support.engine.open_rows import opened, parsed
+from support.engine.open_rows import attention_of, opened, parsed
 
 from aoe.graph.open_extents import OpenRegion, find_closed_region, find_open_region
-from aoe.graph.regions import take_apart
 from aoe.graph.stored_layouts import StoredDimension
-from aoe.kernels.registry import FUSIBLE, anchors, classify
 
 _LARGEST = {"N": 3, "S": 40, "K": 50, "L": 50, "D": 8}
 _PLAIN = "s = MatMul(q, k) p = Softmax(s) y = MatMul(p, v)"
@@ -31,14 +29,7 @@ def _model(inputs: str, body: str) -> onnx.ModelProto:
 
 def _found(model: onnx.ModelProto) -> OpenRegion | str:
     graph, shapes, parts = opened(model, _LARGEST)
-    regions = parts.regions
-    for one in regions:  # strides of the buffers say what moves would
-        if one.is_moved_attention:
-            regions = take_apart(
-                graph, one, fusible=FUSIBLE, anchors=anchors(), classify=classify
-            ).regions
-    (region,) = (one for one in regions if one.workload.op_type == "attention")
-    return find_open_region(graph, region, shapes)
+    return find_open_region(graph, attention_of(graph, parts), shapes)
 
 
 def _region(inputs: str, body: str) -> OpenRegion:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 from support.engine.cpu import open_session
 from support.engine.offline import first_guess
-from support.engine.open_rows import opened, parsed
+from support.engine.open_rows import attention_of, opened, parsed
 from support.tiers import few_every_day
 
 from aoe.device.compiler import KernelSource, RowBlock, build_library, compile_kernel, extent_kernel
@@ -172,8 +172,7 @@ class _Net:
     ) -> None:
         self.form = form
         graph, shapes, parts = opened(form.model, _LARGEST)
-        (region,) = (one for one in parts.regions if one.workload.op_type == "attention")
-        found = find_open_region(graph, region, shapes)
+        found = find_open_region(graph, attention_of(graph, parts), shapes)
         assert isinstance(found, OpenRegion), found
         kernel = extent_kernel(
             _blocks(found, target) if tiles is None else _tiled_blocks(found, target, tiles),
