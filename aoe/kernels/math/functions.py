@@ -119,7 +119,8 @@ def _grown(x: hl.Expr) -> hl.Expr:
     two, and 0 those of the least one: results below 1.2e-38 are 0. ln 2 has 24 bits only, so the
     error grows by |x| / 20 ulp.
     """
-    limited = at_least(x, constant(_VANISHED))
+    # strict on both sides of the comparison: else an argument that is computed is so twice
+    limited = at_least(strict(x), constant(_VANISHED))
     shifted = strict(limited * constant(1 / math.log(2)) + constant(_ROUNDING + _EXPONENT_BIAS))
     nearest = strict(shifted - constant(_ROUNDING + _EXPONENT_BIAS))
     r = limited - nearest * constant(math.log(2))

@@ -195,7 +195,14 @@ def test_swish_has_any_factor(alpha: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "most"), [(functions.swish, 18), (functions.mish, 20), (functions.tanh, 19)]
+    ("function", "most"),
+    [
+        (functions.swish, 18),
+        (functions.mish, 20),
+        (functions.tanh, 19),
+        (functions.gelu, 33),
+        (functions.gelu_tanh, 22),
+    ],
 )
 def test_function_takes_one_division_and_few_instructions(
     function: Callable[[hl.Expr], hl.Expr], most: int, tmp_path: Path
