@@ -22,6 +22,10 @@ _FEW_PIXELS = 1024
 128 x 128 of 28 x 28 take 560 us so, 390 transformed where they are used; 64 x 64 of 56 x 56, which
 stay in the cache, 400 and 440 (CPU time with weights in no cache, one thread of a Zen 5,
 2026-11-23)."""
+_LANES = 16
+"""Lanes from which on transforming a filter where it is used is faster than reading it, but for few
+channels of a group: with 8, 256 channels of 14x14 take 1.25 times as long so, 512 of 7x7 2.2 times
+(one thread of a Zen 4 with other work, CPU time with weights in no cache, 2026-11-28)."""
 
 
 class Convolution(PlannedFamily[ConvolutionPlan]):
@@ -98,6 +102,8 @@ def _offered(plan: ConvolutionPlan, target: KernelTarget) -> tuple[str, ...]:
 
 def _waits_for_weights(shape: ConvolutionShape, target: KernelTarget) -> bool:
     """Return True if reading transformed filters takes longer than transforming them."""
+    if shape.groups == 1 and target.vector_lanes < _LANES:
+        return False
     transformed = 4 * prod(shape.weight_extents) * F4.products**2 // prod(shape.kernel)
     return transformed > target.l2_bytes and shape.rows * shape.columns <= _FEW_PIXELS
 

@@ -15,6 +15,8 @@ other axis as it is (m = T = 1):
 
 A dilated filter meets every d-th row and column: d * d images (phases) of 1 / d of the rows and
 columns each, of which tile after tile is taken, and in it phase after phase.
+
+Groups of channels sum up blocks of their own: all stages of one group are computed before the next.
 """
 
 from __future__ import annotations
@@ -56,6 +58,12 @@ _LEAST_TILES = 36
 times as long as ONNX Runtime, 49 and more 0.8 of it (one thread of a Zen 5 with other work,
 2026-11-23)."""
 
+_MOST_STRIDED = 2
+"""Most rows of results of a tile with stride 2 in groups, whose few channels share what larger
+tiles cost: groups of 24 of 112x112 and of 56x56 take 1.1 to 1.2 times as long in tiles of 4x4 as in
+2x2, and as in ONNX Runtime (one thread of a Zen 4 running AVX2 code, with other work, CPU time,
+2026-11-28)."""
+
 _MOST_ROWS = 16
 """Most rows of results of a group of tiles, of all phases, where filters are one column wide. 128
 channels of 64x128 dilated by 4 take 0.72 of the time of ONNX Runtime, dilated by 16 2.4 times as
@@ -70,11 +78,15 @@ def check_winograd(shape: ConvolutionShape, transforms: TileTransforms) -> Suppo
         return Support(f"Conv with {rows}x{columns} filters and strides {shape.strides}")
     if shape.is_stem:
         return Support("Conv of a plain image")
-    if shape.groups > 1:
-        return Support("Conv in groups")
+    if shape.is_depthwise:
+        return Support("Conv with a filter for each channel")
+    if shape.groups > 1 and shape.is_open:
+        return Support("Conv in groups, of images of any size")
     has_strides = shape.strides != (1, 1)
     if has_strides and prod(tiles_of(shape, transforms)) * shape.batch < _LEAST_TILES:
         return Support("Conv with strides of a small image")
+    if has_strides and shape.groups > 1 and max(transforms.results) > _MOST_STRIDED:
+        return Support("Conv with strides in groups")
     if has_strides and shape.dilations != (1, 1):
         return Support("Conv with dilated filters and strides")
     axes = zip((shape.rows, shape.columns), shape.dilations, transforms.results, strict=True)
@@ -90,16 +102,17 @@ def winograd_pipeline(plan: ConvolutionPlan, transforms: TileTransforms) -> Pipe
     """Return the algorithm; weights are transformed once, when the kernel is created.
 
     The arguments are those of the workload, weights replaced by their transform: float32, from
-    the innermost (block of o, block of c, blocks in, blocks out, T * T); T of the weights.
+    the innermost (block of o, block of c, blocks summed, blocks together, T * T, groups); T of the
+    weights.
     """
     shape = plan.shape
-    packed = (shape.block, shape.block, shape.blocks_in, shape.blocks_out, transforms.weights)
-    arguments = kernel_arguments(plan, packed)
+    filters = (shape.block, shape.block, shape.blocks_summed, shape.blocks_together)
+    arguments = kernel_arguments(plan, (*filters, transforms.weights, shape.groups))
     stages = transformed_data(plan, arguments, transforms)
     stages |= _summed_products(arguments.at(WEIGHTS), stages[DATA], shape, transforms)
-    spread_values(stages[GATHERED], shape, shape.blocks_out, transforms)
+    spread_values(stages[GATHERED], shape, shape.blocks_together, transforms)
     stages |= back_transformed(stages[GATHERED], transforms)
-    depth = ("r$x", shape.block), ("r$y", shape.blocks_in)
+    depth = ("r$x", shape.block), ("r$y", shape.blocks_summed)
     packing = _packing(shape, transforms)
     return tiles_pipeline(plan, arguments, stages, transforms, {SUMMED: depth}, packing)
 
@@ -189,21 +202,29 @@ def transformed_data(
     rows[v.c, v.j, v.i, v.tx, v.ty, v.b, v.n] = select_row(v.i, down.data, column)
     row = [rows[v.c, k, v.e // size, v.tx, v.ty, v.b, v.n] for k in range(size)]
     data[v.c, v.tx, v.ty, v.b, v.e, v.n] = select_row(v.e % size, across.data, row)
-    spread_values(data, shape, shape.blocks_in, transforms)
+    spread_values(data, shape, shape.blocks_summed, transforms)
     return {PADDED: padded, ROWS: rows, DATA: data}
 
 
 def _summed_products(
     weights: hl.ImageParam, data: hl.Func, shape: ConvolutionShape, transforms: TileTransforms
 ) -> dict[str, hl.Func]:
-    r = hl.RDom([(0, shape.block), (0, shape.blocks_in)], "r")
+    r = hl.RDom([(0, shape.block), (0, shape.blocks_summed)], "r")
     products, gathered = hl.Func(PRODUCTS), hl.Func(GATHERED)
     place = (v.o, v.tx, v.ty, v.b, v.e, v.n)
     products[place] = constant(0.0)
-    read = data[r[0], v.tx, v.ty, r[1], v.e, v.n]
-    products[place] += read * weights[v.o, r[0], r[1], v.b, transforms.weights_of(v.e)]
+    group, block = group_of(v.b, shape)
+    read = data[r[0], v.tx, v.ty, group * shape.blocks_summed + r[1], v.e, v.n]
+    products[place] += read * weights[v.o, r[0], r[1], block, transforms.weights_of(v.e), group]
     gathered[place] = products[place]
     return {PRODUCTS: products, SUMMED: products.update(), GATHERED: gathered}
+
+
+def group_of(block: hl.Var, shape: ConvolutionShape) -> tuple[hl.Expr, hl.Expr]:
+    """Return the group of channels a block of results is in, and its number inside."""
+    if shape.groups == 1:
+        return hl.i32(0), block
+    return block // shape.blocks_together, block % shape.blocks_together
 
 
 def spread_values(
@@ -251,18 +272,18 @@ def _packing(shape: ConvolutionShape, transforms: TileTransforms) -> PackedInput
     rows, blocks in, blocks out ("OIhw16i16o"; 8 with AVX2).
     """
     (rows, columns), size = transforms.kernel, len(transforms.across.weights)
-    o, c, b, p, e = (hl.Var(name) for name in ("o", "c", "b", "p", "e"))
-    extents = shape.weight_extents
+    o, c, b, p, e, g = (hl.Var(name) for name in ("o", "c", "b", "p", "e", "g"))
+    extents, block = shape.weight_extents, g * shape.blocks_together + p
     weights = hl.ImageParam(hl.Float(32), len(extents), "weights")
     filters = [
-        [hl.cast(hl.Float(64), weights[o, c, column, row, b, p]) for row in range(rows)]
+        [hl.cast(hl.Float(64), weights[o, c, column, row, b, block]) for row in range(rows)]
         for column in range(columns)
     ]
     down = [select_row(e // size, transforms.down.weights, column) for column in filters]
     made = select_row(e % size, transforms.across.weights, down)
     packed = hl.Func("packed")
-    packed[o, c, b, p, e] = hl.cast(hl.Float(32), made)
-    packed.bound(e, 0, transforms.weights).reorder(o, e, c, b, p).unroll(e).vectorize(
+    packed[o, c, b, p, e, g] = hl.cast(hl.Float(32), made)
+    packed.bound(e, 0, transforms.weights).reorder(o, e, c, b, p, g).unroll(e).vectorize(
         o, shape.block
     )
     return PackedInput(output=packed, argument=weights, argument_extents=extents)

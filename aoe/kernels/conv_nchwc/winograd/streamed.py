@@ -23,6 +23,7 @@ from aoe.kernels.conv_nchwc.winograd.stages import (
     PRODUCTS,
     SUMMED,
     back_transformed,
+    group_of,
     spread_values,
     tiles_pipeline,
     transformed_data,
@@ -44,8 +45,8 @@ def blocks_at_once(shape: ConvolutionShape, transforms: TileTransforms) -> int:
     block_bytes = 4 * transforms.products * shape.block**2 * 2
     fitting = [
         count
-        for count in range(1, shape.blocks_in + 1)
-        if shape.blocks_in % count == 0 and count * block_bytes <= _CHUNK_BYTES
+        for count in range(1, shape.blocks_summed + 1)
+        if shape.blocks_summed % count == 0 and count * block_bytes <= _CHUNK_BYTES
     ]
     return max(fitting, default=1)
 
@@ -58,9 +59,9 @@ def streamed_pipeline(plan: ConvolutionPlan, transforms: TileTransforms) -> Pipe
     stages = transformed_data(plan, arguments, transforms)
     stages |= _filters(arguments.at(WEIGHTS), transforms)
     stages |= _products(stages[DATA], stages[FILTERS], shape, chunk)
-    spread_values(stages[PRODUCTS], shape, shape.blocks_out, transforms)
+    spread_values(stages[PRODUCTS], shape, shape.blocks_together, transforms)
     stages |= back_transformed(stages[PRODUCTS], transforms)
-    chunks = ("chunk$x", shape.blocks_in // chunk)
+    chunks = ("chunk$x", shape.blocks_summed // chunk)
     reduced = {PART_SUMS: (("part$x", shape.block), ("part$y", chunk)), SUMMED: (chunks,)}
     return tiles_pipeline(plan, arguments, stages, transforms, reduced)
 
@@ -83,11 +84,12 @@ def _products(
     r = hl.RDom([(0, shape.block), (0, chunk)], "part")
     place = (v.o, v.tx, v.ty, v.b, v.e, v.n)
     channel = v.p * chunk + r[1]
+    read = group_of(v.b, shape)[0] * shape.blocks_summed + channel
     parts[(*place, v.p)] = constant(0.0)
     parts[(*place, v.p)] += (
-        data[r[0], v.tx, v.ty, channel, v.e, v.n] * filters[v.o, r[0], channel, v.b, v.e]
+        data[r[0], v.tx, v.ty, read, v.e, v.n] * filters[v.o, r[0], channel, v.b, v.e]
     )
-    chunks = hl.RDom([(0, shape.blocks_in // chunk)], "chunk")
+    chunks = hl.RDom([(0, shape.blocks_summed // chunk)], "chunk")
     products[place] = constant(0.0)
     products[place] += parts[(*place, chunks[0])]
     return {

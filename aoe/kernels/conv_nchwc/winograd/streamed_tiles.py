@@ -40,23 +40,26 @@ class StreamedWinograd(tiles.Winograd):
         return (1,)
 
     def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
-        is_whole = values[SCOPE] == IMAGE
-        return is_whole and tiles.Winograd.fits(self, values, plan, target)
+        return values[SCOPE] == IMAGE and self.tile_fits(values, plan.shape, target)
 
     def cost(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> float:
         """Return the relative time: registers in use, idle threads."""
-        tasks = plan.shape.blocks_out // int(values[BLOCKS]) * plan.shape.batch
-        across, down = tiles_of(plan.shape, self.transforms)
-        return tiles.products_time(values, across, down) * target.idle_ratio(tasks)
+        groups = plan.shape.groups
+        panels = groups if groups > 1 else plan.shape.blocks_out // int(values[BLOCKS])
+        tasks = panels * plan.shape.batch
+        found = tiles_of(plan.shape, self.transforms)
+        products = tiles.products_time(values, found, found[1], target.registers)
+        return products * target.idle_ratio(tasks)
 
     def steps(self, values: Values, plan: ConvolutionPlan) -> Iterator[Step]:
         shape, transforms = plan.shape, self.transforms
+        together = int(values[BLOCKS]) if shape.groups == 1 else shape.blocks_together
         yield from tiles.tile_loops(shape, transforms)
-        yield Split(RESULT, "b", "b", "in_b", int(values[BLOCKS]), Tail.GUARD)
+        yield Split(RESULT, "b", "b", "in_b", together, Tail.GUARD)
         yield Reorder(RESULT, (*tiles.tile_order(shape), "in_b", "b", "n"))
         yield from tiles.tile_steps(shape, transforms, is_heavy=plan.epilogue.is_heavy)
         yield from task_steps(values)
-        yield from tiles.data_steps(shape, transforms, is_grouped=False)
+        yield from tiles.data_steps(shape, transforms, at="b" if shape.groups > 1 else "")
         yield from _filter_steps(shape, transforms)
         yield from _product_steps(values, shape)
 

@@ -39,15 +39,18 @@ from aoe.kernels.tiled_products import (
 )
 from aoe.schedule import Step, Values
 
-PHASE_COLUMN, PHASE_ROW = "phase_x", "phase_y"
-_BLOCKS, _ACROSS, _DOWN = (1, 2, 4), (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14), (1, 2, 4, 5)
+PHASE_COLUMN, PHASE_ROW, CHANNELS = "phase_x", "phase_y", "channels"
+_BLOCKS, _ACROSS, _DOWN = (1, 2, 3, 4), (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14), (1, 2, 4, 5)
 _GROUPS = (1, 2, 4, 7, 14)
-_LEAST_SUMS = 12
-"""Sums a register tile keeps at least: two per cycle, four cycles until each is ready again."""
-_WEIGHT, _BROADCAST, _FREE_SUMS = 0.35, 0.2, 16
+_LEAST_SUMS, _READY_SUMS = 7, 8
+"""Sums a register tile keeps at least, where there are as many tiles; sums that no product waits
+for: two per cycle, four cycles until each is ready again. In the 16 registers of AVX2, 8 that
+divide the tiles of an image take 0.75 of the time of 12 that do not (256 channels of 14x14, one
+thread of a Zen 4 with other work, CPU time, 2026-11-28)."""
+_WEIGHT, _BROADCAST = 0.35, 0.2
 """What loads cost, in products: weights come from the second-level cache, values of tiles from the
-first; and the sums from which on there is no waiting. Fitted to six shapes on a Zen 5: 16 sums that
-divide the tiles of a row are up to 13 % faster than 24 that do not (80x80, 2026-11-23)."""
+first. From half of the registers on there is no waiting. Fitted to six shapes on a Zen 5: 16 sums
+that divide the tiles of a row are up to 13 % faster than 24 that do not (80x80, 2026-11-23)."""
 _HIGHER = 0.01
 """What each further row of tiles costs, beyond loads: tiles of one row lie one after the other.
 Twenty first guesses of seven images, 64 to 384 channels, that tied before take 0.75 to 1.03 of the
@@ -57,6 +60,10 @@ _FROM_L2, _FROM_FAR = 3.0, 8.0
 and again, are more than the first-level cache holds, and more than the second. In the first, 256
 channels of 14x14 take 0.68 of the time of 16 other sums beyond it, of 128 channels of 28x28 14 sums
 take 0.88 of the time of 28 (one thread of a Zen 5 with other work, CPU time, 2026-11-23)."""
+_LINE_LANES, _HALF_LINES = 16, 0.4
+"""Lanes of a cache line; what each further block costs that reads half a line of weights at a time
+from beyond the second-level cache: two blocks of 8 channels take 1.1 to 1.7 times as long as one
+with as many sums (96 to 256 channels of 14x14 to 40x40; there likewise)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +92,7 @@ class Winograd(TiledAlgorithm[ConvolutionPlan]):
 
     def tiles(self, plan: ConvolutionPlan, target: KernelTarget) -> Sequence[Tile]:
         across, down = tiles_of(plan.shape, self.transforms)
-        blocks = (n for n in _BLOCKS if plan.shape.blocks_out % n == 0)
+        blocks = (n for n in _BLOCKS if plan.shape.blocks_together % n == 0)
         wide, high = (n for n in _ACROSS if n <= across), (n for n in _DOWN if n <= down)
         return list(product(blocks, wide, high))
 
@@ -94,12 +101,18 @@ class Winograd(TiledAlgorithm[ConvolutionPlan]):
         return tuple(n for n in _GROUPS if n * plan.shape.dilations[0] <= down)
 
     def fits(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> bool:
+        """True if a register tile fits, in groups of rows, or in the image where all is summed."""
+        is_image = values[TILE_ROWS] == 1 and plan.shape.groups == 1
+        is_task = values[SCOPE] == GROUP or is_image
+        return is_task and self.tile_fits(values, plan.shape, target)
+
+    def tile_fits(self, values: Values, shape: ConvolutionShape, target: KernelTarget) -> bool:
         """True if a register tile stays in registers and inside the image.
 
         Weights of `blocks` vectors stay in registers while one broadcast value after the other
         meets them: blocks * across * down sums, the weights and one broadcast.
         """
-        shape, (blocks, wide, high) = plan.shape, tile_of(values)
+        blocks, wide, high = tile_of(values)
         across, down = tiles_of(shape, self.transforms)
         rows = int(values[TILE_ROWS]) * shape.dilations[0]
         group = down if values[SCOPE] == IMAGE else min(rows, down)
@@ -107,38 +120,46 @@ class Winograd(TiledAlgorithm[ConvolutionPlan]):
         return (
             sums + blocks + 1 <= target.registers
             and sums >= min(_LEAST_SUMS, across * group)
-            and shape.blocks_out % blocks == 0
+            and shape.blocks_together % blocks == 0
             and wide <= across
             and high <= group
             and rows <= down
-            and (values[SCOPE] == GROUP or values[TILE_ROWS] == 1)
         )
 
     def cost(self, values: Values, plan: ConvolutionPlan, target: KernelTarget) -> float:
         """Return the relative time: registers in use, cache, idle threads."""
         shape, transforms = plan.shape, self.transforms
-        across, down = tiles_of(shape, transforms)
+        read, written = shape.channels_in // shape.groups, shape.channels_out // shape.groups
+        across, down = tiles = tiles_of(shape, transforms)
         group = down if values[SCOPE] == IMAGE else int(values[TILE_ROWS]) * shape.dilations[0]
         groups = -(-down // group)
         values_bytes = 4 * transforms.products * across * group * shape.batch
-        held = values_bytes * (shape.channels_in + shape.channels_out)
+        held = values_bytes * (read + written)
         spilled = 0.3 * max(0.0, held / (target.l2_bytes * 0.8) - 1)
-        weights_bytes = 4 * transforms.weights * shape.channels_in * shape.channels_out
+        weights_bytes = 4 * transforms.weights * read * written
         reloaded = 0.05 * (groups - 1) * weights_bytes / (target.l2_bytes * 4)
-        tasks = groups * shape.batch if values[SCOPE] == GROUP else 8 * target.threads
+        tasks = groups * shape.groups * shape.batch
+        if values[SCOPE] == IMAGE:
+            tasks = 8 * target.threads
         idle = target.idle_ratio(tasks)
         panel = int(values[BLOCKS]) * shape.block + across * group
-        load = _load(4 * shape.channels_in * panel, target)
-        products = products_time(values, across, group, load)
+        load = _load(4 * read * panel, target)
+        products = products_time(values, tiles, group, target.registers, load)
+        if weights_bytes > target.l2_bytes and target.vector_lanes < _LINE_LANES:
+            products += _HALF_LINES * (int(values[BLOCKS]) - 1)
         return (products + min(spilled, 0.6) + min(reloaded, 0.6)) * idle
 
     def steps(self, values: Values, plan: ConvolutionPlan) -> Iterator[Step]:
         shape, is_grouped = plan.shape, values[SCOPE] == GROUP
         yield from tile_loops(shape, self.transforms)
+        if shape.groups > 1:  # all stages of one group of channels before the next: it stays near
+            yield sch.Split(RESULT, "b", CHANNELS, "b", shape.blocks_together, sch.Tail.GUARD)
         yield from group_steps(values, (*tile_order(shape), "b"), rows="tile_y")
         yield from tile_steps(shape, self.transforms, is_heavy=plan.epilogue.is_heavy)
         yield from task_steps(values)
-        yield from data_steps(shape, self.transforms, is_grouped=is_grouped)
+        if shape.groups > 1:
+            yield sch.Parallel(RESULT, CHANNELS)
+        yield from data_steps(shape, self.transforms, at="group" if is_grouped else "")
         yield from _product_steps(values, shape, is_grouped=is_grouped)
 
 
@@ -149,21 +170,30 @@ def _load(walked_bytes: int, target: KernelTarget) -> float:
     return _FROM_L2 if walked_bytes <= 0.7 * target.l2_bytes else _FROM_FAR
 
 
-def products_time(values: Values, across: int, down: int, load: float = 1.0) -> float:
+def products_time(
+    values: Values, tiles: tuple[int, int], group: int, registers: int, load: float = 1.0
+) -> float:
     """Return the time of the products relative to the least: loads, and what is done twice.
 
     Args:
         values: A configuration.
-        across: Tiles in a row.
-        down: Rows of tiles that are walked together.
+        tiles: Tiles across and down an image.
+        group: Rows of tiles that are walked together.
+        registers: Vectors the CPU has names for.
         load: What a load costs, relative to one from the first-level cache.
     """
-    blocks, wide, high = tile_of(values)
-    sums = blocks * wide * high
+    (blocks, wide, high), (across, down) = tile_of(values), tiles
+    sums, free = blocks * wide * high, registers // 2
     loads = load * (_WEIGHT * blocks + _BROADCAST * wide * high) / sums
-    loads += 0.5 * max(0.0, 1 - sums / _FREE_SUMS)
-    repeated = -(-across // wide) * wide / across * (-(-down // high) * high / down)
+    loads += 0.5 * max(0.0, 1 - sums / free) + 0.5 * max(0.0, 1 - sums / _READY_SUMS)
+    rows = down // group * _filled(group, high) + _filled(down % group, high)
+    repeated = _filled(across, wide) / across * rows / down
     return (1 + loads) * repeated + _HIGHER * (high - 1)
+
+
+def _filled(count: int, size: int) -> int:
+    """Return the least multiple of a size that is not less than a count."""
+    return -(-count // size) * size
 
 
 def tile_loops(shape: ConvolutionShape, transforms: TileTransforms) -> Iterator[Step]:
@@ -206,14 +236,18 @@ def tile_steps(
         yield from register_steps((stage,), ("o", shape.block), {"j": along, "i": high})
 
 
-def data_steps(
-    shape: ConvolutionShape, transforms: TileTransforms, *, is_grouped: bool
-) -> Iterator[Step]:
-    """Yield the steps that pad and transform the image: per group of tile rows, or whole."""
+def data_steps(shape: ConvolutionShape, transforms: TileTransforms, *, at: str) -> Iterator[Step]:
+    """Yield the steps that pad and transform the image.
+
+    Args:
+        shape: What is computed.
+        transforms: Of which size the tiles are.
+        at: Loop of the result in which a part of the image is; "" for all of it at once.
+    """
     for stage in (PADDED, DATA):
-        yield sch.ComputeAt(stage, RESULT, "group") if is_grouped else sch.ComputeRoot(stage)
+        yield sch.ComputeAt(stage, RESULT, at) if at else sch.ComputeRoot(stage)
         yield sch.Vectorize(stage, "c", shape.block)
-        if not is_grouped:
+        if not at:
             yield sch.Parallel(stage, "b")
     yield sch.Reorder(DATA, ("c", "e", "tx", "ty", "b", "n"))
     # written out, each value of a tile has the constants of its row of the transform

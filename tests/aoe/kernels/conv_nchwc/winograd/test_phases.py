@@ -14,7 +14,7 @@ from support.contracts.kernels import (
     kernel_target,
     run_baseline,
 )
-from support.engine.convolutions import SILU, chained, convolution, exactly, in_groups, stem
+from support.engine.convolutions import SILU, chained, convolution, depthwise, exactly, stem
 
 from aoe.graph.workload_model import random_inputs
 from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS
@@ -104,11 +104,11 @@ def test_tiles_of_all_phases_are_counted() -> None:
         convolution((40, 40), strides=(1, 2)),
         dilated((20, 40), 11, 2),
         stem(convolution((40, 40), **TWICE), 3),
-        in_groups(convolution((40, 40), blocks=(2, 2), **TWICE), 2),
+        depthwise(convolution((40, 40), blocks=(2, 2), **TWICE)),
         convolution((40, 40), kernel=(5, 5), **TWICE),
         convolution((17, 17), **TWICE),
     ],
-    ids=["both", "one stride", "phases of a single row", "stem", "groups", "5x5", "few tiles"],
+    ids=["both", "one stride", "phases of a single row", "stem", "depthwise", "5x5", "few tiles"],
 )
 def test_what_has_no_tiles_is_refused(workload: Workload) -> None:
     plan = read_convolution(workload)

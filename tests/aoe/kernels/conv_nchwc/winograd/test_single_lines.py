@@ -20,8 +20,8 @@ from support.engine.convolutions import (
     SILU,
     chained,
     convolution,
+    depthwise,
     exactly,
-    in_groups,
     pooled,
     stem,
 )
@@ -91,11 +91,11 @@ def test_each_filter_has_its_own_tiles(rows: int, columns: int) -> None:
 @pytest.mark.parametrize(
     "workload",
     [
-        in_groups(line((20, 20), 1, 3, blocks=(2, 2)), 2),
+        depthwise(line((20, 20), 1, 3, blocks=(2, 2))),
         stem(line((20, 20), 3, 1), 3),
         line((20, 20), 3, 1, strides=(2, 1)),
     ],
-    ids=["groups", "stem", "strides"],
+    ids=["depthwise", "stem", "strides"],
 )
 def test_what_has_no_tiles_is_refused(workload: Workload) -> None:
     assert algorithms(workload) == set()

@@ -37,3 +37,23 @@ def test_of_tiles_with_as_many_sums_a_flat_one_is_guessed() -> None:
 def test_tiles_that_divide_rows_of_five_are_guessed(channels: int, size: int) -> None:
     _, across, down = first_of_image(channels, size, 48 << 10)
     assert 5 in (across, down)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(256, 14), (128, 28), (64, 56), (256, 20)])
+def test_16_registers_hold_few_sums_rather_than_tiles_that_are_not_there(
+    channels: int, size: int
+) -> None:
+    """Eight sums are enough for two products a cycle, of which each takes four."""
+    workload = convolution((size, size), blocks=(channels // 16, channels // 16))
+    target = KernelTarget(vector_lanes=8, threads=1, l1_bytes=32 << 10)
+    first = Convolution().space(workload, target).first_guesses[0]
+    assert first["algorithm"] == "winograd_4x4"
+    assert -(-size // 4) % int(first["across"]) == 0
+
+
+def test_register_tiles_fit_the_last_group_of_rows_too() -> None:
+    """Seven rows of tiles are no groups of four: tiles of two rows would leave one empty."""
+    workload = convolution((28, 28), blocks=(4, 4))
+    target = KernelTarget(vector_lanes=16, threads=1, l1_bytes=32 << 10)
+    first = Convolution().space(workload, target).first_guesses[0]
+    assert (first["blocks"], first["across"], first["down"]) == (2, 7, 1)
