@@ -109,7 +109,7 @@ def profile_model(
         points: Further inputs, of other shapes, for the time of a whole run.
 
     Raises:
-        RunError: the model cannot be run on these inputs.
+        RunError: the model cannot be run on these inputs, or there is no room for the trace.
     """
     options = session_options(threads=threads, optimize=False, library=library)
     options.enable_profiling = True
@@ -123,9 +123,7 @@ def profile_model(
     while done < least or (done < runs and time.monotonic() - began_s < most_s):
         run_session(session, feed)
         done += 1
-    trace = Path(session.end_profiling())
-    events = json.loads(trace.read_text())
-    trace.unlink()
+    events = _read_events(Path(session.end_profiling()))
     proto = onnx.load(str(model), load_external_data=False) if isinstance(model, Path) else model
     points_us = tuple(_run_us(session, inputs) for inputs in points)
     profile = _read_trace(events, proto, done)
@@ -157,6 +155,19 @@ def _try(session: ort.InferenceSession, feed: Mapping[str, Any], inputs: ModelIn
             error.problem,
             hint="inputs were made up, with zeros for integers: give real ones, --input NAME:x.npy",
         ) from error
+
+
+def _read_events(trace: Path) -> list[dict[str, Any]]:
+    """Return the events of a trace, whose file is removed."""
+    try:
+        events: list[dict[str, Any]] = json.loads(trace.read_text())
+    except (OSError, ValueError) as error:
+        problem = f"ONNX Runtime has not written its profile to the end: {error}"
+        hint = f"make room in {trace.parent}, or set TMPDIR to a folder that has some"
+        raise RunError(str(trace), problem, hint=hint) from error
+    finally:
+        trace.unlink(missing_ok=True)
+    return events
 
 
 def _read_trace(events: list[dict[str, Any]], proto: onnx.ModelProto, runs: int) -> ModelProfile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -70,6 +71,31 @@ def test_block_size_is_known_here_and_zero_where_there_is_no_such_layout() -> No
         raise RunError("model", "no such operator")
 
     assert nchwc_block(refuse) == 0
+
+
+class _FullDisk:
+    """A session on a disk that takes half of its profile."""
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def end_profiling(self) -> str:
+        trace = Path(self._session.end_profiling())
+        trace.write_text(trace.read_text()[: trace.stat().st_size // 2])
+        return str(trace)
+
+
+def test_profile_a_full_disk_has_cut_is_a_run_error(tmp_path: Path) -> None:
+    def opened(model: Any, options: Any) -> Any:
+        return _FullDisk(open_session(model, options))
+
+    with pytest.raises(RunError, match=r"has not written its profile to the end") as caught:
+        profile_model(_optimized(tmp_path), tmp_path, opened, threads=1, runs=3)
+    assert "make room in" in str(caught.value.__notes__)
+    assert not list(tmp_path.glob("ort_profile*"))
 
 
 def test_profile_has_the_time_of_every_node(tmp_path: Path) -> None:
