@@ -688,7 +688,7 @@ def _viewed(
     view: BufferView = _DENSE,
 ) -> str:
     given = f"AOE_{dtype.upper()}, {indexed}, {{ {_listed(masks)} }}"
-    lying = f"{{ {_listed(view.strides)} }}, {view.offset}, {view.tensor}"
+    lying = f"{{ {_listed(view.strides or (0,))} }}, {view.offset}, {view.tensor}"
     return f"{{ {len(shape)}, {{ {_listed(shape)} }}, {seen}, {given}, {lying} }}"
 
 
