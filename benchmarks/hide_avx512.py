@@ -116,7 +116,7 @@ def _xgetbv_addresses(library: Path) -> Iterator[int]:
 
 
 def file_offset(elf: bytes | bytearray, address: int) -> int:
-    """Return where in an ELF file for 64 bits the byte of a virtual address is.
+    """Return the offset in an ELF file for 64 bits of the byte at a virtual address.
 
     Args:
         elf: The file.

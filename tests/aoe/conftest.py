@@ -53,7 +53,7 @@ def runner(target: Target, toolchain: Toolchain) -> Iterator[Runner]:
 def models(
     tmp_path_factory: pytest.TempPathFactory, target: Target, toolchain: Toolchain
 ) -> FirstGuesses:
-    """Return what puts kernels into models and compares what they compute."""
+    """Return a harness that puts kernels into models and compares their results."""
     return FirstGuesses(tmp_path_factory.mktemp("models"), target, toolchain)
 
 

@@ -92,7 +92,7 @@ def apart_from_moves(workload: Workload) -> MovedAttention | Support | None:
 
 
 def _place_of(workload: Workload, ref: str, shapes: Mapping[str, Shape]) -> StoredPlace | Support:
-    """Return where what an operation reads lies in an input."""
+    """Return the place, in an input, of a tensor that an operation reads, or why there is none."""
     shape = shapes[ref]
     names = [f"d{at}" for at in range(len(shape))]
     variables = Variables(dict(zip(names, shape, strict=True)))
@@ -113,7 +113,7 @@ def _place_of(workload: Workload, ref: str, shapes: Mapping[str, Shape]) -> Stor
 
 
 def _written(back: Operation | None, made: Shape, workload: Workload) -> StoredPlace | Support:
-    """Return where the result of an attention lies, whose dimensions a Transpose puts elsewhere."""
+    """Return the place of the result of an attention, whose dimensions a Transpose permutes."""
     order = tuple(range(len(made))) if back is None else permutation(back, len(made))
     if order[-1] != len(made) - 1:
         return Support("columns of the result that are written apart")

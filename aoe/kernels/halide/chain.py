@@ -121,7 +121,7 @@ def build_chain(
 
 
 def _erf_divisor(operation: Operation, scalars: Sequence[float]) -> float:
-    """Return what `operation` divides by, where an Erf behind it can take that in; 0 if not."""
+    """Return the divisor of `operation`, if an Erf behind it can take that in; 0 if not."""
     if op_key(operation) != ("", "Div") or not operation.inputs[1].startswith("s"):
         return 0.0
     divisor = scalars[int(operation.inputs[1][1:])]

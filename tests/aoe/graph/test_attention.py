@@ -133,7 +133,7 @@ HEADS, WIDTH = (1, TOKENS, 2, DEPTH), 2 * DEPTH
 
 
 def _heads(name: str, order: tuple[int, ...], made: str) -> tuple[onnx.NodeProto, ...]:
-    """Return what splits a tensor into heads: a Reshape, which moves nothing, and a Transpose."""
+    """Return the operations that split a tensor into heads: a Reshape and a Transpose."""
     return (
         _op("Reshape", [name, "apart"], f"{name}_apart"),
         _op("Transpose", [f"{name}_apart"], made, perm=order),
