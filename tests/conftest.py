@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -80,6 +81,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="only slice N of the slow tier, counted round and round: two minutes on 2 cores",
     )
+    parser.addoption(
+        "--slice-limit",
+        type=float,
+        default=tiers.SLICE_LIMIT_S,
+        metavar="SECONDS",
+        help="skip what a slice has not begun by then, %(default)s",
+    )
 
 
 def _has_room(folder: Path) -> bool:
@@ -152,6 +160,17 @@ def _keep(
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if wanted(item)]
+
+
+_BEGAN_S = time.monotonic()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what its slice has no time left for, so that slow machines end theirs as well."""
+    limit_s = item.config.getoption("--slice-limit")
+    if _SLICE in item.config.stash and time.monotonic() - _BEGAN_S > limit_s:
+        pytest.skip(f"its slice has taken {limit_s:.0f} s")
 
 
 _SECONDS: dict[str, float] = defaultdict(float)

@@ -97,16 +97,34 @@ def test_property_is_tried_in_both_tiers(number: int) -> None:
 )
 def test_mark_expression_chooses_the_tier(options: list[str], names: list[str]) -> None:
     chosen = "test_parameters_behind or in_both_tiers"
-    done = subprocess.run(
+    done = _pytest("-vv", "--collect-only", "-k", chosen, *options)
+    found = [line for line in done.stdout.splitlines() if "::" in line or "Function" in line]
+    assert len(found) == len(names), done.stdout
+    assert all(name in line for name, line in zip(names, found, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("limit_s", "outcome"), [(0, "skipped"), (300, "passed")])
+def test_slice_begins_no_test_behind_its_limit(limit_s: int, outcome: str) -> None:
+    here = str(Path(__file__).relative_to(_ROOT))
+    slices = tiers.slices_of(tiers.files_with_tests(), tiers.load_durations(tiers.SLOW))
+    (number,) = (at for at, parts in enumerate(slices) if here in {part.file for part in parts})
+    of_slice = ("-m", "slow", "--slice", str(number), "--slice-limit", str(limit_s))
+    done = _pytest("-rs", "-k", "test_parameters_behind", *of_slice)
+    assert done.returncode == 0, done.stdout
+    assert f"1 {outcome}" in done.stdout
+    assert (f"its slice has taken {limit_s} s" in done.stdout) == (outcome == "skipped")
+
+
+def _pytest(*options: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest on this file."""
+    return subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider"),
-            *("-vv", "--collect-only", "-k", chosen, *options, str(Path(__file__))),
+            *(*options, str(Path(__file__))),
         ],
         cwd=_ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    found = [line for line in done.stdout.splitlines() if "::" in line or "Function" in line]
-    assert len(found) == len(names), done.stdout
-    assert all(name in line for name, line in zip(names, found, strict=True))
