@@ -17,7 +17,7 @@ from support.engine.sanitized import sanitizer_environment
 
 _TESTS = Path(__file__).parents[2]
 _SOME = (
-    "convolution/test_family",
+    "conv_nchw/test_family",
     "matmul/test_family",
     "gathering/test_scatter",
     "test_elementwise",
@@ -55,6 +55,12 @@ def _suites() -> list[str]:
     return [_module(file) for file in files if "(KernelFamilyTests)" in file.read_text()]
 
 
+_SUITES = _suites()
+_SOME_SUITES = [_module(Path(__file__).parent / f"{name}.py") for name in _SOME]
+_AT_ONCE = 4
+"""Modules of a process: several seconds go before the first kernel."""
+
+
 @pytest.mark.slow
 def test_a_kernel_that_reads_too_far_is_found(environment: Mapping[str, str]) -> None:
     done = _sanitized(environment, "--too-far")
@@ -66,19 +72,14 @@ def test_a_kernel_that_reads_too_far_is_found(environment: Mapping[str, str]) ->
 
 @pytest.mark.slow
 def test_kernels_stay_inside_their_tensors(environment: Mapping[str, str]) -> None:
-    modules = [_module(Path(__file__).parent / f"{name}.py") for name in _SOME]
-    done = _sanitized(environment, *modules)
+    done = _sanitized(environment, *_SOME_SUITES)
     assert done.returncode == 0, done.stderr[-4000:]
-    assert len(done.stdout.splitlines()) >= len(modules)
-
-
-_SUITES = _suites()
-_AT_ONCE = 4
-"""Modules of a process: several seconds go before the first kernel."""
+    assert len(done.stdout.splitlines()) >= len(_SOME_SUITES)
 
 
 def test_suites_of_all_families_are_found() -> None:
     assert len(_SUITES) >= 20
+    assert set(_SOME_SUITES) <= set(_SUITES)
 
 
 @pytest.mark.slow
