@@ -24,6 +24,7 @@ from aoe.cli.options import (
     read_calibration,
     refuse_gradients,
     tells_all,
+    warn_of_subgraph_options,
     with_parameters,
 )
 from aoe.cli.registry import COMMANDS
@@ -64,6 +65,26 @@ class _Commands(CommandGroup):
         rest: list[str] = super().parse_args(ctx, [*own, *command])
         return rest
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Name the option for a model that stands in the place of a command.
+
+        Raises:
+            OptionError: one does.
+        """
+        word = args[0]
+        is_model = Path(word).exists() or Path(word).suffix in (".onnx", ".om")
+        if word not in COMMANDS and is_model:
+            raise OptionError(
+                "aoe", "no command", got=word, hint=f"aoe {_option_of(Path(word))}={word}"
+            )
+        return super().resolve_command(ctx, args)
+
+
+def _option_of(model: Path) -> str:
+    if model.is_dir():
+        return "--model_path"
+    return "--om" if model.suffix == ".om" else "--model"
+
 
 app = typer.Typer(
     name="aoe",
@@ -100,6 +121,8 @@ def tune(context: typer.Context, **options: Any) -> None:
         tune_gradients(options, found, **how)
         return
     refuse_gradients(options)
+    if JobType.SGAT not in found.job_types:
+        warn_of_subgraph_options(options)
     if chosen is None:
         raise OptionError(
             "aoe", "no model given", hint="aoe --model=M.onnx --output=DIR, or --help"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from platform import machine
 
 from aoe.errors import OptionError
 
@@ -52,6 +53,7 @@ _SHAPES = _refused(
 _ONE_MACHINE = _refused(
     "a model is computed by one machine", "leave it out, or split the model before"
 )
+_THIS_MACHINE = "the model is tuned for this machine"
 _MEMORY = _ignored("ONNX Runtime plans memory by itself")
 _FUSIONS = _ignored("fusions are tried and measured, and taken where they gain")
 _ENGINE = _ignored("it is of CANN's graph engine, which computes nothing here")
@@ -110,8 +112,8 @@ OPTIONS: Mapping[str, NotHere] = {
     "--fusion_switch_file": _FUSIONS,
     "--graph_parallel_option_path": _ONE_MACHINE,
     "--hccl_sub_comm_config": _ONE_MACHINE,
-    "--host_env_cpu": _ignored("the model is tuned for this machine"),
-    "--host_env_os": _ignored("the model is tuned for this machine"),
+    "--host_env_cpu": _refused(_THIS_MACHINE, "run aoe on the machine it is for", machine()),
+    "--host_env_os": _refused(_THIS_MACHINE, "run aoe on the machine it is for", "linux"),
     "--input_format": _refused("the layout is that of the model", "leave it out", "NCHW", "ND"),
     "--input_fp16_nodes": _MODEL_CHANGED,
     "--input_hint_shape": _SHAPES,

@@ -16,7 +16,7 @@ from aoe.errors import OptionError
 from aoe.settings import environment
 from aoe.tuning.configuration.option import Option
 from aoe.tuning.configuration.options import SETTINGS
-from aoebank import Report, emit
+from aoebank import Report, emit, say
 
 if TYPE_CHECKING:
     from aoe.ort.inputs import InputSet
@@ -218,6 +218,17 @@ def refuse_gradients(options: Mapping[str, Any]) -> None:
                 why,
                 got=options[name],
                 hint="aoe --job_type=4 --model=M.onnx --loss_name=NAME",
+            )
+
+
+def warn_of_subgraph_options(options: Mapping[str, Any]) -> None:
+    """Say which options of subgraph tuning are given in a run without it."""
+    for name in ("nonhomo_split", "tune_optimization_level", "anonymous"):
+        row = COMMAND_OPTIONS[name]
+        if options[name] != row.default:
+            say(
+                f"warning: {row.option} changes nothing here: "
+                "it is for subgraph tuning (--job_type=1, or 1,2)"
             )
 
 

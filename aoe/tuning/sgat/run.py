@@ -99,10 +99,20 @@ docs/benchmarks.md, 1.29x in five networks with 75 s each."""
 
 
 def check(context: ModeContext) -> None:
-    """Refuse a training program, an unknown search, an odd seed, a bound nobody would check."""
+    """Refuse what no mode takes, a bound nobody would check, and operator tuning before this one.
+
+    Kernels are left to operator tuning, so the tuned model of a run that ends here would have none.
+    """
     model_path(context, JobType.SGAT)
-    is_alone = JobType.OPAT not in context.settings.job_types
-    if context.settings.precision.accuracy is not None and is_alone:
+    jobs = context.settings.job_types
+    if not _is_alone(context.settings) and jobs.index(JobType.OPAT) < jobs.index(JobType.SGAT):
+        raise OptionError(
+            "--job_type",
+            "subgraph tuning comes first: it changes what operators there are",
+            got=",".join(jobs),
+            expected="sgat,opat (or 1,2)",
+        )
+    if context.settings.precision.accuracy is not None and _is_alone(context.settings):
         raise OptionError(
             "--accuracy",
             "subgraph tuning has a fixed tolerance for every result, and checks no other bound",

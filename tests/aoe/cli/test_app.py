@@ -214,6 +214,37 @@ def test_wrong_command_line_exits_with_two_and_a_message_or_a_document(
     assert told.document["error"]["message"] and told.document["error"]["code"]
 
 
+@pytest.mark.parametrize(
+    ("word", "way_out"),
+    [
+        ("gone.onnx", "aoe --model=gone.onnx"),
+        ("gone.om", "aoe --om=gone.om"),
+        ("net", "aoe --model=net"),
+        ("nets", "aoe --model_path=nets"),
+    ],
+)
+def test_model_in_the_place_of_a_command_is_told_its_option(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, way_out: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net").touch()
+    Path("nets").mkdir()
+    done = run(word)
+    assert done.code == 2 and f"hint: {way_out}\n" in done.err
+
+
+@pytest.mark.usefixtures("tuned")
+@pytest.mark.parametrize(
+    "option", ["--Fnonhomo_split", "--tune_optimization_level=O1", "--anonymous"]
+)
+def test_option_of_subgraph_tuning_alone_is_told_where_it_changes_nothing(
+    run: Run, option: str
+) -> None:
+    told = f"warning: {option.partition('=')[0]} changes nothing here"
+    assert told in run("--model=m", option).err
+    assert told not in run("--model=m", option, "--job_type=1,2").err
+
+
 def test_repeat_tune_that_is_no_switch_is_named(
     run: Run, tuned: list[TuneSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:

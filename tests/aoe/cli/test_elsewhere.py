@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from platform import machine
 
 import pytest
 
@@ -31,7 +32,14 @@ def test_option_is_passed_over_or_refused_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [["--virtual_type=0"], ["--virtual_type", "0"], ["--input_format=NCHW"]]
+    "line",
+    [
+        ["--virtual_type=0"],
+        ["--virtual_type", "0"],
+        ["--input_format=NCHW"],
+        ["--host_env_os=linux"],
+        [f"--host_env_cpu={machine()}"],
+    ],
 )
 def test_value_that_changes_nothing_is_passed_over(line: list[str]) -> None:
     kept, warnings = without_elsewhere([*line, "--trials=3"])

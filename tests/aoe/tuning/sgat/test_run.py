@@ -609,6 +609,16 @@ def test_bound_on_accuracy_that_nobody_would_check_is_refused(run: Run) -> None:
     assert not (run.place / "out").exists()
 
 
+@pytest.mark.parametrize("stage_limits_s", [(), (60.0, 600.0)])
+def test_operator_tuning_before_this_one_is_refused(
+    run: Run, stage_limits_s: tuple[float, ...]
+) -> None:
+    jobs = (JobType.OPAT, JobType.SGAT)
+    with pytest.raises(OptionError, match=r"--job_type: subgraph tuning comes first.*opat,sgat"):
+        run.tune(job_types=jobs, stage_limits_s=stage_limits_s)
+    assert not (run.place / "out").exists()
+
+
 def test_screen_tells_forms_figures_and_where_things_are(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
