@@ -94,6 +94,9 @@ def _read_ini(path: Path, *, strict: bool) -> SettingsFile:
         parser.read_string(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, IniError) as error:
         raise _unreadable(str(path), error, "[COMMON] and lines such as RUN_LOOP=10") from error
+    unknown = next((name for name in parser.sections() if name != _SECTION), None)
+    if strict and unknown is not None:
+        raise OptionError(str(path), "no such section", got=f"[{unknown}]", expected="[COMMON]")
     found = dict(parser[_SECTION]) if parser.has_section(_SECTION) else {}
     return _settings_file(path, str(path), found, _INI_KEYS, strict=strict)
 
@@ -132,5 +135,5 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _unreadable(place: str, error: Exception, form: str) -> OptionError:
-    what = error.strerror if isinstance(error, OSError) else error
+    what = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
     return OptionError(place, f"cannot be read: {what}", expected=form)

@@ -18,6 +18,8 @@ def words(where: str, value: object) -> str:
     """Return a text as it is; numbers of a file are taken for what they look like."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise OptionError(where, "neither a text nor a number", got=repr(value))
+    if "\0" in str(value):
+        raise OptionError(where, "a text with a NUL character", got=repr(value))
     return str(value).strip()
 
 

@@ -102,5 +102,15 @@ def test_ini_is_looked_for_here_then_at_home_then_in_a_toolkit(tmp_path: Path) -
 
 
 def test_ini_that_is_none_is_told(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="cannot be read"):
+    with pytest.raises(OptionError, match="cannot be read") as caught:
         read_config(_written(tmp_path, "RUN_LOOP=1\n", "x.ini"))
+    assert "\n" not in str(caught.value)
+
+
+def test_section_that_is_not_read_is_refused_but_not_in_a_toolkit(tmp_path: Path) -> None:
+    text = "[common]\nRUN_LOOP=10\n"
+    with pytest.raises(OptionError, match=r"no such section \(got \[common\]"):
+        read_config(_written(tmp_path, text, "own.ini"))
+    _written(tmp_path, text, "cann/conf/aoe.ini")
+    found = find_ini({"ASCEND_HOME_PATH": str(tmp_path / "cann")}, tmp_path)
+    assert found is not None and not found.values

@@ -236,3 +236,9 @@ def test_stages_of_the_command_line_count_more_than_a_file(tmp_path: Path) -> No
     assert found.job_types == (JobType.SGAT, JobType.OPAT)
     with pytest.raises(OptionError, match="given together with --job_type"):
         configure({"job_type": "2"}, env={}, cwd=tmp_path, config=config).check()
+
+
+def test_text_with_a_nul_is_refused_by_the_place_it_stands_in(tmp_path: Path) -> None:
+    (tmp_path / "aoe.ini").write_text("[COMMON]\nWORK_PATH=a\0b\n")
+    with pytest.raises(OptionError, match=r"aoe\.ini: WORK_PATH: a text with a NUL character"):
+        configure({}, env={}, cwd=tmp_path, config=None).check()
