@@ -73,17 +73,30 @@ def fix_input_shapes(
     for tensor in proto.graph.initializer:
         if tensor.name in inputs and not _is_static(inputs[tensor.name]):
             _fix(inputs[tensor.name], tuple(tensor.dims))
+    extents: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in inputs:
             raise ModelImportError(
                 "--input_shape", "the model has no such input", got=name, expected=_listed(inputs)
             )
+        names = [dim.dim_param for dim in inputs[name].type.tensor_type.shape.dim]
         _fix(inputs[name], shape)
+        extents |= {one: extent for one, extent in zip(names, shape, strict=False) if one}
     for name, array in (given.files_of(list(inputs)) if given is not None else {}).items():
         if name in inputs and not _is_static(inputs[name]):
             _fix(inputs[name], array.load().shape, option=f"input {name}: {array}")
     for value in inputs.values():
-        _check_static(value)
+        _check_tensor(value)
+    still_open = [value for value in inputs.values() if not _is_static(value)]
+    if still_open:
+        given_entries = (f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
+        suggested = (f"{value.name}:{_suggestion(value, extents)}" for value in still_open)
+        raise ModelImportError(
+            f"input {still_open[0].name}",
+            "its shape is not static, and tuning needs one",
+            got=_written(still_open[0]),
+            hint=f'--input_shape="{";".join((*given_entries, *suggested))}"',
+        )
 
 
 def _fix(value: onnx.ValueInfoProto, shape: tuple[int, ...], option: str = "--input_shape") -> None:
@@ -122,17 +135,6 @@ def _check_tensor(value: onnx.ValueInfoProto) -> None:
         )
 
 
-def _check_static(value: onnx.ValueInfoProto) -> None:
-    _check_tensor(value)
-    if not _is_static(value):
-        raise ModelImportError(
-            f"input {value.name}",
-            "its shape is not static, and tuning needs one",
-            got=_written(value),
-            hint=f'--input_shape="{value.name}:{_suggestion(value)}"',
-        )
-
-
 def _is_static(value: onnx.ValueInfoProto) -> bool:
     tensor = value.type.tensor_type
     return tensor.HasField("shape") and all(
@@ -150,12 +152,18 @@ def _written(value: onnx.ValueInfoProto) -> str:
     )
 
 
-def _suggestion(value: onnx.ValueInfoProto) -> str:
+def _suggestion(value: onnx.ValueInfoProto, extents: Mapping[str, int]) -> str:
+    """Return a shape the input could be given, in the form of `--input_shape`.
+
+    Args:
+        value: The input.
+        extents: Of open extents by the name they have in the model; others are 1.
+    """
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return "1,3,224,224"
     return ",".join(
-        str(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else "1"
+        str(dim.dim_value if dim.dim_value > 0 else extents.get(dim.dim_param, 1))
         for dim in tensor.shape.dim
     )
 

@@ -53,6 +53,8 @@ class ArrayFile:
             if not isinstance(found, np.ndarray):
                 raise RunError(str(self), "holds several arrays", expected="an .npy file with one")
             return _as_strings(found) if found.dtype.kind in "US" else np.asarray(found, order="C")
+        except FileNotFoundError as error:
+            raise RunError(str(self), "no such file", hint=_HOW_TO_SAVE) from error
         except _UNREADABLE as error:
             why = "" if "pickle" in str(error) else f": {error}"
             raise RunError(str(self), f"not a NumPy array file{why}", hint=_HOW_TO_SAVE) from error

@@ -115,6 +115,14 @@ def test_open_shape_without_option_names_the_input_and_the_option_to_give() -> N
     assert caught.value.hint == '--input_shape="x:1,3,1,224"'
 
 
+def test_hint_has_every_open_input_and_the_extents_that_are_given() -> None:
+    inputs = {"ids": ("batch", "length"), "mask": ("batch", "length"), "kind": ("batch", None)}
+    model = make_model([helper.make_node("Sum", list(inputs), ["y"])], inputs, ["y"])
+    with pytest.raises(ModelImportError, match="input mask: its shape is not static") as caught:
+        fix_input_shapes(model, {"ids": (2, 128)})
+    assert caught.value.hint == '--input_shape="ids:2,128;mask:2,128;kind:2,1"'
+
+
 def test_absent_shape_without_option_is_refused() -> None:
     model = make_model(chain_model(["Exp"]).graph.node, {"x": None}, ["y"])
     with pytest.raises(ModelImportError, match="got no shape"):

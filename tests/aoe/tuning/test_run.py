@@ -130,7 +130,7 @@ def test_what_a_model_seldom_means_is_told(place: Path) -> None:
         ({"input_shape": "x"}, OptionError, "--input_shape"),
         ({"input_shape": "z:1"}, ModelImportError, "no such input"),
         ({"inputs": parse_inputs(["z:gone.npy"])}, OptionError, "--input: .*no such input"),
-        ({"inputs": parse_inputs(["gone.npy"])}, RunError, r"gone\.npy: not a NumPy array file"),
+        ({"inputs": parse_inputs(["gone.npy"])}, RunError, r"gone\.npy: no such file"),
         ({"seed": -1}, OptionError, "--seed: no seed .*got -1"),
         ({"seed": 2**32}, OptionError, "--seed: no seed"),
         ({"core_num": 0}, OptionError, "--aicore_num: no number of cores"),
