@@ -142,12 +142,18 @@ class _Call:
         # Typer brings its own copy of click or uses the installed one, by version
         format_message = getattr(error, "format_message", None)
         if format_message is not None:
-            called = self.program.called or self.program.name
-            return UsageError(str(format_message()), hint=f"{called} --help")
+            return UsageError(str(format_message()), hint=f"{self._called(error)} --help")
         if isinstance(error, OSError):
             where = str(error.filename or "file system")
             return FileSystemError(str(error.strerror or error), where=where)
         return self.program.explain(error)
+
+    def _called(self, error: Exception) -> str:
+        """Return the program as the user has typed it, with the command an error is of."""
+        program, context = self.program, getattr(error, "ctx", None)
+        if context is None or program.called not in ("", program.name):
+            return program.called or program.name
+        return str(context.command_path)
 
     def _tell_bug(self, error: Exception) -> int:
         log = _write_log(f"{self.program.name}_bug_", _traceback(error))

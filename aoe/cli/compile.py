@@ -134,20 +134,23 @@ def command(
             env = with_bank(env, bank)
         elif bank is not None:  # which has to be there
             env = {**env, "TUNE_BANK_PATH": str(bank.resolve())}
+        cases = given_cases(
+            input_shape or (),
+            batch_size=dynamic_batch_size,
+            image_size=dynamic_image_size,
+            dims=dynamic_dims,
+            log=shapes_from,
+        )
         settings = TuneSettings(
             model=model,
             framework=framework,
             weight=weight,
-            job_types=_looked_up(env, soc_version, engine)
+            job_types=_looked_up(
+                env, soc_version, engine, is_range=cases["shape_range"] is not None
+            )
             if aoe_mode is None
             else _tuned_first(aoe_mode),
-            **given_cases(
-                input_shape or (),
-                batch_size=dynamic_batch_size,
-                image_size=dynamic_image_size,
-                dims=dynamic_dims,
-                log=shapes_from,
-            ),
+            **cases,
             out_nodes=parse_out_nodes(out_nodes),
             operators=tuple(custom_ops_library or ()),
             inputs=given_inputs(inputs, input_sets),
@@ -171,15 +174,20 @@ def command(
 
 
 def _looked_up(
-    env: Mapping[str, str], soc_version: str | None, engine: EngineParts
+    env: Mapping[str, str], soc_version: str | None, engine: EngineParts, *, is_range: bool
 ) -> tuple[JobType, ...]:
-    """Return the modes that look up: those whose tasks the bank may know for the target."""
+    """Return the modes that look up: those whose tasks the bank may know for the target.
+
+    Modes for fixed shapes alone look nothing up for a range.
+    """
     from aoe.bank.operators import bank_root
+    from aoe.tuning.registry import KINDS
     from aoe.tuning.reuse.earlier import looked_up_kinds
     from aoebank import Bank
 
     _, target = engine.resolve_target(soc_version, None)
-    return looked_up_kinds(Bank(bank_root(env, Path.cwd())), target.soc_version)
+    kinds = looked_up_kinds(Bank(bank_root(env, Path.cwd())), target.soc_version)
+    return tuple(job for job in kinds if KINDS[job].range_mode or not is_range)
 
 
 def _tuned_first(aoe_mode: str) -> tuple[JobType, ...]:

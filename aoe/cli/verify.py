@@ -30,6 +30,7 @@ from aoe.cli.options import (
 )
 from aoe.errors import OptionError
 from aoe.tuning.mode import TuneSettings
+from aoebank import BankNotFoundError
 
 OF_MODELS = (
     *("shapes_from", "input_files", "input_sets", "out_nodes", "custom_ops_library"),
@@ -120,6 +121,10 @@ def command(
     work = Work.SCRIPT if script is not None else Work.MODEL if loss_name else Work.ALONE
     refuse_unused(context, work)
     _refuse_without_model(context, model if work is Work.ALONE else None)
+    if bank is not None and not bank.is_dir():
+        raise BankNotFoundError(
+            "no such bank", path=bank, hint="aoebank resolve --explain shows where banks are"
+        )
     if work is not Work.ALONE:
         _verify_gradients(
             bank,

@@ -23,6 +23,7 @@ from aoe.results.gradients import (
 )
 
 _MOST_BYTES = 64 << 20
+_WAY_OUT = "give an .om, or an aoe_result_gdat_<timestamp>_pid<N>.json"
 _ESTIMATE_MEMBERS = ("median", "low", "high", "pairs", "coverage")
 
 # ---- what a file must hold (JSON Schema) ----
@@ -125,14 +126,11 @@ def load_gdat_report(file: Path) -> GdatReport:
         problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
         raise ResultFileError(str(file), problem) from error
     except (ValueError, RecursionError) as error:
-        raise ResultFileError(str(file), f"not JSON: {error}"[:200]) from error
+        raise ResultFileError(str(file), f"not JSON: {error}"[:200], hint=_WAY_OUT) from error
     try:
         return gdat_report_from_json(value)
     except ValueError as error:
-        text = str(error)
-        raise ResultFileError(
-            str(file), text, hint="give an aoe_result_gdat_<timestamp>_pid<N>.json"
-        ) from error
+        raise ResultFileError(str(file), str(error), hint=_WAY_OUT) from error
 
 
 def gdat_report_from_json(value: Any) -> GdatReport:

@@ -158,11 +158,12 @@ def system_errors_explained(path: Path) -> Iterator[None]:
     except AoebankError:
         raise
     except PermissionError as error:
+        folder = next((one for one in path.parents if os.access(one, os.F_OK)), path.parent)
         raise BankPermissionError(
             "cannot write here",
             path=path,
             expected="write permission on the file and its folder",
-            hint=f"ls -ld {shell_word(path.parent)}",
+            hint=f"ls -ld {shell_word(folder)}",
         ) from error
     except OSError as error:
         problem = f"cannot write here: {(error.strerror or str(error)).lower()}"

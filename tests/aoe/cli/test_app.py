@@ -215,6 +215,14 @@ def test_wrong_command_line_exits_with_two_and_a_message_or_a_document(
 
 
 @pytest.mark.parametrize(
+    ("line", "way_out"),
+    [("--loud", "aoe --help"), ("run", "aoe run --help"), ("run x.om --loud", "aoe run --help")],
+)
+def test_hint_of_a_wrong_command_line_names_the_command(run: Run, line: str, way_out: str) -> None:
+    assert f"hint: {way_out}\n" in run(*line.split()).err
+
+
+@pytest.mark.parametrize(
     ("word", "way_out"),
     [
         ("gone.onnx", "aoe --model=gone.onnx"),

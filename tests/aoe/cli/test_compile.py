@@ -150,6 +150,13 @@ def test_subgraphs_are_looked_up_where_the_bank_has_some_for_the_target(
     file.write_text("")
     command(model=Path("net.onnx"), output=Path("net"), mdl_bank_path=tmp_path)
     assert asked[0][0].job_types == (JobType.SGAT, JobType.OPAT)
+    command(
+        model=Path("net.onnx"),
+        output=Path("net"),
+        mdl_bank_path=tmp_path,
+        input_shape=["x:1~4,8"],
+    )
+    assert asked[1][0].job_types == (JobType.OPAT,), "subgraphs are tuned for fixed shapes"
 
 
 class NotingRunner(Runner):

@@ -322,6 +322,10 @@ def test_system_errors_become_errors_with_the_path(tmp_path: Path, system: Fault
     system.fail("os.fsync", PermissionError(13, "Permission denied"))
     with pytest.raises(BankPermissionError, match="cannot write here"):
         update_file(tmp_path / "new", lambda old: b"x")
+    system.fail("os.mkdir", PermissionError(13, "Permission denied"))
+    with pytest.raises(BankPermissionError, match="cannot write here") as caught:
+        update_file(tmp_path / "none" / "below" / "new", lambda old: b"x")
+    assert caught.value.hint == f"ls -ld {tmp_path}", "the folder that is there"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
