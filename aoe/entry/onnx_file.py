@@ -46,6 +46,11 @@ _WHOLE_BYTES = (
 )
 _ELEMENT_BYTES = {kind: helper.tensor_dtype_to_np_dtype(kind).itemsize for kind in _WHOLE_BYTES}
 CheckModel = Callable[[onnx.ModelProto], object]
+_OTHER_FRAMEWORKS = {
+    ".prototxt": "--framework=0 --weight=FILE.caffemodel",
+    **dict.fromkeys((".pb", ".keras", ".h5", ".hdf5"), "--framework=3"),
+}
+"""What reads a file of this name that is no ONNX model."""
 _MIN_IR_VERSION = 4  # from here on an initializer need not be a graph input, so it is a constant
 
 
@@ -140,13 +145,21 @@ def read_onnx(path: Path, *, check: CheckModel = onnx.checker.check_model) -> on
     if not path.exists():
         raise ModelNotFoundError(f"--model={path}", "no such file")
     if path.is_dir():
-        raise ModelImportError(f"--model={path}", "is a directory", expected="an .onnx file")
+        is_saved = (path / "saved_model.pb").is_file()
+        raise ModelImportError(
+            f"--model={path}",
+            "is a directory",
+            expected="an .onnx file",
+            hint="--framework=3" if is_saved else f"--model_path={path} tunes the models in it",
+        )
     _check_size(path.stat().st_size, path)  # before minutes go into reading it
     try:
         proto = onnx.load(str(path), format="protobuf", load_external_data=False)
     except DecodeError as error:
         raise ModelImportError(
-            f"--model={path}", "not an ONNX model, or a truncated one", hint=str(error)
+            f"--model={path}",
+            "not an ONNX model, or a truncated one",
+            hint=_OTHER_FRAMEWORKS.get(path.suffix),
         ) from error
     except OSError as error:
         raise ModelImportError(f"--model={path}", f"cannot be read: {error}") from error
@@ -181,7 +194,11 @@ def _check_size(size: int, path: Path) -> None:
 
 def _check(path: Path, proto: onnx.ModelProto, check: CheckModel) -> None:
     if not proto.graph.node:
-        raise ModelImportError(f"--model={path}", "not an ONNX model, or one without any operator")
+        raise ModelImportError(
+            f"--model={path}",
+            "not an ONNX model, or one without any operator",
+            hint=_OTHER_FRAMEWORKS.get(path.suffix),
+        )
     undecoded = _undecoded_text(proto)
     if undecoded:
         raise ModelImportError(

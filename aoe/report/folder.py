@@ -77,6 +77,8 @@ class FolderReport(ManyModelsReport):
         for model in self.models:
             if model.error is not None:
                 text.line(f"{model.path.name} is not tuned: {model.error}")
+                if model.error.hint:
+                    text.line(f"hint: {model.error.hint}")
         tuned = sum(model.error is None for model in self.models)
         text.line(f"{tuned} of {len(self.models)} models tuned")
         text.line("Aoe process finished")
@@ -85,7 +87,10 @@ class FolderReport(ManyModelsReport):
 def _model_to_json(model: ModelOfFolder) -> Mapping[str, object]:
     document: dict[str, object] = {"model": str(model.path), "report": model.report}
     if model.error is not None:
-        return {**document, "error": {"code": model.error.code, "message": str(model.error)}}
+        error = {"code": model.error.code, "message": str(model.error)}
+        if model.error.hint:
+            error["hint"] = model.error.hint
+        return {**document, "error": error}
     assert model.result is not None
     modes = {mode.result_file.name: report_of(mode).document() for mode in model.result.modes}
     return {**document, "speedup": model.result.speedup, "modes": modes}

@@ -77,7 +77,8 @@ def _check_kind(path: Path, where: str) -> None:
         raise ModelNotFoundError(where, "no such file")
     is_saved = path.is_dir() and (path / "saved_model.pb").is_file()
     if not is_saved and (path.is_dir() or path.suffix not in (".pb", ".keras", ".h5", ".hdf5")):
-        raise ModelImportError(where, "not a TensorFlow model", expected=_KINDS)
+        hint = "--framework=5" if path.suffix == ".onnx" else None
+        raise ModelImportError(where, "not a TensorFlow model", expected=_KINDS, hint=hint)
 
 
 def _run(python: str, source: ModelSource, folder: Path, where: str) -> None:

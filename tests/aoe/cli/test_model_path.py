@@ -68,7 +68,7 @@ def _tuned(context: ModeContext) -> StandInResult:
     model = context.settings.model
     assert isinstance(model, Path)
     if model.stem == "bad":
-        raise ModelImportError(f"--model={model}", "not an ONNX model")
+        raise ModelImportError(f"--model={model}", "not an ONNX model", hint="another file")
     om_file = model.parent / f"{model.stem}_tune.om"
     return StandInResult(tuning_name=model.stem, om_file=om_file, bank=model.parent, speedup=1.5)
 
@@ -85,6 +85,7 @@ def test_a_table_ends_a_run_over_a_directory_and_one_broken_model_makes_exit_cod
     rows = {line.split()[0]: line for line in lines if line}
     assert rows["first.onnx"].endswith("tuned") and "1.500x" in rows["second.onnx"]
     assert "bad.onnx is not tuned: --model=" in rows["bad.onnx"]
+    assert rows["hint:"] == "hint: another file"
     assert lines[-2:] == ["2 of 3 models tuned", "Aoe process finished"]
     assert "warning: bad.onnx is not tuned" in shown.err
 
@@ -96,7 +97,7 @@ def test_json_of_a_directory_is_one_document(
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "aoe.folder/1" and "error" not in document
     bad, first, second = document["models"]
-    assert bad["error"]["code"] == "AOE010"
+    assert bad["error"]["code"] == "AOE010" and bad["error"]["hint"] == "another file"
     assert first["speedup"] == second["speedup"] == 1.5
     keys = [model["report"] for model in document["models"]]
     assert [key.rsplit("_", 1)[1] for key in keys] == ["1", "2", "3"]

@@ -119,6 +119,31 @@ def test_model_without_nodes_is_refused(tmp_path: Path) -> None:
         load_onnx(file, {})
 
 
+@pytest.mark.parametrize(
+    ("name", "way_out"),
+    [
+        ("net.prototxt", "--framework=0 --weight=FILE.caffemodel"),
+        ("net.pb", "--framework=3"),
+        ("net.onnx", ""),
+    ],
+)
+def test_model_of_another_framework_is_told_the_option_for_it(
+    tmp_path: Path, name: str, way_out: str
+) -> None:
+    (tmp_path / name).write_text('name: "net"')
+    with pytest.raises(ModelImportError, match="not an ONNX model") as caught:
+        load_onnx(tmp_path / name, {})
+    assert caught.value.hint == way_out
+
+
+def test_directory_is_told_the_option_for_it(tmp_path: Path) -> None:
+    for way_out in (f"--model_path={tmp_path} tunes the models in it", "--framework=3"):
+        with pytest.raises(ModelImportError, match="is a directory") as caught:
+            load_onnx(tmp_path, {})
+        assert caught.value.hint == way_out
+        (tmp_path / "saved_model.pb").touch()
+
+
 def test_invalid_graph_is_refused_in_one_line(tmp_path: Path) -> None:
     nodes = [helper.make_node("Exp", ["nobody"], ["y"])]
     file = tmp_path / "invalid.onnx"
