@@ -6,6 +6,7 @@ refused. Source: AOE documentation, command line and environment variables.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from platform import machine
@@ -169,6 +170,11 @@ OPTIONS: Mapping[str, NotHere] = {
     "--topo_sorting_mode": _ENGINE,
     "--virtual_type": _refused("there is no virtual processor", "leave it out", "0"),
 }
+_TENSORFLOW = re.compile(r"(?:^| )(?:--framework[= ]|-f ?)3(?= |$)")
+_LAYOUT_OF_TENSORFLOW = _refused(
+    "the layout is that of the model", "leave it out", "NHWC", "NCHW", "ND"
+)
+"""`--input_format` of TensorFlow models, whose layout is NHWC."""
 ATC_OPTIONS: Mapping[str, NotHere] = {
     "--log": _ignored("there is no log", "--debug shows tracebacks"),
     "--om": _refused(
@@ -204,6 +210,8 @@ def without_elsewhere(
     kept: list[str] = []
     warnings: list[str] = []
     left = list(arguments)
+    if _TENSORFLOW.search(" ".join(left)):
+        options = {**options, "--input_format": _LAYOUT_OF_TENSORFLOW}
     while left:
         word = left.pop(0)
         name, has_value, value = word.partition("=")
