@@ -22,6 +22,7 @@ from aoe.cli.options import (
     given_configuration,
     given_inputs,
     read_calibration,
+    refuse_empty_paths,
     refuse_gradients,
     tells_all,
     warn_of_subgraph_options,
@@ -53,6 +54,7 @@ class _Commands(CommandGroup):
         if soc_version is not None and place == len(args):
             ctx.exit(hand_over(args, soc_version))
         own, warnings = without_elsewhere(args[:place])
+        refuse_empty_paths(own)
         command = args[place:]
         if command[:1] == ["compile"]:
             words, more = without_atc_only(command[1:])

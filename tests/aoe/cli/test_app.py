@@ -241,6 +241,16 @@ def test_model_in_the_place_of_a_command_is_told_its_option(
     assert done.code == 2 and f"hint: {way_out}\n" in done.err
 
 
+@pytest.mark.parametrize(
+    "arguments", [("--output=",), ("--output", ""), ("--bad", "--weight="), ("-w", "")], ids=str
+)
+def test_empty_path_is_not_taken_for_the_working_directory(
+    run: Run, tuned: list[TuneSettings], arguments: tuple[str, ...]
+) -> None:
+    done = run("--model=m", *arguments)
+    assert (done.code, tuned) == (2, []) and ": an empty path" in done.err
+
+
 @pytest.mark.usefixtures("tuned")
 @pytest.mark.parametrize(
     "option", ["--Fnonhomo_split", "--tune_optimization_level=O1", "--anonymous"]
