@@ -516,14 +516,19 @@ class OperatorBank(TaskBank[Workload]):
         return then is not None and now is not None and then != now
 
 
-def bank_root(env: Mapping[str, str], cwd: Path) -> Path:
+def bank_root(env: Mapping[str, str], cwd: Path, *, writes: bool = True) -> Path:
     """Return the custom operator bank root: TUNE_BANK_PATH > ASCEND_CACHE_PATH > home.
+
+    Args:
+        env: Environment variables.
+        cwd: Directory relative paths are taken from.
+        writes: False for what only looks records up.
 
     Raises:
         BankNotFoundError: an explicit path does not exist.
-        BankPermissionError: it may not be read, written and searched.
+        BankPermissionError: it may not be read and searched, or written by what writes.
     """
-    return resolve_bank(env=env, cwd=cwd).root
+    return resolve_bank(env=env, cwd=cwd, writes=writes).root
 
 
 def _reason(entry: Provenance) -> str:

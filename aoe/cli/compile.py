@@ -186,7 +186,7 @@ def _looked_up(
     from aoebank import Bank
 
     _, target = engine.resolve_target(soc_version, None)
-    kinds = looked_up_kinds(Bank(bank_root(env, Path.cwd())), target.soc_version)
+    kinds = looked_up_kinds(Bank(bank_root(env, Path.cwd(), writes=False)), target.soc_version)
     return tuple(job for job in kinds if KINDS[job].range_mode or not is_range)
 
 
@@ -206,19 +206,19 @@ def _check_banks(named: Mapping[str, Path | None]) -> None:
     """Refuse a bank that cannot be used, under the name of its option.
 
     Raises:
-        OptionError: no directory, or one this user may not read, write and search.
+        OptionError: no directory, or one this user may not read and search.
     """
     for option, path in named.items():
         if path is not None and not path.is_dir():
             problem = "not a directory" if path.exists() else "no such directory"
             raise OptionError(option, problem, got=path, expected="root of a bank")
-        if path is not None and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        if path is not None and not os.access(path, os.R_OK | os.X_OK):
             raise OptionError(
                 option,
                 "may not be used",
                 got=path,
-                expected="permission to read, write and search it",
-                hint=f"chmod u+rwx {path}",
+                expected="permission to read and search it",
+                hint=f"chmod u+rx {path}",
             )
 
 

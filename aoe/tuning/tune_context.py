@@ -218,7 +218,8 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
     device = device.with_operators([cwd / library for library in settings.operators])
     operators = _operators(settings, cwd)
     settings.precision.check(target)
-    root, built_in = bank_root(env, cwd), built_in_bank(env, cwd)
+    root = bank_root(env, cwd, writes=not settings.lookup_only)
+    built_in = built_in_bank(env, cwd)
     toolchain = find_toolchain(env)
     with ThreadPoolExecutor(1) as beside:  # it runs a compiler, which takes as long as loading
         checked = beside.submit(engine.check_toolchain, toolchain, target)

@@ -49,8 +49,8 @@ Names: TypeAlias = str | Iterable[str]
 
 
 def default_root() -> Path:
-    """Return the root of the bank the environment of this process names."""
-    return resolve_bank(env=current_environment(), cwd=Path.cwd()).root
+    """Return the root of the bank the environment names; what writes there says what it needs."""
+    return resolve_bank(env=current_environment(), cwd=Path.cwd(), writes=False).root
 
 
 def bank_root(root: AnyPath | None) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import aoebank
+from aoe.bank.damage import without_damaged
 from aoe.results.files import RepoOutcome, TuningResult, improvement_text
 from aoe.results.gains import Gain, GainKind
 from aoe.results.opat import OpatReport, OperatorResult, opat_report_to_json
@@ -81,6 +82,8 @@ def _broken_bank(runs: Runs) -> None:
     with pytest.raises(BankFormatError):
         list(Bank(root).iter_records(copy))
     assert copy.read_bytes() == torn
+    (found,) = without_damaged(Bank(root), file.parents[1].name, may_write=True)
+    assert found.aside == copy.with_name(f"{copy.name}.damaged") and not copy.exists()
 
 
 # ---- the result file ----

@@ -10,13 +10,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from aoebank.errors import BankNotFoundError
-from aoebank.model.resolution import Query, Reader, ReaderAnswer, Resolution, Tier
+from aoebank.errors import BankNotFoundError, BankPermissionError
+from aoebank.model.resolution import Query, Reader, ReaderAnswer, Resolution, Tier, Trouble
 from aoebank.storage.readers.places import (
     AOE_BUILT_IN_BANK,
     ASCEND_CACHE_PATH,
     ASCEND_OPP_PATH,
     HOME,
+    READ_ENTER,
     TUNE_BANK_PATH,
     Access,
     Surroundings,
@@ -43,13 +44,16 @@ def current_environment() -> Mapping[str, str]:
     return dict(os.environ)
 
 
-def resolve_bank(*, env: Mapping[str, str], cwd: Path, reader: Reader = Reader.HOST) -> Resolution:
+def resolve_bank(
+    *, env: Mapping[str, str], cwd: Path, reader: Reader = Reader.HOST, writes: bool = True
+) -> Resolution:
     """Return the root directory of the custom bank `reader` uses.
 
     Args:
         env: Environment to go by; an empty variable counts as unset.
         cwd: What relative paths are relative to.
         reader: Whose rules to follow.
+        writes: False for what only reads, which takes a root without permission to write.
 
     Raises:
         BankNotFoundError: the variable that decides names no directory, or there is none.
@@ -61,7 +65,7 @@ def resolve_bank(*, env: Mapping[str, str], cwd: Path, reader: Reader = Reader.H
 
     answer = decide(RULES[reader], Surroundings(env=env, cwd=cwd))
     for trouble in answer.troubles:
-        if trouble.tier is Tier.CUSTOM:
+        if trouble.tier is Tier.CUSTOM and (writes or not _may_be_read(answer.root, trouble)):
             raise trouble.error
     if answer.root is None or answer.variable is None:
         raise BankNotFoundError("no variable says where the bank is", where=str(reader))
@@ -73,6 +77,12 @@ def resolve_bank(*, env: Mapping[str, str], cwd: Path, reader: Reader = Reader.H
         exists=answer.root.is_dir(),
         tried=answer.tried,
     )
+
+
+def _may_be_read(root: Path | None, trouble: Trouble) -> bool:
+    """True if a root is there, and what is wrong is that it may not be written."""
+    is_denied = isinstance(trouble.error, BankPermissionError)
+    return is_denied and root is not None and system_access(root, READ_ENTER)
 
 
 def find_answer(

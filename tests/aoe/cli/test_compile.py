@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import typer
 from support.engine.models import conv_net, save_model
 from support.engine.scripted_runs import ScriptedRuns
+from support.faulty_system import FaultySystem
 
 from aoe import load, tune
 from aoe.bank.task_bank import TaskBank
@@ -113,6 +115,15 @@ def test_what_cannot_be_meant_is_refused(asked: Asked, options: dict[str, Any]) 
     with pytest.raises(OptionError):
         command(model=Path("net.onnx"), output=Path("net"), **options)
     assert asked == []
+
+
+def test_bank_that_may_not_be_written_is_looked_up(
+    asked: Asked, tmp_path: Path, system: FaultySystem
+) -> None:
+    system.replace("os.access", lambda path, mode: not mode & os.W_OK)
+    command(model=Path("net.onnx"), output=Path("net"), op_bank_path=tmp_path)
+    ((settings, env),) = asked
+    assert settings.lookup_only and env["TUNE_BANK_PATH"] == str(tmp_path)
 
 
 @pytest.mark.parametrize("option", ["op_bank_path", "mdl_bank_path"])

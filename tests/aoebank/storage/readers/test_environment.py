@@ -81,3 +81,16 @@ def test_current_environment_is_a_copy() -> None:
     env = current_environment()
     assert env == dict(os.environ)
     assert env is not os.environ
+
+
+def test_root_that_may_only_be_read_is_for_what_does_not_write(
+    tmp_path: Path, system: FaultySystem
+) -> None:
+    env = {"TUNE_BANK_PATH": str(tmp_path)}
+    system.replace("os.access", lambda path, mode: not mode & os.W_OK)
+    with pytest.raises(BankPermissionError):
+        resolve_bank(env=env, cwd=tmp_path)
+    assert resolve_bank(env=env, cwd=tmp_path, writes=False).root == tmp_path
+    system.replace("os.access", lambda path, mode: mode == os.X_OK)
+    with pytest.raises(BankPermissionError):
+        resolve_bank(env=env, cwd=tmp_path, writes=False)
