@@ -100,9 +100,9 @@ def _print_version(asked: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = _spread(sys.argv[1:] if argv is None else argv)
-    code = run_program(PROGRAM, arguments or ["--help"])
-    if not arguments:
-        return UsageError.exit_code
+    if not arguments or _is_group_alone(arguments):
+        return run_program(PROGRAM, [*arguments, "--help"]) or UsageError.exit_code
+    code = run_program(PROGRAM, arguments)
     return EXIT_DRIVER if code > 1 and _verb(arguments) == "merge-driver" else code
 
 
@@ -121,6 +121,11 @@ def _spread(arguments: Sequence[str]) -> list[str]:
         else:
             spread.append(word)
     return spread
+
+
+def _is_group_alone(arguments: Sequence[str]) -> bool:
+    """True if a group of commands is named, and none of them."""
+    return arguments[-1] in GROUPS and _verb(arguments) == arguments[-1]
 
 
 def _verb(arguments: Sequence[str]) -> str:

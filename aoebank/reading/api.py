@@ -82,7 +82,7 @@ def show(
     selectors = [text for text in texts if text not in sides]
     if not selectors and all(side.is_tree for side in trees):
         raise UsageError(
-            "Invalid value: give at least one KEY, FILE or FILE:KEY", hint="aoebank --help"
+            "Invalid value: give at least one KEY, FILE or FILE:KEY", hint="aoebank show --help"
         )
     needs_tree = not trees and any(
         ":" not in selector and not Path(selector).is_file() for selector in selectors

@@ -143,6 +143,23 @@ def test_unknown_command_gets_a_suggestion_and_loads_none() -> None:
     assert "Did you mean 'validate'?" in outcome.stderr
 
 
+@pytest.mark.parametrize("words", [["git"], ["--color", "never", "schema"]])
+def test_group_without_a_command_gets_its_help(words: list[str]) -> None:
+    outcome = run("aoebank", words)
+    asked_for = run("aoebank", [*words, "--help"])
+    assert (outcome.exit_code, outcome.stderr) == (2, "")
+    assert outcome.stdout == asked_for.stdout
+    assert asked_for.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "called"),
+    [(["ls", "--loud"], "aoebank ls"), (["git", "foo"], "aoebank git"), (["foo"], "aoebank")],
+)
+def test_hint_of_a_usage_error_is_the_help_of_its_command(words: list[str], called: str) -> None:
+    assert run("aoebank", words).stderr.splitlines()[-1] == f"hint: {called} --help"
+
+
 @pytest.mark.parametrize("words", [[], ["git"], ["quarantine"], ["schema"]])
 def test_help_cuts_no_summary(words: list[str]) -> None:
     assert "..." not in run("aoebank", [*words, "--help"]).stdout.partition("Commands:")[2]
