@@ -99,7 +99,7 @@ def fix_text(parsed: ParsedFile, findings: tuple[Finding, ...]) -> bytes:
     plain: Mapping[str, Record | None] = {record.key: replace(record) for record in records}
     if not plain:
         return parsed.data
-    if parsed.format.may_be_sorted:
+    if parsed.format.may_be_sorted or parsed.format.brackets:  # else a header line would be lost
         fresh = parsed.format.parse(parsed.format.empty, parsed.path)
         return parsed.format.serialize(fresh, plain)
     return parsed.format.serialize(parsed, plain)
@@ -502,4 +502,7 @@ class FormatReport(Report):
             text.line(f"{done} {outcome.fix.path}: {', '.join(outcome.fix.classes)}")
         number = sum(self.is_check or outcome.is_written for outcome in self.outcomes)
         done = "would be formatted" if self.is_check else "formatted"
-        text.line(f"{plural(number, 'file')} {done}" if number else "all files are in this form")
+        if number or self.outcomes:
+            text.line(f"{plural(number, 'file')} {done}")
+        else:  # a broken file keeps its order and text
+            text.line("all sound files are in this form")

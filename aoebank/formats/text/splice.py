@@ -308,7 +308,8 @@ def _new_members(
             yield parsed.starts[0], parsed.starts[0], separator.join(texts)
         else:
             start, end = data.find(brackets[:1]) + 1, data.rfind(brackets[1:])
-            yield start, end, separator[1:] + separator.join(texts) + _newline(separator)
+            last = _newline(separator) if len(separator) > 1 else b""
+            yield start, end, separator[1:] + separator.join(texts) + last
 
 
 def _separator(parsed: ParsedFile) -> bytes:
@@ -318,4 +319,6 @@ def _separator(parsed: ParsedFile) -> bytes:
         return data[parsed.ends[-2] : parsed.starts[-1]]
     if len(parsed):
         return b"," + data[data.find(parsed.format.brackets[:1]) + 1 : parsed.starts[0]]
+    if b"\n" not in parsed.format.empty:
+        return b","  # its writer puts all on one line
     return b"," + _newline(data) + parsed.format.indent
