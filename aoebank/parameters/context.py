@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from aoebank.errors import UsageError
+from aoebank.errors import BankNotFoundError, UsageError
 from aoebank.storage.readers.environment import current_environment, resolve_bank
 
 if TYPE_CHECKING:
@@ -51,6 +51,18 @@ Names: TypeAlias = str | Iterable[str]
 def default_root() -> Path:
     """Return the root of the bank the environment names; what writes there says what it needs."""
     return resolve_bank(env=current_environment(), cwd=Path.cwd(), writes=False).root
+
+
+def demand_bank(path: Path) -> Path:
+    """Return the path of a bank that is there.
+
+    Raises:
+        BankNotFoundError: it is not.
+    """
+    if not path.exists():
+        hint = "aoebank resolve --explain shows where banks are"
+        raise BankNotFoundError("no such bank", path=path, hint=hint)
+    return path
 
 
 def bank_root(root: AnyPath | None) -> Path:
@@ -102,11 +114,11 @@ def paths_of(given: Paths) -> list[Path]:
     return [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
 
 
-def open_bank(given: AnyPath, *, beside: AnyPath = "") -> Side:
+def open_bank(given: AnyPath | None, *, beside: AnyPath = "") -> Side:
     """Return the side a person wrote; messages name paths as they were given.
 
     Args:
-        given: A path, `git:REV` or `snapshot:REF`.
+        given: A path, `git:REV` or `snapshot:REF`; None for the bank the environment names.
         beside: How the other side of a comparison was written.
 
     Raises:
@@ -115,6 +127,8 @@ def open_bank(given: AnyPath, *, beside: AnyPath = "") -> Side:
     """
     from aoebank.storage.sides.open import open_side
 
+    if given is None:
+        given = demand_bank(default_root())
     root = partial(bank_in_use, None)
     return open_side(str(given), beside=str(beside), cwd=Path(), default_root=root)
 

@@ -21,7 +21,7 @@ from aoebank.history.edits import (
 from aoebank.model.quarantine import Quarantine, QuarantineEntry, answer_digest
 from aoebank.model.record import Record
 from aoebank.model.snapshot import Author
-from aoebank.parameters.context import bank_root
+from aoebank.parameters.context import bank_root, demand_bank
 from aoebank.report.output import Report, Text, members
 from aoebank.selection import RecordFilter, holds_file
 from aoebank.storage.bank import Bank, load_file
@@ -125,13 +125,13 @@ def plan_remove(root: Path, key: str, *, wanted: RecordFilter) -> QuarantinePlan
     """Return the entries that `key` and the filter mean, to be taken out.
 
     Raises:
-        BankNotFoundError: there is none.
+        BankNotFoundError: there is none, or no such bank.
         UsageError: entries of several keys start like this.
     """
     keys = RecordFilter(key=(key,))
     found = tuple(
         entry
-        for entry in load_quarantine(root)
+        for entry in load_quarantine(demand_bank(root))
         if keys.holds_key(entry.key)
         and wanted.holds_op(entry.op_type)
         and wanted.holds_soc(entry.soc_version or "")
@@ -174,10 +174,13 @@ def list_quarantine(
 
     Args:
         expired: Only those whose last day is over.
+
+    Raises:
+        BankNotFoundError: there is no such bank.
     """
     entries = [
         entry
-        for entry in load_quarantine(root)
+        for entry in load_quarantine(demand_bank(root))
         if wanted.holds_key(entry.key)
         and wanted.holds_op(entry.op_type)
         and wanted.holds_soc(entry.soc_version or "")

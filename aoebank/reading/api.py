@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aoebank.errors import BankNotFoundError, UsageError
+from aoebank.errors import UsageError
 from aoebank.parameters.context import (
     AnyPath,
     Names,
     Paths,
     current_day,
     default_root,
+    demand_bank,
     names,
     open_bank,
     paths_of,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from aoebank.reading.overview import OverviewResult
     from aoebank.reading.query import QueryResult
     from aoebank.reading.show import ShowResult
+    from aoebank.storage.sides.side import Side
 
 
 def list_bank(path: Annotated[AnyPath | None, BANK_SIDE] = None) -> ListResult:
@@ -41,14 +43,9 @@ def list_bank(path: Annotated[AnyPath | None, BANK_SIDE] = None) -> ListResult:
     from aoebank.reading import ls
     from aoebank.storage.sides.open import is_stored
 
-    place = path if path is not None else default_root()
-    if not is_stored(str(place)) and not Path(place).exists():
-        raise BankNotFoundError(
-            "no such bank",
-            path=Path(place),
-            hint="aoebank resolve --explain shows where banks are",
-        )
-    return ls.list_bank(open_bank(place))
+    if path is not None and not is_stored(str(path)):
+        demand_bank(Path(path))
+    return ls.list_bank(open_bank(path))
 
 
 def show(
@@ -87,15 +84,15 @@ def show(
     needs_tree = not trees and any(
         ":" not in selector and not Path(selector).is_file() for selector in selectors
     )
-    return verb.show(selectors, trees or ([open_bank(_tree_in_use())] if needs_tree else []))
+    return verb.show(selectors, trees or ([_bank_to_search()] if needs_tree else []))
 
 
-def _tree_in_use() -> Path:
+def _bank_to_search() -> Side:
     """Return the bank of the environment; if there is none, this folder where git has banks."""
     from aoebank.storage.sides.git import is_tracked
 
-    root = default_root()
-    return Path() if not root.exists() and is_tracked(Path()) else root
+    is_here = not default_root().exists() and is_tracked(Path())
+    return open_bank(Path() if is_here else None)
 
 
 def query(
@@ -120,9 +117,7 @@ def query(
 
     if sql is None:
         return run.describe_tables()
-    return run.query(
-        sql, [open_bank(bank) for bank in banks or (default_root(),)], today=current_day()
-    )
+    return run.query(sql, [open_bank(bank) for bank in banks or (None,)], today=current_day())
 
 
 def stats(
@@ -149,7 +144,7 @@ def stats(
     """
     from aoebank.reading import query as run
 
-    sides = [open_bank(bank) for bank in banks or (default_root(),)]
+    sides = [open_bank(bank) for bank in banks or (None,)]
     return run.stats(sides, names(by), today=current_day())
 
 
@@ -211,7 +206,7 @@ def overview(
 
     here, source_of = present_facts() if now is None else now, kernel_source_of()
     return run.overview(
-        [open_bank(bank) for bank in banks or (default_root(),)],
+        [open_bank(bank) for bank in banks or (None,)],
         today=current_day(),
         stale_of=lambda side: find_stale(
             side, now=here, source_of=source_of, wanted=RecordFilter()

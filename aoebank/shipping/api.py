@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from aoebank.errors import UsageError
-from aoebank.parameters.context import AnyPath, Names, default_root, make_filter, open_bank
+from aoebank.parameters.context import AnyPath, Names, make_filter, open_bank
 from aoebank.parameters.param import BANK_SIDE, SOC, Param
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def pack(
     from aoebank import __version__
     from aoebank.shipping import pack as run
 
-    side = open_bank(bank if bank is not None else default_root())
+    side = open_bank(bank)
     request = run.PackRequest(
         output=Path(output),
         wanted=make_filter(soc, ()),

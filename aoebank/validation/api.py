@@ -15,7 +15,6 @@ from aoebank.parameters.context import (
     Paths,
     bank_in_use,
     current_day,
-    default_root,
     make_filter,
     names,
     open_bank,
@@ -309,7 +308,7 @@ def stale(
     from aoebank.storage.machine import kernel_source_of, present_facts
     from aoebank.validation.stale import find_stale
 
-    side = open_bank(path if path is not None else default_root())
+    side = open_bank(path)
     return find_stale(
         side,
         now=present_facts() if now is None else now,

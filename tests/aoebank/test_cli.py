@@ -85,6 +85,33 @@ def test_lone_surrogates_in_a_bank_can_be_printed(tmp_path: Path) -> None:
             assert process.stderr == b""
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["quarantine", "list", "nowhere"],
+        ["quarantine", "rm", "abcd", "nowhere"],
+        ["log", "nowhere"],
+        ["restore", "v1", "nowhere"],
+        ["tag", "--root", "nowhere"],
+        ["stats"],
+        ["show", "abcd"],
+        ["pack", "-o", "pack.tar.gz"],
+    ],
+)
+def test_bank_that_is_not_there_is_said_to_be_none(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("TUNE_BANK_PATH", "ASCEND_CACHE_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    outcome = run("aoebank", words)
+    assert outcome.exit_code == 3
+    place = "nowhere" if "nowhere" in words else f"{tmp_path}/Ascend"
+    assert outcome.stderr.startswith(f"error: {place}")
+    assert ": no such bank" in outcome.stderr.splitlines()[0]
+
+
 def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
     process = subprocess.run(
         ["sh", "-c", f'"{sys.executable}" -c "{MAIN}" --help | true'],

@@ -93,6 +93,8 @@ def open_history(root: Path, *, create: bool = False) -> Iterator[Database]:
     with _errors_explained(path):
         if create:
             _prepare_place(root)
+        elif not root.exists():
+            raise HistoryError("no such bank", where=str(root), expected="a directory")
         elif not path.is_file():
             raise HistoryError(
                 "bank has no history", where=str(root), hint=f"aoebank snapshot {shell_word(root)}"

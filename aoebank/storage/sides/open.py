@@ -94,7 +94,7 @@ def open_versions(root: Path, source: HistorySource = HistorySource.AUTO) -> His
     """Return the history of a bank: git's where the bank is committed, else its snapshots.
 
     Raises:
-        HistoryError: the bank has no history of this kind.
+        HistoryError: there is no such bank, or it has no history of this kind.
     """
     from aoebank.storage.history.database import history_path
     from aoebank.storage.sides.git import GitHistory, is_tracked
@@ -104,6 +104,8 @@ def open_versions(root: Path, source: HistorySource = HistorySource.AUTO) -> His
         return GitHistory(root)
     if history_path(root).is_file():
         return SnapshotHistory(root)
+    if not root.exists():
+        raise HistoryError("no such bank", where=str(root), expected="a directory")
     in_git = is_tracked(root)
     raise HistoryError(
         "bank has no snapshot"
