@@ -107,6 +107,8 @@ def _select(
 
 
 def _check_key(key: str) -> str:
+    if key.startswith("["):  # a record of a vector bank goes by its feature text
+        return key
     if len(key) < MIN_PREFIX or not _KEY.fullmatch(key):
         raise UsageError(
             "is neither a file nor a key",
