@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -111,7 +111,7 @@ def soc_versions_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def demand_case(wanted: RecordFilter, names: Iterable[str]) -> None:
-    """Raise for a target that files have in another case only: its readers tell the two apart.
+    """Raise for a target or operator that files have in another case only: readers tell them apart.
 
     Args:
         names: Paths below the root of the files there are.
@@ -119,15 +119,29 @@ def demand_case(wanted: RecordFilter, names: Iterable[str]) -> None:
     Raises:
         UsageError: with the name as files have it.
     """
-    if not wanted.soc:
+    if not (wanted.soc or wanted.op):
         return
-    found = soc_versions_of(names)
-    for pattern in wanted.soc:
-        alike = [soc for soc in sorted(found) if _matches_soc(soc.lower(), (pattern.lower(),))]
-        if alike and not any(_matches_soc(soc, (pattern,)) for soc in found):
+    found = [*map(parts_of, names)]
+    socs = {soc for parts in found for soc in parts.soc_versions}
+    _demand_case_of("target", "--soc", wanted.soc, socs, _matches_soc)
+    op_types = {parts.op_type for parts in found}
+    if None not in op_types:  # else records of other operators may be in a file
+        _demand_case_of("operator", "--op", wanted.op, {op or "" for op in op_types}, _matches)
+
+
+def _demand_case_of(
+    what: str,
+    option: str,
+    patterns: Iterable[str],
+    found: Set[str],
+    matches: Callable[[str, tuple[str, ...]], bool],
+) -> None:
+    for pattern in patterns:
+        alike = [name for name in sorted(found) if matches(name.lower(), (pattern.lower(),))]
+        if alike and not any(matches(name, (pattern,)) for name in found):
             raise UsageError(
-                "target is written in another case",
-                where="--soc",
+                f"{what} is written in another case",
+                where=option,
                 got=pattern,
                 expected=", ".join(alike),
             )

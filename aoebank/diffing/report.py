@@ -189,6 +189,8 @@ def summary_lines(result: DiffResult, fail_on_ratio: float | None = None) -> lis
         counts.append(f"{plural(len(result.problems), 'file')} not compared")
     summary = ", ".join(counts) or "no difference"
     lines = [f"{summary} ({plural(result.unchanged, 'record')} unchanged)"]
+    if not (counts or result.unchanged):  # banks without a record, or none that is asked for
+        lines = ["no record to compare"]
     times = result.times()
     if times is not None:
         lines.append(_times_line(result, times))

@@ -61,3 +61,14 @@ def test_target_in_another_case_is_an_error_that_names_it() -> None:
         demand_case(RecordFilter(soc=("ascend910b2",)), names)
     for pattern in ("Ascend910B2", "Ascend910*", "x86-64-v4"):
         demand_case(RecordFilter(soc=(pattern,)), names)
+
+
+def test_operator_in_another_case_is_an_error_that_names_it() -> None:
+    folder = "Ascend910B2/unified_bank/Ascend910B2_24_AiCore_"
+    names = [f"{folder}MatMulV3_runtime_kb.json", f"{folder}conv2d.json"]
+    with pytest.raises(UsageError, match=r"got matmulv3, expected MatMulV3"):
+        demand_case(RecordFilter(op=("matmulv3",)), names)
+    for pattern in ("MatMulV3", "MatMul*", "conv2d", "Softmax"):
+        demand_case(RecordFilter(op=(pattern,)), names)
+    # the records of a subgraph bank may be of any operator
+    demand_case(RecordFilter(op=("matmulv3",)), [*names, "graph/ascend910b2_l2cache.json"])

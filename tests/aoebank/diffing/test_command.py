@@ -77,6 +77,16 @@ def test_side_that_cannot_be_read_is_never_no_difference(tmp_path: Path) -> None
     assert "hint: git lfs pull" in outcome.stderr
 
 
+def test_filter_that_no_record_meets_is_never_no_difference(tmp_path: Path) -> None:
+    a, b = bank(tmp_path / "a", 10.0), bank(tmp_path / "b", 10.0)
+    outcome = run("aoebank", ["diff", a, b, "--op", "Softmaxx", "--fail-on-regression", "5%"])
+    assert outcome.exit_code == 0
+    assert outcome.stdout.splitlines()[0] == "no record to compare"
+    outcome = run("aoebank", ["diff", a, b, "--op", "softmax"])
+    assert outcome.exit_code == 2
+    assert "got softmax, expected Softmax" in outcome.stderr
+
+
 def test_json_stays_one_document_with_a_broken_file(tmp_path: Path) -> None:
     a, b = bank(tmp_path / "a", 10.0), bank(tmp_path / "b", 20.0)
     (tmp_path / "b" / "x_1_AiCore_y.json").write_bytes(b"\xff")
