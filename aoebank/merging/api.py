@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from aoebank.errors import UsageError, shell_word
+from aoebank.errors import BankNotFoundError, UsageError, shell_word
 from aoebank.merging.decisions import Incumbent, MergeRules, Policy, Source, parse_override
 from aoebank.model.timing import Times
 from aoebank.parameters.context import AnyPath, Names, current_day, make_ratio, names, open_bank
@@ -230,11 +230,15 @@ def merge_or_settle(
     """Merge banks, or settle the conflict file that `apply` names: the command `aoebank merge`.
 
     Raises:
-        UsageError: sides, a base or an output are given with a conflict file.
+        UsageError: sides, a base or an output are given with a conflict file, or decisions
+            without the sides they are about.
+        BankNotFoundError: there is no such file.
     """
     from aoebank.storage.tree import CONFLICT_SUFFIX
 
     if apply is None or not Path(apply).name.endswith(CONFLICT_SUFFIX):
+        if apply is not None and not sides:
+            _demand_conflict_file(Path(apply), CONFLICT_SUFFIX)
         return merge(*sides, apply=apply, **options)
     if sides or any(options[name] for name in ("output", "base", "decisions")):
         raise UsageError(
@@ -243,6 +247,21 @@ def merge_or_settle(
             hint="name no sides, base or output",
         )
     return settle(apply, all_open=options["all_open"], dry_run=options["dry_run"])
+
+
+def _demand_conflict_file(path: Path, suffix: str) -> None:
+    """Raise for a file that cannot be applied without sides."""
+    if not path.exists():
+        raise BankNotFoundError("no such file", path=path, expected=f"a {suffix} file")
+    conflicts = path.with_name(path.name + suffix)
+    words = shell_word(conflicts) if conflicts.exists() else f"{shell_word(path)} A B -o DST"
+    raise UsageError(
+        "no sides are given",
+        where="--apply",
+        got=str(path),
+        expected=f"a {suffix} file, or decisions and the sides they are about",
+        hint=f"aoebank merge --apply {words}",
+    )
 
 
 def settle(file: AnyPath, *, all_open: str | None = None, dry_run: bool = False) -> Settlement:

@@ -108,6 +108,19 @@ def test_all_settles_saved_decisions_too(work: Path) -> None:
     assert tiles(work, "out2") == {0: 2, 1: 2, 2: 1}
 
 
+def test_apply_without_sides_says_what_it_takes(work: Path) -> None:
+    outcome = aoebank("--apply", "a.conflict")
+    assert outcome.exit_code == 3
+    assert "error: a.conflict: no such file (expected a .conflicts file)" in outcome.stderr
+    (work / "saved.json").write_text("{}")
+    outcome = aoebank("--apply", "saved.json")
+    assert outcome.exit_code == 2
+    assert "hint: aoebank merge --apply saved.json A B -o DST" in outcome.stderr
+    (work / "saved.json.conflicts").write_text("{}")
+    outcome = aoebank("--apply", "saved.json")
+    assert "hint: aoebank merge --apply saved.json.conflicts\n" in outcome.stderr
+
+
 def test_all_needs_apply_and_a_side(work: Path) -> None:
     assert aoebank("a", "b", "-o", "out", "--all", "ours").exit_code == 2
     aoebank("a", "b", "-o", "a", "--policy", "fail")
