@@ -394,6 +394,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
     "query/1": {
         "columns": ["text"],
         "rows": [["any"]],
+        "broken": [{"path": "text", "problem": "text"}],
         "unreadable": [{"path": "text", "problem": "text"}],
     },
     "quarantine-add/1": QUARANTINED,
@@ -454,6 +455,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
     "stats/1": {
         "columns": ["text"],
         "rows": [["any"]],
+        "broken": [{"path": "text", "problem": "text"}],
         "unreadable": [{"path": "text", "problem": "text"}],
     },
     "convert/1": {"source": "text", "output": "text", "files": "count", "records": "count"},

@@ -10,7 +10,12 @@ from pathlib import Path
 from aoebank.errors import BankPathError, shell_word
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.model.provenance import Event, Provenance
-from aoebank.report.closed import ReadingReport, closed_document, write_closed
+from aoebank.report.closed import (
+    ReadingReport,
+    closed_document,
+    place_and_problem,
+    write_closed,
+)
 from aoebank.report.output import Text, members, plural, times
 from aoebank.storage.sides.side import Side, listing_of
 
@@ -76,10 +81,6 @@ def _summary(side: Side, file_name: str, parsed: ParsedFile) -> FileSummary:
     name = parsed.name
     speedups = _speedups(parsed, side.load_provenance(file_name).entries)
     error = find_error(parsed)
-    place = (
-        f"{error.location.line}:{error.location.column}: " if error and error.location.line else ""
-    )
-    problem = f"{place}{error.message}" if error else ""
     return FileSummary(
         path=parsed.path,
         name=file_name,
@@ -91,7 +92,7 @@ def _summary(side: Side, file_name: str, parsed: ParsedFile) -> FileSummary:
         records=len(parsed),
         best_speedup=max(speedups, default=None),
         median_speedup=_median(speedups),
-        problem=problem,
+        problem=place_and_problem(error) if error else "",
         keys=_short_keys(parsed, _FIRST_KEYS if side.is_tree else len(parsed)),
     )
 

@@ -14,9 +14,15 @@ from aoebank.errors import BankPathError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error
 from aoebank.formats.text.json_text import dumps
 from aoebank.model.digest import digest_of
+from aoebank.model.finding import Finding
 from aoebank.model.provenance import Event, Provenance
 from aoebank.model.quarantine import Quarantine
-from aoebank.report.closed import ReadingReport, closed_document, write_closed
+from aoebank.report.closed import (
+    ReadingReport,
+    broken_document,
+    closed_document,
+    write_closed,
+)
 from aoebank.report.output import Text, plural
 from aoebank.storage.git.attributes import QUARANTINE
 from aoebank.storage.quarantine import parse_quarantine
@@ -89,13 +95,16 @@ FULL_TEXT_COLUMNS = (
 Row = dict[str, Any]
 
 
-def fill(database: Database, sides: Sequence[Side], *, today: date) -> list[BankPathError]:
+def fill(
+    database: Database, sides: Sequence[Side], *, today: date, broken: list[Finding] | None = None
+) -> list[BankPathError]:
     """Make the tables of some banks.
 
     Args:
         database: An empty one.
         sides: The banks, each a tree or a file.
         today: Day by which entries of a quarantine expire.
+        broken: Gets the first error of each file that has one.
 
     Returns:
         What could not be read, so that rows are missing.
@@ -117,6 +126,9 @@ def fill(database: Database, sides: Sequence[Side], *, today: date) -> list[Bank
                 closed.append(error)
                 continue
             if parsed is not None:
+                error = find_error(parsed)
+                if error is not None and broken is not None:
+                    broken.append(error)
                 place = {"bank": side.label, "file": name} | _target(parsed)
                 rows = _records(parsed, entries, kept_out, today)
                 _insert(database, "files", [place | _file(parsed)])
@@ -237,11 +249,13 @@ class QueryResult:
         columns: Their names, as the query gives them.
         rows: Values, a tuple each as long as `columns`.
         closed: Files and folders that cannot be read, so that rows may be missing.
+        broken: The first error of each file that has one: records of it may be missing, too.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Value, ...], ...]
     closed: tuple[BankPathError, ...] = ()
+    broken: tuple[Finding, ...] = ()
 
 
 def describe_tables() -> QueryResult:
@@ -266,7 +280,8 @@ def query(sql: str, sides: Sequence[Side], *, today: date) -> QueryResult:
     connection = sqlite3.connect(":memory:")
     try:
         database = Database(connection)
-        closed = fill(database, sides, today=today)
+        broken: list[Finding] = []
+        closed = fill(database, sides, today=today, broken=broken)
         if FULL_TEXT in sql.lower():  # the other queries do not wait for it
             index_full_text(database)
         connection.commit()
@@ -286,7 +301,7 @@ def query(sql: str, sides: Sequence[Side], *, today: date) -> QueryResult:
         ) from error
     finally:
         connection.close()
-    return QueryResult(columns=columns, rows=rows, closed=tuple(closed))
+    return QueryResult(columns=columns, rows=rows, closed=tuple(closed), broken=tuple(broken))
 
 
 class _Median:
@@ -372,6 +387,7 @@ class QueryReport(ReadingReport[QueryResult]):
         return {
             "columns": list(self.result.columns),
             "rows": [list(row) for row in self.result.rows],
+            "broken": broken_document(self.result.broken),
             "unreadable": closed_document(self.result.closed),
         }
 
@@ -383,6 +399,8 @@ class QueryReport(ReadingReport[QueryResult]):
                 "r" if _is_number(column) else "-" for column in zip(*rows, strict=True)
             )
             text.table(self.result.columns, ([_cell(v) for v in row] for row in rows), kinds=kinds)
+        for error in self.result.broken:
+            text.line(("broken: ", "red"), f"{error.location}: {error.message}")
         write_closed(text, self.result.closed)
         text.line(plural(len(rows), "row"))
 

@@ -136,6 +136,7 @@ def _of_key(
     """Yield the record of the one key that is meant, of each file that has it."""
     number = int(prefix) if prefix.isdecimal() and len(prefix) <= len(str(_MOST)) else _MOST
     matches: list[tuple[_Place, Path, str]] = []
+    broken: list[SelectorMiss] = []
     for place in places:
         try:
             parsed = place.load()
@@ -146,12 +147,16 @@ def _of_key(
         if number < _MOST:
             keys |= {*parsed.format.iter_keys_of_id(parsed, number)}
         matches += [(place, parsed.path, key) for key in sorted(keys)]
+        error = find_error(parsed)
+        if error is not None:
+            broken.append(SelectorMiss(selector=str(error.location), reason=error.message))
     if len({key for _, _, key in matches}) > 1:
         keys_found = tuple(f"{path}:{key}" for _, path, key in matches)
         yield SelectorMiss(selector=selector, reason="more than one record", keys=keys_found)
         return
     if not matches:
         yield SelectorMiss(selector=selector, reason="no such record")
+        yield from broken  # it may have been there
     for place, _, key in matches:  # banks of related targets have the same keys
         yield from _shown(selector, place, key)
 

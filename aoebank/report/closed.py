@@ -1,4 +1,4 @@
-"""Tell what of a bank the system does not let us read."""
+"""Tell what of a bank cannot be read: the system does not let us, or a file is broken."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from aoebank.errors import AoebankError, BankPathError, BankPermissionError
+from aoebank.model.finding import Finding
 from aoebank.report.output import Report, Text
 
 
@@ -51,3 +52,16 @@ def write_closed(text: Text, closed: Sequence[BankPathError]) -> None:
 def closed_document(closed: Sequence[BankPathError]) -> list[dict[str, str]]:
     """Return each as members."""
     return [{"path": str(error.path), "problem": error.problem} for error in closed]
+
+
+def place_and_problem(error: Finding) -> str:
+    """Return what is wrong in a file, behind line and column where it is known."""
+    place = error.location
+    return f"{place.line}:{place.column}: {error.message}" if place.line else error.message
+
+
+def broken_document(errors: Sequence[Finding]) -> list[dict[str, str]]:
+    """Return each as members."""
+    return [
+        {"path": str(error.location.path), "problem": place_and_problem(error)} for error in errors
+    ]

@@ -155,7 +155,7 @@ def _explain(error: json.JSONDecodeError) -> tuple[str, int]:
         if before.endswith(","):
             message = f"illegal trailing comma before end of {container}"
             place = len(before) - 1
-    return message[:1].lower() + message[1:], place
+    return (message[:1].lower() + message[1:]).removesuffix(" starting at"), place
 
 
 def _find_constant(text: str, offset: int) -> int:

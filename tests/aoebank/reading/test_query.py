@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from pathlib import Path
 
 import pytest
 from support import version_banks as banks
+from support.golden_harness import run
 
 import aoebank
 from aoebank import Bank, BankNotFoundError, Event, UsageError
@@ -147,3 +149,24 @@ def test_stats_group_by_what_is_asked(bank: Path) -> None:
     assert [row[1] for row in aoebank.stats(bank, by="bank").rows] == [4]
     with pytest.raises(UsageError, match="no such group"):
         aoebank.stats(bank, by="key; DROP TABLE records")
+
+
+def test_broken_file_is_told_beside_the_rows_of_what_can_be_read(bank: Path) -> None:
+    file = banks.file_of(bank)
+    assert aoebank.stats(bank).broken == ()
+    file.write_bytes(file.read_bytes()[:-30])
+    for result in (aoebank.stats(bank), aoebank.query("SELECT count(*) FROM records", bank)):
+        (error,) = result.broken
+        assert error.location.path == file
+    outcome = run("aoebank", ["stats", str(bank)])
+    assert f"\nbroken: {error.location}: {error.message}\n" in outcome.stdout
+    document = json.loads(run("aoebank", ["stats", str(bank), "--json"]).stdout)
+    assert [one["path"] for one in document["broken"]] == [str(file)]
+
+
+def test_key_that_is_not_found_may_be_in_a_broken_file(bank: Path) -> None:
+    file = banks.file_of(bank)
+    file.write_bytes(file.read_bytes()[:-30])
+    missing, broken = aoebank.show("ffffffff", bank).misses
+    assert missing.reason == "no such record"
+    assert broken.selector.startswith(f"{file}:")

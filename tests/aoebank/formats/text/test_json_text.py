@@ -70,6 +70,12 @@ def test_comma_too_many_is_told_alike_by_every_python(text: str, container: str)
     assert text[caught.value.offset] == ","
 
 
+def test_message_ends_where_a_place_is_told_beside_it() -> None:
+    with pytest.raises(JsonTextError) as caught:
+        loads('{"a": "b')
+    assert (caught.value.problem, caught.value.offset) == ("unterminated string", 6)
+
+
 @pytest.mark.parametrize("depth", [101, 500, 100_000])
 def test_nesting_beyond_the_limit_is_refused(depth: int) -> None:
     with pytest.raises(JsonTextError) as caught:
