@@ -181,6 +181,7 @@ HAZARDS: dict[str, str] = {
     "AR208": "folder of an old layout that readers no longer look into",
     "AR209": "cube bank without its .bin twin, the only file its reader opens",
     "AR210": "bank made under an old name of the soc_version",
+    "AR211": "file for another spelling of the soc_version or op_type",
     "AR301": "record hides a faster one",
     "AR302": "record in use is made for another soc_version",
     "AR303": "bank file is broken, so what its reader makes of it is not certain",

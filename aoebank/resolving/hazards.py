@@ -361,6 +361,44 @@ def _old_names(scene: _Scene) -> Iterator[Hazard]:
                 )
 
 
+def _other_spelling(scene: _Scene) -> Iterator[Hazard]:
+    query = scene.query
+    anything = replace(query, soc_version=None, core_num=None, op_type=None)
+    for answer in scene.answers:
+        place = _deciding(answer)
+        if place is None or answer.root is None or query == anything:
+            continue
+        rules = RULES[answer.reader]
+        if find_files(rules, place, answer.root, replace(query, core_num=None)):
+            continue
+        format_ = get_format(rules.format)
+        for path in find_files(rules, place, answer.root, anything):
+            name = format_.parse_name(path.name)
+            spellings = name and [
+                (option, asked, found)
+                for option, asked, found in (
+                    ("--soc", query.soc_version, name.soc_version),
+                    ("--op", query.op_type, name.op_type),
+                )
+                if asked is not None
+            ]
+            if spellings and all(_spelled_alike(asked, found) for _, asked, found in spellings):
+                words = " ".join(f"{option} {found}" for option, _, found in spellings)
+                yield Hazard(
+                    code="AR211",
+                    path=path,
+                    readers=(answer.reader,),
+                    message=f"a file of another spelling, which {answer.reader} does not open "
+                    f"for {' '.join(asked for _, asked, _ in spellings)}",
+                    hint=f"ask for {words}, or rename the file",
+                )
+                break
+
+
+def _spelled_alike(asked: str, found: str | None) -> bool:
+    return found is not None and asked.lower().replace("-", "_") == found.lower().replace("-", "_")
+
+
 def _has_source(rules: Rules, source: str) -> bool:
     return any(place.source == source for place in (*rules.custom, *rules.built_in))
 
@@ -397,4 +435,5 @@ _CHECKS: tuple[Callable[[_Scene], Iterator[Hazard]], ...] = (
     _old_layout,
     _missing_binary_cache,
     _old_names,
+    _other_spelling,
 )

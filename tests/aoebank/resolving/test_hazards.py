@@ -153,6 +153,27 @@ def test_bank_for_other_cores_is_told(world: World) -> None:
     assert (hazard.code, hazard.path) == ("AR207", file)
 
 
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        (
+            Query(soc_version=SOC.lower(), core_num=24, op_type="MatMulV3"),
+            f"--soc {SOC} --op MatMulV3",
+        ),
+        (Query(soc_version=SOC, op_type="matmulv3"), f"--soc {SOC} --op MatMulV3"),
+        (Query(op_type="MATMULV3"), "--op MatMulV3"),
+        (Query(soc_version=SOC.upper()), f"--soc {SOC}"),
+    ],
+)
+def test_bank_of_another_spelling_is_told(world: World, query: Query, words: str) -> None:
+    file = world.bank(LATEST, make_record())
+    (hazard,) = world.hazards(Reader.UNIFIED, query=query)
+    assert (hazard.code, hazard.path) == ("AR211", file)
+    assert hazard.hint == f"ask for {words}, or rename the file"
+    for other in (QUERY, Query(soc_version=f"{SOC}C"), Query(op_type="MatMulV2")):
+        assert world.hazards(Reader.UNIFIED, query=other) == []
+
+
 @pytest.mark.parametrize(("reader", "name"), [(Reader.CUBE, "ga"), (Reader.VECTOR, "rl")])
 def test_folder_of_an_old_layout_is_told(world: World, reader: Reader, name: str) -> None:
     folder = world.folder(f"{LATEST}/{SOC}/{name}")
