@@ -88,8 +88,13 @@ def workload_from_file(path: Path) -> WantedWorkload:
     return WantedWorkload(value=record.workload, keys=keys, format=record.format)
 
 
-def find_matches(answers: Iterable[ReaderAnswer], workload: WantedWorkload) -> Iterator[Match]:
-    """Yield, per reader whose format can hold the workload, what it finds."""
+def find_matches(
+    answers: Iterable[ReaderAnswer], workload: WantedWorkload, query: Query
+) -> Iterator[Match]:
+    """Yield, per reader whose format can hold the workload, what it finds.
+
+    Where the query leaves target or core number open, that is one match for each of them.
+    """
     for answer in answers:
         rules = RULES[answer.reader]
         if workload.format not in (None, rules.format):
@@ -108,12 +113,28 @@ def find_matches(answers: Iterable[ReaderAnswer], workload: WantedWorkload) -> I
                 hits.append(Hit(file=file, record=record))
         if rules.fastest_wins:
             hits = _fastest_first(hits)
-        yield Match(
-            reader=answer.reader,
-            used=hits[0] if hits else None,
-            shadowed=tuple(hits[1:]),
-            broken=tuple(broken),
-        )
+        for used, *shadowed in _by_target(hits, query) or [[None]]:
+            yield Match(
+                reader=answer.reader,
+                used=used,
+                shadowed=tuple(hit for hit in shadowed if hit is not None),
+                broken=tuple(broken),
+            )
+            broken.clear()
+
+
+def _by_target(hits: Iterable[Hit], query: Query) -> list[list[Hit | None]]:
+    """Return hits apart by target and core number, unless the query names them.
+
+    A job opens the files of its own target, so that the record of another one hides nothing.
+    """
+    groups: dict[tuple[object, object], list[Hit | None]] = {}
+    for hit in hits:
+        name = registry.get_format(hit.record.format).parse_name(hit.file.path.name)
+        soc = name.soc_version if name and query.soc_version is None else None
+        cores = name.core_num if name and query.core_num is None else None
+        groups.setdefault((soc, cores), []).append(hit)
+    return [*groups.values()]
 
 
 def record_hazards(query: Query, matches: Iterable[Match]) -> Iterator[Hazard]:
@@ -200,7 +221,8 @@ class ResolveResult:
     Attributes:
         answers: One per reader, in the order asked.
         hazards: What surprises people about these places.
-        matches: One per reader whose format can hold the workload; empty if none was given.
+        matches: One per reader whose format can hold the workload, and per target and core number
+            that the query leaves open; empty if no workload was given.
         has_workload: Whether a record was asked for.
         is_explicit: Whether the readers were named, so that each of them counts.
     """
@@ -264,7 +286,7 @@ def resolve(
     """
     asked = tuple(dict.fromkeys(readers)) or default_readers(query, writers=writers)
     answers = tuple(find_answer(reader, around, query, writes=writers) for reader in asked)
-    matches = tuple(find_matches(answers, workload)) if workload else ()
+    matches = tuple(find_matches(answers, workload, query)) if workload else ()
     hazards = [*find_hazards(around, query, answers), *record_hazards(query, matches)]
     return ResolveResult(
         query=query,

@@ -48,6 +48,20 @@ def test_record_that_hides_no_faster_one_is_no_hazard(world: World, cost_us: flo
     assert world.resolve(Reader.UNIFIED, workload=workload).hazards == ()
 
 
+def test_records_of_other_targets_and_core_numbers_hide_nothing(world: World) -> None:
+    socs = ("Ascend910B2", "Ascend910B3")
+    files = [world.bank(LATEST, make_record(1, cost_us=20.0), soc=soc) for soc in socs]
+    faster = files[0].with_name(files[0].name.replace("_24_", "_20_"))
+    assert faster != files[0]
+    Bank(world.base / LATEST).put(faster, [make_record(1, cost_us=10.0)])
+    workload = workload_from_text(text_of(make_record(1)), op_type=None)
+    result = world.resolve(Reader.UNIFIED, workload=workload, query=Query())
+    found = [match.used.file.path for match in result.matches if match.used is not None]
+    assert sorted(found) == sorted([*files, faster])
+    assert not any(match.shadowed for match in result.matches)
+    assert "AR301" not in codes(list(result.hazards))
+
+
 def test_own_built_in_record_goes_before_a_custom_one_of_a_related_soc(world: World) -> None:
     related = world.bank(LATEST, make_record(1, cost_us=1.0), soc="Ascend910B1")
     workload = workload_from_text(text_of(make_record(1)), op_type=None)
