@@ -411,7 +411,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "aoebank snapshot banks/ -m 'before the driver update'",
     ),
     "log": ("aoebank log banks/", "aoebank log banks/ --op 'MatMul*' -n 5"),
-    "tag": ("aoebank tag v1 banks/", "aoebank tag"),
+    "tag": ("aoebank tag v1 --root banks/", "aoebank tag"),
     "restore": ("aoebank restore v1 banks/ --dry-run", "aoebank restore v1 banks/ --op 'MatMul*'"),
     "revert": ("aoebank revert v2 banks/ --dry-run",),
     "blame": ("aoebank blame 2f1c banks/",),

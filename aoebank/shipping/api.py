@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from aoebank.errors import UsageError
 from aoebank.parameters.context import AnyPath, Names, make_filter, open_bank
-from aoebank.parameters.param import BANK_SIDE, SOC, Param
+from aoebank.parameters.param import SOC, Param
 
 if TYPE_CHECKING:
     from aoebank.shipping.convert import ConvertResult
@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 
 def pack(
-    bank: Annotated[AnyPath | None, BANK_SIDE] = None,
+    bank: Annotated[
+        AnyPath | None,
+        Param(
+            kind=str,
+            metavar="[BANK]",
+            is_argument=True,
+            help="Root of a bank, git:REV[:PATH] or snapshot:REF[:ROOT].",
+        ),
+    ] = None,
     *,
     output: Annotated[
         AnyPath,
