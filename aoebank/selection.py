@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aoebank.errors import UsageError
 from aoebank.formats.provenance import SUFFIX
-from aoebank.formats.registry import find_format
+from aoebank.formats.registry import bank_folders, find_format
 from aoebank.model.record import Record
 from aoebank.storage.bank import soc_folder
 from aoebank.storage.binary_caches import bank_of_binary_cache
@@ -105,9 +105,21 @@ def bank_name_of(name: str) -> str:
     return bank_of_binary_cache(name) or name
 
 
-def soc_versions_of(names: Iterable[str]) -> frozenset[str]:
-    """Return the soc_versions files are for, by folder and by name."""
-    return frozenset(soc for name in names for soc in parts_of(name).soc_versions)
+def target_of(name: str) -> str:
+    """Return the soc_version the records of a file count for, "" if its path is silent.
+
+    >>> target_of("banks/Ascend910B2/unified_bank/x.json"), target_of("matmul/x.json")
+    ('Ascend910B2', 'matmul')
+    >>> target_of("matmul/config/Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json")
+    'Ascend910B2'
+    """
+    path = Path(bank_name_of(name))
+    if path.parent.name in bank_folders() and path.parent.parent.name:
+        return path.parent.parent.name
+    folder = soc_folder(path)
+    own = min(parts_of(name).soc_versions - {folder}, default="")
+    is_spelled_so = own.lower().replace("-", "_") == folder.lower().replace("-", "_")
+    return folder if is_spelled_so or not own else own  # some file names are in lower case
 
 
 def demand_case(wanted: RecordFilter, names: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.text.digest import record_digest
 from aoebank.model.quarantine import Quarantine, QuarantineEntry
 from aoebank.model.record import Record
-from aoebank.selection import RecordFilter, holds_file, parts_of
+from aoebank.selection import RecordFilter, holds_file, target_of
 from aoebank.storage.history.store import Counts
 from aoebank.storage.quarantine import find_entry
 from aoebank.storage.sides.side import Side, StoredSide
@@ -121,18 +121,14 @@ def count_moves(moves: Iterable[RecordMove]) -> Counter[Move]:
 def tally(moves: Iterable[RecordMove]) -> Counts:
     """Return the number of records that moved, by kind of change and by soc_version."""
     kinds: Counter[str] = Counter()
-    socs: Counter[str] = Counter()
+    files: Counter[str] = Counter()
     for move in moves:
         kinds[str(move.kind)] += 1
-        socs[_soc_of(move.file)] += 1
+        files[move.file] += 1
+    socs: Counter[str] = Counter()
+    for name, number in files.items():
+        socs[target_of(name)] += number
     return Counts(moves=dict(kinds), socs=dict(socs))
-
-
-def _soc_of(name: str) -> str:
-    """Return the soc_version a file counts for: its folder, else its name."""
-    if "/" in name:
-        return name.partition("/")[0]
-    return next(iter(sorted(parts_of(name).soc_versions)), "")
 
 
 def _holds_op(

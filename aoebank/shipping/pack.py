@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from aoebank.errors import BankFormatError, BankNotFoundError, BankPathError, UsageError, shell_word
 from aoebank.formats.protocol import raise_if_broken
 from aoebank.formats.provenance import SUFFIX
 from aoebank.model.digest import sha256_of
-from aoebank.selection import RecordFilter, holds_whole_file, soc_versions_of
+from aoebank.selection import RecordFilter, holds_whole_file, target_of
 from aoebank.storage.git.attributes import QUARANTINE
 from aoebank.storage.packs.archive import (
     NAMESPACE,
@@ -202,12 +202,9 @@ def pack(side: Side, request: PackRequest, *, made_by: str) -> PackResult:
 
 
 def _targets(files: Iterable[PackedFile]) -> tuple[str, ...]:
-    """Return the targets of the records, spelled as folders are: some file names are lower case."""
-    names = [PurePosixPath(file.name) for file in files if file.records]
-    found = [
-        {name.parts[0]} if len(name.parts) > 1 else soc_versions_of([str(name)]) for name in names
-    ]
-    return tuple(sorted(set[str]().union(*found)))
+    """Return the targets of the records."""
+    found = {target_of(file.name) for file in files if file.records}
+    return tuple(sorted(found - {""}))
 
 
 def _files(side: Side, request: PackRequest) -> Iterator[tuple[PackedFile, bytes]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aoebank import UsageError
-from aoebank.selection import RecordFilter, demand_case
+from aoebank.selection import RecordFilter, demand_case, target_of
 
 VECTOR_KEY = "[[1, [[0, 0]], [24, 1], [], 9, [1]]]"
 
@@ -72,3 +72,22 @@ def test_operator_in_another_case_is_an_error_that_names_it() -> None:
         demand_case(RecordFilter(op=(pattern,)), names)
     # the records of a subgraph bank may be of any operator
     demand_case(RecordFilter(op=("matmulv3",)), [*names, "graph/ascend910b2_l2cache.json"])
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("Ascend910B2/unified_bank/Ascend910B2_24_AiCore_matmul.json", "Ascend910B2"),
+        (
+            "site/Ascend910B2/cube/AIC_24_L1_SIZE_512_repository_Ascend910B2_matmul.bin",
+            "Ascend910B2",
+        ),
+        ("unified_bank/Ascend910B2_24_AiCore_matmul.json.provenance.jsonl", "Ascend910B2"),
+        ("matmul/config/Ascend910B2_24_AiCore_MatMulV3_runtime_kb.json", "Ascend910B2"),
+        ("graph/Ascend910B4-1/ascend910b4_1_l2cache.json", "Ascend910B4-1"),
+        ("Ascend910B2/other.json", "Ascend910B2"),
+        ("other.json", ""),
+    ],
+)
+def test_target_of_a_file_is_its_folder_above_the_bank_or_its_name(name: str, target: str) -> None:
+    assert target_of(name) == target
