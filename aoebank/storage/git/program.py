@@ -155,6 +155,13 @@ def get_commit(revision: str, *, cwd: Path) -> str:
         HistoryError: there is no such revision, or no repository.
     """
     commit = find_commit(revision, cwd=cwd)
+    if commit is None and try_git(["rev-parse", "--git-dir"], cwd=cwd).returncode:
+        raise HistoryError(
+            "not in a git repository",
+            where=f"git:{revision}",
+            got=str(cwd),
+            hint="cd into the repository that has it",
+        )
     if commit is None:
         raise HistoryError(
             "unknown revision",

@@ -131,6 +131,10 @@ def test_baseline_that_is_not_there_is_an_error(tree: WorkTree, tmp_path: Path) 
         new(tree.top, tmp_path / "nope.json")
     with pytest.raises(HistoryError):
         new(Path(__file__).parent, "git:--help")
+    outside = tree.top.parent / "outside"
+    outside.mkdir()
+    with pytest.raises(HistoryError, match="not in a git repository"):
+        new(outside, "git:HEAD")
 
 
 @pytest.mark.slow
