@@ -56,6 +56,17 @@ def test_interrupt_exits_130(tmp_path: Path, system: FaultySystem) -> None:
     assert run("aoebank", ["ls", str(tmp_path)]).exit_code == 130
 
 
+def test_interrupt_of_the_start_exits_130_and_shows_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "aoebank", "ls"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
 def test_colour_is_off_in_a_pipe_and_on_when_asked_for(tmp_path: Path) -> None:
     arguments = ["validate", str(tmp_path / "gone")]
     assert "\x1b[" not in run("aoebank", arguments).stdout
