@@ -299,7 +299,7 @@ def _tune_result(path: Path, document: Document) -> Iterator[BankLookup]:
             yield BankLookup(
                 source=path,
                 kind=LookupKind.OPERATOR,
-                name=names.strip("[]"),
+                name=re.sub(r"[\[\]'\"]", "", names),  # as Python writes a list, or one of lists
                 is_hit=status["bank_hit"],
                 reason=", ".join(name for name, value in status.items() if value is True),
             )

@@ -126,9 +126,9 @@ def fill(
                 closed.append(error)
                 continue
             if parsed is not None:
-                error = find_error(parsed)
-                if error is not None and broken is not None:
-                    broken.append(error)
+                fault = find_error(parsed)
+                if fault is not None and broken is not None:
+                    broken.append(fault)
                 place = {"bank": side.label, "file": name} | _target(parsed)
                 rows = _records(parsed, entries, kept_out, today)
                 _insert(database, "files", [place | _file(parsed)])

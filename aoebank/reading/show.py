@@ -147,9 +147,9 @@ def _of_key(
         if number < _MOST:
             keys |= {*parsed.format.iter_keys_of_id(parsed, number)}
         matches += [(place, parsed.path, key) for key in sorted(keys)]
-        error = find_error(parsed)
-        if error is not None:
-            broken.append(SelectorMiss(selector=str(error.location), reason=error.message))
+        fault = find_error(parsed)
+        if fault is not None:
+            broken.append(SelectorMiss(selector=str(fault.location), reason=fault.message))
     if len({key for _, _, key in matches}) > 1:
         keys_found = tuple(f"{path}:{key}" for _, path, key in matches)
         yield SelectorMiss(selector=selector, reason="more than one record", keys=keys_found)

@@ -58,6 +58,8 @@ def test_any_bytes_are_a_log_or_a_document_without_lookups(
         ({"KBHit": True, "kernelName": "te_x"}, [("te_x", True)]),
         ({"KBHit": 0, "binFileName": "te_y"}, [("te_y", False)]),
         ({"[a b]": {"status_data": {"bank_hit": True}}}, [("a b", True)]),
+        ({"['a', 'b']": {"status_data": {"bank_hit": True}}}, [("a, b", True)]),
+        ({"[['a'],['b']]": {"status_data": {"bank_hit": True}}}, [("a,b", True)]),
         ({"[a]": {"status_data": {"bank_hit": False, "bank_append": True}}}, [("a", False)]),
         (
             [
