@@ -123,6 +123,15 @@ def test_broken_file_is_not_packed(bank: Path, output: Path) -> None:
     assert not output.exists()
 
 
+def test_bank_that_is_a_link_to_nowhere_is_not_left_out(bank: Path, output: Path) -> None:
+    link = banks.file_of(bank).with_name(f"{banks.SOC}_24_AiCore_Gone.json")
+    link.symlink_to("nowhere")
+    with pytest.raises(BankPathError, match="link to nowhere"):
+        aoebank.pack(bank, output=output)
+    assert not output.exists()
+    aoebank.pack(bank, output=output, soc=OTHER)
+
+
 def test_archive_that_is_there_is_replaced_by_force_only(bank: Path, output: Path) -> None:
     output.write_bytes(b"mine")
     with pytest.raises(BankPathError, match="is there already"):
