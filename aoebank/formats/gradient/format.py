@@ -31,7 +31,7 @@ class GradientFormat(Format):
     """Reads and writes `<soc>_gradient_fusion.json`."""
 
     name = "gradient"
-    empty = b"[]"
+    empty = b"[]\n"
     globs = ("*_gradient_fusion.json",)
     name_pattern = "<soc_version>_gradient_fusion.json"
     brackets = b"[]"

@@ -319,6 +319,6 @@ def _separator(parsed: ParsedFile) -> bytes:
         return data[parsed.ends[-2] : parsed.starts[-1]]
     if len(parsed):
         return b"," + data[data.find(parsed.format.brackets[:1]) + 1 : parsed.starts[0]]
-    if b"\n" not in parsed.format.empty:
+    if parsed.format.brackets == b"[]":
         return b","  # its writer puts all on one line
     return b"," + _newline(data) + parsed.format.indent

@@ -62,10 +62,10 @@ def test_gradient_bank_is_as_its_tuner_writes_it_and_converts(tmp_path: Path) ->
     file = tmp_path / "bank" / "Ascend910_gradient_fusion.json"
     aoebank.Bank(file.parent).put(file, records)
     assert aoebank.fmt(file) == ()
-    file.write_bytes(file.read_bytes().replace(b"},{", b"},\n {") + b"\n")
+    file.write_bytes(file.read_bytes().replace(b"},{", b"},\n {"))
     (done,) = aoebank.fmt(file)
     assert done.fix.classes == (FixClass.TEXT,)
-    assert b"\n" not in file.read_bytes()
+    assert file.read_bytes().count(b"\n") == 1
     assert aoebank.list_bank(file).files[0].keys == ("2", "1")
     aoebank.convert(file.parent, output=tmp_path / "rows.jsonl")
     aoebank.convert(tmp_path / "rows.jsonl", output=tmp_path / "back")

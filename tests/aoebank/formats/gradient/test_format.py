@@ -70,7 +70,7 @@ def test_new_file_is_compact() -> None:
     record = replace(FORMAT.record(parse(bank(item())), 0), origin=None)
     data = FORMAT.serialize(parse(FORMAT.empty), {"7": record})
     line = json.dumps(item(), separators=(",", ":"))
-    assert data.decode() == f"[{line}]"
+    assert data.decode() == f"[{line}]\n"
 
 
 @pytest.mark.parametrize(
