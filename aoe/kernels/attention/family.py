@@ -37,7 +37,7 @@ class AttentionFamily(PlannedFamily[Attention]):
     def pipeline_of(self, plan: Attention, algorithm: str) -> Pipeline:
         """Return the only algorithm there is in a precision, or the same for open extents."""
         pipeline = few_queries_pipeline if plan.is_few else attention_pipeline
-        if plan.places:
+        if plan.views:
             return _where_it_lies(plan, pipeline(plan))
         if algorithm != OPEN:
             return pipeline(plan)
@@ -57,6 +57,6 @@ class AttentionFamily(PlannedFamily[Attention]):
 
 def _where_it_lies(plan: Attention, pipeline: Pipeline) -> Pipeline:
     """Return a pipeline that reads and writes heads where moves around it would."""
-    inputs = range(len(plan.places) - 1)
+    inputs = range(len(plan.views) - 1)
     result = tuple(reversed(range(len(plan.values.iteration.axes))))
-    return with_views(pipeline, plan.places, [*map(plan.dimensions, inputs), result])
+    return with_views(pipeline, plan.views, [*map(plan.dimensions, inputs), result])

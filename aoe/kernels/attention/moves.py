@@ -26,32 +26,16 @@ _TRANSPOSE = ("", "Transpose")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPlace:
-    """Where a tensor of any rank lies in a stored one.
-
-    Attributes:
-        number: Of the input that is stored; that behind the last one is the result.
-        strides: Elements between two neighbours along each dimension, outermost first; 0 where it
-            has one element.
-        offset: Elements in front of the first one.
-    """
-
-    number: int
-    strides: tuple[int, ...]
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MovedAttention:
     """An attention with the moves around it.
 
     Attributes:
         workload: The attention without them.
-        places: Of its inputs, then of its result.
+        views: Of its inputs, then of its result, with all dimensions of these tensors.
     """
 
     workload: Workload
-    places: tuple[StoredPlace, ...]
+    views: tuple[BufferView, ...]
 
 
 def apart_from_moves(workload: Workload) -> MovedAttention | Support | None:
@@ -73,13 +57,13 @@ def apart_from_moves(workload: Workload) -> MovedAttention | Support | None:
     made = {item.output for item in kept}
     refs = (ref for item in kept for ref in item.inputs if ref and not ref.startswith("s"))
     read = dict.fromkeys(ref for ref in refs if ref not in made)
-    places = []
+    views = []
     for ref in read:
-        place = _place_of(workload, ref, shapes)
-        if isinstance(place, Support):
-            return place
-        places.append(place)
-    if {place.number for place in places} != set(range(len(workload.inputs))):
+        view = _view_of(workload, ref, shapes)
+        if isinstance(view, Support):
+            return view
+        views.append(view)
+    if {view.tensor for view in views} != set(range(len(workload.inputs))):
         return Support("an input that is not read")
     inside = kept[-1].output
     written = _written(back, shapes[inside], workload)
@@ -87,12 +71,12 @@ def apart_from_moves(workload: Workload) -> MovedAttention | Support | None:
         return written
     return MovedAttention(
         workload=_renumbered(workload, kept, list(read), shapes),
-        places=(*places, written),
+        views=(*views, written),
     )
 
 
-def _place_of(workload: Workload, ref: str, shapes: Mapping[str, Shape]) -> StoredPlace | Support:
-    """Return the place, in an input, of a tensor that an operation reads, or why there is none."""
+def _view_of(workload: Workload, ref: str, shapes: Mapping[str, Shape]) -> BufferView | Support:
+    """Return the view, of an input, that an operation reads as a tensor, or why there is none."""
     shape = shapes[ref]
     names = [f"d{at}" for at in range(len(shape))]
     variables = Variables(dict(zip(names, shape, strict=True)))
@@ -105,21 +89,22 @@ def _place_of(workload: Workload, ref: str, shapes: Mapping[str, Shape]) -> Stor
         return Support("moves that are more than strides")
     if ref.startswith("t") and workload.inputs[found.number].dtype != "float32":
         return Support("moves of another type than float32")
-    return StoredPlace(
-        number=found.number,
-        strides=tuple(found.address.coefficient(name) for name in names),
+    return BufferView(
+        tensor=found.number,
+        # where there is one element, any stride serves
+        strides=tuple(found.address.coefficient(name) or 1 for name in reversed(names)),
         offset=found.address.offset,
     )
 
 
-def _written(back: Operation | None, made: Shape, workload: Workload) -> StoredPlace | Support:
-    """Return the place of the result of an attention, whose dimensions a Transpose permutes."""
+def _written(back: Operation | None, made: Shape, workload: Workload) -> BufferView | Support:
+    """Return the view of the result of an attention, whose dimensions a Transpose permutes."""
     order = tuple(range(len(made))) if back is None else permutation(back, len(made))
     if order[-1] != len(made) - 1:
         return Support("columns of the result that are written apart")
     stored = workload.output.shape
-    strides = [prod(stored[order.index(at) + 1 :]) for at in range(len(made))]
-    return StoredPlace(number=len(workload.inputs), strides=tuple(strides))
+    strides = [prod(stored[order.index(at) + 1 :]) for at in reversed(range(len(made)))]
+    return BufferView(tensor=len(workload.inputs), strides=tuple(strides))
 
 
 def _renumbered(
@@ -143,25 +128,21 @@ def _renumbered(
 
 def with_views(
     pipeline: Pipeline,
-    places: Sequence[StoredPlace],
+    tensors: Sequence[BufferView],
     dimensions: Sequence[Sequence[int]],
 ) -> Pipeline:
     """Return a pipeline that reads and writes where the tensors lie.
 
     Args:
         pipeline: Of the attention alone.
-        places: Of its inputs and its result.
+        tensors: Views of its inputs and its result, with all dimensions of these tensors.
         dimensions: Of its buffers: for each dimension, innermost first, that of the tensor, below 0
             where the tensor has none.
     """
     views = [
-        BufferView(
-            tensor=place.number,
-            offset=place.offset,
-            # where there is one element, any stride serves
-            strides=tuple(place.strides[at] or 1 if at >= 0 else 1 for at in of_buffer),
-        )
-        for place, of_buffer in zip(places, dimensions, strict=True)
+        # dimensions count from the outermost, strides from the innermost
+        replace(view, strides=tuple(view.strides[~at] if at >= 0 else 1 for at in of_buffer))
+        for view, of_buffer in zip(tensors, dimensions, strict=True)
     ]
     # the first view of each input takes its place, further ones follow
     first = {view.tensor: number for number, view in reversed([*enumerate(views[:-1])])}

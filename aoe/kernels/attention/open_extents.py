@@ -117,7 +117,7 @@ def dimension_roles(workload: Workload) -> tuple[tuple[Role, ...], ...] | None:
     attention = read_attention(workload)
     if isinstance(attention, Support) or attention.in_pairs or attention.scores.left_turned:
         return None
-    if attention.places:  # which strides of the buffers say then
+    if attention.views:  # which strides of the buffers say then
         return None
     scores, values = attention.scores, attention.values
     found = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from aoe.kernels.attention.moves import StoredPlace, apart_from_moves
-from aoe.kernels.family import Support
+from aoe.kernels.attention.moves import apart_from_moves
+from aoe.kernels.family import BufferView, Support
 from aoe.kernels.halide.iteration import Axis
 from aoe.kernels.halide.prologue import feeding
 from aoe.kernels.halide.shapes import infer_shapes
@@ -32,14 +32,14 @@ class Attention:
         values: Weights of the keys times the values; its left matrix is no input of the workload.
         is_guarded: True if a query whose weights are no numbers, because all its keys are masked,
             has weights of zero instead.
-        places: Where its inputs and its result lie, of a workload with moves around it; else ().
+        views: Of its inputs and its result, of a workload with moves around it; else ().
         is_open: True if batches, queries and keys are as many as its inputs have when it runs.
     """
 
     scores: MatrixProduct
     values: MatrixProduct
     is_guarded: bool = False
-    places: tuple[StoredPlace, ...] = ()
+    views: tuple[BufferView, ...] = ()
     is_open: bool = False
 
     @property
@@ -96,7 +96,7 @@ def read_attention(workload: Workload) -> Attention | Support:
         return found
     if found.scores.left_turned:
         return Support("queries column by column, with moves around them")
-    return replace(found, places=moved.places)
+    return replace(found, views=moved.views)
 
 
 def _read_plain(workload: Workload) -> Attention | Support:
