@@ -10,15 +10,14 @@ from onnx import TensorProto
 from support.contracts.kernels import (
     CompiledKernel,
     assert_close,
-    kernel_target,
+    guessed_schedules,
     operation,
     plain,
     run_baseline,
 )
 from support.tiers import few_every_day
 
-from aoe.kernels.registry import classify, get_family
-from aoe.schedule import Configuration
+from aoe.kernels.registry import classify
 from aoe.workload import Operation, Workload
 
 _SPECIALS = (
@@ -86,9 +85,7 @@ def test_special_values_meet_at_every_operand_as_in_onnx_runtime(
     feed = _grid(_OPERANDS[label], dtype)
     workload = _workload(label, dtype, feed["x0"].size, cast=cast)
     run = run_baseline(workload, feed)
-    family, target = get_family(workload.op_type), kernel_target()
-    guess = Configuration(family.space(workload, target).first_guesses[0])
-    kernel = CompiledKernel(workload, family.schedule(workload, guess, target))
+    kernel = CompiledKernel(workload, guessed_schedules(workload)[0])
     assert_close(workload, kernel.run(run.inputs), run.result, label)
 
 

@@ -27,7 +27,7 @@ from aoe.device.toolchain import find_toolchain, halide_include
 from aoe.folders.scratch import ScratchFolder
 from aoe.kernels.family import BufferView, KernelTarget, PackedInput
 from aoe.kernels.registry import get_family
-from aoe.schedule import Schedule
+from aoe.schedule import Configuration, Schedule
 from aoe.settings import environment
 from aoe.target import Target
 from aoe.workload import Workload
@@ -89,6 +89,15 @@ def checked_target() -> Target:
 def kernel_target() -> KernelTarget:
     """Return the facts about `checked_target` that kernel families schedule by."""
     return KernelTarget.of(checked_target())
+
+
+def guessed_schedules(
+    workload: Workload, target: KernelTarget | None = None
+) -> tuple[Schedule, ...]:
+    """Return the schedules of a workload's first guesses, best first."""
+    family, target = get_family(workload.op_type), target or kernel_target()
+    guesses = family.space(workload, target).first_guesses
+    return tuple(family.schedule(workload, Configuration(one), target) for one in guesses)
 
 
 class CompiledKernel:

@@ -42,7 +42,12 @@ from aoe.workload import (
     workload_from_json,
     workload_to_json,
 )
-from support.contracts.compiled_kernel import THREADS, CompiledKernel, kernel_target
+from support.contracts.compiled_kernel import (
+    THREADS,
+    CompiledKernel,
+    guessed_schedules,
+    kernel_target,
+)
 
 __all__ = [
     "SEED",
@@ -56,6 +61,7 @@ __all__ = [
     "between_reorders",
     "block_size",
     "blocked",
+    "guessed_schedules",
     "kernel_target",
     "operation",
     "plain",

@@ -14,6 +14,7 @@ from support.contracts.kernels import (
     SEED,
     CompiledKernel,
     KernelFamilyTests,
+    guessed_schedules,
     kernel_target,
     operation,
     plain,
@@ -25,7 +26,7 @@ from aoe.graph.workload_model import random_inputs, workload_model
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import classify, get_family
 from aoe.operators import MICROSOFT_DOMAIN
-from aoe.schedule import Configuration, Parallel
+from aoe.schedule import Parallel
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
 Array = np.ndarray[Any, Any]
@@ -304,9 +305,7 @@ def in_float64(workload: Workload, feed: Mapping[str, Array]) -> Array:
 
 def best_kernel(workload: Workload) -> CompiledKernel:
     """Return the kernel of the first guess."""
-    family, target = get_family("attention"), kernel_target()
-    guess = Configuration(family.space(workload, target).first_guesses[0])
-    return CompiledKernel(workload, family.schedule(workload, guess, target))
+    return CompiledKernel(workload, guessed_schedules(workload)[0])
 
 
 def test_results_are_those_of_float64() -> None:
@@ -479,10 +478,8 @@ def test_threads_share_one_loop_short_tasks_by_the_batch(
     heads: int, tokens: int, loop: str
 ) -> None:
     workload = attention((heads, tokens, 64), (heads, 64, tokens), (heads, tokens, 64))
-    family, target = get_family("attention"), replace(kernel_target(), threads=2)
-    for guess in family.space(workload, target).first_guesses:
-        steps = family.schedule(workload, Configuration(guess), target).steps
-        shared = [s.var for s in steps if isinstance(s, Parallel) and s.stage == "y"]
+    for schedule in guessed_schedules(workload, replace(kernel_target(), threads=2)):
+        shared = [s.var for s in schedule.steps if isinstance(s, Parallel) and s.stage == "y"]
         assert shared == [loop]
 
 

@@ -14,6 +14,7 @@ from support.contracts.kernels import (
     CompiledKernel,
     KernelFamilyTests,
     assert_close,
+    guessed_schedules,
     kernel_target,
     operation,
     plain,
@@ -28,7 +29,7 @@ from aoe.kernels.algorithms import allowed_space
 from aoe.kernels.conv_nchw.family import ConvNchw
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.registry import classify
-from aoe.schedule import Configuration, Split
+from aoe.schedule import Schedule, Split
 from aoe.workload import Layout, Operation, Precision, TensorSpec, Workload
 
 GELU = (operation("Gelu", "t0", "t1"),)
@@ -141,6 +142,11 @@ def test_results_are_those_of_the_onnx_reference(label: str) -> None:
     assert_close(workload, found, np.asarray(expected, np.float32), label)
 
 
+def _guessed(workload: Workload, algorithm: str) -> Schedule:
+    """Return the best first guess of an algorithm, given a part of its name."""
+    return next(one for one in guessed_schedules(workload) if algorithm in one.algorithm)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "bound"),
@@ -153,8 +159,7 @@ def test_sums_of_many_channels_stay_within_the_bound(precision: Precision, bound
     x, weights = (run.inputs[name].astype(np.float64) for name in ("x0", "x1"))
     windows = np.lib.stride_tricks.sliding_window_view(x, 3, axis=2)
     exact = np.einsum("ncwk,ock->now", windows, weights)
-    for guess in ConvNchw().space(workload, kernel_target()).first_guesses:
-        schedule = ConvNchw().schedule(workload, Configuration(guess), kernel_target())
+    for schedule in guessed_schedules(workload):
         found = CompiledKernel(workload, schedule).run(run.inputs)
         assert np.abs(found - exact).max() / np.abs(exact).max() < bound
 
@@ -166,8 +171,7 @@ def test_special_values_come_out_where_onnx_runtime_has_them() -> None:
     for at, value in enumerate((np.nan, np.inf, -np.inf)):
         image.reshape(-1)[at * 211] = value
     run = run_baseline(workload, {"x0": image})
-    for guess in ConvNchw().space(workload, kernel_target()).first_guesses:
-        schedule = ConvNchw().schedule(workload, Configuration(guess), kernel_target())
+    for schedule in guessed_schedules(workload):
         found = CompiledKernel(workload, schedule).run(run.inputs)
         finite = np.isfinite(run.result)
         assert not finite.all()
@@ -182,10 +186,7 @@ def test_transformed_signals_stay_within_the_bound() -> None:
     x, weights = (run.inputs[name].astype(np.float64) for name in ("x0", "x1"))
     windows = np.lib.stride_tricks.sliding_window_view(x, 7, axis=2)
     exact = np.einsum("ncwk,ock->now", windows, weights)
-    space = ConvNchw().space(workload, kernel_target())
-    guess = next(guess for guess in space.first_guesses if guess["algorithm"] == "winograd_line_4")
-    schedule = ConvNchw().schedule(workload, Configuration(guess), kernel_target())
-    found = CompiledKernel(workload, schedule).run(run.inputs)
+    found = CompiledKernel(workload, _guessed(workload, "winograd_line_4")).run(run.inputs)
     assert np.abs(found - exact).max() / np.abs(exact).max() < 1e-5
 
 
@@ -199,10 +200,7 @@ def test_transformed_sums_stay_within_the_bound(algorithm: str) -> None:
     image = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3, 3), axis=(2, 3, 4))
     exact = np.einsum("ncdhwijk,ocijk->nodhw", windows, weights)
-    space = ConvNchw().space(workload, kernel_target())
-    guess = next(guess for guess in space.first_guesses if guess["algorithm"] == algorithm)
-    schedule = ConvNchw().schedule(workload, Configuration(guess), kernel_target())
-    found = CompiledKernel(workload, schedule).run(run.inputs)
+    found = CompiledKernel(workload, _guessed(workload, algorithm)).run(run.inputs)
     error = np.abs(found - exact).max() / np.abs(exact).max()
     assert error < (3e-5 if algorithm == "winograd_rows_4" else 3e-6)
 
@@ -219,10 +217,7 @@ def test_groups_that_share_a_vector_keep_apart_what_is_no_number(
     image = random_inputs(workload, SEED)["x0"].copy()
     image[0, :3, 4, 6] = np.nan, np.inf, -np.inf
     run = run_baseline(workload, {"x0": image})
-    space = ConvNchw().space(workload, kernel_target())
-    guess = next(guess for guess in space.first_guesses if guess["algorithm"] == algorithm)
-    schedule = ConvNchw().schedule(workload, Configuration(guess), kernel_target())
-    found = CompiledKernel(workload, schedule).run(run.inputs)
+    found = CompiledKernel(workload, _guessed(workload, algorithm)).run(run.inputs)
     kept, expected = found[:, 24:], run.result[:, 24:]
     assert np.isnan(found[:, :24]).any()
     assert np.abs(kept - expected).max() / np.abs(expected).max() < bound
@@ -313,16 +308,14 @@ def test_channels_are_walked_in_two_loops_in_front_of_a_long_chain(
     chain: tuple[Operation, ...], channels: int, loops: int
 ) -> None:
     workload = conv_nchw((1, channels, 70), (16, channels, 3), stride=2, pads=(1, 1), chain=chain)
-    family, target = ConvNchw(), kernel_target()
-    for guess in family.space(workload, target).first_guesses:
-        schedule = family.schedule(workload, Configuration(guess), target)
+    run = run_baseline(workload, random_inputs(workload, SEED))
+    for schedule in guessed_schedules(workload):
         if schedule.algorithm.startswith("direct"):
             split = [step for step in schedule.steps if isinstance(step, Split)]
             walked = [step for step in split if step.var == "r$w"]
             assert len(walked) == loops - 1
-            run = run_baseline(workload, random_inputs(workload, SEED))
             found = CompiledKernel(workload, schedule).run(run.inputs)
-            assert_close(workload, found, run.result, repr(guess))
+            assert_close(workload, found, run.result, schedule.algorithm)
 
 
 @pytest.mark.parametrize("precision", [Precision.BFLOAT16, Precision.STRICT_FLOAT32])
@@ -343,9 +336,7 @@ def test_first_guesses_copy_groups_and_the_whole_image(precision: Precision) -> 
 
 def test_edited_schedule_that_would_read_in_front_of_an_image_is_refused() -> None:
     workload = CONVOLUTIONS["groups of 24, three of them"]
-    space = ConvNchw().space(workload, kernel_target())
-    guess = next(item for item in space.first_guesses if "groups" in str(item["algorithm"]))
-    schedule = ConvNchw().schedule(workload, Configuration(guess), kernel_target())
+    schedule = _guessed(workload, "groups")
     wide = tuple(
         replace(step, factor=32) if isinstance(step, Split) and step.stage == "woven" else step
         for step in schedule.steps

@@ -13,6 +13,7 @@ from support.contracts.kernels import (
     KernelFamilyTests,
     block_size,
     blocked,
+    guessed_schedules,
     kernel_target,
     operation,
     plain,
@@ -27,7 +28,7 @@ from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.conv_nchwc.pointwise import blocked_image
 from aoe.kernels.conv_nchwc.shape import ConvolutionShape, read_convolution
 from aoe.kernels.family import KernelTarget, supported
-from aoe.schedule import Configuration, Unroll
+from aoe.schedule import Unroll
 from aoe.workload import Layout, Precision, TensorSpec, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
@@ -129,8 +130,7 @@ def test_sums_of_many_channels_stay_within_the_bound(precision: Precision, bound
     workload = replace(workload, precision=precision)
     run = run_baseline(workload, random_inputs(workload, SEED))
     exact = exactly(workload, run.inputs) * (1 if precision.is_lower else -1)
-    for guess in Convolution().space(workload, kernel_target()).first_guesses:
-        schedule = Convolution().schedule(workload, Configuration(guess), kernel_target())
+    for schedule in guessed_schedules(workload):
         assert precision_of(schedule.algorithm) is precision
         found = CompiledKernel(workload, schedule).run(run.inputs)
         assert np.abs(found - exact).max() / np.abs(exact).max() < bound
@@ -144,8 +144,7 @@ def test_special_values_come_out_where_onnx_runtime_has_them() -> None:
     for at, value in enumerate((np.nan, np.inf, -np.inf)):
         image.reshape(-1)[at * 451] = value
     run = run_baseline(workload, {"x0": image})
-    for guess in Convolution().space(workload, kernel_target()).first_guesses:
-        schedule = Convolution().schedule(workload, Configuration(guess), kernel_target())
+    for schedule in guessed_schedules(workload):
         found = CompiledKernel(workload, schedule).run(run.inputs)
         finite = np.isfinite(run.result)
         assert not finite.all()
@@ -285,8 +284,7 @@ def test_columns_of_the_filter_of_a_plain_image_are_a_loop(precision: Precision)
     """Written out, pixels they share would be kept in registers, and the sums in memory."""
     workload = chained(STEM, *SILU) if precision is Precision.FLOAT32 else STEM
     workload = replace(workload, precision=precision)
-    guess = Convolution().space(workload, _pairs_target()).first_guesses[0]
-    schedule = Convolution().schedule(workload, Configuration(guess), _pairs_target())
+    schedule = guessed_schedules(workload, _pairs_target())[0]
     written = {step.var for step in schedule.steps if isinstance(step, Unroll)}
     assert not any(name.startswith("r$") for name in written)
 

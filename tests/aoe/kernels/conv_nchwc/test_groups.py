@@ -14,6 +14,7 @@ from support.contracts.kernels import (
     KernelFamilyTests,
     block_size,
     blocked,
+    guessed_schedules,
     kernel_target,
     operation,
     plain,
@@ -26,7 +27,7 @@ from aoe.kernels.conv_nchwc.direct import FINISHED
 from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.chain import RESULT
-from aoe.schedule import ComputeAt, Configuration
+from aoe.schedule import ComputeAt
 from aoe.workload import NCHWC_DOMAIN, AttributeValue, Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
@@ -143,8 +144,7 @@ def test_depthwise_sums_are_as_exact_as_those_of_onnx_runtime() -> None:
     workload = depthwise(convolution((14, 14), kernel=(5, 5), pads=(2, 2, 2, 2), bias=False))
     run = run_baseline(workload, random_inputs(workload, SEED))
     exact = _exactly(run.inputs["x0"], run.inputs["x1"], padding=2)
-    for guess in Convolution().space(workload, kernel_target()).first_guesses:
-        schedule = Convolution().schedule(workload, Configuration(guess), kernel_target())
+    for schedule in guessed_schedules(workload):
         found = CompiledKernel(workload, schedule).run(run.inputs)
         assert np.abs(found - exact).max() < 1e-6 * np.abs(exact).max()
 
@@ -156,9 +156,7 @@ def test_special_values_of_a_channel_stay_in_it() -> None:
     flat = feed["x0"].reshape(-1)
     flat[[0, 7, 101, 333]] = [np.nan, np.inf, -np.inf, 1e-42]
     run = run_baseline(workload, feed)
-    configuration = Configuration(Convolution().space(workload, kernel_target()).first_guesses[0])
-    schedule = Convolution().schedule(workload, configuration, kernel_target())
-    found = CompiledKernel(workload, schedule).run(run.inputs)
+    found = CompiledKernel(workload, guessed_schedules(workload)[0]).run(run.inputs)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(run.result))
     np.testing.assert_array_equal(np.isposinf(found), np.isposinf(run.result))
     np.testing.assert_array_equal(np.isneginf(found), np.isneginf(run.result))
@@ -169,8 +167,7 @@ def test_image_is_copied_only_for_large_filters(stride: int, side: int, is_copie
     workload = depthwise(
         convolution((14, 14), strides=(stride, stride), kernel=(side, side), pads=(side // 2,) * 4)
     )
-    for guess in Convolution().space(workload, kernel_target()).first_guesses:
-        schedule = Convolution().schedule(workload, Configuration(guess), kernel_target())
+    for schedule in guessed_schedules(workload):
         assert any(step.stage == "padded" for step in schedule.steps) == is_copied
 
 
@@ -198,6 +195,4 @@ def test_depthwise_tiles_of_stride_2_keep_their_pixels_in_the_32_registers_of_av
 def test_long_chain_walks_whole_rows_of_a_depthwise_convolution() -> None:
     """Inside the loop of the tiles its constants would take the registers of the sums."""
     known = chained(depthwise(convolution((9, 13), blocks=(2, 2))), *SILU)
-    guess = Configuration(Convolution().space(known, kernel_target()).first_guesses[0])
-    steps = Convolution().schedule(known, guess, kernel_target()).steps
-    assert ComputeAt(FINISHED, RESULT, "h") in steps
+    assert ComputeAt(FINISHED, RESULT, "h") in guessed_schedules(known)[0].steps

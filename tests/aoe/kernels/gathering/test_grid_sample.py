@@ -15,7 +15,7 @@ from support.contracts.kernels import (
     CompiledKernel,
     KernelFamilyTests,
     assert_close,
-    kernel_target,
+    guessed_schedules,
     operation,
     plain,
     run_baseline,
@@ -25,7 +25,7 @@ from support.tiers import few_every_day
 from aoe.graph.model_graph import ModelGraph, TensorInfo
 from aoe.graph.regions import partition
 from aoe.graph.workload_model import workload_model
-from aoe.kernels.registry import FUSIBLE, anchors, classify, get_family
+from aoe.kernels.registry import FUSIBLE, anchors, classify
 from aoe.workload import Operation, TensorSpec, Workload
 
 NAME = "grid_sample"
@@ -122,10 +122,7 @@ def _special_grid(shape: tuple[int, ...]) -> Array:
 def test_whatever_a_grid_holds_only_the_image_is_read(mode: str, border: str, corners: int) -> None:
     workload = make((1, 2, 7, 9), (12, 11), mode=mode, padding_mode=border, align_corners=corners)
     feed = {"x0": np.full((1, 2, 7, 9), 3.0, np.float32), "x1": _special_grid((1, 12, 11, 2))}
-    target = kernel_target()
-    guess = get_family(NAME).space(workload, target).first_guesses[0]
-    kernel = CompiledKernel(workload, get_family(NAME).schedule(workload, guess, target))
-    found = kernel.run(feed)
+    found = CompiledKernel(workload, guessed_schedules(workload)[0]).run(feed)
     assert (np.abs(found) <= 3.0 * 2).all()
     if tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= SAME_GRIDS_SINCE:
         assert_close(workload, found, run_baseline(workload, feed).result, "special grid")

@@ -12,6 +12,7 @@ from support.contracts.kernels import (
     CompiledKernel,
     KernelFamilyTests,
     assert_close,
+    guessed_schedules,
     kernel_target,
     operation,
     plain,
@@ -219,9 +220,7 @@ class TestMatMulOfTwoTensors(KernelFamilyTests):
 def test_two_tensors_are_multiplied_in_pairs(name: str) -> None:
     workload = replace(COMPUTED_CASES[name], precision=Precision.BFLOAT16)
     run = run_baseline(workload, random_inputs(workload, SEED))
-    family = get_family("matmul")
-    guess = family.space(workload, kernel_target()).first_guesses[0]
-    schedule = family.schedule(workload, Configuration(guess), kernel_target())
+    schedule = guessed_schedules(workload)[0]
     assert schedule.algorithm == "panels_bf16"
     assert_close(workload, CompiledKernel(workload, schedule).run(run.inputs), run.result, name)
 
@@ -230,13 +229,11 @@ def test_two_tensors_are_multiplied_in_pairs(name: str) -> None:
 def test_pairs_are_summed_up_where_there_are_no_tiles(name: str) -> None:
     workload = TestMatMulInBfloat16.cases[name]
     run = run_baseline(workload, random_inputs(workload, SEED))
-    family, target = get_family("matmul"), replace(kernel_target(), bf16_tiles=False)
-    guesses = family.space(workload, target).first_guesses
-    paired = [guess for guess in guesses if guess["algorithm"] == "panels_bf16"]
-    for guess in (paired[0], paired[-1]):
-        schedule = family.schedule(workload, Configuration(guess), target)
+    schedules = guessed_schedules(workload, replace(kernel_target(), bf16_tiles=False))
+    paired = [schedule for schedule in schedules if schedule.algorithm == "panels_bf16"]
+    for schedule in (paired[0], paired[-1]):
         found = CompiledKernel(workload, schedule).run(run.inputs)
-        assert_close(workload, found, run.result, repr(guess))
+        assert_close(workload, found, run.result, repr(schedule))
 
 
 @pytest.mark.parametrize(
@@ -308,9 +305,7 @@ def test_long_sums_stay_close_to_float64(workload: Workload) -> None:
     left, right = (np.asarray(run.inputs[name], np.float64) for name in ("x0", "x1"))
     exact = left @ (right.T if right.shape[0] == workload.output.shape[1] else right)
     exact = exact + np.asarray(run.inputs.get("x2", 0.0), np.float64)
-    family, target = get_family("matmul"), kernel_target()
-    for guess in family.space(workload, target).first_guesses:
-        schedule = family.schedule(workload, Configuration(guess), target)
+    for schedule in guessed_schedules(workload):
         found = CompiledKernel(workload, schedule).run(run.inputs)
         assert np.abs(found - exact).max() < 3e-6 * np.abs(exact).max()
 
@@ -327,9 +322,7 @@ def test_nan_of_any_bits_reaches_the_results_of_its_row(rows: int) -> None:
     run = run_baseline(workload, random_inputs(workload, SEED))
     spoilt = np.array(run.inputs["x0"])
     spoilt[1, 7] = np.array([0x7FFFFFFF], np.uint32).view(np.float32)[0]
-    family, target = get_family("matmul"), kernel_target()
-    for guess in family.space(workload, target).first_guesses:
-        schedule = family.schedule(workload, Configuration(guess), target)
+    for schedule in guessed_schedules(workload):
         found = CompiledKernel(workload, schedule).run({**run.inputs, "x0": spoilt})
         assert np.isnan(found[1]).all()
         assert np.isfinite(np.delete(found, 1, axis=0)).all()
@@ -342,8 +335,6 @@ def test_depth_is_walked_in_two_loops_in_front_of_a_long_chain(
     """With one, the compiler keeps constants of the chain in registers, and sums in memory."""
     more = (plain(96, constant=True), plain(2, 19, 96)) if chain else ()
     workload = product((2, 19, 70), (70, 96), (2, 19, 96), *chain, more=more)
-    family, target = get_family("matmul"), kernel_target()
-    for guess in family.space(workload, target).first_guesses:
-        steps = family.schedule(workload, Configuration(guess), target).steps
-        cut = [s.var for s in steps if isinstance(s, Split) and s.stage == "sums.update"]
+    for schedule in guessed_schedules(workload):
+        cut = [s.var for s in schedule.steps if isinstance(s, Split) and s.stage == "sums.update"]
         assert [var for var in cut if var.startswith("r")] == loops

@@ -16,7 +16,7 @@ from support.contracts.kernels import (
     Array,
     CompiledKernel,
     KernelFamilyTests,
-    kernel_target,
+    guessed_schedules,
     operation,
     plain,
     run_baseline,
@@ -30,7 +30,6 @@ from aoe.graph.workload_model import candidate_model, random_inputs, workload_mo
 from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.matmul.family import MatMul
 from aoe.ort.sessions import run_session, session_options
-from aoe.schedule import Configuration, Schedule
 from aoe.target import InstructionSet, Target
 from aoe.workload import Operation, Precision, TensorSpec, Workload
 
@@ -89,13 +88,6 @@ class TestMatMulInInt4(KernelFamilyTests):
     )
 
 
-def _first_guess(workload: Workload) -> Schedule:
-    """Return the schedule that is tried first."""
-    family, target = MatMul(), kernel_target()
-    guess = family.space(workload, target).first_guesses[0]
-    return family.schedule(workload, Configuration(guess), target)
-
-
 def _error(found: Array, exact: Array) -> float:
     """Return the norm of the error, relative to that of the result."""
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
@@ -110,7 +102,7 @@ def test_errors_are_those_of_onnx_runtime_in_4_bits(rows: int) -> None:
     left, right = (np.asarray(run.inputs[name], np.float64) for name in ("x0", "x1"))
     theirs = _error(_by_onnx_runtime(run.inputs["x0"], run.inputs["x1"]), left @ right)
     assert 0.07 < theirs < 0.11
-    kernel = CompiledKernel(workload, _first_guess(workload))
+    kernel = CompiledKernel(workload, guessed_schedules(workload)[0])
     assert _error(kernel.run(run.inputs), left @ right) < 1.05 * theirs
 
 
@@ -160,7 +152,7 @@ def test_each_block_of_32_has_a_scale_of_its_own() -> None:
     right[32:64] *= np.float32(1e-4)
     right[64:] *= np.float32(4096)
     left = np.zeros((1, 96), np.float32)
-    kernel = CompiledKernel(workload, _first_guess(workload))
+    kernel = CompiledKernel(workload, guessed_schedules(workload)[0])
     for k in (3, 40, 70):
         left[:] = 0.0
         left[0, k] = 255.0
@@ -174,7 +166,7 @@ def test_rows_with_a_special_value_are_nan_and_zeros_stay_zeros() -> None:
     left = rng.standard_normal((4, 70)).astype(np.float32)
     left[0], left[1, 5], left[2, 69] = 0.0, np.nan, -np.inf
     right = rng.standard_normal((70, 36)).astype(np.float32)
-    found = CompiledKernel(workload, _first_guess(workload)).run({"x0": left, "x1": right})
+    found = CompiledKernel(workload, guessed_schedules(workload)[0]).run({"x0": left, "x1": right})
     assert not found[0].any()
     assert np.isnan(found[1:3]).all()
     assert _error(found[3], left[3].astype(np.float64) @ right) < 0.2
@@ -187,7 +179,7 @@ def test_column_with_a_special_value_is_nan_and_the_others_are_not() -> None:
     right = rng.standard_normal((70, 40)).astype(np.float32)
     right[3, 5], right[40, 20], right[69, 30] = np.nan, np.inf, -np.inf
     right[:, 7], right[:, 8] = 0.0, 1e-39
-    found = CompiledKernel(workload, _first_guess(workload)).run({"x0": left, "x1": right})
+    found = CompiledKernel(workload, guessed_schedules(workload)[0]).run({"x0": left, "x1": right})
     assert np.isnan(found[:, [5, 20, 30]]).all()
     assert np.isfinite(np.delete(found, [5, 20, 30], axis=1)).all()
     assert not found[:, [7, 8]].any()
@@ -201,7 +193,7 @@ def test_four_products_are_summed_by_one_instruction_and_weights_are_half_bytes(
         features=("avx2", "avx512", "avx512_skylake"),
         int8_dot=InstructionSet(features=("avx512_zen4",), cpu_features=()),
     )
-    schedule = _first_guess(workload)
+    schedule = guessed_schedules(workload)[0]
     pipeline = MatMul().pipeline(workload, schedule.algorithm)
     assert np.prod(pipeline.argument_extents[1]) == 64 * 128 // 2
     apply_schedule(pipeline, schedule)
@@ -219,7 +211,7 @@ def test_library_packs_levels_scales_and_sums(
     if target.int8_dot is None:
         pytest.skip("this CPU has no int8")
     workload = CASES["steps of a decoder: bias, GELU and residual"]
-    schedule = _first_guess(workload)
+    schedule = guessed_schedules(workload)[0]
     source = KernelSource.of(workload, schedule)
     library = build_library(
         [source],

@@ -18,7 +18,7 @@ from support.contracts.kernels import (
     Array,
     CompiledKernel,
     KernelFamilyTests,
-    kernel_target,
+    guessed_schedules,
     operation,
     plain,
     run_baseline,
@@ -34,7 +34,6 @@ from aoe.kernels.family import KernelTarget
 from aoe.kernels.halide.apply import apply_schedule, set_extents
 from aoe.kernels.matmul.family import MatMul
 from aoe.ort.sessions import run_session, session_options
-from aoe.schedule import Configuration, Schedule
 from aoe.target import InstructionSet, Target
 from aoe.workload import AttributeValue, Operation, Precision, TensorSpec, Workload
 
@@ -110,13 +109,6 @@ needs_int8 = pytest.mark.skipif(
 )
 
 
-def _first_guess(workload: Workload, target: KernelTarget | None = None) -> Schedule:
-    """Return the schedule that is tried first, on this CPU or another."""
-    family, target = MatMul(), target or kernel_target()
-    guess = family.space(workload, target).first_guesses[0]
-    return family.schedule(workload, Configuration(guess), target)
-
-
 @needs_int8
 @pytest.mark.parametrize("rows", [1, 40])
 def test_errors_are_those_of_onnx_runtime_in_8_bits(rows: int) -> None:
@@ -127,7 +119,7 @@ def test_errors_are_those_of_onnx_runtime_in_8_bits(rows: int) -> None:
     exact = left @ right
     theirs = _error(_quantised_by_onnx_runtime(run.inputs["x0"], run.inputs["x1"]), exact)
     assert 0.005 < theirs < 0.02
-    kernel = CompiledKernel(workload, _first_guess(workload))
+    kernel = CompiledKernel(workload, guessed_schedules(workload)[0])
     assert _error(kernel.run(run.inputs), exact) < 1.1 * theirs
 
 
@@ -137,7 +129,7 @@ def test_one_row_is_summed_up_as_by_onnx_runtime(shape: tuple[int, int]) -> None
     """A level that is one off shows: sums are integers below 2^24, which float32 tells apart."""
     depth, columns = shape
     workload = product((1, depth), shape, (1, columns))
-    kernel = CompiledKernel(workload, _first_guess(workload))
+    kernel = CompiledKernel(workload, guessed_schedules(workload)[0])
     for seed in range(6):
         rng = np.random.default_rng(seed)
         left = rng.standard_normal((1, depth)).astype(np.float32)
@@ -190,7 +182,7 @@ def test_rows_of_any_magnitude_keep_their_accuracy_and_specials_their_row(count:
     right = np.random.default_rng(1).normal(0, 1e-3, (70, 36)).astype(np.float32)
     everything = _rows_that_hurt()
     exact = np.where(np.isfinite(everything), everything, 0).astype(np.float64) @ right
-    kernel = CompiledKernel(workload, _first_guess(workload))
+    kernel = CompiledKernel(workload, guessed_schedules(workload)[0])
     parts = np.split(everything, 9 // count)
     found = np.concatenate([kernel.run({"x0": part, "x1": right}) for part in parts])
     assert not found[0].any()
@@ -205,7 +197,7 @@ def test_column_with_a_special_value_is_nan_and_the_others_are_not() -> None:
     inputs: dict[str, Any] = dict(run_baseline(workload, random_inputs(workload, SEED)).inputs)
     right = np.array(inputs["x1"])
     right[3, 5], right[4, 20], right[:, 7], right[:, 8] = np.nan, np.inf, 0.0, 1e-39
-    kernel = CompiledKernel(workload, _first_guess(workload))
+    kernel = CompiledKernel(workload, guessed_schedules(workload)[0])
     found = kernel.run({**inputs, "x1": right})
     assert np.isnan(found[:, [5, 20]]).all()
     assert np.isfinite(np.delete(found, [5, 20], axis=1)).all()
@@ -220,7 +212,7 @@ def test_four_products_are_summed_by_one_instruction(feature: str, tmp_path: Pat
         vector_lanes=16,
         int8_dot=InstructionSet(features=(feature,), cpu_features=()),
     )
-    schedule = _first_guess(workload, KernelTarget.of(target))
+    schedule = guessed_schedules(workload, KernelTarget.of(target))[0]
     pipeline = MatMul().pipeline(workload, schedule.algorithm)
     apply_schedule(pipeline, schedule)
     set_extents(pipeline)
@@ -239,7 +231,7 @@ def test_library_packs_levels_and_what_makes_numbers_of_them(
     if target.int8_dot is None:
         pytest.skip("this CPU has no int8")
     workload = CASES["bias, GELU and residual"]
-    schedule = _first_guess(workload)
+    schedule = guessed_schedules(workload)[0]
     source = KernelSource.of(workload, schedule)
     library = build_library(
         [source],

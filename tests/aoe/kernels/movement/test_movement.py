@@ -15,7 +15,7 @@ from support.contracts.kernels import (
     assert_close,
     block_size,
     blocked,
-    kernel_target,
+    guessed_schedules,
     operation,
     plain,
     run_baseline,
@@ -210,10 +210,8 @@ def test_move_of_narrow_elements_keeps_every_bit(label: str, dtype: str) -> None
 
 
 def _moved(workload: Workload, x: Array) -> Array:
-    family, target = get_family("movement"), kernel_target()
-    assert family.supports(workload).reason == ""
-    guess = family.space(workload, target).first_guesses[0]
-    return CompiledKernel(workload, family.schedule(workload, guess, target)).run({"x0": x})
+    assert get_family("movement").supports(workload).reason == ""
+    return CompiledKernel(workload, guessed_schedules(workload)[0]).run({"x0": x})
 
 
 def _assert_moved(workload: Workload, x: Array) -> None:

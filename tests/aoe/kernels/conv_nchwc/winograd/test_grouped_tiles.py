@@ -11,14 +11,12 @@ from support.contracts.kernels import (
     CompiledKernel,
     KernelFamilyTests,
     block_size,
-    kernel_target,
+    guessed_schedules,
     run_baseline,
 )
 from support.engine.convolutions import BLOCK, SILU, chained, convolution, in_groups, pooled
 
 from aoe.graph.workload_model import random_inputs
-from aoe.kernels.conv_nchwc.family import Convolution
-from aoe.schedule import Configuration
 from aoe.workload import Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
@@ -54,10 +52,9 @@ def test_groups_keep_apart_what_is_no_number() -> None:
     feed["x0"] = image.reshape(feed["x0"].shape)
     run = run_baseline(workload, feed)
     expected = run.result.reshape(2, -1)[1]
-    guesses = Convolution().space(workload, kernel_target()).first_guesses
-    assert any("winograd" in str(guess["algorithm"]) for guess in guesses)
-    for guess in guesses:
-        schedule = Convolution().schedule(workload, Configuration(guess), kernel_target())
+    schedules = guessed_schedules(workload)
+    assert any("winograd" in schedule.algorithm for schedule in schedules)
+    for schedule in schedules:
         found = CompiledKernel(workload, schedule).run(run.inputs).reshape(2, -1)
         assert np.isnan(found[0]).any()
         assert np.abs(found[1] - expected).max() < 1e-5 * np.abs(expected).max()

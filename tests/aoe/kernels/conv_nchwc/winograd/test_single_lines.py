@@ -12,6 +12,7 @@ from support.contracts.kernels import (
     CompiledKernel,
     KernelFamilyTests,
     block_size,
+    guessed_schedules,
     kernel_target,
     run_baseline,
 )
@@ -31,7 +32,6 @@ from aoe.kernels.algorithms import KNOB, allowed_space
 from aoe.kernels.conv_nchwc.algorithms import ALGORITHMS
 from aoe.kernels.conv_nchwc.family import Convolution
 from aoe.kernels.conv_nchwc.shape import ConvolutionPlan, read_convolution
-from aoe.schedule import Configuration
 from aoe.workload import Precision, Workload
 
 pytestmark = pytest.mark.skipif(not block_size(), reason="this CPU has no blocked layout")
@@ -122,8 +122,7 @@ def test_sums_of_many_channels_stay_within_the_bound(rows: int, columns: int, bo
     workload = line((24, 24), rows, columns, blocks=(512 // BLOCK, 1), bias=False)
     run = run_baseline(workload, random_inputs(workload, SEED))
     exact = exactly(workload, run.inputs)
-    for guess in Convolution().space(workload, kernel_target()).first_guesses:
-        schedule = Convolution().schedule(workload, Configuration(guess), kernel_target())
+    for schedule in guessed_schedules(workload):
         found = CompiledKernel(workload, schedule).run(run.inputs)
         error = np.abs(found - exact).max() / np.abs(exact).max()
         assert error < bound
