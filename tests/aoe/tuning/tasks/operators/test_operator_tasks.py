@@ -38,6 +38,8 @@ from aoe.tuning.tasks.operators.operators import FoundOperators, Operator
 from aoe.workload import Precision, Workload
 from aoebank import Bank, Event
 
+_TakeApart = Callable[[FoundOperators, Sequence[Region]], FoundOperators]
+
 
 def _found(*operators: Operator, fused: tuple[Operator, ...] = ()) -> FoundOperators:
     return FoundOperators(fused=fused, operators=operators, refusals=())
@@ -51,7 +53,7 @@ def _told(
     tmp_path: Path,
     found: FoundOperators,
     runner: ScriptedRunner,
-    apart: Callable[[FoundOperators, Sequence[Region]], FoundOperators] | None = None,
+    apart: _TakeApart | None = None,
     left_s: Callable[[], float] = lambda: math.inf,
     compilers: Any = None,
     later: Sequence[Operator] = (),
@@ -125,12 +127,16 @@ def test_searches_that_won_nothing_then_shorten_that_of_a_similar_operator(tmp_p
 _TIMES = {"Exp": 3000, "Tanh": 9000, "Erf": 2000}
 
 
-def _apart(
-    found: FoundOperators, lost: Sequence[Region], part: Operator, parts: list[int]
-) -> FoundOperators:
-    parts.append(len(lost))
-    known = [one for one in found.operators if one.key != part.key]
-    return replace(found, operators=(*known, part))
+def _apart(part: Operator, counts: list[int] | None = None) -> _TakeApart:
+    """Return what takes operators apart into one more, and counts those that were lost."""
+
+    def take(found: FoundOperators, lost: Sequence[Region]) -> FoundOperators:
+        if counts is not None:
+            counts.append(len(lost))
+        known = [one for one in found.operators if one.key != part.key]
+        return replace(found, operators=(*known, part))
+
+    return take
 
 
 def test_parts_of_what_was_not_won_take_their_place_in_the_queue(tmp_path: Path) -> None:
@@ -141,7 +147,7 @@ def test_parts_of_what_was_not_won_take_their_place_in_the_queue(tmp_path: Path)
         tmp_path,
         _found(other, fused=(fused,)),
         ScriptedRunner(candidate=lambda _: 1.0),
-        lambda found, lost: _apart(found, lost, part, parts),
+        _apart(part, parts),
     )
     assert told == ["Sin", "Tanh", "Exp"]
     assert parts == [1]
@@ -173,12 +179,7 @@ def test_nothing_is_taken_apart_while_another_precision_may_win(tmp_path: Path) 
         runner = ScriptedRunner(candidate=lambda _, speedup=speedup: speedup)
         bank = tmp_path / str(speedup)
         bank.mkdir()
-        _told(
-            bank,
-            _found(fused=(exact, rounded)),
-            runner,
-            lambda found, lost, parts=parts: _apart(found, lost, part, parts),
-        )
+        _told(bank, _found(fused=(exact, rounded)), runner, _apart(part, parts))
         assert parts == parts_of
 
 
@@ -189,7 +190,7 @@ def test_operator_that_gets_more_places_later_has_them_all(tmp_path: Path) -> No
         tmp_path,
         _found(known, fused=(fused,)),
         ScriptedRunner(candidate=lambda schedule: 1.0),
-        lambda found, lost: _apart(found, lost, more, []),
+        _apart(more),
     )
     assert told == ["Tanh", "Sin"]
     assert sorted(len(one.operator.regions) for one in tuned.operators) == [1, 2]
@@ -233,7 +234,7 @@ def test_part_that_comes_later_is_tuned_once_where_the_whole_was_lost(tmp_path: 
         tmp_path,
         _found(other, fused=(fused,)),
         ScriptedRunner(candidate=lambda _: 1.0),
-        lambda found, lost: _apart(found, lost, part, []),
+        _apart(part),
         later=[part, last],
     )
     assert told == ["Sin", "Exp", "Tanh", "Erf"]
@@ -355,14 +356,7 @@ def test_parts_of_what_a_glance_has_not_won_are_glanced_at_instead(tmp_path: Pat
     part = placed_operator(_chain("Tanh"), 4000)
     parts: list[int] = []
     runner = _SlowRunner(limit_s=7.0, candidate=lambda _: 0.98)
-    tuned, told = _told(
-        tmp_path,
-        _found(fused=(fused,)),
-        runner,
-        lambda found, lost: _apart(found, lost, part, parts),
-        left_s=runner.left_s,
-        trials=24,
-    )
+    tuned, told = _in_hurry(tmp_path, runner, _found(fused=(fused,)), apart=_apart(part, parts))
     assert told[:2] == ["Sin", "Tanh"] and parts == [1]
     trials = {
         one.operator.key: count for one, count in zip(tuned.operators, _tried(tuned), strict=True)
@@ -383,14 +377,7 @@ def test_fresh_pairs_decide_before_what_seems_to_gain_is_taken_apart(
     assert fused.regions[0].may_be_taken_apart
     parts: list[int] = []
     runner = _SlowRunner(limit_s=7.0, candidate=lambda _: gain, jitter=0.03)
-    tuned, _ = _told(
-        tmp_path,
-        _found(fused=(fused,)),
-        runner,
-        lambda found, lost: _apart(found, lost, part, parts),
-        left_s=runner.left_s,
-        trials=24,
-    )
+    tuned, _ = _in_hurry(tmp_path, runner, _found(fused=(fused,)), apart=_apart(part, parts))
     assert tuned.operators[0].outcome == outcome
     assert parts == ([] if outcome == "add" else [1])
     estimate = tuned.operators[0].estimate
@@ -451,14 +438,7 @@ def test_whole_that_was_given_up_for_its_parts_is_not_begun_again(
 
     def tried(limit_s: float) -> dict[str, int]:
         runner = _SlowRunner(limit_s=limit_s, candidate=lambda _: 0.97)
-        tuned, _ = _told(
-            tmp_path,
-            _found(fused=(fused,)),
-            runner,
-            lambda found, lost: _apart(found, lost, part, []),
-            left_s=runner.left_s,
-            trials=24,
-        )
+        tuned, _ = _in_hurry(tmp_path, runner, _found(fused=(fused,)), apart=_apart(part))
         counts = zip(tuned.operators, _tried(tuned), strict=True)
         return {one.operator.key: count for one, count in counts}
 
@@ -525,14 +505,7 @@ class _BesideCompilers:
 
 def _beside(tmp_path: Path, runner: _SlowRunner, count: int, **chosen: Any) -> _BesideCompilers:
     compilers = _BesideCompilers(runner, tmp_path)
-    _told(
-        tmp_path,
-        _operators(count),
-        runner,
-        left_s=runner.left_s,
-        compilers=compilers,
-        **({"trials": 24} | chosen),
-    )
+    _in_hurry(tmp_path, runner, _operators(count), compilers=compilers, **chosen)
     return compilers
 
 
@@ -552,14 +525,7 @@ def test_second_precision_of_a_place_waits_for_what_the_first_has_brought(tmp_pa
     other = placed_operator(_chain("Tanh"), 4000)
     runner = _SlowRunner(limit_s=5.0, candidate=lambda _: 5.0)
     compilers = _BesideCompilers(runner, tmp_path, is_beside=False, processes=2)
-    _, told = _told(
-        tmp_path,
-        _found(exact, rounded, other),
-        runner,
-        left_s=runner.left_s,
-        compilers=compilers,
-        trials=24,
-    )
+    _, told = _in_hurry(tmp_path, runner, _found(exact, rounded, other), compilers=compilers)
     assert told[:3] == ["MatMul", "Tanh", "MatMul"]
     assert [len(names) for kind, names in compilers.log if kind == "prepare"][:2] == [2, 1]
 
