@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from aoebank import Finding
+from aoebank import Finding, JsonObject, Record
 from aoebank.formats.protocol import ParsedFile
 from aoebank.formats.runtime_kb.format import RuntimeKbFormat, runtime_key
 from aoebank.formats.runtime_kb.operator_schema import operator_schemas
@@ -56,6 +56,19 @@ def whole_record(op: str) -> dict[str, Any]:
     strategy = {field.name: field.code == "?" or 1 for field in schema.strategy.fields}
     id_ = int(runtime_key(op, workload)[:8], 16)
     return {"id": id_, "info_dict": workload, "knowledge": strategy, "op": op, "version": 0}
+
+
+def make_runtime_record(*, op_type: str, workload: JsonObject, strategy: JsonObject) -> Record:
+    """Return a new record for the runtime bank, its id being the hash the reader computes."""
+    key = runtime_key(op_type, workload)
+    return Record(
+        key=key,
+        format="runtime_kb",
+        op_type=op_type,
+        workload=workload,
+        strategy=strategy,
+        extra={"id": int(key[:8], 16), "version": 0},
+    )
 
 
 def name_for(op: str) -> str:

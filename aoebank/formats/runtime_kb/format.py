@@ -341,19 +341,6 @@ def runtime_key(op_type: str, workload: JsonObject) -> str:
     return _struct_key(common_hash(packed), struct, _start_digest(schema))
 
 
-def make_runtime_record(*, op_type: str, workload: JsonObject, strategy: JsonObject) -> Record:
-    """Return a new record for the runtime bank, its id being the hash the reader computes."""
-    key = runtime_key(op_type, workload)
-    return Record(
-        key=key,
-        format="runtime_kb",
-        op_type=op_type,
-        workload=workload,
-        strategy=strategy,
-        extra={"id": int(key[:8], 16), "version": 0},
-    )
-
-
 def render_runtime(record: Record) -> bytes:
     """Return the line of a record, compact as CANN writes it."""
     document: dict[str, JsonValue] = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from support.resolve_world import CANN, LATEST, SOC, World, codes, exit_code
+from support.runtime_kb_lines import make_runtime_record
 
 from aoebank import Bank, Reader, Record, UsageError
-from aoebank.formats.runtime_kb.format import make_runtime_record
 from aoebank.model.resolution import Query, ReaderOutcome
 from aoebank.resolving.run import workload_from_file, workload_from_text
 from aoebank.storage.bank import load_file

@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import sample_bank_files
 from support.faulty_system import FaultySystem
-from support.runtime_kb_lines import whole_record
+from support.runtime_kb_lines import make_runtime_record, whole_record
 
 import aoebank as api
 from aoebank import Alternative, Bank, Record
 from aoebank.formats.registry import format_of
-from aoebank.formats.runtime_kb.format import make_runtime_record
 from aoebank.formats.text.checks import BOM
 from aoebank.model.codes import FixClass
 from aoebank.storage.bank import load_file

@@ -16,13 +16,13 @@ from support.runtime_kb_lines import (
     FORMAT,
     NAME,
     line,
+    make_runtime_record,
     parse,
     with_info,
     with_knowledge,
 )
 
 from aoebank import Finding, RecordError
-from aoebank.formats.runtime_kb.format import make_runtime_record
 from aoebank.testing.format_tests import FormatTests
 
 
