@@ -19,39 +19,30 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from contextlib import nullcontext
-from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import torch
 from gdat_models import MODELS
-from shaped_link import INTERFACE, is_permitted, shaped_link
+from gdat_processes import machine_facts, prepare, start, table, wait
+from shaped_link import shaped_link
 
-from aoe.device.registry import default_device
-
-_HERE = Path(__file__).resolve().parent
 _FULL_S = 500.0
 _SMOKE_S = 60.0
+_HEADING = (
+    "| model | link | grouping | segments | step ms | against default | 95 % interval | "
+    "tail ms | hidden |"
+)
 
 
 def main() -> int:
     """Run every scenario, print the table."""
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # links are undone
     output: Path = arguments.output.resolve()
-    output.mkdir(parents=True, exist_ok=True)
-    shaped = is_permitted()
-    if not shaped:
-        print("no permission to make namespaces: loopback as it is", file=sys.stderr)
+    shaped = prepare(output)
     latencies = arguments.latencies_us or [0.0]
     rates = arguments.megabits if shaped or arguments.latencies_us else [0.0]
     models = ["bert"] if arguments.smoke else arguments.models
@@ -61,23 +52,26 @@ def main() -> int:
     budget_s = (_SMOKE_S if arguments.smoke else arguments.seconds) / len(scenarios)
     results: dict[str, Any] = {"machine": machine_facts(arguments.world), "rows": []}
     for model, rate, latency_us in scenarios:
-        start = time.monotonic()
+        began_s = time.monotonic()
         found = _scenario(output, model, rate, latency_us, arguments, budget_s)
         link = {"megabits": rate, "latency_us": latency_us}
-        row = {"model": model, **link, "seconds": time.monotonic() - start, **found}
+        row = {"model": model, **link, "seconds": time.monotonic() - began_s, **found}
         results["rows"].append(row)
         (output / "results.json").write_text(json.dumps(results, indent=1))
         print("\n".join(_lines(row)), file=sys.stderr, flush=True)
-    table = _table(results)
-    (output / "results.md").write_text(table + "\n")
-    print(table)
+    lines = [line for row in results["rows"] for line in _lines(row)]
+    page = table(results["machine"], _HEADING, lines)
+    (output / "results.md").write_text(page + "\n")
+    print(page)
     return 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument(
+        "--models", nargs="+", default=["resnet50", "bert", "vgg16"], choices=MODELS
+    )
     parser.add_argument(
         "--megabits", nargs="+", type=float, default=[2000.0, 6000.0], help="of each link, Mbit/s"
     )
@@ -104,70 +98,13 @@ def _scenario(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     world, pairs = arguments.world, 2 if arguments.smoke else arguments.pairs
-    command = [
-        sys.executable,
-        str(_HERE / "gdat_worker.py"),
-        "--model",
-        model,
-        "--world",
-        str(world),
-        "--folder",
-        str(folder),
-        "--pairs",
-        str(pairs),
-        "--seconds",
-        f"{budget_s:g}",
-        "--latency-us",
-        f"{latency_us:g}",
-        "--megabits",
-        f"{rate:g}",
-    ]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    is_shaped = rate and not latency_us
-    if is_shaped:
-        env["GLOO_SOCKET_IFNAME"] = INTERFACE
+    words = ["--model", model, "--folder", folder, "--pairs", pairs, "--seconds", budget_s]
+    words += ["--latency-us", latency_us, "--megabits", rate]
     print(f"{model}, {_link(rate, latency_us)}, {world} processes", file=sys.stderr, flush=True)
-    with shaped_link(world, rate) if is_shaped else nullcontext([[]] * world) as prefixes:
-        workers = [
-            subprocess.Popen([*prefix, *command, "--rank", str(rank)], env=env)
-            for rank, prefix in enumerate(prefixes)
-        ]
-        try:
-            codes = [worker.wait(timeout=20 * budget_s) for worker in workers]
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
-    if any(codes):
-        raise SystemExit(f"{model}: a worker failed ({codes})")
+    with shaped_link(world, 0.0 if latency_us else rate) as prefixes:
+        wait(start("gdat_worker.py", prefixes, *words), 20 * budget_s)
     found: dict[str, Any] = json.loads((folder / "found.json").read_text())
     return found
-
-
-def machine_facts(world: int) -> dict[str, Any]:
-    """Return the conditions of figures by so many processes of this machine."""
-    target = default_device().describe()
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "cpu": target.cpu_model,
-        "cores": target.core_num,
-        "processes": world,
-        "backend": "gloo",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "load_average": round(os.getloadavg()[0], 2),
-    }
-
-
-def _table(results: dict[str, Any]) -> str:
-    facts = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
-    heading = (
-        "| model | link | grouping | segments | step ms | against default | 95 % interval | "
-        "tail ms | hidden |\n|---|---|---|---|---|---|---|---|---|"
-    )
-    lines = [line for row in results["rows"] for line in _lines(row)]
-    return "\n".join([facts, "", heading, *lines])
 
 
 def _lines(row: dict[str, Any]) -> list[str]:

@@ -21,30 +21,31 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gdat import machine_facts
+from gdat_processes import machine_facts, prepare, start, table, wait
 from gdat_training import ARMS
-from shaped_link import INTERFACE, is_permitted, shaped_link
+from shaped_link import shaped_link
 
 from aoe.measurement import PairedSamples, estimate_speedup
 
 SCENARIOS = {
-    # name: model of `gdat_training.py`, Mbit/s of each link
+    # name: model of `gdat_models.py`, Mbit/s of each link
     "cnn-2000": ("resnet50", 2000.0),
     "mlp-2000": ("mlp", 2000.0),
     "bert-6000": ("bert", 6000.0),
 }
 PLAIN, *RIVALS = ARMS[1:]
-_HERE = Path(__file__).resolve().parent
+_HEADING = (
+    "| model | link | arm | step ms | against plain DDP | 95 % interval | "
+    "printed by the tuner | holds |"
+)
 _STARTS = 2
 _STEPS = 4
 _LEAST_ROUNDS = 6
@@ -70,12 +71,8 @@ class Place:
 def main() -> int:
     """Run the scenarios, print the table."""
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # links are undone
     output: Path = arguments.output.resolve()
-    output.mkdir(parents=True, exist_ok=True)
-    shaped = is_permitted()
-    if not shaped:
-        print("no permission to make namespaces: loopback as it is", file=sys.stderr)
+    shaped = prepare(output)
     results: dict[str, Any] = {
         "schema": "aoe.gdat_independent/1",
         **machine_facts(2),
@@ -87,27 +84,20 @@ def main() -> int:
         folder = output / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        with shaped_link(2, megabits) if shaped else nullcontext([[], []]) as prefixes:
+        with shaped_link(2, megabits if shaped else 0.0) as prefixes:
             found = _scenario(Place(folder, model, prefixes), time.monotonic() + budget_s, budget_s)
         link = f"{megabits:g} Mbit/s" if shaped else "loopback"
         results["scenarios"].append({"name": name, "model": model, "link": link, **found})
         (output / "results.json").write_text(json.dumps(results, indent=1))
         print("\n".join(rows(results["scenarios"][-1])), file=sys.stderr, flush=True)
-    print(table(results))
+    print(page(results))
     return 0
 
 
-def table(results: dict[str, Any]) -> str:
+def page(results: dict[str, Any]) -> str:
     """Return everything as Markdown."""
-    facts = ", ".join(
-        f"{key} {value}" for key, value in results.items() if key not in {"schema", "scenarios"}
-    )
-    heading = (
-        "| model | link | arm | step ms | against plain DDP | 95 % interval | "
-        "printed by the tuner | holds |\n|---|---|---|---|---|---|---|---|"
-    )
-    lines = [line for scenario in results["scenarios"] for line in rows(scenario)]
-    return "\n".join([facts, "", heading, *lines])
+    facts = {key: value for key, value in results.items() if key not in {"schema", "scenarios"}}
+    return table(facts, _HEADING, [line for one in results["scenarios"] for line in rows(one)])
 
 
 def rows(scenario: dict[str, Any]) -> list[str]:
@@ -134,12 +124,12 @@ def rows(scenario: dict[str, Any]) -> list[str]:
 
 def _scenario(place: Place, deadline: float, budget_s: float) -> dict[str, Any]:
     print(f"{place.model}: tuning", file=sys.stderr, flush=True)
-    _tune(place, _TUNING_SHARE * budget_s)
+    wait(_spawn(place, "tune", "tune", seconds=_TUNING_SHARE * budget_s), timeout_s=600)
     times_us: dict[str, list[float]] = {arm: [] for arm in ARMS[1:]}
-    for start in range(_STARTS):
-        with _started(place, start) as arms:
+    for number in range(_STARTS):
+        with _started(place, number) as arms:
             # what is left, in equal parts for the starts to come, two seconds before the end
-            until = time.monotonic() + (deadline - time.monotonic()) / (_STARTS - start) - 2
+            until = time.monotonic() + (deadline - time.monotonic()) / (_STARTS - number) - 2
             done = 0
             while done < _LEAST_ROUNDS or (time.monotonic() < until and done < 40):
                 turn = done % len(arms)
@@ -147,28 +137,18 @@ def _scenario(place: Place, deadline: float, budget_s: float) -> dict[str, Any]:
                 for arm in order if done % 2 == 0 else reversed(order):
                     times_us[arm].append(_sample_us(arms[arm]))
                 done += 1
-        print(f"{place.model}: start {start + 1}, {done} rounds", file=sys.stderr, flush=True)
+        print(f"{place.model}: start {number + 1}, {done} rounds", file=sys.stderr, flush=True)
     tuned = json.loads((place.folder / "tuned.json").read_text())
     return {"tuned": tuned, "times_us": times_us, "load_average": os.getloadavg()[0]}
 
 
-def _tune(place: Place, seconds: float) -> None:
-    workers = _spawn(place, "tune", "tune", seconds=seconds)
-    try:
-        codes = [worker.wait(timeout=600) for worker in workers]
-    finally:
-        _end(workers)
-    if any(codes):
-        raise SystemExit(f"{place.model}: tuning failed ({codes})")
-
-
 @contextlib.contextmanager
-def _started(place: Place, start: int) -> Iterator[dict[str, list[subprocess.Popen[str]]]]:
+def _started(place: Place, again: int) -> Iterator[dict[str, list[subprocess.Popen[str]]]]:
     """Start the processes of all arms, and end them."""
     arms = {}
     try:
         for number, arm in enumerate(ARMS[1:]):
-            arms[arm] = _spawn(place, arm, f"{start}_{number}")
+            arms[arm] = _spawn(place, arm, f"{again}_{number}")
             _sample_us(arms[arm], steps=1)  # one after the other: the next one probes the link
         yield arms
     finally:
@@ -179,22 +159,9 @@ def _started(place: Place, start: int) -> Iterator[dict[str, list[subprocess.Pop
 def _spawn(
     place: Place, arm: str, rendezvous: str, *, seconds: float = 0.0
 ) -> list[subprocess.Popen[str]]:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if any(place.prefixes):
-        env["GLOO_SOCKET_IFNAME"] = INTERFACE
-    command = [sys.executable, str(_HERE / "gdat_training.py"), "--arm", arm]
-    command += ["--model", place.model, "--bank", str(place.folder), "--seconds", f"{seconds:g}"]
-    command += ["--rendezvous", str(place.folder / f"rendezvous_{rendezvous}")]
-    return [
-        subprocess.Popen(
-            [*prefix, *command, "--rank", str(rank), "--world", str(len(place.prefixes))],
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if rank == 0 and arm != "tune" else None,
-            text=True,
-        )
-        for rank, prefix in enumerate(place.prefixes)
-    ]
+    words = ["--arm", arm, "--model", place.model, "--folder", place.folder, "--seconds", seconds]
+    words += ["--rendezvous", f"rendezvous_{rendezvous}"]
+    return start("gdat_training.py", place.prefixes, *words, is_served=arm != "tune")
 
 
 def _sample_us(workers: Sequence[subprocess.Popen[str]], steps: int = _STEPS) -> float:

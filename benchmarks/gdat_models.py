@@ -95,11 +95,22 @@ def vgg16(divisor: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(hidden, 1000))
 
 
-def make_step(ddp: Any, name: str, batch: int) -> Callable[[], None]:
+def mlp(divisor: int) -> nn.Module:
+    """Return 24 layers of 400 x 400, widths divided: 15 MB in equal parts."""
+    width = 400 // divisor
+    layers = [layer for _ in range(24) for layer in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(*layers)
+
+
+def make_step(ddp: Any, name: str) -> Callable[[], None]:
     """Return a training step on fixed random data: forward, backward, an SGD update."""
-    tokens = torch.randint(0, 1000, (batch, 64))
-    images = torch.randn(batch, 3, 64, 64)
-    inputs = tokens if name == "bert" else images
+    _, divisor, batch = MODELS[name]
+    if name == "bert":
+        inputs = torch.randint(0, 1000, (batch, 64))
+    elif name == "mlp":
+        inputs = torch.randn(batch, 400 // divisor)
+    else:
+        inputs = torch.randn(batch, 3, 64, 64)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=1e-4)
 
     def step() -> None:
@@ -115,4 +126,5 @@ MODELS: dict[str, tuple[Callable[[int], nn.Module], int, int]] = {
     "resnet50": (resnet50, 2, 4),
     "bert": (Bert, 3, 4),
     "vgg16": (vgg16, 4, 4),
+    "mlp": (mlp, 1, 128),
 }

@@ -12,13 +12,13 @@ import argparse
 import sys
 import time
 import warnings
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from gdat_models import MODELS, make_step
+from gdat_models import make_step
+from gdat_processes import join, process_arguments
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -26,31 +26,11 @@ ARMS = ("tune", "plain", "plain again", "bucket_cap_mb=1", "from the bank")
 _UNTIMED = 2
 
 
-def mlp() -> tuple[nn.Module, torch.Tensor]:
-    """Return 24 layers of 400 x 400, 15 MB, and a batch."""
-    layers = [layer for _ in range(24) for layer in (nn.Linear(400, 400), nn.ReLU())]
-    return nn.Sequential(*layers), torch.randn(128, 400)
-
-
 def main() -> None:
     """Join the group, and be the arm asked for."""
     arguments = _arguments()
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{arguments.rendezvous}",
-        rank=arguments.rank,
-        world_size=arguments.world,
-        timeout=timedelta(seconds=120),
-    )
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    if arguments.model == "mlp":
-        model, data = mlp()
-    else:
-        make, divisor, batch = MODELS[arguments.model]
-        model, data = make(divisor), None
-    ddp = _wrapped(model, arguments.arm, arguments.bank)
-    step = make_step(ddp, arguments.model, batch) if data is None else _step(ddp, data)
+    ddp = _wrapped(join(arguments), arguments.arm, arguments.folder)
+    step = make_step(ddp, arguments.model)
     for _ in range(3):
         step()
     if arguments.arm == "tune":
@@ -61,14 +41,8 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = process_arguments(__doc__.splitlines()[0])
     parser.add_argument("--arm", choices=ARMS, required=True)
-    parser.add_argument("--model", choices=[*MODELS, "mlp"], required=True)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--world", type=int, required=True)
-    parser.add_argument("--rendezvous", type=Path, required=True)
-    parser.add_argument("--bank", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=60.0, help="limit of the tuning")
     return parser.parse_args()
 
 
@@ -87,17 +61,6 @@ def _wrapped(model: nn.Module, arm: str, bank: Path) -> Any:
     return ddp
 
 
-def _step(ddp: Any, data: torch.Tensor) -> Any:
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=1e-4)
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        ddp(data).square().mean().backward()
-        optimizer.step()
-
-    return step
-
-
 def _tune(ddp: Any, step: Any, arguments: argparse.Namespace) -> None:
     import json
 
@@ -108,8 +71,8 @@ def _tune(ddp: Any, step: Any, arguments: argparse.Namespace) -> None:
     tuned = tune_gradients(
         ddp,
         step,
-        bank=arguments.bank,
-        output=arguments.bank,
+        bank=arguments.folder,
+        output=arguments.folder,
         settings=GdatSettings(tuning_time_limit_s=arguments.seconds, repeat_tune=True),
         progress=LineProgress() if arguments.rank == 0 else QuietProgress(),
     )
@@ -127,7 +90,7 @@ def _tune(ddp: Any, step: Any, arguments: argparse.Namespace) -> None:
             "steps": result.steps,
             "seconds": result.report.tuning_time_s,
         }
-        (arguments.bank / "tuned.json").write_text(json.dumps(found))
+        (arguments.folder / "tuned.json").write_text(json.dumps(found))
 
 
 def _serve(step: Any, rank: int) -> None:

@@ -8,15 +8,13 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from delayed_group import BACKEND, register_delayed
-from gdat_models import MODELS, make_step
+from gdat_models import make_step
+from gdat_processes import join, process_arguments
 from torch.nn.parallel import DistributedDataParallel
 
 from aoe.cli.progress import LineProgress, QuietProgress
@@ -40,18 +38,8 @@ def main() -> None:
     if arguments.latency_us:
         register_delayed(latency_us=arguments.latency_us, megabits=arguments.megabits)
         backend = BACKEND
-    dist.init_process_group(
-        backend,
-        init_method=f"file://{arguments.folder / 'rendezvous'}",
-        rank=arguments.rank,
-        world_size=arguments.world,
-        timeout=timedelta(seconds=120),
-    )
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    make, divisor, batch = MODELS[arguments.model]
-    ddp = DistributedDataParallel(make(divisor))
-    step = make_step(ddp, arguments.model, batch)
+    ddp = DistributedDataParallel(join(arguments, backend))
+    step = make_step(ddp, arguments.model)
     step_s = _step_seconds(Ranks(None, ddp.device, timeout_s=None), step)
     race = RacePolicy(rounds_min=min(4, arguments.pairs), rounds_max=arguments.pairs)
     # four comparisons of so many pairs, of twelve steps each, in half of the time
@@ -78,13 +66,8 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=MODELS, required=True)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--world", type=int, required=True)
-    parser.add_argument("--folder", type=Path, required=True)
+    parser = process_arguments(__doc__)
     parser.add_argument("--pairs", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--latency-us", type=float, default=0.0)
     parser.add_argument("--megabits", type=float, default=0.0)
     return parser.parse_args()

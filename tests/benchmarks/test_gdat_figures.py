@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gdat_independent import PLAIN, RIVALS, table
+from gdat_independent import PLAIN, RIVALS, page
 from gdat_judgement import (
     NOISE_FILE,
     SimulatedMachine,
@@ -77,7 +77,7 @@ def test_table_says_whether_the_printed_interval_holds(
     median, low, high = printed or (None, None, None)
     tuned: dict[str, Any] = {"printed": median, "low": low, "high": high, "outcome": "reserved"}
     scenario = {"model": "mlp", "link": "1 Gbit/s", "tuned": tuned, "times_us": times}
-    lines = table({"schema": "x", "date": "2026-11-22", "scenarios": [scenario]}).splitlines()
+    lines = page({"schema": "x", "date": "2026-11-22", "scenarios": [scenario]}).splitlines()
     assert lines[0] == "date 2026-11-22"
     assert len(lines) == 4 + 1 + len(RIVALS)
     assert "1.199x" in lines[-1] and lines[-1].endswith(f"| {holds} |")
