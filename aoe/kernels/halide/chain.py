@@ -54,6 +54,13 @@ def check_chain(operations: Iterable[Operation], types: Mapping[str, str] = _NO_
     return SUPPORTED
 
 
+def check_around(workload: Workload, anchor: Operation, chain: Iterable[Operation]) -> Support:
+    """Check the chain around an operation, and the element types that operation reads."""
+    types = element_types(workload)
+    checked = check_chain(chain, types)
+    return checked and Support(misread(anchor, read_types(anchor, types)))
+
+
 def _refusal(operation: Operation, types: dict[str, str]) -> str:
     """Return the reason why `operation` is not supported; note its result's type in `types`."""
     rule = ELEMENTWISE_OPS.get(op_key(operation))

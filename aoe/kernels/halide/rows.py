@@ -21,7 +21,7 @@ from aoe.kernels.halide.chain import (
     RESULT,
     Operands,
     build_chain,
-    check_chain,
+    check_around,
     estimate_cycles,
     read_operands,
 )
@@ -44,7 +44,7 @@ from aoe.kernels.halide.tiling import (
 )
 from aoe.kernels.math.elements import element_type, loaded
 from aoe.operators import STORED_DTYPES, OperatorKey, is_reorder, op_key
-from aoe.operators.element_types import BOOLEAN, element_types, misread, read_types
+from aoe.operators.element_types import BOOLEAN, element_types
 from aoe.schedule import Choice, Knob, Schedule, Space, Step, Values
 from aoe.workload import Operation, Workload
 
@@ -213,13 +213,9 @@ def split_around(workload: Workload, anchors: Container[OperatorKey]) -> Anchore
         return Support("no operator of this family")
     anchor = workload.operations[at[0]]
     before, after = workload.operations[: at[0]], workload.operations[at[0] + 1 :]
-    types = element_types(workload)
-    chain = check_chain((*before, *after), types)
-    if not chain:
-        return chain
-    unread = misread(anchor, read_types(anchor, types))
-    if unread:
-        return Support(unread)
+    checked = check_around(workload, anchor, (*before, *after))
+    if not checked:
+        return checked
     shapes = infer_shapes(workload)
     if isinstance(shapes, str):
         return Support(shapes)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aoe.kernels.family import Support
-from aoe.kernels.halide.chain import check_chain
+from aoe.kernels.halide.chain import check_around
 from aoe.kernels.halide.iteration import MAX_AXES, Axis
 from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.movement.access_maps import (
@@ -28,7 +28,6 @@ from aoe.kernels.movement.moves import (
 )
 from aoe.kernels.movement.plan import check_tensors, moves_of
 from aoe.operators import Shape
-from aoe.operators.element_types import element_types, misread, read_types
 from aoe.workload import Operation, Workload
 
 _CUTS_MAX = 4
@@ -93,13 +92,9 @@ def split_around(workload: Workload, anchor: Operation) -> SplitAround | Support
     moves = moves_of(workload)
     done = {anchor.output, *moves}
     chain = tuple(item for item in workload.operations if item.output not in done)
-    types = element_types(workload)
-    checked = check_chain(chain, types)
+    checked = check_around(workload, anchor, chain)
     if not checked:
         return checked
-    unread = misread(anchor, read_types(anchor, types))
-    if unread:
-        return Support(unread)
     if not anchor.inputs[0].startswith("x") and anchor.inputs[0] not in moves:
         return Support(f"{anchor.op_type} reads a computed value")
     shapes = infer_shapes(workload)

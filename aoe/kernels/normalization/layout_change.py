@@ -16,7 +16,7 @@ from math import prod
 from aoe import schedule as sch
 from aoe.kernels.family import SUPPORTED, KernelTarget, Support
 from aoe.kernels.halide.anchored import Anchored
-from aoe.kernels.halide.chain import RESULT, check_chain, estimate_cycles
+from aoe.kernels.halide.chain import RESULT, check_around, estimate_cycles
 from aoe.kernels.halide.iteration import Axis, axis_names, reshaped
 from aoe.kernels.halide.reductions import fold_steps
 from aoe.kernels.halide.rows import MOVED, SOURCE, Apart, RowPlan, plan_walk, result_steps
@@ -30,7 +30,6 @@ from aoe.kernels.halide.tiling import (
 )
 from aoe.operators import REORDER_OUTPUT, Shape, facts_of, is_reorder, op_key
 from aoe.operators.axes import normalized_axis
-from aoe.operators.element_types import element_types, misread, read_types
 from aoe.operators.movement import permutation
 from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Layout, Operation, Workload
@@ -142,13 +141,9 @@ def _split(parts: _Parts) -> Anchored | Support:
     before, after = operations[:at], operations[at + 1 :]
     if any(is_reorder(item) for item in (*before, *after)):
         return Support("a reorder beside the one that puts channels last")
-    types = element_types(workload)
-    chain = check_chain((*before, *after), types)
-    if not chain:
-        return chain
-    unread = misread(anchor, read_types(anchor, types))
-    if unread:
-        return Support(unread)
+    checked = check_around(workload, anchor, (*before, *after))
+    if not checked:
+        return checked
     if not all(ref.startswith("x") for ref in anchor.inputs if ref):
         return Support(f"{anchor.op_type} by parameters that are computed")
     if any(facts_of(item).per_channel for item in (*before, *after)):
