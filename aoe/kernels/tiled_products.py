@@ -120,6 +120,16 @@ def group_steps(values: Values, inner: Iterable[str], rows: str = "h") -> Iterat
         yield sch.Reorder(RESULT, (*inner, "n"))
 
 
+def copy_steps(values: Values, stage: str, channels: str) -> Iterator[Step]:
+    """Yield steps that copy an image: rows of it in each group, or as a whole on all cores."""
+    if values[SCOPE] == GROUP:
+        yield sch.ComputeAt(stage, RESULT, "group")
+    else:
+        yield sch.ComputeRoot(stage)
+        yield sch.Parallel(stage, "n")
+        yield sch.Parallel(stage, channels)
+
+
 def task_steps(values: Values) -> Iterator[Step]:
     """Yield steps that share out images, and in each groups of rows or blocks of channels."""
     yield sch.Parallel(RESULT, "n")

@@ -21,6 +21,7 @@ from aoe.kernels.tiled_products import (
     TILE_ROWS,
     Tile,
     TiledAlgorithm,
+    copy_steps,
     groups_fit,
     register_steps,
     several,
@@ -269,12 +270,7 @@ def _copy_steps(values: Values, plan: ConvNchwPlan) -> Iterator[Step]:
     panels = panels_of(str(values[KNOB]), plan.shape)
     if not needs_copy(plan.shape, panels):
         return
-    if values[SCOPE] == GROUP:
-        yield sch.ComputeAt(PADDED, RESULT, "group")
-    else:
-        yield sch.ComputeRoot(PADDED)
-        yield sch.Parallel(PADDED, "n")
-        yield sch.Parallel(PADDED, "c")
+    yield from copy_steps(values, PADDED, "c")
     # whole vectors: the copy has room behind the end of a row
     yield sch.Split(PADDED, "w", "w", "lane", VECTOR, sch.Tail.ROUND_UP)
     yield sch.Reorder(PADDED, ("lane", "i", "s", "w", "h", "d", "c", "n"))

@@ -34,6 +34,7 @@ from aoe.kernels.tiled_products import (
     TILE_ROWS,
     Tile,
     TiledAlgorithm,
+    copy_steps,
     group_steps,
     groups_fit,
     register_steps,
@@ -262,12 +263,7 @@ def _result_steps(values: Values, shape: ConvolutionShape, *, is_heavy: bool) ->
 def _copy_steps(values: Values, shape: ConvolutionShape, precision: Precision) -> Iterator[Step]:
     if not needs_copy(shape, precision):
         return
-    if values[SCOPE] == GROUP:
-        yield sch.ComputeAt(PADDED, RESULT, "group")
-    else:
-        yield sch.ComputeRoot(PADDED)
-        yield sch.Parallel(PADDED, "n")
-        yield sch.Parallel(PADDED, "c" if shape.is_stem else "b")
+    yield from copy_steps(values, PADDED, "c" if shape.is_stem else "b")
     if shape.is_stem:
         yield sch.Split(PADDED, "w", "w", "in_w", shape.block, sch.Tail.GUARD)
         yield sch.Vectorize(PADDED, "in_w", shape.block)

@@ -39,6 +39,7 @@ from aoe.kernels.tiled_products import (
     SCOPE,
     TILE_ROWS,
     cheapest_first,
+    copy_steps,
     group_steps,
     groups_fit,
     register_steps,
@@ -312,12 +313,7 @@ def _rounded_steps(values: Values, expansion: BottleneckShape) -> Iterator[Step]
     """Yield the steps that round the image: for each group, or at once for all blocks."""
     if not expansion.in_pairs:
         return
-    if values[SCOPE] == GROUP:
-        yield sch.ComputeAt(ROUNDED, RESULT, "group")
-    else:
-        yield sch.ComputeRoot(ROUNDED)
-        yield sch.Parallel(ROUNDED, "n")
-        yield sch.Parallel(ROUNDED, "b")
+    yield from copy_steps(values, ROUNDED, "b")
     yield sch.Vectorize(ROUNDED, "c", expansion.first.shape.block)
 
 
