@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -101,7 +101,7 @@ class GridSample(PlannedFamily[_GridPlan]):
             given = grid[(len(plan.dimensions) - 1 - at, *pixels, image)]
             for name, values in _tables(dimension, given, at).items():
                 stages[name] = stage = hl.Func(name)
-                stage[(*pixels, tap, image)] = _chosen(tap, values)
+                stage[(*pixels, tap, image)] = hl.mux(tap, values)
 
         def blended(at: int, place: hl.Expr) -> hl.Expr:
             if at == len(plan.dimensions):
@@ -195,14 +195,6 @@ def _tables(dimension: GridDimension, given: hl.Expr, at: int) -> dict[str, list
     """Return the tables made of a coordinate once for all channels."""
     found = (dimension.places(given), dimension.weights(given))
     return dict(zip(_stage_names(dimension, at), found, strict=False))
-
-
-def _chosen(tap: hl.Var, values: Sequence[hl.Expr]) -> hl.Expr:
-    """Return the value of a tap; where the loop is written out, it is one of them."""
-    found = values[-1]
-    for index, value in reversed(list(enumerate(values[:-1]))):
-        found = hl.select(tap == index, value, found)
-    return found
 
 
 def _kept(name: str, plan: _GridPlan, at: str, tile: int, vector: int) -> list[Step]:

@@ -106,11 +106,7 @@ def _tables(last: Dimension, extent: Extent) -> dict[str, hl.Func]:
     at, tap = hl.Var(last.loop), hl.Var(_TAP)
     first, weights = hl.Func(FIRST), hl.Func(WEIGHTS)
     first[at] = last.taps.first(hl.Expr(at), extent)
-    chosen = last.taps.weights(hl.Expr(at), extent)
-    expression = chosen[-1]
-    for number, weight in reversed(list(enumerate(chosen[:-1]))):
-        expression = hl.select(tap == number, weight, expression)
-    weights[at, tap] = expression
+    weights[at, tap] = hl.mux(tap, last.taps.weights(hl.Expr(at), extent))
     for function in (first, weights):
         function.compute_root()
     return {FIRST: first, WEIGHTS: weights}
@@ -146,19 +142,11 @@ def _woven(plan: Resizing, rows: hl.Func, variables: tuple[hl.Var, ...]) -> hl.E
     total = hl.Expr()
     phases = [last.taps.phase(number) for number in range(last.taps.factor)]
     for number in range(last.taps.count):
-        there = at + _chosen(rest, [hl.i32(first) for first, _ in phases]) + number
-        weight = _chosen(rest, [constant(weights[number]) for _, weights in phases])
+        there = at + hl.mux(rest, [hl.i32(first) for first, _ in phases]) + number
+        weight = hl.mux(rest, [constant(weights[number]) for _, weights in phases])
         place = tuple(
             there if v.name() == last.loop else v for v in variables if v.name() != last.rest
         )
         term = rows[place] * weight
         total = total + term if total.defined() else term
     return total
-
-
-def _chosen(rest: hl.Expr, values: list[hl.Expr]) -> hl.Expr:
-    """Return the value for a phase; where the loop is written out, it is a constant."""
-    found = values[-1]
-    for number, value in reversed(list(enumerate(values[:-1]))):
-        found = hl.select(rest == number, value, found)
-    return found
