@@ -90,8 +90,8 @@ class ObjectCache:
         return True
 
     def put(self, source: KernelSource, objects: Sequence[Path]) -> None:
-        """Keep the objects of a kernel, if the folder can be written to."""
-        if _has_sources(source):
+        """Keep the objects of a kernel, if the folder can be written to; none that is empty."""
+        if _has_sources(source) and all(file.stat().st_size for file in objects):
             self._files.put(self._name_of(source), lambda sink: _write(sink, objects))
 
     def prune(self) -> None:
@@ -181,5 +181,7 @@ def _read(file: Path) -> dict[str, bytes]:
             data = archive.read(name)
             if Path(name).name != name or hashlib.sha256(data).hexdigest() != digest:
                 raise ValueError("not what was written")
+            if not data:
+                raise ValueError("an empty object")
             found[name] = data
     return found

@@ -52,6 +52,11 @@ def test_what_was_put_is_taken(cache: ObjectCache, tmp_path: Path) -> None:
     assert cache.hits == 1
 
 
+def test_empty_objects_are_not_kept(cache: ObjectCache, tmp_path: Path) -> None:
+    cache.put(_SOURCE, _objects(tmp_path / "built", size=0))
+    assert _taken(cache, tmp_path / "out") == {}
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

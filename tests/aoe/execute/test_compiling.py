@@ -187,7 +187,7 @@ def test_real_compilers_keep_off_the_cores_that_are_measured_on(toolchain: Toolc
 
 
 def test_only_what_goes_into_a_model_is_remembered_for_other_runs(tmp_path: Path) -> None:
-    runner = ScriptedRunner()
+    runner = ScriptedRunner(object_code=b"code")
     cache = ObjectCache(tmp_path / "cache", runner.target, limit_bytes=1 << 20)
     with _compilers(runner, cache) as compilers:
         compilers.compiled(_sources("a", "b"))

@@ -118,6 +118,7 @@ class ScriptedRunner:
         schedule_flaw: What is wrong with a schedule, empty if nothing is, or the error its check
             dies of.
         compile_error: Error text for a kernel name, empty if it compiles.
+        object_code: What kernels are compiled to; the cache that runs share keeps no empty ones.
         seed: Of the noise.
         device: Optimises graphs and opens sessions for real.
         target: What is tuned for.
@@ -140,6 +141,7 @@ class ScriptedRunner:
     formats: Callable[[Workload], float | Outcome | RunError] = lambda workload: 1.0
     schedule_flaw: Callable[[Schedule], str | RunError] = lambda schedule: ""
     compile_error: Callable[[str], str] = lambda name: ""
+    object_code: bytes = b""
     seed: int = 0
     device: Device = field(default_factory=default_device)
     target: Target = field(default_factory=make_target)
@@ -279,7 +281,7 @@ class ScriptedRunner:
         errors = {name: self.compile_error(name) for name, _, _ in kernels}
         for name, error in errors.items():
             if not error:
-                (directory / f"{name}.o").write_bytes(b"")
+                (directory / f"{name}.o").write_bytes(self.object_code)
         return errors
 
     def _measured(

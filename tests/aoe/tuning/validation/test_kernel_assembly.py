@@ -109,7 +109,7 @@ def test_second_library_is_linked_from_what_is_there(
 def test_kernels_in_the_cache_are_not_compiled(
     tmp_path: Path, graph: ModelGraph, linked: list[list[str]]
 ) -> None:
-    runner = ScriptedRunner(device=LinkingCpu())
+    runner = ScriptedRunner(device=LinkingCpu(), object_code=b"code")
     cache = ObjectCache(tmp_path / "cache", runner.target, limit_bytes=1 << 20)
     for run in ("first", "second"):
         (tmp_path / run).mkdir()
