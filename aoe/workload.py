@@ -280,6 +280,11 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def shape_text(shape: Sequence[int] | None) -> str:
+    """Return the extents of a shape with an x between them; a question mark for none."""
+    return "?" if shape is None else "x".join(map(str, shape)) or "scalar"
+
+
 def shapes_text(shapes: Mapping[str, Sequence[int | str]]) -> str:
     """Return shapes by input name as `--input_shape` takes them."""
     return ";".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())

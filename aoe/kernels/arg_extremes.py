@@ -17,7 +17,7 @@ from aoe.kernels.halide.shapes import infer_shapes
 from aoe.kernels.halide.tiling import LANE, estimate_us, parallel_steps, row_memory, shared_space
 from aoe.kernels.math.functions import constant, strict
 from aoe.operators import number, op_key
-from aoe.operators.axes import chosen_axis
+from aoe.operators.axes import axis_of
 from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
@@ -106,7 +106,7 @@ class ArgExtremes(PlannedFamily[_ArgPlan]):
         given, made = workload.inputs[0], workload.output
         if (given.dtype, made.dtype) != ("float32", "int64") or given.block or made.block:
             return Support(f"{anchor.op_type} of {given.dtype} in {given.layout_name}")
-        axis = chosen_axis(anchor, len(given.shape))
+        axis = axis_of(anchor, len(given.shape))
         if axis is None or given.shape[axis] < 2 or given.size >= _ELEMENTS_MAX:
             return Support(f"{anchor.op_type} of a single element, or of too many")
         return _ArgPlan(

@@ -131,14 +131,14 @@ def _cumulated_size(operation: Operation, shape: Shape) -> int:
     return 1 if axis is None else shape[axis]
 
 
-def chosen_axis(operation: Operation, rank: int) -> int | None:
-    """Return the axis of an ArgMax or ArgMin of a tensor of `rank`; None for a wrong one."""
+def axis_of(operation: Operation, rank: int) -> int | None:
+    """Return the axis an operator works along, the first by default; None for a wrong one."""
     given = operation.attributes.get("axis", 0)
     return given % rank if isinstance(given, int) and -rank <= given < rank else None
 
 
 def _chosen(operation: Operation, shapes: Sequence[Shape]) -> Shape | None:
-    axis = chosen_axis(operation, len(shapes[0]))
+    axis = axis_of(operation, len(shapes[0]))
     if axis is None:
         return None
     kept = (1,) if keeps_dimensions(operation) else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from aoe.operators.axes import axis_of
 from aoe.operators.facts import OperatorFacts, OperatorKey, OperatorKind, Rounding, Shape, Specials
 from aoe.workload import Operation
 
@@ -30,14 +31,8 @@ def _read_by_grid(operation: Operation, shape: Shape) -> int:
     return int((grid_taps(operation) or 1) ** (len(shape) - 2))
 
 
-def gathered_axis(operation: Operation, rank: int) -> int | None:
-    """Return the axis indices of an operator count along; None for a wrong one."""
-    given = operation.attributes.get("axis", 0)
-    return given % rank if isinstance(given, int) and -rank <= given < rank else None
-
-
 def _indexed(operation: Operation, shape: Shape) -> int:
-    axis = gathered_axis(operation, len(shape))
+    axis = axis_of(operation, len(shape))
     return 1 if axis is None else shape[axis]
 
 

@@ -11,6 +11,7 @@ from aoe.profiling.document import SCHEMA, profile_to_json
 from aoe.profiling.figures import FusionLimit, KindSummary, OperatorProfile, ProfiledModel
 from aoe.report.quantities import figure, time_text, title_of
 from aoe.report.written import ReportWithFiles
+from aoe.workload import shape_text
 from aoebank import members, plural
 
 if TYPE_CHECKING:
@@ -94,9 +95,8 @@ def lost_share(profile: ProfiledModel) -> float:
 def result_text(operator: OperatorProfile) -> str:
     """Return type, shape and layout of the first result of an operator."""
     shape = operator.output_shapes[0] if operator.output_shapes else None
-    extents = "?" if shape is None else "x".join(map(str, shape)) or "scalar"
     layout = "" if operator.layout == "plain" else f" {operator.layout}"
-    return f"{operator.dtype} {extents}{layout}".strip()
+    return f"{operator.dtype} {shape_text(shape)}{layout}".strip()
 
 
 def bound_text(operator: OperatorProfile) -> str:

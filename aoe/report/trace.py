@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from aoe.profiling.figures import OperatorProfile, ProfiledModel
+from aoe.workload import shape_text
 
 _PROCESS = 1
 
@@ -49,8 +50,8 @@ def _events(
     }
     facts = {
         "op_type": operator.op_type,
-        "inputs": [_shape(shape) for shape in operator.input_shapes],
-        "outputs": [_shape(shape) for shape in operator.output_shapes],
+        "inputs": [shape_text(shape) for shape in operator.input_shapes],
+        "outputs": [shape_text(shape) for shape in operator.output_shapes],
         "dtype": operator.dtype,
         "layout": operator.layout,
         "median_us": operator.median_us,
@@ -61,7 +62,3 @@ def _events(
     if operator.op_names:
         yield {**place, "tid": 1, "name": " + ".join(operator.op_names), "args": {}}
     yield {**place, "tid": 2, "name": operator.name, "args": facts}
-
-
-def _shape(shape: tuple[int, ...] | None) -> str:
-    return "?" if shape is None else "x".join(map(str, shape)) or "scalar"

@@ -19,7 +19,7 @@ from aoe.kernels.halide.iteration import axis_names
 from aoe.kernels.halide.loops import moved_to
 from aoe.kernels.halide.tiling import RowNest, estimate_us, row_schedule, row_space
 from aoe.kernels.math.elements import element_type
-from aoe.operators.gathering import gathered_axis
+from aoe.operators.axes import axis_of
 from aoe.schedule import Schedule, Space, Values
 from aoe.workload import Workload
 
@@ -72,7 +72,7 @@ class GatherElements(PlannedFamily[_GatherPlan]):
             return Support("GatherElements of what is computed")
         data, index = (int(ref[1:]) for ref in refs)
         shape, made = workload.inputs[data].shape, workload.inputs[index].shape
-        axis = gathered_axis(parts.anchor, len(shape))
+        axis = axis_of(parts.anchor, len(shape))
         if axis is None or other_extents_differ(axis, shape, made):
             return Support(f"indices of {made} into {shape}")
         nest = plan_apart(parts, (data, index), keep=(axis,))

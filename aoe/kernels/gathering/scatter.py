@@ -25,7 +25,7 @@ from aoe.kernels.halide.tiling import (
 from aoe.kernels.math.elements import element_type
 from aoe.kernels.math.functions import strict
 from aoe.operators import op_key
-from aoe.operators.gathering import gathered_axis
+from aoe.operators.axes import axis_of
 from aoe.schedule import Schedule, Space, Step, Values
 from aoe.workload import Workload
 
@@ -88,7 +88,7 @@ class ScatterElements(PlannedFamily[_ScatterPlan]):
             return Support("ScatterElements of one tensor in two roles")
         data, index, new = (int(ref[1:]) for ref in refs)
         given, places, updates = (workload.inputs[number] for number in (data, index, new))
-        axis, reduction = gathered_axis(anchor, len(given.shape)), _reduction(workload)
+        axis, reduction = axis_of(anchor, len(given.shape)), _reduction(workload)
         if reduction not in _REDUCTIONS:
             return Support(f"reduction {reduction}")
         if axis is None or other_extents_differ(axis, given.shape, places.shape):

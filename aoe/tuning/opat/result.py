@@ -36,7 +36,7 @@ from aoe.tuning.precision.settings import KEEP_FLOAT32, PrecisionSettings
 from aoe.tuning.tasks.operators.chosen_kernel import ChosenKernel, lowest_precision
 from aoe.tuning.tasks.operators.operator import TunedOperator
 from aoe.tuning.validation.accuracy import HeldAccuracy
-from aoe.workload import Precision, workload_to_json
+from aoe.workload import Precision, shape_text, workload_to_json
 
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
 _PROFILE_COLUMNS = (
@@ -286,8 +286,8 @@ def _figure_columns(operator: OperatorProfile) -> dict[str, Any]:
         "op_names": " ".join(operator.op_names),
         "op_type": operator.op_type,
         "op_types": " ".join(operator.op_types),
-        "input_shapes": " ".join(map(_extents, operator.input_shapes)),
-        "output_shapes": " ".join(map(_extents, operator.output_shapes)),
+        "input_shapes": " ".join(map(shape_text, operator.input_shapes)),
+        "output_shapes": " ".join(map(shape_text, operator.output_shapes)),
         "dtype": operator.dtype,
         "layout": operator.layout,
         "calls": operator.calls,
@@ -300,7 +300,3 @@ def _figure_columns(operator: OperatorProfile) -> dict[str, Any]:
         "peak_percent": rounded(None if share is None else 100 * share),
         "bound": operator.bound.value if operator.roofline_us is not None else None,
     }
-
-
-def _extents(shape: tuple[int, ...] | None) -> str:
-    return "?" if shape is None else "x".join(map(str, shape)) or "scalar"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from aoe.workload import TensorSpec, Workload
+from aoe.workload import TensorSpec, Workload, shape_text
 
 
 class ReuseKind(StrEnum):
@@ -145,11 +145,7 @@ def shape_change(changed: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> 
             ((before, after),) = pairs
             return f"{before}->{after}"
     before_shape, after_shape = changed[0]
-    return f"{_words(before_shape)}->{_words(after_shape)}"
-
-
-def _words(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
+    return f"{shape_text(before_shape)}->{shape_text(after_shape)}"
 
 
 def _attribute_changes(

@@ -77,6 +77,7 @@ from aoe.tuning.tasks.rewrites.subgraphs import (
 from aoe.tuning.tune_context import TuneContext, model_path
 from aoe.tuning.tuned_model import write_tuned_model
 from aoe.tuning.validation.comparing import ModelComparer
+from aoe.tuning.validation.graphs import form_bank
 from aoe.tuning.validation.model_validator import (
     ModelValidator,
     ValidationResult,
@@ -139,7 +140,7 @@ def run(context: ModeContext) -> SgatResult:
 
 
 def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResult:
-    bank, whole = _bank(tuning), tuning
+    bank, whole = form_bank(tuning), tuning
     reuse = SubgraphReuseBook(tuning.banks.base, JobType.SGAT, subgraph_reuse)
     stopwatch = time_for_forms(tuning.time.stopwatch, tuning.settings)
     tuning = replace(tuning, time=replace(tuning.time, stopwatch=stopwatch))
@@ -170,11 +171,6 @@ def _tune_model(tuning: TuneContext, report: LiveReport[SgatReport]) -> SgatResu
     result = _result(whole, bank, report, (found, tuned, validation, chosen), groups, reuse)
     write_subgraph_details(result)
     return result
-
-
-def _bank(tuning: TuneContext) -> SubgraphBank:
-    base = tuning.banks.base.bank if tuning.banks.base is not None else None
-    return SubgraphBank(tuning.banks.journal, anonymous=tuning.settings.anonymous, base=base)
 
 
 def has_fusion_groups(tuning: TuneContext) -> bool:

@@ -59,7 +59,7 @@ class TunedGraph:
 
 
 def form_bank(tuning: TuneContext) -> SubgraphBank:
-    """Return the bank of the forms an earlier mode has chosen."""
+    """Return the bank of rewrite candidates."""
     base = tuning.banks.base.bank if tuning.banks.base is not None else None
     return SubgraphBank(tuning.banks.journal, anonymous=tuning.settings.anonymous, base=base)
 
