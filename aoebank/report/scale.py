@@ -1,8 +1,9 @@
-"""Axes of charts: where values stand in a drawing."""
+"""Axes of charts: where values stand in a drawing, and where an axis is marked."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -35,3 +36,16 @@ class Scale:
         else:
             share = (value - self.low) / (self.high - self.low)
         return round(self.start + min(max(share, 0.0), 1.0) * (self.end - self.start), 2)
+
+    def ticks(self) -> Iterator[float]:
+        """Yield powers of ten of a logarithmic axis; of others round values, four to nine."""
+        if self.is_log:
+            first = math.ceil(math.log10(self.low) - 1e-9)
+            last = math.floor(math.log10(self.high) + 1e-9)
+            yield from (10.0**exponent for exponent in range(first, last + 1))
+            return
+        rough = (self.high - self.low) / 8
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        yield from (number * step for number in range(first, last + 1))
