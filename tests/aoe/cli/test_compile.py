@@ -190,7 +190,7 @@ def test_models_share_a_bank_and_nothing_is_tried_measured_or_noted(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("AOE_ACCEPT_BUSY", "True")
     model, bank = save_model(conv_net(), tmp_path / "net.onnx"), tmp_path / "bank"
-    runs = ScriptedRuns()
+    runs = ScriptedRuns(object_code=b"code")
     engine = EngineParts(open_runner=NotingRunner) if is_real else runs.engine
     tuned = tune(model, bank=bank, output=tmp_path / "out", trials=2, engine=engine)
     if tuned.om_file is None or not read_manifest(tuned.om_file).kernels:

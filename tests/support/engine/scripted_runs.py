@@ -45,6 +45,7 @@ class ScriptedRuns:
         results: What a model computes of one set of inputs.
         runners: One for each run, siblings left out.
         target: Changes the target of this machine.
+        object_code: What kernels are compiled to, see `ScriptedRunner`.
         parts: Other parts of the engine, by the names of `EngineParts`.
     """
 
@@ -53,6 +54,7 @@ class ScriptedRuns:
     results: Callable[[ModelPart], Sequence[Any]] = lambda part: [np.ones(3, np.float32)]
     runners: list[ScriptedRunner] = field(default_factory=list)
     target: Callable[[Target], Target] = lambda target: target
+    object_code: bytes = b""
     parts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -91,6 +93,7 @@ class ScriptedRuns:
             candidate=lambda schedule: self.candidate(schedule),
             model=lambda baseline, tuned: self.model(baseline, tuned),
             results=lambda part: self.results(part),
+            object_code=self.object_code,
         )
         self.runners.append(runner)
         return runner
