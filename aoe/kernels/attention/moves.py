@@ -91,8 +91,11 @@ def _view_of(workload: Workload, ref: str, shapes: Mapping[str, Shape]) -> Buffe
         return Support("moves of another type than float32")
     return BufferView(
         tensor=found.number,
-        # where there is one element, any stride serves
-        strides=tuple(found.address.coefficient(name) or 1 for name in reversed(names)),
+        strides=tuple(
+            # where there is one element, any stride serves; 0 repeats elements, as Expand does
+            found.address.coefficient(name) if extent > 1 else 1
+            for name, extent in reversed([*zip(names, shape, strict=True)])
+        ),
         offset=found.address.offset,
     )
 

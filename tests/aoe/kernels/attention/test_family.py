@@ -162,6 +162,37 @@ def with_turned_heads(
     )
 
 
+def with_shared_heads(queries: int, keys: int, *, groups: int = 1) -> Workload:
+    """Return an attention whose heads of queries, three a group, have keys and values in common."""
+    heads, size = 3 * groups, 18
+    one, each = (1, groups, 1, keys, size), (1, groups, 3, keys, size)
+    shared = [
+        moved
+        for given, made in ((0, "t0"), (1, "t1"))
+        for moved in (
+            operation("Reshape", f"x{given}", f"{made}5", shape=one),
+            operation("Expand", f"{made}5", f"{made}6", shape=each),
+            operation("Reshape", f"{made}6", made, shape=(1, heads, keys, size)),
+        )
+    ]
+    return Workload(
+        op_type="attention",
+        inputs=(
+            plain(1, keys, groups * size),
+            plain(1, keys, groups * size),
+            plain(1, heads, queries, size),
+        ),
+        operations=(
+            *shared,
+            operation("FusedMatMul", "x2 t0", "t2", domain=MICROSOFT_DOMAIN, transB=1, alpha=0.25),
+            operation("Softmax", "t2", "t3", axis=-1),
+            operation("MatMul", "t3 t1", "t4"),
+            operation("Transpose", "t4", "t7", perm=(0, 2, 1, 3)),
+        ),
+        output=plain(1, queries, heads, size),
+    )
+
+
 def _written_apart() -> Workload:
     """Return one whose last Transpose makes rows of queries."""
     workload = with_turned_heads(1, 9, 21, 3, 16)
@@ -241,8 +272,11 @@ class TestAttentionWithMoves(KernelFamilyTests):
         "in bfloat16": in_bfloat16(with_joint_heads(19, 2, 17)),
         "a few queries": with_turned_heads(2, 2, 33, 3, 16),
         "heads of a mask": with_turned_heads(2, 9, 21, 3, 16),
+        "keys and values of all heads": with_shared_heads(33, 21),
+        "keys and values of all heads, a few queries": with_shared_heads(2, 35),
     }
     refused = (
+        (with_shared_heads(9, 21, groups=2), "moves that are more than strides"),
         (_written_apart(), "columns of the result that are written apart"),
         (_cut_apart(), "moves that are more than strides"),
     )
