@@ -108,7 +108,9 @@ _SLICE = pytest.StashKey[frozenset[tiers.Part]]()
 def pytest_configure(config: pytest.Config) -> None:
     tier = tiers.tier_of(config.option.markexpr)
     settings.load_profile(tier)
-    if (number := config.getoption("--slice")) is not None:
+    number = config.getoption("--slice")
+    is_retry = config.getoption("lf", default=False)  # what failed was in the slice
+    if number is not None and not is_retry:
         slices = tiers.slices_of(tiers.files_with_tests(), tiers.load_durations(tier))
         config.stash[_SLICE] = slices[number % len(slices)]
 

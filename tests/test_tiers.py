@@ -15,6 +15,7 @@ from support import tiers
 from support.tiers import Part, few_every_day
 
 _ROOT = Path(__file__).resolve().parents[1]
+_NO_CACHE = ("-p", "no:cacheprovider")
 _FILES = st.dictionaries(
     st.text("abc", min_size=1), st.tuples(st.integers(1, 9), st.floats(0, 500)), min_size=1
 )
@@ -97,7 +98,7 @@ def test_property_is_tried_in_both_tiers(number: int) -> None:
 )
 def test_mark_expression_chooses_the_tier(options: list[str], names: list[str]) -> None:
     chosen = "test_parameters_behind or in_both_tiers"
-    done = _pytest("-vv", "--collect-only", "-k", chosen, *options)
+    done = _pytest("-vv", "--collect-only", *_NO_CACHE, "-k", chosen, *options)
     found = [line for line in done.stdout.splitlines() if "::" in line or "Function" in line]
     assert len(found) == len(names), done.stdout
     assert all(name in line for name, line in zip(names, found, strict=True))
@@ -110,18 +111,32 @@ def test_slice_begins_no_test_behind_its_limit(limit_s: int, outcome: str) -> No
     slices = tiers.slices_of(tiers.files_with_tests(), tiers.load_durations(tiers.SLOW))
     (number,) = (at for at, parts in enumerate(slices) if here in {part.file for part in parts})
     of_slice = ("-m", "slow", "--slice", str(number), "--slice-limit", str(limit_s))
-    done = _pytest("-rs", "-k", "test_parameters_behind", *of_slice)
+    done = _pytest("-rs", *_NO_CACHE, "-k", "test_parameters_behind", *of_slice)
     assert done.returncode == 0, done.stdout
     assert f"1 {outcome}" in done.stdout
     assert (f"its slice has taken {limit_s} s" in done.stdout) == (outcome == "skipped")
+
+
+@pytest.mark.slow
+def test_test_of_a_slice_that_failed_is_tried_again(tmp_path: Path) -> None:
+    """Its place in the file is another one then, since others are not collected."""
+    record = tmp_path / "v" / "cache" / "lastfailed"
+    record.parent.mkdir(parents=True)
+    failed = f"{Path(__file__).relative_to(_ROOT)}::test_parameters_behind_the_first_are_slow"
+    chosen = ("-k", "test_parameters_behind", "--last-failed-no-failures", "none")
+    for number in range(2):  # it is in one of them at most
+        record.write_text(json.dumps({f"{failed}[second]": True}))
+        asked = ("-o", f"cache_dir={tmp_path}", "--last-failed", *chosen)
+        done = _pytest(*asked, "-m", "slow", "--slice", str(number))
+        assert "1 passed" in done.stdout, done.stdout
 
 
 def _pytest(*options: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on this file."""
     return subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider"),
-            *(*options, str(Path(__file__))),
+            *(sys.executable, "-m", "pytest", "-n", "0", *options),
+            str(Path(__file__)),
         ],
         cwd=_ROOT,
         capture_output=True,
