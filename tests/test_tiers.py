@@ -134,10 +134,7 @@ def test_test_of_a_slice_that_failed_is_tried_again(tmp_path: Path) -> None:
 def _pytest(*options: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on this file."""
     return subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-n", "0", *options),
-            str(Path(__file__)),
-        ],
+        [sys.executable, "-m", "pytest", "-n", "0", *options, str(Path(__file__))],
         cwd=_ROOT,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Tell what of a bank cannot be read: the system does not let us, or a file is broken."""
+"""Files of a bank that cannot be read: the system forbids it, or they are broken."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ class ReadingReport(Report, Generic[R]):
 
 
 def write_closed(text: Text, closed: Sequence[BankPathError]) -> None:
-    """Write a line for each."""
+    """Write a line for each unreadable file or folder."""
     for error in closed:
         text.line(("unreadable: ", "red"), error.headline)
 
 
 def closed_document(closed: Sequence[BankPathError]) -> list[dict[str, str]]:
-    """Return each as members."""
+    """Return path and problem of each unreadable file or folder, for a document in JSON."""
     return [{"path": str(error.path), "problem": error.problem} for error in closed]
 
 
 def place_and_problem(error: Finding) -> str:
-    """Return what is wrong in a file, behind line and column where it is known."""
+    """Return the message of a finding, behind its line and column where these are known."""
     place = error.location
     return f"{place.line}:{place.column}: {error.message}" if place.line else error.message
 
 
 def broken_document(errors: Sequence[Finding]) -> list[dict[str, str]]:
-    """Return each as members."""
+    """Return path and problem of each broken file, for a document in JSON."""
     return [
         {"path": str(error.location.path), "problem": place_and_problem(error)} for error in errors
     ]

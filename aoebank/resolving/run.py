@@ -113,22 +113,21 @@ def find_matches(
                 hits.append(Hit(file=file, record=record))
         if rules.fastest_wins:
             hits = _fastest_first(hits)
-        for used, *shadowed in _by_target(hits, query) or [[None]]:
+        for number, found in enumerate(_by_target(hits, query) or [[]]):
             yield Match(
                 reader=answer.reader,
-                used=used,
-                shadowed=tuple(hit for hit in shadowed if hit is not None),
-                broken=tuple(broken),
+                used=found[0] if found else None,
+                shadowed=tuple(found[1:]),
+                broken=() if number else tuple(broken),  # told once for all targets
             )
-            broken.clear()
 
 
-def _by_target(hits: Iterable[Hit], query: Query) -> list[list[Hit | None]]:
+def _by_target(hits: Iterable[Hit], query: Query) -> list[list[Hit]]:
     """Return hits apart by target and core number, unless the query names them.
 
     A job opens the files of its own target, so that the record of another one hides nothing.
     """
-    groups: dict[tuple[object, object], list[Hit | None]] = {}
+    groups: dict[tuple[object, object], list[Hit]] = {}
     for hit in hits:
         name = registry.get_format(hit.record.format).parse_name(hit.file.path.name)
         soc = name.soc_version if name and query.soc_version is None else None

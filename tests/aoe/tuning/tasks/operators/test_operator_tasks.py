@@ -128,7 +128,12 @@ _TIMES = {"Exp": 3000, "Tanh": 9000, "Erf": 2000}
 
 
 def _apart(part: Operator, counts: list[int] | None = None) -> _TakeApart:
-    """Return what takes operators apart into one more, and counts those that were lost."""
+    """Return a function that puts one operator in the place of those with its key.
+
+    Args:
+        part: The operator it adds.
+        counts: Gets the number of lost regions of each call.
+    """
 
     def take(found: FoundOperators, lost: Sequence[Region]) -> FoundOperators:
         if counts is not None:
