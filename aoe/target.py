@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from aoe.workload import Precision
+from aoebank import plural
 
 TILES_SUFFIX = "_tiles"
 """Ends the name of an algorithm that multiplies bfloat16 in the CPU's matrix tiles (AMX)."""
@@ -113,4 +114,4 @@ def unmet_cores(asked: int | None, used: int) -> str:
     """
     if asked is None or asked <= used:
         return ""
-    return f"{used} threads instead of {asked}: there are no more usable cores"
+    return f"{plural(used, 'thread')} instead of {asked}: there are no more usable cores"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ NAME_A_FORMAT = {
 WRITES = {"write_bytes", "write_text", "unlink", "rename", "rmdir", "truncate", "touch"}
 PRINTS = ("print", "sys.stdout.write", "sys.stderr.write", "Console", "traceback.print_exception")
 _PRINTS_LAST = {name.split(".")[-1] for name in PRINTS}
+COUNTED = re.compile(" (threads|shapes|segments|kernels|subgraphs)\\b")
 HARMLESS_PRINTS = {"print(f'aoebank {__version__}')", "print(f'aoe {__version__}')"}
 # a part may import the parts behind it, never one before it
 LAYERS = {
@@ -281,6 +283,20 @@ def test_loops_name_the_thing(package: str) -> None:
         for path in _sources(package)
         for name, line in _bound_names(path)
         if name == "each"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_count_is_written_with_its_noun_by_plural(package: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT).as_posix()}:{node.lineno}: plural(...) writes '1 thread'"
+        for path in _sources(package)
+        for node in _nodes(path)
+        if isinstance(node, ast.JoinedStr)
+        for value, behind in pairwise(node.values)
+        if isinstance(value, ast.FormattedValue) and isinstance(behind, ast.Constant)
+        if COUNTED.match(behind.value)
     ]
     assert not wrong, "\n".join(wrong)
 

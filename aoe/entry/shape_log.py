@@ -15,6 +15,7 @@ from typing import Any
 from aoe.entry.input_shapes import parse_input_shape
 from aoe.errors import OptionError
 from aoe.workload import shapes_text
+from aoebank import plural
 
 MOST_SHAPES = 16
 """Shapes that are tuned at most: a tuned model for each is made, and all are in one file."""
@@ -91,8 +92,9 @@ class ShapeLog:
         if len(chosen) < len(self.shapes):
             covered = sum(shape.count for shape in chosen)
             found.append(
-                f"{_OPTION}: of {len(self.shapes)} shapes the {len(chosen)} most frequent are "
-                f"tuned, {covered / self.calls:.1%} of the calls; the others run untuned"
+                f"{_OPTION}: of {plural(len(self.shapes), 'shape')} the {len(chosen)} most "
+                f"frequent are tuned, {covered / self.calls:.1%} of the calls; the others run "
+                "untuned"
             )
         usual = self._usual()
         for shape in chosen:
@@ -101,7 +103,7 @@ class ShapeLog:
                 size = f"{times:.0f} times" if times >= 1 else f"1/{1 / max(times, 1e-9):.0f}"
                 found.append(
                     f"{_OPTION}: {shape.text} is extreme: {size} the size of the usual "
-                    f"{usual.text}, {shape.count} of {self.calls} calls"
+                    f"{usual.text}, {shape.count} of {plural(self.calls, 'call')}"
                 )
         return tuple(found)
 

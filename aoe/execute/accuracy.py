@@ -13,6 +13,7 @@ from aoe.kernels.halide.shapes import reduction_length
 from aoe.operators import Rounding, facts_of
 from aoe.operators.element_types import FLOAT16, LEVELS, element_types
 from aoe.workload import Precision, Workload
+from aoebank import plural
 
 Array = np.ndarray[Any, Any]
 
@@ -173,7 +174,7 @@ def compare_model_results(
     """
     worst = Deviation(max_abs_err=0.0, excess=0.0)
     if len(reference) != len(actual):
-        return _different(f"{len(actual)} results instead of {len(reference)}")
+        return _different(f"{plural(len(actual), 'result')} instead of {len(reference)}")
     for number, (left, right) in enumerate(zip(reference, actual, strict=True)):
         found = _compare_result(left, right, precision, tolerance)
         if found.detail:

@@ -24,6 +24,7 @@ from aoe.om.file import (
     write_offline_model,
 )
 from aoe.workload import Precision, shapes_text
+from aoebank import plural
 
 Shapes = Mapping[str, tuple[int, ...]]
 _OF_A_CASE = tuple(one.name for one in fields(ShapeCase) if one.name != "shapes")
@@ -155,8 +156,8 @@ def _joined(found: Sequence[tuple[Manifest, Shapes]], model: OpenModel) -> Manif
             raise OfflineModelError(
                 manifest.name,
                 "tuned for another target",
-                got=f"{manifest.soc_version}, {manifest.core_num} threads",
-                expected=f"{first.soc_version}, {first.core_num} threads",
+                got=f"{manifest.soc_version}, {plural(manifest.core_num, 'thread')}",
+                expected=f"{first.soc_version}, {plural(first.core_num, 'thread')}",
             )
     lower = [manifest.precision for manifest, _ in found if manifest.precision.is_lower]
     cases = tuple(

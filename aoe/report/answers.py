@@ -187,7 +187,7 @@ class BenchmarkReport(Report):
         text.line(f"{self.baseline}: {baseline:.3f} {unit}")
         text.line(
             f"{speedup_text(estimate)} as fast (95 % interval {interval_text(estimate)}, "
-            f"{estimate.pairs} pairs, {callers}{decided}); {same} ({largest})"
+            f"{plural(estimate.pairs, 'pair')}, {callers}{decided}); {same} ({largest})"
         )
         load, is_busy = measurement.load, measurement.clock is Clock.WALL
         if is_busy and load is not None and load.use.given_share < QUIET_SHARE:

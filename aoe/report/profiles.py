@@ -56,7 +56,7 @@ class ProfileReport(ReportWithFiles):
 def _head(profile: ProfiledModel) -> Iterator[str]:
     yield (
         f"{profile.model}: {time_text(profile.model_us)} a run (shortest "
-        f"{time_text(profile.model_min_us)}, {profile.runs} runs under the profiler, "
+        f"{time_text(profile.model_min_us)}, {plural(profile.runs, 'run')} under the profiler, "
         f"{plural(profile.threads, 'thread')}) on {profile.cpu_model}"
     )
     yield (

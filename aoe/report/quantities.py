@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from aoebank import plural
+
 if TYPE_CHECKING:
     from aoe.measurement import SpeedupEstimate
     from aoe.profiling.figures import OperatorProfile
@@ -57,7 +59,7 @@ def speedup_members(
 def pairs_text(estimate: SpeedupEstimate) -> str:
     """Return a speed-up with its interval and the number of pairs, without the closing bracket."""
     interval = interval_text(estimate)
-    return f"{speedup_text(estimate)} (95 % interval {interval}, {estimate.pairs} pairs"
+    return f"{speedup_text(estimate)} (95 % interval {interval}, {plural(estimate.pairs, 'pair')}"
 
 
 def title_of(operator: OperatorProfile) -> str:

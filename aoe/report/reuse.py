@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aoe.report.quantities import figure
 from aoe.tuning.reuse.covering_ranges import told_ranges
 from aoe.tuning.reuse.kinds import ReuseKind, part_to_json
-from aoebank import Report, members
+from aoebank import Report, members, plural
 
 if TYPE_CHECKING:
     from aoe.tuning.planning.model import TuningPlan
@@ -52,7 +52,7 @@ class PlanReport(Report):
                 ("share", "r", lambda part: figure(plan.shares.get(part.key), ".1%")),
                 ("why", "-", lambda part: part.reason),
             )
-        where = plan.group or f"{plan.core_num} threads"
+        where = plan.group or plural(plan.core_num, "thread")
         text.line(f"{plan.model} for {plan.soc_version}, {where}")
         text.line(f"against {plan.reuse.base}: {plan.reuse}")
         to_tune = plan.reuse.count(ReuseKind.RETUNED) + plan.reuse.count(ReuseKind.NEW)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aoe.report.quantities import SHORTEST_US, interval_text, speedup_text, time_text
 from aoe.report.written import ReportWithFiles
-from aoebank import size_text
+from aoebank import plural, size_text
 
 if TYPE_CHECKING:
     from aoe.gradients.timeline import Timeline
@@ -95,7 +95,9 @@ def _head(report: GdatReport) -> Iterator[str]:
     )
     yield f"all-reduce: {cost_text(report)}"
     if report.estimate is not None:
-        interval = f"interval {interval_text(report.estimate)}, {report.estimate.pairs} pairs"
+        interval = (
+            f"interval {interval_text(report.estimate)}, {plural(report.estimate.pairs, 'pair')}"
+        )
         yield f"step: {speedup_text(report.estimate)} as fast ({interval})"
 
 

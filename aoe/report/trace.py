@@ -7,6 +7,7 @@ from typing import Any
 
 from aoe.profiling.figures import OperatorProfile, ProfiledModel
 from aoe.workload import shape_text
+from aoebank import plural
 
 _PROCESS = 1
 
@@ -21,7 +22,7 @@ def trace_document(profile: ProfiledModel) -> dict[str, Any]:
     events: list[dict[str, Any]] = [
         _name("process_name", 0, profile.model),
         _name("thread_name", 1, "nodes of the model"),
-        _name("thread_name", 2, f"operators, {profile.threads} threads"),
+        _name("thread_name", 2, f"operators, {plural(profile.threads, 'thread')}"),
     ]
     for run in profile.timeline:
         operator = by_name.get(run.node)

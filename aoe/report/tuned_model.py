@@ -77,7 +77,7 @@ def threads_text(manifest: Manifest) -> str:
     """Return the number of threads a model was tuned for, in words."""
     if manifest.streams > 1:
         return f"throughput of {manifest.streams} streams of one thread"
-    return f"{manifest.core_num} threads"
+    return plural(manifest.core_num, "thread")
 
 
 _PLACES: tuple[Column[KernelUse | SubgraphUse], ...] = (

@@ -189,7 +189,7 @@ class GradientTuningReport(Report):
     def write(self, text: Text) -> None:
         result, report = self.result.result, self.result.result.report
         segments = len(result.segmentation) if result.segmentation is not None else None
-        grouping = f"{segments} segments" if segments is not None else "DDP's own buckets"
+        grouping = plural(segments, "segment") if segments is not None else "DDP's own buckets"
         text.line(f"{result.outcome.value}: {result.reason}; {grouping}")
         if result.estimate is not None:
             text.line(
@@ -318,7 +318,7 @@ class CasesReport(Report):
         text.columns(cases, *columns)
         if weighted is not None:
             text.line(f"all these calls together: {weighted:.3f}x")
-        text.line(f"one tuned model for {len(cases)} shapes: {self.result.om_file}")
+        text.line(f"one tuned model for {plural(len(cases), 'shape')}: {self.result.om_file}")
         text.line("Aoe process finished")
 
 

@@ -64,8 +64,8 @@ def write_accuracy(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset
     text.line(f"accuracy: {held}" + ("" if held.trade.holds else ": MISSED, even in float32"))
     if held.trade.roll_back:
         text.line(
-            f"{len(held.trade.roll_back)} of {len(held.weighed)} kernels put back to keep it: "
-            f"{_with_all(held)}"
+            f"{len(held.trade.roll_back)} of {plural(len(held.weighed), 'kernel')} put back to "
+            f"keep it: {_with_all(held)}"
         )
 
 
@@ -293,7 +293,7 @@ def _conditions(result: ModelTuning[Any]) -> str:
     if result.metric is TargetMetric.THROUGHPUT:
         return f"{plural(result.streams, 'stream')} of one thread at the same time"
     by_cpu_time = f", {BY_CPU_TIME}" if _by_cpu_time(result) else ""
-    return f"{result.target.core_num} threads{by_cpu_time}"
+    return f"{plural(result.target.core_num, 'thread')}{by_cpu_time}"
 
 
 def _by_cpu_time(result: ModelTuning[Any]) -> bool:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
+from aoebank import plural
+
 
 class Tail(StrEnum):
     """What a split does with the iterations left over when the factor does not divide."""
@@ -299,7 +301,7 @@ def _step_from_json(where: str, value: object) -> Step:
         raise ValueError(f"{where}: unknown step (got {word!r}, expected {', '.join(STEP_KINDS)})")
     if len(arguments) != len(fields(kind)):
         names = ", ".join(part.name for part in fields(kind))
-        raise ValueError(f"{where}: {word} takes {names} (got {len(arguments)} values)")
+        raise ValueError(f"{where}: {word} takes {names} (got {plural(len(arguments), 'value')})")
     typed: dict[str, Any] = {
         part.name: tuple(argument) if isinstance(argument, list) else argument
         for part, argument in zip(fields(kind), arguments, strict=True)

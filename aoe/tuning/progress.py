@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from aoe.errors import OptionError
+from aoebank import plural
 
 
 class Progress(Protocol):
@@ -159,7 +160,7 @@ class CallbackProgress:
 
     def plan(self, operators: int) -> None:
         """Tell how many operators will be tuned."""
-        text = f"{operators} operators to tune"
+        text = f"{plural(operators, 'operator')} to tune"
         self._tell(ProgressEvent(kind=ProgressKind.PLAN, text=text, total=operators))
 
     def trial(self, op_name: str, done: int, budget: int, best: float | None) -> None:

@@ -14,6 +14,7 @@ from aoebank.errors import BankPathError, UsageError
 from aoebank.formats.protocol import ParsedFile, find_error, raise_if_broken
 from aoebank.formats.text.splice import splice_raw
 from aoebank.reading.hits import HitsResult, used_keys
+from aoebank.report.output import plural
 from aoebank.storage.bank import load_file
 from aoebank.storage.binary_caches import demand_no_binary_cache
 from aoebank.storage.quarantine import find_entry, load_quarantine
@@ -112,13 +113,14 @@ class UnusedJudge:
         if not found.names_keys:
             raise UsageError(
                 "--unused: the logs do not tell which records they found",
-                got=f"{len(found.lookups)} look-ups without a key",
+                got=f"{plural(len(found.lookups), 'look-up')} without a key",
                 expected="a summary.json of aoe, or a log with `Found in custom repo. K: ...`",
             )
         if len(found.unused) == len(found.records):
             raise UsageError(
                 "--unused: the logs have found no record of these banks",
-                got=f"{len(found.lookups)} look-ups, {len(found.records)} records",
+                got=f"{plural(len(found.lookups), 'look-up')}, "
+                f"{plural(len(found.records), 'record')}",
                 hint="are they logs of runs with other banks? aoebank hits LOG --bank BANK",
             )
         self._found = found

@@ -30,6 +30,7 @@ from aoebank.merging.versions import Versions
 from aoebank.model.digest import sha256_of
 from aoebank.model.timing import Measurements
 from aoebank.processes import count_processes, map_in_order
+from aoebank.report.output import plural
 from aoebank.storage.binary_caches import BY_TUNER_ONLY
 from aoebank.storage.sides.side import Side, size_on_disk
 
@@ -241,7 +242,7 @@ def _told_together(broken: Sequence[BankFormatError]) -> BankFormatError:
     first = broken[0]
     others = [str(error.path) for error in broken[1:]]
     words = [f"also: {', '.join(others[:_NAMED])}"] if others else []
-    words += [f"and {len(others) - _NAMED} more files"] if len(others) > _NAMED else []
+    words += [f"and {plural(len(others) - _NAMED, 'more file')}"] if len(others) > _NAMED else []
     first.hint = "; ".join(
         filter(None, (first.hint, *words, "--skip-broken leaves broken files as ours has them"))
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from aoe.device.check_up import CheckUp, Soundness
 from aoe.device.cpu.host import usable_cores
 from aoe.device.cpu.numa import numa_nodes
+from aoebank import plural
 
 _CPUS = Path("/sys/devices/system/cpu")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -90,7 +91,7 @@ def check_load(load: float, cores: int) -> CheckUp:
         load: Threads that ran or waited, on average.
         cores: Usable ones.
     """
-    found = f"{load:.2f} on {cores} cores in the last minute"
+    found = f"{load:.2f} on {plural(cores, 'core')} in the last minute"
     if load <= _BUSY_SHARE * cores:
         return CheckUp(name="load", found=found)
     return CheckUp(

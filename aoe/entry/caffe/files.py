@@ -15,6 +15,7 @@ from aoe.entry.imported_model import MAX_BYTES, ImportedModel, digest_of, model_
 from aoe.entry.outputs import cut_at_outputs
 from aoe.entry.protocol import Entry, ModelSource
 from aoe.errors import ModelImportError, ModelNotFoundError
+from aoebank import plural
 
 _MOST_TEXT = 2**24  # the longest public prototxts (ResNet-152, DenseNet-201) have 0.1 MiB
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -175,7 +176,7 @@ def _doubts(
     unknown = [name for name in stored if name not in network.names]
     if unknown:
         found.append(
-            f"{weight} has weights for {len(unknown)} layers the prototxt does not have, "
+            f"{weight} has weights for {plural(len(unknown), 'layer')} the prototxt does not have, "
             f"{unknown[0]} for one"
         )
     if network.left_out:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from aoe.entry.caffe.text import Fields, choice, integer, parse_text, text, whole
 from aoe.errors import ModelImportError
+from aoebank import plural
 
 INT_MAX = 2**31 - 1
 """Caffe's limit for the number of elements of a blob."""
@@ -214,7 +215,10 @@ def _inputs_of_the_net(fields: Fields, place: str) -> Iterator[CaffeInput]:
     extents = fields.every("input_dim", integer)
     if shapes and len(shapes) != len(names):
         raise ModelImportError(
-            place, "input and input_shape", got=f"{len(shapes)} shapes", expected=str(len(names))
+            place,
+            "input and input_shape",
+            got=plural(len(shapes), "shape"),
+            expected=str(len(names)),
         )
     if not shapes and extents:
         if len(extents) != 4 * len(names):

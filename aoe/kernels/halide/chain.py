@@ -25,6 +25,7 @@ from aoe.operators.element_types import (
     result_type,
 )
 from aoe.workload import Operation, Workload
+from aoebank import plural
 
 RESULT = "y"
 """Stage name of the result in every family."""
@@ -72,7 +73,7 @@ def _refusal(operation: Operation, types: dict[str, str]) -> str:
         return f"{name} version {operation.version} broadcasts by other rules"
     least, most = facts.inputs
     if not least <= len(operation.inputs) <= most or "" in operation.inputs[:least]:
-        return f"{name} with {len(operation.inputs)} inputs"
+        return f"{name} with {plural(len(operation.inputs), 'input')}"
     given = read_types(operation, types)
     types[operation.output] = result_type(operation, given)
     return misread(operation, given) or rule.refuse(operation)

@@ -27,6 +27,7 @@ from aoe.torch.collecting.operator_recorder import OperatorRecorder, OperatorUse
 from aoe.torch.collecting.single_operator import export_operator
 from aoe.torch.modules.calls import CallConvention, describe
 from aoe.torch.modules.export import export_module, unwrapped
+from aoebank import plural
 
 _MOST_SINGLE_OPERATORS = 32
 """Operators dumped one by one, the largest first: each takes some tenths of a second."""
@@ -366,7 +367,7 @@ class Collector:
         uses.sort(key=lambda use: -use.sample.elements * use.count)
         for number, use in enumerate(uses):
             if use.sample.elements * use.count < _LEAST_ELEMENTS:
-                use.reason = f"touches {use.sample.elements * use.count} elements only"
+                use.reason = f"touches {plural(use.sample.elements * use.count, 'element')} only"
             elif number >= _MOST_SINGLE_OPERATORS:
                 use.reason = f"only the {_MOST_SINGLE_OPERATORS} largest are dumped one by one"
             else:

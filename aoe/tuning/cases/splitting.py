@@ -15,6 +15,7 @@ from aoe.om.cases import OpenModel, Shapes
 from aoe.results.files import timestamp_of
 from aoe.tuning.mode import ModeContext, OneOfMany, limits_of_part
 from aoe.tuning.tune_context import model_path
+from aoebank import plural
 
 if TYPE_CHECKING:
     import onnx
@@ -106,7 +107,7 @@ def _open_model(context: ModeContext) -> OpenModel:
         env=context.env,
     )
     entry = find_entry(settings.framework, source)
-    found = entry.load_with_open_extents(source, f"{len(settings.shape_cases)} shapes")
+    found = entry.load_with_open_extents(source, plural(len(settings.shape_cases), "shape"))
     return OpenModel(proto=found.proto, sha256=found.sha256, hold=found.hold)
 
 

@@ -17,7 +17,7 @@ from aoe.folders.ownership import check_own_folder
 from aoe.settings import cache_path
 from aoe.tuning.configuration.options import DEVICE_VARIABLE
 from aoe.tuning.configuration.resolving import ResolvedSetting, RunConfiguration
-from aoebank import AoebankError, find_toolkit, resolve_bank
+from aoebank import AoebankError, find_toolkit, plural, resolve_bank
 
 ENGINE = ("onnxruntime", "halide", "onnx", "numpy", "scikit-learn")
 _BESIDE = ("aoebank", "torch")
@@ -231,7 +231,8 @@ def _target(configuration: RunConfiguration, env: Mapping[str, str]) -> Iterator
     precisions = ", ".join(precision.value for precision in target.precisions)
     yield CheckUp(
         name="target",
-        found=f"{target.soc_version} ({target.cpu_model}), {target.core_num} cores, {precisions}",
+        found=f"{target.soc_version} ({target.cpu_model}), {plural(target.core_num, 'core')}, "
+        f"{precisions}",
         advice=f"named after its features: {target.doubt}" if target.doubt else "",
     )
     try:

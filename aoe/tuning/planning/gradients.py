@@ -88,7 +88,7 @@ def plan_training(
         if steps:
             cost = choose_cost(training.cost_samples(briefly=True))
             most_s += _all_reduces_us(cost, sum(training.sizes_bytes)) / 1e6
-    planned = f"; at most {plural(candidates, 'grouping')}, {steps} training steps"
+    planned = f"; at most {plural(candidates, 'grouping')}, {plural(steps, 'training step')}"
     part = Reuse(
         key=str(training.model_hash),
         op_type=_OP_TYPE,

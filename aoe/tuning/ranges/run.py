@@ -88,7 +88,7 @@ from aoe.tuning.validation.kernel_assembly import Assembly
 from aoe.tuning.validation.kernels import earlier_verdict
 from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
 from aoe.workload import Workload
-from aoebank import Event
+from aoebank import Event, plural
 
 _POINTS_SHARE = 0.25
 """Most of the time left that is kept to measure operators of images at the points."""
@@ -314,7 +314,7 @@ def _points(
     if log is not None and not served:
         tuning.progress.warn(f"--shapes_from={log.path}: no shape of it lies in the range")
     elif log is not None and (outside := open_shapes.calls_outside(log)):
-        calls = f"{outside} of {sum(one.count for one in log.shapes)} calls"
+        calls = f"{outside} of {plural(sum(one.count for one in log.shapes), 'call')}"
         tuning.progress.warn(f"--shapes_from={log.path}: {calls} lie outside of the range")
     if served:
         return served, served

@@ -63,6 +63,7 @@ from aoe.tuning.tune_context import TuneContext
 from aoe.tuning.validation.kernels import validate_model
 from aoe.tuning.validation.model_validator import ValidationResult
 from aoe.tuning.validation.time_reserve import ModelCosts, searching_time
+from aoebank import plural
 
 Lookups = Mapping[str, SubgraphLookup]
 """What the banks say of each subgraph, by its identity."""
@@ -197,7 +198,7 @@ def found_fusion_groups(tuning: TuneContext, graph: ModelGraph) -> FoundSubgraph
     log_rules(found, tuning.progress.detail)
     groups = sum(len(subgraph.allowed_fusion_groups) for subgraph in found.subgraphs)
     tuning.progress.step(
-        f"{len(found.subgraphs)} distinct subgraphs of the optimised graph, "
+        f"{plural(len(found.subgraphs), 'distinct subgraph')} of the optimised graph, "
         f"{groups} scopes in them{' within the fusion limits' if limited else ''}"
     )
     return found

@@ -86,7 +86,7 @@ from aoe.tuning.validation.model_validator import (
 from aoe.tuning.validation.prior_result import prior_result_of
 from aoe.tuning.validation.rewrite_assembly import ChosenRewrite, SubgraphAssembly, write_parts
 from aoe.tuning.validation.time_reserve import NO_COSTS, ModelCosts, searching_time
-from aoebank import Event
+from aoebank import Event, plural
 
 _KEPT_FLOAT32 = (
     "subgraph tuning alone makes kernels in float32 only; --job_type=sgat,opat lowers operators too"
@@ -312,8 +312,8 @@ def found_subgraphs(tuning: TuneContext, graph: ModelGraph) -> FoundSubgraphs:
         tuning.progress.warn(f"rewrite rule {rule} is left out of some subgraphs, {why}")
     places = sum(len(subgraph.places) for subgraph in found.subgraphs)
     tuning.progress.step(
-        f"{len(found.subgraphs)} distinct subgraphs with something to choose, at {places} places; "
-        f"{found.without_options} others"
+        f"{plural(len(found.subgraphs), 'distinct subgraph')} with something to choose, "
+        f"at {plural(places, 'place')}; {found.without_options} others"
     )
     return found
 

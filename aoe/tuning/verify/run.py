@@ -56,7 +56,7 @@ from aoe.tuning.verify.records import (
 )
 from aoe.tuning.verify.undecided import DecidedOperator
 from aoe.tuning.verify.verdict import verdict_on
-from aoebank import Drift
+from aoebank import Drift, plural
 
 
 def verify(
@@ -292,7 +292,7 @@ def _work_of(
     known = [one for one in seen if isinstance(one, MeasurableRecord)]
     wanted = [one for one in known if one.drift != Drift() or not stale_only]
     chosen = () if only_undecided else choose(wanted)
-    progress.step(f"{len(chosen)} of {len(seen)} records are measured again")
+    progress.step(f"measuring {len(chosen)} of {plural(len(seen), 'record')} again")
     passed_over = [one for one in seen if isinstance(one, PassedOver)]
     if only_undecided:  # of no record is asked whether it could be measured
         passed_over = damaged

@@ -11,6 +11,7 @@ import math
 
 from aoe.entry.caffe.scope import CaffeBlob, LayerScope
 from aoe.entry.caffe.text import choice, flag, integer, number, positive, whole
+from aoebank import plural
 
 
 def softmax(layer: LayerScope) -> tuple[CaffeBlob, ...]:
@@ -57,7 +58,7 @@ def reshape(layer: LayerScope) -> tuple[CaffeBlob, ...]:
         found[found.index(-1)] = inside // rest
     if math.prod(found) != inside:
         raise layer.error(
-            "another number of elements", got=list(extents[:8]), expected=f"{inside} elements"
+            "another number of elements", got=list(extents[:8]), expected=plural(inside, "element")
         )
     return _reshaped(layer, (*shape[:first], *found, *shape[last:]))
 
@@ -82,7 +83,7 @@ def crop(layer: LayerScope) -> tuple[CaffeBlob, ...]:
         raise layer.error("bottoms of several ranks", got=f"{len(shape)} and {len(wanted)}")
     if len(offsets) not in (1, len(shape) - axis):
         raise layer.error(
-            "offset", got=f"{len(offsets)} values", expected=f"1 or {len(shape) - axis}"
+            "offset", got=plural(len(offsets), "value"), expected=f"1 or {len(shape) - axis}"
         )
     starts = [*offsets] * ((len(shape) - axis) // len(offsets))
     ends = [start + extent for start, extent in zip(starts, wanted[axis:], strict=True)]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from aoe.entry.caffe.scope import CaffeBlob, LayerScope
 from aoe.entry.caffe.text import choice, flag, integer, positive, whole
+from aoebank import plural
 
 
 def convolution(layer: LayerScope) -> tuple[CaffeBlob, ...]:
@@ -213,7 +214,7 @@ def _per_axis(layer: LayerScope, name: str, axes: int, default: int) -> list[int
     read = whole if name == "pad" else positive
     values = layer.param.every(name, read) or (default,)
     if len(values) not in (1, axes):
-        raise layer.error(name, got=f"{len(values)} values", expected=f"1 or {axes}")
+        raise layer.error(name, got=plural(len(values), "value"), expected=f"1 or {axes}")
     return [*values] * (axes // len(values))
 
 

@@ -18,6 +18,7 @@ from aoe.ort.profile import ModelProfile
 from aoe.tuning.operator_choice import OperatorChoice
 from aoe.tuning.precision.plan import PrecisionPlan
 from aoe.workload import Workload
+from aoebank import plural
 
 _LEAST_ELEMENTS = 16384
 """Workloads that touch fewer elements, all places together, are left alone: a few microseconds.
@@ -189,7 +190,7 @@ def group_regions(
         if elements + _NODE_ELEMENTS * spared >= _LEAST_ELEMENTS:
             operators.append(operator)
             continue
-        reason = f"touches {elements} elements only"
+        reason = f"touches {plural(elements, 'element')} only"
         refusals.append(
             Refusal(node=operator.op_name, op_type=operator.workload.op_type, reason=reason)
         )
