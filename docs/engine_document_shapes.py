@@ -77,6 +77,7 @@ _PROFILE: Mapping[str, object] = {
         "reason": "text",
     },
     "versions": Each("text"),
+    "doubts": ["text"],
     "fusion": (
         [
             {

@@ -161,6 +161,9 @@ def _doubts(before: ProfiledModel, after: ProfiledModel) -> Iterator[str]:
     ):
         if one != other:
             yield f"measured with different {word}: {one} and {other}"
+    for profile in (before, after):
+        for doubt in profile.doubts:
+            yield f"{profile.model}: {doubt}"
     if not _shared(before.operators, after.operators):
         yield "no node of one model is in the other"
 

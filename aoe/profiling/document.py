@@ -56,6 +56,7 @@ def profile_to_json(profile: ProfiledModel) -> dict[str, Any]:
         "fusion": None
         if profile.fusion is None
         else [_fusion_to_json(one) for one in profile.fusion],
+        "doubts": list(profile.doubts),
     }
 
 
@@ -93,6 +94,7 @@ def profile_from_json(value: Mapping[str, Any]) -> ProfiledModel:
     found: ProfiledModel = _read(
         ProfiledModel,
         {
+            "doubts": (),  # documents of earlier versions have none
             **value,
             "model_us_by_threads": _threads_from(value["model_us_by_threads"]),
             "peak": peak_from_json(value["peak"]),

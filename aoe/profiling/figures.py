@@ -173,6 +173,7 @@ class ProfiledModel:
         counters: Hardware counters of the runs, or why there are none.
         versions: Of aoe, onnxruntime and others.
         fusion: What AOE's classes of fusions make of the model; None if that was not asked for.
+        doubts: Why the figures are not to be believed; empty if nothing speaks against them.
     """
 
     model: str
@@ -189,6 +190,7 @@ class ProfiledModel:
     counters: HardwareCounters = field(default_factory=HardwareCounters)
     versions: Mapping[str, str] = field(default_factory=dict)
     fusion: tuple[FusionLimit, ...] | None = None
+    doubts: tuple[str, ...] = ()
 
     @property
     def operators_us(self) -> float:

@@ -6,7 +6,7 @@ threads -> what each node computes, and how long the machine would need for that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +16,7 @@ from aoe.entry.input_shapes import parse_input_shape
 from aoe.entry.protocol import ModelSource
 from aoe.folders.scratch import ScratchFolder
 from aoe.folders.turns import Turns
+from aoe.measurement import QUIET_SHARE
 from aoe.om.file import FALLBACK, unpack
 from aoe.ort.inputs import InputSet, ModelInputs
 from aoe.ort.optimizers import marked
@@ -145,13 +146,16 @@ def profile_subject(
     inputs = ModelInputs(sets=settings.inputs, seed=settings.seed)
     with Turns(lock_path(settings.env), device.cores(), tell).measuring():
         probed = find_peak(device, target, _peaks(settings.env))
-        if not probed.quiet:
-            tell("the machine is busy: its peak and the times are not what they are on a quiet one")
+        before = device.usage()
         counts = thread_counts(target.core_num) if settings.sweeps else (target.core_num,)
         by_threads = {
             threads: _times(subject, settings, scratch, inputs, threads) for threads in counts
         }
+        given_share = device.usage().since(before).given_share
         counters = _count(subject, settings, inputs, target)
+    doubts = tuple(_doubts(is_peak_quiet=probed.quiet, given_share=given_share))
+    for doubt in doubts:
+        tell(doubt)
     times = by_threads[target.core_num]
     operators = profile_operators(
         subject.running,
@@ -179,7 +183,18 @@ def profile_subject(
         counters=counters,
         versions={name: version(name) for name in ("aoebank", "onnxruntime")},
         fusion=fusion_limits(subject.imported, operators) if settings.fusion else None,
+        doubts=doubts,
     )
+
+
+def _doubts(*, is_peak_quiet: bool, given_share: float) -> Iterator[str]:
+    """Yield why figures are not to be believed: the machine was busy meanwhile."""
+    if not is_peak_quiet:
+        yield "the machine was busy while its best was measured: it does more on a quiet one"
+    if given_share < QUIET_SHARE:
+        yield (
+            f"the machine was busy: operators got {given_share:.0%} of the CPU time they asked for"
+        )
 
 
 def compare_tuned(

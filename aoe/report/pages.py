@@ -14,7 +14,7 @@ from aoe.report.advice import (
     verdict_text,
     what_text,
 )
-from aoe.report.profiles import OPERATORS, here, lost_share, names_text
+from aoe.report.profiles import OPERATORS, here, lost_share, names_text, peak_text
 from aoe.report.quantities import figure, interval_text, time_text, title_of, versions_text
 from aoe.report.timelines import cost_text
 from aoe.report.tuned_model import threads_text
@@ -73,7 +73,7 @@ def page(template: str, **values: object) -> str:
 def _pages() -> Environment:
     functions = (
         *(plural, size_text, interval_text, time_text, title_of, versions_text, threads_text),
-        *(figure, first_type, here, lost_share, names_text),
+        *(figure, first_type, here, lost_share, names_text, peak_text),
         *(by_gain, causes_text, cost_text, low_links, verdict_text, what_text),
         *(charts.heat, charts.intensity, charts.network, charts.points, charts.roofline),
         *(charts.speedup_scale, charts.end_of, charts.node_edges, charts.node_type),

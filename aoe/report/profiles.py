@@ -72,6 +72,8 @@ def _head(profile: ProfiledModel) -> Iterator[str]:
         )
         yield f"by threads {times}; {profile.best_threads} is fastest"
     yield _counters(profile)
+    for doubt in profile.doubts:
+        yield f"do not believe these figures: {doubt}"
 
 
 def _counters(profile: ProfiledModel) -> str:
@@ -99,6 +101,18 @@ def result_text(operator: OperatorProfile) -> str:
     return f"{operator.dtype} {shape_text(shape)}{layout}".strip()
 
 
+def peak_text(share: float | None) -> str:
+    """Return a share of the machine's best; more than all of it is no rate of the machine.
+
+    A kernel that does less than the definition of its operator says is faster than the best (as by
+    Winograd's method), and so is any where the best was measured on a busy machine.
+
+    >>> peak_text(0.5), peak_text(2.24), peak_text(None)
+    ('50%', '>100%', '-')
+    """
+    return ">100%" if share is not None and share > 1 else figure(share, ".0%")
+
+
 def bound_text(operator: OperatorProfile) -> str:
     """Return the resource that bounds an operator; a dash where its work is not known."""
     return operator.bound.value if operator.work is not None else "-"
@@ -110,7 +124,7 @@ OPERATORS: tuple[Column[OperatorProfile], ...] = (
     ("result", "-", result_text),
     ("us", "r", lambda one: f"{one.median_us:.1f}"),
     ("lost us", "r", lambda one: figure(one.lost_us, ".1f")),
-    ("of peak", "r", lambda one: figure(one.peak_share, ".0%")),
+    ("of peak", "r", lambda one: peak_text(one.peak_share)),
     ("GF/s", "r", lambda one: figure(one.gflops_per_s, ".1f")),
     ("GB/s", "r", lambda one: figure(one.gbytes_per_s, ".1f")),
     ("bound by", "-", bound_text),

@@ -48,6 +48,11 @@ def write_operators(text: Text, result: OpatResult) -> None:
         columns = [column for column in columns if column[0] != name]
     text.line("operators, times for one place in the model:")
     text.columns(result.operators, *columns, most=_MOST_ROWS, rest="in summary.json")
+    total = sum(tuned.operator.share for tuned in result.operators)
+    if total > 1 and any(name == "share" for name, *_ in columns):
+        text.line(
+            f"shares overlap ({total:.0%} in all): fused operators and their parts have a row each"
+        )
 
 
 def _columns(result: OpatResult) -> list[Column[TunedOperator]]:
@@ -207,7 +212,10 @@ class GradientTuningReport(Report):
         text.line(f"result: {self.result.result_file}")
         text.line(f"bank: {self.result.bank_file}")
         if result.stored_speedup is None:
-            text.line(finished_line(self.result, result.reason) + _differing(result))
+            text.line(
+                finished_line(self.result, result.reason, estimate=result.estimate)
+                + _differing(result)
+            )
         else:  # what this run did not measure is no improvement of this run
             text.line(_stored_line(self.result, result.stored_speedup) + _differing(result))
 

@@ -16,6 +16,7 @@ from aoebank import Report, plural
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from aoe.measurement import SpeedupEstimate
     from aoe.tuning.mode import ModeResult
     from aoe.tuning.model_mode import ModelTuning
     from aoe.tuning.opat.result import OpatResult
@@ -100,13 +101,24 @@ def _write_trade(text: Text, held: HeldAccuracy[ChosenKernel], kept: frozenset[s
     )
 
 
-def finished_line(result: ModeResult, reason: str = "", *, note: str = "") -> str:
+_WIDEST_RATIO = 1.5
+"""Upper over lower bound of an interval; beyond it, its middle would promise too much."""
+
+
+def finished_line(
+    result: ModeResult,
+    reason: str = "",
+    *,
+    note: str = "",
+    estimate: SpeedupEstimate | None = None,
+) -> str:
     """Return AOE's line about what came of it, the same for every mode.
 
     Args:
         result: Of the mode.
         reason: Why nothing was gained, if nothing was.
         note: What has to be said of the figure of a gain.
+        estimate: Interval of the gain. Where it is wide, the line has its lower bound.
     """
     from aoe.results.files import improvement_text
 
@@ -116,6 +128,9 @@ def finished_line(result: ModeResult, reason: str = "", *, note: str = "") -> st
         why = f": {reason}" if reason else ""
         return f"{name} process finished. Performance not improved{why}"
     gain = improvement_text(result.speedup)
+    if estimate is not None and estimate.high > _WIDEST_RATIO * estimate.low > _WIDEST_RATIO:
+        gain = f"{improvement_text(estimate.low)} or more"
+        note = f" (95 % interval {interval_text(estimate)}){note}"
     return f"{name} process finished. Performance improved by {gain}{of_what}{note}"
 
 
@@ -160,7 +175,9 @@ class ModelTuningReport(Report):
             found = f"From the bank: {self.parts()}, not measured"
             text.line(f"{result.tuning_name} process finished. {found}{self.lower()}")
             return
-        last = finished_line(result, self.reason_for_nothing(), note=busy_note(result))
+        last = finished_line(
+            result, self.reason_for_nothing(), note=busy_note(result), estimate=validation.estimate
+        )
         text.line(last + self.lower())
 
     def whole_model(self) -> Sequence[str]:

@@ -14,6 +14,7 @@ from support.engine.profiles import PEAK
 
 from aoe.errors import OptionError, RunError
 from aoe.om.file import write_offline_model
+from aoe.profiling.document import profile_from_json, profile_to_json
 from aoe.profiling.figures import ProfiledModel
 from aoe.profiling.peak import MachinePeak
 from aoe.profiling.probe import ProbedPeak
@@ -91,8 +92,10 @@ def test_more_threads_than_cores_are_told(tmp_path: Path) -> None:
 def test_busy_machine_is_told(tmp_path: Path) -> None:
     busy, told = ProbedPeak(peak=PEAK, quiet=False), list[str]()
     settings = _settings(_saved(conv_net(), tmp_path))
-    _profile(settings, tell=told.append, find_peak=lambda *_: busy)
-    assert any("machine is busy" in text for text in told)
+    profile = _profile(settings, tell=told.append, find_peak=lambda *_: busy)
+    assert any("machine was busy while its best was measured" in text for text in told)
+    assert profile.doubts == tuple(text for text in told if "busy" in text)
+    assert profile_from_json(profile_to_json(profile)).doubts == profile.doubts
 
 
 def test_warm_times_are_of_what_takes_long_and_can_run_alone(tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ def test_no_word_is_broken_and_no_line_too_long(width: int) -> None:
     lines = _drawn(width, *tuned)
     assert max(map(len, lines)) <= width
     known = {*_CHAIN, *(item.operator.op_name for item in tuned), *" ".join(_ALL).split()}
+    if "share" in _headings(lines):
+        assert lines.pop().startswith("shares overlap (150% in all)")
     known |= {"+", "in", "model", "2.00x", "yes", "no", "add", "1", "100.0", "50.0", "50.0%"}
     assert {word for line in lines for word in line.split()} <= known
 
@@ -81,6 +83,13 @@ def test_precision_is_a_column_where_there_are_several_and_never_goes() -> None:
     headings = _headings(_drawn(60, _tuned("conv1"), lower))
     assert "precision" in headings
     assert "places" not in headings
+
+
+def test_shares_of_rows_that_overlap_are_said_to() -> None:
+    one = _drawn(140, _tuned("conv"))
+    two = _drawn(140, _tuned("conv"), _tuned("fused"), _tuned("relu"))
+    assert not any("overlap" in line for line in one)
+    assert two[-1].startswith("shares overlap (150% in all)")
 
 
 def test_rows_that_are_left_out_are_counted() -> None:

@@ -8,11 +8,12 @@ import pytest
 from support.engine.profiles import make_operator_profile, make_profile
 from support.pages import ReadPage
 
+from aoe.advice.run import ModelAdvice
 from aoe.graph.fusing.groups import StopReason
 from aoe.profiling.comparing import compare_profiles
 from aoe.profiling.figures import FusionLimit, OperatorProfile, ProfiledModel
 from aoe.report.charts import heat, network
-from aoe.report.pages import render_comparison, render_profile
+from aoe.report.pages import render_advice, render_comparison, render_profile
 
 _HOSTILE = '"><script>alert(1)</script>'
 
@@ -52,6 +53,23 @@ def test_names_of_a_model_stay_text() -> None:
         page = ReadPage(text)
         assert page.tags.count("script") == 1
         assert any("alert(1)" in part for part in page.texts)
+
+
+def test_figures_of_a_busy_machine_are_doubted_on_every_page() -> None:
+    busy = replace(_profile(), doubts=("the machine was busy: 40% of the CPU time",))
+    for text in (
+        *_both(busy),
+        render_advice(ModelAdvice(profile=busy, low=(), tried=(), not_tried=())),
+    ):
+        page = " ".join(ReadPage(text).texts)
+        assert "the machine was busy: 40% of the CPU time" in page
+    assert "busy" not in " ".join(ReadPage(render_profile(_profile())).texts)
+
+
+def test_kernel_that_computes_less_is_not_faster_than_the_machine() -> None:
+    winograd = make_operator_profile("conv", roofline_us=224.0, median_us=100.0)
+    for text in _both(make_profile(winograd)):
+        assert "224%" not in text and "&gt;100%" in text
 
 
 def test_page_says_where_time_is_lost() -> None:

@@ -51,6 +51,16 @@ def test_operators_are_a_table_and_the_model_a_line(capsys: pytest.CaptureFixtur
     assert text.splitlines()[-1] == last
 
 
+def test_headline_of_a_wide_interval_is_its_lower_bound(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = make_opat_result(make_tuned("conv1"))
+    wide = replace(result.validation.estimate, median=145.47, low=43.0, high=485.0)
+    result = replace(result, validation=replace(result.validation, estimate=wide))
+    last = _told(OperatorTuningReport(result=result), capsys).splitlines()[-1]
+    assert last.endswith("improved by 4200.00% or more (95 % interval 43.000 to 485.000)")
+
+
 def test_model_with_nothing_to_tune_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     text = _told(OperatorTuningReport(result=make_opat_result()), capsys)
     assert "nothing in this model is tunable" in text
