@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 from aoe.errors import OptionError, OutputError
 
@@ -44,6 +47,45 @@ def parse_switch(name: str, value: str | None, *, default: bool) -> bool:
         words_of = "on or off" if name.startswith("-") else "True or False"
         raise OptionError(name, "not a switch", got=repr(value), expected=words_of)
     return words[value.lower()]
+
+
+def parse_whole(name: str, value: object, *, least: int = 0, most: int | None = None) -> int:
+    """Return a whole number that was given as a number or as its text.
+
+    Args:
+        name: Option or parameter.
+        value: What was given.
+        least: Smallest that is allowed.
+        most: Largest that is allowed; None for no bound.
+
+    Raises:
+        OptionError: it is none, or out of range.
+    """
+    expected = f"{least} to {most}" if most is not None else f"{least} or more"
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = int(value) if isinstance(value, str) else operator.index(cast(Any, value))
+    except (TypeError, ValueError):
+        raise OptionError(name, "not a whole number", got=repr(value), expected=expected) from None
+    if number < least or (most is not None and number > most):
+        raise OptionError(name, "out of range", got=number, expected=expected)
+    return number
+
+
+def parse_seconds(name: str, value: object) -> float:
+    """Return a number of seconds that was given as a number or as its text.
+
+    Raises:
+        OptionError: it is none, negative, infinite or NaN.
+    """
+    try:
+        number = math.nan if isinstance(value, bool) else float(cast(Any, value))
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise OptionError(name, "not a number of seconds", got=repr(value), expected="0 or more")
+    return number
 
 
 def repeat_tune(env: Mapping[str, str]) -> bool:

@@ -34,7 +34,7 @@ from aoe.om.file import (
     digest_of,
     read_manifest,
 )
-from aoe.settings import cache_limit, cache_path, environment
+from aoe.settings import cache_limit, cache_path, environment, parse_whole
 from aoe.target import unmet_cores
 from aoe.workload import shapes_text
 
@@ -126,14 +126,14 @@ def load(
             of them signed is refused before anything in it is run.
 
     Raises:
-        OptionError: `threads` is less than 1, a library cannot be loaded, or the model needs one
-            and none is given.
+        OptionError: `threads` is no whole number from 1 on, a library cannot be loaded, or the
+            model needs one and none is given.
         OfflineModelError: the file is not a tuned model, nobody trusted has signed it, or its
             untuned model is damaged too.
         AoebankError: there is no such file of signers, or no ssh-keygen.
     """
-    if threads is not None and threads < 1:
-        raise OptionError("threads", "no number of threads", got=threads, expected="1 or more")
+    if threads is not None:
+        threads = parse_whole("threads", threads, least=1)
     file, given = Path(file), operator_paths(custom_ops_library)
     manifest = read_manifest(file, None if trusted_keys is None else Path(trusted_keys))
     for doubt in check_operators(file, manifest, given):

@@ -38,7 +38,7 @@ from aoe.ort.custom_operators import options_with_operators
 from aoe.ort.serving.given_options import adjusting, reason_against_tuned_models
 from aoe.ort.serving.swapping import CallForm, Substitutes, SwappingSession, plain_session
 from aoe.ort.sessions import InputSpec
-from aoe.settings import cache_limit, cache_path, environment, with_bank
+from aoe.settings import cache_limit, cache_path, environment, parse_seconds, parse_whole, with_bank
 from aoe.tuning.engine.parts import library_versions
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ class InferenceSession(SwappingSession):
         **options: Any,
     ) -> None:
         provider = default_device().provider()
-        _check_options(options, most_forms)
+        _check_options(options)
+        most_forms = parse_whole("most_forms", most_forms)
+        limits = _limits_of(tuning_time_limit_s, trials, accept_busy)
         _check_providers(providers, provider)
         _check_model(path_or_bytes)
         self._range = _range_of(input_shape)
@@ -139,9 +141,6 @@ class InferenceSession(SwappingSession):
         self._untuned = partial(plain_session, *given, **options) if waits else None
         env = environment() if bank is None else with_bank(environment(), Path(bank))
         threads = sess_options.intra_op_num_threads if sess_options is not None else 0
-        limits = TuningLimits(
-            tuning_time_limit_s=tuning_time_limit_s, trials=trials, accept_busy=accept_busy
-        )
         work = _make_work(
             _model_file(path_or_bytes, outside.files, operators),
             threads,
@@ -251,7 +250,7 @@ def _range_of(text: str | None) -> dict[str, RangeShape]:
     """
     if text is None:
         return {}
-    if not is_range(text):
+    if not isinstance(text, str) or not is_range(text):
         raise OptionError(
             "input_shape",
             "no range of shapes",
@@ -360,7 +359,24 @@ def _check_model(model: object) -> None:
         )
 
 
-def _check_options(options: Mapping[str, Any], most_forms: int) -> None:
+def _limits_of(
+    tuning_time_limit_s: float | None, trials: int | None, accept_busy: bool | None
+) -> TuningLimits:
+    """Return the limits of the tunings of a session.
+
+    Raises:
+        OptionError: one is no number, or out of range.
+    """
+    if tuning_time_limit_s is not None:
+        tuning_time_limit_s = parse_seconds("tuning_time_limit_s", tuning_time_limit_s)
+    if trials is not None:
+        trials = parse_whole("trials", trials, least=1)
+    return TuningLimits(
+        tuning_time_limit_s=tuning_time_limit_s, trials=trials, accept_busy=accept_busy
+    )
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in _OWN_OPTIONS:
             near = get_close_matches(name, _OWN_OPTIONS, n=1)
@@ -370,8 +386,6 @@ def _check_options(options: Mapping[str, Any], most_forms: int) -> None:
                 got=name,
                 expected=f"did you mean {near[0]}?" if near else ", ".join(_OWN_OPTIONS),
             )
-    if isinstance(most_forms, bool) or not isinstance(most_forms, int) or most_forms < 0:
-        raise OptionError("most_forms", "no number of shapes", got=most_forms, expected="0 or more")
 
 
 def _check_providers(providers: Sequence[Any] | None, known: str) -> None:

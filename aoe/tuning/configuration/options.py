@@ -16,13 +16,12 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
-from aoe.settings import LARGEST_SEED
+from aoe.settings import LARGEST_SEED, parse_seconds
 from aoe.tuning.configuration.option import Group, Option
 from aoe.tuning.configuration.parsing import (
     jobs,
     metric,
     search_name,
-    seconds,
     size,
     stages,
     switch,
@@ -246,7 +245,7 @@ class TuneOptions(TypedDict, total=False):
             least=0,
             help="Seconds for searching and for comparing the whole model.",
             unset="no limit",
-            parse=seconds,
+            parse=parse_seconds,
             meaning="seconds for searching and judging",
             key="tuning_time_limit",
             stands_for="no limit",

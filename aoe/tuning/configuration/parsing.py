@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from aoe.errors import OptionError
-from aoe.settings import cache_limit, parse_switch
+from aoe.settings import cache_limit, parse_seconds, parse_switch, parse_whole
 from aoe.tuning.mode import JobType, TargetMetric
 from aoe.tuning.registry import parse_job_types
 
@@ -30,31 +29,7 @@ def switch(where: str, value: object) -> bool:
 
 def whole(least: int, most: int | None = None) -> Parser:
     """Return a parser of whole numbers from `least` to `most`."""
-    expected = f"{least} to {most}" if most is not None else f"{least} or more"
-
-    def parse(where: str, value: object) -> int:
-        try:
-            number = int(words(where, value))
-        except ValueError:
-            raise OptionError(
-                where, "not a whole number", got=repr(value), expected=expected
-            ) from None
-        if number < least or (most is not None and number > most):
-            raise OptionError(where, "out of range", got=number, expected=expected)
-        return number
-
-    return parse
-
-
-def seconds(where: str, value: object) -> float:
-    """Return a number of seconds that is not negative."""
-    try:
-        number = float(words(where, value))
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise OptionError(where, "not a number of seconds", got=repr(value), expected="0 or more")
-    return number
+    return lambda where, value: parse_whole(where, value, least=least, most=most)
 
 
 def one_of(*known: str) -> Parser:
@@ -87,7 +62,7 @@ def stages(where: str, value: object) -> tuple[tuple[JobType, float | None], ...
             raise OptionError(where, "gradient tuning is no stage: it runs alone", got=repr(text))
         if named[0] in (job for job, _ in found):
             raise OptionError(where, "a mode is there twice", got=repr(text))
-        found.append((named[0], seconds(where, limit) if colon else None))
+        found.append((named[0], parse_seconds(where, limit) if colon else None))
     return tuple(found)
 
 

@@ -30,8 +30,8 @@ from aoe.entry.tuned_model import SUFFIX
 from aoe.errors import ModelNotFoundError, OptionError
 from aoe.execute.compiling import KernelCompilers
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
+from aoe.settings import LARGEST_SEED, environment, lock_path, parse_whole
 from aoe.settings import accept_busy as believes_busy
-from aoe.settings import environment, lock_path
 from aoe.target import Target
 from aoe.tuning.cases.given import given_cases, with_stored_cases
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
@@ -115,19 +115,19 @@ def verify(
             read.
         AoebankError: the bank cannot be used.
     """
+    sample, core_num = _count("sample", sample), _count("core_num", core_num)
+    seed = parse_whole("seed", seed, most=LARGEST_SEED)
     _check_choice(sample, only_undecided=only_undecided, others=stale_only or worst)
-    env = environment() if env is None else env
+    env, cwd = environment() if env is None else env, cwd or Path.cwd()
     given = {"soc_version": soc_version, "core_num": core_num, "accept_busy": accept_busy}
     how = _how(how, input_shape, env, seed=seed, **given)
-    cwd, shown = cwd or Path.cwd(), progress_of(progress)
-    paths = [cwd / one for one in models]
+    shown, paths = progress_of(progress), [cwd / one for one in models]
     _check_models(paths, how.output)
     device, target = engine.resolve_target(how.soc_version, how.core_num)
     device = device.with_operators([cwd / library for library in how.operators])
-    toolchain = find_toolchain(env)
-    engine.check_toolchain(toolchain, target)
-    named = {} if bank is None else {"TUNE_BANK_PATH": str(cwd / bank)}
-    journal = _journal(bank_root({**env, **named}, cwd), target, engine.versions())
+    engine.check_toolchain(toolchain := find_toolchain(env), target)
+    named = env if bank is None else {**env, "TUNE_BANK_PATH": str(cwd / bank)}
+    journal = _journal(bank_root(named, cwd), target, engine.versions())
     sweep_scratch()
     turns = engine.open_turns(lock_path(env), device.cores(), shown.warn, lambda: math.inf)
     objects = object_cache(how, env, cwd, target, shown.warn)
@@ -177,14 +177,16 @@ def verify(
     )
 
 
+def _count(name: str, value: int | None) -> int | None:
+    return None if value is None else parse_whole(name, value, least=1)
+
+
 def _check_choice(sample: int | None, *, only_undecided: bool, others: bool) -> None:
     """Refuse a choice of records that cannot be meant.
 
     Raises:
         OptionError: it is one.
     """
-    if sample is not None and sample < 1:
-        raise OptionError("sample", "measures nothing", got=sample, expected="1 or more")
     if only_undecided and (sample is not None or others):
         raise OptionError(
             "undecided", "no record is measured", expected="none of sample, stale-only and worst"

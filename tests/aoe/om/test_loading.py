@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -108,9 +108,17 @@ def test_threads_are_at_most_the_cores_there_are(tuned_net: Any, cache: Path) ->
     assert model.session.get_session_options().intra_op_num_threads == cores
 
 
-def test_threads_that_are_no_number_of_threads_are_refused(tuned_net: Any, cache: Path) -> None:
-    with pytest.raises(OptionError, match=r"threads: no number of threads \(got 0"):
-        aoe.load(tuned_net.file, threads=0)
+@pytest.mark.parametrize("given", [0, 1.5, "two", True])
+def test_threads_that_are_no_number_of_threads_are_refused(
+    tuned_net: Any, cache: Path, given: Any
+) -> None:
+    with pytest.raises(OptionError, match=r"threads: .*expected 1 or more"):
+        aoe.load(tuned_net.file, threads=given)
+
+
+def test_threads_may_be_a_text_as_elsewhere(tuned_net: Any, cache: Path) -> None:
+    model = aoe.load(tuned_net.file, threads=cast(Any, "1"))
+    assert model.session.get_session_options().intra_op_num_threads == 1
 
 
 def test_second_load_uses_the_cache(tuned_net: Any, cache: Path, expected: Expected) -> None:

@@ -485,9 +485,19 @@ def test_misspelt_option_is_named_with_the_closest_one() -> None:
         aoe.InferenceSession(adding(PLAIN), trails=3)
 
 
-def test_odd_number_of_shapes_is_refused() -> None:
-    with pytest.raises(OptionError, match="no number of shapes"):
-        aoe.InferenceSession(adding(PLAIN), most_forms=-1)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"most_forms": -1},
+        {"most_forms": "b"},
+        {"trials": 1.5},
+        {"tuning_time_limit_s": "soon"},
+        {"input_shape": 3},
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused_by_their_names(given: Any) -> None:
+    with pytest.raises(OptionError, match=f"{next(iter(given))}: (out of|not a|no range)"):
+        aoe.InferenceSession(adding(PLAIN), **given)
 
 
 def test_tuned_model_is_sent_to_load(files: Path) -> None:

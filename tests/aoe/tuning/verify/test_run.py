@@ -309,9 +309,10 @@ def test_function_does_what_the_command_does(world: World, monkeypatch: pytest.M
     assert len(again.records) == 3 and not any(record.written for record in again.records)
 
 
-def test_function_refuses_a_sample_of_nothing(world: World) -> None:
-    with pytest.raises(OptionError, match="sample: measures nothing"):
-        aoe.verify(world.root, sample=0, engine=world.engine)
+@pytest.mark.parametrize("given", [{"sample": 0}, {"sample": "x"}, {"core_num": 1.5}, {"seed": -1}])
+def test_function_refuses_numbers_that_cannot_be_meant(world: World, given: Any) -> None:
+    with pytest.raises(OptionError, match=f"{next(iter(given))}: (out of|not a whole)"):
+        aoe.verify(world.root, **given, engine=world.engine)
 
 
 def _left_undecided(world: World, **facts: Any) -> Any:
