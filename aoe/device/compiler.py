@@ -348,7 +348,11 @@ def build_library(
     table = file.with_suffix(".table.c")
     table.write_text(kernel_table(sources, target))
     glue = resources.files("aoe.kernels") / "glue"
-    with resources.as_file(glue) as folder, ThreadPoolExecutor() as pool:
+    with (
+        resources.as_file(glue) as folder,
+        ThreadPoolExecutor() as pool,
+        toolchain.ended_by_interrupt(),
+    ):
         compiled = partial(_compile_glue, folder, toolchain=toolchain, directory=file.parent)
         parts = list(pool.map(compiled, _glue_parts(required_features(sources, target))))
         toolchain.run(
@@ -376,7 +380,9 @@ def check_toolchain(toolchain: Toolchain, target: Target) -> None:
             build_library([], [], target=target, toolchain=toolchain, file=file)
         except BuildError as error:
             raise BuildError(
-                "C compiler", f"cannot build a library: {error.problem}", hint=INSTALL_HINT
+                "C compiler",
+                f"cannot build a library: {error.problem}",
+                hint=error.hint or INSTALL_HINT,
             ) from error
         if not file.exists():
             raise BuildError(

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
 from aoe.errors import BuildError, BuildTimeoutError, CompilerNotFoundError
+from aoe.settings import environment
 
 _CANDIDATES = ("cc", "gcc", "clang")
 _STDERR_LINES = 12
 
 FindPackage = Callable[[str], ModuleSpec | None]
+
+
+_CAUSES = (
+    (("No space left", "quota exceeded"), "make room there, or set TMPDIR to a folder with room"),
+    (("Too many open files",), "raise the limit on open files: ulimit -n"),
+    (("File too large", "File size limit", "SIGXFSZ"), "raise the limit on file sizes: ulimit -f"),
+    (("annot fork", "Resource temporarily"), "raise the limit on processes: ulimit -u"),
+    (("Killed", "SIGKILL", "out of memory"), "the system ended it: is there memory left?"),
+)
+"""Causes that are not the compiler's, by what it or the system says of them, and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RunningCompilers:
+    """Compilers of a process that run now, each the leader of a process group.
+
+    Attributes:
+        processes: The leaders.
+        lock: Held while one is begun or ended.
+        ended: Set once all were ended: no other is begun.
+    """
+
+    processes: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ended: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +58,16 @@ class Toolchain:
     Attributes:
         command: Its words, for example `("gcc",)`.
         timeout_s: After which a compiler is ended.
+        own_group: Whether each compiler leads a process group of its own, so that what it has
+            started ends with it. Not in a worker, whose group ends as a whole.
     """
 
     command: tuple[str, ...]
     timeout_s: float = 120.0
+    own_group: bool = True
+    _running: _RunningCompilers = field(
+        default_factory=_RunningCompilers, init=False, repr=False, compare=False
+    )
 
     def run(self, arguments: Sequence[str], *, what: str) -> None:
         """Run the compiler.
@@ -39,22 +76,80 @@ class Toolchain:
             BuildError: it failed; the message ends with its own words.
             BuildTimeoutError: it did not finish.
         """
+        # a file, not a pipe: what a compiler has started may keep a pipe open after its end
         try:
-            done = subprocess.run(
-                [*self.command, *arguments],
-                capture_output=True,
-                text=True,
-                timeout=self.timeout_s,
-                check=False,
+            with tempfile.TemporaryFile() as said:
+                code = self._run([*self.command, *arguments], said.fileno(), what)
+                said.seek(0)
+                text = said.read().decode("utf-8", "replace")
+        except BuildError:
+            raise
+        except OSError as error:
+            problem = f"cannot run {self.command[0]}: {error}"
+            raise BuildError(what, problem, hint=_way_out(problem)) from error
+        if code:
+            tail = "\n".join(text.strip().splitlines()[-_STDERR_LINES:])
+            how = f"failed with code {code}" if code > 0 else f"was ended by {_signal(-code)}"
+            problem = f"{self.command[0]} {how}\n{tail}".rstrip()
+            raise BuildError(what, problem, hint=_way_out(problem))
+
+    def _run(self, command: Sequence[str], output: int, what: str) -> int:
+        running = self._running
+        with running.lock:
+            if running.ended.is_set():
+                raise BuildError(what, "the run has ended")
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**environment(), "LC_ALL": "C"},  # `_CAUSES` are English
+                process_group=0 if self.own_group else None,
             )
+            running.processes.add(process)
+        try:
+            return process.wait(self.timeout_s)
         except subprocess.TimeoutExpired as error:
             problem = f"{self.command[0]} took over {self.timeout_s} s"
             raise BuildTimeoutError(what, problem) from error
-        except OSError as error:
-            raise BuildError(what, f"cannot run {self.command[0]}: {error}") from error
-        if done.returncode:
-            tail = "\n".join(done.stderr.strip().splitlines()[-_STDERR_LINES:])
-            raise BuildError(what, f"{self.command[0]} failed with code {done.returncode}\n{tail}")
+        finally:
+            with running.lock:
+                running.processes.discard(process)
+            self._end(process)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                if self.own_group:
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
+            process.wait()
+
+    @contextmanager
+    def ended_by_interrupt(self) -> Iterator[None]:
+        """End compilers that run in other threads when this one is interrupted."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            self._running.ended.set()
+            with self._running.lock:
+                for process in self._running.processes:
+                    self._end(process)
+            raise
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _way_out(problem: str) -> str | None:
+    """Return the hint on a cause that is not the compiler's; None where none is known."""
+    return next((hint for words, hint in _CAUSES if any(word in problem for word in words)), None)
 
 
 def find_toolchain(env: Mapping[str, str], find_package: FindPackage = find_spec) -> Toolchain:

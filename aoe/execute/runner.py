@@ -102,7 +102,8 @@ class _Worker:
                 self.wait(timeout_s=2)
         finally:  # Ctrl-C once more: at once
             if self.process.poll() is None:
-                self.process.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, signal.SIGKILL)  # with the compilers it runs
             self.process.wait()
             os.close(self.lifeline)
 
@@ -413,6 +414,7 @@ class Runner:
                     stdin=subprocess.DEVNULL,
                     stdout=log,  # whatever native code prints must not get into the answer
                     stderr=log,
+                    process_group=0,
                 )
         finally:
             os.close(its_lifeline)

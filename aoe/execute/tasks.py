@@ -141,7 +141,7 @@ def make_tasks(setup: WorkerSetup, others: OtherRuns) -> Mapping[str, Callable[.
     measurer = CandidateMeasurer(
         device=setup.device,
         target=setup.target,
-        toolchain=Toolchain(command=setup.compiler),
+        toolchain=Toolchain(command=setup.compiler, own_group=False),
         directory=setup.directory,
         pairs=pairs,
         pool=setup.pool,

@@ -79,9 +79,13 @@ class _WaitingRuns:
 
 
 def _die_with(lifeline: int) -> None:
-    """Let the system end this process when a pipe breaks, even while native code never returns."""
+    """Let the system end this process and its compilers when a pipe breaks.
+
+    It does so even while native code never returns. Compilers end if this process leads its group.
+    """
     signal.signal(signal.SIGIO, signal.SIG_DFL)  # which is to end
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    process = os.getpid()
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -process if os.getpgrp() == process else process)
     flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
     broken = select.poll()

@@ -221,7 +221,8 @@ def open_tune_context(context: ModeContext, job: JobType) -> Iterator[TuneContex
     root = bank_root(env, cwd, writes=not settings.lookup_only)
     built_in = built_in_bank(env, cwd)
     toolchain = find_toolchain(env)
-    with ThreadPoolExecutor(1) as beside:  # it runs a compiler, which takes as long as loading
+    # a compiler is run, which takes as long as loading
+    with ThreadPoolExecutor(1) as beside, toolchain.ended_by_interrupt():
         checked = beside.submit(engine.check_toolchain, toolchain, target)
         shape_range = settings.shape_range
         model = (

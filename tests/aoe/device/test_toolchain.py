@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -120,3 +123,66 @@ def test_missing_halide_says_what_to_install() -> None:
     with pytest.raises(BuildError, match="halide: the package is not installed") as caught:
         halide_include(_no_package)
     assert caught.value.hint == "pip install halide"
+
+
+_SLEEPS = "#!/bin/sh\nsleep 1000 &\necho $! >> '{pids}'\nwait\n"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_what_a_hanging_compiler_has_started_ends_with_it(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = _SLEEPS.format(pids=pids)
+    toolchain = Toolchain(command=(str(_program(tmp_path, "cc", script)),), timeout_s=0.5)
+    with pytest.raises(BuildTimeoutError):
+        toolchain.run([], what="linking")
+    (started,) = map(int, pids.read_text().split())
+    _wait_until(lambda: not _is_alive(started))
+
+
+def test_interrupt_ends_compilers_of_other_threads(tmp_path: Path, target: Target) -> None:
+    pids = tmp_path / "pids"
+    toolchain = Toolchain(command=(str(_program(tmp_path, "cc", _SLEEPS.format(pids=pids))),))
+    with (
+        pytest.raises(KeyboardInterrupt),
+        ThreadPoolExecutor(1) as beside,
+        toolchain.ended_by_interrupt(),
+    ):
+        checked = beside.submit(check_toolchain, toolchain, target)
+        _wait_until(pids.exists)
+        raise KeyboardInterrupt
+    with pytest.raises(BuildError):
+        checked.result()
+    started = list(map(int, pids.read_text().split()))
+    _wait_until(lambda: not any(map(_is_alive, started)))
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo 'cc: x.s: No space left on device' >&2; exit 1", "TMPDIR"),
+        ("echo 'cannot open x: Too many open files' >&2; exit 1", "ulimit -n"),
+        ("kill -XFSZ $$", "ulimit -f"),
+        ("kill -KILL $$", "memory"),
+    ],
+)
+def test_cause_that_is_not_the_compiler_s_is_not_mended_by_another_one(
+    tmp_path: Path, target: Target, script: str, words: str
+) -> None:
+    toolchain = Toolchain(command=(str(_program(tmp_path, "cc", f"#!/bin/sh\n{script}\n")),))
+    with pytest.raises(BuildError) as caught:
+        check_toolchain(toolchain, target)
+    assert words in str(caught.value.hint) and "apt install" not in str(caught.value.hint)
