@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, TextIO
 
@@ -26,6 +27,7 @@ EXIT_INTERRUPTED = 130
 _HEARD = 2
 """Signals: one ends the program, a second one ends what it waits for; more would only tear apart
 what puts things away."""
+_ANSWER = "standard output"
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -144,8 +146,7 @@ class _Call:
         if format_message is not None:
             return UsageError(str(format_message()), hint=f"{self._called(error)} --help")
         if isinstance(error, OSError):
-            where = str(error.filename or "file system")
-            return FileSystemError(str(error.strerror or error), where=where)
+            return _file_system_error(error)
         return self.program.explain(error)
 
     def _called(self, error: Exception) -> str:
@@ -186,6 +187,26 @@ class _Call:
         return "--json" in self.arguments or "--format json" in words
 
 
+def _file_system_error(error: OSError) -> FileSystemError:
+    """Return an error of the system with the place it is about."""
+    where = error.filename
+    if where is None and not _has_working_directory():
+        return FileSystemError(
+            "it was removed", where="working directory", hint="cd to a directory that exists"
+        )
+    if where == _ANSWER:
+        drop_output()  # or it is written, and refused, once more at the end
+    return FileSystemError(str(error.strerror or error), where=str(where or "file system"))
+
+
+def _has_working_directory() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True
+
+
 def _write_log(prefix: str, text: str) -> str:
     """Write a new file that others can neither foresee nor read; return "" if there is no room."""
     import tempfile
@@ -218,6 +239,33 @@ class _LossyFile(io.FileIO):
         return len(data)
 
 
+class _Answer(io.TextIOWrapper):
+    """Standard output: what it refuses is an error that names it.
+
+    The text is the place for that: a signal that comes behind a write of bytes, before the buffer
+    knows of it, would have them written twice.
+    """
+
+    def write(self, text: str) -> int:
+        """Write text, see `io.TextIOBase.write`."""
+        with _named_answer():
+            return super().write(text)
+
+    def flush(self) -> None:
+        """Write what is buffered, see `io.IOBase.flush`."""
+        with _named_answer():
+            super().flush()
+
+
+@contextmanager
+def _named_answer() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or _ANSWER
+        raise
+
+
 def open_streams() -> None:
     """Make the standard streams usable: closed ones lead nowhere, and text is never refused.
 
@@ -232,6 +280,8 @@ def open_streams() -> None:
     is_own = sys.stderr is sys.__stderr__
     if sys.stdout is None:
         sys.stdout = _nowhere()
+    elif sys.stdout is sys.__stdout__:
+        sys.stdout = _answer(sys.__stdout__)
     if sys.stderr is None:
         sys.stderr = _nowhere()
     elif is_own:  # and not what a test or a notebook has put there
@@ -282,6 +332,17 @@ def stopped_by_signals() -> Iterator[list[signal.Signals]]:
         for number, old in found.items():
             # it ends: an impatient second Ctrl-C changes neither message nor exit code
             signal.signal(number, signal.SIG_IGN if came else old)
+
+
+def _answer(stream: Any) -> io.TextIOWrapper:
+    """Return standard output as `_Answer`; the original is there for whoever has it."""
+    stream.flush()
+    return _Answer(
+        stream.buffer,
+        encoding=stream.encoding,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
 
 
 def _lossy(stream: TextIO) -> io.TextIOWrapper:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+_ROOT = Path(__file__).resolve().parents[2]
 _PROGRAM = """
 import os, sys, time
 from pathlib import Path
@@ -111,6 +113,32 @@ def test_answer_comes_without_standard_error_and_the_other_way_round(tmp_path: P
 
 def test_document_nobody_takes_is_told_on_standard_error(tmp_path: Path) -> None:
     assert _shell("fail --json", ">/dev/full", tmp_path).stderr == "error: it failed\n"
+
+
+def test_answer_nobody_can_take_is_told_by_its_name(tmp_path: Path) -> None:
+    said = _shell("work", ">/dev/full", tmp_path).stderr
+    assert said == "progress\nerror: standard output: No space left on device\n"
+
+
+def test_working_directory_that_was_removed_is_told_by_its_name(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    call = (
+        f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
+        "from aoebank.__main__ import main; sys.exit(main())"
+    )
+    start = shlex.join([sys.executable, "-P", "-c", call, "ls"])
+    command = f'cd "$1" && rmdir "$1" && exec {start}'
+    gone.mkdir()
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", str(gone)],
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: working directory: it was removed\nhint: cd")
 
 
 def test_file_never_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
