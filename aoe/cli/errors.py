@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
+from aoe.cli.registry import COMMANDS, WRITES_BANK
 from aoe.errors import EngineNotInstalledError, RunError
 from aoe.tuning.engine.parts import REAL_ENGINE, EngineParts
 from aoebank import AoebankError, Program, run_program
@@ -35,12 +36,20 @@ def run_app(
         app=app,
         schema=lambda _: "aoe.error/1",
         indent=None,
-        interrupted="interrupted: what was found so far is in the bank",
+        interrupted=_interrupted(arguments),
         explain=_explain,
         given=engine,
         called=called,
     )
     return run_program(program, arguments)
+
+
+def _interrupted(arguments: Sequence[str]) -> str:
+    """Return what Ctrl-C leaves of a call."""
+    name = next(iter(arguments), "")
+    if name in COMMANDS and name not in WRITES_BANK:
+        return "interrupted"
+    return "interrupted: what was found so far is in the bank"
 
 
 def engine_of(context: typer.Context) -> EngineParts:

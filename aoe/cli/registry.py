@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+WRITES_BANK = frozenset({"demo", "verify"})
+"""Sub-commands that tune or measure into a bank, as tuning itself does."""
+
 # what each is for; it lies in the module of its name
 COMMANDS: dict[str, str] = {
     "doctor": "Show every setting and where it comes from; check machine, tools and places.",

@@ -356,6 +356,13 @@ def test_ctrl_c_exits_with_130_and_says_what_is_kept(run: Run) -> None:
     assert run("--model=m", "--json").document["error"]["code"] == "interrupted"
 
 
+def test_ctrl_c_says_nothing_of_a_bank_nobody_writes(run: Run) -> None:
+    run.fail(KeyboardInterrupt())
+    done = run("compile", "--model=m", "--output=o")
+    assert done.code == 130
+    assert done.err == "\ninterrupted\n"
+
+
 # ---- answers without a run ----
 
 
