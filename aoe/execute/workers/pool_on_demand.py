@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 
 from aoe.device.protocol import Device
-from aoe.execute.workers.remote_pool import RemotePool, open_remote_pool
+from aoe.execute.workers.remote_pool import OpenRemotePool, RemotePool, open_remote_pool
 from aoe.measurement import MeasurePolicy
 from aoe.target import Target
 
@@ -21,9 +21,7 @@ class PoolOnDemand:
         open_remote_pool: Opens them.
     """
 
-    def __init__(
-        self, open_remote_pool: Callable[..., AbstractContextManager[RemotePool]] = open_remote_pool
-    ) -> None:
+    def __init__(self, open_remote_pool: OpenRemotePool = open_remote_pool) -> None:
         self._open_remote_pool = open_remote_pool
         self._opened = ExitStack()
         self._remote_pool: RemotePool | None = None

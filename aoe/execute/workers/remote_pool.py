@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aoe.device.compiler import objects_of
 from aoe.device.protocol import Device
@@ -326,6 +326,23 @@ class RemotePool:
         addresses = [address for address in self._slots if address in self._addresses()]
         with suppress(OSError, RuntimeError):
             self._client.run(close_slot, self._key, workers=addresses, on_error="ignore")
+
+
+class OpenRemotePool(Protocol):
+    """Opens the workers of a run; see `open_remote_pool`."""
+
+    def __call__(
+        self,
+        workers: str,
+        device: Device,
+        target: Target,
+        *,
+        versions: Mapping[str, str],
+        policy: MeasurePolicy,
+        tell: Callable[[str, bool], None],
+    ) -> AbstractContextManager[RemotePool]:
+        """Give the workers, which are given back at the end of the `with` block."""
+        ...
 
 
 @contextmanager
