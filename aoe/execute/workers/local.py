@@ -18,6 +18,7 @@ from aoe.folders.scratch import ScratchFolder
 if TYPE_CHECKING:
     from distributed import Client
 
+CONNECT_S = 15.0
 _START_S = 60.0
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://\S+")
 _MOST_PROCESSES = 64
@@ -56,7 +57,7 @@ def parse_workers(text: str, where: str = "--workers") -> int | str:
 
 @contextmanager
 def connected(
-    where: int | str, *, connect_s: float = 15.0, root: Path | None = None
+    where: int | str, *, connect_s: float = CONNECT_S, root: Path | None = None
 ) -> Iterator[Client]:
     """Give a client of Dask's scheduler, with processes of our own where a number is asked for.
 
