@@ -385,7 +385,9 @@ def open_remote_pool(
         EngineNotInstalledError: Dask is not installed.
         RemotePoolError: no scheduler, no worker, or none that measures.
     """
-    with connected(parse_workers(workers), connect_s=connect_s) as client:
+    with connected(
+        parse_workers(workers), connect_s=connect_s, warn=lambda text: tell(text, True)
+    ) as client:
         from aoe.execute.workers.service import SlotSetup, own_runner
 
         setup = SlotSetup(device=device, target=target, open_runner=own_runner)
