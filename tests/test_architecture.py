@@ -12,6 +12,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
+from mypy import api
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("aoebank", "aoe")
@@ -29,6 +30,22 @@ NAME_A_FORMAT = {
     "aoebank/storage/bank.py": "Bank.unified_file, the folder of subgraph banks",
     "aoebank/storage/readers/rules.py": "what each reader reads",
 }
+# whose callables have any parameters: those of others, and what is called by name
+CALLS_ANYTHING = {
+    "aoe/cli/options.py": "commands, which typer calls",
+    "aoe/execute/tasks.py": "tasks by name, with the arguments a message has",
+    "aoe/execute/worker.py": "the same",
+    "aoe/kernels/elementwise_ops.py": "an operator's attributes, in the order of its defaults",
+    "aoe/kernels/halide/reductions.py": "a place has as many coordinates as a tensor",
+    "aoe/ort/serving/swapping.py": "the user's callback, which ONNX Runtime calls",
+    "aoe/tensorflow/watching.py": "methods of TensorFlow",
+    "aoe/torch/": "functions and modules of the user and of PyTorch",
+    "aoe/tuning/configuration/options.py": "any function that is documented",
+    "aoebank/cli.py": "the public function of a verb, with the options that were given",
+    "aoebank/formats/runtime_kb/": "a packer of as many numbers as a line has",
+    "aoebank/report/html.py": "what pages call by name",
+}
+SHOWS = re.compile(r"def show\(call: Callable\[\.\.\., Any\]")
 WRITES = {"write_bytes", "write_text", "unlink", "rename", "rmdir", "truncate", "touch"}
 PRINTS = ("print", "sys.stdout.write", "sys.stderr.write", "Console", "traceback.print_exception")
 _PRINTS_LAST = {name.split(".")[-1] for name in PRINTS}
@@ -274,6 +291,42 @@ def test_banks_are_written_in_one_place() -> None:
             if writes and not name.startswith("aoebank/storage/writing/"):
                 wrong.append(f"{name}:{node.lineno}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_callbacks_have_parameters_mypy_checks(package: str) -> None:
+    wrong = []
+    for path in _sources(package):
+        name = path.relative_to(ROOT).as_posix()
+        text = SHOWS.sub("", path.read_text())  # of a verb, which is called as in `aoebank.cli`
+        if "Callable[..., " in text and not name.startswith(tuple(CALLS_ANYTHING)):
+            wrong.append(f"{name}: Callable[..., X]: name the parameters, or write a Protocol")
+    assert not wrong, "\n".join(wrong)
+
+
+_LOST_A_PARAMETER = """
+from collections.abc import Callable
+from functools import partial
+
+def compilers(run: int) -> str: return ""
+def workers(run: int, *, runner: bool) -> str: return ""
+
+one: Callable[[bool], str] = partial(compilers, 1)
+two: Callable[[], str] = partial(compilers, 1)
+three: Callable[[], str] = partial(workers, 1, runner=True)
+four: Callable[[], str] = partial(workers, 1)
+"""
+
+
+def test_mypy_looks_through_a_partial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin of pyproject.toml is loaded, and does it for this version of mypy."""
+    module = tmp_path / "module.py"
+    module.write_text(_LOST_A_PARAMETER)
+    monkeypatch.chdir(ROOT)
+    found, error, _ = api.run(["--cache-dir=/dev/null", "--no-error-summary", str(module)])
+    assert not error
+    wrong = {line.split(":")[1] for line in found.splitlines()}
+    assert wrong == {"8", "11"}, found
 
 
 @pytest.mark.parametrize("package", PACKAGES)

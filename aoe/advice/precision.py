@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from aoe.advice.trying import TrialVerdict, TriedAction, verdict_of
 from aoe.errors import ERRORS_OF_A_MODEL
@@ -14,7 +15,7 @@ from aoe.settings import accept_busy, with_bank
 from aoe.tuning.mode import TuneSettings
 from aoe.tuning.opat.result import OpatResult
 from aoe.tuning.precision.settings import PrecisionSettings
-from aoe.tuning.progress import SilentProgress
+from aoe.tuning.progress import Progress, SilentProgress
 from aoe.tuning.run import TuneResult, tune_with
 from aoebank import plural
 
@@ -23,13 +24,29 @@ PRECISION_LIMIT_S = 120.0
 """For tuning; a whole run of `aoe` may find more."""
 
 
+class Tune(Protocol):
+    """Tunes a model; see `tune_with`."""
+
+    def __call__(
+        self,
+        settings: TuneSettings,
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        progress: Progress,
+        now: datetime,
+    ) -> TuneResult:
+        """Return what was found."""
+        ...
+
+
 def try_precision(
     settings: ProfileSettings,
     precision: PrecisionSettings,
     scratch: Path,
     *,
     room_us: float,
-    tune: Callable[..., TuneResult] = tune_with,
+    tune: Tune = tune_with,
 ) -> TriedAction:
     """Return the gain of operator tuning in a lower precision, tried for a short time.
 

@@ -46,6 +46,7 @@ from aoebank import plural
 
 MOST_TRIED = 12
 OpenRunner = Callable[[Device, Target, Toolchain, Turns], Runner]
+ProfileOf = Callable[[ProfileSubject, ProfileSettings, Path, Callable[[str], None]], ProfiledModel]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ def advise_file(
     actions: Collection[str] = (),
     precision: PrecisionSettings = KEEP_FLOAT32,
     tell: Callable[[str], None] = lambda text: None,
-    profile_of: Callable[..., ProfiledModel] = profile_subject,
+    profile_of: ProfileOf = profile_subject,
     open_runner: OpenRunner = Runner,
 ) -> ModelAdvice:
     """Return where a model loses time, and the actions that were shown to help on this machine.

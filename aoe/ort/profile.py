@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import onnx
 import onnxruntime as ort
@@ -81,6 +81,26 @@ class ModelProfile:
 def profile_runs(runs: int) -> int:
     """Return the number of runs for so many runs that count."""
     return _WARMUP_RUNS + runs
+
+
+class ProfileModel(Protocol):
+    """Times a model node by node; see `profile_model`."""
+
+    def __call__(
+        self,
+        model: onnx.ModelProto | Path,
+        directory: Path,
+        open_session: OpenSession,
+        *,
+        threads: int,
+        runs: int = RUNS,
+        most_s: float = math.inf,
+        inputs: ModelInputs = MADE_UP,
+        library: Path | None = None,
+        points: Sequence[ModelInputs] = (),
+    ) -> ModelProfile:
+        """Return the times of all nodes."""
+        ...
 
 
 def profile_model(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import onnx
 
@@ -25,6 +25,7 @@ from aoe.entry.protocol import ModelSource
 from aoe.entry.registry import find_entry
 from aoe.errors import OptionError, OutputError
 from aoe.execute.runner import Runner
+from aoe.execute.workers.pool_on_demand import PoolOnDemand
 from aoe.execute.workers.remote_pool import RemotePool
 from aoe.folders.ownership import UnsafeFolderError, check_own_folder
 from aoe.folders.scratch import ScratchFolder, sweep_scratch
@@ -334,33 +335,32 @@ def _operators(settings: TuneSettings, cwd: Path) -> tuple[OperatorLibrary, ...]
     )
 
 
+@contextmanager
 def _remote_pool(
     context: ModeContext,
     job: JobType,
     device: Device,
     target: Target,
     versions: Mapping[str, str],
-) -> AbstractContextManager[RemotePool | None]:
-    """Return the workers of `--workers`, None where there are to be none."""
+) -> Iterator[RemotePool | None]:
+    """Give the workers of `--workers`, None where there are to be none."""
     settings, progress = context.settings, context.progress
     if settings.workers is None or settings.lookup_only:
-        return nullcontext()
+        yield None
+        return
     if job is JobType.SGAT and settings.operators:
         progress.step(f"{job.words} is on this machine alone: the operators' libraries are here")
-        return nullcontext()
-    opened = (
-        settings.workers,
-        device.with_operators(()),  # no kernel needs them, and their files are here
-        target,
-    )
-    terms: Any = {
-        "versions": versions,
-        "policy": final_policy(target.core_num, accept_busy=settings.accept_busy),
-        "tell": lambda text, is_warning: (progress.warn if is_warning else progress.step)(text),
-    }
-    if context.remote_pools is None:
-        return context.engine.open_remote_pool(*opened, **terms)
-    return nullcontext(context.remote_pools.remote_pool(*opened, **terms))
+        yield None
+        return
+    with PoolOnDemand(context.engine.open_remote_pool) as own:
+        yield (context.remote_pools or own).remote_pool(
+            settings.workers,
+            device.with_operators(()),  # no kernel needs them, and their files are here
+            target,
+            versions=versions,
+            policy=final_policy(target.core_num, accept_busy=settings.accept_busy),
+            tell=lambda text, is_warning: (progress.warn if is_warning else progress.step)(text),
+        )
 
 
 def _earlier(settings: TuneSettings, cwd: Path, scratch: Path) -> EarlierResult | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
+from typing import Protocol
 
 from aoe.device.protocol import Device
 from aoe.target import Target
@@ -50,6 +51,16 @@ class Announcement:
     def device(self) -> str:
         """Name of what it measures on, the same for all workers that share it."""
         return f"{self.host}/{','.join(self.cores)}"
+
+
+class Announce(Protocol):
+    """Describes the machine of a worker; see `announce`."""
+
+    def __call__(
+        self, device: Device, core_num: int, *, name: str, address: str, pid: int
+    ) -> Announcement:
+        """Return the announcement of the worker."""
+        ...
 
 
 def announce(device: Device, core_num: int, *, name: str, address: str, pid: int) -> Announcement:

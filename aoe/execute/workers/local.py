@@ -16,8 +16,9 @@ from aoe.errors import EngineNotInstalledError, OptionError, RemotePoolError
 from aoe.folders.scratch import ScratchFolder
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Security
 
+CONNECT_S = 15.0
 _START_S = 60.0
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://\S+")
 _MOST_PROCESSES = 64
@@ -28,10 +29,21 @@ _BOOT = (
 """Not `multiprocessing`, which would run the user's own script again."""
 _WORKER_OPTIONS = (
     *("--no-nanny", "--no-dashboard", "--nthreads", "2", "--memory-limit", "0"),
-    *("--host", "127.0.0.1"),
+    *("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"),
 )
 """Two threads: one may measure while one compiles. Dask's own limit of memory would end workers
-that ONNX Runtime and Halide make large."""
+that ONNX Runtime and Halide make large. The last address is of the HTTP server, which has one even
+without a dashboard: that of all networks."""
+_TLS_OPTIONS = {
+    "--tls-ca-file": "tls_ca_file",
+    "--tls-cert": "tls_worker_cert",
+    "--tls-key": "tls_worker_key",
+}
+"""Options of a worker, and what they are called in `Security`."""
+OPEN_TO_ALL = (
+    "--workers: every user of this machine can run programs as you through the workers while they "
+    "run; install cryptography (python -m pip install 'aoebank[workers]') to have them closed"
+)
 HINT = "python -m pip install 'aoebank[workers]'"
 
 
@@ -56,14 +68,22 @@ def parse_workers(text: str, where: str = "--workers") -> int | str:
 
 @contextmanager
 def connected(
-    where: int | str, *, connect_s: float = 15.0, root: Path | None = None
+    where: int | str,
+    *,
+    connect_s: float = CONNECT_S,
+    root: Path | None = None,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Client]:
     """Give a client of Dask's scheduler, with processes of our own where a number is asked for.
+
+    These and their scheduler talk to nobody without a certificate of this run, as far as there is
+    a library that makes one.
 
     Args:
         where: See `parse_workers`.
         connect_s: After which a scheduler is given up.
         root: Where scratch files of processes of our own go; None for `TMPDIR`.
+        warn: Is told where others on this machine can reach these processes.
 
     Raises:
         EngineNotInstalledError: Dask is not there.
@@ -77,11 +97,17 @@ def connected(
         ) from error
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with ExitStack() as opened:
-        address = opened.enter_context(local_scheduler(root)) if isinstance(where, int) else where
+        security: Security | None = None
+        if isinstance(where, int):
+            security = _own_certificate(warn)
+            address = opened.enter_context(local_scheduler(root, security))
+        else:
+            address = where
         try:
             client = Client(
                 address,
                 timeout=connect_s,
+                security=security,
                 set_as_default=False,
                 name="aoe",
                 direct_to_workers=False,
@@ -94,7 +120,7 @@ def connected(
             ) from error
         opened.enter_context(client)
         if isinstance(where, int):
-            opened.enter_context(started_workers(address, where, root=root))
+            opened.enter_context(started_workers(address, where, root=root, security=security))
             _wait_for(client, where)
         yield client
 
@@ -105,6 +131,7 @@ def started_workers(
     count: int,
     name: Callable[[int], str] = lambda number: f"local{number + 1}",
     root: Path | None = None,
+    security: Security | None = None,
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Have worker processes of a scheduler on this machine; they end with it at the latest.
 
@@ -113,10 +140,15 @@ def started_workers(
         count: How many.
         name: Of a worker, by number from 0.
         root: Where their scratch files go; None for `TMPDIR`.
+        security: Certificates of the scheduler; None for those of Dask's configuration.
     """
     scratch = ScratchFolder("dask", root)
     boot = [sys.executable, "-c", _BOOT, json.dumps(sys.path), address, *_WORKER_OPTIONS]
     boot += ["--local-directory", str(scratch.path)]
+    for option, member in _TLS_OPTIONS.items() if security is not None else ():
+        file = scratch.path / f"{member}.pem"  # nobody else can look into the folder
+        file.write_text(getattr(security, member))
+        boot += [option, str(file)]
     started = [
         subprocess.Popen(
             [*boot, "--name", name(number)],
@@ -142,7 +174,7 @@ def started_workers(
 
 
 @contextmanager
-def local_scheduler(root: Path | None = None) -> Iterator[str]:
+def local_scheduler(root: Path | None = None, security: Security | None = None) -> Iterator[str]:
     """Have a scheduler in this process, which only this machine reaches; give its address."""
     from distributed import LocalCluster
 
@@ -153,10 +185,22 @@ def local_scheduler(root: Path | None = None) -> Iterator[str]:
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
-            scheduler_kwargs={"local_directory": str(folder)},
+            security=security,
+            scheduler_kwargs={"local_directory": str(folder), "dashboard": False},
         ) as cluster,
     ):
         yield cluster.scheduler_address
+
+
+def _own_certificate(warn: Callable[[str], None]) -> Security | None:
+    """Return a certificate nobody else has; None, with a warning, where none can be made."""
+    from distributed import Security
+
+    try:
+        return Security.temporary()
+    except ImportError:
+        warn(OPEN_TO_ALL)
+        return None
 
 
 def _wait_for(client: Client, count: int) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 
 from aoe.device.protocol import Device
-from aoe.execute.workers.remote_pool import RemotePool, open_remote_pool
+from aoe.execute.workers.remote_pool import OpenRemotePool, RemotePool, open_remote_pool
 from aoe.measurement import MeasurePolicy
 from aoe.target import Target
 
@@ -21,13 +21,12 @@ class PoolOnDemand:
         open_remote_pool: Opens them.
     """
 
-    def __init__(
-        self, open_remote_pool: Callable[..., AbstractContextManager[RemotePool]] = open_remote_pool
-    ) -> None:
+    def __init__(self, open_remote_pool: OpenRemotePool = open_remote_pool) -> None:
         self._open_remote_pool = open_remote_pool
         self._opened = ExitStack()
         self._remote_pool: RemotePool | None = None
         self._wanted: tuple[object, ...] = ()
+        self._tell: Callable[[str, bool], None] = lambda text, is_warning: None
 
     def __enter__(self) -> PoolOnDemand:
         return self
@@ -49,7 +48,7 @@ class PoolOnDemand:
 
         Args and raises as `open_remote_pool`.
         """
-        wanted = (workers, target, policy)
+        wanted, self._tell = (workers, target, policy), tell
         if self._remote_pool is not None and (
             self._remote_pool.is_stopped or wanted != self._wanted
         ):
@@ -66,6 +65,10 @@ class PoolOnDemand:
         return self._remote_pool
 
     def close(self) -> None:
-        """Give the workers back."""
+        """Give the workers back; what goes wrong in that is a warning: the result is there."""
         self._remote_pool = None
-        self._opened.close()
+        try:
+            self._opened.close()
+        except Exception as error:  # whatever Dask raises
+            reason = str(error) or type(error).__name__
+            self._tell(f"the workers could not be given back: {reason}", True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aoe.device.compiler import objects_of
 from aoe.device.protocol import Device
@@ -16,7 +16,7 @@ from aoe.execute.messages import CompiledKernels, ModelPart
 from aoe.execute.workers.announcement import Announcement, WorkerPart, part_of
 from aoe.execute.workers.artifact_transfer import pack
 from aoe.execute.workers.calibration import drift_of
-from aoe.execute.workers.local import connected, parse_workers
+from aoe.execute.workers.local import CONNECT_S, connected, parse_workers
 from aoe.measurement import Measurement, MeasurePolicy
 from aoe.target import Target
 
@@ -30,6 +30,10 @@ _POLL_S = 1.0
 _CALIBRATION_TIMEOUT_S = 60.0
 JOBS_BETWEEN_CALIBRATIONS = 8
 """Operators a worker tunes before it is compared with itself again."""
+
+
+_NO_SCHEDULER = (OSError, RuntimeError, AttributeError)
+"""What asking a scheduler raises that is gone, the last one from a client that has given it up."""
 
 
 class WorkerLostError(Exception):
@@ -129,7 +133,7 @@ class RemotePool:
     def _addresses(self) -> set[str]:
         try:
             return set(self._client.nthreads())
-        except (OSError, RuntimeError):  # the scheduler is gone, and all workers with it
+        except _NO_SCHEDULER:  # and all workers are gone with it
             return set()
 
     def _open(self, address: str) -> None:
@@ -140,7 +144,7 @@ class RemotePool:
                 open_slot, self._key, self._setup, workers=[address], on_error="return"
             )
             announced = found[address]
-        except (OSError, KeyError) as error:
+        except (*_NO_SCHEDULER, KeyError) as error:
             announced = error
         if not isinstance(announced, Announcement):
             reason = str(announced).strip().splitlines() or [type(announced).__name__]
@@ -250,11 +254,16 @@ class RemotePool:
         return errors
 
     def _send(self, slot: WorkerSlot, errand: Errand) -> Future:
+        from distributed.client import ClosedClientError
+
         from aoe.execute.workers.service import run_errand
 
-        return self._client.submit(
-            run_errand, self._key, errand, workers=[slot.address], pure=False, retries=0
-        )
+        try:
+            return self._client.submit(
+                run_errand, self._key, errand, workers=[slot.address], pure=False, retries=0
+            )
+        except (*_NO_SCHEDULER, ClosedClientError) as error:
+            raise WorkerLostError(f"{slot}: its scheduler is gone") from error
 
     def _delivered(self, slot: WorkerSlot, future: Future) -> Delivery:
         """Wait for a worker; what is restricted to one that is gone would wait for ever."""
@@ -291,11 +300,15 @@ class RemotePool:
         """Return the result of a task that is done; its worker may be gone before it hands it over.
 
         Raises:
-            WorkerLostError: it is; Dask would wait for it for ever.
+            WorkerLostError: it is, Dask would wait for it for ever; or the scheduler is.
         """
         while True:
-            with suppress(TimeoutError):
+            try:
                 return future.result(timeout=_POLL_S)
+            except TimeoutError:
+                pass
+            except Exception as error:  # of Dask: a task never fails, it replies
+                raise WorkerLostError(f"{slot}: {error}") from error
             self.check_open()
             if slot.address not in self._addresses():
                 raise WorkerLostError(f"{slot}: gone before its answer came")
@@ -319,13 +332,30 @@ class RemotePool:
         self._closed = True
 
     def close(self) -> None:
-        """Give everything on the workers back."""
+        """Give everything on the workers back; those that are gone have nothing to give."""
         from aoe.execute.workers.service import close_slot
 
         self.stop()
-        addresses = [address for address in self._slots if address in self._addresses()]
-        with suppress(OSError, RuntimeError):
+        present = self._addresses()
+        if addresses := [address for address in self._slots if address in present]:
             self._client.run(close_slot, self._key, workers=addresses, on_error="ignore")
+
+
+class OpenRemotePool(Protocol):
+    """Opens the workers of a run; see `open_remote_pool`."""
+
+    def __call__(
+        self,
+        workers: str,
+        device: Device,
+        target: Target,
+        *,
+        versions: Mapping[str, str],
+        policy: MeasurePolicy,
+        tell: Callable[[str, bool], None],
+    ) -> AbstractContextManager[RemotePool]:
+        """Give the workers, which are given back at the end of the `with` block."""
+        ...
 
 
 @contextmanager
@@ -337,6 +367,7 @@ def open_remote_pool(
     versions: Mapping[str, str],
     policy: MeasurePolicy,
     tell: Callable[[str, bool], None],
+    connect_s: float = CONNECT_S,
 ) -> Iterator[RemotePool]:
     """Give the workers of `--workers`, which the run shares with others if there are any.
 
@@ -347,13 +378,16 @@ def open_remote_pool(
         versions: Of the run.
         policy: Of calibrations.
         tell: Is told who is there and who is not: (text, True for a warning).
+        connect_s: After which a scheduler that does not answer, or no more, is given up.
 
     Raises:
         OptionError: the text names none.
         EngineNotInstalledError: Dask is not installed.
         RemotePoolError: no scheduler, no worker, or none that measures.
     """
-    with connected(parse_workers(workers)) as client:
+    with connected(
+        parse_workers(workers), connect_s=connect_s, warn=lambda text: tell(text, True)
+    ) as client:
         from aoe.execute.workers.service import SlotSetup, own_runner
 
         setup = SlotSetup(device=device, target=target, open_runner=own_runner)

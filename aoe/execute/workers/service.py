@@ -25,7 +25,7 @@ from aoe.device.toolchain import find_toolchain
 from aoe.errors import AoeError
 from aoe.execute.messages import CompiledKernels, ModelPart, Reply, TaskRunner
 from aoe.execute.runner import COMPILING_TASKS, MEASURING_TASKS, Runner
-from aoe.execute.workers.announcement import Announcement, announce
+from aoe.execute.workers.announcement import Announce, Announcement, announce
 from aoe.execute.workers.artifact_transfer import Artifact, ArtifactStore, pack
 from aoe.folders.scratch import ScratchFolder
 from aoe.folders.turns import Turns
@@ -44,13 +44,13 @@ class SlotSetup:
         device: Kind of device it measures on.
         target: What is tuned for.
         open_runner: Makes the runner of a worker; a test has one that measures nothing.
-        describe: Says what a worker is: (device, core_num, name, address, pid).
+        describe: Says what a worker is.
     """
 
     device: Device
     target: Target
     open_runner: Callable[[SlotSetup, Announcement], TaskRunner]
-    describe: Callable[..., Announcement] = announce
+    describe: Announce = announce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from aoe.device.protocol import Device
     from aoe.device.toolchain import Toolchain
     from aoe.execute.runner import Runner
-    from aoe.execute.workers.remote_pool import RemotePool
+    from aoe.execute.workers.remote_pool import OpenRemotePool, RemotePool
     from aoe.folders.turns import Turns
     from aoe.graph.rewrites.protocol import RewriteRule
-    from aoe.ort.profile import ModelProfile
+    from aoe.measurement import MeasurePolicy
+    from aoe.ort.profile import ModelProfile, ProfileModel
     from aoe.target import Target
 
 
@@ -53,10 +54,18 @@ def _open_runner(device: Device, target: Target, toolchain: Toolchain, turns: Tu
     return Runner(device, target, toolchain, turns)
 
 
-def _open_remote_pool(*workers: Any, **terms: Any) -> AbstractContextManager[RemotePool]:
+def _open_remote_pool(
+    workers: str,
+    device: Device,
+    target: Target,
+    *,
+    versions: Mapping[str, str],
+    policy: MeasurePolicy,
+    tell: Callable[[str, bool], None],
+) -> AbstractContextManager[RemotePool]:
     from aoe.execute.workers.remote_pool import open_remote_pool
 
-    return open_remote_pool(*workers, **terms)
+    return open_remote_pool(workers, device, target, versions=versions, policy=policy, tell=tell)
 
 
 def _profile_model(*model: Any, **how: Any) -> ModelProfile:
@@ -100,8 +109,8 @@ class EngineParts:
         [Path | None, Sequence[str], Callable[[str], None], Callable[[], float]], Turns
     ] = _open_turns
     open_runner: Callable[[Device, Target, Toolchain, Turns], Runner] = _open_runner
-    open_remote_pool: Callable[..., AbstractContextManager[RemotePool]] = _open_remote_pool
-    profile_model: Callable[..., ModelProfile] = _profile_model
+    open_remote_pool: OpenRemotePool = _open_remote_pool
+    profile_model: ProfileModel = _profile_model
     versions: Callable[[], Mapping[str, str]] = library_versions
     clock: Callable[[], float] = time.monotonic
     modes: Mapping[str, Any] | None = None

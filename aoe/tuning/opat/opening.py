@@ -14,6 +14,7 @@ from aoe.bank.operators import OperatorBank
 from aoe.bank.records.operator import StoredAnswer
 from aoe.errors import RunError, TurnTimeoutError
 from aoe.execute.compiling import KernelCompilers
+from aoe.execute.messages import TaskRunner
 from aoe.execute.workers.measure_pool import MeasurePool, RemoteMeasurePool, SerialExecutor
 from aoe.graph.model_graph import ModelGraph
 from aoe.kernels.family import KernelTarget
@@ -134,13 +135,19 @@ def make_budget(
     )
 
 
-def open_compilers(tuning: TuneContext) -> KernelCompilers:
-    """Return the compilers of a run's kernels; to be closed."""
+def open_compilers(tuning: TuneContext, runner: TaskRunner | None = None) -> KernelCompilers:
+    """Return the compilers of kernels that a runner measures; to be closed.
+
+    Args:
+        tuning: The run.
+        runner: Of a worker on another machine, which compiles there; None for the run's own.
+    """
+    is_own = runner is None
     return KernelCompilers(
-        tuning.machine.runner,
+        runner or tuning.machine.runner,
         tuning.machine.objects,
         processes=tuning.settings.compile_processes,
-        apart=tuning.machine.runner.apart() if tuning.subject.streams == 1 else None,
+        apart=tuning.machine.runner.apart() if is_own and tuning.subject.streams == 1 else None,
     )
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from aoe.schedule import Choice, Space
 from aoe.tuning.search.bayesian import BayesianSearch
+from aoe.tuning.search.book import BookedSearch
 from aoe.tuning.search.exhaustive import ExhaustiveSearch
 from aoe.tuning.search.genetic import GeneticSearch
 from aoe.tuning.search.protocol import Search
 from aoe.tuning.search.random_search import RandomSearch
 
-SEARCHES: dict[str, Callable[..., Search]] = {
+SEARCHES: dict[str, type[BookedSearch]] = {
     "bayesian": BayesianSearch,
     "genetic": GeneticSearch,
     "random": RandomSearch,

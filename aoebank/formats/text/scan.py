@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +31,13 @@ class ScannedPart(NamedTuple):
     ends: array[int]
     findings: list[Finding]
     left_out: Counter[str]
+
+
+_Piece = tuple[int, int]
+SpreadPieces = Callable[
+    [Callable[[_Piece], ScannedPart], Sequence[_Piece], int], Iterator[ScannedPart]
+]
+"""Does the same with pieces of a file, bytes from and to, in so many processes."""
 
 
 @dataclass(slots=True)
@@ -142,7 +149,7 @@ def scan_lines(
     scan: FileScan,
     work: Callable[[FileScan, int, int], None],
     count: Callable[[int], int] = count_processes,
-    spread: Callable[..., Iterator[ScannedPart]] = map_in_order,
+    spread: SpreadPieces = map_in_order,
 ) -> None:
     """Let `work` fill `scan` from all bytes of its file; parts of a large one at the same time.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from aoe.errors import EngineNotInstalledError, OptionError, RemotePoolError
-from aoe.execute.workers.local import connected, parse_workers
+from aoe.execute.workers.local import OPEN_TO_ALL, connected, parse_workers
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,11 @@ def test_local_workers_end_with_the_run_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the worker
-    with connected(1, root=tmp_path) as client:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    told: list[str] = []
+    with connected(1, root=tmp_path, warn=told.append) as client:
+        assert told == [OPEN_TO_ALL]
+        assert set(_listening()) == {"127.0.0.1"}
         (pid,) = client.run(_pid).values()
         assert {path.name.split("_")[1] for path in tmp_path.iterdir()} == {"dask"}
     assert not [*tmp_path.iterdir()]
@@ -58,6 +64,32 @@ def test_local_workers_end_with_the_run_and_leave_nothing(
     while _runs(pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not _runs(pid)
+
+
+def test_local_workers_are_closed_to_others() -> None:
+    pytest.importorskip("cryptography")
+    told: list[str] = []
+    with connected(1, warn=told.append) as client:
+        assert set(_listening()) == {"127.0.0.1"}
+        for address in (client.scheduler.address, *client.nthreads()):
+            host, port = address.removeprefix("tls://").split(":")
+            stranger = ssl.create_default_context()
+            stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+            with (
+                socket.create_connection((host, int(port))) as plain,
+                stranger.wrap_socket(plain) as encrypted,
+                pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"),
+            ):
+                encrypted.recv(1)
+    assert not told
+
+
+def _listening() -> list[str]:
+    """Return the addresses at which this process and its children can be reached."""
+    this = psutil.Process()
+    processes = [this, *this.children(recursive=True)]
+    sockets = [one for process in processes for one in process.net_connections("inet")]
+    return [one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN]
 
 
 def _pid() -> int:

@@ -36,6 +36,7 @@ class _RemotePools:
     def __init__(self) -> None:
         self.opened: list[_RemotePool] = []
         self.closed = 0
+        self.trouble = ""
 
     @contextmanager
     def open(self, *_: Any, **__: Any) -> Iterator[_RemotePool]:
@@ -44,6 +45,8 @@ class _RemotePools:
             yield self.opened[-1]
         finally:
             self.closed += 1
+            if self.trouble:
+                raise AttributeError(self.trouble)
 
 
 @pytest.fixture
@@ -93,6 +96,14 @@ def test_one_that_has_ended_is_replaced(remote_pools: _RemotePools) -> None:
         first.is_stopped = True  # a model has failed while workers were at it
         assert _wanted(pool_on_demand) is not first
     assert remote_pools.closed == 2
+
+
+def test_trouble_of_giving_back_is_a_warning(remote_pools: _RemotePools) -> None:
+    told: list[tuple[str, bool]] = []
+    remote_pools.trouble = "no scheduler"
+    with _pool(remote_pools) as pool_on_demand:
+        _wanted(pool_on_demand, tell=lambda *text: told.append(text))
+    assert told == [("the workers could not be given back: no scheduler", True)]
 
 
 def test_nothing_is_opened_where_nothing_is_wanted(remote_pools: _RemotePools) -> None:

@@ -14,8 +14,11 @@ from support.engine.families import chain_workload, schedules_of
 from support.engine.remote_pools import POLICY, SimulatedPool, simulated_pool, speed_of
 
 from aoe.device.compiler import KernelSource
+from aoe.device.registry import default_device
 from aoe.errors import RunError
 from aoe.execute.compiling import KernelCompilers
+from aoe.execute.workers.announcement import Announcement, WorkerPart
+from aoe.execute.workers.local import connected, local_scheduler
 from aoe.execute.workers.remote_pool import (
     JOBS_BETWEEN_CALIBRATIONS,
     RemotePool,
@@ -180,6 +183,25 @@ def test_worker_that_is_gone_is_missed_and_one_that_comes_is_used(tmp_path: Path
             assert [slot.announced.name for slot in remote_pool.remote_pool.measuring()] == [
                 "good2"
             ]
+
+
+def test_scheduler_that_was_given_up_is_no_error() -> None:
+    from aoe.execute.workers.service import SlotSetup, own_runner
+
+    target, told = make_target(), list[str]()
+    setup = SlotSetup(device=default_device(), target=target, open_runner=own_runner)
+    with local_scheduler() as address, connected(address) as client:
+        remote_pool = RemotePool(
+            client, setup, versions={}, policy=POLICY, tell=lambda text, _: told.append(text)
+        )
+        nobody = Announcement(name="a", host="a", pid=0, target=target, cores=(), versions={})
+        slot = WorkerSlot(address="tcp://a:1", announced=nobody, part=WorkerPart.MEASURING)
+        client.close()  # as Dask does when it has tried for long enough
+        with pytest.raises(WorkerLostError, match="its scheduler is gone"):
+            remote_pool.call(slot, "compare_itself", timeout_s=5.0, policy=POLICY)
+        remote_pool.refresh()
+        remote_pool.close()
+    assert not told
 
 
 @pytest.mark.slow
