@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
+from aoe.child_python import module_command
 from aoe.errors import BuildError, BuildTimeoutError, CompilerNotFoundError
 
 _CANDIDATES = ("cc", "gcc", "clang")
@@ -80,7 +80,7 @@ def find_toolchain(env: Mapping[str, str], find_package: FindPackage = find_spec
         if found:
             return Toolchain(command=(found,))
     if find_package("ziglang"):
-        return Toolchain(command=(sys.executable, "-m", "ziglang", "cc"))
+        return Toolchain(command=tuple(module_command("ziglang", "cc")))
     raise CompilerNotFoundError(
         "C compiler",
         "none found, and kernels have to be linked",

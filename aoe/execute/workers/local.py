@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aoe.child_python import python_command
 from aoe.errors import EngineNotInstalledError, OptionError, RemotePoolError
 from aoe.folders.scratch import ScratchFolder
 
@@ -21,11 +20,7 @@ if TYPE_CHECKING:
 _START_S = 60.0
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://\S+")
 _MOST_PROCESSES = 64
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "from distributed.cli.dask_worker import main; main()"
-)
-"""Not `multiprocessing`, which would run the user's own script again."""
+_BOOT = "from distributed.cli.dask_worker import main; main()"
 _WORKER_OPTIONS = (
     *("--no-nanny", "--no-dashboard", "--nthreads", "2", "--memory-limit", "0"),
     *("--host", "127.0.0.1"),
@@ -115,7 +110,7 @@ def started_workers(
         root: Where their scratch files go; None for `TMPDIR`.
     """
     scratch = ScratchFolder("dask", root)
-    boot = [sys.executable, "-c", _BOOT, json.dumps(sys.path), address, *_WORKER_OPTIONS]
+    boot = python_command(_BOOT, address, *_WORKER_OPTIONS)
     boot += ["--local-directory", str(scratch.path)]
     started = [
         subprocess.Popen(
